@@ -1,0 +1,1 @@
+//! Derives candle's ROCm fork from the published crates at build time.

@@ -1,0 +1,1 @@
+//! LLM inference on AMD GPUs, from the command line.

@@ -1,0 +1,1 @@
+//! What candle-rocm's workers share: devices, models on disk, progress, errors.
