@@ -4,7 +4,7 @@
 //!
 //! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile.
 
-use candle_rocm_kernels::{Cache, Clang, CompileRequest, Family, Storage};
+use candle_rocm_kernels::{Cache, Clang, CompileRequest, Compiler, Family, Storage};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,7 +54,12 @@ fn run() -> Result<bool, Error> {
         }
     });
     let stats = cache.stats();
-    println!("{} compiled, {} from the cache", stats.compiled, stats.hits);
+    println!(
+        "{} compiled with {}, {} from the cache",
+        stats.compiled,
+        clang.id(),
+        stats.hits
+    );
     Ok(!failed.into_inner())
 }
 
