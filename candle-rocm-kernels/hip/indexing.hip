@@ -1,0 +1,193 @@
+// Reading and writing at places that another tensor names: gather (of which index_select is a case), scatter_set and scatter_add (of
+// which index_add is a case).
+//
+// Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand that is indexed,
+// whose place is then moved by `index * stride`. An index equal to the largest value of its type stands for no place: gather gives zero,
+// scatter leaves it out. Any other index beyond `size` does the same and reports itself, for the host to raise when it next waits.
+#include "device.h"
+
+using b8 = u8;
+using b16 = u16;
+using b32 = u32;
+using b64 = u64;
+struct alignas(16) b128 { u64 low, high; };
+
+// The device's error word; the first report stays until the host has read it.
+struct IndexError {
+    u32 op;  // 0: none
+    u32 size;
+    i64 index;
+};
+
+// What indexes what. `op` is the operation's number in IndexError.
+struct Indexed {
+    const void* ids;
+    IndexError* error;
+    u32 id_type;
+    u32 op;
+    u32 size;
+    u32 stride;
+};
+
+enum IdType : u32 { ID_U8, ID_U32, ID_I64, ID_I16, ID_I32 };
+constexpr i64 NO_INDEX = 0x7fffffffffffffffll;
+
+template <typename T> DEVICE_FN i64 id_at(const void* ids, u32 at, T none) {
+    const T id = ((const T*)ids)[at];
+    return id == none ? NO_INDEX : (i64)id;
+}
+
+// Finds the place that the id at `at` names; false if it names none.
+DEVICE_FN bool find(const Indexed& indexed, u32 at, u32& place) {
+    i64 index = NO_INDEX;
+    switch (indexed.id_type) {
+        case ID_U8: index = id_at<u8>(indexed.ids, at, 0xff); break;
+        case ID_U32: index = id_at<u32>(indexed.ids, at, 0xffffffffu); break;
+        case ID_I64: index = id_at<i64>(indexed.ids, at, NO_INDEX); break;
+        case ID_I16: index = id_at<i16>(indexed.ids, at, 0x7fff); break;
+        case ID_I32: index = id_at<i32>(indexed.ids, at, 0x7fffffff); break;
+    }
+    if ((u64)index < indexed.size) {
+        place = (u32)index * indexed.stride;
+        return true;
+    }
+    if (index != NO_INDEX) {
+        bool first = false;
+        atomic_update(&indexed.error->op, [&](u32 seen) -> u32 {
+            first = seen == 0;
+            return first ? indexed.op : seen;
+        });
+        if (first) {
+            indexed.error->size = indexed.size;
+            indexed.error->index = index;
+        }
+    }
+    return false;
+}
+
+template <typename T>
+DEVICE_FN void gather(const T* src, T* dst, u64 n, const Indexed& indexed, const Dims& dims, const Strides& src_strides,
+                      const Strides& id_strides) {
+    for (u64 i = global_index(); i < n; i += global_size()) {
+        u32 place;
+        const bool found = find(indexed, strided_offset(dims, id_strides, (u32)i), place);
+        dst[i] = found ? src[strided_offset(dims, src_strides, (u32)i) + place] : T{};
+    }
+}
+
+// ---------------------------------------------------------------- scatter in order
+// One thread per column, that is, per place outside of the indexed dimension, follows that dimension in order: the last of several
+// writes to a place stays, and sums are added up in the CPU's order.
+
+// Steps along the indexed dimension.
+struct Along {
+    u32 count;
+    u32 id_stride;
+    u32 src_stride;
+};
+
+template <typename T, typename Update>
+DEVICE_FN void scatter_in_order(const T* src, T* dst, u64 columns, const Indexed& indexed, const Along& along, const Dims& dims,
+                                const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides, Update update) {
+    for (u64 column = global_index(); column < columns; column += global_size()) {
+        T* const to = dst + strided_offset(dims, dst_strides, (u32)column);
+        u32 from = strided_offset(dims, src_strides, (u32)column);
+        u32 id = strided_offset(dims, id_strides, (u32)column);
+        for (u32 k = 0; k < along.count; ++k, from += along.src_stride, id += along.id_stride) {
+            u32 place;
+            if (find(indexed, id, place)) update(to + place, src[from]);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- scatter in parallel
+// For few columns: one thread per element of `src`.
+
+// Marks each written place with the last position along the indexed dimension that writes to it, counted from 1. `owners` has the
+// layout of `dst` and comes zeroed; `position_strides` are 1 along the indexed dimension and 0 elsewhere.
+extern "C" __global__ void scatter_claim(u32* owners, u64 n, Indexed indexed, Dims dims, Strides dst_strides, Strides id_strides,
+                                         Strides position_strides) {
+    for (u64 i = global_index(); i < n; i += global_size()) {
+        u32 place;
+        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        const u32 position = strided_offset(dims, position_strides, (u32)i) + 1;
+        atomic_update(owners + strided_offset(dims, dst_strides, (u32)i) + place,
+                      [=](u32 owner) -> u32 { return owner > position ? owner : position; });
+    }
+}
+
+template <typename T>
+DEVICE_FN void scatter_place(const T* src, T* dst, const u32* owners, u64 n, const Indexed& indexed, const Dims& dims,
+                             const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides,
+                             const Strides& position_strides) {
+    for (u64 i = global_index(); i < n; i += global_size()) {
+        u32 place;
+        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        const u32 to = strided_offset(dims, dst_strides, (u32)i) + place;
+        if (owners[to] == strided_offset(dims, position_strides, (u32)i) + 1) dst[to] = src[strided_offset(dims, src_strides, (u32)i)];
+    }
+}
+
+// The order of float additions to one place, and with it the rounding, is not fixed.
+template <typename T>
+DEVICE_FN void scatter_add_atomic(const T* src, T* dst, u64 n, const Indexed& indexed, const Dims& dims, const Strides& dst_strides,
+                                  const Strides& src_strides, const Strides& id_strides) {
+    for (u64 i = global_index(); i < n; i += global_size()) {
+        u32 place;
+        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        atomic_add(dst + strided_offset(dims, dst_strides, (u32)i) + place, load(src[strided_offset(dims, src_strides, (u32)i)]));
+    }
+}
+
+#define GATHER(T)                                                                                                               \
+    extern "C" __global__ void gather_##T(const T* src, T* dst, u64 n, Indexed indexed, Dims dims, Strides src_strides,          \
+                                          Strides id_strides) {                                                                 \
+        gather(src, dst, n, indexed, dims, src_strides, id_strides);                                                            \
+    }
+GATHER(b8)
+GATHER(b16)
+GATHER(b32)
+GATHER(b64)
+GATHER(b128)
+
+#define SCATTER_SET(T)                                                                                                          \
+    extern "C" __global__ void scatter_set_##T(const T* src, T* dst, u64 columns, Indexed indexed, Along along, Dims dims,       \
+                                               Strides dst_strides, Strides src_strides, Strides id_strides) {                  \
+        scatter_in_order(src, dst, columns, indexed, along, dims, dst_strides, src_strides, id_strides,                         \
+                         [](T* to, T value) { *to = value; });                                                                  \
+    }                                                                                                                           \
+    extern "C" __global__ void scatter_place_##T(const T* src, T* dst, const u32* owners, u64 n, Indexed indexed, Dims dims,     \
+                                                 Strides dst_strides, Strides src_strides, Strides id_strides,                  \
+                                                 Strides position_strides) {                                                    \
+        scatter_place(src, dst, owners, n, indexed, dims, dst_strides, src_strides, id_strides, position_strides);              \
+    }
+SCATTER_SET(b8)
+SCATTER_SET(b16)
+SCATTER_SET(b32)
+SCATTER_SET(b64)
+
+// Integers wrap on overflow.
+template <typename C> DEVICE_FN C plus(C a, C b) { return a + b; }
+DEVICE_FN i32 plus(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
+DEVICE_FN i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+
+#define SCATTER_ADD(dtype, T)                                                                                                   \
+    extern "C" __global__ void scatter_add_##dtype(const T* src, T* dst, u64 columns, Indexed indexed, Along along, Dims dims,   \
+                                                   Strides dst_strides, Strides src_strides, Strides id_strides) {              \
+        scatter_in_order(src, dst, columns, indexed, along, dims, dst_strides, src_strides, id_strides,                         \
+                         [](T* to, T value) { *to = store<T>(plus(load(*to), load(value))); });                                      \
+    }                                                                                                                           \
+    extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, u64 n, Indexed indexed, Dims dims,               \
+                                                          Strides dst_strides, Strides src_strides, Strides id_strides) {       \
+        scatter_add_atomic(src, dst, n, indexed, dims, dst_strides, src_strides, id_strides);                                   \
+    }
+SCATTER_ADD(u8, u8)
+SCATTER_ADD(u32, u32)
+SCATTER_ADD(i16, i16)
+SCATTER_ADD(i32, i32)
+SCATTER_ADD(i64, i64)
+SCATTER_ADD(f16, f16)
+SCATTER_ADD(bf16, bf16)
+SCATTER_ADD(f32, float)
+SCATTER_ADD(f64, double)
+SCATTER_ADD(f8e4m3, f8e4m3)

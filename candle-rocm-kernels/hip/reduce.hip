@@ -1,0 +1,182 @@
+// Sum, minimum, maximum and their indices along any set of axes.
+//
+// A block is a grid of `columns` outputs by `lanes` threads that share an output, columns * lanes = REDUCE_BLOCK. Neighbouring threads
+// are neighbours along the reduced axes (`lanes_fast`, for rows) or along the kept ones (for columns); whichever is dense in memory.
+// Each thread walks the reduced elements in steps of `lanes`, then a tree in LDS joins the lanes, so that a result does not depend on
+// the wave size. A long reduction with few outputs is cut into `parts`, whose partial results [outputs, parts] a second launch reduces.
+#include "device.h"
+
+constexpr u32 REDUCE_BLOCK = 256;
+// Elements that a thread adds up before it carries the partial sum over: keeps rounding errors of long sums small.
+constexpr u32 CARRY = 64;
+
+// What is reduced over what; the layout is that of the launcher's `Plan`.
+struct Plan {
+    u64 outputs;
+    u64 reduced;
+    u64 part_size;  // reduced elements of each part but the last
+    u32 parts;
+    u32 lanes;  // a power of two up to REDUCE_BLOCK
+    u32 lanes_fast;
+    Dims kept_dims;
+    Strides kept_strides;
+    Dims reduced_dims;
+    Strides reduced_strides;
+};
+
+// Offset of an element; a single dimension may have more than 2^32 elements.
+DEVICE_FN u64 offset_of(const Dims& dims, const Strides& strides, u64 index) {
+    return dims.rank <= 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
+}
+
+template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
+    using Acc = typename Op::Acc;
+    __shared__ Acc shared[REDUCE_BLOCK];
+    const u32 columns = REDUCE_BLOCK / plan.lanes;
+    const u32 t = thread_x();
+    const u32 my_lane = plan.lanes_fast ? t % plan.lanes : t / columns;
+    const u32 my_column = plan.lanes_fast ? t / plan.lanes : t % columns;
+    const u32 next_lane = plan.lanes_fast ? 1 : columns;
+    const u64 tiles = (plan.outputs + columns - 1) / columns * plan.parts;
+
+    for (u64 tile = block_x(); tile < tiles; tile += grid_dim()) {
+        const u64 part = tile % plan.parts;
+        const u64 output = tile / plan.parts * columns + my_column;
+        const u64 begin = part * plan.part_size;
+        const u64 end = plan.reduced - begin < plan.part_size ? plan.reduced : begin + plan.part_size;
+        Acc acc = op.identity();
+        if (output < plan.outputs) {
+            const u64 base = offset_of(plan.kept_dims, plan.kept_strides, output);
+            if (begin == 0 && my_lane == 0) acc = op.start(base);
+            for (u64 r = begin + my_lane; r < end;) {
+                const u64 carry_at = end - r > CARRY * plan.lanes ? r + CARRY * plan.lanes : end;
+                Acc some = op.identity();
+#pragma unroll 4
+                for (; r < carry_at; r += plan.lanes) {
+                    some = op.combine(some, op.lift(base + offset_of(plan.reduced_dims, plan.reduced_strides, r), r));
+                }
+                acc = op.combine(acc, some);
+            }
+        }
+        if (plan.lanes > 1) {
+            shared[t] = acc;
+            for (u32 half = plan.lanes / 2; half > 0; half /= 2) {
+                barrier();
+                if (my_lane < half) shared[t] = acc = op.combine(acc, shared[t + half * next_lane]);
+            }
+            barrier();
+        }
+        if (my_lane == 0 && output < plan.outputs) op.finish(output * plan.parts + part, acc);
+    }
+}
+
+// Integers add up in the unsigned type, where overflow wraps.
+template <typename T, typename A, typename Out> struct SumOf {
+    using Acc = A;
+    const T* src;
+    Out* dst;
+    DEVICE_FN Acc identity() const { return Acc(0); }
+    DEVICE_FN Acc start(u64) const { return Acc(0); }
+    DEVICE_FN Acc lift(u64 at, u64) const { return (Acc)load(src[at]); }
+    DEVICE_FN Acc combine(Acc a, Acc b) const { return a + b; }
+    DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<Out>(acc); }
+};
+
+// The value that loses against every other: the largest for a minimum, the smallest for a maximum.
+template <bool MIN, typename C> DEVICE_FN C worst() {
+    if constexpr (is_float<C>::value) {
+        return MIN ? (C)__builtin_inff() : -(C)__builtin_inff();
+    } else {
+        constexpr bool is_signed = C(-1) < C(0);
+        constexpr u64 top = is_signed ? (1ull << (8 * sizeof(C) - 1)) - 1 : ~0ull >> (64 - 8 * sizeof(C));
+        return MIN ? (C)top : (C)(is_signed ? ~top : 0ull);
+    }
+}
+
+// An element replaces the result only if it compares better, so a NaN stays if it comes first and is passed over elsewhere, as on the
+// CPU. `start` sees to the first: the tree keeps its left operand unless the right one is better.
+template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
+
+template <bool MIN, typename T> struct Extremum {
+    using Acc = compute_t<T>;
+    const T* src;
+    T* dst;
+    DEVICE_FN Acc identity() const { return worst<MIN, Acc>(); }
+    DEVICE_FN Acc start(u64 at) const { return load(src[at]); }
+    DEVICE_FN Acc lift(u64 at, u64) const { return load(src[at]); }
+    DEVICE_FN Acc combine(Acc a, Acc b) const { return better<MIN>(b, a) ? b : a; }
+    DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<T>(acc); }
+};
+
+template <typename C> struct Candidate {
+    C value;
+    u32 index;
+};
+
+// `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
+// values, and is null in the last launch.
+template <bool MIN, typename T> struct ArgExtremum {
+    using Acc = Candidate<compute_t<T>>;
+    const T* src;
+    const u32* indices;
+    u32* dst;
+    T* values;
+    DEVICE_FN Acc identity() const { return Acc{worst<MIN, compute_t<T>>(), ~0u}; }
+    DEVICE_FN Acc start(u64 at) const { return lift(at, 0); }
+    DEVICE_FN Acc lift(u64 at, u64 r) const { return Acc{load(src[at]), indices ? indices[at] : (u32)r}; }
+    DEVICE_FN Acc combine(Acc a, Acc b) const {
+        return better<MIN>(b.value, a.value) || (b.value == a.value && b.index < a.index) ? b : a;
+    }
+    DEVICE_FN void finish(u64 at, Acc acc) const {
+        dst[at] = acc.index;
+        if (values) values[at] = store<T>(acc.value);
+    }
+};
+
+// sum_<from>_<to>: the small floats keep their partial results in f32.
+#define SUM(name, T, A, Out)                                                                                     \
+    extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void sum_##name(const T* src, Out* dst, Plan plan) {            \
+        reduce(plan, SumOf<T, A, Out>{src, dst});                                                                \
+    }
+SUM(u8, u8, u32, u8)
+SUM(u32, u32, u32, u32)
+SUM(i16, i16, u32, i16)
+SUM(i32, i32, u32, i32)
+SUM(i64, i64, u64, i64)
+SUM(f16, f16, float, f16)
+SUM(bf16, bf16, float, bf16)
+SUM(f32, float, float, float)
+SUM(f64, double, double, double)
+SUM(f8e4m3, f8e4m3, float, f8e4m3)
+SUM(f16_f32, f16, float, float)
+SUM(bf16_f32, bf16, float, float)
+SUM(f8e4m3_f32, f8e4m3, float, float)
+SUM(f32_f16, float, float, f16)
+SUM(f32_bf16, float, float, bf16)
+SUM(f32_f8e4m3, float, float, f8e4m3)
+
+#define EXTREMA(dtype, T)                                                                                        \
+    extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void min_##dtype(const T* src, T* dst, Plan plan) {             \
+        reduce(plan, Extremum<true, T>{src, dst});                                                               \
+    }                                                                                                            \
+    extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void max_##dtype(const T* src, T* dst, Plan plan) {             \
+        reduce(plan, Extremum<false, T>{src, dst});                                                              \
+    }                                                                                                            \
+    extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void argmin_##dtype(const T* src, const u32* indices,           \
+                                                                      u32* dst, T* values, Plan plan) {          \
+        reduce(plan, ArgExtremum<true, T>{src, indices, dst, values});                                           \
+    }                                                                                                            \
+    extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void argmax_##dtype(const T* src, const u32* indices,           \
+                                                                      u32* dst, T* values, Plan plan) {          \
+        reduce(plan, ArgExtremum<false, T>{src, indices, dst, values});                                          \
+    }
+EXTREMA(u8, u8)
+EXTREMA(u32, u32)
+EXTREMA(i16, i16)
+EXTREMA(i32, i32)
+EXTREMA(i64, i64)
+EXTREMA(f16, f16)
+EXTREMA(bf16, bf16)
+EXTREMA(f32, float)
+EXTREMA(f64, double)
+EXTREMA(f8e4m3, f8e4m3)
