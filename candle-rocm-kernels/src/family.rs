@@ -27,6 +27,8 @@ pub enum Family {
     Nn,
     /// Block-quantized weights to floating point.
     Dequantize,
+    /// Block-quantized matrices times a few vectors.
+    Matvec,
 }
 
 impl Family {
@@ -44,6 +46,7 @@ impl Family {
         Self::Rand,
         Self::Nn,
         Self::Dequantize,
+        Self::Matvec,
     ];
 
     /// The family's device file, relative to this package's `hip` directory.
@@ -61,6 +64,7 @@ impl Family {
             Self::Rand => "rand.hip",
             Self::Nn => "nn.hip",
             Self::Dequantize => "quantized/dequantize.hip",
+            Self::Matvec => "quantized/matvec.hip",
         }
     }
 }

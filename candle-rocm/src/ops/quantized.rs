@@ -1,0 +1,246 @@
+//! Weights in ggml's block-quantized formats.
+
+use crate::ops::cast::cast;
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+/// Consecutive elements that one thread of the kernels handles.
+const GROUP: usize = 8;
+
+/// Storage format of a weight, as GGUF files number them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GgmlType {
+    /// Plain binary32.
+    F32,
+    /// Plain binary16.
+    F16,
+    /// Plain bfloat16.
+    BF16,
+    /// 4 bits, blocks of 32 with a scale.
+    Q4_0,
+    /// 4 bits, blocks of 32 with a scale and a minimum.
+    Q4_1,
+    /// 5 bits, blocks of 32 with a scale.
+    Q5_0,
+    /// 5 bits, blocks of 32 with a scale and a minimum.
+    Q5_1,
+    /// 8 bits, blocks of 32 with a scale.
+    Q8_0,
+    /// 8 bits, blocks of 32 with a scale and the sum of the block.
+    Q8_1,
+    /// 2 bits, blocks of 256 with 16 4-bit scales and minima.
+    Q2K,
+    /// 3 bits, blocks of 256 with 16 6-bit scales.
+    Q3K,
+    /// 4 bits, blocks of 256 with 8 6-bit scales and minima.
+    Q4K,
+    /// 5 bits, blocks of 256 with 8 6-bit scales and minima.
+    Q5K,
+    /// 6 bits, blocks of 256 with 16 8-bit scales.
+    Q6K,
+    /// 8 bits, blocks of 256 with a binary32 scale.
+    Q8K,
+}
+
+impl GgmlType {
+    /// Every format.
+    pub const ALL: [Self; 15] = [
+        Self::F32,
+        Self::F16,
+        Self::BF16,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q8_1,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Q8K,
+    ];
+
+    /// The format with the given number in a GGUF file; none for numbers of formats not listed here.
+    pub fn from_u32(number: u32) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|format| format.to_u32() == number)
+    }
+
+    /// The format's number in a GGUF file.
+    pub const fn to_u32(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::F16 => 1,
+            Self::Q4_0 => 2,
+            Self::Q4_1 => 3,
+            Self::Q5_0 => 6,
+            Self::Q5_1 => 7,
+            Self::Q8_0 => 8,
+            Self::Q8_1 => 9,
+            Self::Q2K => 10,
+            Self::Q3K => 11,
+            Self::Q4K => 12,
+            Self::Q5K => 13,
+            Self::Q6K => 14,
+            Self::Q8K => 15,
+            Self::BF16 => 30,
+        }
+    }
+
+    /// The name in kernel names and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::Q4_0 => "q4_0",
+            Self::Q4_1 => "q4_1",
+            Self::Q5_0 => "q5_0",
+            Self::Q5_1 => "q5_1",
+            Self::Q8_0 => "q8_0",
+            Self::Q8_1 => "q8_1",
+            Self::Q2K => "q2k",
+            Self::Q3K => "q3k",
+            Self::Q4K => "q4k",
+            Self::Q5K => "q5k",
+            Self::Q6K => "q6k",
+            Self::Q8K => "q8k",
+        }
+    }
+
+    /// Elements of a block; 1 for the plain formats.
+    pub const fn block_size(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 1,
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Q8_1 => 32,
+            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8K => 256,
+        }
+    }
+
+    /// Bytes of a block.
+    pub const fn type_size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q4_0 => 18,
+            Self::Q4_1 => 20,
+            Self::Q5_0 => 22,
+            Self::Q5_1 => 24,
+            Self::Q8_0 => 34,
+            Self::Q8_1 => 36,
+            Self::Q2K => 84,
+            Self::Q3K => 110,
+            Self::Q4K => 144,
+            Self::Q5K => 176,
+            Self::Q6K => 210,
+            Self::Q8K => 292,
+        }
+    }
+
+    /// The dtype of the plain formats.
+    const fn plain(self) -> Option<DType> {
+        match self {
+            Self::F32 => Some(DType::F32),
+            Self::F16 => Some(DType::F16),
+            Self::BF16 => Some(DType::BF16),
+            _ => None,
+        }
+    }
+
+    /// Bytes that `elements` take.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless they fill whole blocks and their size can be represented.
+    fn size_of(self, op: &'static str, elements: usize) -> Result<usize> {
+        if elements % self.block_size() != 0 {
+            return Err(Error::InvalidArgument {
+                op,
+                reason: format!(
+                    "{elements} elements are not whole blocks of {}, which hold {} each",
+                    self.name(),
+                    self.block_size()
+                ),
+            });
+        }
+        (elements / self.block_size())
+            .checked_mul(self.type_size())
+            .ok_or(Error::TooLarge {
+                op,
+                what: "element count",
+                value: elements,
+                limit: usize::MAX / self.type_size() * self.block_size(),
+            })
+    }
+
+    /// Verifies that a buffer holds `elements`.
+    fn check(self, op: &'static str, buffer: &Buffer, elements: usize) -> Result<()> {
+        let bytes = self.size_of(op, elements)?;
+        if bytes > buffer.len() {
+            return Err(Error::OutOfBounds {
+                op,
+                offset: 0,
+                bytes,
+                buffer_bytes: buffer.len(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for GgmlType {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The first `elem_count` elements of a quantized buffer as `to`: f32, f16 or bf16 (any dtype that
+/// [`cast`] has, from the plain formats). Values are computed in f32 and rounded once.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a count that ends inside a block, [`Error::OutOfBounds`] if the buffer is
+/// shorter, [`Error::UnsupportedDType`] for other dtypes.
+pub fn dequantize(
+    device: &Device,
+    format: GgmlType,
+    quantized: &Buffer,
+    elem_count: usize,
+    to: DType,
+) -> Result<Buffer> {
+    const OP: &str = "dequantize";
+    format.check(OP, quantized, elem_count)?;
+    if let Some(dtype) = format.plain() {
+        return cast(
+            device,
+            &View::contiguous(quantized, dtype, &[elem_count], &[1]),
+            to,
+        );
+    }
+    if !matches!(to, DType::F32 | DType::F16 | DType::BF16) {
+        return Err(Error::UnsupportedDType { op: OP, dtype: to });
+    }
+    let bytes = elem_count
+        .checked_mul(to.size_in_bytes())
+        .ok_or(Error::TooLarge {
+            op: OP,
+            what: "element count",
+            value: elem_count,
+            limit: usize::MAX / to.size_in_bytes(),
+        })?;
+    let output = device.alloc(bytes)?;
+    if elem_count == 0 {
+        return Ok(output);
+    }
+    let groups = elem_count / GROUP;
+    let name = format!("dequantize_{}_{}", format.name(), to.as_str());
+    device.kernel(Family::Dequantize, &name)?.launch(
+        LaunchConfig::for_elements(groups),
+        &Args::new()
+            .u64(groups as u64)
+            .ptr(quantized, 0)
+            .ptr(&output, 0),
+    )?;
+    Ok(output)
+}
