@@ -1,1 +1,82 @@
 //! A safe layer over AMD's HIP runtime, found at run time, and the tensor operations built on it.
+//!
+//! # A short tour
+//!
+//! | On the CPU | On the GPU | Here |
+//! |---|---|---|
+//! | the machine | a GPU and a queue of work on it | [`Device`] |
+//! | `Vec<u8>` | device memory | [`Buffer`], from [`Device::alloc`] or [`Device::upload`] |
+//! | a strided slice of a type | the same over a buffer | [`View`] |
+//! | calling a function on all elements | launching a kernel | [`Kernel::launch`], or a ready operation in `ops` |
+//! | returning | the host has waited for the queue | [`Device::synchronize`], [`Device::download`] |
+//! | `Instant` | marks in the queue | [`Event`] |
+//!
+//! Calls return as soon as their work is enqueued; a [`Device`]'s work is carried out in order. Dropping a
+//! [`Buffer`] whose work is still queued is fine.
+//!
+//! ```no_run
+//! use candle_rocm::{Args, Device, LaunchConfig};
+//!
+//! # fn main() -> candle_rocm::Result<()> {
+//! let device = Device::new(0)?;
+//! println!("{} ({})", device.properties().name, device.properties().arch);
+//!
+//! let source = r#"
+//!     extern "C" __global__ void twice(float* x, unsigned n) {
+//!         unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+//!         if (i < n) x[i] *= 2.0f;
+//!     }
+//! "#;
+//! let buffer = device.upload(&1.5f32.to_le_bytes())?;
+//! let config = LaunchConfig { grid: 1, block: 64, shared_bytes: 0 };
+//! device.custom_kernel(source, "twice")?.launch(config, &Args::new().ptr(&buffer, 0).u32(1))?;
+//!
+//! let mut bytes = [0; 4];
+//! device.download(&buffer, 0, &mut bytes)?;
+//! assert_eq!(f32::from_le_bytes(bytes), 3.0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ROCm is looked for when it is first needed ([`sys`]); nothing of it is needed to build. Without it,
+//! [`topology`] still tells which GPUs the machine has and why they cannot be used.
+//!
+//! # Environment
+//!
+//! | Variable | Effect |
+//! |---|---|
+//! | `ROCM_PATH`, `HIP_PATH` | where ROCm is |
+//! | `CANDLE_ROCM_CACHE_DIR` | where compiled kernels are kept |
+//! | `CANDLE_ROCM_ALLOC=direct` | every buffer is an exact `hipMalloc` |
+//! | `CANDLE_ROCM_SYNC=1` | wait after each launch, so that an error names its kernel |
+//! | `CANDLE_ROCM_RECORD_LAUNCHES=FILE` | append each kernel launched with the sizes of its arguments |
+
+pub mod blas;
+pub mod compile;
+mod device;
+mod dtype;
+mod error;
+mod error_word;
+mod event;
+mod gpu;
+mod launch;
+mod memory;
+mod module;
+mod pinned;
+mod properties;
+mod stream;
+pub mod sys;
+pub mod topology;
+mod view;
+
+pub use candle_rocm_kernels::Family;
+pub use device::Device;
+pub use dtype::{DType, Scalar};
+pub use error::{Error, Result};
+pub use error_word::IndexOp;
+pub use event::Event;
+pub use launch::{Args, Kernel, LaunchConfig};
+pub use memory::{Buffer, MemoryStats};
+pub use properties::DeviceProperties;
+pub use stream::Stream;
+pub use view::{contiguous_strides, View};

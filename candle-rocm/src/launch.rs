@@ -1,0 +1,333 @@
+//! Launching kernels: how many threads, with which arguments.
+
+use crate::gpu::{describe, Gpu};
+use crate::sys::hip::{self, HipFunction};
+use crate::{Buffer, Device, Error, Result};
+use smallvec::SmallVec;
+use std::collections::HashSet;
+use std::ffi::c_void;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Blocks, threads and shared memory of a launch. Kernels use one dimension only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchConfig {
+    /// Number of blocks. 0 launches nothing.
+    pub grid: u32,
+    /// Threads of a block.
+    pub block: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared_bytes: u32,
+}
+
+impl LaunchConfig {
+    /// Threads of a block for element-wise kernels: four waves of 64 or eight of 32.
+    pub const BLOCK: u32 = 256;
+    /// Blocks at most for element-wise kernels. Their grid-stride loops cover the rest; on the largest
+    /// GPUs (304 compute units) this still is more than 50 blocks per unit.
+    pub const MAX_GRID: u32 = 16_384;
+
+    /// One thread per element, for kernels that walk their work with a grid-stride loop.
+    pub fn for_elements(count: usize) -> Self {
+        let blocks = count.div_ceil(Self::BLOCK as usize);
+        LaunchConfig {
+            grid: blocks.min(Self::MAX_GRID as usize) as u32,
+            block: Self::BLOCK,
+            shared_bytes: 0,
+        }
+    }
+}
+
+/// Largest size of all arguments together, in bytes.
+const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// Arguments of a kernel, in order, by value.
+///
+/// ```no_run
+/// # fn f(buffer: &candle_rocm::Buffer) {
+/// let args = candle_rocm::Args::new().ptr(buffer, 0).u32(16).f32(0.5);
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct Args {
+    /// The values, each from an 8-byte boundary.
+    words: SmallVec<[MaybeUninit<u64>; 48]>,
+    /// First word and size in bytes of each value.
+    values: SmallVec<[(u16, u16); 16]>,
+    /// Device of the buffers.
+    device: Option<*const c_void>,
+    /// Whether the kernel may set the device's error word.
+    error_word: bool,
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    DifferentDevices,
+    PointerOutOfBounds { offset: usize, bytes: usize },
+    TooLarge,
+}
+
+impl Args {
+    /// No arguments yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The address of a buffer plus `byte_offset`. A kernel writes through it as far as it wants: the caller
+    /// knows the kernel. The launch fails if the offset is outside the buffer or the buffer is of another device.
+    pub fn ptr(mut self, buffer: &Buffer, byte_offset: usize) -> Self {
+        if byte_offset > buffer.len() {
+            self.fault.get_or_insert(Fault::PointerOutOfBounds {
+                offset: byte_offset,
+                bytes: buffer.len(),
+            });
+            return self;
+        }
+        let device = buffer.device().identity();
+        if *self.device.get_or_insert(device) != device {
+            self.fault.get_or_insert(Fault::DifferentDevices);
+        }
+        self.error_word |= buffer.as_ptr() == buffer.device().error_state().ptr();
+        self.value(&buffer.as_ptr().wrapping_byte_add(byte_offset))
+    }
+
+    /// A 32-bit unsigned integer.
+    pub fn u32(self, value: u32) -> Self {
+        self.value(&value)
+    }
+
+    /// A 64-bit unsigned integer.
+    pub fn u64(self, value: u64) -> Self {
+        self.value(&value)
+    }
+
+    /// A 32-bit signed integer.
+    pub fn i32(self, value: i32) -> Self {
+        self.value(&value)
+    }
+
+    /// A 64-bit signed integer.
+    pub fn i64(self, value: i64) -> Self {
+        self.value(&value)
+    }
+
+    /// A 32-bit float.
+    pub fn f32(self, value: f32) -> Self {
+        self.value(&value)
+    }
+
+    /// A 64-bit float.
+    pub fn f64(self, value: f64) -> Self {
+        self.value(&value)
+    }
+
+    /// Any value that has the same layout in Rust (`repr(C)`) and in the kernel, copied now.
+    pub fn value<T: Copy>(mut self, value: &T) -> Self {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let bytes = size_of::<T>();
+        let first = self.words.len();
+        let words = bytes.div_ceil(size_of::<u64>());
+        if (first + words) * size_of::<u64>() > MAX_ARGUMENT_BYTES {
+            self.fault.get_or_insert(Fault::TooLarge);
+            return self;
+        }
+        self.words.resize(first + words, MaybeUninit::uninit());
+        // SAFETY: the words just added have room for the value and are aligned for it; padding may stay
+        // uninitialised, as `MaybeUninit` allows.
+        unsafe {
+            let to = self.words.as_mut_ptr().add(first).cast::<T>();
+            to.copy_from_nonoverlapping(value, 1);
+        }
+        self.values.push((first as u16, bytes as u16));
+        self
+    }
+
+    /// Size of each argument, in bytes.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.values.iter().map(|&(_, bytes)| bytes.into())
+    }
+
+    fn check(&self, kernel: &str, device: &Device) -> Result<()> {
+        let reason = match self.fault {
+            None if self.device.is_none_or(|d| d == device.identity()) => return Ok(()),
+            None | Some(Fault::DifferentDevices) => {
+                return Err(Error::DeviceMismatch {
+                    op: "kernel launch",
+                })
+            }
+            Some(Fault::PointerOutOfBounds { offset, bytes }) => {
+                format!("byte offset {offset} is outside of a buffer of {bytes} bytes")
+            }
+            Some(Fault::TooLarge) => {
+                format!("its arguments take more than {MAX_ARGUMENT_BYTES} bytes")
+            }
+        };
+        Err(Error::InvalidLaunch {
+            kernel: kernel.to_string(),
+            reason,
+        })
+    }
+}
+
+/// A function on a device, ready to be launched on the device's stream. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    device: Device,
+    function: Function,
+}
+
+/// A loaded kernel, independent of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub raw: HipFunction,
+    pub name: Arc<str>,
+}
+
+// SAFETY: HIP functions may be used from any thread; modules are never unloaded.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Kernel {
+    pub(crate) fn new(device: &Device, function: Function) -> Self {
+        Kernel {
+            device: device.clone(),
+            function,
+        }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.function.name
+    }
+
+    /// The device it runs on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The `hipFunction_t`, for use with other libraries.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.function.raw
+    }
+
+    /// Enqueues the kernel on the device's stream and returns without waiting. A grid of 0 does nothing.
+    ///
+    /// The arguments must be those of the kernel: number and sizes cannot be checked here, only that buffers
+    /// are of this device.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] if HIP refuses, [`Error::InvalidLaunch`] and [`Error::DeviceMismatch`] for arguments.
+    pub fn launch(&self, config: LaunchConfig, args: &Args) -> Result<()> {
+        let device = &self.device;
+        device.enter()?;
+        args.check(self.name(), device)?;
+        if config.grid == 0 {
+            return Ok(());
+        }
+        let base = args.words.as_ptr();
+        let mut params: SmallVec<[*mut c_void; 16]> = args
+            .values
+            .iter()
+            // SAFETY: `first` is an index into the words.
+            .map(|&(first, _)| unsafe { base.add(first.into()) }.cast_mut().cast())
+            .collect();
+        let gpu = device.gpu();
+        // SAFETY: the function is loaded on this device, which is bound; HIP copies the arguments before it
+        // returns. That they match the kernel is the caller's part, as documented.
+        let status = unsafe {
+            (gpu.hip.hipModuleLaunchKernel)(
+                self.function.raw,
+                config.grid,
+                1,
+                1,
+                config.block,
+                1,
+                1,
+                config.shared_bytes,
+                device.stream().as_raw(),
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        if status != hip::SUCCESS {
+            return Err(self.error(gpu, config, status));
+        }
+        if args.error_word {
+            device.error_state().arm();
+        }
+        let debug = Debug::get();
+        debug.record(self.name(), args);
+        if debug.synchronize {
+            // SAFETY: the stream is alive.
+            let status = unsafe { (gpu.hip.hipStreamSynchronize)(device.stream().as_raw()) };
+            if status != hip::SUCCESS {
+                return Err(self.error(gpu, config, status));
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, gpu: &Gpu, config: LaunchConfig, code: i32) -> Error {
+        let (name, description) = describe(gpu.hip, code);
+        Error::Launch {
+            kernel: self.name().to_string(),
+            arch: gpu.properties.full_arch.clone(),
+            grid: config.grid,
+            block: config.block,
+            shared_bytes: config.shared_bytes,
+            code,
+            name,
+            description,
+        }
+    }
+}
+
+/// Switches for finding faults, read from the environment once.
+struct Debug {
+    /// `CANDLE_ROCM_SYNC=1`: wait after each launch, so that an error names its kernel.
+    synchronize: bool,
+    /// `CANDLE_ROCM_RECORD_LAUNCHES=FILE`: `kernel size,size,...` of each kernel launched, once.
+    recorder: Option<Mutex<Recorder>>,
+}
+
+struct Recorder {
+    file: std::fs::File,
+    seen: HashSet<String>,
+}
+
+impl Debug {
+    fn get() -> &'static Debug {
+        static DEBUG: OnceLock<Debug> = OnceLock::new();
+        DEBUG.get_or_init(|| Debug {
+            synchronize: std::env::var_os("CANDLE_ROCM_SYNC").is_some_and(|v| v == "1"),
+            recorder: std::env::var_os("CANDLE_ROCM_RECORD_LAUNCHES").and_then(|path| {
+                let file = std::fs::OpenOptions::new()
+                    .create(true)
+                    .append(true)
+                    .open(path)
+                    .ok()?;
+                Some(Mutex::new(Recorder {
+                    file,
+                    seen: HashSet::new(),
+                }))
+            }),
+        })
+    }
+
+    fn record(&self, kernel: &str, args: &Args) {
+        let Some(recorder) = &self.recorder else {
+            return;
+        };
+        let sizes: Vec<String> = args.sizes().map(|size| size.to_string()).collect();
+        let line = format!("{kernel} {}\n", sizes.join(","));
+        let mut recorder = crate::gpu::lock(recorder);
+        if recorder.seen.insert(line.clone()) {
+            // One write per line keeps lines whole when several processes append. A full disk costs the
+            // record, not the computation.
+            let _ = recorder.file.write_all(line.as_bytes());
+        }
+    }
+}

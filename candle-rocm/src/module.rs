@@ -1,0 +1,171 @@
+//! Kernels by name: code objects made once, loaded once per GPU.
+
+use crate::compile::HiprtcCompiler;
+use crate::gpu::{describe, lock, Gpu};
+use crate::launch::Function;
+use crate::sys::hip::{self, HipModule};
+use crate::{Error, Result};
+use candle_rocm_kernels::{embedded, translation_unit, Cache, CompileRequest, Family};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+/// Where a module comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Origin {
+    Family(Family),
+    /// The user's source.
+    Custom(Arc<str>),
+}
+
+/// Functions of one module by name.
+type Functions = HashMap<Arc<str>, Function>;
+
+/// The modules of one GPU. They stay loaded as long as the process runs.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    loaded: Mutex<HashMap<Origin, Module>>,
+    families: RwLock<HashMap<Family, Functions>>,
+    custom: RwLock<HashMap<Arc<str>, Functions>>,
+}
+
+#[derive(Debug)]
+struct Module {
+    raw: HipModule,
+    /// HIP may read the object later than at load.
+    _object: Cow<'static, [u8]>,
+}
+
+// SAFETY: module handles may be used from any thread.
+unsafe impl Send for Module {}
+
+impl Modules {
+    /// A kernel of this product.
+    pub fn family(&self, gpu: &Gpu, family: Family, name: &str) -> Result<Function> {
+        let known = self.families.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = known.get(&family).and_then(|functions| functions.get(name)) {
+            return Ok(function.clone());
+        }
+        drop(known);
+        let function = self.load(gpu, Origin::Family(family), name)?;
+        let mut known = self
+            .families
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let functions = known.entry(family).or_default();
+        functions.insert(function.name.clone(), function.clone());
+        Ok(function)
+    }
+
+    /// A kernel of the user's source.
+    pub fn custom(&self, gpu: &Gpu, source: &str, name: &str) -> Result<Function> {
+        let known = self.custom.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = known.get(source).and_then(|functions| functions.get(name)) {
+            return Ok(function.clone());
+        }
+        drop(known);
+        let source: Arc<str> = source.into();
+        let function = self.load(gpu, Origin::Custom(source.clone()), name)?;
+        let mut known = self.custom.write().unwrap_or_else(PoisonError::into_inner);
+        let functions = known.entry(source).or_default();
+        functions.insert(function.name.clone(), function.clone());
+        Ok(function)
+    }
+
+    fn load(&self, gpu: &Gpu, origin: Origin, name: &str) -> Result<Function> {
+        // Held while compiling: whoever wants the same module waits instead of compiling it, too.
+        let mut loaded = lock(&self.loaded);
+        let module = match loaded.get(&origin) {
+            Some(module) => module.raw,
+            None => {
+                let module = Module::new(gpu, &origin, name)?;
+                let raw = module.raw;
+                loaded.insert(origin, module);
+                raw
+            }
+        };
+        let c_name = CString::new(name).map_err(|_| Error::InvalidLaunch {
+            kernel: name.to_string(),
+            reason: "its name holds a zero byte".to_string(),
+        })?;
+        gpu.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the module is loaded and `raw` receives the handle.
+        let status = unsafe { (gpu.hip.hipModuleGetFunction)(&mut raw, module, c_name.as_ptr()) };
+        if status != hip::SUCCESS {
+            let (error, description) = describe(gpu.hip, status);
+            let reason =
+                format!("the module has no such function: {error} ({status}): {description}");
+            return Err(compile_error(gpu, name, reason));
+        }
+        Ok(Function {
+            raw,
+            name: name.into(),
+        })
+    }
+}
+
+impl Module {
+    fn new(gpu: &Gpu, origin: &Origin, kernel: &str) -> Result<Self> {
+        let arch = &gpu.properties.full_arch;
+        let (unit, name) = match origin {
+            Origin::Family(family) => {
+                // An object that was built in but does not load here is no reason to stop: compile.
+                if let Some(object) = embedded(*family, arch) {
+                    if let Ok(module) = Self::load(gpu, kernel, Cow::Borrowed(object)) {
+                        return Ok(module);
+                    }
+                }
+                (Cow::Borrowed(family.source()), family.file_name())
+            }
+            Origin::Custom(source) => {
+                let unit = translation_unit(kernel, source)
+                    .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
+                (Cow::Owned(unit), kernel)
+            }
+        };
+        let request = CompileRequest {
+            name,
+            source: &unit,
+            arch,
+            options: &[],
+        };
+        let object = HiprtcCompiler::new()
+            .and_then(|compiler| cache().get_or_compile(&compiler, &request))
+            .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
+        Self::load(gpu, kernel, Cow::Owned(object))
+    }
+
+    fn load(gpu: &Gpu, kernel: &str, object: Cow<'static, [u8]>) -> Result<Self> {
+        gpu.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the object is a complete code object, which HIP reads; it is kept alive with the module.
+        let status = unsafe { (gpu.hip.hipModuleLoadData)(&mut raw, object.as_ptr().cast()) };
+        if status != hip::SUCCESS {
+            let (error, description) = describe(gpu.hip, status);
+            let reason =
+                format!("its code object does not load: {error} ({status}): {description}");
+            return Err(compile_error(gpu, kernel, reason));
+        }
+        Ok(Module {
+            raw,
+            _object: object,
+        })
+    }
+}
+
+/// The process's cache of code objects.
+pub(crate) fn cache() -> &'static Cache {
+    static CACHE: OnceLock<Cache> = OnceLock::new();
+    CACHE.get_or_init(Cache::from_env)
+}
+
+fn compile_error(gpu: &Gpu, kernel: &str, reason: String) -> Error {
+    Error::Compile {
+        kernel: kernel.to_string(),
+        arch: gpu.properties.full_arch.clone(),
+        reason,
+    }
+}

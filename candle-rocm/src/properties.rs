@@ -1,0 +1,66 @@
+//! What a device is and has.
+
+use crate::sys::hip::DeviceProp;
+
+/// Properties of one device. Every device of a machine has its own; nothing is assumed from the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProperties {
+    /// Marketing name, for example `AMD Radeon RX 7900 XTX`.
+    pub name: String,
+    /// Processor without features, for example `gfx942`.
+    pub arch: String,
+    /// Processor with its feature settings, for example `gfx942:sramecc+:xnack-`.
+    pub full_arch: String,
+    /// Threads of a wave: 64 on CDNA and GCN, 32 on RDNA.
+    pub wave_size: u32,
+    /// Compute units (on RDNA as HIP counts them: work-group processors or CUs).
+    pub compute_units: u32,
+    /// Shared memory (LDS) that one block can have, in bytes.
+    pub shared_bytes_per_block: u32,
+    /// Threads that one block can have.
+    pub max_threads_per_block: u32,
+    /// Device memory, in bytes.
+    pub total_memory: usize,
+    /// L2 cache, in bytes.
+    pub l2_bytes: u32,
+    /// PCI address, for example `0000:03:00.0`.
+    pub pci_id: String,
+    /// Peak core clock, in kHz.
+    pub clock_khz: u32,
+    /// Peak memory clock, in kHz.
+    pub memory_clock_khz: u32,
+    /// Width of the memory bus, in bits.
+    pub memory_bus_bits: u32,
+    /// Whether the GPU shares the host's memory.
+    pub integrated: bool,
+}
+
+impl DeviceProperties {
+    pub(crate) fn from_raw(raw: &DeviceProp) -> Self {
+        let unsigned = |offset| u32::try_from(raw.int(offset)).unwrap_or(0);
+        let full_arch = raw.string(DeviceProp::GCN_ARCH_NAME);
+        let arch = full_arch.split(':').next().unwrap_or_default().to_string();
+        let shared = raw.size(DeviceProp::SHARED_MEM_PER_BLOCK);
+        DeviceProperties {
+            name: raw.string(DeviceProp::NAME),
+            arch,
+            full_arch,
+            wave_size: unsigned(DeviceProp::WARP_SIZE),
+            compute_units: unsigned(DeviceProp::MULTI_PROCESSOR_COUNT),
+            shared_bytes_per_block: u32::try_from(shared).unwrap_or(u32::MAX),
+            max_threads_per_block: unsigned(DeviceProp::MAX_THREADS_PER_BLOCK),
+            total_memory: raw.size(DeviceProp::TOTAL_GLOBAL_MEM),
+            l2_bytes: unsigned(DeviceProp::L2_CACHE_SIZE),
+            pci_id: format!(
+                "{:04x}:{:02x}:{:02x}.0",
+                raw.int(DeviceProp::PCI_DOMAIN_ID),
+                raw.int(DeviceProp::PCI_BUS_ID),
+                raw.int(DeviceProp::PCI_DEVICE_ID)
+            ),
+            clock_khz: unsigned(DeviceProp::CLOCK_RATE),
+            memory_clock_khz: unsigned(DeviceProp::MEMORY_CLOCK_RATE),
+            memory_bus_bits: unsigned(DeviceProp::MEMORY_BUS_WIDTH),
+            integrated: raw.int(DeviceProp::INTEGRATED) != 0,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Streams: queues of work that a device carries out in order.
+
+use crate::gpu::Gpu;
+use crate::sys::hip::{self, HipStream};
+use crate::{Event, Result};
+use std::ffi::c_void;
+use std::ptr;
+
+/// A queue of work on one device. Destroyed when dropped, unless it came from outside.
+#[derive(Debug)]
+pub struct Stream {
+    gpu: &'static Gpu,
+    raw: HipStream,
+    owned: bool,
+}
+
+// SAFETY: HIP streams may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: HIP serialises calls on a stream.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream that does not wait for the legacy default stream.
+    pub(crate) fn new(gpu: &'static Gpu) -> Result<Self> {
+        gpu.bind()?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: `raw` receives the handle.
+        let status =
+            unsafe { (gpu.hip.hipStreamCreateWithFlags)(&mut raw, hip::STREAM_NON_BLOCKING) };
+        gpu.check("hipStreamCreateWithFlags", status)?;
+        Ok(Stream {
+            gpu,
+            raw,
+            owned: true,
+        })
+    }
+
+    /// A stream that somebody else owns.
+    ///
+    /// # Safety
+    /// `raw` is a stream of the device, or null for its default stream, and outlives the result.
+    pub(crate) unsafe fn borrowed(gpu: &'static Gpu, raw: *mut c_void) -> Self {
+        Stream {
+            gpu,
+            raw,
+            owned: false,
+        }
+    }
+
+    /// The `hipStream_t`, for use with other libraries.
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw
+    }
+
+    /// Waits until all work enqueued so far is done.
+    ///
+    /// # Errors
+    /// HIP's, including those of earlier asynchronous work.
+    pub fn synchronize(&self) -> Result<()> {
+        self.gpu.enter()?;
+        self.wait_idle()
+    }
+
+    /// `synchronize` for code that must not meet deferred errors.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        self.gpu.bind()?;
+        // SAFETY: the stream is alive.
+        let status = unsafe { (self.gpu.hip.hipStreamSynchronize)(self.raw) };
+        self.gpu.check("hipStreamSynchronize", status)
+    }
+
+    /// Whether all work enqueued so far is done.
+    ///
+    /// # Errors
+    /// HIP's, including those of earlier asynchronous work.
+    pub fn is_idle(&self) -> Result<bool> {
+        self.gpu.enter()?;
+        // SAFETY: the stream is alive.
+        match unsafe { (self.gpu.hip.hipStreamQuery)(self.raw) } {
+            hip::ERROR_NOT_READY => Ok(false),
+            status => self.gpu.check("hipStreamQuery", status).map(|()| true),
+        }
+    }
+
+    /// Makes work enqueued from now on wait for an event, on the device; the host does not wait.
+    ///
+    /// # Errors
+    /// HIP's.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.gpu.enter()?;
+        // SAFETY: stream and event are alive.
+        let status = unsafe { (self.gpu.hip.hipStreamWaitEvent)(self.raw, event.as_raw(), 0) };
+        self.gpu.check("hipStreamWaitEvent", status)
+    }
+
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.owned {
+            let destroyed = self.gpu.bind().and_then(|()| {
+                // SAFETY: the stream is ours and not used after this.
+                let status = unsafe { (self.gpu.hip.hipStreamDestroy)(self.raw) };
+                self.gpu.check("hipStreamDestroy", status)
+            });
+            self.gpu.defer(destroyed);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Finding and opening ROCm's shared libraries.
+//!
+//! Order: `$ROCM_PATH/lib`, `$ROCM_PATH/lib64`, `$HIP_PATH/lib`, `$HIP_PATH/lib64`, the dynamic loader's own
+//! path, then `/opt/rocm*/lib`, newest release first. An explicit folder that has the library decides: if that
+//! library lacks a symbol, no other release is mixed in silently.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Names of one library, in the order in which they are tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Sonames {
+    /// Name without version, for example `libamdhip64`.
+    pub stem: &'static str,
+    /// File names, preferred first.
+    pub files: &'static [&'static str],
+    /// Debian package or ROCm component that holds it.
+    pub package: &'static str,
+}
+
+/// One file that was tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// Path, or bare file name when the dynamic loader searched.
+    pub path: PathBuf,
+    /// Why it was not used.
+    pub reason: String,
+}
+
+/// Why a library cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LoadError {
+    /// No file of that name could be opened.
+    NotFound {
+        /// The library and its file names.
+        sonames: Sonames,
+        /// Everything that was tried.
+        tried: Vec<Attempt>,
+    },
+    /// A library was opened but is not one that this program can use.
+    MissingSymbol {
+        /// The library's file.
+        path: PathBuf,
+        /// The function that it lacks.
+        symbol: &'static str,
+        /// Everything that was tried.
+        tried: Vec<Attempt>,
+    },
+}
+
+impl LoadError {
+    /// Every file that was tried, and why each was not used.
+    pub fn tried(&self) -> &[Attempt] {
+        match self {
+            LoadError::NotFound { tried, .. } | LoadError::MissingSymbol { tried, .. } => tried,
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::NotFound { sonames, tried } => {
+                write!(
+                    f,
+                    "{} was not found; install ROCm 6.2 or newer ({}), or set ROCM_PATH to where it is. Tried:",
+                    sonames.stem, sonames.package
+                )?;
+                summarise(f, tried)
+            }
+            LoadError::MissingSymbol { path, symbol, .. } => write!(
+                f,
+                "{} lacks the function {symbol}; this program needs ROCm 6.2 or newer: install it, or set ROCM_PATH to where it is",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// One line per folder: absent files are the common case and need no line each.
+fn summarise(f: &mut fmt::Formatter<'_>, tried: &[Attempt]) -> fmt::Result {
+    let mut absent: Vec<&Path> = Vec::new();
+    for attempt in tried {
+        if attempt.reason == ABSENT {
+            let folder = attempt.path.parent().unwrap_or(&attempt.path);
+            if !absent.contains(&folder) {
+                absent.push(folder);
+                write!(f, "\n  {}: no such file", folder.display())?;
+            }
+        } else {
+            write!(f, "\n  {}: {}", attempt.path.display(), attempt.reason)?;
+        }
+    }
+    Ok(())
+}
+
+const ABSENT: &str = "no such file";
+
+/// Where libraries are looked for.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// Folders named by the user; the first that has the library decides.
+    pub explicit: Vec<PathBuf>,
+    /// Whether to ask the dynamic loader (`LD_LIBRARY_PATH`, the cache of `ldconfig`).
+    pub system: bool,
+    /// Folders tried last.
+    pub fallback: Vec<PathBuf>,
+}
+
+impl Search {
+    /// The search that the environment and the machine ask for.
+    pub fn from_env() -> Self {
+        let mut explicit = Vec::new();
+        for variable in ["ROCM_PATH", "HIP_PATH"] {
+            if let Some(root) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
+                explicit.extend(["lib", "lib64"].map(|lib| Path::new(&root).join(lib)));
+            }
+        }
+        Search {
+            explicit,
+            system: true,
+            fallback: rocm_folders(Path::new("/opt")),
+        }
+    }
+
+    /// A search in the given folders only.
+    pub fn only(folders: impl IntoIterator<Item = PathBuf>) -> Self {
+        Search {
+            explicit: folders.into_iter().collect(),
+            ..Search::default()
+        }
+    }
+}
+
+/// `root/rocm*/lib`, the newest version first; an unversioned `rocm` goes before all.
+fn rocm_folders(root: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<(Vec<u32>, PathBuf)> = std::fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix("rocm")?.trim_start_matches('-');
+            let key = if version.is_empty() {
+                vec![u32::MAX]
+            } else {
+                version
+                    .split(['.', '-', '_'])
+                    .map_while(|part| part.parse().ok())
+                    .collect()
+            };
+            Some((key, entry.path().join("lib")))
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|(_, folder)| folder).collect()
+}
+
+/// An opened library that offers every required symbol.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    /// The function table.
+    pub functions: T,
+    /// The file, or the bare name if the dynamic loader found it.
+    pub path: PathBuf,
+}
+
+/// Opens the first usable file of a library and resolves its functions.
+///
+/// # Errors
+/// [`LoadError`] with every path that was tried.
+pub fn load<T>(
+    search: &Search,
+    sonames: &Sonames,
+    resolve: impl Fn(libloading::Library) -> std::result::Result<T, &'static str>,
+) -> std::result::Result<Loaded<T>, LoadError> {
+    let mut tried = Vec::new();
+    let mut missing: Option<(PathBuf, &'static str)> = None;
+    let in_folders = |folders: &[PathBuf]| -> Vec<PathBuf> {
+        folders
+            .iter()
+            .flat_map(|folder| sonames.files.iter().map(|file| folder.join(file)))
+            .collect()
+    };
+    let explicit = in_folders(&search.explicit);
+    let decisive = explicit.len();
+    let bare = if search.system { sonames.files } else { &[] };
+    let candidates = explicit
+        .into_iter()
+        .chain(bare.iter().map(PathBuf::from))
+        .chain(in_folders(&search.fallback));
+    for (i, path) in candidates.enumerate() {
+        let in_folder = path.components().count() > 1;
+        if in_folder && !path.exists() {
+            let reason = ABSENT.to_string();
+            tried.push(Attempt { path, reason });
+            continue;
+        }
+        // SAFETY: opening a library runs its initialisers. The names are those of ROCm's own libraries, and
+        // the folders are the user's or the system's choice.
+        let library = match unsafe { libloading::Library::new(&path) } {
+            Ok(library) => library,
+            Err(error) => {
+                let reason = error.to_string();
+                tried.push(Attempt { path, reason });
+                continue;
+            }
+        };
+        match resolve(library) {
+            Ok(functions) => return Ok(Loaded { functions, path }),
+            Err(symbol) => {
+                let reason = format!("lacks the function {symbol}");
+                let attempt = Attempt { path, reason };
+                missing.get_or_insert((attempt.path.clone(), symbol));
+                tried.push(attempt);
+                if i < decisive {
+                    break;
+                }
+            }
+        }
+    }
+    Err(match missing {
+        Some((path, symbol)) => LoadError::MissingSymbol {
+            path,
+            symbol,
+            tried,
+        },
+        None => LoadError::NotFound {
+            sonames: *sonames,
+            tried,
+        },
+    })
+}
+
+/// Declares the function table of a library: a struct with one typed pointer per symbol, the list of the
+/// symbols, and the functions that load it.
+macro_rules! library {
+    (
+        $(#[$doc:meta])*
+        $table:ident = $sonames:expr;
+        required { $( fn $req:ident($($rarg:ident: $rty:ty),* $(,)?) -> $rret:ty; )* }
+        optional { $( fn $opt:ident($($oarg:ident: $oty:ty),* $(,)?) -> $oret:ty; )* }
+    ) => {
+        $(#[$doc])*
+        #[allow(non_snake_case, missing_docs)] // fields carry the C names, whose manuals document them
+        #[derive(Debug)]
+        pub struct $table {
+            $( pub $req: unsafe extern "C" fn($($rarg: $rty),*) -> $rret, )*
+            $( pub $opt: Option<unsafe extern "C" fn($($oarg: $oty),*) -> $oret>, )*
+            // Keeps the pointers above valid: the library stays open as long as the table lives.
+            _library: libloading::Library,
+        }
+
+        impl $table {
+            /// File names of the library.
+            pub const SONAMES: $crate::sys::loader::Sonames = $sonames;
+
+            /// Symbols that the table holds.
+            pub const SYMBOLS: &'static [$crate::sys::Symbol] = &[
+                $( $crate::sys::Symbol { library: $sonames.stem, name: stringify!($req), required: true }, )*
+                $( $crate::sys::Symbol { library: $sonames.stem, name: stringify!($opt), required: false }, )*
+            ];
+
+            fn resolve(library: libloading::Library) -> Result<Self, &'static str> {
+                // SAFETY: each pointer gets the C signature of the function of that name, and is kept no
+                // longer than the library, which the table owns.
+                unsafe {
+                    Ok($table {
+                        $( $req: *library
+                            .get(concat!(stringify!($req), "\0").as_bytes())
+                            .map_err(|_| stringify!($req))?, )*
+                        $( $opt: library
+                            .get(concat!(stringify!($opt), "\0").as_bytes())
+                            .ok()
+                            .map(|symbol| *symbol), )*
+                        _library: library,
+                    })
+                }
+            }
+
+            /// Opens the library where `search` finds it.
+            ///
+            /// # Errors
+            /// A load error that lists what was tried.
+            pub fn open(
+                search: &$crate::sys::Search,
+            ) -> Result<$crate::sys::loader::Loaded<Self>, $crate::sys::LoadError> {
+                $crate::sys::loader::load(search, &Self::SONAMES, Self::resolve)
+            }
+
+            /// The process's table, loaded by the first call.
+            ///
+            /// # Errors
+            /// A load error that lists what was tried; the same one on every call.
+            pub fn get() -> Result<&'static $crate::sys::loader::Loaded<Self>, $crate::sys::LoadError> {
+                static TABLE: std::sync::OnceLock<
+                    Result<$crate::sys::loader::Loaded<$table>, $crate::sys::LoadError>,
+                > = std::sync::OnceLock::new();
+                TABLE
+                    .get_or_init(|| Self::open(&$crate::sys::Search::from_env()))
+                    .as_ref()
+                    .map_err(Clone::clone)
+            }
+        }
+    };
+}
+pub(crate) use library;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rocm_folders_are_newest_first() {
+        let root = std::env::temp_dir().join(format!("candle-rocm-opt-{}", std::process::id()));
+        for name in ["rocm-6.4.1", "rocm-7.2.0", "rocm-7.10.1", "other"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let names: Vec<String> = rocm_folders(&root)
+            .iter()
+            .map(|p| p.strip_prefix(&root).unwrap().display().to_string())
+            .collect();
+        std::fs::remove_dir_all(&root).unwrap();
+        assert_eq!(
+            names,
+            ["rocm-7.10.1/lib", "rocm-7.2.0/lib", "rocm-6.4.1/lib"]
+        );
+    }
+}
