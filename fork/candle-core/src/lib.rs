@@ -1,0 +1,10 @@
+//! candle-core with a ROCm device.
+//!
+//! The source is derived at build time from the published crate: see `fork/README.md` of the repository for how, and
+//! upstream's documentation for the API. With the feature `rocm`, [`Device::new_rocm`] opens an AMD GPU.
+#![allow(missing_docs, clippy::all, rustdoc::all)]
+
+include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
+
+// The macro's definition lies in an included file; this import is what makes `crate::bail!` a path of its own.
+pub use error::bail;

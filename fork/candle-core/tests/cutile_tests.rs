@@ -1,0 +1,2 @@
+#![cfg(feature = "cutile")]
+include!(concat!(env!("OUT_DIR"), "/tests/cutile_tests.rs"));

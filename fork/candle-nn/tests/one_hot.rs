@@ -1,0 +1,1 @@
+include!(concat!(env!("OUT_DIR"), "/tests/one_hot.rs"));
