@@ -1,0 +1,57 @@
+// Arithmetic and comparison of two operands of one shape; broadcasting is a stride of 0.
+#include "elementwise.h"
+
+#define OPERATION(Name, expression)                                                         \
+    template <typename T> struct Name {                                                     \
+        static DEVICE_FN T apply(T a, T b) { return expression; }                           \
+    };
+
+OPERATION(Add, Arithmetic<T>::add(a, b))
+OPERATION(Sub, Arithmetic<T>::sub(a, b))
+OPERATION(Mul, Arithmetic<T>::mul(a, b))
+OPERATION(Div, Arithmetic<T>::div(a, b))
+// A comparison with NaN is false, so the first operand wins.
+OPERATION(Minimum, load(a) > load(b) ? b : a)
+OPERATION(Maximum, load(a) < load(b) ? b : a)
+
+#define COMPARISON(Name, expression)                                                        \
+    template <typename T> struct Name {                                                     \
+        static DEVICE_FN u8 apply(T a, T b) { return (u8)(expression); }                    \
+    };
+
+COMPARISON(Eq, load(a) == load(b))
+COMPARISON(Ne, load(a) != load(b))
+COMPARISON(Lt, load(a) < load(b))
+COMPARISON(Le, load(a) <= load(b))
+COMPARISON(Gt, load(a) > load(b))
+COMPARISON(Ge, load(a) >= load(b))
+
+#define BINARY(op, Op, name, T, R)                                                                                                  \
+    extern "C" __global__ MAX_BLOCK(256) void op##_##name(u64 n, Dims dims, Strides xs, Strides ys, const T* x, const T* y, R* out) { \
+        map2<pack_length(sizeof(T))>(n, dims, xs, ys, x, y, out, [](T a, T b) -> R { return Op<T>::apply(a, b); });                 \
+    }
+
+#define BINARY_ALL(name, T)                     \
+    BINARY(add, Add, name, T, T)                \
+    BINARY(sub, Sub, name, T, T)                \
+    BINARY(mul, Mul, name, T, T)                \
+    BINARY(div, Div, name, T, T)                \
+    BINARY(minimum, Minimum, name, T, T)        \
+    BINARY(maximum, Maximum, name, T, T)        \
+    BINARY(eq, Eq, name, T, u8)                 \
+    BINARY(ne, Ne, name, T, u8)                 \
+    BINARY(lt, Lt, name, T, u8)                 \
+    BINARY(le, Le, name, T, u8)                 \
+    BINARY(gt, Gt, name, T, u8)                 \
+    BINARY(ge, Ge, name, T, u8)
+
+BINARY_ALL(u8, u8)
+BINARY_ALL(u32, u32)
+BINARY_ALL(i16, i16)
+BINARY_ALL(i32, i32)
+BINARY_ALL(i64, i64)
+BINARY_ALL(f16, f16)
+BINARY_ALL(bf16, bf16)
+BINARY_ALL(f32, float)
+BINARY_ALL(f64, double)
+BINARY_ALL(f8e4m3, f8e4m3)

@@ -1,0 +1,130 @@
+// What the element-wise families share: walking one, two or three strided inputs in packs, and arithmetic that rounds as Rust does.
+#ifndef CANDLE_ROCM_ELEMENTWISE_H
+#define CANDLE_ROCM_ELEMENTWISE_H
+
+#include "device.h"
+
+namespace device {
+
+// Elements that one thread handles at a time: 16 bytes of the widest type involved, at most 8. The launchers count on the same numbers.
+constexpr u32 pack_length(u32 bytes) { return bytes <= 2 ? 8 : 16 / bytes; }
+constexpr u32 wider(u32 a, u32 b) { return a > b ? a : b; }
+
+template <typename T, u32 N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+    T v[N];
+};
+
+// An input of `dims` and `strides`, read in row-major order: element by element, or N neighbours at a time where the layout allows it.
+// Which is the same for all threads, so choosing costs a few scalar instructions and no divergence.
+template <typename T, u32 N> struct Input {
+    enum Way {
+        WIDE,    // N neighbours are adjacent and aligned: one load
+        REPEAT,  // N neighbours are one element
+        GATHER,  // none of these: only element by element
+    };
+
+    const T* data;
+    const Dims& dims;
+    const Strides& strides;
+    Way way;
+
+    DEVICE_FN Input(const T* data, const Dims& dims, const Strides& strides) : data(data), dims(dims), strides(strides), way(choose()) {}
+
+    DEVICE_FN Way choose() const {
+        if (dims.rank == 0) return REPEAT;
+        const u32 last = dims.rank - 1;
+        // Of several rows, packs must not straddle two.
+        if (last > 0 && dims.size[last] % N != 0) return GATHER;
+        if (strides.s[last] == 0) return REPEAT;
+        if (strides.s[last] != 1 || (u64)data % alignof(Pack<T, N>) != 0) return GATHER;
+        for (u32 d = 0; d < last; d++) {
+            if (strides.s[d] % N != 0) return GATHER;
+        }
+        return WIDE;
+    }
+
+    // With one dimension or none, indices may exceed 32 bits.
+    DEVICE_FN u64 offset(u64 index) const {
+        if (dims.rank == 0) return 0;
+        return dims.rank == 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
+    }
+
+    DEVICE_FN T element(u64 index) const { return data[offset(index)]; }
+
+    // Elements first to first + N, first being a multiple of N. Not for GATHER.
+    DEVICE_FN Pack<T, N> pack(u64 first) const {
+        const T* at = data + offset(first);
+        Pack<T, N> pack;
+        if (way == REPEAT) {
+            const T v = *at;
+            for (u32 j = 0; j < N; j++) pack.v[j] = v;
+        } else {
+            pack = *(const Pack<T, N>*)at;
+        }
+        return pack;
+    }
+};
+
+// The outputs of map and map2 are contiguous and start at the beginning of a buffer, so packs of them are aligned. Whole packs come first;
+// what is left of n, or everything if an input can only be gathered, goes element by element.
+
+// out[i] = f(x[i]) for i < n
+template <u32 N, typename X, typename Y, typename F>
+DEVICE_FN void map(u64 n, const Dims& dims, const Strides& xs, const X* x, Y* out, F f) {
+    const Input<X, N> input(x, dims, xs);
+    const u64 packs = input.way == input.GATHER ? 0 : n / N;
+    for (u64 p = global_index(); p < packs; p += global_size()) {
+        const Pack<X, N> a = input.pack(p * N);
+        Pack<Y, N> r;
+        for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j]);
+        *(Pack<Y, N>*)(out + p * N) = r;
+    }
+    for (u64 i = packs * N + global_index(); i < n; i += global_size()) out[i] = f(input.element(i));
+}
+
+// out[i] = f(x[i], y[i]) for i < n
+template <u32 N, typename X, typename Y, typename Z, typename F>
+DEVICE_FN void map2(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const X* x, const Y* y, Z* out, F f) {
+    const Input<X, N> left(x, dims, xs);
+    const Input<Y, N> right(y, dims, ys);
+    const u64 packs = left.way == left.GATHER || right.way == right.GATHER ? 0 : n / N;
+    for (u64 p = global_index(); p < packs; p += global_size()) {
+        const Pack<X, N> a = left.pack(p * N);
+        const Pack<Y, N> b = right.pack(p * N);
+        Pack<Z, N> r;
+        for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j], b.v[j]);
+        *(Pack<Z, N>*)(out + p * N) = r;
+    }
+    for (u64 i = packs * N + global_index(); i < n; i += global_size()) out[i] = f(left.element(i), right.element(i));
+}
+
+// Integer arithmetic wraps, which in C++ only unsigned types do.
+template <typename T> struct wrapping { using type = T; };
+template <> struct wrapping<u8> { using type = u32; };
+template <> struct wrapping<i16> { using type = u32; };
+template <> struct wrapping<i32> { using type = u32; };
+template <> struct wrapping<i64> { using type = u64; };
+
+// Arithmetic on stored values: small floats are computed in float and rounded after every operation, as Rust's `half` and `float8` do.
+template <typename T, bool FLOAT = is_float<T>::value> struct Arithmetic {
+    static DEVICE_FN T add(T a, T b) { return store<T>(load(a) + load(b)); }
+    static DEVICE_FN T sub(T a, T b) { return store<T>(load(a) - load(b)); }
+    static DEVICE_FN T mul(T a, T b) { return store<T>(load(a) * load(b)); }
+    static DEVICE_FN T div(T a, T b) { return store<T>(load(a) / load(b)); }
+};
+template <typename T> struct Arithmetic<T, false> {
+    using W = typename wrapping<T>::type;
+    static DEVICE_FN T add(T a, T b) { return (T)((W)a + (W)b); }
+    static DEVICE_FN T sub(T a, T b) { return (T)((W)a - (W)b); }
+    static DEVICE_FN T mul(T a, T b) { return (T)((W)a * (W)b); }
+    // Division by zero gives zero; the smallest value over -1 wraps to itself.
+    static DEVICE_FN T div(T a, T b) {
+        if (b == 0) return 0;
+        if (T(-1) < T(0) && b == T(-1)) return sub(0, a);
+        return (T)(a / b);
+    }
+};
+
+}  // namespace device
+
+#endif

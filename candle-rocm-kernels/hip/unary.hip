@@ -1,0 +1,100 @@
+// Functions of one operand. On f16, bf16 and f8e4m3 every elementary step is computed in float and rounded, so that results are those of
+// candle on the CPU.
+#include "elementwise.h"
+
+// x rounded to T, in the type that T computes in.
+template <typename T> DEVICE_FN compute_t<T> rounded(compute_t<T> x) { return load(store<T>(x)); }
+
+// Each function takes and gives compute_t<T>; storing rounds the last step.
+#define FUNCTION(Name, body)                                             \
+    template <typename T> struct Name {                                  \
+        using C = compute_t<T>;                                          \
+        static DEVICE_FN C apply(C x) { body }                           \
+    };
+
+FUNCTION(Exp, return math::exp(x);)
+FUNCTION(Log, return math::log(x);)
+FUNCTION(Sin, return math::sin(x);)
+FUNCTION(Cos, return math::cos(x);)
+FUNCTION(Tanh, return math::tanh(x);)
+FUNCTION(Neg, return -x;)
+FUNCTION(Recip, return C(1) / x;)
+FUNCTION(Sqr, return x * x;)
+FUNCTION(Sqrt, return math::sqrt(x);)
+FUNCTION(Erf, return math::erf(x);)
+FUNCTION(Abs, return math::abs(x);)
+FUNCTION(Floor, return math::floor(x);)
+FUNCTION(Ceil, return math::ceil(x);)
+FUNCTION(Round, return math::round(x);)
+FUNCTION(Sign, return C(x > C(0)) - C(x < C(0));)
+// NaN becomes 0, as with Rust's max.
+FUNCTION(Relu, return x > C(0) ? x : C(0);)
+FUNCTION(Silu, return x / rounded<T>(C(1) + rounded<T>(math::exp(-x)));)
+FUNCTION(Sigmoid, return C(1) / rounded<T>(rounded<T>(math::exp(-x)) + C(1));)
+// x (1 + erf(x / sqrt 2)) / 2
+FUNCTION(GeluErf, return (math::erf(x * C(0.70710678118654752440)) + C(1)) * C(0.5) * x;)
+// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2
+FUNCTION(Gelu,
+    const C cubic = rounded<T>(C(1) + rounded<T>(rounded<T>(rounded<T>(C(0.044715)) * x) * x));
+    const C inner = rounded<T>(rounded<T>(rounded<T>(C(0.79788456080286535588)) * x) * cubic);
+    return rounded<T>(C(0.5) * x) * rounded<T>(C(1) + rounded<T>(math::tanh(inner)));)
+
+// Long functions take half a pack, to bound the code that unrolling makes.
+template <typename T, typename F, u32 SHARE> DEVICE_FN void unary(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out) {
+    map<pack_length(sizeof(T)) / SHARE>(n, dims, xs, x, out, [](T v) -> T { return store<T>(F::apply(load(v))); });
+}
+
+#define UNARY(op, Op, name, T, SHARE)                                                                                              \
+    extern "C" __global__ MAX_BLOCK(256) void op##_##name(u64 n, Dims dims, Strides xs, const T* x, T* out) {                      \
+        unary<T, Op<T>, SHARE>(n, dims, xs, x, out);                                                                               \
+    }
+
+#define UNARY_FLOATS(op, Op, SHARE)           \
+    UNARY(op, Op, f16, f16, SHARE)            \
+    UNARY(op, Op, bf16, bf16, SHARE)          \
+    UNARY(op, Op, f32, float, SHARE)          \
+    UNARY(op, Op, f64, double, SHARE)         \
+    UNARY(op, Op, f8e4m3, f8e4m3, SHARE)
+
+UNARY_FLOATS(exp, Exp, 1)
+UNARY_FLOATS(log, Log, 2)
+UNARY_FLOATS(sin, Sin, 2)
+UNARY_FLOATS(cos, Cos, 2)
+UNARY_FLOATS(tanh, Tanh, 2)
+UNARY_FLOATS(neg, Neg, 1)
+UNARY_FLOATS(recip, Recip, 1)
+UNARY_FLOATS(sqr, Sqr, 1)
+UNARY_FLOATS(sqrt, Sqrt, 1)
+UNARY_FLOATS(gelu, Gelu, 2)
+UNARY_FLOATS(gelu_erf, GeluErf, 2)
+UNARY_FLOATS(erf, Erf, 2)
+UNARY_FLOATS(abs, Abs, 1)
+UNARY_FLOATS(relu, Relu, 1)
+UNARY_FLOATS(silu, Silu, 1)
+UNARY_FLOATS(sigmoid, Sigmoid, 1)
+UNARY_FLOATS(floor, Floor, 1)
+UNARY_FLOATS(ceil, Ceil, 1)
+UNARY_FLOATS(round, Round, 1)
+UNARY_FLOATS(sign, Sign, 1)
+
+// Integers: the functions that mean something for them and are not the identity.
+template <typename T> struct IntegerAbs {
+    static DEVICE_FN T apply(T x) { return x < T(0) ? Arithmetic<T>::sub(0, x) : x; }
+};
+template <typename T> struct IntegerRelu {
+    static DEVICE_FN T apply(T x) { return x < T(0) ? T(0) : x; }
+};
+template <typename T> struct IntegerSign {
+    static DEVICE_FN T apply(T x) { return (T)((x > T(0)) - (x < T(0))); }
+};
+
+#define UNARY_SIGNED(name, T)                   \
+    UNARY(abs, IntegerAbs, name, T, 1)          \
+    UNARY(relu, IntegerRelu, name, T, 1)        \
+    UNARY(sign, IntegerSign, name, T, 1)
+
+UNARY_SIGNED(i16, i16)
+UNARY_SIGNED(i32, i32)
+UNARY_SIGNED(i64, i64)
+UNARY(sign, IntegerSign, u8, u8, 1)
+UNARY(sign, IntegerSign, u32, u32, 1)
