@@ -1,17 +1,426 @@
 //! AMD GPUs as the kernel driver sees them, with or without ROCm.
+//!
+//! Sources: the PCI devices under `/sys/bus/pci` and `/sys/class/drm`, and the compute nodes of the amdgpu
+//! driver under `/sys/class/kfd`. Nothing is opened except `/dev/kfd` and the render nodes, to learn
+//! whether this user may.
 
-/// The GPUs that the kernel driver lists, and what stands between them and this program.
-#[derive(Clone, Debug, Default)]
-pub struct Topology {}
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// PCI vendor number of AMD (ATI).
+const AMD_VENDOR: u32 = 0x1002;
+
+/// The AMD GPUs of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Ordered by PCI address.
+    pub gpus: Vec<KernelGpu>,
+}
+
+/// One GPU as the kernel describes it. What the kernel does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelGpu {
+    /// PCI address, for example `0000:03:00.0`.
+    pub pci_id: String,
+    /// PCI device number.
+    pub device_id: u32,
+    /// Marketing name, from the card itself or from a table of common cards.
+    pub name: Option<String>,
+    /// Processor, for example `gfx1100`.
+    pub arch: Option<String>,
+    /// SIMD units; a compute unit has 2 on RDNA and 4 on CDNA.
+    pub simd_count: Option<u64>,
+    /// Threads of a wave.
+    pub wave_size: Option<u64>,
+    /// Device memory, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// What keeps programs from computing on it; empty if nothing is known to.
+    pub obstacles: Vec<Obstacle>,
+}
+
+impl KernelGpu {
+    /// The name, or else the processor, or else the PCI numbers.
+    pub fn display_name(&self) -> String {
+        match (&self.name, &self.arch) {
+            (Some(name), _) => name.clone(),
+            (None, Some(arch)) => format!("AMD GPU ({arch})"),
+            (None, None) => format!("AMD GPU (PCI {AMD_VENDOR:04x}:{:04x})", self.device_id),
+        }
+    }
+}
+
+/// Why a GPU cannot be used. The text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// No driver, or not amdgpu, is bound to the card.
+    NoDriver {
+        /// The driver that has it instead.
+        bound: Option<String>,
+    },
+    /// The driver offers no compute interface.
+    NoKfd,
+    /// The driver does not list the card as a compute node.
+    NotComputeNode,
+    /// This user may not open a device file.
+    NoPermission {
+        /// The device file.
+        path: PathBuf,
+    },
+    /// This product has no kernels for the processor.
+    UnsupportedArch {
+        /// The processor.
+        arch: String,
+    },
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::NoDriver { bound: None } => f.write_str(
+                "no driver is bound to it: load the kernel's amdgpu driver (modprobe amdgpu; it needs the amdgpu firmware)",
+            ),
+            Obstacle::NoDriver { bound: Some(driver) } => write!(
+                f,
+                "the driver {driver} is bound to it: compute needs the kernel's amdgpu driver"
+            ),
+            Obstacle::NoKfd => f.write_str(
+                "/dev/kfd does not exist: the kernel's amdgpu driver lacks compute support (CONFIG_HSA_AMD), or this container was started without --device=/dev/kfd --device=/dev/dri",
+            ),
+            Obstacle::NotComputeNode => f.write_str(
+                "the amdgpu driver does not list it for compute: see what it reports with dmesg | grep -e amdgpu -e kfd",
+            ),
+            Obstacle::NoPermission { path } => write!(
+                f,
+                "no permission to open {}: add the user to the groups render and video (usermod -aG render,video USER) and log in again",
+                path.display()
+            ),
+            Obstacle::UnsupportedArch { arch } => write!(
+                f,
+                "its processor {arch} is not supported: CDNA (gfx908, gfx90a, gfx942, gfx950), gfx906 and RDNA (gfx10, gfx11, gfx12) are"
+            ),
+        }
+    }
+}
+
+/// Whether the kernels of this product are made for a processor such as `gfx942`.
+pub fn is_supported_arch(arch: &str) -> bool {
+    let base = arch.split(':').next().unwrap_or(arch);
+    matches!(base, "gfx906" | "gfx908" | "gfx90a" | "gfx942" | "gfx950")
+        || (base.len() == "gfx1100".len()
+            && ["gfx10", "gfx11", "gfx12"]
+                .iter()
+                .any(|family| base.starts_with(family)))
+}
 
 impl Topology {
     /// Reads the running system.
     pub fn read() -> Self {
-        Topology {}
+        Self::read_from(Path::new("/"), &|path| {
+            fs::File::options()
+                .read(true)
+                .write(true)
+                .open(path)
+                .map(drop)
+        })
     }
 
-    /// One sentence on why no device answers, with what to do about it.
-    pub fn why_no_device(&self) -> String {
-        String::new()
+    /// Reads the tree under `root`; `open` tells whether this user can open a device file of it.
+    pub fn read_from(root: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Self {
+        let nodes = compute_nodes(&root.join("sys/class/kfd/kfd/topology/nodes"));
+        let mut pci = pci_devices(root);
+        for address in nodes.keys() {
+            // A container may hide the PCI tree and still show the driver's.
+            pci.entry(address.clone()).or_insert_with(|| PciDevice {
+                driver: Some("amdgpu".to_string()),
+                ..PciDevice::default()
+            });
+        }
+        let kfd = root.join("dev/kfd");
+        let gpus = pci
+            .into_iter()
+            .map(|(address, device)| {
+                let node = nodes.get(&address);
+                let obstacles = obstacles(root, &kfd, &device, node, open);
+                gpu(address, device, node, obstacles)
+            })
+            .collect();
+        Topology { gpus }
     }
+
+    /// Why HIP shows no device, and what to do about it.
+    pub fn why_no_device(&self) -> String {
+        if self.gpus.is_empty() {
+            return "this machine has no AMD GPU that the kernel knows of (none under /sys/bus/pci or /sys/class/kfd)"
+                .to_string();
+        }
+        let described: Vec<String> = self
+            .gpus
+            .iter()
+            .map(|gpu| {
+                let why: Vec<String> = gpu.obstacles.iter().map(ToString::to_string).collect();
+                let why = if why.is_empty() {
+                    hidden()
+                } else {
+                    why.join("; ")
+                };
+                format!("{} at {}: {why}", gpu.display_name(), gpu.pci_id)
+            })
+            .collect();
+        described.join(". ")
+    }
+}
+
+/// What may hide a GPU that the driver offers.
+fn hidden() -> String {
+    let set: Vec<String> = [
+        "HIP_VISIBLE_DEVICES",
+        "ROCR_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+    ]
+    .iter()
+    .filter_map(|name| {
+        let value = std::env::var(name).ok()?;
+        Some(format!("{name}={value}"))
+    })
+    .collect();
+    if set.is_empty() {
+        "the driver offers it, but ROCm does not: check that this ROCm release supports the card (rocminfo)".to_string()
+    } else {
+        format!("it may be hidden by {}: unset it", set.join(" and "))
+    }
+}
+
+fn gpu(
+    pci_id: String,
+    device: PciDevice,
+    node: Option<&Node>,
+    obstacles: Vec<Obstacle>,
+) -> KernelGpu {
+    let property = |key: &str| node.and_then(|node| node.property(key)).filter(|&v| v > 0);
+    let device_id = device
+        .device_id
+        .or(property("device_id").and_then(|id| u32::try_from(id).ok()))
+        .unwrap_or(0);
+    KernelGpu {
+        name: device
+            .product_name
+            .or_else(|| card_name(device_id).map(str::to_string)),
+        arch: node.and_then(Node::arch),
+        simd_count: property("simd_count"),
+        wave_size: property("wave_front_size"),
+        memory_bytes: node
+            .map(|node| node.memory_bytes)
+            .filter(|&bytes| bytes > 0)
+            .or(device.memory_bytes),
+        pci_id,
+        device_id,
+        obstacles,
+    }
+}
+
+fn obstacles(
+    root: &Path,
+    kfd: &Path,
+    device: &PciDevice,
+    node: Option<&Node>,
+    open: &dyn Fn(&Path) -> io::Result<()>,
+) -> Vec<Obstacle> {
+    if device.driver.as_deref() != Some("amdgpu") {
+        let bound = device.driver.clone();
+        return vec![Obstacle::NoDriver { bound }];
+    }
+    if !kfd.exists() {
+        return vec![Obstacle::NoKfd];
+    }
+    let Some(node) = node else {
+        return vec![Obstacle::NotComputeNode];
+    };
+    let render = node
+        .property("drm_render_minor")
+        .filter(|&minor| minor > 0)
+        .map(|minor| root.join(format!("dev/dri/renderD{minor}")));
+    let denied = |path: &PathBuf| {
+        open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let mut found: Vec<Obstacle> = [Some(kfd.to_path_buf()), render]
+        .into_iter()
+        .flatten()
+        .filter(denied)
+        .map(|path| Obstacle::NoPermission { path })
+        .collect();
+    if let Some(arch) = node.arch().filter(|arch| !is_supported_arch(arch)) {
+        found.push(Obstacle::UnsupportedArch { arch });
+    }
+    found
+}
+
+#[derive(Debug, Default)]
+struct PciDevice {
+    device_id: Option<u32>,
+    driver: Option<String>,
+    product_name: Option<String>,
+    memory_bytes: Option<u64>,
+}
+
+/// AMD's display and accelerator functions by PCI address.
+fn pci_devices(root: &Path) -> BTreeMap<String, PciDevice> {
+    let on_bus = entries(&root.join("sys/bus/pci/devices"));
+    let cards = entries(&root.join("sys/class/drm"))
+        .filter(|path| file_name(path).starts_with("card"))
+        .map(|path| path.join("device"));
+    let mut devices = BTreeMap::new();
+    for folder in on_bus.chain(cards) {
+        if number(&folder.join("vendor")) != Some(AMD_VENDOR.into()) {
+            continue;
+        }
+        // 0x03: display controller. 0x12: processing accelerator.
+        let class = number(&folder.join("class")).map(|class| class >> 16);
+        if !matches!(class, Some(0x03 | 0x12) | None) {
+            continue;
+        }
+        let slot = text(&folder.join("uevent")).and_then(|uevent| {
+            let slot = uevent
+                .lines()
+                .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="));
+            slot.map(str::to_string)
+        });
+        let real = fs::canonicalize(&folder).unwrap_or_else(|_| folder.clone());
+        let address = slot.unwrap_or_else(|| file_name(&real));
+        devices.entry(address).or_insert_with(|| PciDevice {
+            device_id: number(&folder.join("device")).and_then(|id| u32::try_from(id).ok()),
+            driver: fs::read_link(folder.join("driver"))
+                .ok()
+                .map(|driver| file_name(&driver)),
+            product_name: text(&folder.join("product_name")).filter(|name| !name.is_empty()),
+            memory_bytes: number(&folder.join("mem_info_vram_total")),
+        });
+    }
+    devices
+}
+
+/// A compute node of the driver.
+#[derive(Debug)]
+struct Node {
+    properties: HashMap<String, u64>,
+    memory_bytes: u64,
+}
+
+impl Node {
+    fn property(&self, key: &str) -> Option<u64> {
+        self.properties.get(key).copied()
+    }
+
+    /// The driver packs the processor's version in decimal: 90402 is 9.4.2, that is gfx942, and 90010 is
+    /// 9.0.10, that is gfx90a.
+    fn arch(&self) -> Option<String> {
+        let packed = self.property("gfx_target_version").filter(|&v| v > 0)?;
+        let (major, minor, step) = (packed / 10_000, packed / 100 % 100, packed % 100);
+        Some(format!("gfx{major}{minor:x}{step:x}"))
+    }
+
+    /// The driver packs bus, device and function into `location_id`.
+    fn pci_id(&self) -> Option<String> {
+        let location = self.property("location_id")?;
+        let domain = self.property("domain").unwrap_or(0);
+        let (bus, device, function) = (location >> 8 & 0xff, location >> 3 & 0x1f, location & 7);
+        Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+    }
+}
+
+/// The GPU nodes by PCI address; nodes without SIMD units are CPUs.
+fn compute_nodes(root: &Path) -> HashMap<String, Node> {
+    entries(root)
+        .filter_map(|folder| {
+            let properties = properties(&folder.join("properties"))?;
+            let memory_bytes = entries(&folder.join("mem_banks"))
+                .filter_map(|bank| properties_of_bank(&bank))
+                .sum();
+            let node = Node {
+                properties,
+                memory_bytes,
+            };
+            if node.property("simd_count").unwrap_or(0) == 0 {
+                return None;
+            }
+            Some((node.pci_id()?, node))
+        })
+        .collect()
+}
+
+fn properties_of_bank(bank: &Path) -> Option<u64> {
+    properties(&bank.join("properties"))?
+        .get("size_in_bytes")
+        .copied()
+}
+
+/// Lines of a name and a decimal number.
+fn properties(path: &Path) -> Option<HashMap<String, u64>> {
+    let text = text(path)?;
+    let pairs = text.lines().filter_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        Some((key.to_string(), value.trim().parse().ok()?))
+    });
+    Some(pairs.collect())
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn text(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_string())
+}
+
+/// A file with one number, hexadecimal if it begins with 0x.
+fn number(path: &Path) -> Option<u64> {
+    let text = text(path)?;
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// Names of common cards by PCI device number, for those that do not carry their own.
+fn card_name(device_id: u32) -> Option<&'static str> {
+    Some(match device_id {
+        0x66a1 => "AMD Instinct MI50/MI60",
+        0x738c => "AMD Instinct MI100",
+        0x7408 | 0x740c => "AMD Instinct MI250/MI250X",
+        0x740f => "AMD Instinct MI210",
+        0x74a0 => "AMD Instinct MI300A",
+        0x74a1 => "AMD Instinct MI300X",
+        0x74a5 => "AMD Instinct MI325X",
+        0x75a0 => "AMD Instinct MI350X",
+        0x75a3 => "AMD Instinct MI355X",
+        0x73a5 => "AMD Radeon RX 6950 XT",
+        0x73bf => "AMD Radeon RX 6800/6800 XT/6900 XT",
+        0x73df => "AMD Radeon RX 6700/6700 XT/6750 XT",
+        0x73ff => "AMD Radeon RX 6600/6600 XT/6650 XT",
+        0x744c => "AMD Radeon RX 7900 XT/7900 XTX/7900 GRE",
+        0x7448 => "AMD Radeon Pro W7900",
+        0x745e => "AMD Radeon Pro W7800",
+        0x7470 => "AMD Radeon Pro W7700",
+        0x747e => "AMD Radeon RX 7700 XT/7800 XT",
+        0x7480 => "AMD Radeon RX 7600",
+        0x7550 => "AMD Radeon RX 9070/9070 XT",
+        0x7551 => "AMD Radeon AI PRO R9700",
+        0x7590 => "AMD Radeon RX 9060 XT",
+        0x150e => "AMD Radeon 880M/890M",
+        0x1586 => "AMD Radeon 8050S/8060S",
+        0x15bf => "AMD Radeon 740M/760M/780M",
+        _ => return None,
+    })
 }
