@@ -7,7 +7,7 @@
 //! | the machine | a GPU and a queue of work on it | [`Device`] |
 //! | `Vec<u8>` | device memory | [`Buffer`], from [`Device::alloc`] or [`Device::upload`] |
 //! | a strided slice of a type | the same over a buffer | [`View`] |
-//! | calling a function on all elements | launching a kernel | [`Kernel::launch`], or a ready operation in `ops` |
+//! | calling a function on all elements | launching a kernel | [`Kernel::launch`], or a ready operation in [`ops`] |
 //! | returning | the host has waited for the queue | [`Device::synchronize`], [`Device::download`] |
 //! | `Instant` | marks in the queue | [`Event`] |
 //!
@@ -62,6 +62,7 @@ mod gpu;
 mod launch;
 mod memory;
 mod module;
+pub mod ops;
 mod pinned;
 mod properties;
 mod stream;
