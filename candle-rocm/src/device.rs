@@ -182,6 +182,12 @@ impl Device {
         self.enter()?;
         self.check_owner("upload", buffer)?;
         buffer.check_range("upload", byte_offset, bytes.len())?;
+        if self.pool().is_capturing() {
+            return Err(Error::InvalidArgument {
+                op: "upload",
+                reason: "a graph is being captured, and it would repeat an upload with stale bytes; upload before".to_string(),
+            });
+        }
         let dst = buffer.as_ptr().wrapping_byte_add(byte_offset);
         // SAFETY: the range was checked.
         unsafe { lock(&self.inner.uploads).upload(self.stream(), bytes, dst) }

@@ -118,7 +118,7 @@ impl Pool {
                 slab: None,
             }
         } else {
-            match state.reuse(bytes) {
+            match state.reuse_captured(bytes).or_else(|| state.reuse(bytes)) {
                 Some(block) => block,
                 None => self.fresh(&mut state, bytes, stream)?,
             }
@@ -278,6 +278,11 @@ impl Pool {
         lock(&self.state).captured = Some(Vec::new());
     }
 
+    /// Whether a graph is being captured.
+    pub fn is_capturing(&self) -> bool {
+        lock(&self.state).captured.is_some()
+    }
+
     /// The blocks that were freed during the capture; to be given back by `end_graph`.
     pub fn end_capture(&self) -> Vec<Block> {
         lock(&self.state).captured.take().unwrap_or_default()
@@ -314,6 +319,16 @@ impl State {
         self.stats.cache_hits += 1;
         self.stats.cached_bytes -= block.bytes;
         Some(block)
+    }
+
+    /// A block that the graph being captured has used and no longer needs.
+    fn reuse_captured(&mut self, bytes: usize) -> Option<Block> {
+        let captured = self.captured.as_mut()?;
+        let class = class_bytes(bytes);
+        let fitting = captured.iter().position(|block| block.bytes == class)?;
+        self.stats.cache_hits += 1;
+        self.stats.cached_bytes -= class;
+        Some(captured.swap_remove(fitting))
     }
 
     /// A block from the untouched end of a slab.

@@ -95,8 +95,8 @@ pub fn facts() -> Vec<Fact> {
         (HIP, "hipStreamNonBlocking", hip::STREAM_NON_BLOCKING.into()),
         (
             HIP,
-            "hipStreamCaptureModeThreadLocal",
-            hip::STREAM_CAPTURE_MODE_THREAD_LOCAL.into(),
+            "hipStreamCaptureModeRelaxed",
+            hip::STREAM_CAPTURE_MODE_RELAXED.into(),
         ),
         (HIP, "hipEventDefault", hip::EVENT_DEFAULT.into()),
         (

@@ -40,8 +40,8 @@ pub const MEMCPY_DEVICE_TO_DEVICE: c_int = 3;
 
 /// `hipStreamNonBlocking`: no implicit waiting for the legacy default stream.
 pub const STREAM_NON_BLOCKING: c_uint = 1;
-/// `hipStreamCaptureModeThreadLocal`.
-pub const STREAM_CAPTURE_MODE_THREAD_LOCAL: c_int = 1;
+/// `hipStreamCaptureModeRelaxed`: calls that do not concern the stream stay legal.
+pub const STREAM_CAPTURE_MODE_RELAXED: c_int = 2;
 /// `hipEventDefault`.
 pub const EVENT_DEFAULT: c_uint = 0;
 /// `hipEventDisableTiming`.

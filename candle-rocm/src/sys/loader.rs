@@ -4,6 +4,7 @@
 //! path, then `/opt/rocm*/lib`, newest release first. An explicit folder that has the library decides: if that
 //! library lacks a symbol, no other release is mixed in silently.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -110,14 +111,8 @@ pub struct Search {
 impl Search {
     /// The search that the environment and the machine ask for.
     pub fn from_env() -> Self {
-        let mut explicit = Vec::new();
-        for variable in ["ROCM_PATH", "HIP_PATH"] {
-            if let Some(root) = std::env::var_os(variable).filter(|v| !v.is_empty()) {
-                explicit.extend(["lib", "lib64"].map(|lib| Path::new(&root).join(lib)));
-            }
-        }
         Search {
-            explicit,
+            explicit: explicit_folders(|name| std::env::var_os(name)),
             system: true,
             fallback: rocm_folders(Path::new("/opt")),
         }
@@ -130,6 +125,15 @@ impl Search {
             ..Search::default()
         }
     }
+}
+
+/// The folders that the environment names.
+fn explicit_folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    ["ROCM_PATH", "HIP_PATH"]
+        .into_iter()
+        .filter_map(|name| variable(name).filter(|root| !root.is_empty()))
+        .flat_map(|root| ["lib", "lib64"].map(|lib| Path::new(&root).join(lib)))
+        .collect()
 }
 
 /// `root/rocm*/lib`, the newest version first; an unversioned `rocm` goes before all.
@@ -163,6 +167,8 @@ pub struct Loaded<T> {
     pub functions: T,
     /// The file, or the bare name if the dynamic loader found it.
     pub path: PathBuf,
+    /// What was tried before.
+    pub tried: Vec<Attempt>,
 }
 
 /// Opens the first usable file of a library and resolves its functions.
@@ -207,7 +213,13 @@ pub fn load<T>(
             }
         };
         match resolve(library) {
-            Ok(functions) => return Ok(Loaded { functions, path }),
+            Ok(functions) => {
+                return Ok(Loaded {
+                    functions,
+                    path,
+                    tried,
+                })
+            }
             Err(symbol) => {
                 let reason = format!("lacks the function {symbol}");
                 let attempt = Attempt { path, reason };
@@ -309,6 +321,18 @@ pub(crate) use library;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rocm_path_goes_before_hip_path_and_empty_means_unset() {
+        let folders = explicit_folders(|name| match name {
+            "ROCM_PATH" => Some("/r".into()),
+            "HIP_PATH" => Some("/h".into()),
+            _ => None,
+        });
+        let expected = ["/r/lib", "/r/lib64", "/h/lib", "/h/lib64"].map(PathBuf::from);
+        assert_eq!(folders, expected);
+        assert!(explicit_folders(|_| Some("".into())).is_empty());
+    }
 
     #[test]
     fn rocm_folders_are_newest_first() {

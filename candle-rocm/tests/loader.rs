@@ -1,0 +1,153 @@
+//! Finding libraries, with small ones built for the purpose.
+
+use candle_rocm::sys::hip::Hip;
+use candle_rocm::sys::hiprtc::Hiprtc;
+use candle_rocm::sys::rocblas::RocBlas;
+use candle_rocm::sys::{symbols, LoadError, Search, Symbol};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder that is removed afterwards.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(test: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("loader-{test}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// Builds a library of functions that return 0, without those that are `lacking`.
+    fn library(&self, file: &str, symbols: &[Symbol], lacking: &[&str]) -> PathBuf {
+        let source: String = symbols
+            .iter()
+            .filter(|symbol| !lacking.contains(&symbol.name))
+            .map(|symbol| format!("int {}(void) {{ return 0; }}\n", symbol.name))
+            .collect();
+        let c_file = self.0.join(format!("{file}.c"));
+        fs::write(&c_file, source).unwrap();
+        let library = self.0.join(file);
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&library, &c_file])
+            .status()
+            .expect("a C compiler");
+        assert!(built.success());
+        library
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn only(folder: &Folder) -> Search {
+    Search::only([folder.0.clone()])
+}
+
+#[test]
+fn a_missing_symbol_is_named_with_its_library_and_other_libraries_still_load() {
+    let folder = Folder::new("missing-symbol");
+    let broken = folder.library("libamdhip64.so.6", Hip::SYMBOLS, &["hipMemcpyAsync"]);
+    folder.library("libhiprtc.so.7", Hiprtc::SYMBOLS, &[]);
+    let error = Hip::open(&only(&folder)).unwrap_err();
+    assert!(
+        matches!(&error, LoadError::MissingSymbol { path, symbol: "hipMemcpyAsync", .. } if *path == broken),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains("libamdhip64.so.6") && text.contains("hipMemcpyAsync"),
+        "{text}"
+    );
+    assert!(Hiprtc::open(&only(&folder)).is_ok());
+    assert!(matches!(
+        RocBlas::open(&only(&folder)),
+        Err(LoadError::NotFound { .. })
+    ));
+}
+
+#[test]
+fn a_missing_optional_symbol_does_not_stop_a_library() {
+    let folder = Folder::new("optional");
+    folder.library("libamdhip64.so.7", Hip::SYMBOLS, &["hipGraphLaunch"]);
+    let hip = Hip::open(&only(&folder)).unwrap();
+    assert!(hip.functions.hipGraphLaunch.is_none());
+    assert!(hip.functions.hipGraphDestroy.is_some());
+}
+
+#[test]
+fn newer_names_are_preferred_and_a_folder_named_by_the_user_decides() {
+    let (first, second) = (Folder::new("first"), Folder::new("second"));
+    first.library("libamdhip64.so.6", Hip::SYMBOLS, &[]);
+    let newest = first.library("libamdhip64.so.7", Hip::SYMBOLS, &[]);
+    second.library("libamdhip64.so.7", Hip::SYMBOLS, &[]);
+    let both = Search::only([first.0.clone(), second.0.clone()]);
+    assert_eq!(Hip::open(&both).unwrap().path, newest);
+    // A library of the user's choice that is unusable is not silently replaced.
+    first.library("libamdhip64.so.7", Hip::SYMBOLS, &["hipMalloc"]);
+    assert!(matches!(
+        Hip::open(&both),
+        Err(LoadError::MissingSymbol {
+            symbol: "hipMalloc",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn an_unusable_library_of_the_system_is_passed_over_and_remembered() {
+    let (old, good) = (Folder::new("old"), Folder::new("good"));
+    let unusable = old.library("libamdhip64.so.6", Hip::SYMBOLS, &["hipMalloc"]);
+    let usable = good.library("libamdhip64.so.7", Hip::SYMBOLS, &[]);
+    let search = Search {
+        fallback: vec![old.0.clone(), good.0.clone()],
+        ..Search::default()
+    };
+    let loaded = Hip::open(&search).unwrap();
+    assert_eq!(loaded.path, usable);
+    let passed = loaded.tried.iter().find(|attempt| attempt.path == unusable);
+    assert!(passed.unwrap().reason.contains("hipMalloc"));
+}
+
+#[test]
+fn a_file_that_is_no_library_is_reported_with_the_loaders_reason() {
+    let folder = Folder::new("garbage");
+    let path = folder.0.join("libamdhip64.so.7");
+    fs::write(&path, "not a library").unwrap();
+    let error = Hip::open(&only(&folder)).unwrap_err();
+    let tried = error.tried().iter().find(|a| a.path == path).unwrap();
+    assert!(!tried.reason.contains("no such file"), "{}", tried.reason);
+    assert!(error.to_string().contains(&tried.reason));
+}
+
+#[test]
+fn an_absent_library_lists_where_it_was_looked_for_and_what_to_install() {
+    let search = Search::only([PathBuf::from("/nonexistent/lib")]);
+    let error = Hip::open(&search).unwrap_err();
+    let folder = Path::new("/nonexistent/lib");
+    let tried: Vec<PathBuf> = error.tried().iter().map(|a| a.path.clone()).collect();
+    let expected: Vec<PathBuf> = Hip::SONAMES.files.iter().map(|f| folder.join(f)).collect();
+    assert_eq!(tried, expected);
+    let text = error.to_string();
+    assert!(
+        text.contains("/nonexistent/lib") && text.contains("ROCM_PATH"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_symbol_is_listed_once() {
+    let all = symbols();
+    for library in ["libamdhip64", "libhiprtc", "librocblas", "libMIOpen"] {
+        assert!(all.iter().any(|s| s.library == library && s.required));
+    }
+    let mut names: Vec<&str> = all.iter().map(|symbol| symbol.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all.len());
+}
