@@ -1,6 +1,6 @@
 //! What this crate needs of ROCm's libraries and headers, for `scripts/check-rocm`.
 //!
-//! `abi symbols` prints `library symbol required|optional` lines. `abi checks` prints a C program that
+//! `abi symbols` prints `library symbol required|optional` lines. `abi checks` prints a C++ program that
 //! compiles only if every size, offset and value that is handed over is that of the headers.
 
 use candle_rocm::sys::{facts, symbols, Fact};
@@ -50,7 +50,7 @@ fn print_checks() {
             } => (format!("offsetof({of}, {field})"), bytes as i64),
             Fact::Value { name, value, .. } => (name.to_string(), value),
         };
-        println!("_Static_assert((long long)({expression}) == {value}LL, \"{expression}\");");
+        println!("static_assert((long long)({expression}) == {value}LL, \"{expression}\");");
     }
-    println!("int main(void) {{ return 0; }}");
+    println!("int main() {{ return 0; }}");
 }
