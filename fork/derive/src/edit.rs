@@ -34,11 +34,16 @@ impl Edits {
     /// # Panics
     /// If two replaced ranges overlap, which would be a fault of the rules.
     pub fn apply(mut self, text: &str) -> String {
-        self.edits.sort_by_key(|(range, _)| (range.start, range.end));
+        self.edits
+            .sort_by_key(|(range, _)| (range.start, range.end));
         let mut out = String::with_capacity(text.len() + 64 * self.edits.len());
         let mut done = 0;
         for (range, insert) in &self.edits {
-            assert!(range.start >= done, "overlapping edits at byte {}", range.start);
+            assert!(
+                range.start >= done,
+                "overlapping edits at byte {}",
+                range.start
+            );
             out.push_str(&text[done..range.start]);
             out.push_str(insert);
             done = range.end;

@@ -13,8 +13,12 @@ use crate::edit::Edits;
 pub fn rename_exported(file: &syn::File, name: &str, edits: &mut Edits) -> usize {
     let mut found = 0;
     for item in &file.items {
-        let syn::Item::Macro(item) = item else { continue };
-        let Some(ident) = item.ident.as_ref().filter(|i| *i == name) else { continue };
+        let syn::Item::Macro(item) = item else {
+            continue;
+        };
+        let Some(ident) = item.ident.as_ref().filter(|i| *i == name) else {
+            continue;
+        };
         if item.attrs.iter().any(|a| a.path().is_ident("macro_export")) {
             edits.replace(ident.span().byte_range(), exported_name(name));
             let end = item.span().byte_range().end;

@@ -63,7 +63,11 @@ pub fn mirror(text: &str, file: &syn::File, tokens: TokenStream, rules: FileRule
     let mut mentions = Vec::new();
     collect_mentions(tokens, &mut mentions);
     for (name, range) in mentions {
-        if visitor.claimed.iter().any(|c| c.start <= range.start && range.end <= c.end) {
+        if visitor
+            .claimed
+            .iter()
+            .any(|c| c.start <= range.start && range.end <= c.end)
+        {
             continue;
         }
         if !visitor.excused(&name) {
@@ -127,10 +131,19 @@ enum MetalCfg {
 }
 
 fn metal_cfg(attrs: &[syn::Attribute]) -> MetalCfg {
-    for attr in attrs.iter().filter(|a| a.path().is_ident("cfg") && mentions(*a)) {
-        let syn::Meta::List(list) = &attr.meta else { continue };
+    for attr in attrs
+        .iter()
+        .filter(|a| a.path().is_ident("cfg") && mentions(*a))
+    {
+        let syn::Meta::List(list) = &attr.meta else {
+            continue;
+        };
         let negated = matches!(list.tokens.clone().into_iter().next(), Some(TokenTree::Ident(i)) if i == "not");
-        return if negated { MetalCfg::Without } else { MetalCfg::With };
+        return if negated {
+            MetalCfg::Without
+        } else {
+            MetalCfg::With
+        };
     }
     MetalCfg::Unrelated
 }
@@ -151,8 +164,14 @@ impl Visitor<'_> {
     /// Puts `twin` before the node at `range` and marks the node as handled.
     fn twin(&mut self, range: Range<usize>, gated: bool, twin: &str) {
         let indent = indent_at(self.text, range.start).to_owned();
-        let gate = if gated { format!("{GATE}\n{indent}") } else { String::new() };
-        self.out.edits.insert(range.start, format!("{gate}{twin}\n{indent}"));
+        let gate = if gated {
+            format!("{GATE}\n{indent}")
+        } else {
+            String::new()
+        };
+        self.out
+            .edits
+            .insert(range.start, format!("{gate}{twin}\n{indent}"));
         self.claimed.push(range);
     }
 
@@ -174,15 +193,27 @@ impl Visitor<'_> {
     }
 
     /// Handles what is the same for every named node; true if nothing is left to do.
-    fn settled(&mut self, attrs: &[syn::Attribute], ident: Option<&Ident>, range: Range<usize>) -> bool {
-        if metal_cfg(attrs) == MetalCfg::Without || ident.is_some_and(|i| self.excused(&i.to_string())) {
+    fn settled(
+        &mut self,
+        attrs: &[syn::Attribute],
+        ident: Option<&Ident>,
+        range: Range<usize>,
+    ) -> bool {
+        if metal_cfg(attrs) == MetalCfg::Without
+            || ident.is_some_and(|i| self.excused(&i.to_string()))
+        {
             self.claimed.push(range);
             return true;
         }
         false
     }
 
-    fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, range: Range<usize>) -> bool {
+    fn function(
+        &mut self,
+        attrs: &[syn::Attribute],
+        sig: &syn::Signature,
+        range: Range<usize>,
+    ) -> bool {
         if self.settled(attrs, Some(&sig.ident), range.clone()) {
             return true;
         }
@@ -199,7 +230,11 @@ impl Visitor<'_> {
                     syn::FnArg::Typed(arg) => self.source(arg.pat.span().byte_range()),
                 })
                 .collect();
-            let call = format!("rocm::{}({})", snake_case(&self.self_type), names.join(", "));
+            let call = format!(
+                "rocm::{}({})",
+                snake_case(&self.self_type),
+                names.join(", ")
+            );
             let indent = indent_at(self.text, range.start);
             let head = rename(self.source(range.start..sig.span().byte_range().end));
             let twin = format!("{head} {{\n{indent}    {call}\n{indent}}}\n");
@@ -229,8 +264,13 @@ fn range_of(node: &impl Spanned) -> Range<usize> {
 /// The leaves of a use tree that mention Metal, as full paths.
 fn metal_leaves(tree: &syn::UseTree, prefix: &str, out: &mut Vec<String>) {
     match tree {
-        syn::UseTree::Path(path) => metal_leaves(&path.tree, &format!("{prefix}{}::", path.ident), out),
-        syn::UseTree::Group(group) => group.items.iter().for_each(|t| metal_leaves(t, prefix, out)),
+        syn::UseTree::Path(path) => {
+            metal_leaves(&path.tree, &format!("{prefix}{}::", path.ident), out)
+        }
+        syn::UseTree::Group(group) => group
+            .items
+            .iter()
+            .for_each(|t| metal_leaves(t, prefix, out)),
         syn::UseTree::Name(name) if is_mention(&name.ident.to_string()) => {
             out.push(format!("{prefix}{}", name.ident))
         }
@@ -243,7 +283,9 @@ fn metal_leaves(tree: &syn::UseTree, prefix: &str, out: &mut Vec<String>) {
 
 impl<'ast> Visit<'ast> for Visitor<'_> {
     fn visit_variant(&mut self, node: &'ast syn::Variant) {
-        if is_mention(&node.ident.to_string()) && !self.settled(&node.attrs, Some(&node.ident), range_of(node)) {
+        if is_mention(&node.ident.to_string())
+            && !self.settled(&node.attrs, Some(&node.ident), range_of(node))
+        {
             let twin = rename(self.source(range_of(node)));
             self.twin(range_of(node), true, &format!("{twin},"));
         }
@@ -258,7 +300,11 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
         if !mentions(&node.pat) {
             return visit::visit_arm(self, node);
         }
-        let comma = if matches!(*node.body, syn::Expr::Block(_)) { "" } else { "," };
+        let comma = if matches!(*node.body, syn::Expr::Block(_)) {
+            ""
+        } else {
+            ","
+        };
         let pat = match &node.pat {
             syn::Pat::Or(or) => {
                 let cases = or.cases.iter().filter(|case| mentions(*case));
@@ -300,10 +346,14 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_item_impl(&mut self, node: &'ast syn::ItemImpl) {
-        if let syn::Type::Path(path) = &*node.self_ty {
-            self.self_type = path.path.segments.last().map(|s| s.ident.to_string()).unwrap_or_default();
-        }
+        let name = match &*node.self_ty {
+            syn::Type::Path(path) => path.path.segments.last().map(|s| s.ident.to_string()),
+            _ => None,
+        };
+        // Functions may hold impls of their own.
+        let outer = std::mem::replace(&mut self.self_type, name.unwrap_or_default());
         visit::visit_item_impl(self, node);
+        self.self_type = outer;
     }
 
     fn visit_item_use(&mut self, node: &'ast syn::ItemUse) {
@@ -319,7 +369,10 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
             "" => String::new(),
             vis => format!("{vis} "),
         };
-        let uses: Vec<String> = leaves.iter().map(|leaf| format!("{vis}use {};", rename(leaf))).collect();
+        let uses: Vec<String> = leaves
+            .iter()
+            .map(|leaf| format!("{vis}use {};", rename(leaf)))
+            .collect();
         self.twin(range_of(node), true, &uses.join(&format!("\n{GATE}\n")));
     }
 

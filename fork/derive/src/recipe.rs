@@ -76,9 +76,9 @@ impl Recipe {
                 let relative = relative_name(&path, upstream);
                 let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
                 let derived = match String::from_utf8(bytes) {
-                    Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => {
-                        self.derive_file(&relative, &text, &mut leftovers)?.into_bytes()
-                    }
+                    Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => self
+                        .derive_file(&relative, &text, &mut leftovers)?
+                        .into_bytes(),
                     Ok(text) => text.into_bytes(),
                     Err(binary) => binary.into_bytes(),
                 };
@@ -116,11 +116,11 @@ impl Recipe {
             line,
             message,
         };
-        let file = syn::parse_file(text)
-            .map_err(|e| parse_error(e.span().start().line, e.to_string()))?;
-        let tokens = text
-            .parse()
-            .map_err(|e: proc_macro2::LexError| parse_error(e.span().start().line, e.to_string()))?;
+        let file =
+            syn::parse_file(text).map_err(|e| parse_error(e.span().start().line, e.to_string()))?;
+        let tokens = text.parse().map_err(|e: proc_macro2::LexError| {
+            parse_error(e.span().start().line, e.to_string())
+        })?;
         let is_test = name.starts_with("tests/");
         let rules = FileRules {
             arm_bodies: lookup(self.arm_bodies, name),
@@ -135,7 +135,12 @@ impl Recipe {
             }
         }
         for (ident, hits) in rules.without_twin.iter().zip(&mirrored.without_twin_hits) {
-            self.expect(name, &format!("`{ident}` (without_twin)"), *hits, (*hits).max(1))?;
+            self.expect(
+                name,
+                &format!("`{ident}` (without_twin)"),
+                *hits,
+                (*hits).max(1),
+            )?;
         }
         let bodies = rules.arm_bodies.len();
         self.expect(name, "arm_bodies", mirrored.arm_bodies_used, bodies)?;
@@ -200,7 +205,10 @@ fn lookup(
     table: &'static [(&'static str, &'static [&'static str])],
     file: &str,
 ) -> &'static [&'static str] {
-    table.iter().find(|(f, _)| *f == file).map_or(&[], |(_, v)| v)
+    table
+        .iter()
+        .find(|(f, _)| *f == file)
+        .map_or(&[], |(_, v)| v)
 }
 
 /// An included file may carry neither inner attributes nor inner docs.

@@ -1,0 +1,236 @@
+//! Quantized tensors on AMD GPUs.
+
+use candle_rocm::ops::quantized::{dequantize, matvec, GgmlType, MATVEC_MAX_COLUMNS};
+use candle_rocm::ops::{cast, indexing};
+use candle_rocm::{blas, contiguous_strides, Buffer, DType as DeviceDType, View};
+
+use super::{GgmlDType, QStorage};
+use crate::backend::BackendStorage;
+use crate::{CpuStorage, DType, Device, Layout, Result, RocmDevice, RocmStorage, Shape};
+
+/// Blocks of a quantized tensor in device memory, exactly as a GGUF file holds them.
+pub struct QRocmStorage {
+    buffer: Buffer,
+    dtype: GgmlDType,
+    device: RocmDevice,
+}
+
+fn format_of(dtype: GgmlDType) -> GgmlType {
+    match dtype {
+        GgmlDType::F32 => GgmlType::F32,
+        GgmlDType::F16 => GgmlType::F16,
+        GgmlDType::BF16 => GgmlType::BF16,
+        GgmlDType::Q4_0 => GgmlType::Q4_0,
+        GgmlDType::Q4_1 => GgmlType::Q4_1,
+        GgmlDType::Q5_0 => GgmlType::Q5_0,
+        GgmlDType::Q5_1 => GgmlType::Q5_1,
+        GgmlDType::Q8_0 => GgmlType::Q8_0,
+        GgmlDType::Q8_1 => GgmlType::Q8_1,
+        GgmlDType::Q2K => GgmlType::Q2K,
+        GgmlDType::Q3K => GgmlType::Q3K,
+        GgmlDType::Q4K => GgmlType::Q4K,
+        GgmlDType::Q5K => GgmlType::Q5K,
+        GgmlDType::Q6K => GgmlType::Q6K,
+        GgmlDType::Q8K => GgmlType::Q8K,
+    }
+}
+
+impl QRocmStorage {
+    /// `elem_count` zeros; the count is a multiple of the format's block.
+    pub fn zeros(device: &RocmDevice, elem_count: usize, dtype: GgmlDType) -> Result<Self> {
+        let bytes = elem_count / dtype.block_size() * dtype.type_size();
+        Ok(Self {
+            buffer: device.device().alloc_zeroed(bytes)?,
+            dtype,
+            device: device.clone(),
+        })
+    }
+
+    /// Format of the blocks.
+    pub fn dtype(&self) -> GgmlDType {
+        self.dtype
+    }
+
+    /// Device that holds them.
+    pub fn device(&self) -> &RocmDevice {
+        &self.device
+    }
+
+    /// The memory, for kernels of your own.
+    pub fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    /// Size of the blocks.
+    pub fn storage_size_in_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// A copy of the blocks on the host.
+    pub fn data(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.buffer.len()];
+        self.device.device().download(&self.buffer, 0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn storage(&self, buffer: Buffer, dtype: DType, count: usize) -> RocmStorage {
+        RocmStorage::new(buffer, self.device.clone(), dtype, count)
+    }
+
+    fn dequantize_to(&self, elem_count: usize, to: DeviceDType) -> Result<Buffer> {
+        let format = format_of(self.dtype);
+        Ok(dequantize(self.device.device(), format, &self.buffer, elem_count, to)?)
+    }
+
+    /// The values as f32.
+    pub fn dequantize(&self, elem_count: usize) -> Result<RocmStorage> {
+        let buffer = self.dequantize_to(elem_count, DeviceDType::F32)?;
+        Ok(self.storage(buffer, DType::F32, elem_count))
+    }
+
+    /// Replaces the blocks by those of `quantized`, which was made on the host: the formats' searches for good scales are
+    /// not worth a kernel, a model is quantized once.
+    fn take(&mut self, quantized: QStorage) -> Result<()> {
+        self.buffer = self.device.device().upload(&quantized.data()?)?;
+        Ok(())
+    }
+
+    fn host_zeros(&self, src: &CpuStorage) -> Result<QStorage> {
+        let elem_count = src.as_slice::<f32>()?.len();
+        Device::Cpu.qzeros(elem_count, self.dtype)
+    }
+
+    /// Quantizes f32 values of the device.
+    pub fn quantize(&mut self, src: &RocmStorage) -> Result<()> {
+        self.quantize_onto(&src.to_cpu_storage()?)
+    }
+
+    /// Quantizes f32 values of the host.
+    pub fn quantize_onto(&mut self, src: &CpuStorage) -> Result<()> {
+        let mut quantized = self.host_zeros(src)?;
+        quantized.quantize(&crate::Storage::Cpu(src.clone()))?;
+        self.take(quantized)
+    }
+
+    /// Quantizes f32 values of the device, weighted by an importance matrix.
+    pub fn quantize_imatrix(
+        &mut self,
+        src: &RocmStorage,
+        imatrix_weights: &[f32],
+        n_per_row: usize,
+    ) -> Result<()> {
+        self.quantize_imatrix_onto(&src.to_cpu_storage()?, imatrix_weights, n_per_row)
+    }
+
+    /// Quantizes f32 values of the host, weighted by an importance matrix.
+    pub fn quantize_imatrix_onto(
+        &mut self,
+        src: &CpuStorage,
+        imatrix_weights: &[f32],
+        n_per_row: usize,
+    ) -> Result<()> {
+        let mut quantized = self.host_zeros(src)?;
+        let src = crate::Storage::Cpu(src.clone());
+        quantized.quantize_imatrix(&src, imatrix_weights, n_per_row)?;
+        self.take(quantized)
+    }
+
+    /// Rows `ids` of a table of `rows` by `hidden` values, as f32. Only those rows are dequantized.
+    pub fn embedding(
+        &self,
+        rows: usize,
+        hidden: usize,
+        ids: &RocmStorage,
+        ids_l: &Layout,
+    ) -> Result<RocmStorage> {
+        let row_bytes = hidden / self.dtype.block_size() * self.dtype.type_size();
+        if self.buffer.len() != rows.saturating_mul(row_bytes) {
+            crate::bail!(
+                "quantized table of {} bytes does not hold {rows} rows of {row_bytes} bytes",
+                self.buffer.len()
+            )
+        }
+        let gpu = self.device.device();
+        let dims = [rows, row_bytes];
+        let strides = contiguous_strides(&dims);
+        let table = View::contiguous(&self.buffer, DeviceDType::U8, &dims, &strides);
+        let ids = ids.view(ids_l, "quantized embedding")?;
+        let blocks = indexing::index_select(gpu, &table, &ids, 0)?;
+        let count = ids_l.shape().elem_count() * hidden;
+        let buffer = dequantize(gpu, format_of(self.dtype), &blocks, count, DeviceDType::F32)?;
+        Ok(self.storage(buffer, DType::F32, count))
+    }
+
+    /// `x · selfᵀ` for `self` of shape `[n, k]` and `x` of `[.., k]`, in the dtype of `x` (f32, f16 or bf16).
+    pub fn fwd(&self, shape: &Shape, x: &RocmStorage, layout: &Layout) -> Result<(RocmStorage, Shape)> {
+        const OP: &str = "quantized matmul";
+        let (n, k) = shape.dims2()?;
+        let mut dims = layout.dims().to_vec();
+        if dims.len() < 2 || dims.pop() != Some(k) {
+            crate::bail!("{OP}: input {:?} does not fit weights {shape:?}", layout.dims())
+        }
+        let rows: usize = dims.iter().product();
+        dims.push(n);
+        let view = x.view(layout, OP)?;
+        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+            crate::bail!("{OP}: expected f32, f16 or bf16 input, got {:?}", x.dtype())
+        }
+        let buffer = if rows <= MATVEC_MAX_COLUMNS && self.is_blocked() {
+            self.matvec(&view, n, k, rows)?
+        } else {
+            self.dequantize_and_multiply(&view, n, k, rows)?
+        };
+        Ok((self.storage(buffer, x.dtype(), rows * n), Shape::from(dims)))
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.dtype.block_size() > 1
+    }
+
+    fn matvec(&self, x: &View, n: usize, k: usize, rows: usize) -> Result<Buffer> {
+        let gpu = self.device.device();
+        let format = format_of(self.dtype);
+        if x.dtype == DeviceDType::F32 {
+            return Ok(matvec(gpu, format, &self.buffer, n, k, x)?);
+        }
+        let wide = cast::cast(gpu, x, DeviceDType::F32)?;
+        let (x_dims, y_dims) = ([rows, k], [rows, n]);
+        let (x_strides, y_strides) = (contiguous_strides(&x_dims), contiguous_strides(&y_dims));
+        let wide = View::contiguous(&wide, DeviceDType::F32, &x_dims, &x_strides);
+        let y = matvec(gpu, format, &self.buffer, n, k, &wide)?;
+        let y = View::contiguous(&y, DeviceDType::F32, &y_dims, &y_strides);
+        Ok(cast::cast(gpu, &y, x.dtype)?)
+    }
+
+    fn dequantize_and_multiply(&self, x: &View, n: usize, k: usize, rows: usize) -> Result<Buffer> {
+        let gpu = self.device.device();
+        let weights = self.dequantize_to(n * k, x.dtype)?;
+        let packed = candle_rocm::ops::copy::contiguous(gpu, x)?;
+        let x_dims = [rows, k];
+        let x_strides = contiguous_strides(&x_dims);
+        let lhs = View::contiguous(&packed, x.dtype, &x_dims, &x_strides);
+        let rhs = View {
+            buffer: &weights,
+            dtype: x.dtype,
+            offset: 0,
+            dims: &[k, n],
+            strides: &[1, k],
+        };
+        Ok(blas::matmul(gpu, x.dtype, (1, rows, n, k), &lhs, &rhs)?)
+    }
+}
+
+/// Uploads blocks as they lie in a file.
+pub fn load_quantized<T: super::GgmlType + Send + Sync + 'static>(
+    device: &RocmDevice,
+    blocks: &[T],
+) -> Result<QStorage> {
+    let size = std::mem::size_of_val(blocks);
+    // SAFETY: ggml blocks are plain data without padding.
+    let bytes = unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), size) };
+    Ok(QStorage::Rocm(QRocmStorage {
+        buffer: device.device().upload(bytes)?,
+        dtype: T::DTYPE,
+        device: device.clone(),
+    }))
+}
