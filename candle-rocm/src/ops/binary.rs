@@ -1,0 +1,122 @@
+//! Arithmetic and comparison of two operands of one shape. Broadcast an operand with strides of 0.
+
+use super::elementwise::Elementwise;
+use crate::{Buffer, DType, Device, Error, Family, Result, View};
+
+/// Arithmetic on two operands of one type.
+///
+/// Integers wrap; dividing an integer by zero gives 0. Small floats are computed in `f32` and rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BinaryOp {
+    /// x + y
+    Add,
+    /// x - y
+    Sub,
+    /// x * y
+    Mul,
+    /// x / y
+    Div,
+    /// The smaller; x if either is NaN.
+    Minimum,
+    /// The larger; x if either is NaN.
+    Maximum,
+}
+
+impl BinaryOp {
+    /// Every operation.
+    pub const ALL: [BinaryOp; 6] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Minimum,
+        BinaryOp::Maximum,
+    ];
+
+    /// The name, as kernel names begin.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            BinaryOp::Add => "add",
+            BinaryOp::Sub => "sub",
+            BinaryOp::Mul => "mul",
+            BinaryOp::Div => "div",
+            BinaryOp::Minimum => "minimum",
+            BinaryOp::Maximum => "maximum",
+        }
+    }
+}
+
+/// Comparison of two operands of one type. With NaN only `Ne` is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CompareOp {
+    /// x = y
+    Eq,
+    /// x ≠ y
+    Ne,
+    /// x < y
+    Lt,
+    /// x ≤ y
+    Le,
+    /// x > y
+    Gt,
+    /// x ≥ y
+    Ge,
+}
+
+impl CompareOp {
+    /// Every comparison.
+    pub const ALL: [CompareOp; 6] = [
+        CompareOp::Eq,
+        CompareOp::Ne,
+        CompareOp::Lt,
+        CompareOp::Le,
+        CompareOp::Gt,
+        CompareOp::Ge,
+    ];
+
+    /// The name, as kernel names begin.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            CompareOp::Eq => "eq",
+            CompareOp::Ne => "ne",
+            CompareOp::Lt => "lt",
+            CompareOp::Le => "le",
+            CompareOp::Gt => "gt",
+            CompareOp::Ge => "ge",
+        }
+    }
+}
+
+/// `op` of every pair of elements, in the operands' type.
+///
+/// # Errors
+/// [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`], [`Error::TooLarge`].
+pub fn binary(device: &Device, op: BinaryOp, lhs: &View, rhs: &View) -> Result<Buffer> {
+    launch(device, op.as_str(), lhs, rhs, lhs.dtype)
+}
+
+/// 1 where the comparison holds, 0 elsewhere, as [`DType::U8`].
+///
+/// # Errors
+/// Those of [`binary`].
+pub fn compare(device: &Device, op: CompareOp, lhs: &View, rhs: &View) -> Result<Buffer> {
+    launch(device, op.as_str(), lhs, rhs, DType::U8)
+}
+
+fn launch(device: &Device, op: &'static str, lhs: &View, rhs: &View, out: DType) -> Result<Buffer> {
+    if lhs.dtype != rhs.dtype {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: lhs.dtype,
+            rhs: rhs.dtype,
+        });
+    }
+    Elementwise::new(op, [lhs, rhs], out)?.run(
+        device,
+        Family::Binary,
+        &format!("{op}_{}", lhs.dtype),
+        [lhs, rhs],
+        out,
+        &[],
+    )
+}

@@ -1,0 +1,121 @@
+//! What the element-wise launchers share. The device side is `elementwise.h`.
+
+use super::dims::{collapse_any_length, Collapsed};
+use crate::{Args, Buffer, DType, Device, Error, Family, LaunchConfig, Result, Scalar, View};
+
+/// A kernel over the elements of `K` inputs of one shape.
+pub(super) struct Elementwise<const K: usize> {
+    count: usize,
+    layout: Collapsed<K>,
+    /// Size of the widest element type among inputs and output, in bytes.
+    widest: usize,
+}
+
+impl<const K: usize> Elementwise<K> {
+    /// Verifies the inputs and merges their dimensions. `out` is the type of the result.
+    ///
+    /// # Errors
+    /// [`Error::InvalidView`], [`Error::ShapeMismatch`], [`Error::TooLarge`].
+    pub fn new(op: &'static str, inputs: [&View; K], out: DType) -> Result<Self> {
+        let first = inputs[0];
+        for input in inputs {
+            input.check(op)?;
+            if input.dims != first.dims {
+                return Err(Error::ShapeMismatch {
+                    op,
+                    lhs: first.dims.to_vec(),
+                    rhs: input.dims.to_vec(),
+                });
+            }
+        }
+        Ok(Self {
+            count: element_count(op, first.dims, out)?,
+            layout: collapse_any_length(op, first.dims, inputs.map(|v| v.strides))?,
+            widest: inputs
+                .iter()
+                .map(|v| v.dtype.size_in_bytes())
+                .fold(out.size_in_bytes(), usize::max),
+        })
+    }
+
+    /// Allocates the output and runs the kernel: `kernel(n, dims, strides…, inputs…, output, scalars…)`.
+    pub fn run(
+        &self,
+        device: &Device,
+        family: Family,
+        kernel: &str,
+        inputs: [&View; K],
+        out: DType,
+        scalars: &[Scalar],
+    ) -> Result<Buffer> {
+        let output = device.alloc(self.count * out.size_in_bytes())?;
+        if self.count == 0 {
+            return Ok(output);
+        }
+        let mut args = Args::new().u64(self.count as u64).value(&self.layout.dims);
+        for strides in &self.layout.strides {
+            args = args.value(strides);
+        }
+        for input in inputs {
+            args = args.ptr(input.buffer, input.offset * input.dtype.size_in_bytes());
+        }
+        args = args.ptr(&output, 0);
+        for &scalar in scalars {
+            args = scalar_arg(args, scalar);
+        }
+        device
+            .kernel(family, kernel)?
+            .launch(LaunchConfig::for_elements(self.threads()), &args)?;
+        Ok(output)
+    }
+
+    /// Threads worth starting: one per pack where the kernel reads packs, one per element where it gathers. Any number is correct.
+    fn threads(&self) -> usize {
+        let pack = pack_length(self.widest);
+        let last = self.layout.dims.rank as usize - 1;
+        let whole_rows = last == 0 || self.layout.dims.size[last] as usize % pack == 0;
+        if whole_rows && self.layout.strides.iter().all(|s| s.s[last] <= 1) {
+            self.count.div_ceil(pack)
+        } else {
+            self.count
+        }
+    }
+}
+
+/// `pack_length` of `elementwise.h`: elements that one thread handles at a time.
+fn pack_length(bytes: usize) -> usize {
+    if bytes <= 2 {
+        8
+    } else {
+        16 / bytes
+    }
+}
+
+/// Product of the dimensions, such that a buffer of `dtype` can hold them.
+fn element_count(op: &'static str, dims: &[usize], dtype: DType) -> Result<usize> {
+    let limit = isize::MAX as usize / dtype.size_in_bytes();
+    if dims.contains(&0) {
+        return Ok(0);
+    }
+    let count = dims.iter().fold(1usize, |n, &d| n.saturating_mul(d));
+    if count > limit {
+        return Err(Error::TooLarge {
+            op,
+            what: "number of elements",
+            value: count,
+            limit,
+        });
+    }
+    Ok(count)
+}
+
+/// Adds a value as the kernel's type of that size.
+pub(super) fn scalar_arg(args: Args, scalar: Scalar) -> Args {
+    let bits = scalar.to_bits();
+    match scalar.dtype().size_in_bytes() {
+        1 => args.value(&(bits as u8)),
+        2 => args.value(&(bits as u16)),
+        4 => args.value(&(bits as u32)),
+        _ => args.value(&bits),
+    }
+}

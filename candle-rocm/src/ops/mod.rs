@@ -1,0 +1,22 @@
+//! The tensor operations: one file per kernel family, named as its device file.
+//!
+//! Inputs are [`View`](crate::View)s of any layout, outputs are new contiguous [`Buffer`](crate::Buffer)s unless said otherwise. Tensors
+//! without elements give empty buffers and launch nothing. Functions return when the work is enqueued.
+
+mod dims;
+mod elementwise;
+
+pub mod affine;
+pub mod binary;
+pub mod cast;
+pub mod copy;
+pub mod fill;
+pub mod indexing;
+pub mod nn;
+pub mod quantized;
+pub mod rand;
+pub mod reduce;
+pub mod ternary;
+pub mod unary;
+
+pub(crate) use dims::{collapse, Dims, Strides};
