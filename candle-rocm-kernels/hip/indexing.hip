@@ -19,14 +19,17 @@ struct IndexError {
     i64 index;
 };
 
-// What indexes what. `op` is the operation's number in IndexError.
+// The indexed dimension, the type of the indices, and the operation's number in IndexError.
+struct Indexing {
+    u32 op;
+    u32 id_type;
+    u32 size;
+    u32 stride;
+};
 struct Indexed {
     const void* ids;
     IndexError* error;
-    u32 id_type;
-    u32 op;
-    u32 size;
-    u32 stride;
+    const Indexing& with;
 };
 
 enum IdType : u32 { ID_U8, ID_U32, ID_I64, ID_I16, ID_I32 };
@@ -40,25 +43,25 @@ template <typename T> DEVICE_FN i64 id_at(const void* ids, u32 at, T none) {
 // Finds the place that the id at `at` names; false if it names none.
 DEVICE_FN bool find(const Indexed& indexed, u32 at, u32& place) {
     i64 index = NO_INDEX;
-    switch (indexed.id_type) {
+    switch (indexed.with.id_type) {
         case ID_U8: index = id_at<u8>(indexed.ids, at, 0xff); break;
         case ID_U32: index = id_at<u32>(indexed.ids, at, 0xffffffffu); break;
         case ID_I64: index = id_at<i64>(indexed.ids, at, NO_INDEX); break;
         case ID_I16: index = id_at<i16>(indexed.ids, at, 0x7fff); break;
         case ID_I32: index = id_at<i32>(indexed.ids, at, 0x7fffffff); break;
     }
-    if ((u64)index < indexed.size) {
-        place = (u32)index * indexed.stride;
+    if ((u64)index < indexed.with.size) {
+        place = (u32)index * indexed.with.stride;
         return true;
     }
     if (index != NO_INDEX) {
         bool first = false;
         atomic_update(&indexed.error->op, [&](u32 seen) -> u32 {
             first = seen == 0;
-            return first ? indexed.op : seen;
+            return first ? indexed.with.op : seen;
         });
         if (first) {
-            indexed.error->size = indexed.size;
+            indexed.error->size = indexed.with.size;
             indexed.error->index = index;
         }
     }
@@ -105,8 +108,9 @@ DEVICE_FN void scatter_in_order(const T* src, T* dst, u64 columns, const Indexed
 
 // Marks each written place with the last position along the indexed dimension that writes to it, counted from 1. `owners` has the
 // layout of `dst` and comes zeroed; `position_strides` are 1 along the indexed dimension and 0 elsewhere.
-extern "C" __global__ void scatter_claim(u32* owners, u64 n, Indexed indexed, Dims dims, Strides dst_strides, Strides id_strides,
-                                         Strides position_strides) {
+extern "C" __global__ void scatter_claim(u32* owners, const void* ids, IndexError* error, u64 n, Indexing indexing, Dims dims,
+                                         Strides dst_strides, Strides id_strides, Strides position_strides) {
+    const Indexed indexed{ids, error, indexing};
     for (u64 i = global_index(); i < n; i += global_size()) {
         u32 place;
         if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
@@ -140,9 +144,9 @@ DEVICE_FN void scatter_add_atomic(const T* src, T* dst, u64 n, const Indexed& in
 }
 
 #define GATHER(T)                                                                                                               \
-    extern "C" __global__ void gather_##T(const T* src, T* dst, u64 n, Indexed indexed, Dims dims, Strides src_strides,          \
-                                          Strides id_strides) {                                                                 \
-        gather(src, dst, n, indexed, dims, src_strides, id_strides);                                                            \
+    extern "C" __global__ void gather_##T(const T* src, T* dst, const void* ids, IndexError* error, u64 n, Indexing indexing,    \
+                                          Dims dims, Strides src_strides, Strides id_strides) {                                 \
+        gather(src, dst, n, Indexed{ids, error, indexing}, dims, src_strides, id_strides);                                      \
     }
 GATHER(b8)
 GATHER(b16)
@@ -151,15 +155,17 @@ GATHER(b64)
 GATHER(b128)
 
 #define SCATTER_SET(T)                                                                                                          \
-    extern "C" __global__ void scatter_set_##T(const T* src, T* dst, u64 columns, Indexed indexed, Along along, Dims dims,       \
-                                               Strides dst_strides, Strides src_strides, Strides id_strides) {                  \
-        scatter_in_order(src, dst, columns, indexed, along, dims, dst_strides, src_strides, id_strides,                         \
+    extern "C" __global__ void scatter_set_##T(const T* src, T* dst, const void* ids, IndexError* error, u64 columns,            \
+                                               Indexing indexing, Along along, Dims dims, Strides dst_strides,                  \
+                                               Strides src_strides, Strides id_strides) {                                       \
+        scatter_in_order(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides,   \
                          [](T* to, T value) { *to = value; });                                                                  \
     }                                                                                                                           \
-    extern "C" __global__ void scatter_place_##T(const T* src, T* dst, const u32* owners, u64 n, Indexed indexed, Dims dims,     \
-                                                 Strides dst_strides, Strides src_strides, Strides id_strides,                  \
-                                                 Strides position_strides) {                                                    \
-        scatter_place(src, dst, owners, n, indexed, dims, dst_strides, src_strides, id_strides, position_strides);              \
+    extern "C" __global__ void scatter_place_##T(const T* src, T* dst, const u32* owners, const void* ids, IndexError* error,    \
+                                                 u64 n, Indexing indexing, Dims dims, Strides dst_strides,                      \
+                                                 Strides src_strides, Strides id_strides, Strides position_strides) {           \
+        scatter_place(src, dst, owners, n, Indexed{ids, error, indexing}, dims, dst_strides, src_strides, id_strides,           \
+                      position_strides);                                                                                        \
     }
 SCATTER_SET(b8)
 SCATTER_SET(b16)
@@ -172,14 +178,16 @@ DEVICE_FN i32 plus(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
 DEVICE_FN i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
 
 #define SCATTER_ADD(dtype, T)                                                                                                   \
-    extern "C" __global__ void scatter_add_##dtype(const T* src, T* dst, u64 columns, Indexed indexed, Along along, Dims dims,   \
-                                                   Strides dst_strides, Strides src_strides, Strides id_strides) {              \
-        scatter_in_order(src, dst, columns, indexed, along, dims, dst_strides, src_strides, id_strides,                         \
-                         [](T* to, T value) { *to = store<T>(plus(load(*to), load(value))); });                                      \
+    extern "C" __global__ void scatter_add_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 columns,        \
+                                                   Indexing indexing, Along along, Dims dims, Strides dst_strides,              \
+                                                   Strides src_strides, Strides id_strides) {                                   \
+        scatter_in_order(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides,   \
+                         [](T* to, T value) { *to = store<T>(plus(load(*to), load(value))); });                                 \
     }                                                                                                                           \
-    extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, u64 n, Indexed indexed, Dims dims,               \
-                                                          Strides dst_strides, Strides src_strides, Strides id_strides) {       \
-        scatter_add_atomic(src, dst, n, indexed, dims, dst_strides, src_strides, id_strides);                                   \
+    extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 n,       \
+                                                          Indexing indexing, Dims dims, Strides dst_strides,                    \
+                                                          Strides src_strides, Strides id_strides) {                            \
+        scatter_add_atomic(src, dst, n, Indexed{ids, error, indexing}, dims, dst_strides, src_strides, id_strides);             \
     }
 SCATTER_ADD(u8, u8)
 SCATTER_ADD(u32, u32)

@@ -1,0 +1,270 @@
+//! Copies between layouts of the same element type.
+
+use super::{collapse, Dims, Strides};
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+const OP: &str = "copy";
+
+/// Tile edge and threads of the transposing kernel.
+const TILE: usize = 32;
+const TRANSPOSE_BLOCK: u32 = 256;
+/// Shorter sides than this leave most of a tile idle; the plain strided kernel is used for them.
+const MIN_TRANSPOSED_SIDE: u32 = 8;
+
+/// Copies `src` in row-major order to `dst`, from element `dst_offset` on.
+///
+/// # Errors
+/// [`Error::InvalidView`], [`Error::OutOfBounds`], [`Error::TooLarge`] for a strided view that spans 2^32 elements or more.
+pub fn copy_strided(device: &Device, src: &View, dst: &Buffer, dst_offset: usize) -> Result<()> {
+    src.check(OP)?;
+    let size = src.dtype.size_in_bytes();
+    let n = src.elem_count();
+    dst.check_range(OP, dst_offset.saturating_mul(size), n.saturating_mul(size))?;
+    if n == 0 {
+        return Ok(());
+    }
+    let (from, to) = (src.offset * size, dst_offset * size);
+    if src.is_contiguous() {
+        return device.copy(src.buffer, from, dst, to, n * size);
+    }
+    let layout = collapse(OP, src.dims, [src.strides])?;
+    let strides = &layout.strides[0];
+    let last = layout.dims.rank as usize - 1;
+    if strides.s[last] == 1 && last == 1 {
+        let [rows, columns] = [layout.dims.size[0], layout.dims.size[1]].map(|d| d as usize);
+        let stride = strides.s[0] as usize;
+        return copy2d(
+            device, src.dtype, src.buffer, dst, rows, columns, stride, columns, src.offset,
+            dst_offset,
+        );
+    }
+    if let Some(transpose) = Transpose::find(&layout.dims, strides) {
+        return transpose.launch(device, size, Args::new().ptr(src.buffer, from).ptr(dst, to));
+    }
+    let (mut dims, mut strides) = (layout.dims, *strides);
+    let mut piece = size;
+    if strides.s[last] == 1 {
+        let bytes = |elements: u32| elements as usize * size;
+        let places = [
+            address(src.buffer, from),
+            address(dst, to),
+            bytes(dims.size[last]),
+        ];
+        let steps = strides.s[..last].iter().copied().map(bytes);
+        piece = piece_bytes(places.into_iter().chain(steps));
+        dims.size[last] = (bytes(dims.size[last]) / piece) as u32;
+        for stride in &mut strides.s[..last] {
+            *stride = (bytes(*stride) / piece) as u32;
+        }
+    }
+    let pieces = n * size / piece;
+    check_count(OP, pieces)?;
+    device
+        .kernel(Family::Copy, &format!("copy_b{}", piece * 8))?
+        .launch(
+            LaunchConfig::for_elements(pieces),
+            &Args::new()
+                .ptr(src.buffer, from)
+                .ptr(dst, to)
+                .u64(pieces as u64)
+                .value(&dims)
+                .value(&strides),
+        )
+}
+
+/// Copies `d1` rows of `d2` contiguous elements. Row `i` moves from element `src_offset + i * src_stride1` of `src` to element
+/// `dst_offset + i * dst_stride1` of `dst`.
+///
+/// # Errors
+/// [`Error::OutOfBounds`] if a row leaves its buffer, [`Error::InvalidArgument`] if rows overlap in `dst`.
+#[allow(clippy::too_many_arguments)] // candle's signature
+pub fn copy2d(
+    device: &Device,
+    dtype: DType,
+    src: &Buffer,
+    dst: &Buffer,
+    d1: usize,
+    d2: usize,
+    src_stride1: usize,
+    dst_stride1: usize,
+    src_offset: usize,
+    dst_offset: usize,
+) -> Result<()> {
+    if d1 == 0 || d2 == 0 {
+        return Ok(());
+    }
+    let size = dtype.size_in_bytes();
+    let bytes = |elements: usize| elements.saturating_mul(size);
+    let reach = |stride: usize| bytes((d1 - 1).saturating_mul(stride).saturating_add(d2));
+    src.check_range(OP, bytes(src_offset), reach(src_stride1))?;
+    dst.check_range(OP, bytes(dst_offset), reach(dst_stride1))?;
+    let (from, to) = (bytes(src_offset), bytes(dst_offset));
+    if d1 == 1 || (src_stride1 == d2 && dst_stride1 == d2) {
+        return device.copy(src, from, dst, to, bytes(d1 * d2));
+    }
+    if dst_stride1 < d2 {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!("rows of {d2} elements would overlap: they are written {dst_stride1} elements apart"),
+        });
+    }
+    let (row, src_step, dst_step) = (bytes(d2), bytes(src_stride1), bytes(dst_stride1));
+    let piece = piece_bytes([
+        address(src, from),
+        address(dst, to),
+        row,
+        src_step,
+        dst_step,
+    ]);
+    let columns = row / piece;
+    // The kernel counts pieces in 32 bits.
+    let rows_at_once = u32::MAX as usize / columns;
+    if rows_at_once == 0 {
+        return (0..d1)
+            .try_for_each(|i| device.copy(src, from + i * src_step, dst, to + i * dst_step, row));
+    }
+    let kernel = device.kernel(Family::Copy, &format!("copy2d_b{}", piece * 8))?;
+    (0..d1).step_by(rows_at_once).try_for_each(|first| {
+        let pieces = (d1 - first).min(rows_at_once) * columns;
+        kernel.launch(
+            LaunchConfig::for_elements(pieces),
+            &Args::new()
+                .ptr(src, from + first * src_step)
+                .ptr(dst, to + first * dst_step)
+                .u32(pieces as u32)
+                .u32(columns as u32)
+                .u64((src_step / piece) as u64)
+                .u64((dst_step / piece) as u64),
+        )
+    })
+}
+
+/// A row-major copy of `src` in a new buffer.
+///
+/// # Errors
+/// Those of [`copy_strided`], and [`Error::OutOfMemory`].
+pub fn contiguous(device: &Device, src: &View) -> Result<Buffer> {
+    src.check(OP)?;
+    let dst = device.alloc(src.elem_count().saturating_mul(src.dtype.size_in_bytes()))?;
+    copy_strided(device, src, &dst, 0)?;
+    Ok(dst)
+}
+
+/// Batches of matrices of which the source has the columns dense and the destination the rows.
+struct Transpose {
+    rows: u32,
+    columns: u32,
+    src_column_stride: u32,
+    dst_row_stride: u32,
+    batch: Dims,
+    batch_src: Strides,
+    batch_dst: Strides,
+}
+
+impl Transpose {
+    /// Looks for a dimension other than the last that is dense in the source.
+    fn find(dims: &Dims, strides: &Strides) -> Option<Self> {
+        let last = dims.rank as usize - 1;
+        let columns = dims.size[last];
+        let dense =
+            (0..last).find(|&d| strides.s[d] == 1 && dims.size[d] >= MIN_TRANSPOSED_SIDE)?;
+        if columns < MIN_TRANSPOSED_SIDE || strides.s[last] <= 1 {
+            return None;
+        }
+        let mut found = Transpose {
+            rows: dims.size[dense],
+            columns,
+            src_column_stride: strides.s[last],
+            dst_row_stride: 0,
+            batch: Dims::default(),
+            batch_src: Strides::default(),
+            batch_dst: Strides::default(),
+        };
+        let others: Vec<usize> = (0..last).filter(|&d| d != dense).collect();
+        found.batch.rank = others.len() as u32;
+        let dst_stride = |d: usize| {
+            u32::try_from(
+                dims.size[d + 1..=last]
+                    .iter()
+                    .map(|&s| s as u64)
+                    .product::<u64>(),
+            )
+            .ok()
+        };
+        found.dst_row_stride = dst_stride(dense)?;
+        for (to, &d) in others.iter().enumerate() {
+            found.batch.size[to] = dims.size[d];
+            found.batch_src.s[to] = strides.s[d];
+            found.batch_dst.s[to] = dst_stride(d)?;
+        }
+        Some(found)
+    }
+
+    fn launch(&self, device: &Device, size: usize, operands: Args) -> Result<()> {
+        let batch: u32 = self.batch.size[..self.batch.rank as usize].iter().product();
+        let tiles = [self.rows, self.columns]
+            .map(|side| (side as usize).div_ceil(TILE))
+            .into_iter()
+            .product::<usize>()
+            .saturating_mul(batch as usize);
+        device
+            .kernel(Family::Copy, &format!("transpose_b{}", size * 8))?
+            .launch(
+                LaunchConfig {
+                    grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
+                    block: TRANSPOSE_BLOCK,
+                    shared_bytes: 0,
+                },
+                &operands
+                    .u32(self.rows)
+                    .u32(self.columns)
+                    .u32(self.src_column_stride)
+                    .u32(self.dst_row_stride)
+                    .u32(batch)
+                    .value(&self.batch)
+                    .value(&self.batch_src)
+                    .value(&self.batch_dst),
+            )
+    }
+}
+
+/// Device address of a byte of a buffer.
+pub(super) fn address(buffer: &Buffer, byte_offset: usize) -> usize {
+    buffer.as_ptr() as usize + byte_offset
+}
+
+/// The largest piece, of 1 to 16 bytes, that all the given addresses and distances in bytes are multiples of.
+pub(super) fn piece_bytes(quantities: impl IntoIterator<Item = usize>) -> usize {
+    1 << quantities
+        .into_iter()
+        .fold(16, |all, q| all | q)
+        .trailing_zeros()
+}
+
+/// Kernels that walk strides count elements in 32 bits.
+pub(super) fn check_count(op: &'static str, n: usize) -> Result<()> {
+    let limit = u32::MAX as usize;
+    if n <= limit {
+        return Ok(());
+    }
+    Err(Error::TooLarge {
+        op,
+        what: "number of elements",
+        value: n,
+        limit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::piece_bytes;
+
+    #[test]
+    fn pieces_divide_everything() {
+        assert_eq!(piece_bytes([0, 32, 48]), 16);
+        assert_eq!(piece_bytes([0, 32, 40]), 8);
+        assert_eq!(piece_bytes([4096, 6]), 2);
+        assert_eq!(piece_bytes([4096, 7]), 1);
+    }
+}

@@ -1,0 +1,451 @@
+//! Reading and writing at places that an index tensor names.
+//!
+//! An index equal to the largest value of its dtype (255, `u32::MAX`, `i64::MAX`, …) names no place: reads give 0, writes are left out.
+//! Any other index out of range does the same, and the next call that waits for the device fails with [`Error::IndexOutOfRange`].
+
+use super::copy::{address, check_count, contiguous, piece_bytes};
+use super::{collapse, Dims, Strides};
+use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+/// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s shape with
+/// `ids`' length in `dim`.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] for other index dtypes, [`Error::ShapeMismatch`], [`Error::InvalidArgument`] for `dim`,
+/// [`Error::InvalidView`], [`Error::TooLarge`] for operands of 2^32 elements or more.
+pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::IndexSelect;
+    check_dim(OP, src, dim)?;
+    let [count] = ids.dims else {
+        return Err(shape_mismatch(OP, src, ids));
+    };
+    let mut dims = src.dims.to_vec();
+    dims[dim] = *count;
+    let id_strides = only(dim, dims.len(), ids.strides[0]);
+    read(device, OP, src, ids, &dims, &id_strides, dim)
+}
+
+/// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`, where the id says the
+/// place. `ids` has `src`'s rank and is nowhere larger than `src`, except in `dim`. The result has `ids`' shape.
+///
+/// # Errors
+/// Those of [`index_select`].
+pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::Gather;
+    check_dim(OP, src, dim)?;
+    let fits = src.dims.len() == ids.dims.len()
+        && (0..src.dims.len()).all(|d| d == dim || ids.dims[d] <= src.dims[d]);
+    if !fits {
+        return Err(shape_mismatch(OP, src, ids));
+    }
+    read(device, OP, src, ids, ids.dims, ids.strides, dim)
+}
+
+/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the place. Of several
+/// elements for one place the last along `dim` stays. `ids` has `src`'s shape, which is `dst`'s except in `dim`; `dst` is contiguous.
+///
+/// # Errors
+/// Those of [`index_select`], [`Error::DTypeMismatch`], and [`Error::InvalidArgument`] for a strided `dst`.
+pub fn scatter_set(device: &Device, dst: &View, ids: &View, src: &View, dim: usize) -> Result<()> {
+    let scatter = Scatter::new(IndexOp::ScatterSet, dst, ids, ids.strides, src, dim)?;
+    scatter.set(device)
+}
+
+/// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats are added in order
+/// along `dim`, and the result is rounded each time, if that leaves enough to do in parallel; otherwise in no fixed order.
+///
+/// # Errors
+/// Those of [`scatter_set`].
+pub fn scatter_add(device: &Device, dst: &View, ids: &View, src: &View, dim: usize) -> Result<()> {
+    let scatter = Scatter::new(IndexOp::ScatterAdd, dst, ids, ids.strides, src, dim)?;
+    scatter.add(device)
+}
+
+/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of `src` are added, as by
+/// [`scatter_add`]. `src` has `base`'s shape with `ids`' length in `dim`.
+///
+/// # Errors
+/// Those of [`scatter_add`].
+pub fn index_add(
+    device: &Device,
+    base: &View,
+    ids: &View,
+    src: &View,
+    dim: usize,
+) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::IndexAdd;
+    check_dim(OP, src, dim)?;
+    if *ids.dims != [src.dims[dim]] {
+        return Err(shape_mismatch(OP, ids, src));
+    }
+    let id_strides = only(dim, src.dims.len(), ids.strides[0]);
+    let out = contiguous(device, base)?;
+    let strides = crate::contiguous_strides(base.dims);
+    let dst = View::contiguous(&out, base.dtype, base.dims, &strides);
+    Scatter::new(OP, &dst, ids, &id_strides, src, dim)?.add(device)?;
+    Ok(out)
+}
+
+/// What the kernels are told about the indexed dimension; the fields are those of `Indexing` in `indexing.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Indexing {
+    op: u32,
+    id_type: u32,
+    size: u32,
+    stride: u32,
+}
+
+/// The common part of the operations that read. `dims` and `id_strides` are those of the result and of the ids spread over it.
+fn read(
+    device: &Device,
+    op: IndexOp,
+    src: &View,
+    ids: &View,
+    dims: &[usize],
+    id_strides: &[usize],
+    dim: usize,
+) -> Result<Buffer> {
+    let name = op.as_str();
+    check_operand(op, src)?;
+    check_operand(op, ids)?;
+    let id_type = id_type(op, ids.dtype)?;
+    let n: usize = dims.iter().product();
+    let size = src.dtype.size_in_bytes();
+    let dst = device.alloc(n.saturating_mul(size))?;
+    if n == 0 {
+        return Ok(dst);
+    }
+    let mut src_strides = src.strides.to_vec();
+    src_strides[dim] = 0;
+    let layout = collapse(name, dims, [&src_strides, id_strides])?;
+    let (mut dims, [mut src_strides, id_strides]) = (layout.dims, layout.strides);
+    let mut stride = src.strides[dim];
+
+    // Whole rows per index move in pieces of up to 16 bytes.
+    let from = src.offset * size;
+    let mut piece = size;
+    let last = dims.rank as usize - 1;
+    if src_strides.s[last] == 1 && id_strides.s[last] == 0 {
+        let bytes = |elements: u32| elements as usize * size;
+        let places = [
+            address(src.buffer, from),
+            address(&dst, 0),
+            bytes(dims.size[last]),
+            stride * size,
+        ];
+        let steps = src_strides.s[..last].iter().copied().map(bytes);
+        piece = piece_bytes(places.into_iter().chain(steps));
+        dims.size[last] = (bytes(dims.size[last]) / piece) as u32;
+        for stride in &mut src_strides.s[..last] {
+            *stride = (bytes(*stride) / piece) as u32;
+        }
+        stride = stride * size / piece;
+    }
+    let pieces = n * size / piece;
+    check_count(name, pieces)?;
+    let indexing = Indexing {
+        op: op as u32,
+        id_type,
+        size: src.dims[dim] as u32,
+        stride: stride as u32,
+    };
+    device
+        .kernel(Family::Indexing, &format!("gather_b{}", piece * 8))?
+        .launch(
+            LaunchConfig::for_elements(pieces),
+            &Args::new()
+                .ptr(src.buffer, from)
+                .ptr(&dst, 0)
+                .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
+                .ptr(&device.error_word(), 0)
+                .u64(pieces as u64)
+                .value(&indexing)
+                .value(&dims)
+                .value(&src_strides)
+                .value(&id_strides),
+        )?;
+    device.error_state().arm();
+    Ok(dst)
+}
+
+/// With this many columns (places outside of the indexed dimension), one thread for each keeps a GPU busy.
+const ENOUGH_COLUMNS: usize = 4096;
+/// So many steps along the indexed dimension cost a thread less than a second launch or contended atomics would.
+const FEW_STEPS: usize = 256;
+
+/// The common part of the operations that write.
+struct Scatter<'a> {
+    op: IndexOp,
+    dst: &'a View<'a>,
+    ids: &'a View<'a>,
+    /// Of the ids spread over `src`.
+    id_strides: &'a [usize],
+    src: &'a View<'a>,
+    dim: usize,
+    indexing: Indexing,
+}
+
+/// Steps along the indexed dimension; the fields are those of `Along` in `indexing.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Along {
+    count: u32,
+    id_stride: u32,
+    src_stride: u32,
+}
+
+impl<'a> Scatter<'a> {
+    fn new(
+        op: IndexOp,
+        dst: &'a View<'a>,
+        ids: &'a View<'a>,
+        id_strides: &'a [usize],
+        src: &'a View<'a>,
+        dim: usize,
+    ) -> Result<Self> {
+        check_dim(op, dst, dim)?;
+        let rank = dst.dims.len();
+        let fits =
+            src.dims.len() == rank && (0..rank).all(|d| d == dim || src.dims[d] == dst.dims[d]);
+        if !fits {
+            return Err(shape_mismatch(op, dst, src));
+        }
+        if op != IndexOp::IndexAdd && ids.dims != src.dims {
+            return Err(shape_mismatch(op, ids, src));
+        }
+        if dst.dtype != src.dtype {
+            return Err(Error::DTypeMismatch {
+                op: op.as_str(),
+                lhs: dst.dtype,
+                rhs: src.dtype,
+            });
+        }
+        for view in [dst, ids, src] {
+            check_operand(op, view)?;
+        }
+        if !dst.is_contiguous() {
+            return Err(Error::InvalidArgument {
+                op: op.as_str(),
+                reason: format!(
+                    "the destination must be contiguous, not of shape {:?} with strides {:?}; make it contiguous first",
+                    dst.dims, dst.strides
+                ),
+            });
+        }
+        let indexing = Indexing {
+            op: op as u32,
+            id_type: id_type(op, ids.dtype)?,
+            size: dst.dims[dim] as u32,
+            stride: dst.strides[dim] as u32,
+        };
+        Ok(Scatter {
+            op,
+            dst,
+            ids,
+            id_strides,
+            src,
+            dim,
+            indexing,
+        })
+    }
+
+    fn elements(&self) -> usize {
+        self.src.elem_count()
+    }
+
+    fn in_order(&self) -> bool {
+        let steps = self.src.dims[self.dim];
+        steps <= FEW_STEPS || self.elements() / steps >= ENOUGH_COLUMNS
+    }
+
+    fn set(&self, device: &Device) -> Result<()> {
+        if self.elements() == 0 {
+            return Ok(());
+        }
+        let bits = self.src.dtype.size_in_bytes() * 8;
+        if self.in_order() {
+            return self.launch_in_order(device, &format!("scatter_set_b{bits}"));
+        }
+        // Find the last writer of each place, then let only that one write.
+        let owners = device.alloc_zeroed(self.dst.elem_count() * size_of::<u32>())?;
+        let positions = only(self.dim, self.src.dims.len(), 1);
+        let (dims, [dst_strides, src_strides, id_strides, position_strides]) =
+            self.layout(&positions)?;
+        let n = self.elements();
+        let config = LaunchConfig::for_elements(n);
+        let args = self
+            .indices(device, Args::new().ptr(&owners, 0))
+            .u64(n as u64)
+            .value(&self.indexing)
+            .value(&dims)
+            .value(&dst_strides)
+            .value(&id_strides)
+            .value(&position_strides);
+        device
+            .kernel(Family::Indexing, "scatter_claim")?
+            .launch(config, &args)?;
+        let args = self
+            .indices(device, self.operands().ptr(&owners, 0))
+            .u64(n as u64)
+            .value(&self.indexing)
+            .value(&dims)
+            .value(&dst_strides)
+            .value(&src_strides)
+            .value(&id_strides)
+            .value(&position_strides);
+        device
+            .kernel(Family::Indexing, &format!("scatter_place_b{bits}"))?
+            .launch(config, &args)?;
+        device.error_state().arm();
+        Ok(())
+    }
+
+    fn add(&self, device: &Device) -> Result<()> {
+        if self.elements() == 0 {
+            return Ok(());
+        }
+        let dtype = self.src.dtype;
+        if self.in_order() {
+            return self.launch_in_order(device, &format!("scatter_add_{dtype}"));
+        }
+        let (dims, [dst_strides, src_strides, id_strides, _]) =
+            self.layout(&vec![0; self.src.dims.len()])?;
+        let n = self.elements();
+        let args = self
+            .indices(device, self.operands())
+            .u64(n as u64)
+            .value(&self.indexing)
+            .value(&dims)
+            .value(&dst_strides)
+            .value(&src_strides)
+            .value(&id_strides);
+        device
+            .kernel(Family::Indexing, &format!("scatter_add_atomic_{dtype}"))?
+            .launch(LaunchConfig::for_elements(n), &args)?;
+        device.error_state().arm();
+        Ok(())
+    }
+
+    /// One thread per column.
+    fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
+        let others = |values: &[usize]| -> Vec<usize> {
+            let mut values = values.to_vec();
+            values.remove(self.dim);
+            values
+        };
+        let [dims, dst, src, ids] = [
+            self.src.dims,
+            self.dst.strides,
+            self.src.strides,
+            self.id_strides,
+        ]
+        .map(others);
+        let layout = collapse(self.op.as_str(), &dims, [&dst, &src, &ids])?;
+        let [dst_strides, src_strides, id_strides] = layout.strides;
+        let along = Along {
+            count: self.src.dims[self.dim] as u32,
+            id_stride: self.id_strides[self.dim] as u32,
+            src_stride: self.src.strides[self.dim] as u32,
+        };
+        let columns: usize = dims.iter().product();
+        check_count(self.op.as_str(), columns)?;
+        let args = self
+            .indices(device, self.operands())
+            .u64(columns as u64)
+            .value(&self.indexing)
+            .value(&along)
+            .value(&layout.dims)
+            .value(&dst_strides)
+            .value(&src_strides)
+            .value(&id_strides);
+        device
+            .kernel(Family::Indexing, kernel)?
+            .launch(LaunchConfig::for_elements(columns), &args)?;
+        device.error_state().arm();
+        Ok(())
+    }
+
+    /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the caller adds.
+    fn layout(&self, extra: &[usize]) -> Result<(Dims, [Strides; 4])> {
+        let name = self.op.as_str();
+        check_count(name, self.elements())?;
+        let mut dst_strides = self.dst.strides.to_vec();
+        dst_strides[self.dim] = 0;
+        let strides = [&dst_strides, self.src.strides, self.id_strides, extra];
+        let layout = collapse(name, self.src.dims, strides)?;
+        Ok((layout.dims, layout.strides))
+    }
+
+    fn operands(&self) -> Args {
+        let bytes = |view: &View| view.offset * view.dtype.size_in_bytes();
+        Args::new()
+            .ptr(self.src.buffer, bytes(self.src))
+            .ptr(self.dst.buffer, bytes(self.dst))
+    }
+
+    fn indices(&self, device: &Device, args: Args) -> Args {
+        args.ptr(
+            self.ids.buffer,
+            self.ids.offset * self.ids.dtype.size_in_bytes(),
+        )
+        .ptr(&device.error_word(), 0)
+    }
+}
+
+/// Number of an index dtype in `indexing.hip`. As on candle's CPU, i16 and i32 are for the operations that add.
+fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
+    let adds = matches!(op, IndexOp::ScatterAdd | IndexOp::IndexAdd);
+    match dtype {
+        DType::U8 => Ok(0),
+        DType::U32 => Ok(1),
+        DType::I64 => Ok(2),
+        DType::I16 if adds => Ok(3),
+        DType::I32 if adds => Ok(4),
+        _ => Err(Error::UnsupportedDType {
+            op: match op {
+                IndexOp::IndexSelect => "index-select by ids",
+                IndexOp::Gather => "gather by ids",
+                IndexOp::ScatterSet => "scatter by ids",
+                IndexOp::ScatterAdd => "scatter-add by ids",
+                IndexOp::IndexAdd => "index-add by ids",
+            },
+            dtype,
+        }),
+    }
+}
+
+/// Strides that are 0 except along `dim`.
+fn only(dim: usize, rank: usize, stride: usize) -> Vec<usize> {
+    let mut strides = vec![0; rank];
+    strides[dim] = stride;
+    strides
+}
+
+fn check_dim(op: IndexOp, view: &View, dim: usize) -> Result<()> {
+    if dim < view.dims.len() {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument {
+        op: op.as_str(),
+        reason: format!(
+            "there is no dimension {dim} in a tensor of shape {:?}",
+            view.dims
+        ),
+    })
+}
+
+/// The kernels compute places in 32 bits.
+fn check_operand(op: IndexOp, view: &View) -> Result<()> {
+    view.check(op.as_str())?;
+    check_count(op.as_str(), view.span().unwrap_or(usize::MAX))
+}
+
+fn shape_mismatch(op: IndexOp, lhs: &View, rhs: &View) -> Error {
+    Error::ShapeMismatch {
+        op: op.as_str(),
+        lhs: lhs.dims.to_vec(),
+        rhs: rhs.dims.to_vec(),
+    }
+}

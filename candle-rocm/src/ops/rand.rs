@@ -1,0 +1,157 @@
+//! Random numbers. They come from the device's seed and a counter that each call moves on, and are the same on every GPU.
+
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result};
+use candle_rocm_kernels::Family;
+use float8::F8E4M3;
+use half::{bf16, f16};
+
+/// 32-bit words that the generator gives per counter.
+const WORDS: usize = 4;
+
+/// `count` numbers, uniform in `[lo, hi)`, where both bounds are first rounded to the dtype; floating-point dtypes only.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] for integers, [`Error::InvalidArgument`] unless `lo < hi` after rounding and both are finite.
+pub fn uniform(device: &Device, dtype: DType, count: usize, lo: f64, hi: f64) -> Result<Buffer> {
+    const OP: &str = "rand_uniform";
+    let per_counter = numbers_per_counter(OP, dtype)?;
+    let (low, high) = (round(dtype, lo), round(dtype, hi));
+    let span = high - low;
+    let finite = lo.is_finite() && hi.is_finite() && round_to_compute(dtype, span).is_finite();
+    if !(finite && low < high) {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!(
+                "[{lo}, {hi}) is no range of finite {dtype} values; the lower bound must be less than the upper one"
+            ),
+        });
+    }
+    generate(device, dtype, count, per_counter, "uniform", |args| {
+        args.f64(low).f64(span).f64(next_below(dtype, high))
+    })
+}
+
+/// `count` normally distributed numbers; floating-point dtypes only.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] for integers, [`Error::InvalidArgument`] unless `mean` and `std` are finite.
+pub fn normal(device: &Device, dtype: DType, count: usize, mean: f64, std: f64) -> Result<Buffer> {
+    const OP: &str = "rand_normal";
+    let per_counter = numbers_per_counter(OP, dtype)?;
+    if !(mean.is_finite() && std.is_finite()) {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!("mean {mean} and standard deviation {std} must be finite"),
+        });
+    }
+    generate(device, dtype, count, per_counter, "normal", |args| {
+        args.f64(mean).f64(std)
+    })
+}
+
+/// `count` words of Philox 4x32-10 for a key, from a 128-bit counter on, four words a counter. Independent of the device's seed.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub fn philox(device: &Device, key: u64, counter: u128, count: usize) -> Result<Buffer> {
+    let dst = device.alloc(count.saturating_mul(size_of::<u32>()))?;
+    device.kernel(Family::Rand, "philox_u32")?.launch(
+        LaunchConfig::for_elements(count.div_ceil(WORDS)),
+        &Args::new()
+            .ptr(&dst, 0)
+            .u64(count as u64)
+            .u64(key)
+            .u64(counter as u64)
+            .u64((counter >> 64) as u64),
+    )?;
+    Ok(dst)
+}
+
+/// Numbers that the kernels make of one counter: they spend 64 bits on an f64, 32 on anything else.
+fn numbers_per_counter(op: &'static str, dtype: DType) -> Result<usize> {
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F32 | DType::F8E4M3 => Ok(WORDS),
+        DType::F64 => Ok(WORDS / 2),
+        DType::U8 | DType::U32 | DType::I16 | DType::I32 | DType::I64 => {
+            Err(Error::UnsupportedDType { op, dtype })
+        }
+    }
+}
+
+fn generate(
+    device: &Device,
+    dtype: DType,
+    count: usize,
+    per_counter: usize,
+    distribution: &str,
+    parameters: impl FnOnce(Args) -> Args,
+) -> Result<Buffer> {
+    let dst = device.alloc(count.saturating_mul(dtype.size_in_bytes()))?;
+    if count == 0 {
+        return Ok(dst);
+    }
+    let counters = count.div_ceil(per_counter);
+    let kernel = device.kernel(Family::Rand, &format!("{distribution}_{dtype}"))?;
+    let (seed, first) = device.reserve_random(counters as u64);
+    let args = Args::new()
+        .ptr(&dst, 0)
+        .u64(count as u64)
+        .u64(seed)
+        .u64(first);
+    kernel.launch(LaunchConfig::for_elements(counters), &parameters(args))?;
+    Ok(dst)
+}
+
+/// The nearest value of the dtype.
+fn round(dtype: DType, v: f64) -> f64 {
+    match dtype {
+        DType::F16 => f16::from_f64(v).to_f64(),
+        DType::BF16 => bf16::from_f64(v).to_f64(),
+        DType::F8E4M3 => F8E4M3::from_f64(v).to_f64(),
+        DType::F32 => v as f32 as f64,
+        _ => v,
+    }
+}
+
+/// As [`round`], for the type in which the kernels compute.
+fn round_to_compute(dtype: DType, v: f64) -> f64 {
+    if dtype == DType::F64 {
+        v
+    } else {
+        v as f32 as f64
+    }
+}
+
+/// The largest value of the dtype below `v`, which is one of its values and not its smallest.
+fn next_below(dtype: DType, v: f64) -> f64 {
+    // Of negative values the larger bits are the lower value; below zero lies the smallest negative value.
+    let step = |bits: u16, sign: u16| match bits {
+        _ if bits & !sign == 0 => sign | 1,
+        _ if bits & sign != 0 => bits + 1,
+        _ => bits - 1,
+    };
+    match dtype {
+        DType::F16 => f16::from_bits(step(f16::from_f64(v).to_bits(), 0x8000)).to_f64(),
+        DType::BF16 => bf16::from_bits(step(bf16::from_f64(v).to_bits(), 0x8000)).to_f64(),
+        DType::F8E4M3 => {
+            F8E4M3::from_bits(step(F8E4M3::from_f64(v).to_bits().into(), 0x80) as u8).to_f64()
+        }
+        DType::F32 => (v as f32).next_down() as f64,
+        _ => v.next_down(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_below_is_the_neighbour() {
+        assert_eq!(next_below(DType::F16, 1.0), 1.0 - 2f64.powi(-11));
+        assert_eq!(next_below(DType::BF16, -1.0), -1.0 - 2f64.powi(-7));
+        assert_eq!(next_below(DType::F8E4M3, 0.0), -(2f64.powi(-9)));
+        assert_eq!(next_below(DType::F16, -0.0), -(2f64.powi(-24)));
+        assert_eq!(next_below(DType::F32, 1.0), 1.0 - 2f64.powi(-24));
+        assert_eq!(next_below(DType::F64, 1.0), 1.0 - 2f64.powi(-53));
+    }
+}
