@@ -17,5 +17,5 @@ pub const RECIPE: Recipe = Recipe {
     ],
     arm_bodies: &[],
     exceptions: &[],
-    exported_macros: &[],
+    exported_macros: &[("src/models/deepseek2.rs", "serde_default_fn")],
 };

@@ -5,3 +5,6 @@
 #![allow(missing_docs, clippy::all, rustdoc::all)]
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
+
+// The macro's definition lies in an included file; this import is what makes `crate::serde_default_fn!` a path of its own.
+pub use models::deepseek2::serde_default_fn;

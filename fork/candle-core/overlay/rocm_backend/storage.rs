@@ -7,11 +7,11 @@ use candle_rocm::{Buffer, View};
 
 use super::dtype::{device_dtype, device_scalar, host_storage};
 use super::{RocmDevice, RocmError};
-use crate::backend::{BackendDevice, BackendStorage};
+use crate::backend::BackendStorage;
 use crate::conv::{ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D};
 use crate::op::{BinaryOpT, CmpOp, ReduceOp, UnaryOpT};
 use crate::scalar::Scalar;
-use crate::{CpuStorage, DType, Layout, Result, Shape};
+use crate::{CpuStorage, DType, Layout, Result};
 
 /// Memory on an AMD GPU and the type of its elements.
 #[derive(Debug)]
