@@ -82,10 +82,8 @@ fn translation_unit(
 ) -> Result<String, Error> {
     let name = family.file_name();
     let path = hip.join(name);
-    let source = match std::fs::read_to_string(&path) {
-        Ok(source) => source,
-        Err(error) => format!("#error \"cannot read {name}: {error}\"\n"),
-    };
+    let source = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     Ok(splice::splice(name, &source, &|header| {
         headers.get(header).map(String::as_str)
     })?)

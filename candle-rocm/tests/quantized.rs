@@ -5,9 +5,11 @@
 
 mod common;
 
-use candle_rocm::ops::quantized::{dequantize, GgmlType};
-use candle_rocm::{DType, Device, Error};
-use common::{assert_exact, device, download, upload, Element, Rng};
+use candle_rocm::ops::quantized::{dequantize, matvec, GgmlType, MATVEC_MAX_COLUMNS};
+use candle_rocm::{DType, Device, Error, View};
+use common::{
+    assert_close, assert_exact, device, download, upload, Element, HostTensor, Layout, Rng,
+};
 use half::{bf16, f16};
 
 const BLOCK_FORMATS: [GgmlType; 12] = [
@@ -242,4 +244,158 @@ fn numbers_and_sizes_are_those_of_gguf() {
             "{format}"
         );
     }
+}
+
+/// Blocks whose scales are finite and of like magnitude, so that no product drowns the others.
+fn moderate_blocks(format: GgmlType, blocks: usize, rng: &mut Rng) -> Vec<u8> {
+    let mut bytes: Vec<u8> = rng.any(blocks * format.type_size());
+    let scales: &[usize] = match format {
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::Q8_1 => &[0],
+        GgmlType::Q2K => &[80, 82],
+        GgmlType::Q3K => &[108],
+        GgmlType::Q6K => &[208],
+        _ => &[0, 2],
+    };
+    for block in bytes.chunks_exact_mut(format.type_size()) {
+        if format == GgmlType::Q8K {
+            let scale = rng.uniform(-0.1, 0.1) as f32;
+            block[..4].copy_from_slice(&scale.to_le_bytes());
+            continue;
+        }
+        for &at in scales {
+            let scale = f16::from_f64(rng.uniform(-0.1, 0.1));
+            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+fn product(weights: &[f32], rows: usize, cols: usize, x: &[f32]) -> Vec<f64> {
+    x.chunks_exact(cols)
+        .flat_map(|x| {
+            (0..rows).map(move |row| {
+                let row = &weights[row * cols..(row + 1) * cols];
+                row.iter()
+                    .zip(x)
+                    .map(|(w, x)| f64::from(*w) * f64::from(*x))
+                    .sum()
+            })
+        })
+        .collect()
+}
+
+#[test]
+fn matvec_of_every_format_and_column_count() {
+    let device = device();
+    let mut rng = Rng::new(5);
+    for format in BLOCK_FORMATS {
+        // Odd row counts leave lanes, waves and blocks partly filled; 5 blocks of 32 leave lanes without elements.
+        for (rows, blocks) in [(1, 1), (7, 5), (131, 3)] {
+            let cols = blocks * format.block_size();
+            let bytes = moderate_blocks(format, rows * blocks, &mut rng);
+            let decoded = decode_all(format, &bytes);
+            let weights = device.upload(&bytes).unwrap();
+            for columns in 1..=MATVEC_MAX_COLUMNS {
+                let x =
+                    HostTensor::contiguous(rng.vec(columns * cols, -1.0, 1.0), &[columns, cols]);
+                let buffer = x.upload(&device);
+                let got = matvec(&device, format, &weights, rows, cols, &x.view(&buffer)).unwrap();
+                let want = product(&decoded, rows, cols, &x.storage);
+                let what = format!("{format}, {rows} by {cols}, {columns} columns");
+                assert_close::<f32>(&download(&device, &got), &want, 1e-7, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn matvec_takes_every_layout() {
+    let device = device();
+    let mut rng = Rng::new(6);
+    let (rows, cols) = (9, 96);
+    let bytes = moderate_blocks(GgmlType::Q4_1, rows * cols / 32, &mut rng);
+    let decoded = decode_all(GgmlType::Q4_1, &bytes);
+    let weights = device.upload(&bytes).unwrap();
+    for layout in Layout::ALL {
+        let x = HostTensor::<f32>::with_layout(&[2, 3, cols], layout, |n| rng.vec(n, -1.0, 1.0));
+        let buffer = x.upload(&device);
+        let got = matvec(
+            &device,
+            GgmlType::Q4_1,
+            &weights,
+            rows,
+            cols,
+            &x.view(&buffer),
+        )
+        .unwrap();
+        let want = product(&decoded, rows, cols, &x.values());
+        assert_close::<f32>(
+            &download(&device, &got),
+            &want,
+            1e-7,
+            &format!("{layout:?}"),
+        );
+    }
+}
+
+#[test]
+fn matvec_of_nothing() {
+    let device = device();
+    let weights = device.alloc_zeroed(18).unwrap();
+    let x = device.alloc_zeroed(2 * 32 * 4).unwrap();
+    let run = |rows, cols, dims: &[usize]| {
+        let strides = common::row_major(dims);
+        let x = View::contiguous(&x, DType::F32, dims, &strides);
+        download::<f32>(
+            &device,
+            &matvec(&device, GgmlType::Q4_0, &weights, rows, cols, &x).unwrap(),
+        )
+    };
+    assert_eq!(run(0, 32, &[2, 32]), []);
+    assert_eq!(run(1, 32, &[0, 32]), []);
+    assert_eq!(run(3, 0, &[2, 0]), [0.0; 6]);
+}
+
+#[test]
+fn matvec_misuse_is_a_typed_error() {
+    let device = device();
+    let weights = device.alloc_zeroed(4 * 18).unwrap();
+    let x = device.alloc_zeroed(9 * 64 * 4).unwrap();
+    let run = |format, rows, cols, dtype, dims: &[usize]| {
+        let strides = common::row_major(dims);
+        let x = View::contiguous(&x, dtype, dims, &strides);
+        matvec(&device, format, &weights, rows, cols, &x).unwrap_err()
+    };
+    use GgmlType::{F16, Q4_0};
+    let error = run(Q4_0, 2, 64, DType::F16, &[1, 64]);
+    assert!(
+        matches!(
+            error,
+            Error::UnsupportedDType {
+                dtype: DType::F16,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = run(Q4_0, 2, 64, DType::F32, &[1, 32]);
+    assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    let error = run(Q4_0, 2, 64, DType::F32, &[9, 64]);
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    let error = run(F16, 1, 32, DType::F32, &[1, 32]);
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    let error = run(Q4_0, 2, 48, DType::F32, &[1, 48]);
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+    let error = run(Q4_0, 3, 64, DType::F32, &[1, 64]);
+    assert!(
+        matches!(
+            error,
+            Error::OutOfBounds {
+                bytes: 108,
+                buffer_bytes: 72,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
