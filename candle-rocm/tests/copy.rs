@@ -160,7 +160,9 @@ fn rows<T: Element>(device: &Device) {
         (100, 333, 400, 333, 7, 5),
     ] {
         let what = format!("{} {d1}x{d2} from {src_stride} to {dst_stride}", T::DTYPE);
-        let reach = |offset: usize, stride: usize| offset + d1.saturating_sub(1) * stride + d2;
+        let reach = |offset: usize, stride: usize| -> usize {
+            offset + usize::saturating_sub(d1, 1) * stride + d2
+        };
         let host: Vec<T> = rng.any(reach(src_offset, src_stride));
         let mut want: Vec<T> = rng.any(reach(dst_offset, dst_stride));
         let (src, dst) = (upload(device, &host), upload(device, &want));

@@ -1,0 +1,484 @@
+//! Gather, scatter and their relatives against plain loops on the host, with the semantics of candle's CPU backend.
+
+mod common;
+
+use candle_rocm::ops::indexing::{gather, index_add, index_select, scatter_add, scatter_set};
+use candle_rocm::{Device, Error, View};
+use common::*;
+use float8::F8E4M3;
+use half::{bf16, f16};
+
+/// What an index means.
+trait Id: Element {
+    /// The value that names no place.
+    const NONE: Self;
+}
+impl Id for u8 {
+    const NONE: Self = u8::MAX;
+}
+impl Id for u32 {
+    const NONE: Self = u32::MAX;
+}
+impl Id for i64 {
+    const NONE: Self = i64::MAX;
+}
+impl Id for i16 {
+    const NONE: Self = i16::MAX;
+}
+impl Id for i32 {
+    const NONE: Self = i32::MAX;
+}
+
+/// Ids below `size`, every seventh or so naming no place.
+fn ids<I: Id>(rng: &mut Rng, n: usize, size: usize) -> Vec<I> {
+    (0..n)
+        .map(|_| {
+            if rng.below(7) == 0 {
+                I::NONE
+            } else {
+                I::from_f64(rng.below(size) as f64)
+            }
+        })
+        .collect()
+}
+
+fn place<I: Id>(id: I) -> Option<usize> {
+    (id != I::NONE).then(|| id.to_f64() as usize)
+}
+
+/// Row-major coordinates of each element.
+fn coordinates(dims: &[usize]) -> impl Iterator<Item = Vec<usize>> + '_ {
+    let strides = row_major(dims);
+    (0..dims.iter().product())
+        .map(move |at| dims.iter().zip(&strides).map(|(d, s)| at / s % d).collect())
+}
+
+fn flat(dims: &[usize], at: &[usize]) -> usize {
+    at.iter().zip(row_major(dims)).map(|(i, s)| i * s).sum()
+}
+
+/// `dims` with another size along `dim`.
+fn resized(dims: &[usize], dim: usize, size: usize) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    dims[dim] = size;
+    dims
+}
+
+fn gathered<T: Element, I: Id>(src: &HostTensor<T>, ids: &HostTensor<I>, dim: usize) -> Vec<T> {
+    let (values, ids_values) = (src.values(), ids.values());
+    coordinates(&ids.dims)
+        .zip(ids_values)
+        .map(|(mut at, id)| match place(id) {
+            Some(place) => {
+                at[dim] = place;
+                values[flat(&src.dims, &at)]
+            }
+            None => T::from_bits(0),
+        })
+        .collect()
+}
+
+/// The sum as the dtype holds it.
+fn plus<T: Element>(a: T, b: T) -> T {
+    if T::DTYPE.is_float() {
+        T::from_f64(a.to_f64() + b.to_f64())
+    } else {
+        T::from_bits(a.to_bits().wrapping_add(b.to_bits()))
+    }
+}
+
+/// `dst` after `src` was scattered into it, in order.
+fn scattered<T: Element, I: Id>(
+    dst: &HostTensor<T>,
+    ids: &HostTensor<I>,
+    src: &HostTensor<T>,
+    dim: usize,
+    update: impl Fn(T, T) -> T,
+) -> Vec<T> {
+    let mut out = dst.values();
+    for ((mut at, id), value) in coordinates(&src.dims).zip(ids.values()).zip(src.values()) {
+        if let Some(place) = place(id) {
+            at[dim] = place;
+            let to = flat(&dst.dims, &at);
+            out[to] = update(out[to], value);
+        }
+    }
+    out
+}
+
+/// The ids of an index_add or index_select, spread over `dims`.
+fn spread<I: Id>(ids: &HostTensor<I>, dims: &[usize], dim: usize) -> HostTensor<I> {
+    let mut strides = vec![0; dims.len()];
+    strides[dim] = ids.strides[0];
+    HostTensor {
+        storage: ids.storage.clone(),
+        offset: ids.offset,
+        dims: dims.to_vec(),
+        strides,
+    }
+}
+
+const SHAPES: [&[usize]; 5] = [&[9], &[6, 8], &[5, 3, 4], &[3, 64, 16], &[2, 3, 4, 5]];
+
+fn reads<T: Element, I: Id>(device: &Device) {
+    let mut rng = Rng::new(1);
+    for dims in SHAPES {
+        for dim in 0..dims.len() {
+            for layout in Layout::ALL {
+                let src = HostTensor::<T>::with_layout(dims, layout, |n| rng.any(n));
+                let src_buffer = src.upload(device);
+                let what = format!("{} by {} {dims:?} {layout:?} dim {dim}", T::DTYPE, I::DTYPE);
+                for count in [0, 1, 11] {
+                    let by = HostTensor::with_layout(&[count], layout, |n| {
+                        ids::<I>(&mut rng, n, dims[dim])
+                    });
+                    let by_buffer = by.upload(device);
+                    let got =
+                        index_select(device, &src.view(&src_buffer), &by.view(&by_buffer), dim)
+                            .unwrap_or_else(|e| panic!("{what}: {e}"));
+                    let over = spread(&by, &resized(dims, dim, count), dim);
+                    assert_exact(
+                        &download::<T>(device, &got),
+                        &gathered(&src, &over, dim),
+                        &format!("index_select {what}"),
+                    );
+                }
+                // Ids may be fewer than elements along the other dimensions.
+                let mut smaller = resized(dims, dim, 7);
+                if dim != 0 {
+                    smaller[0] -= 1;
+                }
+                for by_dims in [resized(dims, dim, 1), resized(dims, dim, 12), smaller] {
+                    let by = HostTensor::with_layout(&by_dims, layout, |n| {
+                        ids::<I>(&mut rng, n, dims[dim])
+                    });
+                    let by_buffer = by.upload(device);
+                    let got = gather(device, &src.view(&src_buffer), &by.view(&by_buffer), dim)
+                        .unwrap_or_else(|e| panic!("{what}: {e}"));
+                    assert_exact(
+                        &download::<T>(device, &got),
+                        &gathered(&src, &by, dim),
+                        &format!("gather {by_dims:?} {what}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn index_select_and_gather() {
+    let device = device();
+    for_each_dtype!(reads_by_each_id(&device));
+}
+
+fn reads_by_each_id<T: Element>(device: &Device) {
+    reads::<T, u8>(device);
+    reads::<T, u32>(device);
+    reads::<T, i64>(device);
+}
+
+/// Scatters of `src_dims` into `dims`, checked for exact equality. Small integers, so that float sums are exact in any order.
+fn check_scatter<T: Element, I: Id>(
+    device: &Device,
+    dims: &[usize],
+    src_dims: &[usize],
+    dim: usize,
+    layout: Layout,
+    set: bool,
+) {
+    let mut rng = Rng::new(2);
+    let small = |rng: &mut Rng, n: usize| {
+        (0..n)
+            .map(|_| T::from_f64(rng.below(2) as f64))
+            .collect::<Vec<T>>()
+    };
+    let what = format!(
+        "{} by {} {src_dims:?} {layout:?} into {dims:?} dim {dim}",
+        T::DTYPE,
+        I::DTYPE
+    );
+    // Scatter writes to contiguous tensors, here to one in the middle of a buffer.
+    let dst = HostTensor::<T>::with_layout(dims, Layout::Offset, |n| small(&mut rng, n));
+    let src = HostTensor::<T>::with_layout(src_dims, layout, |n| small(&mut rng, n));
+    let by = HostTensor::with_layout(src_dims, layout, |n| ids::<I>(&mut rng, n, dims[dim]));
+    let (src_buffer, by_buffer) = (src.upload(device), by.upload(device));
+
+    let check_in_place = |add: bool, want: Vec<T>| {
+        let dst_buffer = dst.upload(device);
+        let (to, by, from) = (
+            dst.view(&dst_buffer),
+            by.view(&by_buffer),
+            src.view(&src_buffer),
+        );
+        let result = if add {
+            scatter_add(device, &to, &by, &from, dim)
+        } else {
+            scatter_set(device, &to, &by, &from, dim)
+        };
+        result.unwrap_or_else(|e| panic!("{what}: {e}"));
+        let got: Vec<T> = download(device, &dst_buffer);
+        assert_exact(
+            &got[..dst.offset],
+            &dst.storage[..dst.offset],
+            &format!("before the destination, {what}"),
+        );
+        assert_exact(&got[dst.offset..], &want, &format!("add {add}: {what}"));
+    };
+    if set {
+        check_in_place(false, scattered(&dst, &by, &src, dim, |_, new| new));
+    }
+    check_in_place(true, scattered(&dst, &by, &src, dim, plus));
+
+    let by = HostTensor::with_layout(&src_dims[dim..=dim], layout, |n| {
+        ids::<I>(&mut rng, n, dims[dim])
+    });
+    let by_buffer = by.upload(device);
+    let dst_buffer = dst.upload(device);
+    let got = index_add(
+        device,
+        &dst.view(&dst_buffer),
+        &by.view(&by_buffer),
+        &src.view(&src_buffer),
+        dim,
+    )
+    .unwrap_or_else(|e| panic!("{what}: {e}"));
+    let want = scattered(&dst, &spread(&by, src_dims, dim), &src, dim, plus);
+    assert_exact(
+        &download::<T>(device, &got),
+        &want,
+        &format!("index_add {what}"),
+    );
+}
+
+fn writes<T: Element, I: Id>(device: &Device, set: bool) {
+    for dims in SHAPES {
+        for dim in 0..dims.len() {
+            for layout in Layout::ALL {
+                for count in [0, 1, 5] {
+                    check_scatter::<T, I>(
+                        device,
+                        dims,
+                        &resized(dims, dim, count),
+                        dim,
+                        layout,
+                        set,
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn writes_by_each_id<T: Element>(device: &Device) {
+    writes::<T, u8>(device, true);
+    writes::<T, u32>(device, true);
+    writes::<T, i64>(device, true);
+    writes::<T, i16>(device, false);
+    writes::<T, i32>(device, false);
+}
+
+#[test]
+fn scatter_and_index_add() {
+    let device = device();
+    for_each_dtype!(writes_by_each_id(&device));
+}
+
+fn few_columns<T: Element>(device: &Device) {
+    // Many steps and few columns: the launcher's parallel path, with up to some 16 elements for each place.
+    for layout in [Layout::Contiguous, Layout::Transposed, Layout::Narrowed] {
+        check_scatter::<T, u32>(device, &[2, 150], &[2, 1500], 1, layout, true);
+        check_scatter::<T, i64>(device, &[200, 3], &[1001, 3], 0, layout, true);
+        check_scatter::<T, u32>(device, &[90], &[700], 0, layout, true);
+    }
+}
+
+#[test]
+fn duplicates_with_few_columns() {
+    let device = device();
+    for_each_dtype!(few_columns(&device));
+}
+
+/// Adding in order, each sum rounded: what the CPU gives to the bit.
+fn rounds_in_order<T: Element>(device: &Device) {
+    let mut rng = Rng::new(3);
+    let dims = [4, 33];
+    let dst = HostTensor::<T>::contiguous(rng.vec(132, -1.0, 1.0), &dims);
+    let src = HostTensor::<T>::contiguous(rng.vec(50 * 33, -1.0, 1.0), &[50, 33]);
+    let by = HostTensor::<u32>::contiguous(ids(&mut rng, 50, 4), &[50]);
+    let (dst_buffer, src_buffer, by_buffer) =
+        (dst.upload(device), src.upload(device), by.upload(device));
+    let got = index_add(
+        device,
+        &dst.view(&dst_buffer),
+        &by.view(&by_buffer),
+        &src.view(&src_buffer),
+        0,
+    )
+    .unwrap();
+    let want = scattered(&dst, &spread(&by, &src.dims, 0), &src, 0, plus);
+    assert_exact(&download::<T>(device, &got), &want, T::DTYPE.as_str());
+}
+
+#[test]
+fn floats_add_in_order() {
+    let device = device();
+    rounds_in_order::<f16>(&device);
+    rounds_in_order::<bf16>(&device);
+    rounds_in_order::<F8E4M3>(&device);
+    rounds_in_order::<f32>(&device);
+    rounds_in_order::<f64>(&device);
+}
+
+#[test]
+fn more_than_65535_blocks() {
+    let device = device();
+    // Three-byte rows: no wider pieces.
+    let rows = 256 * 65_600 / 3 + 1;
+    let src = HostTensor::contiguous((0..12).collect::<Vec<u8>>(), &[4, 3]);
+    let by = HostTensor::contiguous((0..rows).map(|i| (i / 5 % 4) as u8).collect(), &[rows]);
+    let (src_buffer, by_buffer) = (src.upload(&device), by.upload(&device));
+    let got = index_select(&device, &src.view(&src_buffer), &by.view(&by_buffer), 0).unwrap();
+    let want: Vec<u8> = by
+        .storage
+        .iter()
+        .flat_map(|&id| (0..3).map(move |c| id * 3 + c))
+        .collect();
+    assert_exact(&download::<u8>(&device, &got), &want, "many blocks");
+}
+
+#[test]
+fn an_index_out_of_range_is_an_error_of_the_next_wait() {
+    let device = device();
+    let src = HostTensor::contiguous((0..12).map(|i| i as f32).collect::<Vec<_>>(), &[3, 4]);
+    let src_buffer = src.upload(&device);
+    let check = |ids: &HostTensor<i64>,
+                 op: &str,
+                 bad: i64,
+                 run: &dyn Fn(&View) -> candle_rocm::Result<()>| {
+        let buffer = ids.upload(&device);
+        run(&ids.view(&buffer)).unwrap();
+        match device.synchronize() {
+            Err(Error::IndexOutOfRange { op: got, index, .. }) => {
+                assert_eq!((got, index), (op, bad))
+            }
+            other => panic!("{op}: {other:?}"),
+        }
+        // Reported once; the device works on.
+        device.synchronize().unwrap();
+    };
+    for bad in [-1, 3, i64::MIN, i64::MAX - 1] {
+        let one = HostTensor::contiguous(vec![0, bad, 2], &[3]);
+        let each = HostTensor::contiguous(vec![0, 1, 2, bad], &[1, 4]);
+        let row = HostTensor::contiguous(vec![1f32; 4], &[1, 4]);
+        let row_buffer = row.upload(&device);
+        let x = src.view(&src_buffer);
+        let scratch = src.upload(&device);
+        let to = src.view(&scratch);
+        check(&one, "index-select", bad, &|ids| {
+            index_select(&device, &x, ids, 0).map(drop)
+        });
+        check(&each, "gather", bad, &|ids| {
+            gather(&device, &x, ids, 0).map(drop)
+        });
+        check(&each, "scatter", bad, &|ids| {
+            scatter_set(&device, &to, ids, &row.view(&row_buffer), 0)
+        });
+        check(&each, "scatter-add", bad, &|ids| {
+            scatter_add(&device, &to, ids, &row.view(&row_buffer), 0)
+        });
+        check(&one, "index-add", bad, &|ids| {
+            index_add(&device, &x, ids, &x, 0).map(drop)
+        });
+    }
+    // What is in range is done all the same; the rest reads as zero.
+    let ids = HostTensor::contiguous(vec![2u32, 5], &[2]);
+    let buffer = ids.upload(&device);
+    let got = index_select(&device, &src.view(&src_buffer), &ids.view(&buffer), 0).unwrap();
+    assert!(matches!(
+        device.synchronize(),
+        Err(Error::IndexOutOfRange { index: 5, .. })
+    ));
+    assert_eq!(
+        download::<f32>(&device, &got),
+        [8.0, 9.0, 10.0, 11.0, 0.0, 0.0, 0.0, 0.0]
+    );
+}
+
+#[test]
+fn what_is_refused() {
+    let device = device();
+    let x = HostTensor::contiguous(vec![1f32; 12], &[3, 4]);
+    let half = HostTensor::contiguous(vec![f16::ONE; 12], &[3, 4]);
+    let by = HostTensor::contiguous(vec![0u32; 12], &[3, 4]);
+    let by_i32 = HostTensor::contiguous(vec![0i32; 12], &[3, 4]);
+    let short = HostTensor::contiguous(vec![0u32; 8], &[2, 4]);
+    let wide = HostTensor::contiguous(vec![0u32; 15], &[3, 5]);
+    let (xb, hb, bb, ib, sb, wb) = (
+        x.upload(&device),
+        half.upload(&device),
+        by.upload(&device),
+        by_i32.upload(&device),
+        short.upload(&device),
+        wide.upload(&device),
+    );
+    let (x, half, by, by_i32, short, wide) = (
+        x.view(&xb),
+        half.view(&hb),
+        by.view(&bb),
+        by_i32.view(&ib),
+        short.view(&sb),
+        wide.view(&wb),
+    );
+    let transposed = View {
+        dims: &[4, 3],
+        strides: &[1, 4],
+        ..x
+    };
+    let square = View {
+        dims: &[4, 3],
+        strides: &[3, 1],
+        ..by
+    };
+    assert!(matches!(
+        gather(&device, &x, &by_i32, 0),
+        Err(Error::UnsupportedDType { .. })
+    ));
+    assert!(matches!(
+        scatter_set(&device, &x, &by_i32, &x, 0),
+        Err(Error::UnsupportedDType { .. })
+    ));
+    assert!(matches!(
+        gather(&device, &x, &half, 0),
+        Err(Error::UnsupportedDType { .. })
+    ));
+    assert!(matches!(
+        gather(&device, &x, &wide, 0),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    assert!(matches!(
+        index_select(&device, &x, &by, 0),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    assert!(matches!(
+        scatter_add(&device, &x, &short, &x, 0),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    assert!(matches!(
+        scatter_add(&device, &x, &by, &half, 0),
+        Err(Error::DTypeMismatch { .. })
+    ));
+    assert!(matches!(
+        gather(&device, &x, &by, 2),
+        Err(Error::InvalidArgument { .. })
+    ));
+    let strided = View {
+        dims: &[4, 3],
+        strides: &[3, 1],
+        ..x
+    };
+    assert!(matches!(
+        scatter_add(&device, &transposed, &square, &strided, 0),
+        Err(Error::InvalidArgument { .. })
+    ));
+}

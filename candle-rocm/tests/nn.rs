@@ -1,0 +1,458 @@
+//! Softmax, norms and rotary embeddings against f64 on the host.
+
+mod common;
+
+use candle_rocm::ops::nn::{layer_norm, rms_norm, rope, rope_i, rope_thd, softmax_last_dim};
+use candle_rocm::{Buffer, Device, Error, Result, View};
+use common::*;
+use half::{bf16, f16};
+
+const SOFTMAX_LIMIT: f64 = 1e-6;
+
+/// The exact values, rounded to the dtype.
+fn rounded<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    values
+        .into_iter()
+        .map(|v| T::from_f64(v).to_f64())
+        .collect()
+}
+
+fn softmax(row: &[f64]) -> Vec<f64> {
+    let max = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let powers: Vec<f64> = row.iter().map(|v| (v - max).exp()).collect();
+    let sum: f64 = powers.iter().sum();
+    powers.iter().map(|p| p / sum).collect()
+}
+
+fn rows_of<T: Element>(tensor: &HostTensor<T>, row: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
+    let columns = *tensor.dims.last().unwrap();
+    let values: Vec<f64> = tensor.values().iter().map(|v| v.to_f64()).collect();
+    rounded::<T>(values.chunks(columns.max(1)).flat_map(row))
+}
+
+/// Row lengths around a wave, what a wave keeps in registers, what the largest block keeps, and beyond.
+const COLUMNS: [usize; 14] = [
+    1, 2, 31, 33, 64, 65, 255, 257, 513, 1000, 4096, 8192, 8193, 20_001,
+];
+
+fn softmaxes<T: Element>(device: &Device) {
+    let mut rng = Rng::new(1);
+    for columns in COLUMNS {
+        for (layout, rows) in [
+            (Layout::Contiguous, 3),
+            (Layout::Narrowed, 5),
+            (Layout::Transposed, 2),
+        ] {
+            let dims = [rows, columns];
+            let x = HostTensor::<T>::with_layout(&dims, layout, |n| rng.vec(n, -8.0, 8.0));
+            let buffer = x.upload(device);
+            let got = softmax_last_dim(device, &x.view(&buffer)).unwrap();
+            let what = format!("softmax {} {dims:?} {layout:?}", T::DTYPE);
+            assert_close(
+                &download::<T>(device, &got),
+                &rows_of(&x, softmax),
+                SOFTMAX_LIMIT,
+                &what,
+            );
+        }
+    }
+    for layout in Layout::ALL {
+        let x = HostTensor::<T>::with_layout(&[2, 3, 37], layout, |n| rng.vec(n, -8.0, 8.0));
+        let buffer = x.upload(device);
+        let got = softmax_last_dim(device, &x.view(&buffer)).unwrap();
+        let what = format!("softmax {} {layout:?}", T::DTYPE);
+        assert_close(
+            &download::<T>(device, &got),
+            &rows_of(&x, softmax),
+            SOFTMAX_LIMIT,
+            &what,
+        );
+    }
+}
+
+#[test]
+fn softmax_of_any_width() {
+    let device = device();
+    softmaxes::<f16>(&device);
+    softmaxes::<bf16>(&device);
+    softmaxes::<f32>(&device);
+    softmaxes::<f64>(&device);
+}
+
+#[test]
+fn softmax_of_infinities_and_nan_is_candles() {
+    let device = device();
+    let (inf, nan) = (f32::INFINITY, f32::NAN);
+    for columns in [4, 3000] {
+        let mut rows: Vec<Vec<f32>> = vec![vec![-inf; columns]; 5];
+        rows[0][1..3].fill(0.5); // masked: two places share the weight
+        rows[1][2] = -3e38; // alone
+        rows[2][0] = inf;
+        rows[3] = vec![1.0; columns];
+        rows[3][columns - 1] = nan;
+        let x = HostTensor::contiguous(rows.concat(), &[5, columns]);
+        let buffer = x.upload(&device);
+        let got: Vec<f32> = download(
+            &device,
+            &softmax_last_dim(&device, &x.view(&buffer)).unwrap(),
+        );
+        let got: Vec<&[f32]> = got.chunks(columns).collect();
+        let masked = [[0.0, 0.5, 0.5].as_slice(), &vec![0.0; columns - 3]].concat();
+        assert_eq!(got[0], masked);
+        assert_eq!((got[1][2], got[1].iter().sum::<f32>()), (1.0, 1.0));
+        for row in &got[2..] {
+            assert!(row.iter().all(|v| v.is_nan()), "{:?}", &row[..4]);
+        }
+    }
+}
+
+#[test]
+fn softmax_of_large_values_does_not_overflow() {
+    let device = device();
+    let x = HostTensor::contiguous(vec![1e30f32, 1e30, -1e30, 0.0], &[1, 4]);
+    let buffer = x.upload(&device);
+    let got: Vec<f32> = download(
+        &device,
+        &softmax_last_dim(&device, &x.view(&buffer)).unwrap(),
+    );
+    assert_eq!(got, [0.5, 0.5, 0.0, 0.0]);
+}
+
+#[test]
+fn more_than_65535_blocks() {
+    let device = device();
+    // Eight rows a block where waves are 32 wide.
+    let rows = 8 * 65_600;
+    let x = HostTensor::contiguous(
+        (0..rows * 2).map(|i| (i % 11) as f32).collect::<Vec<_>>(),
+        &[rows, 2],
+    );
+    let buffer = x.upload(&device);
+    let got = softmax_last_dim(&device, &x.view(&buffer)).unwrap();
+    assert_close(
+        &download::<f32>(&device, &got),
+        &rows_of(&x, softmax),
+        SOFTMAX_LIMIT,
+        "many rows",
+    );
+    // A block each.
+    let (rows, columns) = (66_000, 520);
+    let x = HostTensor::contiguous(vec![f16::ONE; rows * columns], &[rows, columns]);
+    let weight = HostTensor::contiguous(vec![f16::from_f32(3.0); columns], &[columns]);
+    let (x_buffer, weight_buffer) = (x.upload(&device), weight.upload(&device));
+    let got = rms_norm(
+        &device,
+        &x.view(&x_buffer),
+        &weight.view(&weight_buffer),
+        0.0,
+    )
+    .unwrap();
+    let got: Vec<f16> = download(&device, &got);
+    assert!(got.iter().all(|&v| v == f16::from_f32(3.0)));
+}
+
+fn norms<T: Element>(device: &Device) {
+    let mut rng = Rng::new(2);
+    for columns in COLUMNS {
+        let eps = 1e-5f32;
+        // A mean far from zero, for the variance.
+        for (layout, rows) in [
+            (Layout::Contiguous, 3),
+            (Layout::Narrowed, 5),
+            (Layout::Transposed, 2),
+        ] {
+            let dims = [rows, columns];
+            let x = HostTensor::<T>::with_layout(&dims, layout, |n| rng.vec(n, 2.0, 4.0));
+            let vector = |rng: &mut Rng| {
+                HostTensor::<T>::with_layout(&[columns], Layout::Offset, |n| rng.vec(n, -2.0, 2.0))
+            };
+            let (weight, bias) = (vector(&mut rng), vector(&mut rng));
+            let (xb, wb, bb) = (x.upload(device), weight.upload(device), bias.upload(device));
+            let (xv, wv, bv) = (x.view(&xb), weight.view(&wb), bias.view(&bb));
+            let (w, b): (Vec<f64>, Vec<f64>) = weight
+                .values()
+                .iter()
+                .zip(bias.values())
+                .map(|(w, b)| (w.to_f64(), b.to_f64()))
+                .unzip();
+            let what = format!("{} {dims:?} {layout:?}", T::DTYPE);
+            let mean = |row: &[f64], f: &dyn Fn(f64) -> f64| {
+                row.iter().map(|&v| f(v)).sum::<f64>() / columns as f64
+            };
+
+            let got = rms_norm(device, &xv, &wv, eps).unwrap();
+            let want = rows_of(&x, |row| {
+                let scale = 1.0 / (mean(row, &|v| v * v) + f64::from(eps)).sqrt();
+                row.iter().zip(&w).map(|(v, w)| v * scale * w).collect()
+            });
+            assert_close(
+                &download::<T>(device, &got),
+                &want,
+                NMSE_LIMIT,
+                &format!("rms_norm {what}"),
+            );
+
+            for bias in [None, Some(&bv)] {
+                let got = layer_norm(device, &xv, &wv, bias, eps).unwrap();
+                let want = rows_of(&x, |row| {
+                    let center = mean(row, &|v| v);
+                    let scale =
+                        1.0 / (mean(row, &|v| (v - center) * (v - center)) + f64::from(eps)).sqrt();
+                    let scaled = row.iter().zip(&w).map(|(v, w)| (v - center) * scale * w);
+                    scaled
+                        .zip(&b)
+                        .map(|(v, b)| if bias.is_some() { v + b } else { v })
+                        .collect()
+                });
+                let what = format!("layer_norm {what} bias {}", bias.is_some());
+                assert_close(&download::<T>(device, &got), &want, NMSE_LIMIT, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn rms_norm_and_layer_norm_of_any_width() {
+    let device = device();
+    norms::<f16>(&device);
+    norms::<bf16>(&device);
+    norms::<f32>(&device);
+}
+
+#[test]
+fn layer_norm_far_from_zero_keeps_its_variance() {
+    let device = device();
+    // Taking the mean square minus the squared mean would lose all digits here.
+    let columns = 1000;
+    let x = HostTensor::contiguous(
+        (0..columns)
+            .map(|i| 10_000.0 + (i % 2) as f32)
+            .collect::<Vec<_>>(),
+        &[1, columns],
+    );
+    let weight = HostTensor::contiguous(vec![1f32; columns], &[columns]);
+    let (xb, wb) = (x.upload(&device), weight.upload(&device));
+    let got: Vec<f32> = download(
+        &device,
+        &layer_norm(&device, &x.view(&xb), &weight.view(&wb), None, 0.0).unwrap(),
+    );
+    let want: Vec<f64> = (0..columns)
+        .map(|i| if i % 2 == 0 { -1.0 } else { 1.0 })
+        .collect();
+    assert_close(&got, &want, NMSE_LIMIT, "alternating");
+}
+
+#[test]
+fn weights_may_be_strided() {
+    let device = device();
+    let x = HostTensor::contiguous(vec![1f32; 8], &[2, 4]);
+    let weight = HostTensor {
+        storage: vec![0f32, 9.0, 1.0, 9.0, 2.0, 9.0, 3.0],
+        offset: 0,
+        dims: vec![4],
+        strides: vec![2],
+    };
+    let (xb, wb) = (x.upload(&device), weight.upload(&device));
+    let got: Vec<f32> = download(
+        &device,
+        &rms_norm(&device, &x.view(&xb), &weight.view(&wb), 0.0).unwrap(),
+    );
+    assert_eq!(got, [0.0, 1.0, 2.0, 3.0, 0.0, 1.0, 2.0, 3.0]);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Half,
+    Interleaved,
+    TimeHeads,
+}
+
+impl Kind {
+    fn run(self, device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
+        match self {
+            Kind::Half => rope(device, x, cos, sin),
+            Kind::Interleaved => rope_i(device, x, cos, sin),
+            Kind::TimeHeads => rope_thd(device, x, cos, sin),
+        }
+    }
+}
+
+fn rotated<T: Element>(
+    kind: Kind,
+    x: &HostTensor<T>,
+    cos: &HostTensor<T>,
+    sin: &HostTensor<T>,
+) -> Vec<f64> {
+    let [_, second, third, size] = x.dims[..] else {
+        unreachable!()
+    };
+    let half = size / 2;
+    let values: Vec<f64> = x.values().iter().map(|v| v.to_f64()).collect();
+    let table = |t: &HostTensor<T>, batch: usize, time: usize, i: usize| {
+        let start = if t.dims.len() == 3 {
+            batch * t.dims[1] * half
+        } else {
+            0
+        };
+        t.values()[start + time * half + i].to_f64()
+    };
+    let mut out = vec![0.0; values.len()];
+    for row in 0..values.len() / size {
+        let batch = row / (second * third);
+        let time = match kind {
+            Kind::TimeHeads => row / third % second,
+            _ => row % third,
+        };
+        for i in 0..half {
+            let (a, b) = match kind {
+                Kind::Interleaved => (row * size + 2 * i, row * size + 2 * i + 1),
+                _ => (row * size + i, row * size + i + half),
+            };
+            let (c, s) = (table(cos, batch, time, i), table(sin, batch, time, i));
+            out[a] = values[a] * c - values[b] * s;
+            out[b] = values[a] * s + values[b] * c;
+        }
+    }
+    rounded::<T>(out)
+}
+
+fn ropes<T: Element>(device: &Device) {
+    let mut rng = Rng::new(3);
+    for kind in [Kind::Half, Kind::Interleaved, Kind::TimeHeads] {
+        for dims in [
+            [1, 1, 1, 2],
+            [2, 3, 1, 8],
+            [2, 3, 5, 6],
+            [3, 4, 7, 64],
+            [2, 0, 3, 4],
+        ] {
+            let [batch, second, third, size] = dims;
+            let time = if matches!(kind, Kind::TimeHeads) {
+                second
+            } else {
+                third
+            };
+            for table_dims in [
+                vec![time, size / 2],
+                vec![time + 3, size / 2],
+                vec![batch, time, size / 2],
+                vec![batch, time + 2, size / 2],
+            ] {
+                for layout in [
+                    Layout::Contiguous,
+                    Layout::Offset,
+                    Layout::Transposed,
+                    Layout::Narrowed,
+                    Layout::BroadcastFirst,
+                ] {
+                    let x = HostTensor::<T>::with_layout(&dims, layout, |n| rng.vec(n, -2.0, 2.0));
+                    let table_layout = if layout == Layout::Contiguous {
+                        Layout::Contiguous
+                    } else {
+                        Layout::Narrowed
+                    };
+                    let cos = HostTensor::<T>::with_layout(&table_dims, table_layout, |n| {
+                        rng.vec(n, -1.0, 1.0)
+                    });
+                    let sin = HostTensor::<T>::with_layout(&table_dims, Layout::Offset, |n| {
+                        rng.vec(n, -1.0, 1.0)
+                    });
+                    let (xb, cb, sb) = (x.upload(device), cos.upload(device), sin.upload(device));
+                    let what = format!(
+                        "{kind:?} {} {dims:?} {layout:?} table {table_dims:?}",
+                        T::DTYPE
+                    );
+                    let got = kind
+                        .run(device, &x.view(&xb), &cos.view(&cb), &sin.view(&sb))
+                        .unwrap_or_else(|e| panic!("{what}: {e}"));
+                    assert_close(
+                        &download::<T>(device, &got),
+                        &rotated(kind, &x, &cos, &sin),
+                        NMSE_LIMIT,
+                        &what,
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rope_in_three_orders() {
+    let device = device();
+    ropes::<f16>(&device);
+    ropes::<bf16>(&device);
+    ropes::<f32>(&device);
+    ropes::<f64>(&device);
+}
+
+#[test]
+fn zero_sizes() {
+    let device = device();
+    for dims in [[0, 5], [5, 0]] {
+        let x = HostTensor::<f32>::contiguous(vec![], &dims);
+        let weight = HostTensor::contiguous(vec![1f32; dims[1]], &dims[1..]);
+        let (xb, wb) = (x.upload(&device), weight.upload(&device));
+        assert!(softmax_last_dim(&device, &x.view(&xb)).unwrap().is_empty());
+        assert!(rms_norm(&device, &x.view(&xb), &weight.view(&wb), 1e-5)
+            .unwrap()
+            .is_empty());
+        assert!(
+            layer_norm(&device, &x.view(&xb), &weight.view(&wb), None, 1e-5)
+                .unwrap()
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn what_is_refused() {
+    let device = device();
+    let x = HostTensor::contiguous(vec![1f32; 16], &[1, 2, 2, 4]);
+    let ints = HostTensor::contiguous(vec![1i32; 16], &[4, 4]);
+    let doubles = HostTensor::contiguous(vec![1f64; 16], &[4, 4]);
+    let three = HostTensor::contiguous(vec![1f32; 3], &[3]);
+    let halves = HostTensor::contiguous(vec![f16::ONE; 4], &[4]);
+    let scalar = HostTensor::contiguous(vec![1f32], &[]);
+    let table = HostTensor::contiguous(vec![1f32; 2], &[1, 2]);
+    let (xb, ib, db, tb, hb, sb, cb) = (
+        x.upload(&device),
+        ints.upload(&device),
+        doubles.upload(&device),
+        three.upload(&device),
+        halves.upload(&device),
+        scalar.upload(&device),
+        table.upload(&device),
+    );
+    let x = x.view(&xb);
+    assert!(matches!(
+        softmax_last_dim(&device, &ints.view(&ib)),
+        Err(Error::UnsupportedDType { .. })
+    ));
+    assert!(matches!(
+        softmax_last_dim(&device, &scalar.view(&sb)),
+        Err(Error::InvalidArgument { .. })
+    ));
+    assert!(matches!(
+        rms_norm(&device, &doubles.view(&db), &doubles.view(&db), 0.0),
+        Err(Error::UnsupportedDType { .. })
+    ));
+    assert!(matches!(
+        rms_norm(&device, &x, &three.view(&tb), 0.0),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    assert!(matches!(
+        rms_norm(&device, &x, &halves.view(&hb), 0.0),
+        Err(Error::DTypeMismatch { .. })
+    ));
+    // The table is shorter than the input in time.
+    let table = table.view(&cb);
+    assert!(matches!(
+        rope(&device, &x, &table, &table),
+        Err(Error::ShapeMismatch { .. })
+    ));
+    assert!(matches!(
+        rope(&device, &doubles.view(&db), &table, &table),
+        Err(Error::InvalidArgument { .. })
+    ));
+}
