@@ -14,7 +14,7 @@ template <typename T, u32 N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N :
     T v[N];
 };
 
-// An input of `dims` and `strides`, read in row-major order: element by element, or N neighbours at a time where the layout allows it.
+// An input of `dims` (of rank 1 at least) and `strides`, read in row-major order: element by element, or N neighbours at a time where the layout allows it.
 // Which is the same for all threads, so choosing costs a few scalar instructions and no divergence.
 template <typename T, u32 N> struct Input {
     enum Way {
@@ -31,7 +31,6 @@ template <typename T, u32 N> struct Input {
     DEVICE_FN Input(const T* data, const Dims& dims, const Strides& strides) : data(data), dims(dims), strides(strides), way(choose()) {}
 
     DEVICE_FN Way choose() const {
-        if (dims.rank == 0) return REPEAT;
         const u32 last = dims.rank - 1;
         // Of several rows, packs must not straddle two.
         if (last > 0 && dims.size[last] % N != 0) return GATHER;
@@ -43,9 +42,8 @@ template <typename T, u32 N> struct Input {
         return WIDE;
     }
 
-    // With one dimension or none, indices may exceed 32 bits.
+    // With one dimension, indices may exceed 32 bits.
     DEVICE_FN u64 offset(u64 index) const {
-        if (dims.rank == 0) return 0;
         return dims.rank == 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
     }
 

@@ -43,10 +43,7 @@ pub fn fill(device: &Device, dst: &View, value: Scalar) -> Result<()> {
         let stores = (n * size).div_ceil(16);
         return device
             .kernel(Family::Fill, &format!("fill_{name}"))?
-            .launch(
-                LaunchConfig::for_elements(stores),
-                &scalar_arg(args, value),
-            );
+            .launch(LaunchConfig::for_elements(stores), &scalar_arg(args, value));
     }
     let layout = collapse(OP, dst.dims, [dst.strides])?;
     let args = Args::new()

@@ -10,12 +10,7 @@ const OP: &str = "where_cond";
 /// # Errors
 /// [`Error::UnsupportedDType`] for a condition of floats, [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`],
 /// [`Error::TooLarge`].
-pub fn where_cond(
-    device: &Device,
-    cond: &View,
-    on_true: &View,
-    on_false: &View,
-) -> Result<Buffer> {
+pub fn where_cond(device: &Device, cond: &View, on_true: &View, on_false: &View) -> Result<Buffer> {
     if cond.dtype.is_float() {
         return Err(Error::UnsupportedDType {
             op: OP,

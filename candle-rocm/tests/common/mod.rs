@@ -98,12 +98,22 @@ macro_rules! element {
 
 element!(u8, U8, |v| v as u8, f64::from, |b| b as u8, u64::from);
 element!(u32, U32, |v| v as u32, f64::from, |b| b as u32, u64::from);
-element!(i16, I16, |v| v as i16, f64::from, |b| b as i16, |v| v
-    as u16
-    as u64);
-element!(i32, I32, |v| v as i32, f64::from, |b| b as i32, |v| v
-    as u32
-    as u64);
+element!(
+    i16,
+    I16,
+    |v| v as i16,
+    f64::from,
+    |b| b as i16,
+    |v| v as u16 as u64
+);
+element!(
+    i32,
+    I32,
+    |v| v as i32,
+    f64::from,
+    |b| b as i32,
+    |v| v as u32 as u64
+);
 element!(i64, I64, |v| v as i64, |v| v as f64, |b| b as i64, |v| v
     as u64);
 element!(

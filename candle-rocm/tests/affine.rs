@@ -1,0 +1,267 @@
+//! `x * mul + add`, powers and ELU, against the same arithmetic of Rust and the crates `half` and `float8`.
+
+mod common;
+
+use candle_rocm::ops::affine::{affine, elu, powf};
+use candle_rocm::{Buffer, DType, Device, Error, Result, View};
+use common::*;
+use float8::F8E4M3;
+use half::{bf16, f16};
+
+/// `x * mul + add` in the type itself.
+trait Affine: Element {
+    fn affine(self, mul: Self, add: Self) -> Self;
+}
+
+macro_rules! affine {
+    (wrapping $($ty:ty),*) => {$(
+        impl Affine for $ty {
+            fn affine(self, mul: Self, add: Self) -> Self {
+                self.wrapping_mul(mul).wrapping_add(add)
+            }
+        }
+    )*};
+    (rounding $($ty:ty),*) => {$(
+        impl Affine for $ty {
+            fn affine(self, mul: Self, add: Self) -> Self {
+                self * mul + add
+            }
+        }
+    )*};
+}
+
+affine!(wrapping u8, u32, i16, i32, i64);
+affine!(rounding f16, bf16, f32, f64, F8E4M3);
+
+fn every_layout<T: Affine>(device: &Device) {
+    let mut rng = Rng::new(2);
+    for dims in [&[3usize, 5, 7][..], &[4, 24], &[0], &[1], &[1021]] {
+        for layout in Layout::ALL {
+            let x = HostTensor::<T>::with_layout(dims, layout, |n| rng.any(n));
+            let buffer = x.upload(device);
+            for (mul, add) in [(2.5, -1.25), (-3.0, 0.1), (1e10, 1e10)] {
+                let got = affine(device, &x.view(&buffer), mul, add).unwrap();
+                let want: Vec<T> = x
+                    .values()
+                    .iter()
+                    .map(|v| v.affine(T::from_f64(mul), T::from_f64(add)))
+                    .collect();
+                let what = format!("{} {dims:?} {layout:?} * {mul} + {add}", T::DTYPE);
+                assert_exact(&download::<T>(device, &got), &want, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn affine_of_every_dtype_and_layout() {
+    let device = device();
+    for_each_dtype!(every_layout(&device));
+}
+
+/// An operation with one scalar, as a launcher and as a function of one value and the scalar in the type `T`, which is exact in f64.
+type Launch = fn(&Device, &View, f64) -> Result<Buffer>;
+
+fn rounded<T: Element>(v: f64) -> f64 {
+    T::from_f64(v).to_f64()
+}
+
+fn compare_scalar_op<T: Element>(
+    device: &Device,
+    name: &str,
+    launch: Launch,
+    scalars: &[f64],
+    oracle: fn(f64, f64) -> f64,
+) {
+    let mut rng = Rng::new(3);
+    for &scalar in scalars {
+        for layout in [Layout::Contiguous, Layout::Transposed, Layout::Narrowed] {
+            let x = HostTensor::<T>::with_layout(&[9, 4, 31], layout, |n| rng.vec(n, -3.0, 3.0));
+            let buffer = x.upload(device);
+            let got = launch(device, &x.view(&buffer), scalar).unwrap();
+            let parameter = rounded::<T>(scalar);
+            let want: Vec<f64> = x
+                .values()
+                .iter()
+                .map(|v| rounded::<T>(oracle(v.to_f64(), parameter)))
+                .collect();
+            let what = format!("{name} {} {layout:?} {scalar}", T::DTYPE);
+            assert_close(&download::<T>(device, &got), &want, NMSE_LIMIT, &what);
+        }
+    }
+}
+
+fn powf_of<T: Element>(device: &Device) {
+    let exponents = [0.0, 1.0, 2.0, 3.0, -1.0, 0.5, 2.5, -2.0];
+    compare_scalar_op::<T>(device, "powf", powf, &exponents, f64::powf);
+}
+
+#[test]
+fn powf_of_every_float() {
+    let device = device();
+    for_each_float!(powf_of(&device));
+}
+
+/// Every combination of special values, against Rust.
+#[test]
+fn powf_special_cases() {
+    let device = device();
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        0.5,
+        -0.5,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        5e-324,
+        f64::MAX,
+        f64::MIN,
+        1e20,
+        -1e20,
+        9007199254740993.0,
+    ];
+    let x = HostTensor::contiguous(special.to_vec(), &[special.len()]);
+    let buffer = x.upload(&device);
+    let single: Vec<f32> = special.iter().map(|&v| v as f32).collect();
+    let x32 = HostTensor::contiguous(single.clone(), &[special.len()]);
+    let buffer32 = x32.upload(&device);
+    for e in special {
+        let got = powf(&device, &x.view(&buffer), e).unwrap();
+        let want: Vec<f64> = special.iter().map(|v| v.powf(e)).collect();
+        assert_exact(
+            &download::<f64>(&device, &got),
+            &want,
+            &format!("f64 powf {e}"),
+        );
+        let got = powf(&device, &x32.view(&buffer32), e).unwrap();
+        let want: Vec<f32> = single.iter().map(|v| v.powf(e as f32)).collect();
+        assert_exact(
+            &download::<f32>(&device, &got),
+            &want,
+            &format!("f32 powf {e}"),
+        );
+    }
+}
+
+/// ELU with the intermediate roundings of the small types.
+trait Elu: Element {
+    fn elu(self, alpha: Self) -> Self;
+}
+
+macro_rules! elu {
+    ($($ty:ty),*) => {$(
+        impl Elu for $ty {
+            fn elu(self, alpha: Self) -> Self {
+                if self.is_sign_positive() {
+                    return self;
+                }
+                (Self::from_f64(self.to_f64().exp()) - Self::from_f64(1.0)) * alpha
+            }
+        }
+    )*};
+}
+
+elu!(f16, bf16, F8E4M3);
+
+impl Elu for f32 {
+    fn elu(self, alpha: Self) -> Self {
+        if self.is_sign_positive() {
+            self
+        } else {
+            ((self as f64).exp_m1() * alpha as f64) as f32
+        }
+    }
+}
+
+impl Elu for f64 {
+    fn elu(self, alpha: Self) -> Self {
+        if self.is_sign_positive() {
+            self
+        } else {
+            self.exp_m1() * alpha
+        }
+    }
+}
+
+fn elu_of<T: Elu>(device: &Device) {
+    let mut rng = Rng::new(4);
+    for alpha in [1.0, 0.3, -2.0] {
+        for layout in Layout::ALL {
+            let x = HostTensor::<T>::with_layout(&[9, 4, 31], layout, |n| rng.vec(n, -6.0, 6.0));
+            let buffer = x.upload(device);
+            let got = elu(device, &x.view(&buffer), alpha).unwrap();
+            let want: Vec<f64> = x
+                .values()
+                .iter()
+                .map(|v| v.elu(T::from_f64(alpha)).to_f64())
+                .collect();
+            let what = format!("elu {} {layout:?} {alpha}", T::DTYPE);
+            assert_close(&download::<T>(device, &got), &want, NMSE_LIMIT, &what);
+        }
+    }
+}
+
+#[test]
+fn elu_of_every_float() {
+    let device = device();
+    for_each_float!(elu_of(&device));
+}
+
+#[test]
+fn elu_of_special_values() {
+    let device = device();
+    let x = HostTensor::contiguous(
+        vec![f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.0, -0.0],
+        &[5],
+    );
+    let buffer = x.upload(&device);
+    let got = download::<f32>(&device, &elu(&device, &x.view(&buffer), 2.0).unwrap());
+    assert_exact(&got, &[f32::INFINITY, -2.0, f32::NAN, 0.0, 0.0], "elu");
+}
+
+fn refuses<T: Element>(device: &Device) {
+    let x = HostTensor::contiguous(vec![T::from_f64(1.0); 3], &[3]);
+    let buffer = x.upload(device);
+    let view = x.view(&buffer);
+    for (op, result) in [
+        ("powf", powf(device, &view, 2.0)),
+        ("elu", elu(device, &view, 1.0)),
+    ] {
+        match result {
+            Err(Error::UnsupportedDType { op: got, dtype }) => {
+                assert_eq!((got, dtype), (op, T::DTYPE));
+            }
+            other => panic!("{op} of {} gave {other:?}", T::DTYPE),
+        }
+    }
+}
+
+#[test]
+fn powf_and_elu_refuse_integers() {
+    let device = device();
+    for_each_integer!(refuses(&device));
+}
+
+#[test]
+fn a_view_that_leaves_its_buffer_is_refused() {
+    let device = device();
+    let buffer = upload(&device, &[1f32; 8]);
+    let view = View {
+        buffer: &buffer,
+        dtype: DType::F32,
+        offset: 1,
+        dims: &[8],
+        strides: &[1],
+    };
+    assert!(matches!(
+        affine(&device, &view, 1.0, 0.0),
+        Err(Error::InvalidView { op: "affine", .. })
+    ));
+}
