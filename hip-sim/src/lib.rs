@@ -1,1 +1,33 @@
 //! HIP, hiprtc and rocBLAS on the CPU: a test instrument for machines without an AMD GPU.
+//!
+//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`]), which programs load in place
+//! of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the shared library out as a ROCm folder.
+//!
+//! | Module | Holds |
+//! |---|---|
+//! | [`hip`] | the HIP runtime: devices, memory, streams, events, modules, graphs |
+//! | [`hiprtc`] | HIP source to a shared object: prelude, translation, host compiler |
+//! | `exec` | modules and launches: blocks on cores, threads on coroutines, barriers, wave exchange |
+//! | `memory` | the reserved address range: heaps, guard zones, poison, shadow |
+//! | [`rocblas`] | handles and matrix products |
+//! | [`control`] | counters, injected failures and findings |
+//!
+//! The README lists the environment variables and what device code sees.
+
+mod arch;
+mod config;
+mod exec;
+mod inject;
+mod memory;
+mod registry;
+mod report;
+mod sim;
+
+pub mod client;
+pub mod control;
+pub mod error;
+pub mod hip;
+pub mod hiprtc;
+pub mod install;
+pub mod miopen;
+pub mod rocblas;

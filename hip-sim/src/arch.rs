@@ -1,0 +1,129 @@
+//! GPU architectures: which names exist, their wave size, and what a code object for one runs on.
+
+/// Families of architectures that AMD's tools name with a `-generic` target, and their members.
+const GENERIC: &[(&str, &[&str])] = &[
+    (
+        "gfx9-generic",
+        &["gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"],
+    ),
+    ("gfx9-4-generic", &["gfx942", "gfx950"]),
+    (
+        "gfx10-1-generic",
+        &["gfx1010", "gfx1011", "gfx1012", "gfx1013"],
+    ),
+    (
+        "gfx10-3-generic",
+        &[
+            "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036",
+        ],
+    ),
+    (
+        "gfx11-generic",
+        &[
+            "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153",
+        ],
+    ),
+    ("gfx12-generic", &["gfx1200", "gfx1201"]),
+];
+
+/// Architectures outside the generic families.
+const SINGLE: &[&str] = &["gfx908", "gfx90a"];
+
+/// An architecture as given in `--offload-arch` or `HIP_SIM_ARCH`, without feature suffixes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arch(String);
+
+impl Arch {
+    /// Parses `gfx90a`, `gfx942:sramecc+:xnack-`, `gfx11-generic`, …; `None` for a name that no tool knows.
+    pub fn parse(text: &str) -> Option<Arch> {
+        let mut parts = text.trim().split(':');
+        let base = parts.next()?;
+        let features_known =
+            parts.all(|f| matches!(f, "sramecc+" | "sramecc-" | "xnack+" | "xnack-"));
+        let known = SINGLE.contains(&base)
+            || GENERIC
+                .iter()
+                .any(|(g, members)| *g == base || members.contains(&base));
+        (known && features_known).then(|| Arch(base.to_string()))
+    }
+
+    /// The bare name, such as `gfx942`.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// What `gcnArchName` of a device of this architecture says.
+    pub fn device_name(&self) -> String {
+        match self.0.as_str() {
+            "gfx908" | "gfx90a" | "gfx942" | "gfx950" => format!("{}:sramecc+:xnack-", self.0),
+            "gfx900" | "gfx902" | "gfx904" | "gfx909" | "gfx90c" => format!("{}:xnack-", self.0),
+            "gfx906" => "gfx906:sramecc+:xnack-".to_string(),
+            _ => self.0.clone(),
+        }
+    }
+
+    /// Lanes per wave: 64 on gfx9, 32 on RDNA.
+    pub fn wave(&self) -> u32 {
+        if self.0.starts_with("gfx9") {
+            64
+        } else {
+            32
+        }
+    }
+
+    /// Major and minor of the compute capability that HIP reports: gfx90a is 9.0, gfx942 9.4, gfx1100 11.0.
+    pub fn capability(&self) -> (i32, i32) {
+        let digits = self
+            .0
+            .trim_start_matches("gfx")
+            .split('-')
+            .next()
+            .unwrap_or_default();
+        let (major, rest) = if digits.starts_with('9') {
+            digits.split_at(1)
+        } else {
+            digits.split_at(digits.len().min(2))
+        };
+        let minor = rest.get(..1).and_then(|m| m.parse().ok()).unwrap_or(0);
+        (major.parse().unwrap_or(0), minor)
+    }
+
+    /// Whether a code object built for `self` runs on a device of architecture `device`.
+    pub fn runs_on(&self, device: &Arch) -> bool {
+        let family = GENERIC.iter().find(|(g, _)| *g == self.0);
+        self == device || family.is_some_and(|(_, members)| members.contains(&device.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arch;
+
+    #[test]
+    fn names_waves_and_capabilities() {
+        for (text, device, wave, capability) in [
+            ("gfx942", "gfx942:sramecc+:xnack-", 64, (9, 4)),
+            ("gfx90a:xnack-", "gfx90a:sramecc+:xnack-", 64, (9, 0)),
+            ("gfx1100", "gfx1100", 32, (11, 0)),
+            ("gfx1201", "gfx1201", 32, (12, 0)),
+            ("gfx1036", "gfx1036", 32, (10, 3)),
+        ] {
+            let arch = Arch::parse(text).unwrap();
+            assert_eq!(
+                (arch.device_name().as_str(), arch.wave(), arch.capability()),
+                (device, wave, capability)
+            );
+        }
+        assert!(Arch::parse("gfx12345").is_none() && Arch::parse("gfx942:turbo+").is_none());
+    }
+
+    #[test]
+    fn generic_objects_run_on_their_family_only() {
+        let generic = Arch::parse("gfx11-generic").unwrap();
+        assert!(generic.runs_on(&Arch::parse("gfx1151").unwrap()));
+        assert!(!generic.runs_on(&Arch::parse("gfx1201").unwrap()));
+        assert!(!Arch::parse("gfx1100")
+            .unwrap()
+            .runs_on(&Arch::parse("gfx1101").unwrap()));
+    }
+}

@@ -1,0 +1,141 @@
+//! The environment variables, read once when the simulator is first used.
+
+use crate::arch::Arch;
+use crate::inject::{Failure, Plan};
+
+const DEFAULT_ARCH: &str = "gfx942";
+const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
+
+/// What the environment asked for.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// One entry per device.
+    pub devices: Vec<Arch>,
+    /// Memory per device, in bytes.
+    pub memory: u64,
+    /// Seed of the thread order; `None` runs threads in ascending order.
+    pub seed: Option<u64>,
+    /// Check every load and store.
+    pub check: bool,
+    /// Injected failures.
+    pub failures: Plan,
+}
+
+impl Config {
+    /// Reads the `HIP_SIM_*` variables. A value that cannot be understood ends the process: a test that asks for something
+    /// and silently gets something else would prove nothing.
+    pub fn from_env() -> Config {
+        Config::parse(|name| std::env::var(name).ok()).unwrap_or_else(|message| {
+            eprintln!("hip-sim: {message}");
+            std::process::exit(2)
+        })
+    }
+
+    fn parse(var: impl Fn(&str) -> Option<String>) -> Result<Config, String> {
+        let list = var("HIP_SIM_ARCH").unwrap_or_else(|| DEFAULT_ARCH.to_string());
+        let archs = list
+            .split(',')
+            .map(|a| {
+                Arch::parse(a).ok_or_else(|| format!("HIP_SIM_ARCH: unknown architecture {a:?}"))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let count = match var("HIP_SIM_DEVICES") {
+            Some(text) => text
+                .trim()
+                .parse()
+                .map_err(|_| format!("HIP_SIM_DEVICES: {text:?} is not a number"))?,
+            None => archs.len(),
+        };
+        let memory = match var("HIP_SIM_MEMORY") {
+            Some(text) => parse_bytes(&text)
+                .ok_or_else(|| format!("HIP_SIM_MEMORY: {text:?} is not a size such as 512M"))?,
+            None => DEFAULT_MEMORY_BYTES,
+        };
+        let seed = match var("HIP_SIM_SEED") {
+            Some(text) => Some(
+                text.trim()
+                    .parse()
+                    .map_err(|_| format!("HIP_SIM_SEED: {text:?} is not a number"))?,
+            ),
+            None => None,
+        };
+        Ok(Config {
+            devices: archs.iter().cycle().take(count).cloned().collect(),
+            memory,
+            seed,
+            check: var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0")),
+            failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,
+        })
+    }
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..]
+        .to_ascii_uppercase()
+        .trim_end_matches("IB")
+        .trim_end_matches('B')
+    {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_shl(shift)
+}
+
+fn parse_failures(text: &str) -> Result<Plan, String> {
+    let plan = Plan::default();
+    for item in text.split(',').filter(|i| !i.trim().is_empty()) {
+        let parsed = item
+            .split_once(':')
+            .and_then(|(kind, nth)| Some((Failure::parse(kind.trim())?, nth.trim().parse().ok()?)));
+        let (failure, nth) = parsed.ok_or_else(|| {
+            format!("HIP_SIM_FAIL: {item:?} is not malloc|launch|copy|lost, a colon and a number")
+        })?;
+        plan.arm(failure, nth);
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_bytes, Config};
+
+    fn with(vars: &[(&str, &str)]) -> Result<Config, String> {
+        Config::parse(|name| {
+            vars.iter()
+                .find(|(n, _)| *n == name)
+                .map(|(_, v)| v.to_string())
+        })
+    }
+
+    #[test]
+    fn devices_repeat_the_list_of_architectures() {
+        let config = with(&[("HIP_SIM_ARCH", "gfx1100,gfx942"), ("HIP_SIM_DEVICES", "3")]).unwrap();
+        let names: Vec<_> = config.devices.iter().map(|a| a.name()).collect();
+        assert_eq!(names, ["gfx1100", "gfx942", "gfx1100"]);
+        assert!(with(&[("HIP_SIM_DEVICES", "0")])
+            .unwrap()
+            .devices
+            .is_empty());
+    }
+
+    #[test]
+    fn sizes_and_mistakes() {
+        assert_eq!(parse_bytes("64M"), Some(64 << 20));
+        assert_eq!(parse_bytes("2GiB"), Some(2 << 30));
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        assert_eq!(parse_bytes("x"), None);
+        for bad in [
+            ("HIP_SIM_ARCH", "gfx1"),
+            ("HIP_SIM_FAIL", "malloc"),
+            ("HIP_SIM_FAIL", "disk:1"),
+            ("HIP_SIM_SEED", "a"),
+        ] {
+            assert!(with(&[bad]).unwrap_err().contains(bad.0));
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! One block: its threads run one after another on this OS thread, each until it ends or meets a barrier or a wave operation.
+//!
+//! Threads run on coroutines. A coroutine runs thread after thread; only when one of them has to wait does the next thread get
+//! another coroutine. A kernel without barriers costs one switch per wave.
+
+use super::abi::{Block, Dim3, Entry, Thread};
+use crate::memory::{Memory, SHARED_BYTES};
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+
+/// Stack of a device thread; only touched pages cost memory.
+const STACK_BYTES: usize = 256 << 10;
+/// Widest wave.
+const MAX_WAVE: usize = 64;
+
+/// Why a coroutine stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// It has no more threads to start.
+    Idle,
+    /// Its thread waits at `__syncthreads()` of this source line.
+    Barrier(u32),
+    /// Its thread waits for the lanes of its wave.
+    Exchange,
+}
+
+/// A block that can never end, in words.
+#[derive(Debug)]
+pub(crate) struct Divergence(pub String);
+
+/// What the lanes of a wave exchange. Device code reaches it while the runner works, so everything in it is a cell.
+struct Lanes {
+    values: [[Cell<u64>; MAX_WAVE]; 2],
+    /// Which of `values` the present exchange fills.
+    side: Cell<usize>,
+    /// Lanes that reached the present exchange.
+    arrived: Cell<u64>,
+    /// Lanes of the last finished exchange; before it, the lanes that exist.
+    mask: Cell<u64>,
+}
+
+/// The suspended threads of a wave.
+#[derive(Default)]
+struct Suspended {
+    exchanging: Vec<Fiber>,
+    /// With the line of their barrier.
+    waiting: Vec<(Fiber, u32)>,
+}
+
+struct Fiber {
+    coroutine: Coroutine<(), Stop, (), DefaultStack>,
+    /// Set by the coroutine when it first runs; lives on its stack.
+    yielder: Box<Cell<*const Yielder<(), Stop>>>,
+}
+
+/// What callbacks from device code need: the block in progress on this OS thread.
+struct Current {
+    yielder: Cell<*const Yielder<(), Stop>>,
+    lanes: Cell<*const Lanes>,
+    wave_size: Cell<u32>,
+    block: Cell<*mut Block>,
+    entry: Cell<Option<Entry>>,
+    args: Cell<*const *const c_void>,
+}
+
+thread_local! {
+    static CURRENT: Current = const {
+        Current {
+            yielder: Cell::new(std::ptr::null()),
+            lanes: Cell::new(std::ptr::null()),
+            wave_size: Cell::new(0),
+            block: Cell::new(std::ptr::null_mut()),
+            entry: Cell::new(None),
+            args: Cell::new(std::ptr::null()),
+        }
+    };
+    static RUNNER: RefCell<Runner> = RefCell::new(Runner::default());
+}
+
+/// Coroutines, waves and shared memory that an OS thread reuses for block after block.
+#[derive(Default)]
+struct Runner {
+    idle: Vec<Fiber>,
+    lanes: Vec<Lanes>,
+    suspended: Vec<Suspended>,
+    order: Order,
+    window: Option<Window>,
+}
+
+/// The shared-memory window of this OS thread; goes back to the pool with it.
+struct Window(usize, &'static Memory);
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.1.return_window(self.0);
+    }
+}
+
+/// The threads of a block in the order in which they start, wave by wave.
+#[derive(Default)]
+struct Order {
+    shape: Option<(Dim3, u32, Option<u64>)>,
+    threads: Vec<Thread>,
+}
+
+/// What all blocks of a launch have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Launch<'a> {
+    pub entry: Entry,
+    pub args: &'a [*const c_void],
+    pub grid: Dim3,
+    pub block: Dim3,
+    pub shared_bytes: usize,
+    pub wave: u32,
+    pub seed: Option<u64>,
+}
+
+// SAFETY: the argument addresses point into a buffer that outlives the launch and is only read.
+unsafe impl Sync for Launch<'_> {}
+
+impl Fiber {
+    fn new() -> std::io::Result<Fiber> {
+        let yielder: Box<Cell<*const Yielder<(), Stop>>> = Box::new(Cell::new(std::ptr::null()));
+        let slot: *const Cell<_> = &*yielder;
+        let stack = DefaultStack::new(STACK_BYTES)?;
+        let coroutine = Coroutine::with_stack(stack, move |own: &Yielder<(), Stop>, ()| {
+            // SAFETY: `slot` is boxed in the fiber, which outlives its coroutine.
+            unsafe { (*slot).set(own) };
+            CURRENT.with(|c| c.yielder.set(own));
+            loop {
+                let (entry, block, args) =
+                    CURRENT.with(|c| (c.entry.get(), c.block.get(), c.args.get()));
+                if let Some(entry) = entry {
+                    // SAFETY: the runner set these for the block in progress before it resumed this coroutine.
+                    unsafe { entry(block, args) };
+                }
+                own.suspend(Stop::Idle);
+            }
+        });
+        Ok(Fiber { coroutine, yielder })
+    }
+
+    fn resume(&mut self) -> Stop {
+        CURRENT.with(|c| c.yielder.set(self.yielder.get()));
+        match self.coroutine.resume(()) {
+            CoroutineResult::Yield(stop) => stop,
+            CoroutineResult::Return(()) => unreachable!("a fiber's loop never ends"),
+        }
+    }
+}
+
+impl Drop for Fiber {
+    fn drop(&mut self) {
+        // SAFETY: the stack holds frames of device code, which owns nothing, and of the loop in `new`, which owns nothing either.
+        unsafe { self.coroutine.force_reset() }
+    }
+}
+
+impl Lanes {
+    fn new() -> Lanes {
+        let values = [const { [const { Cell::new(0) }; MAX_WAVE] }; 2];
+        Lanes {
+            values,
+            side: Cell::new(0),
+            arrived: Cell::new(0),
+            mask: Cell::new(0),
+        }
+    }
+
+    fn reset(&self, lanes: usize) {
+        self.side.set(0);
+        self.arrived.set(0);
+        self.mask.set(u64::MAX >> (MAX_WAVE - lanes));
+    }
+
+    /// Ends the present exchange: missing lanes read as all ones, and the next exchange fills the other side.
+    fn release(&self) {
+        let arrived = self.arrived.take();
+        for (lane, slot) in self.values[self.side.get()].iter().enumerate() {
+            if arrived >> lane & 1 == 0 {
+                slot.set(u64::MAX);
+            }
+        }
+        self.mask.set(arrived);
+        self.side.set(self.side.get() ^ 1);
+    }
+}
+
+impl Suspended {
+    fn park(&mut self, fiber: Fiber, stop: Stop, idle: &mut Vec<Fiber>) {
+        match stop {
+            Stop::Idle => idle.push(fiber),
+            Stop::Barrier(line) => self.waiting.push((fiber, line)),
+            Stop::Exchange => self.exchanging.push(fiber),
+        }
+    }
+
+    fn resume(&mut self, mut fiber: Fiber, idle: &mut Vec<Fiber>) {
+        let stop = fiber.resume();
+        self.park(fiber, stop, idle);
+    }
+
+    /// Ends exchanges for as long as all living lanes take part in them.
+    fn run_exchanges(&mut self, lanes: &Lanes, idle: &mut Vec<Fiber>) -> Result<(), Divergence> {
+        while !self.exchanging.is_empty() {
+            if let Some((_, line)) = self.waiting.first() {
+                let (a, b) = (self.exchanging.len(), self.waiting.len());
+                return Err(Divergence(format!("{a} lanes of a wave wait at a wave operation, {b} at __syncthreads() in line {line}")));
+            }
+            lanes.release();
+            for fiber in std::mem::take(&mut self.exchanging) {
+                self.resume(fiber, idle);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Order {
+    /// Fills the table for blocks of this shape. The seed shuffles the waves, and the lanes of each wave.
+    fn prepare(&mut self, block: Dim3, wave: u32, seed: Option<u64>) {
+        if self.shape == Some((block, wave, seed)) {
+            return;
+        }
+        self.shape = Some((block, wave, seed));
+        let natural: Vec<u32> = (0..block.count() as u32).collect();
+        let mut waves: Vec<Vec<u32>> = natural.chunks(wave as usize).map(<[u32]>::to_vec).collect();
+        if let Some(seed) = seed {
+            let mut state = seed;
+            shuffle(&mut waves, &mut state);
+            waves
+                .iter_mut()
+                .for_each(|lanes| shuffle(lanes, &mut state));
+        }
+        let thread = |linear| Thread {
+            index: block.at(linear as u64),
+            linear,
+        };
+        self.threads = waves.into_iter().flatten().map(thread).collect();
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Fisher-Yates.
+fn shuffle<T>(items: &mut [T], state: &mut u64) {
+    for i in (1..items.len()).rev() {
+        items.swap(i, (split_mix(state) % (i as u64 + 1)) as usize);
+    }
+}
+
+/// Runs one block of a launch on this OS thread.
+pub(crate) fn run_block(
+    memory: &'static Memory,
+    launch: &Launch,
+    index: u64,
+) -> Result<(), Divergence> {
+    RUNNER.with(|runner| {
+        let mut runner = runner.borrow_mut();
+        runner.order.prepare(launch.block, launch.wave, launch.seed);
+        let block_idx = launch.grid.at(index);
+        runner
+            .run(memory, launch, block_idx)
+            .map_err(|Divergence(why)| {
+                runner.suspended.clear();
+                let Dim3 { x, y, z } = block_idx;
+                Divergence(format!("block ({x},{y},{z}) can never end: {why}"))
+            })
+    })
+}
+
+impl Runner {
+    fn fiber(&mut self) -> Result<Fiber, Divergence> {
+        match self.idle.pop() {
+            Some(fiber) => Ok(fiber),
+            None => {
+                Fiber::new().map_err(|e| Divergence(format!("no stack for another thread: {e}")))
+            }
+        }
+    }
+
+    fn run(
+        &mut self,
+        memory: &'static Memory,
+        launch: &Launch,
+        block_idx: Dim3,
+    ) -> Result<(), Divergence> {
+        let shared = if launch.shared_bytes > 0 {
+            if self.window.is_none() {
+                let window = memory.take_window();
+                self.window = window.map(|address| Window(address, memory));
+            }
+            let window = self
+                .window
+                .as_ref()
+                .ok_or_else(|| Divergence("too many threads run kernels at once".into()))?;
+            debug_assert!(launch.shared_bytes <= SHARED_BYTES);
+            memory.open_window(window.0, launch.shared_bytes);
+            window.0 as *mut c_void
+        } else {
+            std::ptr::null_mut()
+        };
+        let threads = self.order.threads.len();
+        let wave_size = launch.wave as usize;
+        let wave_count = threads.div_ceil(wave_size);
+        while self.lanes.len() < wave_count {
+            self.lanes.push(Lanes::new());
+        }
+        while self.suspended.len() < wave_count {
+            self.suspended.push(Suspended::default());
+        }
+        let mut block = Block {
+            threads: self.order.threads.as_ptr(),
+            next: 0,
+            end: 0,
+            block_idx,
+            block_dim: launch.block,
+            grid_dim: launch.grid,
+            shared,
+        };
+        let block: *mut Block = &mut block;
+        CURRENT.with(|c| {
+            c.lanes.set(self.lanes.as_ptr());
+            c.wave_size.set(launch.wave);
+            c.block.set(block);
+            c.entry.set(Some(launch.entry));
+            c.args.set(launch.args.as_ptr());
+        });
+        let mut started = 0;
+        while started < threads {
+            let linear = self.order.threads[started].linear as usize;
+            let number = linear / wave_size;
+            let lanes = wave_size.min(threads - number * wave_size);
+            self.lanes[number].reset(lanes);
+            // SAFETY: `block` is a live local; device code, which uses it too, is not running now.
+            unsafe { (*block).end = (started + lanes) as u32 };
+            // SAFETY: as above.
+            while unsafe { (*block).next < (*block).end } {
+                let fiber = self.fiber()?;
+                self.suspended[number].resume(fiber, &mut self.idle);
+            }
+            self.suspended[number].run_exchanges(&self.lanes[number], &mut self.idle)?;
+            started += lanes;
+        }
+        self.run_barriers(wave_count)
+    }
+
+    /// Lets all threads that wait at the block's barrier go on, again and again, until all have ended.
+    fn run_barriers(&mut self, waves: usize) -> Result<(), Divergence> {
+        loop {
+            let mut lines = self.suspended[..waves]
+                .iter()
+                .flat_map(|w| &w.waiting)
+                .map(|(_, line)| *line);
+            let Some(line) = lines.next() else {
+                return Ok(());
+            };
+            if let Some(other) = lines.find(|l| *l != line) {
+                let why = format!(
+                    "threads wait at different __syncthreads(), in lines {line} and {other}"
+                );
+                return Err(Divergence(why));
+            }
+            // All leave the barrier before any of them can reach the next one.
+            let released: Vec<_> = self.suspended[..waves]
+                .iter_mut()
+                .map(|w| std::mem::take(&mut w.waiting))
+                .collect();
+            for (number, fibers) in released.into_iter().enumerate() {
+                let wave = &mut self.suspended[number];
+                for (fiber, _) in fibers {
+                    wave.resume(fiber, &mut self.idle);
+                }
+                wave.run_exchanges(&self.lanes[number], &mut self.idle)?;
+            }
+        }
+    }
+}
+
+/// Suspends the running thread at the block's barrier.
+pub(crate) unsafe extern "C" fn barrier(line: u32) {
+    suspend(Stop::Barrier(line));
+}
+
+/// Deposits the lane's value and suspends it until its wave has arrived; returns the values of the wave, which stay until the
+/// lane's next exchange.
+pub(crate) unsafe extern "C" fn exchange(linear: u32, value: u64) -> *const u64 {
+    let (wave, lane) = wave_of(linear);
+    let side = wave.side.get();
+    wave.values[side][lane].set(value);
+    wave.arrived.set(wave.arrived.get() | 1 << lane);
+    suspend(Stop::Exchange);
+    wave.values[side].as_ptr().cast()
+}
+
+/// The lanes of the wave's last exchange.
+pub(crate) unsafe extern "C" fn mask(linear: u32) -> u64 {
+    wave_of(linear).0.mask.get()
+}
+
+/// Coordinates of the block in progress on this OS thread.
+pub(crate) fn current_block() -> Dim3 {
+    // SAFETY: callbacks only come while a block is in progress.
+    CURRENT.with(|c| unsafe { (*c.block.get()).block_idx })
+}
+
+/// The wave and lane of a thread of the block in progress.
+fn wave_of<'a>(linear: u32) -> (&'a Lanes, usize) {
+    CURRENT.with(|c| {
+        let size = c.wave_size.get();
+        // SAFETY: a thread's number is below the block's size, so its wave exists; the runner keeps it while device code runs.
+        (
+            unsafe { &*c.lanes.get().add((linear / size) as usize) },
+            (linear % size) as usize,
+        )
+    })
+}
+
+fn suspend(stop: Stop) {
+    let yielder = CURRENT.with(|c| c.yielder.get());
+    // SAFETY: device code only runs on a coroutine, whose yielder the runner set before it resumed it.
+    unsafe { (*yielder).suspend(stop) }
+}

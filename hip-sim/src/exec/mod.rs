@@ -1,0 +1,281 @@
+//! Running kernels: modules, launches, and the blocks of a launch on the CPU's cores.
+
+pub(crate) mod abi;
+mod block;
+mod fault;
+mod module;
+
+pub use abi::Dim3;
+pub(crate) use block::split_mix;
+pub(crate) use fault::describe;
+pub(crate) use module::{Function, Module};
+
+use crate::error::{HipError, HipResult};
+use crate::inject::Failure;
+use crate::memory::SHARED_BYTES;
+use crate::sim::{Counters, Sim};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Threads in a block, at most.
+pub(crate) const MAX_BLOCK: u32 = 1024;
+/// Blocks in a grid, at most, per dimension.
+pub(crate) const MAX_GRID: Dim3 = Dim3 {
+    x: i32::MAX as u32,
+    y: 65536,
+    z: 65536,
+};
+/// OS threads that run blocks, at most: each may hold a thousand stacks, and a process has a limited number of mappings.
+const MAX_WORKERS: usize = 16;
+/// Launches of fewer device threads run on the calling thread: waking others would take longer.
+const PARALLEL_THREADS: u64 = 8192;
+
+/// A launch with its own copy of the arguments: what a stream runs and a graph keeps.
+pub(crate) struct Launch {
+    pub function: Arc<Function>,
+    pub grid: Dim3,
+    pub block: Dim3,
+    pub shared_bytes: usize,
+    args: Args,
+}
+
+/// Argument values at their natural alignment, as HIP packs them.
+pub(crate) struct Args {
+    bytes: Vec<u128>,
+    offsets: Vec<usize>,
+}
+
+impl Args {
+    /// Copies from one pointer per argument.
+    ///
+    /// # Safety
+    /// `params` is null or has one pointer per argument of the kernel, each to a value of its type.
+    pub unsafe fn from_params(
+        function: &Function,
+        params: *const *const c_void,
+    ) -> HipResult<Args> {
+        let mut args = Args::layout(function).0;
+        if params.is_null() && !args.offsets.is_empty() {
+            return Err(HipError::InvalidValue);
+        }
+        for (i, (size, _)) in function.args().enumerate() {
+            // SAFETY: the caller's promise.
+            let source = unsafe { *params.add(i) };
+            if source.is_null() {
+                return Err(HipError::InvalidValue);
+            }
+            // SAFETY: the caller's promise; the buffer was laid out for this kernel.
+            unsafe { std::ptr::copy_nonoverlapping(source.cast::<u8>(), args.slot(i), size) };
+        }
+        Ok(args)
+    }
+
+    /// Copies from one buffer that is packed as HIP packs arguments; refuses a buffer that is too small.
+    ///
+    /// # Safety
+    /// `buffer` has `bytes` readable bytes.
+    pub unsafe fn from_buffer(
+        function: &Function,
+        buffer: *const c_void,
+        bytes: usize,
+    ) -> HipResult<Args> {
+        let (mut args, needed) = Args::layout(function);
+        if bytes < needed || (buffer.is_null() && needed > 0) {
+            return Err(HipError::InvalidValue);
+        }
+        // SAFETY: both sides have `needed` bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                buffer.cast::<u8>(),
+                args.bytes.as_mut_ptr().cast(),
+                needed,
+            )
+        };
+        Ok(args)
+    }
+
+    fn layout(function: &Function) -> (Args, usize) {
+        let mut end = 0usize;
+        let offsets = function
+            .args()
+            .map(|(size, align)| {
+                let at = end.next_multiple_of(align);
+                end = at + size;
+                at
+            })
+            .collect();
+        (
+            Args {
+                bytes: vec![0; end.div_ceil(16)],
+                offsets,
+            },
+            end,
+        )
+    }
+
+    fn slot(&mut self, index: usize) -> *mut u8 {
+        // SAFETY: offsets lie inside the buffer.
+        unsafe {
+            self.bytes
+                .as_mut_ptr()
+                .cast::<u8>()
+                .add(self.offsets[index])
+        }
+    }
+
+    fn addresses(&self) -> Vec<*const c_void> {
+        let base = self.bytes.as_ptr().cast::<u8>();
+        // SAFETY: offsets lie inside the buffer.
+        self.offsets
+            .iter()
+            .map(|at| unsafe { base.add(*at).cast() })
+            .collect()
+    }
+}
+
+impl Launch {
+    /// Checks the configuration as the real runtime does.
+    pub fn new(
+        function: Arc<Function>,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: usize,
+        args: Args,
+    ) -> HipResult<Launch> {
+        let bound = match function.info().max_threads {
+            0 => MAX_BLOCK,
+            bound => bound.min(MAX_BLOCK),
+        };
+        let beyond = |n: u32, per: u32| n as u64 * per as u64 > u32::MAX as u64;
+        if grid.count() == 0
+            || block.count() == 0
+            || block.count() > bound as u64
+            || grid.x > MAX_GRID.x
+            || grid.y > MAX_GRID.y
+            || grid.z > MAX_GRID.z
+            || beyond(grid.x, block.x)
+        {
+            return Err(HipError::InvalidConfiguration);
+        }
+        if shared_bytes > SHARED_BYTES {
+            return Err(HipError::InvalidValue);
+        }
+        Ok(Launch {
+            function,
+            grid,
+            block,
+            shared_bytes,
+            args,
+        })
+    }
+
+    /// Runs the kernel and waits for it.
+    pub fn run(&self, sim: &'static Sim) -> HipResult {
+        sim.config.failures.check(Failure::Launch)?;
+        Counters::count(&sim.counters.launches);
+        let module = &self.function.module;
+        self.function.name.clone_into(
+            &mut sim.devices[module.device]
+                .last_kernel
+                .lock()
+                .unwrap_or_else(|e| e.into_inner()),
+        );
+        let args = self.args.addresses();
+        let launch = block::Launch {
+            entry: self.function.info().entry,
+            args: &args,
+            grid: self.grid,
+            block: self.block,
+            shared_bytes: self.shared_bytes,
+            wave: module.wave(),
+            seed: sim.config.seed,
+        };
+        let context = Arc::new(fault::Context {
+            kernel: self.function.name.clone(),
+            found: AtomicU32::new(0),
+        });
+        let grid = Grid::new(self.grid.count(), sim.config.seed);
+        let work = || grid.run(sim, &launch, &context);
+        if self.grid.count() == 1
+            || self.grid.count().saturating_mul(self.block.count()) < PARALLEL_THREADS
+        {
+            work();
+        } else {
+            let pool = workers();
+            pool.scope(|scope| {
+                (1..pool.current_num_threads()).for_each(|_| scope.spawn(|_| work()));
+                work();
+            });
+        }
+        match grid.failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            None => Ok(()),
+            Some(why) => {
+                sim.reports
+                    .add(format!("kernel {}: {why}", self.function.name));
+                Err(HipError::LaunchFailure)
+            }
+        }
+    }
+}
+
+/// Hands out the blocks of a launch to workers.
+struct Grid {
+    blocks: u64,
+    /// Blocks taken at once.
+    chunk: u64,
+    /// With a seed, the order of blocks is rotated by this.
+    rotation: u64,
+    next: AtomicU64,
+    failed: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl Grid {
+    fn new(blocks: u64, seed: Option<u64>) -> Grid {
+        let workers = workers().current_num_threads() as u64;
+        Grid {
+            blocks,
+            chunk: (blocks / (workers * 16)).clamp(1, 256),
+            rotation: seed.map_or(0, |mut s| split_mix(&mut s) % blocks),
+            next: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            failure: Mutex::default(),
+        }
+    }
+
+    fn run(&self, sim: &'static Sim, launch: &block::Launch, context: &Arc<fault::Context>) {
+        fault::enter(context);
+        loop {
+            let first = self.next.fetch_add(self.chunk, Ordering::Relaxed);
+            if first >= self.blocks || self.failed.load(Ordering::Relaxed) {
+                return;
+            }
+            let end = (first + self.chunk).min(self.blocks);
+            let result = (first..end).try_for_each(|i| {
+                let index = (i + self.rotation) % self.blocks;
+                block::run_block(&sim.memory, launch, index)
+            });
+            if let Err(block::Divergence(why)) = result {
+                self.failed.store(true, Ordering::Relaxed);
+                self.failure
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .get_or_insert(why);
+            }
+        }
+    }
+}
+
+/// The OS threads that run blocks and matrix products.
+pub(crate) fn workers() -> &'static rayon::ThreadPool {
+    static POOL: OnceLock<rayon::ThreadPool> = OnceLock::new();
+    POOL.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(cores.min(MAX_WORKERS))
+            .thread_name(|i| format!("hip-sim-{i}"))
+            .build()
+            .expect("hip-sim: cannot start worker threads")
+    })
+}

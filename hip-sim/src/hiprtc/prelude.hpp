@@ -1,0 +1,105 @@
+// What device code sees in hip-sim, before its own text. The structs mirror exec/abi.rs.
+#define __HIP_SIM__ 1
+#define __HIP__ 1
+#define __HIPCC__ 1
+#define __HIP_DEVICE_COMPILE__ 1
+#define __HIP_PLATFORM_AMD__ 1
+#define __host__
+#define __device__
+#define __global__ __hip_sim_global__
+#define __shared__ __hip_sim_shared__
+#define __constant__
+#define __launch_bounds__(...) __hip_sim_launch_bounds__(__VA_ARGS__)
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __align__(n) __attribute__((aligned(n)))
+
+struct hip_sim_index { unsigned x, y, z; };
+struct hip_sim_thread { hip_sim_index index; unsigned linear; };
+struct hip_sim_block {
+    const hip_sim_thread *threads;
+    unsigned next, end;
+    hip_sim_index block_idx, block_dim, grid_dim;
+    void *shared;
+};
+struct hip_sim_runtime {
+    void (*barrier)(unsigned line);
+    unsigned long long *(*exchange)(unsigned linear, unsigned long long value);
+    unsigned long long (*mask)(unsigned linear);
+    void (*fault)(unsigned long address, unsigned long bytes, unsigned write, const hip_sim_thread *thread);
+    unsigned long memory, memory_bytes;
+    unsigned char *shadow;
+};
+
+__attribute__((visibility("hidden"))) const hip_sim_runtime *hip_sim_runtime_slot;
+
+// A block runs wholly on one OS thread, so everything that belongs to a block or to the running thread of it is thread-local.
+struct hip_sim_self { hip_sim_thread thread; hip_sim_index block_idx, block_dim, grid_dim; void *shared; };
+static thread_local hip_sim_self hip_sim_current;
+
+#define threadIdx (hip_sim_current.thread.index)
+#define blockIdx (hip_sim_current.block_idx)
+#define blockDim (hip_sim_current.block_dim)
+#define gridDim (hip_sim_current.grid_dim)
+#define warpSize HIP_SIM_WAVE
+
+static inline void *hip_sim_dynamic_shared() { return hip_sim_current.shared; }
+static inline unsigned hip_sim_lane() { return hip_sim_current.thread.linear % HIP_SIM_WAVE; }
+
+// Other threads of the block run while this one waits: it finds its own coordinates again on its stack.
+static inline void hip_sim_syncthreads(unsigned line) {
+    const hip_sim_thread self = hip_sim_current.thread;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_runtime_slot->barrier(line);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_current.thread = self;
+}
+#define __syncthreads() hip_sim_syncthreads(__LINE__)
+
+static inline unsigned long long *hip_sim_wave_exchange(unsigned long long value) {
+    const hip_sim_thread self = hip_sim_current.thread;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    unsigned long long *values = hip_sim_runtime_slot->exchange(self.linear, value);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_current.thread = self;
+    return values;
+}
+static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
+
+// The entry of a kernel: takes its arguments from addresses and runs the threads that the block has to start.
+template <unsigned long... I> struct hip_sim_sequence {};
+template <unsigned long N, unsigned long... I> struct hip_sim_count : hip_sim_count<N - 1, N - 1, I...> {};
+template <unsigned long... I> struct hip_sim_count<0, I...> { typedef hip_sim_sequence<I...> type; };
+template <auto Kernel> struct hip_sim_entry;
+template <class... A, void (*Kernel)(A...)> struct hip_sim_entry<Kernel> {
+    static constexpr unsigned count = sizeof...(A);
+    static constexpr unsigned sizes[] = {sizeof(A)..., 0};
+    static constexpr unsigned aligns[] = {alignof(A)..., 0};
+    template <unsigned long... I> static void threads(hip_sim_block *block, void *const *args, hip_sim_sequence<I...>) {
+        while (block->next < block->end) {
+            hip_sim_current.thread = block->threads[block->next++];
+            Kernel(*(A *)args[I]...);
+        }
+    }
+    static void run(hip_sim_block *block, void *const *args) {
+        hip_sim_current.block_idx = block->block_idx;
+        hip_sim_current.block_dim = block->block_dim;
+        hip_sim_current.grid_dim = block->grid_dim;
+        hip_sim_current.shared = block->shared;
+        threads(block, args, typename hip_sim_count<sizeof...(A)>::type());
+    }
+};
+struct hip_sim_kernel {
+    const char *name;
+    void (*entry)(hip_sim_block *, void *const *);
+    unsigned args, max_threads;
+    const unsigned *sizes, *aligns;
+};
+struct hip_sim_module_info {
+    char magic[8];
+    unsigned abi, wave, checked, kernels;
+    const char *arch;
+    const hip_sim_kernel *table;
+    const char *source, *source_end;
+    const hip_sim_runtime **runtime;
+};
