@@ -1,0 +1,109 @@
+//! Streams, events and graphs.
+
+mod common;
+
+use candle_rocm::ops::affine::affine;
+use candle_rocm::{contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
+use common::{device, download, upload};
+
+fn doubled(device: &Device, buffer: &Buffer) -> Buffer {
+    let dims = [buffer.len() / 4];
+    let strides = contiguous_strides(&dims);
+    affine(device, &View::contiguous(buffer, DType::F32, &dims, &strides), 2.0, 0.0).unwrap()
+}
+
+#[test]
+fn events_are_passed_in_order_and_timed() {
+    let device = device();
+    let (start, stop) = (Event::new(&device).unwrap(), Event::new(&device).unwrap());
+    let buffer = upload(&device, &vec![1f32; 1 << 16]);
+    start.record(device.stream()).unwrap();
+    for _ in 0..20 {
+        doubled(&device, &buffer);
+    }
+    stop.record(device.stream()).unwrap();
+    stop.synchronize().unwrap();
+    assert!(start.is_done().unwrap() && stop.is_done().unwrap());
+    assert!(device.stream().is_idle().unwrap());
+    let elapsed = stop.elapsed_since(&start).unwrap();
+    assert!(!elapsed.is_zero() && elapsed.as_secs() < 60, "{elapsed:?}");
+}
+
+#[test]
+fn a_stream_waits_for_an_event_of_another() {
+    let (first, second) = (device(), device());
+    let source = upload(&first, &vec![1f32; 1 << 18]);
+    let mut value = doubled(&first, &source);
+    for _ in 0..10 {
+        value = doubled(&first, &value);
+    }
+    let ready = Event::new(&first).unwrap();
+    ready.record(first.stream()).unwrap();
+    second.stream().wait(&ready).unwrap();
+    let copy = second.alloc(value.len()).unwrap();
+    second.copy(&value, 0, &copy, 0, value.len()).unwrap();
+    assert!(download::<f32>(&second, &copy).iter().all(|&v| v == 2048.0));
+}
+
+#[test]
+fn a_device_on_a_foreign_stream_shares_its_order() {
+    let owner = device();
+    // SAFETY: the stream belongs to `owner`, which is dropped last.
+    let guest = unsafe { Device::from_raw_stream(owner.ordinal(), owner.stream().as_raw()) }.unwrap();
+    assert_eq!(guest.stream().as_raw(), owner.stream().as_raw());
+    let buffer = upload(&guest, &[1.5f32; 100]);
+    assert_eq!(download::<f32>(&guest, &doubled(&guest, &buffer)), [3.0; 100]);
+    drop((buffer, guest));
+    // The stream is still there.
+    owner.synchronize().unwrap();
+}
+
+#[test]
+fn a_graph_repeats_its_work_on_new_contents() {
+    let device = device();
+    let input = upload(&device, &[1f32; 64]);
+    // Loads the kernel: modules cannot be loaded during a capture.
+    doubled(&device, &input);
+    let capture = Capture::begin(&device).unwrap();
+    let output = doubled(&device, &doubled(&device, &input));
+    let graph = capture.end().unwrap();
+    for value in [1f32, 3.0, -2.0] {
+        let bytes: Vec<u8> = [value; 64].iter().flat_map(|v| v.to_le_bytes()).collect();
+        device.upload_into(&bytes, &input, 0).unwrap();
+        graph.launch().unwrap();
+        assert_eq!(download::<f32>(&device, &output), [4.0 * value; 64]);
+    }
+}
+
+#[test]
+fn memory_that_a_graph_uses_is_given_to_nobody_else() {
+    let device = device();
+    let input = upload(&device, &[1f32; 512]);
+    doubled(&device, &input);
+    let capture = Capture::begin(&device).unwrap();
+    let between = doubled(&device, &input);
+    let address = between.as_ptr();
+    let output = doubled(&device, &between);
+    drop(between);
+    let graph = capture.end().unwrap();
+    let others: Vec<Buffer> = (0..100).map(|_| device.alloc(2048).unwrap()).collect();
+    assert!(others.iter().all(|buffer| buffer.as_ptr() != address));
+    graph.launch().unwrap();
+    assert_eq!(download::<f32>(&device, &output), [4.0; 512]);
+    drop((graph, others, output, input));
+    let stats = device.memory_stats();
+    assert_eq!((stats.live_bytes, stats.live_buffers), (0, 0));
+}
+
+#[test]
+fn an_upload_during_a_capture_is_refused_and_an_abandoned_capture_harms_nothing() {
+    let device = device();
+    let input = upload(&device, &[1f32; 64]);
+    doubled(&device, &input);
+    let capture = Capture::begin(&device).unwrap();
+    let refused = device.upload(&[0; 4]);
+    assert!(matches!(refused, Err(Error::InvalidArgument { op: "upload", .. })), "{refused:?}");
+    drop(doubled(&device, &input));
+    drop(capture);
+    assert_eq!(download::<f32>(&device, &doubled(&device, &input)), [2.0; 64]);
+}
