@@ -145,9 +145,9 @@ element!(
     F8E4M3,
     F8E4M3,
     F8E4M3::from_f64,
-    |v: F8E4M3| v.to_f64(),
+    |v: F8E4M3| F8E4M3::to_f64(&v),
     |b| F8E4M3::from_bits(b as u8),
-    |v: F8E4M3| v.to_bits().into()
+    |v: F8E4M3| F8E4M3::to_bits(&v).into()
 );
 
 /// Calls a generic function once for every element type: `for_each_dtype!(check(&device))` calls `check::<T>(&device)`.
