@@ -15,7 +15,8 @@ fn reductions() {
                 for axes in [&[0usize][..], &[1], &[2], &[0, 2], &[1, 2], &[0, 1, 2]] {
                     let got = make(&rocm).and_then(|t| t.sum(axes));
                     let want = make(&Device::Cpu).and_then(|t| match dtype.is_int() {
-                        true => t.sum(axes),
+                        // Integers wrap; the CPU's debug build would panic instead.
+                        true => t.to_dtype(DType::I64)?.sum(axes)?.to_dtype(dtype),
                         false => widen(&t)?.sum(axes)?.to_dtype(dtype),
                     });
                     let what = format!("{shape:?} {arrangement:?} {axes:?}");
@@ -71,15 +72,13 @@ fn indexing() {
                 };
                 for dim in 0..3 {
                     let below = [5., 6., 4.][dim];
-                    let f = |d: &Device| source(d)?.index_select(&index(d, &[7], below)?, dim);
-                    report.compare(
-                        "index_select",
-                        name(dtype),
-                        &what,
-                        0.,
-                        f(&rocm),
-                        f(&Device::Cpu),
-                    );
+                    let select =
+                        |t: Tensor, d: &Device| t.index_select(&index(d, &[7], below)?, dim);
+                    let got = source(&rocm).and_then(|t| select(t, &rocm));
+                    // The CPU takes contiguous sources only.
+                    let want =
+                        source(&Device::Cpu).and_then(|t| select(t.contiguous()?, &Device::Cpu));
+                    report.compare("index_select", name(dtype), &what, 0., got, want);
                     let f = |d: &Device| {
                         source(d)?
                             .contiguous()?
@@ -503,6 +502,10 @@ fn quantized_tensors() {
             );
             for rows in [1usize, 2, 3, 8, 9, 17] {
                 for dtype in [DType::F32, DType::F16, DType::BF16] {
+                    // candle turns plain formats into an f32 tensor, which multiplies with f32 only.
+                    if format.block_size() == 1 && dtype != DType::F32 {
+                        continue;
+                    }
                     let x = |d: &Device| {
                         tensor(d, dtype, &[rows, k], Arrangement::Contiguous, 62, (-1., 1.))
                     };
