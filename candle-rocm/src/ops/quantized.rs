@@ -172,7 +172,7 @@ impl GgmlType {
                 op,
                 what: "element count",
                 value: elements,
-                limit: usize::MAX / self.type_size() * self.block_size(),
+                limit: (usize::MAX / self.type_size()).saturating_mul(self.block_size()),
             })
     }
 
