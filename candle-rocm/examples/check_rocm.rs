@@ -7,8 +7,8 @@
 //!
 //! `symbols` and `kernels` end with one line `counts: …` and fail if anything is amiss.
 
-use candle_rocm::sys::{self, Fact, Search};
 use candle_rocm::compile::HiprtcCompiler;
+use candle_rocm::sys::{self, Fact, Search};
 use candle_rocm_kernels::{CompileRequest, Compiler, Family};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;

@@ -262,16 +262,6 @@ pub fn matmul(
             return Err(Error::DeviceMismatch { op: OP });
         }
     }
-    let left = Placed::new(device, lhs)?;
-    let right = Placed::new(device, rhs)?;
-    let (mut batch, mut rows) = (b, m);
-    let (a, w) = (left.operand, right.operand);
-    // One matrix for the whole batch: the left matrices, if they lie behind each other, are one tall one.
-    if w.batch_stride == 0 && !a.transposed && a.ld.checked_mul(m) == Some(a.batch_stride) {
-        (batch, rows) = (1, b * m);
-    }
-    let result = device.alloc(bytes)?;
-    prepare(device)?;
     let int = |what, value| {
         c_int::try_from(value).map_err(|_| Error::TooLarge {
             op: OP,
@@ -280,8 +270,22 @@ pub fn matmul(
             limit: c_int::MAX as usize,
         })
     };
+    for (what, value) in [("number of matrices", b), ("number of rows", m)] {
+        int(what, value)?;
+    }
+    let (columns, inner) = (int("number of columns", n)?, int("inner dimension", k)?);
+    let left = Placed::new(device, lhs)?;
+    let right = Placed::new(device, rhs)?;
+    let (a, w) = (left.operand, right.operand);
+    // One matrix for the whole batch: the left matrices, if they lie behind each other, are one tall one.
+    let tall = w.batch_stride == 0
+        && !a.transposed
+        && a.ld.checked_mul(m) == Some(a.batch_stride)
+        && c_int::try_from(b.saturating_mul(m)).is_ok();
+    let (batch, rows) = if tall { (1, b * m) } else { (b, m) };
+    let result = device.alloc(bytes)?;
+    prepare(device)?;
     let (one, zero) = (Coefficient::new(dtype, 1.0), Coefficient::new(dtype, 0.0));
-    let columns = int("number of columns", n)?;
     let guard = lock(device.blas());
     let blas = guard.as_ref().expect("made by prepare, never removed");
     // SAFETY: the views were checked to lie in their buffers, the result has room for all matrices, and
@@ -293,7 +297,7 @@ pub fn matmul(
             a.operation(),
             columns,
             int("number of rows", rows)?,
-            int("inner dimension", k)?,
+            inner,
             one.as_ptr(),
             right.ptr(),
             datatype,

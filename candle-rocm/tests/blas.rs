@@ -16,7 +16,8 @@ fn product(lhs: &[f64], rhs: &[f64], (b, m, n, k): (usize, usize, usize, usize))
     for i in 0..b {
         for row in 0..m {
             for column in 0..n {
-                let sum = (0..k).map(|l| lhs[(i * m + row) * k + l] * rhs[(i * k + l) * n + column]);
+                let sum =
+                    (0..k).map(|l| lhs[(i * m + row) * k + l] * rhs[(i * k + l) * n + column]);
                 out.push(sum.sum());
             }
         }
@@ -29,10 +30,30 @@ fn check<T: Element>(device: &Device, lhs: &HostTensor<T>, rhs: &HostTensor<T>) 
     let n = *rhs.dims.last().unwrap();
     let b = lhs.dims[..lhs.dims.len() - 2].iter().product();
     let (left, right) = (lhs.upload(device), rhs.upload(device));
-    let got = matmul(device, T::DTYPE, (b, m, n, k), &lhs.view(&left), &rhs.view(&right)).unwrap();
-    let values = |tensor: &HostTensor<T>| tensor.values().iter().map(|v| v.to_f64()).collect::<Vec<_>>();
+    let got = matmul(
+        device,
+        T::DTYPE,
+        (b, m, n, k),
+        &lhs.view(&left),
+        &rhs.view(&right),
+    )
+    .unwrap();
+    let values = |tensor: &HostTensor<T>| {
+        tensor
+            .values()
+            .iter()
+            .map(|v| v.to_f64())
+            .collect::<Vec<_>>()
+    };
     let want = product(&values(lhs), &values(rhs), (b, m, n, k));
-    let what = format!("{} {:?}/{:?} x {:?}/{:?}", T::DTYPE, lhs.dims, lhs.strides, rhs.dims, rhs.strides);
+    let what = format!(
+        "{} {:?}/{:?} x {:?}/{:?}",
+        T::DTYPE,
+        lhs.dims,
+        lhs.strides,
+        rhs.dims,
+        rhs.strides
+    );
     assert_close(&download::<T>(device, &got), &want, LIMIT, &what);
 }
 
@@ -87,7 +108,14 @@ fn transposed_matrices_within_a_batch_are_taken_as_they_are() {
     // Only the operands and the result exist: nothing was copied.
     let (left, right) = (lhs.upload(&device), rhs.upload(&device));
     let before = device.memory_stats();
-    let got = matmul(&device, DType::F32, (3, 4, 5, 6), &lhs.view(&left), &rhs.view(&right)).unwrap();
+    let got = matmul(
+        &device,
+        DType::F32,
+        (3, 4, 5, 6),
+        &lhs.view(&left),
+        &rhs.view(&right),
+    )
+    .unwrap();
     let after = device.memory_stats();
     let allocations = |s: &candle_rocm::MemoryStats| s.device_allocations + s.cache_hits;
     assert_eq!(allocations(&after) - allocations(&before), 1);
@@ -133,7 +161,14 @@ fn empty_products_are_zeros_or_nothing() {
         let lhs = HostTensor::<f32>::contiguous(vec![1.0; b * m * k], &[b, m, k]);
         let rhs = HostTensor::<f32>::contiguous(vec![1.0; b * k * n], &[b, k, n]);
         let (left, right) = (lhs.upload(&device), rhs.upload(&device));
-        let got = matmul(&device, DType::F32, (b, m, n, k), &lhs.view(&left), &rhs.view(&right)).unwrap();
+        let got = matmul(
+            &device,
+            DType::F32,
+            (b, m, n, k),
+            &lhs.view(&left),
+            &rhs.view(&right),
+        )
+        .unwrap();
         assert_eq!(download::<f32>(&device, &got), vec![0.0; b * m * n]);
     }
 }
@@ -143,11 +178,20 @@ fn large_sums_do_not_overflow_f16() {
     let device = device();
     // 4096 products of 4 x 4 are 65536, beyond f16; halved by a -1 in every other place they are 0.
     let k = 4096;
-    let signs: Vec<f16> = (0..k).map(|i| f16::from_f32(if i < k / 2 { 4.0 } else { -4.0 })).collect();
+    let signs: Vec<f16> = (0..k)
+        .map(|i| f16::from_f32(if i < k / 2 { 4.0 } else { -4.0 }))
+        .collect();
     let lhs = HostTensor::contiguous(signs, &[1, k]);
     let rhs = HostTensor::contiguous(vec![f16::from_f32(4.0); k], &[k, 1]);
     let (left, right) = (lhs.upload(&device), rhs.upload(&device));
-    let got = matmul(&device, DType::F16, (1, 1, 1, k), &lhs.view(&left), &rhs.view(&right)).unwrap();
+    let got = matmul(
+        &device,
+        DType::F16,
+        (1, 1, 1, k),
+        &lhs.view(&left),
+        &rhs.view(&right),
+    )
+    .unwrap();
     assert_eq!(download::<f16>(&device, &got), [f16::ZERO]);
 }
 
@@ -157,7 +201,14 @@ fn what_cannot_be_multiplied_is_a_typed_error() {
     let lhs = HostTensor::<i64>::contiguous(vec![1; 4], &[2, 2]);
     let buffer = lhs.upload(&device);
     let view = lhs.view(&buffer);
-    for dtype in [DType::U8, DType::U32, DType::I16, DType::I32, DType::I64, DType::F8E4M3] {
+    for dtype in [
+        DType::U8,
+        DType::U32,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F8E4M3,
+    ] {
         let error = matmul(&device, dtype, (1, 2, 2, 2), &view, &view).unwrap_err();
         assert!(matches!(error, Error::UnsupportedDType { op: "matmul", dtype: d } if d == dtype));
     }
@@ -174,7 +225,10 @@ fn what_cannot_be_multiplied_is_a_typed_error() {
     let mut outside = view;
     outside.offset = 1;
     let error = matmul(&device, DType::F32, (1, 2, 2, 2), &outside, &view).unwrap_err();
-    assert!(matches!(error, Error::InvalidView { op: "matmul", .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::InvalidView { op: "matmul", .. }),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -183,14 +237,31 @@ fn more_rows_than_the_library_counts_are_a_typed_error() {
     let rows = 1usize << 31;
     let buffer = device.alloc_zeroed(4).unwrap();
     let (dims, strides) = ([rows, 1], [0, 0]);
-    let lhs = candle_rocm::View { buffer: &buffer, dtype: DType::F32, offset: 0, dims: &dims, strides: &strides };
+    let lhs = candle_rocm::View {
+        buffer: &buffer,
+        dtype: DType::F32,
+        offset: 0,
+        dims: &dims,
+        strides: &strides,
+    };
     let dims = [1, 0];
     let strides = row_major(&dims);
-    let rhs = candle_rocm::View { buffer: &buffer, dtype: DType::F32, offset: 0, dims: &dims, strides: &strides };
+    let rhs = candle_rocm::View {
+        buffer: &buffer,
+        dtype: DType::F32,
+        offset: 0,
+        dims: &dims,
+        strides: &strides,
+    };
     // No columns, so that no result of that size is needed.
-    assert!(matmul(&device, DType::F32, (1, rows, 0, 1), &lhs, &rhs).unwrap().is_empty());
+    assert!(matmul(&device, DType::F32, (1, rows, 0, 1), &lhs, &rhs)
+        .unwrap()
+        .is_empty());
     let dims = [1, 1];
     let rhs = candle_rocm::View { dims: &dims, ..rhs };
     let error = matmul(&device, DType::F32, (1, rows, 1, 1), &lhs, &rhs).unwrap_err();
-    assert!(matches!(error, Error::TooLarge { op: "matmul", .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::TooLarge { op: "matmul", .. }),
+        "{error:?}"
+    );
 }

@@ -41,34 +41,52 @@ fn an_ordinal_beyond_the_last_is_a_typed_error() {
 #[test]
 fn every_device_of_a_mixed_machine_has_its_own_arch() {
     let name = "every_device_of_a_mixed_machine_has_its_own_arch";
-    in_child(name, &[("HIP_SIM_ARCH", "gfx1100,gfx942"), ("HIP_SIM_DEVICES", "2")], || {
-        let (first, second) = (Device::new(0).unwrap(), Device::new(1).unwrap());
-        assert_eq!(first.properties().arch, "gfx1100");
-        assert_eq!(second.properties().arch, "gfx942");
-        assert_eq!((first.properties().wave_size, second.properties().wave_size), (32, 64));
-        // Kernels are compiled for the device that they run on.
-        let source = "extern \"C\" __global__ void wave(unsigned* out) { *out = warpSize; }";
-        for device in [first, second] {
-            let out = device.alloc(4).unwrap();
-            let kernel = device.custom_kernel(source, "wave").unwrap();
-            let config = LaunchConfig { grid: 1, block: 1, shared_bytes: 0 };
-            kernel.launch(config, &Args::new().ptr(&out, 0)).unwrap();
-            let mut got = [0; 4];
-            device.download(&out, 0, &mut got).unwrap();
-            assert_eq!(u32::from_le_bytes(got), device.properties().wave_size);
-        }
-    });
+    in_child(
+        name,
+        &[("HIP_SIM_ARCH", "gfx1100,gfx942"), ("HIP_SIM_DEVICES", "2")],
+        || {
+            let (first, second) = (Device::new(0).unwrap(), Device::new(1).unwrap());
+            assert_eq!(first.properties().arch, "gfx1100");
+            assert_eq!(second.properties().arch, "gfx942");
+            assert_eq!(
+                (first.properties().wave_size, second.properties().wave_size),
+                (32, 64)
+            );
+            // Kernels are compiled for the device that they run on.
+            let source = "extern \"C\" __global__ void wave(unsigned* out) { *out = warpSize; }";
+            for device in [first, second] {
+                let out = device.alloc(4).unwrap();
+                let kernel = device.custom_kernel(source, "wave").unwrap();
+                let config = LaunchConfig {
+                    grid: 1,
+                    block: 1,
+                    shared_bytes: 0,
+                };
+                kernel.launch(config, &Args::new().ptr(&out, 0)).unwrap();
+                let mut got = [0; 4];
+                device.download(&out, 0, &mut got).unwrap();
+                assert_eq!(u32::from_le_bytes(got), device.properties().wave_size);
+            }
+        },
+    );
 }
 
 #[test]
 fn without_a_device_the_error_says_so() {
-    in_child("without_a_device_the_error_says_so", &[("HIP_SIM_DEVICES", "0")], || {
-        for error in [Device::count().unwrap_err(), Device::new(0).unwrap_err()] {
-            assert!(matches!(error, Error::NoDevice { .. }), "{error:?}");
-            assert!(error.is_no_device());
-            assert!(error.to_string().starts_with("no AMD GPU is available: "), "{error}");
-        }
-    });
+    in_child(
+        "without_a_device_the_error_says_so",
+        &[("HIP_SIM_DEVICES", "0")],
+        || {
+            for error in [Device::count().unwrap_err(), Device::new(0).unwrap_err()] {
+                assert!(matches!(error, Error::NoDevice { .. }), "{error:?}");
+                assert!(error.is_no_device());
+                assert!(
+                    error.to_string().starts_with("no AMD GPU is available: "),
+                    "{error}"
+                );
+            }
+        },
+    );
 }
 
 #[test]
@@ -76,7 +94,9 @@ fn without_rocm_the_error_says_where_was_looked() {
     let name = "without_rocm_the_error_says_where_was_looked";
     let path = [("ROCM_PATH", "/nonexistent"), ("LD_LIBRARY_PATH", "")];
     in_child(name, &path, || match Device::count() {
-        Err(error @ Error::Load(_)) => assert!(error.to_string().contains("/nonexistent/lib"), "{error}"),
+        Err(error @ Error::Load(_)) => {
+            assert!(error.to_string().contains("/nonexistent/lib"), "{error}")
+        }
         // A ROCm of the system answers instead.
         other => assert!(!matches!(other, Err(Error::Load(_)))),
     });
@@ -86,7 +106,19 @@ fn without_rocm_the_error_says_where_was_looked() {
 fn transfers_of_every_size_round_trip() {
     let device = device();
     let chunk = 4 << 20;
-    for count in [0, 1, 63, 64, 65, 4097, chunk - 1, chunk, chunk + 1, 2 * chunk + 5, 3 * chunk] {
+    for count in [
+        0,
+        1,
+        63,
+        64,
+        65,
+        4097,
+        chunk - 1,
+        chunk,
+        chunk + 1,
+        2 * chunk + 5,
+        3 * chunk,
+    ] {
         let sent = bytes(count as u64, count);
         let buffer = device.upload(&sent).unwrap();
         assert_eq!(buffer.len(), count);
@@ -139,19 +171,23 @@ fn parts_of_buffers_are_copied_on_and_between_devices() {
 
 #[test]
 fn copies_between_gpus_arrive() {
-    in_child("copies_between_gpus_arrive", &[("HIP_SIM_DEVICES", "2")], || {
-        let (first, second) = (Device::new(0).unwrap(), Device::new(1).unwrap());
-        let sent = bytes(3, 100_000);
-        let source = first.upload(&sent).unwrap();
-        let copy = second.alloc(sent.len()).unwrap();
-        first.copy(&source, 0, &copy, 0, sent.len()).unwrap();
-        // The source's memory is reused while the copy may still run; the copy must not see that.
-        drop(source);
-        let _next = first.upload(&vec![0; sent.len()]).unwrap();
-        let mut got = vec![0; sent.len()];
-        second.download(&copy, 0, &mut got).unwrap();
-        assert!(got == sent);
-    });
+    in_child(
+        "copies_between_gpus_arrive",
+        &[("HIP_SIM_DEVICES", "2")],
+        || {
+            let (first, second) = (Device::new(0).unwrap(), Device::new(1).unwrap());
+            let sent = bytes(3, 100_000);
+            let source = first.upload(&sent).unwrap();
+            let copy = second.alloc(sent.len()).unwrap();
+            first.copy(&source, 0, &copy, 0, sent.len()).unwrap();
+            // The source's memory is reused while the copy may still run; the copy must not see that.
+            drop(source);
+            let _next = first.upload(&vec![0; sent.len()]).unwrap();
+            let mut got = vec![0; sent.len()];
+            second.download(&copy, 0, &mut got).unwrap();
+            assert!(got == sent);
+        },
+    );
 }
 
 #[test]
@@ -159,7 +195,16 @@ fn ranges_outside_of_a_buffer_are_typed_errors() {
     let device = device();
     let buffer = device.alloc(16).unwrap();
     let outside = |result: candle_rocm::Result<()>| {
-        assert!(matches!(result, Err(Error::OutOfBounds { buffer_bytes: 16, .. })), "{result:?}");
+        assert!(
+            matches!(
+                result,
+                Err(Error::OutOfBounds {
+                    buffer_bytes: 16,
+                    ..
+                })
+            ),
+            "{result:?}"
+        );
     };
     outside(device.upload_into(&[0; 9], &buffer, 8));
     outside(device.download(&buffer, 17, &mut []));
@@ -173,9 +218,15 @@ fn memory_of_another_device_is_refused() {
     assert!(here.same_device(&here.clone()) && !here.same_device(&there));
     let buffer = there.alloc(4).unwrap();
     let refused = here.upload_into(&[0; 4], &buffer, 0);
-    assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::DeviceMismatch { .. })),
+        "{refused:?}"
+    );
     let refused = here.download(&buffer, 0, &mut [0; 4]);
-    assert!(matches!(refused, Err(Error::DeviceMismatch { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::DeviceMismatch { .. })),
+        "{refused:?}"
+    );
 }
 
 const REPORT: &str = "
@@ -188,9 +239,16 @@ const REPORT: &str = "
 fn a_bad_index_surfaces_at_the_next_wait_and_only_there() {
     let device = device();
     let kernel = device.custom_kernel(REPORT, "report").unwrap();
-    let config = LaunchConfig { grid: 1, block: 1, shared_bytes: 0 };
+    let config = LaunchConfig {
+        grid: 1,
+        block: 1,
+        shared_bytes: 0,
+    };
     for op in IndexOp::ALL {
-        let args = Args::new().ptr(&device.error_word(), 0).u32(op as u32).i64(-7);
+        let args = Args::new()
+            .ptr(&device.error_word(), 0)
+            .u32(op as u32)
+            .i64(-7);
         kernel.launch(config, &args).unwrap();
         let error = device.synchronize().unwrap_err();
         assert!(

@@ -53,12 +53,20 @@ fn ten_thousand_mixed_operations_make_few_device_allocations_and_leave_nothing()
         kept.push((result, expected));
     }
     for (buffer, value) in kept.drain(..) {
-        assert!(download::<f32>(&device, &buffer).iter().all(|&v| v == value));
+        assert!(download::<f32>(&device, &buffer)
+            .iter()
+            .all(|&v| v == value));
     }
     let stats = device.memory_stats();
     assert!(stats.device_allocations < 100, "{stats:?}");
-    assert_eq!((stats.live_bytes, stats.live_buffers, stats.ooms), (0, 0, 0));
-    assert!(stats.cache_hits > 19_000 && stats.peak_bytes > 0, "{stats:?}");
+    assert_eq!(
+        (stats.live_bytes, stats.live_buffers, stats.ooms),
+        (0, 0, 0)
+    );
+    assert!(
+        stats.cache_hits > 19_000 && stats.peak_bytes > 0,
+        "{stats:?}"
+    );
     device.trim().unwrap();
     let stats = device.memory_stats();
     assert_eq!(stats.cached_bytes, 0);
@@ -73,7 +81,11 @@ fn a_dropped_buffer_is_the_next_of_its_size() {
         let address = first.as_ptr();
         drop(first);
         let before = device.memory_stats();
-        assert_eq!(device.alloc(bytes).unwrap().as_ptr(), address, "{bytes} bytes");
+        assert_eq!(
+            device.alloc(bytes).unwrap().as_ptr(),
+            address,
+            "{bytes} bytes"
+        );
         let after = device.memory_stats();
         assert_eq!(after.device_allocations, before.device_allocations);
         assert_eq!(after.cache_hits, before.cache_hits + 1);
@@ -147,16 +159,30 @@ fn a_full_device_gives_a_typed_error_and_works_afterwards() {
             }
             assert!(held.len() <= 16);
         };
-        let Error::OutOfMemory { ordinal, requested, free, total, cached, live } = error else {
+        let Error::OutOfMemory {
+            ordinal,
+            requested,
+            free,
+            total,
+            cached,
+            live,
+        } = error
+        else {
             panic!("{error:?}");
         };
-        assert!(error_mentions(&error, &["out of device memory", "16777216"]));
+        assert!(error_mentions(
+            &error,
+            &["out of device memory", "16777216"]
+        ));
         assert_eq!((ordinal, requested, cached), (0, 16 * MIB, 0));
         assert_eq!(live, held.len() * 16 * MIB);
         assert!(free < 16 * MIB && total >= 256 * MIB, "{free} of {total}");
         // Once when the 40 MiB were given up, once for the final refusal.
         let stats = device.memory_stats();
-        assert_eq!((stats.ooms, stats.device_frees, stats.cached_bytes), (2, 1, 0));
+        assert_eq!(
+            (stats.ooms, stats.device_frees, stats.cached_bytes),
+            (2, 1, 0)
+        );
 
         held.truncate(2);
         let buffer = upload(&device, &vec![2f32; MIB]);
@@ -230,21 +256,28 @@ fn direct_allocation_takes_and_frees_exact_sizes() {
         assert_eq!((stats.live_bytes, stats.device_allocations), (1000, 1));
         drop(buffer);
         let stats = device.memory_stats();
-        assert_eq!((stats.live_bytes, stats.cached_bytes, stats.device_frees), (0, 0, 1));
+        assert_eq!(
+            (stats.live_bytes, stats.cached_bytes, stats.device_frees),
+            (0, 0, 1)
+        );
     });
 }
 
 #[test]
 fn a_failing_copy_is_an_error_and_the_next_one_works() {
-    in_child("a_failing_copy_is_an_error_and_the_next_one_works", &[], || {
-        let device = device();
-        let buffer = device.upload(&[1; 64]).unwrap();
-        simulator().inject(Failure::Copy, 1);
-        let error = device.upload_into(&[2; 64], &buffer, 0).unwrap_err();
-        assert!(matches!(error, Error::Hip { .. }), "{error:?}");
-        assert!(error.to_string().contains("hipMemcpyAsync"), "{error}");
-        assert_eq!(download::<u8>(&device, &buffer), [1; 64]);
-    });
+    in_child(
+        "a_failing_copy_is_an_error_and_the_next_one_works",
+        &[],
+        || {
+            let device = device();
+            let buffer = device.upload(&[1; 64]).unwrap();
+            simulator().inject(Failure::Copy, 1);
+            let error = device.upload_into(&[2; 64], &buffer, 0).unwrap_err();
+            assert!(matches!(error, Error::Hip { .. }), "{error:?}");
+            assert!(error.to_string().contains("hipMemcpyAsync"), "{error}");
+            assert_eq!(download::<u8>(&device, &buffer), [1; 64]);
+        },
+    );
 }
 
 #[test]
@@ -260,7 +293,10 @@ fn a_failing_launch_names_the_kernel() {
         let Error::Launch { kernel, arch, .. } = &error else {
             panic!("{error:?}");
         };
-        assert!(kernel.starts_with("affine") && *arch == device.properties().full_arch, "{error}");
+        assert!(
+            kernel.starts_with("affine") && *arch == device.properties().full_arch,
+            "{error}"
+        );
         let result = affine(&device, &view, 2.0, 0.0).unwrap();
         assert_eq!(download::<f32>(&device, &result), [2.0; 64]);
     });
@@ -288,7 +324,10 @@ fn dropping_everything_on_a_lost_device_does_not_panic_and_is_reported_later() {
             let deferred = survivor.synchronize().unwrap_err();
             assert!(matches!(deferred, Error::Deferred(_)), "{deferred:?}");
             survivor.synchronize().unwrap();
-            assert_eq!(download::<u8>(&survivor, &survivor.upload(&[9; 9]).unwrap()), [9; 9]);
+            assert_eq!(
+                download::<u8>(&survivor, &survivor.upload(&[9; 9]).unwrap()),
+                [9; 9]
+            );
         });
     }
 }

@@ -24,7 +24,10 @@ fn a_kernel_that_a_family_lacks_is_named_with_the_arch() {
     let Error::Compile { kernel, arch, .. } = &error else {
         panic!("{error:?}");
     };
-    assert_eq!((kernel.as_str(), arch), ("no_such_kernel", &device.properties().full_arch));
+    assert_eq!(
+        (kernel.as_str(), arch),
+        ("no_such_kernel", &device.properties().full_arch)
+    );
 }
 
 #[test]
@@ -50,7 +53,10 @@ fn a_kernel_of_the_user_runs_in_blocks_and_may_use_device_h() {
 fn a_faulty_source_gives_the_compilers_message() {
     let error = device().custom_kernel("extern \"C\" __global__ void f() { undeclared = 1; }", "f");
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("undeclared") && text.contains("kernel f"), "{text}");
+    assert!(
+        text.contains("undeclared") && text.contains("kernel f"),
+        "{text}"
+    );
 }
 
 #[repr(C)]
@@ -85,9 +91,23 @@ fn arguments_of_every_type_arrive() {
         .f64(1e300)
         .value(&dims)
         .value(&200u8);
-    assert_eq!(args.sizes().collect::<Vec<_>>(), [8, 4, 8, 4, 8, 4, 8, 36, 1]);
+    assert_eq!(
+        args.sizes().collect::<Vec<_>>(),
+        [8, 4, 8, 4, 8, 4, 8, 36, 1]
+    );
     kernel(&device, source, "all").launch(ONE, &args).unwrap();
-    let expected = [0.0, 4294967295.0, 1099511627776.0, -5.0, -2199023255552.0, 0.25, 1e300, 3.0, 77.0, 200.0];
+    let expected = [
+        0.0,
+        4294967295.0,
+        1099511627776.0,
+        -5.0,
+        -2199023255552.0,
+        0.25,
+        1e300,
+        3.0,
+        77.0,
+        200.0,
+    ];
     assert_eq!(download::<f64>(&device, &out), expected);
 }
 
@@ -99,11 +119,20 @@ fn unusable_arguments_are_refused_before_the_launch() {
     let touch = kernel(&here, TOUCH, "touch");
     let (mine, other) = (here.alloc(4).unwrap(), there.alloc(4).unwrap());
     let beyond = touch.launch(ONE, &Args::new().ptr(&mine, 5));
-    assert!(matches!(beyond, Err(Error::InvalidLaunch { .. })), "{beyond:?}");
+    assert!(
+        matches!(beyond, Err(Error::InvalidLaunch { .. })),
+        "{beyond:?}"
+    );
     let foreign = touch.launch(ONE, &Args::new().ptr(&other, 0));
-    assert!(matches!(foreign, Err(Error::DeviceMismatch { .. })), "{foreign:?}");
+    assert!(
+        matches!(foreign, Err(Error::DeviceMismatch { .. })),
+        "{foreign:?}"
+    );
     let mixed = touch.launch(ONE, &Args::new().ptr(&mine, 0).ptr(&other, 0));
-    assert!(matches!(mixed, Err(Error::DeviceMismatch { .. })), "{mixed:?}");
+    assert!(
+        matches!(mixed, Err(Error::DeviceMismatch { .. })),
+        "{mixed:?}"
+    );
     let huge = touch.launch(ONE, &Args::new().ptr(&mine, 0).value(&[0u64; 512]));
     assert!(matches!(huge, Err(Error::InvalidLaunch { .. })), "{huge:?}");
     here.synchronize().unwrap();
@@ -118,11 +147,23 @@ fn an_impossible_block_is_a_launch_error_with_kernel_and_sizes() {
         block: 4096,
         shared_bytes: 0,
     };
-    let error = kernel(&device, TOUCH, "touch").launch(config, &Args::new().ptr(&out, 0)).unwrap_err();
-    let Error::Launch { kernel, grid: 3, block: 4096, arch, .. } = &error else {
+    let error = kernel(&device, TOUCH, "touch")
+        .launch(config, &Args::new().ptr(&out, 0))
+        .unwrap_err();
+    let Error::Launch {
+        kernel,
+        grid: 3,
+        block: 4096,
+        arch,
+        ..
+    } = &error
+    else {
         panic!("{error:?}");
     };
-    assert_eq!((kernel.as_str(), arch), ("touch", &device.properties().full_arch));
+    assert_eq!(
+        (kernel.as_str(), arch),
+        ("touch", &device.properties().full_arch)
+    );
     device.synchronize().unwrap();
 }
 
@@ -132,7 +173,9 @@ fn a_grid_of_zero_launches_nothing() {
     let out = device.alloc_zeroed(4).unwrap();
     let config = LaunchConfig::for_elements(0);
     assert_eq!(config.grid, 0);
-    kernel(&device, TOUCH, "touch").launch(config, &Args::new().ptr(&out, 0)).unwrap();
+    kernel(&device, TOUCH, "touch")
+        .launch(config, &Args::new().ptr(&out, 0))
+        .unwrap();
     assert_eq!(download::<u32>(&device, &out), [0]);
 }
 

@@ -9,7 +9,13 @@ use common::{device, download, upload};
 fn doubled(device: &Device, buffer: &Buffer) -> Buffer {
     let dims = [buffer.len() / 4];
     let strides = contiguous_strides(&dims);
-    affine(device, &View::contiguous(buffer, DType::F32, &dims, &strides), 2.0, 0.0).unwrap()
+    affine(
+        device,
+        &View::contiguous(buffer, DType::F32, &dims, &strides),
+        2.0,
+        0.0,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -49,10 +55,14 @@ fn a_stream_waits_for_an_event_of_another() {
 fn a_device_on_a_foreign_stream_shares_its_order() {
     let owner = device();
     // SAFETY: the stream belongs to `owner`, which is dropped last.
-    let guest = unsafe { Device::from_raw_stream(owner.ordinal(), owner.stream().as_raw()) }.unwrap();
+    let guest =
+        unsafe { Device::from_raw_stream(owner.ordinal(), owner.stream().as_raw()) }.unwrap();
     assert_eq!(guest.stream().as_raw(), owner.stream().as_raw());
     let buffer = upload(&guest, &[1.5f32; 100]);
-    assert_eq!(download::<f32>(&guest, &doubled(&guest, &buffer)), [3.0; 100]);
+    assert_eq!(
+        download::<f32>(&guest, &doubled(&guest, &buffer)),
+        [3.0; 100]
+    );
     drop((buffer, guest));
     // The stream is still there.
     owner.synchronize().unwrap();
@@ -102,8 +112,14 @@ fn an_upload_during_a_capture_is_refused_and_an_abandoned_capture_harms_nothing(
     doubled(&device, &input);
     let capture = Capture::begin(&device).unwrap();
     let refused = device.upload(&[0; 4]);
-    assert!(matches!(refused, Err(Error::InvalidArgument { op: "upload", .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::InvalidArgument { op: "upload", .. })),
+        "{refused:?}"
+    );
     drop(doubled(&device, &input));
     drop(capture);
-    assert_eq!(download::<f32>(&device, &doubled(&device, &input)), [2.0; 64]);
+    assert_eq!(
+        download::<f32>(&device, &doubled(&device, &input)),
+        [2.0; 64]
+    );
 }

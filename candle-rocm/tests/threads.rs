@@ -51,7 +51,11 @@ fn work(device: &Device, seed: u64) {
             device.synchronize().unwrap();
         }
         let got = download::<f32>(device, &result);
-        assert!(got.iter().all(|&v| v == expected), "round {round}: {} is not {expected}", got[0]);
+        assert!(
+            got.iter().all(|&v| v == expected),
+            "round {round}: {} is not {expected}",
+            got[0]
+        );
     }
 }
 
@@ -84,7 +88,12 @@ fn a_buffer_may_be_dropped_in_another_thread() {
     for _ in 0..100 {
         let buffer = upload(&device, &[3f32; 1000]);
         let (dims, strides) = ([1000], [1]);
-        let result = affine(&device, &View::contiguous(&buffer, DType::F32, &dims, &strides), 2.0, 0.0);
+        let result = affine(
+            &device,
+            &View::contiguous(&buffer, DType::F32, &dims, &strides),
+            2.0,
+            0.0,
+        );
         thread::spawn(move || drop(buffer)).join().unwrap();
         // Takes the same memory, behind the kernel that reads it.
         let _other = upload(&device, &[0f32; 1000]);
