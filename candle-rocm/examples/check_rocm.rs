@@ -12,6 +12,7 @@ use candle_rocm::sys::{self, Fact, Search};
 use candle_rocm_kernels::{CompileRequest, Compiler, Family};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// A `sys` module's source and the header that declares what it names.
 const MODULES: &[(&str, &str)] = &[
@@ -118,6 +119,7 @@ fn kernels(archs: &[String]) -> Result<(), String> {
         .partition(|arch| compiler.compile(&request("probe.hip", probe, arch)).is_ok());
     let mut failed = 0;
     for arch in &known {
+        let start = Instant::now();
         for family in Family::ALL {
             let compiled = compiler.compile(&request(family.file_name(), family.source(), arch));
             if let Err(error) = compiled {
@@ -125,6 +127,7 @@ fn kernels(archs: &[String]) -> Result<(), String> {
                 println!("{} for {arch}: {error}", family.file_name());
             }
         }
+        println!("{arch}: {:.1} s", start.elapsed().as_secs_f64());
     }
     let names = |archs: &[&String]| {
         archs
