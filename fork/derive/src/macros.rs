@@ -22,7 +22,7 @@ pub fn rename_exported(file: &syn::File, name: &str, edits: &mut Edits) -> usize
         if item.attrs.iter().any(|a| a.path().is_ident("macro_export")) {
             edits.replace(ident.span().byte_range(), exported_name(name));
             let end = item.span().byte_range().end;
-            edits.insert(end, format!("\npub use {} as {name};", exported_name(name)));
+            edits.insert(end, re_export(name));
             found += 1;
         }
     }
@@ -32,4 +32,14 @@ pub fn rename_exported(file: &syn::File, name: &str, edits: &mut Edits) -> usize
 /// Name under which the definition is exported.
 pub fn exported_name(name: &str) -> String {
     format!("candle_{name}")
+}
+
+fn re_export(name: &str) -> String {
+    format!("\npub use {} as {name};", exported_name(name))
+}
+
+/// The inverse of [`rename_exported`].
+pub fn undo_rename(text: &str, name: &str) -> String {
+    text.replace(&re_export(name), "")
+        .replace(&exported_name(name), name)
 }

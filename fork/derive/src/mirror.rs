@@ -245,16 +245,6 @@ impl Visitor<'_> {
         }
         true
     }
-
-    fn macro_call(&mut self, attrs: &[syn::Attribute], mac: &syn::Macro, range: Range<usize>) {
-        let name = mac.path.segments.last().map(|s| s.ident.clone());
-        // `test_device!` itself learns of Rocm, so its call sites stay as they are.
-        if name.as_ref().is_some_and(|n| n == "test_device") {
-            self.claimed.push(range);
-        } else if mentions(mac) && !self.settled(attrs, name.as_ref(), range.clone()) {
-            self.renamed_twin(range, attrs);
-        }
-    }
 }
 
 fn range_of(node: &impl Spanned) -> Range<usize> {
@@ -387,12 +377,15 @@ impl<'ast> Visit<'ast> for Visitor<'_> {
     }
 
     fn visit_item_macro(&mut self, node: &'ast syn::ItemMacro) {
-        if node.ident.is_none() {
-            self.macro_call(&node.attrs, &node.mac, range_of(node));
+        // `test_device!` itself learns of Rocm, so its call sites stay as they are.
+        if node.mac.path.is_ident("test_device") {
+            self.claimed.push(range_of(node));
         }
     }
 
     fn visit_impl_item_macro(&mut self, node: &'ast syn::ImplItemMacro) {
-        self.macro_call(&node.attrs, &node.mac, range_of(node));
+        if mentions(&node.mac) && !self.settled(&node.attrs, None, range_of(node)) {
+            self.renamed_twin(range_of(node), &node.attrs);
+        }
     }
 }
