@@ -135,9 +135,11 @@ fn more_than_65535_blocks() {
         SOFTMAX_LIMIT,
         "many rows",
     );
-    // A block each.
+    // A block each; every row is the same one.
     let (rows, columns) = (66_000, 520);
-    let x = HostTensor::contiguous(vec![f16::ONE; rows * columns], &[rows, columns]);
+    let x = HostTensor::with_layout(&[rows, columns], Layout::BroadcastFirst, |n| {
+        vec![f16::ONE; n]
+    });
     let weight = HostTensor::contiguous(vec![f16::from_f32(3.0); columns], &[columns]);
     let (x_buffer, weight_buffer) = (x.upload(&device), weight.upload(&device));
     let got = rms_norm(
@@ -147,8 +149,13 @@ fn more_than_65535_blocks() {
         0.0,
     )
     .unwrap();
-    let got: Vec<f16> = download(&device, &got);
-    assert!(got.iter().all(|&v| v == f16::from_f32(3.0)));
+    let mut bytes = vec![0; got.len()];
+    device.download(&got, 0, &mut bytes).unwrap();
+    assert_eq!(bytes.len(), rows * columns * 2);
+    assert_eq!(
+        bytes,
+        to_bytes(&[f16::from_f32(3.0)]).repeat(rows * columns)
+    );
 }
 
 fn norms<T: Element>(device: &Device) {
@@ -288,13 +295,10 @@ fn rotated<T: Element>(
     };
     let half = size / 2;
     let values: Vec<f64> = x.values().iter().map(|v| v.to_f64()).collect();
-    let table = |t: &HostTensor<T>, batch: usize, time: usize, i: usize| {
-        let start = if t.dims.len() == 3 {
-            batch * t.dims[1] * half
-        } else {
-            0
-        };
-        t.values()[start + time * half + i].to_f64()
+    let (cos_values, sin_values) = (cos.values(), sin.values());
+    let at = |table: &HostTensor<T>, batch: usize, time: usize, i: usize| {
+        let batched = table.dims.len() == 3;
+        (if batched { batch * table.dims[1] } else { 0 } + time) * half + i
     };
     let mut out = vec![0.0; values.len()];
     for row in 0..values.len() / size {
@@ -308,7 +312,8 @@ fn rotated<T: Element>(
                 Kind::Interleaved => (row * size + 2 * i, row * size + 2 * i + 1),
                 _ => (row * size + i, row * size + i + half),
             };
-            let (c, s) = (table(cos, batch, time, i), table(sin, batch, time, i));
+            let c = cos_values[at(cos, batch, time, i)].to_f64();
+            let s = sin_values[at(sin, batch, time, i)].to_f64();
             out[a] = values[a] * c - values[b] * s;
             out[b] = values[a] * s + values[b] * c;
         }

@@ -141,10 +141,15 @@ fn moments<T: Element>(device: &Device) {
         device,
         &uniform(device, T::DTYPE, n, -2.0, 6.0).unwrap(),
     ));
-    // Standard errors: 2.31 / sqrt(n) = 0.005 and about 0.011; f8e4m3 rounds by up to 0.25.
+    // Standard errors: 2.31 / sqrt(n) = 0.005 and about 0.011; f8e4m3 rounds by up to 0.25, and what would be 6 becomes 5.5.
+    let tolerance = if T::DTYPE == DType::F8E4M3 {
+        0.15
+    } else {
+        0.05
+    };
     assert!((mean - 2.0).abs() < 0.03, "{what}: mean {mean}");
     assert!(
-        (variance - 64.0 / 12.0).abs() < 0.08,
+        (variance - 64.0 / 12.0).abs() < tolerance,
         "{what}: variance {variance}"
     );
     let (mean, variance, third, fourth) = of(&download(
@@ -152,7 +157,10 @@ fn moments<T: Element>(device: &Device) {
         &normal(device, T::DTYPE, n, 0.5, 2.0).unwrap(),
     ));
     assert!((mean - 0.5).abs() < 0.03, "{what}: mean {mean}");
-    assert!((variance - 4.0).abs() < 0.08, "{what}: variance {variance}");
+    assert!(
+        (variance - 4.0).abs() < tolerance,
+        "{what}: variance {variance}"
+    );
     assert!((third / 8.0).abs() < 0.05, "{what}: skewness {third}");
     assert!(
         (fourth / 16.0 - 3.0).abs() < 0.1,
