@@ -260,7 +260,7 @@ impl Kernel {
         }
         let debug = Debug::get();
         debug.record(self.name(), args);
-        if debug.synchronize {
+        if debug.synchronize && !device.pool().is_capturing() {
             // SAFETY: the stream is alive.
             let status = unsafe { (gpu.hip.hipStreamSynchronize)(device.stream().as_raw()) };
             if status != hip::SUCCESS {

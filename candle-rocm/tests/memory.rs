@@ -18,6 +18,15 @@ fn simulator() -> Client {
     Client::find().expect("ROCM_PATH points at hip-sim")
 }
 
+/// Runs `body` in a process whose allocator caches, whatever the environment of the tests says.
+fn caching(name: &str, memory: &str, body: impl FnOnce()) {
+    in_child(
+        name,
+        &[("CANDLE_ROCM_ALLOC", ""), ("HIP_SIM_MEMORY", memory)],
+        body,
+    );
+}
+
 fn live(device: &Device) -> (usize, usize) {
     let stats = device.memory_stats();
     (stats.live_bytes, stats.live_buffers)
@@ -25,85 +34,94 @@ fn live(device: &Device) -> (usize, usize) {
 
 #[test]
 fn ten_thousand_mixed_operations_make_few_device_allocations_and_leave_nothing() {
-    let device = device();
-    let mut rng = Rng::new(1);
-    let mut kept: Vec<(Buffer, f32)> = Vec::new();
-    for round in 0..10_000 {
-        let edge = 1 + rng.below(64);
-        let (dims, n) = ([edge, edge], edge * edge);
-        let strides = contiguous_strides(&dims);
-        let buffer = upload(&device, &vec![1f32; n]);
-        let view = View::contiguous(&buffer, DType::F32, &dims, &strides);
-        let (result, expected) = match round % 4 {
-            0 => (affine(&device, &view, 3.0, 1.0).unwrap(), 4.0),
-            1 => (unary(&device, UnaryOp::Neg, &view).unwrap(), -1.0),
-            2 => (binary(&device, BinaryOp::Add, &view, &view).unwrap(), 2.0),
-            _ => {
-                let bmnk = (1, edge, edge, edge);
-                let product = blas::matmul(&device, DType::F32, bmnk, &view, &view);
-                (product.unwrap(), edge as f32)
+    let name = "ten_thousand_mixed_operations_make_few_device_allocations_and_leave_nothing";
+    caching(name, "1G", || {
+        let device = device();
+        let mut rng = Rng::new(1);
+        let mut kept: Vec<(Buffer, f32)> = Vec::new();
+        for round in 0..10_000 {
+            let edge = 1 + rng.below(64);
+            let (dims, n) = ([edge, edge], edge * edge);
+            let strides = contiguous_strides(&dims);
+            let buffer = upload(&device, &vec![1f32; n]);
+            let view = View::contiguous(&buffer, DType::F32, &dims, &strides);
+            let (result, expected) = match round % 4 {
+                0 => (affine(&device, &view, 3.0, 1.0).unwrap(), 4.0),
+                1 => (unary(&device, UnaryOp::Neg, &view).unwrap(), -1.0),
+                2 => (binary(&device, BinaryOp::Add, &view, &view).unwrap(), 2.0),
+                _ => {
+                    let bmnk = (1, edge, edge, edge);
+                    let product = blas::matmul(&device, DType::F32, bmnk, &view, &view);
+                    (product.unwrap(), edge as f32)
+                }
+            };
+            if kept.len() == 16 {
+                let (old, value) = kept.swap_remove(rng.below(16));
+                if round % 50 == 0 {
+                    assert!(download::<f32>(&device, &old).iter().all(|&v| v == value));
+                }
             }
-        };
-        if kept.len() == 16 {
-            let (old, value) = kept.swap_remove(rng.below(16));
-            if round % 50 == 0 {
-                assert!(download::<f32>(&device, &old).iter().all(|&v| v == value));
-            }
+            kept.push((result, expected));
         }
-        kept.push((result, expected));
-    }
-    for (buffer, value) in kept.drain(..) {
-        assert!(download::<f32>(&device, &buffer)
-            .iter()
-            .all(|&v| v == value));
-    }
-    let stats = device.memory_stats();
-    assert!(stats.device_allocations < 100, "{stats:?}");
-    assert_eq!(
-        (stats.live_bytes, stats.live_buffers, stats.ooms),
-        (0, 0, 0)
-    );
-    assert!(
-        stats.cache_hits > 19_000 && stats.peak_bytes > 0,
-        "{stats:?}"
-    );
-    device.trim().unwrap();
-    let stats = device.memory_stats();
-    assert_eq!(stats.cached_bytes, 0);
-    assert_eq!(stats.device_frees, stats.device_allocations);
+        for (buffer, value) in kept.drain(..) {
+            assert!(download::<f32>(&device, &buffer)
+                .iter()
+                .all(|&v| v == value));
+        }
+        let stats = device.memory_stats();
+        assert!(stats.device_allocations < 100, "{stats:?}");
+        assert_eq!(
+            (stats.live_bytes, stats.live_buffers, stats.ooms),
+            (0, 0, 0)
+        );
+        assert!(
+            stats.cache_hits > 19_000 && stats.peak_bytes > 0,
+            "{stats:?}"
+        );
+        device.trim().unwrap();
+        let stats = device.memory_stats();
+        assert_eq!(stats.cached_bytes, 0);
+        assert_eq!(stats.device_frees, stats.device_allocations);
+    });
 }
 
 #[test]
 fn a_dropped_buffer_is_the_next_of_its_size() {
-    let device = device();
-    for bytes in [1, 512, 5000, 300_000, 3 * MIB + 1] {
-        let first = device.alloc(bytes).unwrap();
-        let address = first.as_ptr();
-        drop(first);
-        let before = device.memory_stats();
-        assert_eq!(
-            device.alloc(bytes).unwrap().as_ptr(),
-            address,
-            "{bytes} bytes"
-        );
-        let after = device.memory_stats();
-        assert_eq!(after.device_allocations, before.device_allocations);
-        assert_eq!(after.cache_hits, before.cache_hits + 1);
-    }
+    let name = "a_dropped_buffer_is_the_next_of_its_size";
+    caching(name, "1G", || {
+        let device = device();
+        for bytes in [1, 512, 5000, 300_000, 3 * MIB + 1] {
+            let first = device.alloc(bytes).unwrap();
+            let address = first.as_ptr();
+            drop(first);
+            let before = device.memory_stats();
+            assert_eq!(
+                device.alloc(bytes).unwrap().as_ptr(),
+                address,
+                "{bytes} bytes"
+            );
+            let after = device.memory_stats();
+            assert_eq!(after.device_allocations, before.device_allocations);
+            assert_eq!(after.cache_hits, before.cache_hits + 1);
+        }
+    });
 }
 
 #[test]
 fn a_much_larger_block_is_not_spent_on_a_small_request() {
-    let device = device();
-    drop(device.alloc(64 * MIB).unwrap());
-    let small = device.alloc(8 * MIB).unwrap();
-    let stats = device.memory_stats();
-    assert_eq!((stats.live_bytes, stats.cached_bytes), (8 * MIB, 64 * MIB));
-    // An eighth more is given away.
-    drop(small);
-    let near = device.alloc(57 * MIB).unwrap();
-    assert_eq!(device.memory_stats().live_bytes, 64 * MIB);
-    assert_eq!(near.len(), 57 * MIB);
+    let name = "a_much_larger_block_is_not_spent_on_a_small_request";
+    caching(name, "1G", || {
+        let device = device();
+        drop(device.alloc(64 * MIB).unwrap());
+        let small = device.alloc(8 * MIB).unwrap();
+        let stats = device.memory_stats();
+        assert_eq!((stats.live_bytes, stats.cached_bytes), (8 * MIB, 64 * MIB));
+        // An eighth more is given away.
+        drop(small);
+        let near = device.alloc(57 * MIB).unwrap();
+        assert_eq!(device.memory_stats().live_bytes, 64 * MIB);
+        assert_eq!(near.len(), 57 * MIB);
+    });
 }
 
 #[test]
@@ -147,7 +165,7 @@ fn zeroed_memory_is_zero_even_if_it_was_used_before() {
 #[test]
 fn a_full_device_gives_a_typed_error_and_works_afterwards() {
     let name = "a_full_device_gives_a_typed_error_and_works_afterwards";
-    in_child(name, &[("HIP_SIM_MEMORY", "256M")], || {
+    caching(name, "256M", || {
         let device = device();
         // Something in the cache, which the device is asked to give up before it is called full.
         drop(device.alloc(40 * MIB).unwrap());
@@ -200,7 +218,7 @@ fn error_mentions(error: &Error, parts: &[&str]) -> bool {
 #[test]
 fn the_cache_is_emptied_once_when_the_device_is_full() {
     let name = "the_cache_is_emptied_once_when_the_device_is_full";
-    in_child(name, &[("HIP_SIM_MEMORY", "256M")], || {
+    caching(name, "256M", || {
         let device = device();
         let cached: Vec<Buffer> = (0..5).map(|_| device.alloc(32 * MIB).unwrap()).collect();
         drop(cached);
@@ -220,7 +238,8 @@ fn the_cache_is_emptied_once_when_the_device_is_full() {
 
 #[test]
 fn a_refused_allocation_is_tried_again() {
-    in_child("a_refused_allocation_is_tried_again", &[], || {
+    let name = "a_refused_allocation_is_tried_again";
+    caching(name, "1G", || {
         let device = device();
         let sim = simulator();
         sim.inject(Failure::Malloc, 1);
@@ -233,17 +252,20 @@ fn a_refused_allocation_is_tried_again() {
 
 #[test]
 fn trimming_keeps_slabs_that_are_in_use() {
-    let device = device();
-    let small = device.upload(&[7; 100]).unwrap();
-    drop(device.alloc(100).unwrap());
-    drop(device.alloc(3 * MIB).unwrap());
-    device.trim().unwrap();
-    let stats = device.memory_stats();
-    assert_eq!((stats.live_buffers, stats.device_frees), (1, 1));
-    assert_eq!(download::<u8>(&device, &small), [7; 100]);
-    drop(small);
-    device.trim().unwrap();
-    assert_eq!(device.memory_stats().cached_bytes, 0);
+    let name = "trimming_keeps_slabs_that_are_in_use";
+    caching(name, "1G", || {
+        let device = device();
+        let small = device.upload(&[7; 100]).unwrap();
+        drop(device.alloc(100).unwrap());
+        drop(device.alloc(3 * MIB).unwrap());
+        device.trim().unwrap();
+        let stats = device.memory_stats();
+        assert_eq!((stats.live_buffers, stats.device_frees), (1, 1));
+        assert_eq!(download::<u8>(&device, &small), [7; 100]);
+        drop(small);
+        device.trim().unwrap();
+        assert_eq!(device.memory_stats().cached_bytes, 0);
+    });
 }
 
 #[test]
