@@ -1,5 +1,6 @@
 //! What a compiled code object and the simulator share: the C structs of `hiprtc/prelude.hpp`.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
 /// Changes whenever a struct below changes, so that a cached object of an older simulator is refused.
@@ -50,8 +51,8 @@ pub(crate) struct Thread {
 #[repr(C)]
 pub(crate) struct Block {
     pub threads: *const Thread,
-    pub next: u32,
-    pub end: u32,
+    pub next: Cell<u32>,
+    pub end: Cell<u32>,
     pub block_idx: Dim3,
     pub block_dim: Dim3,
     pub grid_dim: Dim3,
@@ -59,7 +60,7 @@ pub(crate) struct Block {
 }
 
 /// Runs threads of a block with the given argument addresses.
-pub(crate) type Entry = unsafe extern "C" fn(*mut Block, *const *const c_void);
+pub(crate) type Entry = unsafe extern "C" fn(*const Block, *const *const c_void);
 
 /// One kernel of a module.
 #[repr(C)]

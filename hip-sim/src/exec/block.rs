@@ -60,7 +60,7 @@ struct Current {
     yielder: Cell<*const Yielder<(), Stop>>,
     lanes: Cell<*const Lanes>,
     wave_size: Cell<u32>,
-    block: Cell<*mut Block>,
+    block: Cell<*const Block>,
     entry: Cell<Option<Entry>>,
     args: Cell<*const *const c_void>,
 }
@@ -71,7 +71,7 @@ thread_local! {
             yielder: Cell::new(std::ptr::null()),
             lanes: Cell::new(std::ptr::null()),
             wave_size: Cell::new(0),
-            block: Cell::new(std::ptr::null_mut()),
+            block: Cell::new(std::ptr::null()),
             entry: Cell::new(None),
             args: Cell::new(std::ptr::null()),
         }
@@ -317,20 +317,19 @@ impl Runner {
         while self.suspended.len() < wave_count {
             self.suspended.push(Suspended::default());
         }
-        let mut block = Block {
+        let block = Block {
             threads: self.order.threads.as_ptr(),
-            next: 0,
-            end: 0,
+            next: Cell::new(0),
+            end: Cell::new(0),
             block_idx,
             block_dim: launch.block,
             grid_dim: launch.grid,
             shared,
         };
-        let block: *mut Block = &mut block;
         CURRENT.with(|c| {
             c.lanes.set(self.lanes.as_ptr());
             c.wave_size.set(launch.wave);
-            c.block.set(block);
+            c.block.set(&block);
             c.entry.set(Some(launch.entry));
             c.args.set(launch.args.as_ptr());
         });
@@ -340,10 +339,8 @@ impl Runner {
             let number = linear / wave_size;
             let lanes = wave_size.min(threads - number * wave_size);
             self.lanes[number].reset(lanes);
-            // SAFETY: `block` is a live local; device code, which uses it too, is not running now.
-            unsafe { (*block).end = (started + lanes) as u32 };
-            // SAFETY: as above.
-            while unsafe { (*block).next < (*block).end } {
+            block.end.set((started + lanes) as u32);
+            while block.next.get() < block.end.get() {
                 let fiber = self.fiber()?;
                 self.suspended[number].resume(fiber, &mut self.idle);
             }

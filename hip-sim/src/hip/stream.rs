@@ -70,7 +70,7 @@ pub(crate) fn stream(sim: &'static Sim, handle: hipStream_t) -> HipResult<Arc<St
         return sim.streams.get(handle).ok_or(HipError::InvalidHandle);
     }
     let captures = sim.captures.lock().unwrap_or_else(|e| e.into_inner());
-    for capture in captures.iter().filter(|c| c.makes_default_stream_illegal()) {
+    if let Some(capture) = captures.iter().find(|c| c.makes_default_stream_illegal()) {
         capture.invalidate();
         return Err(HipError::StreamCaptureImplicit);
     }
