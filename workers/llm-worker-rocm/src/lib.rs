@@ -1,1 +1,17 @@
 //! LLM inference on AMD GPUs, from the command line.
+//!
+//! | Module        | Gives                                                                       |
+//! |---------------|-----------------------------------------------------------------------------|
+//! | [`model`]     | a model file opened, checked and loaded: engine, tokenizer, chat template   |
+//! | [`engine`]    | the forward pass behind a trait, and the sampler                            |
+//! | [`tokenizer`] | text to tokens and back, built from the file                                |
+//! | [`chat`]      | chat messages to prompt text, by the file's template                        |
+//! | [`generate`]  | the loop: prompt in, tokens out, with timings                               |
+//! | [`cli`]       | the command line                                                            |
+
+pub mod chat;
+pub mod cli;
+pub mod engine;
+pub mod generate;
+pub mod model;
+pub mod tokenizer;

@@ -1,0 +1,39 @@
+//! The command line.
+
+mod devices;
+mod generate;
+
+use clap::{Parser, Subcommand};
+use worker::Result;
+
+/// Runs large language models on AMD GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "llm-worker-rocm", version, about)]
+#[command(
+    after_help = "Exit codes: 0 success, 1 failure while running, 2 bad arguments, prompt or model file."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Generates text from a prompt or a chat message.
+    Generate(generate::GenerateArgs),
+    /// Shows the GPUs that can be used, and what the others lack.
+    Devices(devices::DevicesArgs),
+}
+
+impl Cli {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever the command failed with; [`worker::Error::exit_code`] gives the exit code.
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Generate(args) => args.run(),
+            Command::Devices(args) => args.run(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Pre-tokenizers by the names that GGUF files give them in `tokenizer.ggml.pre`.
+//!
+//! A vocabulary only fits the splitting rules that it was trained with: with others the model still answers, but
+//! worse, and nobody notices. So an unknown name is an error. The rules are those published with the models.
+
+use tokenizers::normalizers::unicode::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{NormalizerWrapper, SplitDelimiterBehavior};
+
+/// English contractions, letters, numbers, punctuation, white space: GPT-2's rule.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Each digit stands alone.
+const SINGLE_NUMBER: &str = r"\p{N}";
+/// Contractions in any case, numbers in groups of up to three: Llama 3's rule.
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// As Llama 3's with single digits: Qwen 2's rule.
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// What files without a known rule were converted for: punctuation and digit groups split before GPT-2's rule.
+const DEFAULT: [&str; 4] = [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"];
+
+/// How a byte-level BPE vocabulary splits text before merging.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PreTokenizer {
+    /// Patterns whose matches are split off, one pass after another.
+    patterns: &'static [&'static str],
+    /// Whether text is brought to Unicode normalization form C first.
+    nfc: bool,
+    /// Whether a piece that is a token as a whole skips the merges.
+    pub(super) ignore_merges: bool,
+    /// Whether a beginning-of-sequence token is added when the file does not say.
+    pub(super) add_bos: bool,
+}
+
+impl PreTokenizer {
+    /// The rules of a `tokenizer.ggml.pre` name, `None` if it is unknown.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        let rules = |patterns| Self {
+            patterns,
+            nfc: false,
+            ignore_merges: false,
+            add_bos: false,
+        };
+        Some(match name {
+            "default" => rules(&DEFAULT),
+            "gpt2" | "gpt-2" | "olmo" | "phi-2" | "mpt" | "jais" => rules(&[GPT2]),
+            "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" => {
+                rules(&[SINGLE_NUMBER, GPT2])
+            }
+            "llama3" | "llama-v3" | "llama-bpe" => Self {
+                ignore_merges: true,
+                add_bos: true,
+                ..rules(&[LLAMA3])
+            },
+            "smaug-bpe" | "dbrx" => rules(&[LLAMA3]),
+            "qwen2" | "deepseek-r1-qwen" => Self {
+                nfc: true,
+                ..rules(&[QWEN2])
+            },
+            "stablelm2" | "hunyuan" => rules(&[QWEN2]),
+            _ => return None,
+        })
+    }
+
+    pub(super) fn normalizer(&self) -> Option<NormalizerWrapper> {
+        self.nfc.then(|| NFC.into())
+    }
+
+    /// The splits followed by the mapping of bytes to printable characters.
+    pub(super) fn build(&self) -> tokenizers::Result<PreTokenizerWrapper> {
+        let mut steps = Vec::with_capacity(self.patterns.len() + 1);
+        for pattern in self.patterns {
+            let pattern = SplitPattern::Regex(pattern.to_string());
+            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?;
+            steps.push(split.into());
+        }
+        steps.push(ByteLevel::new(false, true, false).into());
+        Ok(Sequence::new(steps).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::tokenizer::{OffsetReferential, OffsetType, PreTokenizedString};
+    use tokenizers::PreTokenizer as _;
+
+    fn split(name: &str, text: &str) -> Vec<String> {
+        let rules = PreTokenizer::from_name(name).unwrap().build().unwrap();
+        let mut text = PreTokenizedString::from(text);
+        rules.pre_tokenize(&mut text).unwrap();
+        text.get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .map(|(piece, _, _)| piece.replace('Ġ', "_").replace('Ċ', "/"))
+            .collect()
+    }
+
+    #[test]
+    fn each_rule_splits_as_its_model_was_trained() {
+        let text = "Hi I'LL  pay 12345$!\n\n ok";
+        assert_eq!(
+            split("gpt2", text),
+            ["Hi", "_I", "'", "LL", "_", "_pay", "_12345", "$!", "//", "_ok"]
+        );
+        assert_eq!(
+            split("smollm", text),
+            ["Hi", "_I", "'", "LL", "_", "_pay", "_", "1", "2", "3", "4", "5", "$!", "//", "_ok"]
+        );
+        assert_eq!(
+            split("llama-bpe", text),
+            ["Hi", "_I", "'LL", "_", "_pay", "_", "123", "45", "$!//", "_ok"]
+        );
+        assert_eq!(
+            split("qwen2", text),
+            ["Hi", "_I", "'LL", "_", "_pay", "_", "1", "2", "3", "4", "5", "$!//", "_ok"]
+        );
+        assert_eq!(
+            split("default", text),
+            ["Hi", "_I", "'", "LL", "_", "_pay", "_", "123", "45", "$!", "//", "_ok"]
+        );
+    }
+
+    #[test]
+    fn unknown_names_are_not_guessed() {
+        assert_eq!(PreTokenizer::from_name("made-up"), None);
+    }
+}

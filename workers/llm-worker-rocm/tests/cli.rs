@@ -1,0 +1,469 @@
+//! The program as a user runs it.
+
+#[path = "../../worker/tests/common/mod.rs"]
+mod common;
+
+use common::{array, raw, string, tiny_llama, u32, File};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Address space that a refused file may take, in KiB: the program itself and little more.
+const REFUSAL_LIMIT_KIB: u32 = 256 << 10;
+
+fn worker() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"));
+    // A machine without ROCm, whatever this one has.
+    command
+        .env("ROCM_PATH", "/nonexistent/rocm")
+        .env_remove("HIP_PATH")
+        .env_remove("HF_ENDPOINT")
+        .env("HF_HUB_OFFLINE", "1");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    worker().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+struct TinyModel {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl TinyModel {
+    fn new(change: impl FnOnce(&mut File)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny.gguf");
+        let mut file = tiny_llama();
+        change(&mut file);
+        file.write(&path);
+        Self {
+            _folder: folder,
+            path,
+        }
+    }
+
+    fn arg(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+fn generate(model: &TinyModel, args: &[&str]) -> Output {
+    let mut all = vec!["generate", "--device", "cpu", "--model", model.arg()];
+    all.extend(args);
+    run(&all)
+}
+
+#[test]
+fn standard_output_carries_the_text_and_nothing_else() {
+    let model = TinyModel::new(|_| {});
+    let plain = generate(&model, &["the cat", "--greedy", "-n", "12"]);
+    assert_eq!(plain.status.code(), Some(0), "{}", text(&plain.stderr));
+    let json = generate(&model, &["the cat", "--greedy", "-n", "12", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        text(&plain.stdout),
+        format!("{}\n", json["text"].as_str().unwrap())
+    );
+    assert_eq!(json["prompt_tokens"], serde_json::json!([6, 3, 9, 7, 26]));
+    assert_eq!(json["tokens"].as_array().unwrap().len(), 12);
+    assert_eq!(json["finish_reason"], "length");
+    assert_eq!(json["device"]["name"], "cpu");
+    assert!(json["timings"]["load_ms"].as_f64().unwrap() > 0.0);
+    let summary = text(&plain.stderr);
+    assert!(
+        summary.contains("tokens/s") && summary.contains("load"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn a_seed_repeats_its_answer() {
+    let model = TinyModel::new(|_| {});
+    let draw = |seed| {
+        text(
+            &generate(
+                &model,
+                &["the", "--seed", seed, "-n", "24", "--temperature", "2"],
+            )
+            .stdout,
+        )
+    };
+    assert_eq!(draw("1"), draw("1"));
+    assert_ne!(draw("1"), draw("2"));
+}
+
+#[test]
+fn the_prompt_can_come_from_standard_input() {
+    let model = TinyModel::new(|_| {});
+    let mut child = worker()
+        .args([
+            "generate",
+            "-",
+            "--greedy",
+            "-n",
+            "4",
+            "--json",
+            "--device",
+            "cpu",
+            "--model",
+            model.arg(),
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"the cat").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["prompt_tokens"], serde_json::json!([6, 3, 9, 7, 26]));
+}
+
+#[test]
+fn a_chat_goes_through_the_template() {
+    let model = TinyModel::new(|_| {});
+    let output = generate(
+        &model,
+        &[
+            "--chat", "cat", "--system", "the", "--greedy", "-n", "1", "--json",
+        ],
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        json["prompt_tokens"],
+        serde_json::json!([1, 6, 2, 1, 9, 7, 26, 2])
+    );
+    let model = TinyModel::new(|f| drop(f.remove("tokenizer.chat_template")));
+    let output = generate(&model, &["--chat", "cat"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("no chat template"));
+}
+
+#[test]
+fn the_context_is_a_limit_that_is_told() {
+    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(16))));
+    let output = generate(&model, &["the cat", "--greedy", "-n", "500", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["finish_reason"], "context");
+    assert_eq!(json["tokens"].as_array().unwrap().len(), 16 - 5);
+    let output = generate(&model, &["the cat sat on the mat and slept"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("at most 16"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn a_device_that_is_not_there_is_never_replaced_in_silence() {
+    let model = TinyModel::new(|_| {});
+    let output = run(&[
+        "generate",
+        "the",
+        "-n",
+        "2",
+        "--device",
+        "rocm",
+        "--model",
+        model.arg(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let error = text(&output.stderr);
+    if cfg!(feature = "rocm") {
+        assert!(
+            error.contains("libamdhip64") && error.contains("/nonexistent/rocm/lib"),
+            "{error}"
+        );
+    } else {
+        assert!(error.contains("feature `rocm`"), "{error}");
+    }
+    let output = run(&["generate", "the", "-n", "2", "--model", model.arg()]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stderr).contains("using the CPU: "),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn devices_works_without_rocm() {
+    let output = run(&["devices"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        text(&output.stdout).contains("cpu"),
+        "{}",
+        text(&output.stdout)
+    );
+    let output = run(&["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = if cfg!(feature = "rocm") {
+        "no_rocm"
+    } else {
+        "not_built"
+    };
+    assert_eq!(json["status"], expected);
+    assert_eq!(json["gpus"], serde_json::json!([]));
+}
+
+#[test]
+fn wrong_arguments_are_told_apart_from_failures() {
+    let model = TinyModel::new(|_| {});
+    for args in [
+        &["generate", "x"][..],
+        &["generate", "--model", model.arg()],
+        &["generate", "x", "--model", "absent.gguf"],
+        &["generate", "x", "--model", "/"],
+        &["generate", "x", "--model", model.arg(), "--device", "gpu"],
+        &[
+            "generate",
+            "x",
+            "--model",
+            model.arg(),
+            "--temperature",
+            "-1",
+        ],
+        &[
+            "generate",
+            "x",
+            "--model",
+            model.arg(),
+            "--top-p",
+            "2",
+            "--device",
+            "cpu",
+        ],
+        &["generate", "", "--model", model.arg()],
+        &["generate", "x", "--chat", "y", "--model", model.arg()],
+        &[
+            "generate",
+            "x",
+            "--greedy",
+            "--seed",
+            "1",
+            "--model",
+            model.arg(),
+        ],
+    ] {
+        let output = run(args);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            text(&output.stderr)
+        );
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+    let output = run(&["generate", "x", "--model", "owner/name:Q4_K_M", "--offline"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("not in the cache"));
+}
+
+#[test]
+fn interruption_keeps_what_was_written() {
+    // Long enough that the signal arrives in the middle.
+    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(4096))));
+    let mut child = worker()
+        .args([
+            "generate",
+            "the",
+            "-n",
+            "4000",
+            "--greedy",
+            "--device",
+            "cpu",
+            "--model",
+            model.arg(),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [0; 8];
+    stdout.read_exact(&mut first).unwrap();
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("interrupted"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(rest.last(), Some(&b'\n'));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(4096))));
+    let mut child = worker()
+        .args([
+            "generate",
+            "the",
+            "-n",
+            "4000",
+            "--greedy",
+            "--device",
+            "cpu",
+            "--model",
+            model.arg(),
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// Runs `generate` on a file with little address space; it must be refused in one line.
+fn assert_refused(path: &Path, what: &str) -> String {
+    let script = format!("ulimit -v {REFUSAL_LIMIT_KIB} && exec \"$0\" \"$@\"");
+    let output = Command::new("sh")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_llm-worker-rocm")])
+        .args(["generate", "the", "-n", "1", "--device", "cpu", "--model"])
+        .arg(path)
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{what}: {error}");
+    assert!(
+        !error.contains("panicked") && error.starts_with("error: "),
+        "{what}: {error}"
+    );
+    assert_eq!(error.lines().count(), 1, "{what}: {error}");
+    assert!(output.stdout.is_empty(), "{what}");
+    error
+}
+
+#[test]
+fn hostile_files_are_refused_in_one_line_and_little_memory() {
+    type Change = fn(&mut File);
+    let query = "blk.0.attn_q.weight";
+    let cases: [(&str, Change, &str); 19] = [
+        ("magic", |f| f.magic = *b"GGML", "not a GGUF file"),
+        ("version", |f| f.version = 99, "version 99"),
+        (
+            "tensor count",
+            |f| f.tensor_count = Some(u64::MAX),
+            "truncated",
+        ),
+        (
+            "metadata count",
+            |f| f.metadata_count = Some(1 << 40),
+            "truncated",
+        ),
+        (
+            "string length",
+            |f| drop(f.set("x", raw(8, (1u64 << 40).to_le_bytes().to_vec()))),
+            "truncated",
+        ),
+        (
+            "array length",
+            |f| drop(f.set("x", array(8, 1 << 50, Vec::new()))),
+            "truncated",
+        ),
+        (
+            "alignment",
+            |f| drop(f.set("general.alignment", u32(0))),
+            "general.alignment",
+        ),
+        (
+            "shape overflow",
+            |f| f.tensor_mut("token_embd.weight").dims = vec![1 << 40, 1 << 40],
+            "overflows",
+        ),
+        (
+            "offset",
+            |f| f.tensor_mut("token_embd.weight").offset = Some(1 << 50),
+            "past the end",
+        ),
+        (
+            "architecture",
+            |f| drop(f.remove("general.architecture")),
+            "general.architecture is missing",
+        ),
+        (
+            "other architecture",
+            |f| drop(f.set("general.architecture", string("mamba"))),
+            "\"mamba\"",
+        ),
+        (
+            "heads",
+            |f| drop(f.set("llama.attention.head_count", u32(0))),
+            "above 0",
+        ),
+        (
+            "uneven heads",
+            |f| drop(f.set("llama.attention.head_count", u32(5))),
+            "evenly",
+        ),
+        (
+            "blocks",
+            |f| drop(f.set("llama.block_count", u32(u32::MAX))),
+            "at most 1024",
+        ),
+        (
+            "more blocks than tensors",
+            |f| drop(f.set("llama.block_count", u32(2))),
+            "blk.1.attn_norm.weight is missing",
+        ),
+        (
+            "rotary size",
+            |f| drop(f.set("llama.rope.dimension_count", u32(1 << 30))),
+            "rope.dimension_count",
+        ),
+        (
+            "epsilon",
+            |f| drop(f.remove("llama.attention.layer_norm_rms_epsilon")),
+            "epsilon is missing",
+        ),
+        (
+            "rotary scaling",
+            |f| drop(f.set("llama.rope.scaling.type", string("yarn"))),
+            "\"yarn\"",
+        ),
+        (
+            "mistyped",
+            |f| drop(f.set("llama.embedding_length", string("32"))),
+            "must be u32",
+        ),
+    ];
+    for (what, change, needle) in cases {
+        let model = TinyModel::new(change);
+        let error = assert_refused(&model.path, what);
+        assert!(error.contains(needle), "{what}: {error}");
+    }
+    let model = TinyModel::new(|f| f.tensors.retain(|t| t.name != query));
+    assert!(assert_refused(&model.path, "missing tensor").contains(query));
+    let model = TinyModel::new(|f| f.tensor_mut(query).dims = vec![16, 64]);
+    assert!(assert_refused(&model.path, "shape").contains("[16, 64]"));
+}
+
+#[test]
+fn truncated_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.gguf");
+    let bytes = tiny_llama().bytes();
+    for length in (0..bytes.len()).step_by(997) {
+        std::fs::write(&path, &bytes[..length]).unwrap();
+        assert_refused(&path, &format!("first {length} bytes"));
+    }
+}

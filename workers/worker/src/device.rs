@@ -1,0 +1,149 @@
+//! `--device auto|cpu|rocm[:n]` as a type, and the candle device for it.
+
+use crate::{Error, Result};
+use candle_core::Device;
+use std::str::FromStr;
+
+/// What the user asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceRequest {
+    /// The first AMD GPU, or the CPU if there is none.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The AMD GPU of this ordinal; never anything else.
+    Rocm(usize),
+}
+
+impl FromStr for DeviceRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let bad = || format!("{text:?} is no device; use auto, cpu, rocm or rocm:N");
+        match text.split_once(':') {
+            None => match text {
+                "auto" => Ok(Self::Auto),
+                "cpu" => Ok(Self::Cpu),
+                "rocm" => Ok(Self::Rocm(0)),
+                _ => Err(bad()),
+            },
+            Some(("rocm", ordinal)) => ordinal.parse().map(Self::Rocm).map_err(|_| bad()),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+/// A device to compute on.
+#[derive(Debug, Clone)]
+pub struct Selected {
+    /// candle's handle.
+    pub device: Device,
+    /// `cpu` or `rocm:N`.
+    pub name: String,
+    /// The hardware in words.
+    pub description: String,
+    /// Why `auto` settled for the CPU; to be shown at start.
+    pub fallback: Option<String>,
+}
+
+impl DeviceRequest {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if a GPU was asked for and cannot be used, with what was looked for and where. The CPU
+    /// is never a silent stand-in.
+    pub fn select(self) -> Result<Selected> {
+        match self {
+            Self::Cpu => Ok(cpu(None)),
+            Self::Rocm(ordinal) => rocm(ordinal),
+            // A GPU that is there but fails is an error to show, not a reason to be a hundred times slower.
+            Self::Auto => match unavailable() {
+                None => rocm(0),
+                Some(reason) => Ok(cpu(Some(reason))),
+            },
+        }
+    }
+}
+
+fn cpu(fallback: Option<String>) -> Selected {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    Selected {
+        device: Device::Cpu,
+        name: "cpu".to_string(),
+        description: format!("CPU, {threads} threads"),
+        fallback,
+    }
+}
+
+#[cfg(feature = "rocm")]
+fn unavailable() -> Option<String> {
+    use candle_rocm::sys::LoadError;
+    match candle_rocm::Device::count() {
+        // Most machines without a GPU: one line is enough, `devices` lists what was tried.
+        Err(candle_rocm::Error::Load(LoadError::NotFound { sonames, .. })) => Some(format!(
+            "ROCm's {} was not found (the command `devices` tells where it was looked for)",
+            sonames.stem
+        )),
+        Err(error) if error.is_no_device() => Some(error.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(feature = "rocm")]
+fn rocm(ordinal: usize) -> Result<Selected> {
+    let failed = |e: String| {
+        Error::Device(format!(
+            "--device rocm:{ordinal} cannot be used: {e}\nThe command `devices` shows what is there and what is missing; --device cpu needs no GPU."
+        ))
+    };
+    let gpu = candle_rocm::Device::new(ordinal).map_err(|e| failed(e.to_string()))?;
+    let device = Device::new_rocm(ordinal).map_err(|e| failed(e.to_string()))?;
+    let properties = gpu.properties();
+    Ok(Selected {
+        device,
+        name: format!("rocm:{ordinal}"),
+        description: format!("{} ({})", properties.name, properties.arch),
+        fallback: None,
+    })
+}
+
+#[cfg(not(feature = "rocm"))]
+const NOT_BUILT: &str =
+    "this program was built without support for AMD GPUs; build it with the feature `rocm`";
+
+#[cfg(not(feature = "rocm"))]
+fn unavailable() -> Option<String> {
+    Some(NOT_BUILT.to_string())
+}
+
+#[cfg(not(feature = "rocm"))]
+fn rocm(_ordinal: usize) -> Result<Selected> {
+    Err(Error::Device(NOT_BUILT.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings() {
+        let parse = str::parse::<DeviceRequest>;
+        assert_eq!(parse("auto"), Ok(DeviceRequest::Auto));
+        assert_eq!(parse("cpu"), Ok(DeviceRequest::Cpu));
+        assert_eq!(parse("rocm"), Ok(DeviceRequest::Rocm(0)));
+        assert_eq!(parse("rocm:3"), Ok(DeviceRequest::Rocm(3)));
+        for bad in [
+            "", "gpu", "cuda:0", "rocm:", "rocm:x", "rocm:-1", "cpu:0", "ROCM",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_cpu_is_always_there() {
+        let selected = DeviceRequest::Cpu.select().unwrap();
+        assert!(selected.device.is_cpu());
+        assert_eq!(selected.fallback, None);
+    }
+}

@@ -1,0 +1,79 @@
+//! The workers' error type.
+//!
+//! Each variant belongs to one of two exit codes, so that scripts can tell a mistake in what they passed
+//! from a failure of the machine.
+
+use std::path::PathBuf;
+
+/// Exit code of a failure while running: device, memory, network, I/O.
+pub const EXIT_FAILURE: u8 = 1;
+/// Exit code of bad input: arguments, a model file, a prompt that does not fit.
+pub const EXIT_BAD_INPUT: u8 = 2;
+
+/// `Result` with the workers' [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What can go wrong in a worker. The text tells the user what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Arguments or input that cannot be used as given.
+    #[error("{0}")]
+    Usage(String),
+
+    /// A model file that is damaged, hostile or of a kind that this worker cannot run.
+    #[error("{}: {reason}", path.display())]
+    BadModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The requested device cannot be used.
+    #[error("{0}")]
+    Device(String),
+
+    /// The Hugging Face hub or its cache could not give the model.
+    #[error("{0}")]
+    Hub(String),
+
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+
+    /// The tensor library failed, in a step named by `context`.
+    #[error("{context}: {source}")]
+    Candle {
+        /// What was being done.
+        context: &'static str,
+        /// candle's error.
+        source: candle_core::Error,
+    },
+
+    /// Anything else that went wrong while running.
+    #[error("{0}")]
+    Runtime(String),
+}
+
+impl Error {
+    /// The process exit code for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) | Self::BadModel { .. } => EXIT_BAD_INPUT,
+            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                EXIT_BAD_INPUT
+            }
+            _ => EXIT_FAILURE,
+        }
+    }
+
+    /// For `map_err` on candle's results: names the step that failed.
+    pub fn candle(context: &'static str) -> impl FnOnce(candle_core::Error) -> Self {
+        move |source| Self::Candle { context, source }
+    }
+}

@@ -1,0 +1,193 @@
+//! What GPUs are visible, what is missing and how to get it.
+//!
+//! Works on any machine: without ROCm the cards are named from what the kernel tells, with ROCm and no
+//! GPU the report says so, and with several each one is listed.
+
+#[cfg(feature = "rocm")]
+mod probe;
+
+use serde::Serialize;
+use std::fmt;
+
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// How far this machine is from computing on an AMD GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// At least one GPU can be used.
+    Ready,
+    /// A GPU answers, but a library or its kernels are missing.
+    Incomplete,
+    /// ROCm's runtime works, no GPU answers.
+    NoGpu,
+    /// ROCm's runtime was not found or cannot be used.
+    NoRocm,
+    /// ROCm's runtime failed in another way.
+    Failed,
+    /// This program was built without the feature `rocm`.
+    NotBuilt,
+}
+
+/// A file that was tried for a library, and why it was not used.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tried {
+    /// Path, or bare name where the dynamic loader searched.
+    pub path: String,
+    /// Why it was not used.
+    pub reason: String,
+}
+
+/// One of ROCm's libraries.
+#[derive(Debug, Clone, Serialize)]
+pub struct Library {
+    /// Name without version.
+    pub name: &'static str,
+    /// What it is for.
+    pub purpose: &'static str,
+    /// Whether language models need it.
+    pub required: bool,
+    /// The file in use; `None` if there is none.
+    pub path: Option<String>,
+    /// Why there is none and how to get it.
+    pub problem: Option<String>,
+    /// What was tried before giving up.
+    pub tried: Vec<Tried>,
+}
+
+/// A GPU that HIP shows.
+#[derive(Debug, Clone, Serialize)]
+pub struct Gpu {
+    /// What `--device` calls it.
+    pub device: String,
+    /// Marketing name.
+    pub name: String,
+    /// Processor, for example `gfx1100`.
+    pub arch: String,
+    /// Threads of a wave.
+    pub wave_size: u32,
+    /// Compute units.
+    pub compute_units: u32,
+    /// Device memory in bytes.
+    pub memory_bytes: usize,
+    /// PCI address.
+    pub pci_id: String,
+    /// Whether it shares the host's memory.
+    pub integrated: bool,
+    /// What keeps it from being used; `None` if nothing does.
+    pub problem: Option<String>,
+}
+
+/// A card that the kernel knows and HIP does not show.
+#[derive(Debug, Clone, Serialize)]
+pub struct UnusableCard {
+    /// Marketing name, or the PCI numbers.
+    pub name: String,
+    /// Processor, if the driver tells.
+    pub arch: Option<String>,
+    /// PCI address.
+    pub pci_id: String,
+    /// Why it cannot be used and what to do.
+    pub reasons: Vec<String>,
+}
+
+/// The whole picture.
+#[derive(Debug, Clone, Serialize)]
+pub struct DeviceReport {
+    /// In one word.
+    pub status: Status,
+    /// In one sentence, with what to do.
+    pub message: String,
+    /// Threads of the CPU.
+    pub cpu_threads: usize,
+    /// GPUs that HIP shows, by ordinal.
+    pub gpus: Vec<Gpu>,
+    /// Cards that the kernel knows and HIP does not show.
+    pub unusable_cards: Vec<UnusableCard>,
+    /// ROCm's libraries.
+    pub libraries: Vec<Library>,
+}
+
+impl DeviceReport {
+    /// Looks at the machine. Never fails: what cannot be found out is part of the report.
+    pub fn gather() -> Self {
+        let mut report = Self {
+            status: Status::NotBuilt,
+            message: "this program was built without support for AMD GPUs (feature `rocm`)"
+                .to_string(),
+            cpu_threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            gpus: Vec::new(),
+            unusable_cards: Vec::new(),
+            libraries: Vec::new(),
+        };
+        #[cfg(feature = "rocm")]
+        probe::fill(&mut report);
+        report.libraries.sort_by_key(|library| !library.required);
+        report
+    }
+}
+
+impl fmt::Display for DeviceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "Devices")?;
+        writeln!(f, "  cpu     {} threads", self.cpu_threads)?;
+        for gpu in &self.gpus {
+            writeln!(
+                f,
+                "  {:7} {} ({}), {:.1} GiB{}, {} compute units, wave {}, PCI {}",
+                gpu.device,
+                gpu.name,
+                gpu.arch,
+                gpu.memory_bytes as f64 / GIB,
+                if gpu.integrated {
+                    " shared with the host"
+                } else {
+                    ""
+                },
+                gpu.compute_units,
+                gpu.wave_size,
+                gpu.pci_id,
+            )?;
+            if let Some(problem) = &gpu.problem {
+                writeln!(f, "          cannot be used: {problem}")?;
+            }
+        }
+        if !self.unusable_cards.is_empty() {
+            writeln!(f, "\nCards that cannot be used")?;
+        }
+        for card in &self.unusable_cards {
+            let arch = card
+                .arch
+                .as_ref()
+                .map(|a| format!(" ({a})"))
+                .unwrap_or_default();
+            writeln!(f, "  {}{arch} at {}", card.name, card.pci_id)?;
+            for reason in &card.reasons {
+                writeln!(f, "    {reason}")?;
+            }
+        }
+        if !self.libraries.is_empty() {
+            writeln!(f, "\nROCm libraries")?;
+        }
+        for library in &self.libraries {
+            let name = library.name;
+            match (&library.path, &library.problem) {
+                (Some(path), None) => writeln!(f, "  {name:11} {path}")?,
+                (_, problem) => {
+                    let need = if library.required {
+                        "missing"
+                    } else {
+                        "missing, not needed"
+                    };
+                    let problem = problem
+                        .as_deref()
+                        .unwrap_or_default()
+                        .replace('\n', "\n    ");
+                    writeln!(f, "  {name:11} {need} ({}): {problem}", library.purpose)?;
+                }
+            }
+        }
+        write!(f, "\n{}", self.message)
+    }
+}

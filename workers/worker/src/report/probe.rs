@@ -1,0 +1,170 @@
+//! Asks ROCm and the kernel.
+
+use super::{DeviceReport, Gpu, Library, Status, Tried, UnusableCard};
+use candle_rocm::sys::hip::Hip;
+use candle_rocm::sys::hiprtc::Hiprtc;
+use candle_rocm::sys::loader::Loaded;
+use candle_rocm::sys::miopen::MiOpen;
+use candle_rocm::sys::rocblas::RocBlas;
+use candle_rocm::sys::LoadError;
+use candle_rocm::topology::{is_supported_arch, KernelGpu, Topology};
+use candle_rocm::Device;
+
+/// How to get the whole of ROCm, in one sentence.
+const INSTALL: &str =
+    "install ROCm 6.2 or newer (https://rocm.docs.amd.com), or set ROCM_PATH to where it is";
+
+pub(super) fn fill(report: &mut DeviceReport) {
+    report.libraries = vec![
+        library("libamdhip64", "the runtime", true, Hip::get()),
+        library(
+            "libhiprtc",
+            "compiles kernels on first use",
+            true,
+            Hiprtc::get(),
+        ),
+        library("librocblas", "matrix products", true, RocBlas::get()),
+        library("libMIOpen", "convolutions", false, MiOpen::get()),
+    ];
+    let topology = Topology::read();
+    let count = Device::count();
+    if let Ok(count) = count {
+        report.gpus = (0..count).map(gpu).collect();
+    }
+    let shown = |card: &&KernelGpu| !report.gpus.iter().any(|gpu| gpu.pci_id == card.pci_id);
+    report.unusable_cards = topology
+        .gpus
+        .iter()
+        .filter(shown)
+        .map(|card| unusable(card, report))
+        .collect();
+    (report.status, report.message) = verdict(report, count.err(), &topology);
+}
+
+fn verdict(
+    report: &DeviceReport,
+    error: Option<candle_rocm::Error>,
+    topology: &Topology,
+) -> (Status, String) {
+    let missing: Vec<&str> = report
+        .libraries
+        .iter()
+        .filter(|library| library.required && library.path.is_none())
+        .map(|library| library.name)
+        .collect();
+    match error {
+        None if !missing.is_empty() => (
+            Status::Incomplete,
+            format!(
+                "ROCm is incomplete: {} cannot be used; {INSTALL}",
+                missing.join(", ")
+            ),
+        ),
+        None if report.gpus.iter().all(|gpu| gpu.problem.is_some()) => (
+            Status::Incomplete,
+            "ROCm shows GPUs, but none of them can be used; the reasons are listed above"
+                .to_string(),
+        ),
+        None => {
+            let usable = report
+                .gpus
+                .iter()
+                .filter(|gpu| gpu.problem.is_none())
+                .count();
+            let plural = if usable == 1 { "" } else { "s" };
+            (Status::Ready, format!("{usable} AMD GPU{plural} ready"))
+        }
+        Some(candle_rocm::Error::Load(_)) => {
+            let cards = match topology.gpus.len() {
+                0 => String::new(),
+                n => format!(" ({n} AMD GPU(s) in this machine wait for it)"),
+            };
+            (Status::NoRocm, format!("ROCm not found{cards}: {INSTALL}"))
+        }
+        Some(candle_rocm::Error::NoDevice { reason }) => {
+            (Status::NoGpu, format!("ROCm found, no GPU: {reason}"))
+        }
+        Some(other) => (Status::Failed, format!("ROCm found, but it fails: {other}")),
+    }
+}
+
+fn library<T>(
+    name: &'static str,
+    purpose: &'static str,
+    required: bool,
+    loaded: Result<&'static Loaded<T>, LoadError>,
+) -> Library {
+    let (path, problem, tried) = match loaded {
+        Ok(loaded) => (Some(loaded.path.display().to_string()), None, Vec::new()),
+        Err(error) => {
+            let tried = error.tried().iter().map(|attempt| Tried {
+                path: attempt.path.display().to_string(),
+                reason: attempt.reason.clone(),
+            });
+            (None, Some(error.to_string()), tried.collect())
+        }
+    };
+    Library {
+        name,
+        purpose,
+        required,
+        path,
+        problem,
+        tried,
+    }
+}
+
+fn gpu(ordinal: usize) -> Gpu {
+    let device = format!("rocm:{ordinal}");
+    match Device::new(ordinal) {
+        Ok(opened) => {
+            let properties = opened.properties();
+            let problem = (!is_supported_arch(&properties.arch))
+                .then(|| format!("its processor {} is not supported", properties.arch));
+            Gpu {
+                device,
+                name: properties.name.clone(),
+                arch: properties.arch.clone(),
+                wave_size: properties.wave_size,
+                compute_units: properties.compute_units,
+                memory_bytes: properties.total_memory,
+                pci_id: properties.pci_id.clone(),
+                integrated: properties.integrated,
+                problem,
+            }
+        }
+        Err(error) => Gpu {
+            device,
+            name: "unknown AMD GPU".to_string(),
+            arch: "unknown".to_string(),
+            wave_size: 0,
+            compute_units: 0,
+            memory_bytes: 0,
+            pci_id: "unknown".to_string(),
+            integrated: false,
+            problem: Some(error.to_string()),
+        },
+    }
+}
+
+fn unusable(card: &KernelGpu, report: &DeviceReport) -> UnusableCard {
+    let mut reasons: Vec<String> = card.obstacles.iter().map(ToString::to_string).collect();
+    let runtime = report
+        .libraries
+        .iter()
+        .find(|library| library.name == "libamdhip64");
+    if runtime.is_some_and(|library| library.path.is_none()) {
+        reasons.push(format!("ROCm is missing: {INSTALL}"));
+    } else if reasons.is_empty() {
+        reasons.push(
+            "the driver offers it, but ROCm does not show it: it may be hidden by HIP_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, or be unknown to this release (compare with rocminfo)"
+                .to_string(),
+        );
+    }
+    UnusableCard {
+        name: card.display_name(),
+        arch: card.arch.clone(),
+        pci_id: card.pci_id.clone(),
+        reasons,
+    }
+}
