@@ -174,7 +174,7 @@ impl Memory {
         let payload = start + GUARD;
         heap.live.insert(payload, bytes);
         heap.used += rounded;
-        drop(heap);
+        // Under the lock: whoever verifies the guards of live allocations must find them written.
         // SAFETY: the span was just taken from the free list of this mapping, so nobody else uses it.
         unsafe {
             std::ptr::write_bytes(start as *mut u8, GUARD_BYTE, GUARD);
@@ -186,6 +186,7 @@ impl Memory {
             );
         }
         self.mark(payload, bytes, UNINITIALISED);
+        drop(heap);
         self.mallocs.fetch_add(1, Ordering::Relaxed);
         let live = self.live_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         self.peak_bytes.fetch_max(live, Ordering::Relaxed);
