@@ -5,10 +5,11 @@
 
 use super::abi::{Block, Dim3, Entry, Thread};
 use crate::memory::{Memory, SHARED_BYTES};
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Stack of a device thread; only touched pages cost memory.
 const STACK_BYTES: usize = 256 << 10;
@@ -45,14 +46,51 @@ struct Lanes {
 #[derive(Default)]
 struct Suspended {
     exchanging: Vec<Fiber>,
-    /// With the line of their barrier.
-    waiting: Vec<(Fiber, u32)>,
+    waiting: Vec<Fiber>,
+    /// Those that were released and run next.
+    leaving: Vec<Fiber>,
 }
 
 struct Fiber {
-    coroutine: Coroutine<(), Stop, (), DefaultStack>,
+    coroutine: Coroutine<(), Stop, (), StaggeredStack>,
     /// Set by the coroutine when it first runs; lives on its stack.
     yielder: Box<Cell<*const Yielder<(), Stop>>>,
+    /// Line of the barrier at which the thread waits.
+    line: u32,
+}
+
+/// A stack whose top is some lines below the page's end. Were all tops at the same place in their pages, the frames of all
+/// threads would compete for the same few lines of the cache.
+struct StaggeredStack {
+    stack: DefaultStack,
+    offset: usize,
+}
+
+impl StaggeredStack {
+    fn new() -> std::io::Result<StaggeredStack> {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        const PAGE: usize = 4096;
+        // Five cache lines: odd, so that 64 stacks start in 64 different lines of the page.
+        const STEP: usize = 320;
+        let offset = NUMBER.fetch_add(1, Ordering::Relaxed) * STEP % PAGE;
+        Ok(StaggeredStack {
+            stack: DefaultStack::new(STACK_BYTES)?,
+            offset,
+        })
+    }
+}
+
+// SAFETY: a part of a stack that is one, with the same limit and guard page; the offset is a multiple of the alignment and leaves
+// all but a page of the stack.
+unsafe impl Stack for StaggeredStack {
+    fn base(&self) -> StackPointer {
+        let base = self.stack.base().get() - self.offset;
+        StackPointer::new(base).expect("the stack lies above its offset")
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.stack.limit()
+    }
 }
 
 /// What callbacks from device code need: the block in progress on this OS thread.
@@ -124,7 +162,7 @@ impl Fiber {
     fn new() -> std::io::Result<Fiber> {
         let yielder: Box<Cell<*const Yielder<(), Stop>>> = Box::new(Cell::new(std::ptr::null()));
         let slot: *const Cell<_> = &*yielder;
-        let stack = DefaultStack::new(STACK_BYTES)?;
+        let stack = StaggeredStack::new()?;
         let coroutine = Coroutine::with_stack(stack, move |own: &Yielder<(), Stop>, ()| {
             // SAFETY: `slot` is boxed in the fiber, which outlives its coroutine.
             unsafe { (*slot).set(own) };
@@ -139,7 +177,11 @@ impl Fiber {
                 own.suspend(Stop::Idle);
             }
         });
-        Ok(Fiber { coroutine, yielder })
+        Ok(Fiber {
+            coroutine,
+            yielder,
+            line: 0,
+        })
     }
 
     fn resume(&mut self) -> Stop {
@@ -189,30 +231,37 @@ impl Lanes {
 }
 
 impl Suspended {
-    fn park(&mut self, fiber: Fiber, stop: Stop, idle: &mut Vec<Fiber>) {
-        match stop {
+    /// Runs a coroutine until it stops, and puts it where it belongs.
+    fn resume(&mut self, mut fiber: Fiber, idle: &mut Vec<Fiber>) {
+        match fiber.resume() {
             Stop::Idle => idle.push(fiber),
-            Stop::Barrier(line) => self.waiting.push((fiber, line)),
             Stop::Exchange => self.exchanging.push(fiber),
+            Stop::Barrier(line) => {
+                fiber.line = line;
+                self.waiting.push(fiber);
+            }
         }
     }
 
-    fn resume(&mut self, mut fiber: Fiber, idle: &mut Vec<Fiber>) {
-        let stop = fiber.resume();
-        self.park(fiber, stop, idle);
+    /// Runs the released threads.
+    fn advance(&mut self, idle: &mut Vec<Fiber>) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.drain(..).for_each(|fiber| self.resume(fiber, idle));
+        self.leaving = leaving;
     }
 
     /// Ends exchanges for as long as all living lanes take part in them.
     fn run_exchanges(&mut self, lanes: &Lanes, idle: &mut Vec<Fiber>) -> Result<(), Divergence> {
         while !self.exchanging.is_empty() {
-            if let Some((_, line)) = self.waiting.first() {
+            if let Some(Fiber { line, .. }) = self.waiting.first() {
                 let (a, b) = (self.exchanging.len(), self.waiting.len());
-                return Err(Divergence(format!("{a} lanes of a wave wait at a wave operation, {b} at __syncthreads() in line {line}")));
+                return Err(Divergence(format!(
+                    "{a} lanes of a wave wait at a wave operation, {b} at __syncthreads() in line {line}"
+                )));
             }
             lanes.release();
-            for fiber in std::mem::take(&mut self.exchanging) {
-                self.resume(fiber, idle);
-            }
+            std::mem::swap(&mut self.exchanging, &mut self.leaving);
+            self.advance(idle);
         }
         Ok(())
     }
@@ -353,30 +402,26 @@ impl Runner {
     /// Lets all threads that wait at the block's barrier go on, again and again, until all have ended.
     fn run_barriers(&mut self, waves: usize) -> Result<(), Divergence> {
         loop {
-            let mut lines = self.suspended[..waves]
+            let suspended = &mut self.suspended[..waves];
+            let mut lines = suspended
                 .iter()
                 .flat_map(|w| &w.waiting)
-                .map(|(_, line)| *line);
+                .map(|fiber| fiber.line);
             let Some(line) = lines.next() else {
                 return Ok(());
             };
             if let Some(other) = lines.find(|l| *l != line) {
-                let why = format!(
+                return Err(Divergence(format!(
                     "threads wait at different __syncthreads(), in lines {line} and {other}"
-                );
-                return Err(Divergence(why));
+                )));
             }
             // All leave the barrier before any of them can reach the next one.
-            let released: Vec<_> = self.suspended[..waves]
+            suspended
                 .iter_mut()
-                .map(|w| std::mem::take(&mut w.waiting))
-                .collect();
-            for (number, fibers) in released.into_iter().enumerate() {
-                let wave = &mut self.suspended[number];
-                for (fiber, _) in fibers {
-                    wave.resume(fiber, &mut self.idle);
-                }
-                wave.run_exchanges(&self.lanes[number], &mut self.idle)?;
+                .for_each(|w| std::mem::swap(&mut w.waiting, &mut w.leaving));
+            for (wave, lanes) in suspended.iter_mut().zip(&self.lanes) {
+                wave.advance(&mut self.idle);
+                wave.run_exchanges(lanes, &mut self.idle)?;
             }
         }
     }
