@@ -79,7 +79,13 @@ impl QRocmStorage {
 
     fn dequantize_to(&self, elem_count: usize, to: DeviceDType) -> Result<Buffer> {
         let format = format_of(self.dtype);
-        Ok(dequantize(self.device.device(), format, &self.buffer, elem_count, to)?)
+        Ok(dequantize(
+            self.device.device(),
+            format,
+            &self.buffer,
+            elem_count,
+            to,
+        )?)
     }
 
     /// The values as f32.
@@ -162,12 +168,20 @@ impl QRocmStorage {
     }
 
     /// `x · selfᵀ` for `self` of shape `[n, k]` and `x` of `[.., k]`, in the dtype of `x` (f32, f16 or bf16).
-    pub fn fwd(&self, shape: &Shape, x: &RocmStorage, layout: &Layout) -> Result<(RocmStorage, Shape)> {
+    pub fn fwd(
+        &self,
+        shape: &Shape,
+        x: &RocmStorage,
+        layout: &Layout,
+    ) -> Result<(RocmStorage, Shape)> {
         const OP: &str = "quantized matmul";
         let (n, k) = shape.dims2()?;
         let mut dims = layout.dims().to_vec();
         if dims.len() < 2 || dims.pop() != Some(k) {
-            crate::bail!("{OP}: input {:?} does not fit weights {shape:?}", layout.dims())
+            crate::bail!(
+                "{OP}: input {:?} does not fit weights {shape:?}",
+                layout.dims()
+            )
         }
         let rows: usize = dims.iter().product();
         dims.push(n);

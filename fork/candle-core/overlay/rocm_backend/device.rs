@@ -43,7 +43,12 @@ impl RocmDevice {
     /// A storage over raw bytes, also for the small float formats that candle only stores.
     pub fn storage_from_bytes(&self, bytes: &[u8], dtype: DType) -> Result<RocmStorage> {
         let count = bytes.len() / dtype.size_in_bytes().max(1);
-        Ok(RocmStorage::new(self.device.upload(bytes)?, self.clone(), dtype, count))
+        Ok(RocmStorage::new(
+            self.device.upload(bytes)?,
+            self.clone(),
+            dtype,
+            count,
+        ))
     }
 
     fn storage_of<T: Copy>(&self, values: &[T], dtype: DType) -> Result<RocmStorage> {
@@ -112,7 +117,12 @@ impl BackendDevice for RocmDevice {
 
     fn storage_from_cpu_storage(&self, storage: &CpuStorage) -> Result<RocmStorage> {
         let (bytes, dtype, count) = host_bytes(storage);
-        Ok(RocmStorage::new(self.device.upload(bytes)?, self.clone(), dtype, count))
+        Ok(RocmStorage::new(
+            self.device.upload(bytes)?,
+            self.clone(),
+            dtype,
+            count,
+        ))
     }
 
     fn storage_from_cpu_storage_owned(&self, storage: CpuStorage) -> Result<RocmStorage> {

@@ -83,5 +83,7 @@ pub(super) fn host_storage(
             }
         };
     }
-    Ok(build!(U8, U32, I16, I32, I64, BF16, F16, F32, F64, F8E4M3, F6E2M3, F6E3M2, F4, F8E8M0))
+    Ok(build!(
+        U8, U32, I16, I32, I64, BF16, F16, F32, F64, F8E4M3, F6E2M3, F6E3M2, F4, F8E8M0
+    ))
 }

@@ -68,7 +68,9 @@ impl RocmStorage {
     /// A copy on another device or stream, made without a detour through the host where the GPUs can reach each other.
     pub fn transfer_to_device(&self, device: &RocmDevice) -> Result<Self> {
         let buffer = device.device().alloc(self.buffer.len())?;
-        device.device().copy(&self.buffer, 0, &buffer, 0, self.buffer.len())?;
+        device
+            .device()
+            .copy(&self.buffer, 0, &buffer, 0, self.buffer.len())?;
         Ok(Self::new(buffer, device.clone(), self.dtype, self.count))
     }
 
@@ -169,7 +171,11 @@ impl BackendStorage for RocmStorage {
             ReduceOp::ArgMax => (reduce::ReduceOp::ArgMax, DType::U32),
         };
         let buffer = reduce::reduce(self.gpu(), kind, &self.view(l, op.name())?, axes)?;
-        let kept = l.dims().iter().enumerate().filter(|(i, _)| !axes.contains(i));
+        let kept = l
+            .dims()
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !axes.contains(i));
         Ok(self.with_buffer(buffer, dtype, kept.map(|(_, d)| d).product()))
     }
 
@@ -291,7 +297,13 @@ impl BackendStorage for RocmStorage {
     ) -> Result<()> {
         const OP: &str = "scatter";
         let (index, src) = (ids.view(ids_l, OP)?, src.view(src_l, OP)?);
-        Ok(indexing::scatter_set(self.gpu(), &self.view(l, OP)?, &index, &src, dim)?)
+        Ok(indexing::scatter_set(
+            self.gpu(),
+            &self.view(l, OP)?,
+            &index,
+            &src,
+            dim,
+        )?)
     }
 
     fn scatter_add_set(
@@ -305,14 +317,26 @@ impl BackendStorage for RocmStorage {
     ) -> Result<()> {
         const OP: &str = "scatter_add";
         let (index, src) = (ids.view(ids_l, OP)?, src.view(src_l, OP)?);
-        Ok(indexing::scatter_add(self.gpu(), &self.view(l, OP)?, &index, &src, dim)?)
+        Ok(indexing::scatter_add(
+            self.gpu(),
+            &self.view(l, OP)?,
+            &index,
+            &src,
+            dim,
+        )?)
     }
 
     fn index_select(&self, ids: &Self, l: &Layout, ids_l: &Layout, dim: usize) -> Result<Self> {
         const OP: &str = "index_select";
         let index = ids.view(ids_l, OP)?;
         let buffer = indexing::index_select(self.gpu(), &self.view(l, OP)?, &index, dim)?;
-        let kept: usize = l.dims().iter().enumerate().filter(|(i, _)| *i != dim).map(|(_, d)| d).product();
+        let kept: usize = l
+            .dims()
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != dim)
+            .map(|(_, d)| d)
+            .product();
         Ok(self.with_buffer(buffer, self.dtype, kept * ids_l.shape().elem_count()))
     }
 
@@ -345,7 +369,12 @@ impl BackendStorage for RocmStorage {
 
     fn copy_strided_src(&self, dst: &mut Self, dst_offset: usize, l: &Layout) -> Result<()> {
         let src = self.view(l, "copy_strided")?;
-        Ok(ops::copy::copy_strided(self.gpu(), &src, &dst.buffer, dst_offset)?)
+        Ok(ops::copy::copy_strided(
+            self.gpu(),
+            &src,
+            &dst.buffer,
+            dst_offset,
+        )?)
     }
 
     fn copy2d(
