@@ -3,7 +3,7 @@
 
 // exp, log, sin, cos, tanh, erf, pow and the rest of <math.h> that kernels need, without a library. Included by device.h.
 //
-// For float and double, within a few units in the last place over the whole range: denormals, infinities, NaN and huge arguments as IEEE 754
+// For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals, infinities, NaN and huge arguments as IEEE 754
 // and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
 namespace math {
@@ -58,23 +58,26 @@ template <typename F> DEVICE_FN F polynomial(F, F c) { return c; }
 // c0 + x (c1 + x (c2 + …)), fused.
 template <typename F, typename... Rest> DEVICE_FN F polynomial(F x, F c, Rest... rest) { return fma(x, polynomial(x, rest...), c); }
 
+// (exp(r) - 1 - r) / r² for |r| <= ln 2 / 2, by Taylor
+DEVICE_FN float exp_tail(float r) { return polynomial(r, 1.0f / 2, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720, 1.0f / 5040); }
+DEVICE_FN double exp_tail(double r) {
+    return polynomial(r, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
+                      1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200);
+}
 // x = k ln 2 + r with |r| <= ln 2 / 2, and expm1(r). Arguments beyond what ldexp can still tell apart are clamped, NaN is not.
 struct ExpF { i32 k; float m1; };
 DEVICE_FN ExpF exp_reduce(float x) {
     x = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
     const float k = rint(x * 0x1.715476p+0f);
     const float r = fma(-k, -0x1.05c610p-29f, fma(-k, 0x1.62e430p-1f, x));
-    const float tail = polynomial(r, 1.0f / 2, 1.0f / 6, 1.0f / 24, 1.0f / 120, 1.0f / 720, 1.0f / 5040);
-    return {is_nan(x) ? 0 : (i32)k, fma(r * r, tail, r)};
+    return {is_nan(x) ? 0 : (i32)k, fma(r * r, exp_tail(r), r)};
 }
 struct ExpD { i32 k; double m1; };
 DEVICE_FN ExpD exp_reduce(double x) {
     x = x < -1500.0 ? -1500.0 : x > 1500.0 ? 1500.0 : x;
     const double k = rint(x * 0x1.71547652b82fep+0);
     const double r = fma(-k, 0x1.abc9e3b39803fp-56, fma(-k, 0x1.62e42fefa39efp-1, x));
-    const double tail = polynomial(r, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
-                                   1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800);
-    return {is_nan(x) ? 0 : (i32)k, fma(r * r, tail, r)};
+    return {is_nan(x) ? 0 : (i32)k, fma(r * r, exp_tail(r), r)};
 }
 template <typename F> DEVICE_FN F exp(F x) {
     const auto e = exp_reduce(x);
@@ -229,22 +232,37 @@ DEVICE_FN double erf_small(double z) {
                       -0.0008548325975389692, 0.00012055294904839707, -1.492473690741966e-05, 1.6447424703317362e-06, -1.6208483801871705e-07,
                       1.3720064546777686e-08, -7.795898827002142e-10);
 }
-// erfc(x) exp(x²) over u = (x-2)/(x+2), x in [1, 4] and [1, 6]: beyond them erf rounds to 1.
+// erfc(x) exp(x²) over u = (x-2)/(x+2), from x = 1/2 to where erfc vanishes.
 DEVICE_FN float erfc_scaled(float u) {
-    return polynomial(u, 0.255395681f, -0.427185833f, 0.241658211f, -0.0789785236f, 0.00373214134f, 0.00699485559f, -0.000836589956f,
-                      -0.000944159634f);
+    return polynomial(u, 0.255395681f, -0.427185863f, 0.241658181f, -0.0789784491f, 0.00373333017f, 0.00699561881f, -0.000850961951f,
+                      -0.000971265079f, 5.79211264e-5f, 0.000146469843f, 4.17461115e-6f);
 }
 DEVICE_FN double erfc_scaled(double u) {
-    return polynomial(u, 0.25539567631050575, -0.4271858474139584, 0.24165819424246646, -0.07897858101573213, 0.003732892404327764,
-                      0.006997461739200444, -0.0008471432509203844, -0.000981977026567889, 4.355560219515472e-05, 0.00017436116545392264,
-                      2.7525480361206068e-05, -2.7579864674305787e-05, -1.396807230177146e-05, 1.392621183618803e-06, 3.789215643758464e-06,
-                      1.1780775215625583e-06, -5.322696855655786e-07, -4.215301054238321e-07);
+    return polynomial(u, 0.25539567631050575, -0.4271858474139584, 0.24165819424246623, -0.0789785810157371, 0.0037328924043576253,
+                      0.006997461739506708, -0.0008471432525081254, -0.0009819770353994876, 4.3555647806501996e-05, 0.0001743613025336745,
+                      2.752470738687645e-05, -2.7580995767415074e-05, -1.3960199170745753e-05, 1.3963590118619013e-06, 3.7426853662129274e-06,
+                      1.185525550142752e-06, -3.8827677294268057e-07, -4.925183803583066e-07, -1.923242516352576e-07, 7.022386082531733e-08,
+                      1.410171514957509e-07, -4.441730809133494e-09, -4.6410089037320055e-08, 1.1717711015471925e-08);
+}
+// erfc(a) for a > 1/2
+template <typename F> DEVICE_FN F erfc_tail(F a) {
+    if (a > F(sizeof(F) == 4 ? 10.2 : 27.4)) return F(0);
+    const F square = a * a;
+    const F power = exp(-square);
+    // What rounding took from the square is worth many ulp of its exponential.
+    const F correction = fma(a, a, -square);
+    return (power - power * correction) * erfc_scaled((a - F(2)) / (a + F(2)));
 }
 template <typename F> DEVICE_FN F erf(F x) {
     const F a = abs(x);
-    if (!(a > F(1))) return x * erf_small(x * x);
-    if (a > F(sizeof(F) == 4 ? 4 : 6)) return copysign(F(1), x);
-    return copysign(F(1) - exp(-a * a) * erfc_scaled((a - F(2)) / (a + F(2))), x);
+    return a > F(1) ? copysign(F(1) - erfc_tail(a), x) : x * erf_small(x * x);
+}
+// 1 - erf(x) without cancellation
+template <typename F> DEVICE_FN F erfc(F x) {
+    const F a = abs(x);
+    if (!(a > F(0.5))) return F(1) - x * erf_small(x * x);
+    const F tail = erfc_tail(a);
+    return x > F(0) ? tail : F(2) - tail;
 }
 
 // A value as an unevaluated sum, |low| <= ulp(high)/2.
@@ -282,14 +300,17 @@ DEVICE_FN Pair log_pair(double x) {
     return quick_sum(whole.high, whole.low + fma(split.k, 0x1.ef35793c7673p-45, log_m_low));
 }
 
-// |x|^y for positive finite |x| and finite y.
+// |x|^y for positive finite |x| and finite y. The exponent is carried as a pair to the end, so that the result is rounded once: powers
+// that a double can hold come out exact.
 DEVICE_FN double pow_positive(double x, double y) {
     const Pair l = log_pair(x);
     const double e = l.high * y;
     if (!(abs(e) < 800.0)) return e > 0.0 ? __builtin_inf() : 0.0;
     const double e_low = fma(l.high, y, -e) + l.low * y;
-    const ExpD r = exp_reduce(e);
-    return ldexp(fma(1.0 + r.m1, e_low, 1.0 + r.m1), r.k);
+    const double k = rint(e * 0x1.71547652b82fep+0);
+    const Pair r = quick_sum(fma(-k, 0x1.62e42fefa38p-1, e), fma(-k, 0x1.ef35793c7673p-45, e_low));
+    const Pair sum = quick_sum(1.0, r.high);
+    return ldexp(sum.high + (sum.low + fma(r.high * r.high, exp_tail(r.high), r.low)), (i32)k);
 }
 DEVICE_FN float pow_positive(float x, float y) {
     return (float)exp(log((double)x) * (double)y);

@@ -31,8 +31,8 @@ FUNCTION(Sign, return C(x > C(0)) - C(x < C(0));)
 FUNCTION(Relu, return x > C(0) ? x : C(0);)
 FUNCTION(Silu, return x / rounded<T>(C(1) + rounded<T>(math::exp(-x)));)
 FUNCTION(Sigmoid, return C(1) / rounded<T>(rounded<T>(math::exp(-x)) + C(1));)
-// x (1 + erf(x / sqrt 2)) / 2
-FUNCTION(GeluErf, return (math::erf(x * C(0.70710678118654752440)) + C(1)) * C(0.5) * x;)
+// x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(z) = erfc(-z)
+FUNCTION(GeluErf, return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
 // x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2
 FUNCTION(Gelu,
     const C cubic = rounded<T>(C(1) + rounded<T>(rounded<T>(rounded<T>(C(0.044715)) * x) * x));

@@ -102,7 +102,7 @@ fn floats() {
 fn integer_division_at_the_edges() {
     let device = device();
     let x = HostTensor::contiguous(vec![i64::MIN, i64::MIN, 5, -5, 0], &[5]);
-    let y = HostTensor::contiguous(vec![-1, 0, 0, 0, 0], &[5]);
+    let y = HostTensor::contiguous(vec![-1i64, 0, 0, 0, 0], &[5]);
     let (a, b) = (x.upload(&device), y.upload(&device));
     let got = binary(&device, BinaryOp::Div, &x.view(&a), &y.view(&b)).unwrap();
     assert_exact(&download(&device, &got), &[i64::MIN, 0, 0, 0, 0], "div");

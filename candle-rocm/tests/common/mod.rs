@@ -68,6 +68,8 @@ pub trait Element: Copy + PartialEq + PartialOrd + std::fmt::Debug + 'static {
     const DTYPE: DType;
     /// Nearest value; integers truncate and saturate, as Rust's `as`.
     fn from_f64(v: f64) -> Self;
+    /// The same from a 32-bit float. (`half` rounds from f64 by the upper 32 bits only, so this way is nearer for bf16.)
+    fn from_f32(v: f32) -> Self;
     /// The value; exact except for 64-bit integers.
     fn to_f64(self) -> f64;
     /// The low bits, reinterpreted.
@@ -77,11 +79,14 @@ pub trait Element: Copy + PartialEq + PartialOrd + std::fmt::Debug + 'static {
 }
 
 macro_rules! element {
-    ($ty:ty, $dtype:ident, $from_f64:expr, $to_f64:expr, $from_bits:expr, $to_bits:expr) => {
+    ($ty:ty, $dtype:ident, $from_f64:expr, $from_f32:expr, $to_f64:expr, $from_bits:expr, $to_bits:expr) => {
         impl Element for $ty {
             const DTYPE: DType = DType::$dtype;
             fn from_f64(v: f64) -> Self {
                 $from_f64(v)
+            }
+            fn from_f32(v: f32) -> Self {
+                $from_f32(v)
             }
             fn to_f64(self) -> f64 {
                 $to_f64(self)
@@ -96,11 +101,28 @@ macro_rules! element {
     };
 }
 
-element!(u8, U8, |v| v as u8, f64::from, |b| b as u8, u64::from);
-element!(u32, U32, |v| v as u32, f64::from, |b| b as u32, u64::from);
+element!(
+    u8,
+    U8,
+    |v| v as u8,
+    |v| v as u8,
+    f64::from,
+    |b| b as u8,
+    u64::from
+);
+element!(
+    u32,
+    U32,
+    |v| v as u32,
+    |v| v as u32,
+    f64::from,
+    |b| b as u32,
+    u64::from
+);
 element!(
     i16,
     I16,
+    |v| v as i16,
     |v| v as i16,
     f64::from,
     |b| b as i16,
@@ -110,16 +132,25 @@ element!(
     i32,
     I32,
     |v| v as i32,
+    |v| v as i32,
     f64::from,
     |b| b as i32,
     |v| v as u32 as u64
 );
-element!(i64, I64, |v| v as i64, |v| v as f64, |b| b as i64, |v| v
-    as u64);
+element!(
+    i64,
+    I64,
+    |v| v as i64,
+    |v| v as i64,
+    |v| v as f64,
+    |b| b as i64,
+    |v| v as u64
+);
 element!(
     f16,
     F16,
     f16::from_f64,
+    f16::from_f32,
     f16::to_f64,
     |b| f16::from_bits(b as u16),
     |v: f16| v.to_bits().into()
@@ -128,6 +159,7 @@ element!(
     bf16,
     BF16,
     bf16::from_f64,
+    bf16::from_f32,
     bf16::to_f64,
     |b| bf16::from_bits(b as u16),
     |v: bf16| v.to_bits().into()
@@ -136,18 +168,29 @@ element!(
     f32,
     F32,
     |v| v as f32,
+    |v| v,
     f64::from,
     |b| f32::from_bits(b as u32),
     |v: f32| v.to_bits().into()
 );
-element!(f64, F64, |v| v, |v| v, f64::from_bits, f64::to_bits);
+element!(
+    f64,
+    F64,
+    |v| v,
+    f64::from,
+    |v| v,
+    f64::from_bits,
+    f64::to_bits
+);
 element!(
     F8E4M3,
     F8E4M3,
     F8E4M3::from_f64,
-    |v: F8E4M3| F8E4M3::to_f64(&v),
+    F8E4M3::from_f32,
+    // By path: a method call on a value would find the trait's function, not the type's, which takes a reference.
+    |v| F8E4M3::to_f64(&v),
     |b| F8E4M3::from_bits(b as u8),
-    |v: F8E4M3| F8E4M3::to_bits(&v).into()
+    |v| F8E4M3::to_bits(&v).into()
 );
 
 /// Calls a generic function once for every element type: `for_each_dtype!(check(&device))` calls `check::<T>(&device)`.
