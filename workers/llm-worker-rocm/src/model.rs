@@ -5,7 +5,7 @@ use crate::engine::{Engine, LlamaConfig, LlamaEngine};
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufReader, Seek};
 use std::path::{Path, PathBuf};
 use worker::gguf::Gguf;
 use worker::progress::{byte_bar, ProgressReader};
@@ -90,8 +90,12 @@ impl ModelFile {
     /// Loads the weights onto a device, with a progress bar on a terminal.
     ///
     /// # Errors
-    /// [`Error::Candle`] if reading fails or the device has no room.
-    pub fn load(self, device: &Device) -> Result<Model> {
+    /// [`Error::Io`] or [`Error::Candle`] if reading fails or the device has no room.
+    pub fn load(mut self, device: &Device) -> Result<Model> {
+        self.file.rewind().map_err(|source| Error::Io {
+            path: self.path.clone(),
+            source,
+        })?;
         let bar = byte_bar("loading", self.bytes);
         let reader = ProgressReader::new(self.file, bar);
         let reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);

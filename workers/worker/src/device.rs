@@ -94,7 +94,7 @@ fn unavailable() -> Option<String> {
 fn rocm(ordinal: usize) -> Result<Selected> {
     let failed = |e: String| {
         Error::Device(format!(
-            "--device rocm:{ordinal} cannot be used: {e}\nThe command `devices` shows what is there and what is missing; --device cpu needs no GPU."
+            "--device rocm:{ordinal} cannot be used: {e}\nROCm is looked for under ROCM_PATH and HIP_PATH, on the dynamic loader's path and in /opt/rocm*/lib. The command `devices` shows what is there and what is missing; --device cpu needs no GPU."
         ))
     };
     let gpu = candle_rocm::Device::new(ordinal).map_err(|e| failed(e.to_string()))?;

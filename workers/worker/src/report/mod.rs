@@ -8,6 +8,7 @@ mod probe;
 
 use serde::Serialize;
 use std::fmt;
+use std::path::Path;
 
 /// Bytes of a GiB.
 const GIB: f64 = (1u64 << 30) as f64;
@@ -128,6 +129,30 @@ impl DeviceReport {
     }
 }
 
+impl Tried {
+    fn is_absent(&self) -> bool {
+        self.reason.to_lowercase().contains("no such file")
+    }
+}
+
+impl DeviceReport {
+    /// Where a library was looked for and was not, each place once.
+    fn folders_without_library(&self) -> Vec<String> {
+        let mut folders = Vec::new();
+        let tried = self.libraries.iter().flat_map(|library| &library.tried);
+        for tried in tried.filter(|t| t.is_absent()) {
+            let folder = match Path::new(&tried.path).parent() {
+                Some(folder) if folder != Path::new("") => folder.display().to_string(),
+                _ => "the dynamic loader's path (LD_LIBRARY_PATH, ldconfig)".to_string(),
+            };
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        folders
+    }
+}
+
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Devices")?;
@@ -180,13 +205,17 @@ impl fmt::Display for DeviceReport {
                     } else {
                         "missing, not needed"
                     };
-                    let problem = problem
-                        .as_deref()
-                        .unwrap_or_default()
-                        .replace('\n', "\n    ");
+                    let problem = problem.as_deref().unwrap_or_default();
                     writeln!(f, "  {name:11} {need} ({}): {problem}", library.purpose)?;
+                    for tried in library.tried.iter().filter(|t| !t.is_absent()) {
+                        writeln!(f, "    {}: {}", tried.path, tried.reason)?;
+                    }
                 }
             }
+        }
+        let folders = self.folders_without_library();
+        if !folders.is_empty() {
+            writeln!(f, "  looked in vain in {}", folders.join(", "))?;
         }
         write!(f, "\n{}", self.message)
     }

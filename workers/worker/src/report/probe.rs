@@ -101,7 +101,11 @@ fn library<T>(
                 path: attempt.path.display().to_string(),
                 reason: attempt.reason.clone(),
             });
-            (None, Some(error.to_string()), tried.collect())
+            // Its first line says what to do; the others repeat what was tried.
+            let text = error.to_string();
+            let problem = text.lines().next().unwrap_or_default();
+            let problem = problem.trim_end_matches(" Tried:").to_string();
+            (None, Some(problem), tried.collect())
         }
     };
     Library {
