@@ -12,7 +12,7 @@ using b32 = u32;
 using b64 = u64;
 struct alignas(16) b128 { u64 low, high; };
 
-// The device's error word; the first report stays until the host has read it.
+// The device's error word (error_word.rs); the first report stays until the host has read it.
 struct IndexError {
     u32 op;  // 0: none
     u32 size;

@@ -123,12 +123,14 @@ pub enum Error {
     },
 
     /// An index operand pointed outside of the tensor.
-    #[error("{op}: index {index} is out of range")]
+    #[error("{op}: index {index} is out of range for a dimension of size {size}")]
     IndexOutOfRange {
         /// The operation.
         op: &'static str,
         /// The offending index.
         index: i64,
+        /// Size of the indexed dimension.
+        size: usize,
     },
 
     /// The operation does not exist for the element type.

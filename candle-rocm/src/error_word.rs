@@ -1,8 +1,8 @@
 //! How kernels report an index that is out of range.
 //!
 //! A kernel cannot return an error. Those of the indexing family get the address of a 16-byte word,
-//! `{ u32 op, u32 unused, i64 index }`, zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
-//! and stores the index. When the host next waits for the device, the word travels along.
+//! `{ u32 op, u32 size, i64 index }`, zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
+//! and stores the index and the indexed dimension's size. When the host next waits for the device, the word travels along.
 
 use crate::gpu::{lock, Gpu};
 use crate::pinned::Pinned;
@@ -141,10 +141,11 @@ impl Fetch<'_> {
     /// What the word says; the stream must have been waited for.
     pub fn finish(self) -> Result<()> {
         let word = self.host.as_ptr();
-        // SAFETY: the copy into the pinned word, which has room for both fields, is complete.
-        let (code, index) = unsafe {
+        // SAFETY: the copy into the pinned word, which has room for the fields, is complete.
+        let (code, size, index) = unsafe {
             (
                 word.cast::<u32>().read_volatile(),
+                word.add(4).cast::<u32>().read_volatile(),
                 word.add(8).cast::<i64>().read_volatile(),
             )
         };
@@ -155,6 +156,7 @@ impl Fetch<'_> {
         Err(Error::IndexOutOfRange {
             op: op.map_or("an indexing kernel", IndexOp::as_str),
             index,
+            size: size as usize,
         })
     }
 }

@@ -232,6 +232,7 @@ fn memory_of_another_device_is_refused() {
 const REPORT: &str = "
     extern \"C\" __global__ void report(unsigned* word, unsigned op, long long index) {
         word[0] = op;
+        word[1] = 3;
         ((long long*)word)[1] = index;
     }";
 
@@ -252,7 +253,7 @@ fn a_bad_index_surfaces_at_the_next_wait_and_only_there() {
         kernel.launch(config, &args).unwrap();
         let error = device.synchronize().unwrap_err();
         assert!(
-            matches!(error, Error::IndexOutOfRange { op: name, index: -7 } if name == op.as_str()),
+            matches!(error, Error::IndexOutOfRange { op: name, index: -7, size: 3 } if name == op.as_str()),
             "{error:?}"
         );
         device.synchronize().unwrap();

@@ -166,7 +166,6 @@ fn read(
                 .value(&src_strides)
                 .value(&id_strides),
         )?;
-    device.error_state().arm();
     Ok(dst)
 }
 
@@ -297,9 +296,7 @@ impl<'a> Scatter<'a> {
             .value(&position_strides);
         device
             .kernel(Family::Indexing, &format!("scatter_place_b{bits}"))?
-            .launch(config, &args)?;
-        device.error_state().arm();
-        Ok(())
+            .launch(config, &args)
     }
 
     fn add(&self, device: &Device) -> Result<()> {
@@ -323,9 +320,7 @@ impl<'a> Scatter<'a> {
             .value(&id_strides);
         device
             .kernel(Family::Indexing, &format!("scatter_add_atomic_{dtype}"))?
-            .launch(LaunchConfig::for_elements(n), &args)?;
-        device.error_state().arm();
-        Ok(())
+            .launch(LaunchConfig::for_elements(n), &args)
     }
 
     /// One thread per column.
@@ -362,9 +357,7 @@ impl<'a> Scatter<'a> {
             .value(&id_strides);
         device
             .kernel(Family::Indexing, kernel)?
-            .launch(LaunchConfig::for_elements(columns), &args)?;
-        device.error_state().arm();
-        Ok(())
+            .launch(LaunchConfig::for_elements(columns), &args)
     }
 
     /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the caller adds.

@@ -125,19 +125,23 @@ fn round_to_compute(dtype: DType, v: f64) -> f64 {
 /// The largest value of the dtype below `v`, which is one of its values and not its smallest.
 fn next_below(dtype: DType, v: f64) -> f64 {
     // Of negative values the larger bits are the lower value; below zero lies the smallest negative value.
-    let step = |bits: u16, sign: u16| match bits {
+    let step = |bits: u64, sign: u64| match bits {
         _ if bits & !sign == 0 => sign | 1,
         _ if bits & sign != 0 => bits + 1,
         _ => bits - 1,
     };
     match dtype {
-        DType::F16 => f16::from_bits(step(f16::from_f64(v).to_bits(), 0x8000)).to_f64(),
-        DType::BF16 => bf16::from_bits(step(bf16::from_f64(v).to_bits(), 0x8000)).to_f64(),
-        DType::F8E4M3 => {
-            F8E4M3::from_bits(step(F8E4M3::from_f64(v).to_bits().into(), 0x80) as u8).to_f64()
+        DType::F16 => {
+            f16::from_bits(step(f16::from_f64(v).to_bits().into(), 1 << 15) as u16).to_f64()
         }
-        DType::F32 => (v as f32).next_down() as f64,
-        _ => v.next_down(),
+        DType::BF16 => {
+            bf16::from_bits(step(bf16::from_f64(v).to_bits().into(), 1 << 15) as u16).to_f64()
+        }
+        DType::F8E4M3 => {
+            F8E4M3::from_bits(step(F8E4M3::from_f64(v).to_bits().into(), 1 << 7) as u8).to_f64()
+        }
+        DType::F32 => f32::from_bits(step((v as f32).to_bits().into(), 1 << 31) as u32).into(),
+        _ => f64::from_bits(step(v.to_bits(), 1 << 63)),
     }
 }
 
