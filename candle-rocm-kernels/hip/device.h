@@ -328,12 +328,6 @@ template <typename Bits, typename F> DEVICE_FN void atomic_update_small(Bits* p,
 #endif
 }
 
-DEVICE_FN void atomic_add(float* p, float v) {
-    atomic_update((u32*)p, [=](u32 old) -> u32 { return bit_cast<u32>(bit_cast<float>(old) + v); });
-}
-DEVICE_FN void atomic_add(double* p, double v) {
-    atomic_update((u64*)p, [=](u64 old) -> u64 { return bit_cast<u64>(bit_cast<double>(old) + v); });
-}
 DEVICE_FN void atomic_add(f16* p, float v) {
     atomic_update_small(&p->bits, [=](u16 old) -> u16 { return store<f16>(load(f16{old}) + v).bits; });
 }
@@ -350,9 +344,18 @@ DEVICE_FN void atomic_add(i16* p, i16 v) {
     atomic_update_small((u16*)p, [=](u16 old) -> u16 { return (u16)(old + (u16)v); });
 }
 #ifdef __HIP_SIM__
+DEVICE_FN void atomic_add(float* p, float v) {
+    atomic_update((u32*)p, [=](u32 old) -> u32 { return bit_cast<u32>(bit_cast<float>(old) + v); });
+}
+DEVICE_FN void atomic_add(double* p, double v) {
+    atomic_update((u64*)p, [=](u64 old) -> u64 { return bit_cast<u64>(bit_cast<double>(old) + v); });
+}
 DEVICE_FN void atomic_add(u32* p, u32 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE_FN void atomic_add(u64* p, u64 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 #else
+// One instruction where the arch has it for the type, a loop elsewhere.
+DEVICE_FN void atomic_add(float* p, float v) { __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
+DEVICE_FN void atomic_add(double* p, double v) { __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 DEVICE_FN void atomic_add(u32* p, u32 v) { __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 DEVICE_FN void atomic_add(u64* p, u64 v) { __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }
 #endif

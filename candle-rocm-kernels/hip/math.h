@@ -3,8 +3,8 @@
 
 // exp, log, sin, cos, tanh, erf, pow and the rest of <math.h> that kernels need, without a library. Included by device.h.
 //
-// For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals, infinities, NaN and huge arguments as IEEE 754
-// and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
+// For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals, infinities, NaN and
+// huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
 namespace math {
 

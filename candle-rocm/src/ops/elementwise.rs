@@ -73,7 +73,7 @@ impl<const K: usize> Elementwise<K> {
     fn threads(&self) -> usize {
         let pack = pack_length(self.widest);
         let last = self.layout.dims.rank as usize - 1;
-        let whole_rows = last == 0 || self.layout.dims.size[last] as usize % pack == 0;
+        let whole_rows = last == 0 || (self.layout.dims.size[last] as usize).is_multiple_of(pack);
         if whole_rows && self.layout.strides.iter().all(|s| s.s[last] <= 1) {
             self.count.div_ceil(pack)
         } else {
