@@ -491,6 +491,40 @@ fn host_threads_share_the_devices() {
 }
 
 #[test]
+fn a_kernel_that_crashes_the_process_is_named() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "crashes_in_a_kernel",
+            "--include-ignored",
+            "--nocapture",
+        ])
+        .env("HIP_SIM_TEST_CRASH", "1")
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        log.contains("hip-sim: kernel poke: access to address 0x0000000000000010"),
+        "{log}"
+    );
+    assert!(!output.status.success());
+}
+
+#[test]
+#[ignore = "helper process of the test above"]
+fn crashes_in_a_kernel() {
+    if std::env::var_os("HIP_SIM_TEST_CRASH").is_some() {
+        Module::new(SOURCE).launch(
+            "poke",
+            1,
+            1,
+            0,
+            &mut [Arg::Pointer(null_mut()), Arg::I32(16)],
+        );
+    }
+}
+
+#[test]
 fn devices_copy_to_each_other() {
     let _turn = setup();
     let a = Buffer::from_slice(&[9u8; 16]);

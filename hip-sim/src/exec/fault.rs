@@ -4,9 +4,8 @@ use super::abi::{Dim3, Thread};
 use super::block::current_block;
 use crate::memory::{Fault, Memory};
 use crate::sim::sim;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
 
 /// Findings that are told per launch; the rest are only counted.
 const TOLD: u32 = 4;
@@ -18,12 +17,25 @@ pub(crate) struct Context {
 }
 
 thread_local! {
-    static CONTEXT: RefCell<Option<Arc<Context>>> = const { RefCell::new(None) };
+    static CONTEXT: Cell<*const Context> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Sets what runs on this OS thread.
-pub(crate) fn enter(context: &Arc<Context>) {
-    CONTEXT.with(|c| *c.borrow_mut() = Some(context.clone()));
+/// Runs work that belongs to a launch on this OS thread.
+pub(crate) fn within(context: &Context, work: impl FnOnce()) {
+    let outer = CONTEXT.with(|c| c.replace(context));
+    work();
+    CONTEXT.with(|c| c.set(outer));
+}
+
+/// The launch that runs on this OS thread.
+fn current<'a>() -> Option<&'a Context> {
+    // SAFETY: `within` keeps the context alive while it is set, and what is called from there does not keep it longer.
+    unsafe { CONTEXT.with(Cell::get).as_ref() }
+}
+
+/// Name of the kernel that runs on this OS thread.
+pub(super) fn current_kernel<'a>() -> Option<&'a str> {
+    current().map(|context| context.kernel.as_str())
 }
 
 /// Where an address lies, in words.
@@ -54,7 +66,7 @@ pub(crate) unsafe extern "C" fn on_fault(
     let Err(fault) = sim.memory.check(address, bytes, write == 0) else {
         return;
     };
-    let Some(context) = CONTEXT.with(|c| c.borrow().clone()) else {
+    let Some(context) = current() else {
         return;
     };
     if context.found.fetch_add(1, Ordering::Relaxed) >= TOLD {

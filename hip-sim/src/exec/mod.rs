@@ -2,6 +2,7 @@
 
 pub(crate) mod abi;
 mod block;
+mod crash;
 mod fault;
 mod module;
 
@@ -191,12 +192,13 @@ impl Launch {
             wave: module.wave(),
             seed: sim.config.seed,
         };
-        let context = Arc::new(fault::Context {
+        let context = fault::Context {
             kernel: self.function.name.clone(),
             found: AtomicU32::new(0),
-        });
+        };
         let grid = Grid::new(self.grid.count(), sim.config.seed);
-        let work = || grid.run(sim, &launch, &context);
+        crash::install();
+        let work = || fault::within(&context, || grid.run(sim, &launch));
         if self.grid.count() == 1
             || self.grid.count().saturating_mul(self.block.count()) < PARALLEL_THREADS
         {
@@ -244,8 +246,7 @@ impl Grid {
         }
     }
 
-    fn run(&self, sim: &'static Sim, launch: &block::Launch, context: &Arc<fault::Context>) {
-        fault::enter(context);
+    fn run(&self, sim: &'static Sim, launch: &block::Launch) {
         loop {
             let first = self.next.fetch_add(self.chunk, Ordering::Relaxed);
             if first >= self.blocks || self.failed.load(Ordering::Relaxed) {
