@@ -26,7 +26,7 @@ fn erf(x: f64) -> f64 {
     std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }
 
-/// `x` rounded to the type in which the steps of a composed function are rounded.
+/// `x` rounded to `T`, by way of the type that `T` computes in.
 fn rounded<T: Element>(x: f64) -> f64 {
     match T::DTYPE {
         DType::F64 => x,
@@ -35,7 +35,6 @@ fn rounded<T: Element>(x: f64) -> f64 {
 }
 
 fn oracle<T: Element>(op: UnaryOp, x: f64) -> f64 {
-    let r = rounded::<T>;
     let y = match op {
         UnaryOp::Exp => x.exp(),
         UnaryOp::Log => x.ln(),
@@ -47,10 +46,8 @@ fn oracle<T: Element>(op: UnaryOp, x: f64) -> f64 {
         UnaryOp::Sqr => x * x,
         UnaryOp::Sqrt => x.sqrt(),
         UnaryOp::Gelu => {
-            let factor =
-                r(r(r(std::f64::consts::FRAC_2_PI.sqrt()) * x)
-                    * r(1.0 + r(r(r(0.044715) * x) * x)));
-            r(0.5 * x) * r(1.0 + r(factor.tanh()))
+            let inner = std::f64::consts::FRAC_2_PI.sqrt() * x * (1.0 + 0.044715 * x * x);
+            0.5 * x * (1.0 + inner.tanh())
         }
         UnaryOp::GeluErf => {
             let z = x * std::f64::consts::FRAC_1_SQRT_2;
@@ -63,15 +60,15 @@ fn oracle<T: Element>(op: UnaryOp, x: f64) -> f64 {
         }
         UnaryOp::Erf => erf(x),
         UnaryOp::Relu => x.max(0.0),
-        UnaryOp::Silu => x / r(1.0 + r((-x).exp())),
+        UnaryOp::Silu => x / (1.0 + (-x).exp()),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Floor => x.floor(),
         UnaryOp::Ceil => x.ceil(),
         UnaryOp::Round => x.round(),
         UnaryOp::Sign => f64::from(x > 0.0) - f64::from(x < 0.0),
-        UnaryOp::Sigmoid => 1.0 / r(r((-x).exp()) + 1.0),
+        UnaryOp::Sigmoid => 1.0 / ((-x).exp() + 1.0),
     };
-    r(y)
+    rounded::<T>(y)
 }
 
 fn check<T: Element>(device: &Device, op: UnaryOp, x: &HostTensor<T>, what: &str) {
