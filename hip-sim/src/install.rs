@@ -21,11 +21,12 @@ const NAMES: &[&str] = &[
     "libMIOpen.so",
 ];
 
-/// Finds the library near a program of the same build: in its folder or, for a test or example, the folder above.
+/// Finds the library near a program of the same build: in its folder or, for a test or example, the folder above. What lies in
+/// `deps` comes first: cargo renews it in every build, and its copy above it not always.
 pub fn find_library(program: &Path) -> io::Result<PathBuf> {
     let folders = program.ancestors().skip(1).take(2);
     let mut candidates =
-        folders.flat_map(|folder| [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)]);
+        folders.flat_map(|folder| [folder.join("deps").join(LIBRARY), folder.join(LIBRARY)]);
     candidates.find(|path| path.exists()).ok_or_else(|| {
         let message = format!(
             "{LIBRARY} is not beside {}; run `cargo build -p hip-sim`",

@@ -349,6 +349,33 @@ fn typed_entry_points_and_device_scalars() {
 }
 
 #[test]
+fn products_are_captured_into_graphs() {
+    let handle = Handle::new();
+    let (a, c) = (Buffer::from_slice(&[2f32]), Buffer::from_slice(&[1f32]));
+    let (mut stream, mut graph, mut exec) = (null_mut(), null_mut(), null_mut());
+    ok(unsafe { hipStreamCreateWithFlags(&mut stream, 1) });
+    assert_eq!(rocblas_set_stream(handle.0, stream), 0);
+    ok(hipStreamBeginCapture(stream, 1));
+    let one = 1f32;
+    let status = unsafe {
+        let (pa, pc) = (a.ptr.cast(), c.ptr.cast());
+        rocblas_sgemm(
+            handle.0, NONE, NONE, 1, 1, 1, &one, pa, 1, pa, 1, &one, pc, 1,
+        )
+    };
+    assert_eq!(status, 0);
+    ok(unsafe { hipStreamEndCapture(stream, &mut graph) });
+    assert_eq!(c.to_vec::<f32>(), [1.0]);
+    ok(unsafe { hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) });
+    ok(hipGraphLaunch(exec, stream));
+    ok(hipGraphLaunch(exec, stream));
+    assert_eq!(c.to_vec::<f32>(), [9.0]);
+    ok(hipGraphExecDestroy(exec));
+    ok(hipGraphDestroy(graph));
+    ok(hipStreamDestroy(stream));
+}
+
+#[test]
 fn wrong_arguments_are_refused_as_rocblas_does() {
     let handle = Handle::new();
     let x = Buffer::from_slice(&[1f32; 64]);

@@ -206,6 +206,21 @@ fn objects_compiled_without_checks_are_compiled_again() {
     assert!(status.status.success());
     let code = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
+    // The second time it comes from the cache.
+    let cache = tempfile::tempdir().unwrap();
+    std::env::set_var("XDG_CACHE_HOME", cache.path());
+    for _ in 0..2 {
+        checks_a_read_past_the_end(&code);
+        assert_eq!(
+            std::fs::read_dir(cache.path().join("hip-sim"))
+                .unwrap()
+                .count(),
+            1
+        );
+    }
+}
+
+fn checks_a_read_past_the_end(code: &[u8]) {
     let mut module = std::ptr::null_mut();
     ok(unsafe { hipModuleLoadData(&mut module, code.as_ptr().cast()) });
     let (x, y) = (Buffer::from_slice(&[1f32; 10]), Buffer::new(40));

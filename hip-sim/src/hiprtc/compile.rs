@@ -3,6 +3,8 @@
 use super::translate::{translate, Target};
 use crate::arch::Arch;
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -104,10 +106,48 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
     build(&work, &translated, &standard, request.check)
 }
 
-/// Compiles a translated source, as a code object carries it, again with checks.
+/// Compiles a translated source, as a code object carries it, again with checks. The result is kept on disk: programs cache
+/// code objects, and each of their processes would compile the same ones again.
 pub(crate) fn with_checks(source: &[u8]) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
-    build(&Workspace::new()?, text, &[], true)
+    let kept = cache_folder().map(|folder| folder.join(format!("{:016x}.so", key(text))));
+    if let Some(object) = kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
+        return Ok(object);
+    }
+    let work = Workspace::new()?;
+    let object = build(&work, text, &[], true)?;
+    if let Some(path) = kept {
+        // Without a cache everything works too, only slower.
+        let _ = store(&path, &object);
+    }
+    Ok(object)
+}
+
+/// `$XDG_CACHE_HOME/hip-sim` or `~/.cache/hip-sim`.
+fn cache_folder() -> Option<PathBuf> {
+    let folder = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    let base = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
+    base.map(|base| base.join("hip-sim"))
+}
+
+fn key(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (compiler_name(), CHECKS, text).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Writes a file that others never see half-written.
+fn store(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path)?;
+    Ok(())
 }
 
 fn build(
@@ -170,9 +210,12 @@ fn build(
     std::fs::read(&library).map_err(|e| format!("hip-sim: the linker wrote nothing: {e}"))
 }
 
+fn compiler_name() -> OsString {
+    std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into())
+}
+
 fn compiler() -> Command {
-    let program: OsString = std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into());
-    let mut command = Command::new(program);
+    let mut command = Command::new(compiler_name());
     command.env("LC_ALL", "C");
     command
 }
