@@ -14,8 +14,11 @@ fn erfc_tail(x: f64) -> f64 {
 
 /// Error function by its series 2/√π e^(-x²) Σ 2ⁿ x^(2n+1) / (2n+1)!!, whose terms are all of one sign.
 fn erf(x: f64) -> f64 {
-    if !(x.abs() < 6.0) {
-        return if x.is_nan() { x } else { x.signum() };
+    if x.is_nan() {
+        return x;
+    }
+    if x.abs() >= 6.0 {
+        return x.signum();
     }
     let (mut term, mut sum, mut n) = (x, 0.0, 1.0);
     while sum + term != sum {
