@@ -292,24 +292,25 @@ impl Memory {
             .remove(&start);
     }
 
-    /// Looks at the guards of every live allocation of a device.
-    pub fn overruns(&self, device: usize) -> Vec<Overrun> {
+    /// Looks at the guards of every live allocation of a device, and puts broken ones right again, so that one overrun is
+    /// found once.
+    pub fn take_overruns(&self, device: usize) -> Vec<Overrun> {
         let heap = self.heap(device);
-        heap.live
+        let extents = heap
+            .live
             .iter()
-            .filter_map(|(&start, &len)| overrun_of(Extent { start, len, device }))
-            .collect()
-    }
-
-    /// Puts the guards of an allocation right again, so that one overrun is reported once.
-    pub fn repair(&self, allocation: Extent) {
-        let Extent { start, len, .. } = allocation;
-        let tail = len.next_multiple_of(ALIGN) - len + GUARD;
-        // SAFETY: the guards belong to the heap and surround a live allocation.
-        unsafe {
-            std::ptr::write_bytes((start - GUARD) as *mut u8, GUARD_BYTE, GUARD);
-            std::ptr::write_bytes((start + len) as *mut u8, GUARD_BYTE, tail);
+            .map(|(&start, &len)| Extent { start, len, device });
+        let overruns: Vec<Overrun> = extents.filter_map(overrun_of).collect();
+        for Overrun { allocation, .. } in &overruns {
+            let Extent { start, len, .. } = *allocation;
+            let tail = len.next_multiple_of(ALIGN) - len + GUARD;
+            // SAFETY: the guards surround an allocation that lives while the heap is locked.
+            unsafe {
+                std::ptr::write_bytes((start - GUARD) as *mut u8, GUARD_BYTE, GUARD);
+                std::ptr::write_bytes((start + len) as *mut u8, GUARD_BYTE, tail);
+            }
         }
+        overruns
     }
 
     /// Records that `len` bytes at `addr` were written.
@@ -460,8 +461,8 @@ mod tests {
         let a = memory.alloc(0, 10).unwrap();
         // SAFETY: both bytes are guards of `a` inside the reserved range.
         unsafe { *((a + 10) as *mut u8) = 1 };
-        assert_eq!(memory.overruns(0)[0].offset, 10);
-        memory.repair(memory.find(a).unwrap());
+        assert_eq!(memory.take_overruns(0)[0].offset, 10);
+        assert!(memory.take_overruns(0).is_empty());
         // SAFETY: as above.
         unsafe { *((a - 1) as *mut u8) = 1 };
         assert_eq!(memory.free(a).unwrap().unwrap().offset, -1);

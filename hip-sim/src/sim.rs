@@ -116,10 +116,9 @@ impl Sim {
 
     /// Verifies the guards of every allocation of a device: illegal address if one is broken.
     pub fn check_guards(&self, device: usize) -> HipResult {
-        let overruns = self.memory.overruns(device);
+        let overruns = self.memory.take_overruns(device);
         for overrun in &overruns {
             self.report_overrun(overrun);
-            self.memory.repair(overrun.allocation);
         }
         match overruns.is_empty() {
             true => Ok(()),
