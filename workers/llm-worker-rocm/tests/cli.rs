@@ -140,7 +140,9 @@ fn a_chat_goes_through_the_template() {
         json["prompt_tokens"],
         serde_json::json!([1, 6, 2, 1, 9, 7, 26, 2])
     );
-    let model = TinyModel::new(|f| drop(f.remove("tokenizer.chat_template")));
+    let model = TinyModel::new(|f| {
+        f.remove("tokenizer.chat_template");
+    });
     let output = generate(&model, &["--chat", "cat"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("no chat template"));
@@ -148,7 +150,9 @@ fn a_chat_goes_through_the_template() {
 
 #[test]
 fn the_context_is_a_limit_that_is_told() {
-    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(16))));
+    let model = TinyModel::new(|f| {
+        f.set("llama.context_length", u32(16));
+    });
     let output = generate(&model, &["the cat", "--greedy", "-n", "500", "--json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["finish_reason"], "context");
@@ -272,7 +276,9 @@ fn wrong_arguments_are_told_apart_from_failures() {
 #[test]
 fn interruption_keeps_what_was_written() {
     // Long enough that the signal arrives in the middle.
-    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(4096))));
+    let model = TinyModel::new(|f| {
+        f.set("llama.context_length", u32(4096));
+    });
     let mut child = worker()
         .args([
             "generate",
@@ -311,7 +317,9 @@ fn interruption_keeps_what_was_written() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let model = TinyModel::new(|f| drop(f.set("llama.context_length", u32(4096))));
+    let model = TinyModel::new(|f| {
+        f.set("llama.context_length", u32(4096));
+    });
     let mut child = worker()
         .args([
             "generate",
@@ -372,17 +380,23 @@ fn hostile_files_are_refused_in_one_line_and_little_memory() {
         ),
         (
             "string length",
-            |f| drop(f.set("x", raw(8, (1u64 << 40).to_le_bytes().to_vec()))),
+            |f| {
+                f.set("x", raw(8, (1u64 << 40).to_le_bytes().to_vec()));
+            },
             "truncated",
         ),
         (
             "array length",
-            |f| drop(f.set("x", array(8, 1 << 50, Vec::new()))),
+            |f| {
+                f.set("x", array(8, 1 << 50, Vec::new()));
+            },
             "truncated",
         ),
         (
             "alignment",
-            |f| drop(f.set("general.alignment", u32(0))),
+            |f| {
+                f.set("general.alignment", u32(0));
+            },
             "general.alignment",
         ),
         (
@@ -397,52 +411,72 @@ fn hostile_files_are_refused_in_one_line_and_little_memory() {
         ),
         (
             "architecture",
-            |f| drop(f.remove("general.architecture")),
+            |f| {
+                f.remove("general.architecture");
+            },
             "general.architecture is missing",
         ),
         (
             "other architecture",
-            |f| drop(f.set("general.architecture", string("mamba"))),
+            |f| {
+                f.set("general.architecture", string("mamba"));
+            },
             "\"mamba\"",
         ),
         (
             "heads",
-            |f| drop(f.set("llama.attention.head_count", u32(0))),
+            |f| {
+                f.set("llama.attention.head_count", u32(0));
+            },
             "above 0",
         ),
         (
             "uneven heads",
-            |f| drop(f.set("llama.attention.head_count", u32(5))),
+            |f| {
+                f.set("llama.attention.head_count", u32(5));
+            },
             "evenly",
         ),
         (
             "blocks",
-            |f| drop(f.set("llama.block_count", u32(u32::MAX))),
+            |f| {
+                f.set("llama.block_count", u32(u32::MAX));
+            },
             "at most 1024",
         ),
         (
             "more blocks than tensors",
-            |f| drop(f.set("llama.block_count", u32(2))),
+            |f| {
+                f.set("llama.block_count", u32(2));
+            },
             "blk.1.attn_norm.weight is missing",
         ),
         (
             "rotary size",
-            |f| drop(f.set("llama.rope.dimension_count", u32(1 << 30))),
+            |f| {
+                f.set("llama.rope.dimension_count", u32(1 << 30));
+            },
             "rope.dimension_count",
         ),
         (
             "epsilon",
-            |f| drop(f.remove("llama.attention.layer_norm_rms_epsilon")),
+            |f| {
+                f.remove("llama.attention.layer_norm_rms_epsilon");
+            },
             "epsilon is missing",
         ),
         (
             "rotary scaling",
-            |f| drop(f.set("llama.rope.scaling.type", string("yarn"))),
+            |f| {
+                f.set("llama.rope.scaling.type", string("yarn"));
+            },
             "\"yarn\"",
         ),
         (
             "mistyped",
-            |f| drop(f.set("llama.embedding_length", string("32"))),
+            |f| {
+                f.set("llama.embedding_length", string("32"));
+            },
             "must be u32",
         ),
     ];

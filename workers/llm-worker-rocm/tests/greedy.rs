@@ -1,66 +1,16 @@
-//! SmolLM2 against greedy references from llama.cpp and from transformers in float32.
-//!
-//! `CANDLE_ROCM_SMOLLM2` names the model file; `CANDLE_ROCM_TEST_DEVICE` the device (`cpu` if unset), so that the same test
-//! runs on the CPU, on a GPU and, with `ROCM_PATH` at hip-sim, on the simulated one.
+//! SmolLM2 as users run it, against the greedy answers of llama.cpp and of float32.
 
+mod smollm2;
+
+use llm_worker_rocm::chat::{Message, Role};
 use llm_worker_rocm::engine::SamplingOptions;
 use llm_worker_rocm::generate::Request;
-use llm_worker_rocm::model::{Model, ModelFile};
-use serde::Deserialize;
+use smollm2::{cases, difference, first_logits, model, model_file, Case, MAX_TOKENS};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use worker::device::DeviceRequest;
 use worker::signal::Interrupt;
 
-const FIXTURE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/fixtures/smollm2/greedy.json"
-);
-/// The reference generated this many tokens or up to the end of the answer.
-const MAX_TOKENS: usize = 48;
-/// Allowed difference of a logit, relative to the largest: the CPU rounds activations to 8 bits.
+/// Allowed difference of the first token's top logits, relative to the largest.
 const LOGIT_TOLERANCE: f32 = 0.02;
-
-#[derive(Deserialize)]
-struct Fixture {
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    prompt: String,
-    prompt_tokens: Vec<u32>,
-    float32: Reference,
-    assert_exact: bool,
-}
-
-#[derive(Deserialize)]
-struct Reference {
-    tokens: Vec<u32>,
-    /// Token and logit, the largest first.
-    first_logits_top10: Vec<(u32, f32)>,
-}
-
-fn cases() -> Vec<Case> {
-    let text = std::fs::read_to_string(FIXTURE).unwrap();
-    let fixture: Fixture = serde_json::from_str(&text).unwrap();
-    assert!(fixture.cases.iter().any(|case| case.assert_exact));
-    fixture.cases
-}
-
-fn model_file() -> ModelFile {
-    let path: PathBuf = std::env::var_os("CANDLE_ROCM_SMOLLM2")
-        .expect("CANDLE_ROCM_SMOLLM2 is not set: run scripts/test, or set it to the output of scripts/fetch-smollm2")
-        .into();
-    ModelFile::open(Path::new(&path)).unwrap()
-}
-
-fn model() -> Model {
-    let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
-    let selected = device.parse::<DeviceRequest>().unwrap().select().unwrap();
-    assert!(device == "auto" || selected.name.starts_with(&device));
-    model_file().load(&selected.device).unwrap()
-}
 
 #[test]
 fn prompts_are_tokenized_as_the_references_did() {
@@ -79,36 +29,43 @@ fn prompts_are_tokenized_as_the_references_did() {
 
 #[test]
 fn the_template_of_the_file_gives_the_references_prompts() {
-    use llm_worker_rocm::chat::{Message, Role};
     let template = model_file().chat_template().unwrap();
-    let prompt = template
-        .render(&[Message::new(Role::User, "Are dogs real?")])
-        .unwrap();
+    let chat = [Message::new(Role::User, "Are dogs real?")];
+    let prompt = template.render(&chat).unwrap();
     assert!(cases().iter().any(|case| case.prompt == prompt), "{prompt}");
 }
 
+/// llama.cpp's most likely first tokens as logits. Log-probabilities are logits less a constant, which comes from ours.
+fn expected_logits(case: &Case, logits: &[f32]) -> Vec<(u32, f32)> {
+    let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
+    let constant = largest + sum.ln();
+    let top = case.llama_cpp.top3_logprobs[0].iter();
+    top.map(|p| (p.id, p.logprob + constant)).collect()
+}
+
 #[test]
-fn greedy_answers_and_first_logits_match_the_references() {
+fn first_logits_and_greedy_answers_match_the_references() {
     let mut model = model();
     let mut failures = Vec::new();
+    let mut exact = 0;
     for case in cases() {
         let prompt = &case.prompt;
-        let logits = model.engine.forward(&case.prompt_tokens, 0).unwrap();
-        let logits = logits.to_vec1::<f32>().unwrap();
-        let top = &case.float32.first_logits_top10;
-        let largest = top[0].1.abs();
-        let worst = top
-            .iter()
-            .map(|&(token, expected)| (logits[token as usize] - expected).abs() / largest)
-            .fold(0.0, f32::max);
-        println!("{prompt:?}: largest relative difference of the first logits {worst:.4}");
-        // A NaN must fail too.
-        if !(worst <= LOGIT_TOLERANCE) {
-            failures.push(format!("{prompt:?}: first logits differ by {worst}"));
+        let logits = first_logits(&mut model, &case);
+        let difference = difference(&logits, &expected_logits(&case, &logits));
+        println!("{prompt:?}: first logits differ by {difference:.4}");
+        if difference.is_nan() || difference > LOGIT_TOLERANCE {
+            failures.push(format!("{prompt:?}: first logits differ by {difference}"));
         }
         if !case.assert_exact {
             continue;
         }
+        exact += 1;
+        let expected = &case.float32.as_ref().unwrap().tokens;
+        assert_eq!(
+            expected, &case.llama_cpp.tokens,
+            "the references agree where exact"
+        );
         let request = Request {
             prompt: case.prompt_tokens.clone(),
             max_tokens: MAX_TOKENS,
@@ -121,14 +78,15 @@ fn greedy_answers_and_first_logits_match_the_references() {
                 ControlFlow::Continue(())
             })
             .unwrap();
-        if generation.tokens != case.float32.tokens {
+        if generation.tokens != *expected {
             failures.push(format!(
-                "{prompt:?}: got {:?} for {:?}",
-                generation.tokens, case.float32.tokens
+                "{prompt:?}: got {:?} for {expected:?}",
+                generation.tokens
             ));
         }
         assert_eq!(streamed, generation.text);
         assert_eq!(streamed, model.tokenizer.decode(&generation.tokens));
     }
     assert!(failures.is_empty(), "{failures:#?}");
+    assert!(exact > 0, "the fixture has exact cases");
 }

@@ -127,35 +127,51 @@ fn contradictions_are_errors() {
     type Change = fn(&mut File);
     let cases: [(Change, &str); 8] = [
         (
-            |f| drop(f.remove("tokenizer.ggml.tokens")),
+            |f| {
+                f.remove("tokenizer.ggml.tokens");
+            },
             "tokenizer.ggml.tokens is missing",
         ),
         (
-            |f| drop(f.remove("tokenizer.ggml.merges")),
+            |f| {
+                f.remove("tokenizer.ggml.merges");
+            },
             "tokenizer.ggml.merges is missing",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.tokens", strings(&[]))),
+            |f| {
+                f.set("tokenizer.ggml.tokens", strings(&[]));
+            },
             "empty",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.token_type", i32s(&[1]))),
+            |f| {
+                f.set("tokenizer.ggml.token_type", i32s(&[1]));
+            },
             "1 entries for 33 tokens",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.token_type", i32s(&[9; 33]))),
+            |f| {
+                f.set("tokenizer.ggml.token_type", i32s(&[9; 33]));
+            },
             "no kind 9",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.merges", strings(&["a"]))),
+            |f| {
+                f.set("tokenizer.ggml.merges", strings(&["a"]));
+            },
             "no pair",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.merges", strings(&["a b"]))),
+            |f| {
+                f.set("tokenizer.ggml.merges", strings(&["a b"]));
+            },
             "\"ab\"",
         ),
         (
-            |f| drop(f.set("tokenizer.ggml.eos_token_id", u32(33))),
+            |f| {
+                f.set("tokenizer.ggml.eos_token_id", u32(33));
+            },
             "eos_token_id is 33",
         ),
     ];

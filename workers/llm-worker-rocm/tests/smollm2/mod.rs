@@ -1,0 +1,96 @@
+//! SmolLM2 and its reference answers.
+//!
+//! `CANDLE_ROCM_SMOLLM2` names the model file; `CANDLE_ROCM_TEST_DEVICE` the device (`cpu` if unset), so that the same tests
+//! run on the CPU, on a GPU and, with `ROCM_PATH` at hip-sim, on the simulated one.
+
+#![allow(dead_code)] // each test program uses its own part
+
+use llm_worker_rocm::model::{Model, ModelFile};
+use serde::Deserialize;
+use std::path::PathBuf;
+use worker::device::DeviceRequest;
+
+const FIXTURE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../tests/fixtures/smollm2/greedy.json"
+);
+/// The references generated this many tokens or up to the end of the answer.
+pub const MAX_TOKENS: usize = 48;
+
+#[derive(Deserialize)]
+struct Fixture {
+    cases: Vec<Case>,
+}
+
+/// One prompt with its references.
+#[derive(Deserialize)]
+pub struct Case {
+    pub prompt: String,
+    pub prompt_tokens: Vec<u32>,
+    /// llama.cpp on the CPU: activations rounded to 8 bits for each product, as candle's CPU back end does.
+    pub llama_cpp: LlamaCpp,
+    /// transformers in float32 on the dequantized weights; absent where it was not computed.
+    pub float32: Option<Float32>,
+    /// Whether every next token is clear enough that any sound implementation gives it.
+    #[serde(default)]
+    pub assert_exact: bool,
+}
+
+#[derive(Deserialize)]
+pub struct LlamaCpp {
+    pub tokens: Vec<u32>,
+    /// For each generated token, the three most likely.
+    pub top3_logprobs: Vec<Vec<LogProb>>,
+}
+
+#[derive(Deserialize)]
+pub struct LogProb {
+    pub id: u32,
+    pub logprob: f32,
+}
+
+#[derive(Deserialize)]
+pub struct Float32 {
+    pub tokens: Vec<u32>,
+    /// Token and logit, the largest first.
+    pub first_logits_top10: Vec<(u32, f32)>,
+}
+
+pub fn cases() -> Vec<Case> {
+    let text = std::fs::read_to_string(FIXTURE).unwrap();
+    serde_json::from_str::<Fixture>(&text).unwrap().cases
+}
+
+pub fn model_file() -> ModelFile {
+    let path: PathBuf = std::env::var_os("CANDLE_ROCM_SMOLLM2")
+        .expect("CANDLE_ROCM_SMOLLM2 is not set: run scripts/test, or set it to the output of scripts/fetch-smollm2")
+        .into();
+    ModelFile::open(&path).unwrap()
+}
+
+pub fn model() -> Model {
+    let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
+    let selected = device.parse::<DeviceRequest>().unwrap().select().unwrap();
+    assert!(
+        selected.name.starts_with(&device),
+        "{device} was asked for, {} is used",
+        selected.name
+    );
+    model_file().load(&selected.device).unwrap()
+}
+
+/// The logits after a prompt.
+pub fn first_logits(model: &mut Model, case: &Case) -> Vec<f32> {
+    let logits = model.engine.forward(&case.prompt_tokens, 0).unwrap();
+    logits.to_vec1().unwrap()
+}
+
+/// Largest difference between logits and their expected values, relative to the largest logit; NaN if any is.
+pub fn difference(logits: &[f32], expected: &[(u32, f32)]) -> f32 {
+    assert!(!expected.is_empty());
+    let largest = logits.iter().copied().fold(f32::MIN, f32::max).abs();
+    expected
+        .iter()
+        .map(|&(token, value)| (logits[token as usize] - value).abs() / largest)
+        .fold(0.0, |a, b| if a >= b { a } else { b })
+}
