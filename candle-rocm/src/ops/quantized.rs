@@ -156,7 +156,7 @@ impl GgmlType {
     /// # Errors
     /// [`Error::InvalidArgument`] unless they fill whole blocks and their size can be represented.
     fn size_of(self, op: &'static str, elements: usize) -> Result<usize> {
-        if elements % self.block_size() != 0 {
+        if !elements.is_multiple_of(self.block_size()) {
             return Err(Error::InvalidArgument {
                 op,
                 reason: format!(
