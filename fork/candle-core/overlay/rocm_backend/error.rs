@@ -5,9 +5,9 @@ use crate::{DType, Error};
 /// An error of the ROCm back end.
 #[derive(Debug, thiserror::Error)]
 pub enum RocmError {
-    /// The device layer's error: a failed call, launch, or argument.
+    /// The device layer's error: a failed call, launch, or argument. Boxed, so that candle's results stay small.
     #[error(transparent)]
-    Device(#[from] candle_rocm::Error),
+    Device(Box<candle_rocm::Error>),
     /// The operation has no ROCm implementation yet.
     #[error("{op} is not implemented on ROCm yet; move its inputs to the CPU with to_device(&Device::Cpu)")]
     NotImplemented {
@@ -30,6 +30,12 @@ pub enum RocmError {
 impl From<String> for RocmError {
     fn from(message: String) -> Self {
         Self::Message(message)
+    }
+}
+
+impl From<candle_rocm::Error> for RocmError {
+    fn from(error: candle_rocm::Error) -> Self {
+        Self::Device(Box::new(error))
     }
 }
 
