@@ -20,7 +20,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Generates text from a prompt or a chat message.
-    Generate(generate::GenerateArgs),
+    Generate(Box<generate::GenerateArgs>),
     /// Shows the GPUs that can be used, and what the others lack.
     Devices(devices::DevicesArgs),
 }
