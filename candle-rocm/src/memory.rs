@@ -478,7 +478,10 @@ mod tests {
     fn classes_waste_at_most_an_eighth_and_map_to_themselves() {
         for bytes in (1..20_000).chain([1 << 20, (1 << 20) + 1, 3 << 30, (3 << 30) + 7]) {
             let class = class_bytes(bytes);
-            assert!(class >= bytes && class.is_multiple_of(GRANULE), "{bytes} -> {class}");
+            assert!(
+                class >= bytes && class.is_multiple_of(GRANULE),
+                "{bytes} -> {class}"
+            );
             assert!(
                 class - bytes < GRANULE.max(bytes.div_ceil(8)),
                 "{bytes} -> {class}"
