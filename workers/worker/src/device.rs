@@ -92,9 +92,13 @@ fn unavailable() -> Option<String> {
 
 #[cfg(feature = "rocm")]
 fn rocm(ordinal: usize) -> Result<Selected> {
-    let failed = |e: String| {
+    let failed = |error: String| {
+        let place = match candle_rocm::sys::hip::Hip::get() {
+            Ok(hip) => format!("ROCm's runtime is {}.", hip.path.display()),
+            Err(_) => "ROCm is looked for under ROCM_PATH and HIP_PATH, on the dynamic loader's path and in /opt/rocm*/lib.".to_string(),
+        };
         Error::Device(format!(
-            "--device rocm:{ordinal} cannot be used: {e}\nROCm is looked for under ROCM_PATH and HIP_PATH, on the dynamic loader's path and in /opt/rocm*/lib. The command `devices` shows what is there and what is missing; --device cpu needs no GPU."
+            "--device rocm:{ordinal} cannot be used: {error}\n{place} The command `devices` shows what is there and what is missing; --device cpu needs no GPU."
         ))
     };
     let gpu = candle_rocm::Device::new(ordinal).map_err(|e| failed(e.to_string()))?;

@@ -1,0 +1,145 @@
+//! Choosing and showing devices, with hip-sim in place of ROCm.
+#![cfg(feature = "rocm")]
+
+#[path = "../../worker/tests/common/mod.rs"]
+mod common;
+
+use common::tiny_llama;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A ROCm installation made of the simulator, and a place for models.
+struct Rocm {
+    folder: tempfile::TempDir,
+}
+
+impl Rocm {
+    fn install() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let library = hip_sim::install::find_library(&std::env::current_exe().unwrap()).unwrap();
+        hip_sim::install::install(&library, folder.path()).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn run(&self, devices: &str, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
+            .env("ROCM_PATH", self.path())
+            .env_remove("HIP_PATH")
+            .env("HIP_SIM_DEVICES", devices)
+            .args(args)
+            .output()
+            .unwrap()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("output is UTF-8")
+}
+
+#[test]
+fn rocm_without_a_gpu_is_told_and_no_failure() {
+    let rocm = Rocm::install();
+    let output = rocm.run("0", &["devices"]);
+    assert_eq!(output.status.code(), Some(0));
+    let shown = text(&output.stdout);
+    assert!(
+        shown
+            .lines()
+            .any(|line| line.contains("ROCm found, no GPU")),
+        "{shown}"
+    );
+    let output = rocm.run("0", &["devices", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["status"], "no_gpu");
+}
+
+#[test]
+fn several_gpus_are_listed_by_ordinal() {
+    let rocm = Rocm::install();
+    let output = rocm.run("3", &["devices", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["status"], "ready");
+    let gpus = json["gpus"].as_array().unwrap();
+    let names: Vec<_> = gpus
+        .iter()
+        .map(|gpu| gpu["device"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["rocm:0", "rocm:1", "rocm:2"]);
+    let shown = text(&rocm.run("3", &["devices"]).stdout);
+    assert!(
+        shown.contains("rocm:2") && shown.contains("3 AMD GPUs ready"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_library_that_lacks_a_symbol_is_named_and_the_others_are_used() {
+    let rocm = Rocm::install();
+    let runtime = rocm.path().join("lib/libamdhip64.so.7");
+    std::fs::remove_file(&runtime).unwrap();
+    let built = Command::new("cc")
+        .args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&runtime)
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let output = rocm.run("1", &["devices", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let library = |name: &str| {
+        let libraries = json["libraries"].as_array().unwrap();
+        libraries
+            .iter()
+            .find(|l| l["name"] == name)
+            .unwrap()
+            .clone()
+    };
+    let problem = library("libamdhip64")["problem"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    assert!(problem.contains("lacks the function hip"), "{problem}");
+    assert!(library("libhiprtc")["path"].is_string());
+}
+
+#[test]
+fn a_gpu_answers_as_the_cpu_does_and_an_absent_one_is_an_error() {
+    let rocm = Rocm::install();
+    let path = rocm.path().join("tiny.gguf");
+    tiny_llama().write(&path);
+    let generate = |device: &str| {
+        let model = path.to_str().unwrap();
+        let args = [
+            "generate", "the cat", "--greedy", "-n", "16", "--json", "--device", device, "--model",
+            model,
+        ];
+        rocm.run("1", &args)
+    };
+    let answer = |device: &str| -> Value {
+        let output = generate(device);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{device}: {}",
+            text(&output.stderr)
+        );
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (cpu, auto) = (answer("cpu"), answer("auto"));
+    assert_eq!(cpu["device"]["name"], "cpu");
+    assert_eq!(auto["device"]["name"], "rocm:0");
+    assert_eq!(auto["device"]["fallback"], Value::Null);
+    assert_eq!(auto["tokens"], cpu["tokens"]);
+    let absent = generate("rocm:5");
+    assert_eq!(absent.status.code(), Some(1));
+    let error = text(&absent.stderr);
+    assert!(
+        error.contains("rocm:5") && error.contains("no device 5"),
+        "{error}"
+    );
+}
