@@ -23,6 +23,8 @@ pub enum Family {
     Copy,
     /// Random numbers.
     Rand,
+    /// Convolutions, plain and transposed.
+    Conv,
     /// Softmax, norms and rotary embeddings.
     Nn,
     /// Block-quantized weights to floating point.
@@ -44,6 +46,7 @@ impl Family {
         Self::Indexing,
         Self::Copy,
         Self::Rand,
+        Self::Conv,
         Self::Nn,
         Self::Dequantize,
         Self::Matvec,
@@ -62,6 +65,7 @@ impl Family {
             Self::Indexing => "indexing.hip",
             Self::Copy => "copy.hip",
             Self::Rand => "rand.hip",
+            Self::Conv => "conv.hip",
             Self::Nn => "nn.hip",
             Self::Dequantize => "quantized/dequantize.hip",
             Self::Matvec => "quantized/matvec.hip",

@@ -237,13 +237,7 @@ pub fn matmul(
     lhs: &View,
     rhs: &View,
 ) -> Result<Buffer> {
-    let datatype = match dtype {
-        DType::F16 => rocblas::DATATYPE_F16,
-        DType::BF16 => rocblas::DATATYPE_BF16,
-        DType::F32 => rocblas::DATATYPE_F32,
-        DType::F64 => rocblas::DATATYPE_F64,
-        _ => return Err(Error::UnsupportedDType { op: OP, dtype }),
-    };
+    datatype(dtype)?;
     check_operands(dtype, (b, m, n, k), lhs, rhs)?;
     let bytes = [b, m, n, dtype.size_in_bytes()]
         .into_iter()
@@ -257,8 +251,61 @@ pub fn matmul(
     if bytes == 0 || k == 0 {
         return device.alloc_zeroed(bytes);
     }
-    for view in [lhs, rhs] {
-        if !view.buffer.device().same_device(device) {
+    let result = device.alloc(bytes)?;
+    let output = Output {
+        buffer: &result,
+        dtype,
+        offset: 0,
+        row_stride: n,
+        batch_stride: m * n,
+    };
+    matmul_into(device, (b, m, n, k), lhs, rhs, &output)?;
+    Ok(result)
+}
+
+/// Row-major matrices that a product is written to; distances in elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output<'a> {
+    pub buffer: &'a Buffer,
+    /// The operands' dtype, or f32 for f16 and bf16 operands.
+    pub dtype: DType,
+    pub offset: usize,
+    pub row_stride: usize,
+    pub batch_stride: usize,
+}
+
+impl Output<'_> {
+    /// Verifies that `b` matrices of `m x n` lie in the buffer.
+    fn check(&self, (b, m, n): (usize, usize, usize)) -> Result<()> {
+        let dims = [b, m, n];
+        let strides = [self.batch_stride, self.row_stride, 1];
+        View {
+            buffer: self.buffer,
+            dtype: self.dtype,
+            offset: self.offset,
+            dims: &dims,
+            strides: &strides,
+        }
+        .check(OP)
+    }
+}
+
+/// [`matmul`] into existing memory, which must not overlap the operands. All of `b`, `m`, `n` and `k` are positive.
+///
+/// # Errors
+/// Those of [`matmul`]; [`Error::InvalidView`] if the output leaves its buffer.
+pub(crate) fn matmul_into(
+    device: &Device,
+    (b, m, n, k): (usize, usize, usize, usize),
+    lhs: &View,
+    rhs: &View,
+    output: &Output,
+) -> Result<()> {
+    let dtype = lhs.dtype;
+    check_operands(dtype, (b, m, n, k), lhs, rhs)?;
+    output.check((b, m, n))?;
+    for buffer in [lhs.buffer, rhs.buffer, output.buffer] {
+        if !buffer.device().same_device(device) {
             return Err(Error::DeviceMismatch { op: OP });
         }
     }
@@ -281,14 +328,18 @@ pub fn matmul(
     let tall = w.batch_stride == 0
         && !a.transposed
         && a.ld.checked_mul(m) == Some(a.batch_stride)
+        && output.row_stride.checked_mul(m) == Some(output.batch_stride)
         && c_int::try_from(b.saturating_mul(m)).is_ok();
     let (batch, rows) = if tall { (1, b * m) } else { (b, m) };
-    let result = device.alloc(bytes)?;
+    let (input_type, output_type) = (datatype(dtype)?, datatype(output.dtype)?);
+    let row_stride = int("row stride of the result", output.row_stride)?;
+    let address =
+        (output.buffer.as_ptr()).wrapping_byte_add(output.offset * output.dtype.size_in_bytes());
     prepare(device)?;
     let (one, zero) = (Coefficient::new(dtype, 1.0), Coefficient::new(dtype, 0.0));
     let guard = lock(device.blas());
     let blas = guard.as_ref().expect("made by prepare, never removed");
-    // SAFETY: the views were checked to lie in their buffers, the result has room for all matrices, and
+    // SAFETY: views and output were checked to lie in their buffers, and
     // all belong to this device, which is bound; the coefficients are of the compute type.
     let status = unsafe {
         (blas.library.rocblas_gemm_strided_batched_ex)(
@@ -300,22 +351,22 @@ pub fn matmul(
             inner,
             one.as_ptr(),
             right.ptr(),
-            datatype,
+            input_type,
             int("row stride of the right operand", w.ld)?,
             w.batch_stride as i64,
             left.ptr(),
-            datatype,
+            input_type,
             int("row stride of the left operand", a.ld)?,
             a.batch_stride as i64,
             zero.as_ptr(),
-            result.as_ptr(),
-            datatype,
-            columns,
-            (m * n) as i64,
-            result.as_ptr(),
-            datatype,
-            columns,
-            (m * n) as i64,
+            address,
+            output_type,
+            row_stride,
+            output.batch_stride as i64,
+            address,
+            output_type,
+            row_stride,
+            output.batch_stride as i64,
             int("number of matrices", batch)?,
             if dtype == DType::F64 {
                 rocblas::DATATYPE_F64
@@ -333,12 +384,23 @@ pub fn matmul(
         status,
         || {
             format!(
-                "{dtype}, (b, m, n, k) = {:?}, left {a:?}, right {w:?}",
+                "{dtype} to {}, (b, m, n, k) = {:?}, left {a:?}, right {w:?}",
+                output.dtype,
                 (b, m, n, k)
             )
         },
-    )?;
-    Ok(result)
+    )
+}
+
+/// rocBLAS's number for a dtype.
+fn datatype(dtype: DType) -> Result<c_int> {
+    Ok(match dtype {
+        DType::F16 => rocblas::DATATYPE_F16,
+        DType::BF16 => rocblas::DATATYPE_BF16,
+        DType::F32 => rocblas::DATATYPE_F32,
+        DType::F64 => rocblas::DATATYPE_F64,
+        _ => return Err(Error::UnsupportedDType { op: OP, dtype }),
+    })
 }
 
 fn check_operands(

@@ -9,6 +9,7 @@ mod elementwise;
 pub mod affine;
 pub mod binary;
 pub mod cast;
+pub mod conv;
 pub mod copy;
 pub mod fill;
 pub mod indexing;

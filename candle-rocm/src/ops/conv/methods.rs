@@ -1,0 +1,277 @@
+//! The ways to compute a convolution, and which one when.
+
+use super::problem::{Image, Problem};
+use super::{Method, WORKSPACE_BYTES};
+use crate::blas::{matmul_into, Output};
+use crate::ops::copy::{check_count, contiguous};
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+/// Output channels up to which a plain convolution is computed directly: columns would be written and read for so few products each.
+/// An estimate from memory traffic, not a measurement.
+const DIRECT_MAX_OUTPUTS: usize = 4;
+/// Products per output element up to which a convolution is computed directly, when a matrix product would mostly move its columns.
+/// An estimate from memory traffic, not a measurement.
+const DIRECT_MAX_PRODUCTS: usize = 16;
+impl Problem<'_> {
+    /// The method that suits the sizes.
+    fn select(&self) -> Method {
+        let thin = if self.transposed {
+            // One channel's columns, which a workspace cannot divide.
+            let columns = self.taps().saturating_mul(self.pixels());
+            self.c_in() <= DIRECT_MAX_PRODUCTS
+                || columns.saturating_mul(self.sum_dtype().size_in_bytes()) > WORKSPACE_BYTES
+        } else {
+            self.c_out() <= DIRECT_MAX_OUTPUTS
+                || self.c_in().saturating_mul(self.taps()) <= DIRECT_MAX_PRODUCTS
+        };
+        if self.is_product() {
+            Method::Product
+        } else if thin {
+            Method::Direct
+        } else {
+            Method::Columns {
+                workspace_bytes: WORKSPACE_BYTES,
+            }
+        }
+    }
+
+    pub(super) fn run(&self, device: &Device, method: Option<Method>) -> Result<Buffer> {
+        let dims = [self.batch(), self.c_out(), self.output[0], self.output[1]];
+        let bytes = (dims.iter().chain(&[self.x.dtype.size_in_bytes()]))
+            .try_fold(1usize, |n, &d| n.checked_mul(d))
+            .ok_or(Error::TooLarge {
+                op: self.op,
+                what: "size of the result",
+                value: usize::MAX,
+                limit: isize::MAX as usize,
+            })?;
+        if !self.x.buffer.device().same_device(device)
+            || !self.kernel.buffer.device().same_device(device)
+        {
+            return Err(Error::DeviceMismatch { op: self.op });
+        }
+        let method = method.unwrap_or_else(|| self.select());
+        if method == Method::Product && !self.is_product() {
+            return Err(Error::InvalidArgument {
+                op: self.op,
+                reason: "this is not a plain matrix product; choose another method".into(),
+            });
+        }
+        if bytes == 0 || self.x.dims.contains(&0) {
+            return device.alloc_zeroed(bytes);
+        }
+        let dst = device.alloc(bytes)?;
+        match method {
+            Method::Product => self.product(device, &dst)?,
+            Method::Direct => self.direct(device, &dst)?,
+            Method::Columns { workspace_bytes } if self.transposed => {
+                self.columns_transposed(device, &dst, workspace_bytes)?
+            }
+            Method::Columns { workspace_bytes } => {
+                self.columns_forward(device, &dst, workspace_bytes)?
+            }
+        }
+        Ok(dst)
+    }
+
+    fn launch(&self, device: &Device, kernel: &str, count: usize, args: Args) -> Result<()> {
+        check_count(self.op, count)?;
+        device
+            .kernel(Family::Conv, &format!("{kernel}_{}", self.x.dtype))?
+            .launch(
+                LaunchConfig::for_elements(count),
+                &args.value(&self.geometry()?),
+            )
+    }
+
+    fn direct(&self, device: &Device, dst: &Buffer) -> Result<()> {
+        let count = self.batch() * self.c_out() * self.positions();
+        check_count(self.op, count)?;
+        let name = if self.transposed {
+            "conv_transpose_direct"
+        } else {
+            "conv_direct"
+        };
+        let args = Args::new()
+            .ptr(self.x.buffer, self.x.byte_offset(0))
+            .ptr(self.kernel.buffer, self.kernel.byte_offset(0))
+            .ptr(dst, 0)
+            .u32(count as u32);
+        self.launch(device, name, count, args)
+    }
+
+    /// The kernel without gaps, `[c_out, c_in, …]` or, transposed, `[c_in, c_out, …]`, and its offset.
+    fn weights(&self, device: &Device) -> Result<(Option<Buffer>, usize)> {
+        let mut stored = self.kernel;
+        if self.transposed {
+            stored.dims.swap(0, 1);
+            stored.strides.swap(0, 1);
+        }
+        let view = stored.view();
+        if view.is_contiguous() {
+            return Ok((None, stored.offset));
+        }
+        Ok((Some(contiguous(device, &view)?), 0))
+    }
+
+    /// All input pixels times the kernel, of shape `c_out x c_in` (transposed: its transpose).
+    fn product(&self, device: &Device, dst: &Buffer) -> Result<()> {
+        let output = Output {
+            buffer: dst,
+            dtype: self.x.dtype,
+            offset: 0,
+            row_stride: self.positions(),
+            batch_stride: self.c_out() * self.positions(),
+        };
+        let (copy, offset) = self.weights(device)?;
+        let weights = copy.as_ref().unwrap_or(self.kernel.buffer);
+        let mut copy = None;
+        let x = (self.x).or_contiguous(device, self.x.pixel_stride().is_some(), &mut copy)?;
+        self.multiply_pixels(
+            device,
+            &x,
+            (weights, offset),
+            (0, self.batch()),
+            (0, self.c_out()),
+            &output,
+        )
+    }
+
+    /// The transpose of a kernel's rows `[c_in, c_out * taps]`, for `channels` of the outputs, times the pixels of `images`; both are a first and
+    /// a count. With one tap, plain kernels are multiplied, too.
+    fn multiply_pixels(
+        &self,
+        device: &Device,
+        x: &Image,
+        (weights, offset): (&Buffer, usize),
+        (image, images): (usize, usize),
+        (channel, channels): (usize, usize),
+        output: &Output,
+    ) -> Result<()> {
+        let (rows, c_in, pixels) = (channels * self.taps(), self.c_in(), self.pixels());
+        let strides = if self.transposed {
+            [0, 1, self.c_out() * self.taps()]
+        } else {
+            [0, c_in, 1]
+        };
+        let lhs = View {
+            buffer: weights,
+            dtype: x.dtype,
+            offset: offset + channel * self.taps() * strides[1],
+            dims: &[images, rows, c_in],
+            strides: &strides,
+        };
+        let rhs = View {
+            buffer: x.buffer,
+            dtype: x.dtype,
+            offset: x.offset + image * x.strides[0],
+            dims: &[images, c_in, pixels],
+            strides: &[
+                x.strides[0],
+                x.strides[1],
+                x.pixel_stride()
+                    .expect("made contiguous if one step does not walk it"),
+            ],
+        };
+        matmul_into(device, (images, rows, pixels, c_in), &lhs, &rhs, output)
+    }
+
+    fn columns_forward(&self, device: &Device, dst: &Buffer, workspace: usize) -> Result<()> {
+        let (dtype, c_out, positions) = (self.x.dtype, self.c_out(), self.positions());
+        let inner = self.size("size of a column", &[self.c_in(), self.taps()])?;
+        let room = (workspace / dtype.size_in_bytes()).min(u32::MAX as usize) / inner;
+        let tile = room.clamp(1, positions);
+        let images = (room / positions).clamp(1, self.batch());
+        let columns = self.workspace(device, dtype, &[images, inner, tile])?;
+        let (copy, offset) = self.weights(device)?;
+        let weights = copy.as_ref().unwrap_or(self.kernel.buffer);
+        for image in (0..self.batch()).step_by(images) {
+            let images = images.min(self.batch() - image);
+            for first in (0..positions).step_by(tile) {
+                let tile = tile.min(positions - first);
+                let count = images * self.c_in() * tile;
+                check_count(self.op, count)?;
+                let args = Args::new()
+                    .ptr(self.x.buffer, self.x.byte_offset(image))
+                    .ptr(&columns, 0)
+                    .u32(count as u32)
+                    .u32(first as u32)
+                    .u32(tile as u32);
+                self.launch(device, "im2col", count, args)?;
+                let lhs = View {
+                    buffer: weights,
+                    dtype,
+                    offset,
+                    dims: &[images, c_out, inner],
+                    strides: &[0, inner, 1],
+                };
+                let rhs = View {
+                    buffer: &columns,
+                    dtype,
+                    offset: 0,
+                    dims: &[images, inner, tile],
+                    strides: &[inner * tile, tile, 1],
+                };
+                let output = Output {
+                    buffer: dst,
+                    dtype,
+                    offset: image * c_out * positions + first,
+                    row_stride: positions,
+                    batch_stride: c_out * positions,
+                };
+                matmul_into(device, (images, c_out, tile, inner), &lhs, &rhs, &output)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn columns_transposed(&self, device: &Device, dst: &Buffer, workspace: usize) -> Result<()> {
+        let (dtype, c_out, pixels) = (self.sum_dtype(), self.c_out(), self.pixels());
+        let rows = self.size("columns of a channel", &[self.taps(), pixels])?;
+        let room = (workspace / dtype.size_in_bytes()).min(u32::MAX as usize) / rows;
+        let channels = room.clamp(1, c_out);
+        let images = (room / c_out).clamp(1, self.batch());
+        let columns = self.workspace(device, dtype, &[images, channels, rows])?;
+        let (copy, offset) = self.weights(device)?;
+        let weights = copy.as_ref().unwrap_or(self.kernel.buffer);
+        let mut copy = None;
+        let x = (self.x).or_contiguous(device, self.x.pixel_stride().is_some(), &mut copy)?;
+        for image in (0..self.batch()).step_by(images) {
+            let images = images.min(self.batch() - image);
+            for channel in (0..c_out).step_by(channels) {
+                let channels = channels.min(c_out - channel);
+                let output = Output {
+                    buffer: &columns,
+                    dtype,
+                    offset: 0,
+                    row_stride: pixels,
+                    batch_stride: channels * rows,
+                };
+                self.multiply_pixels(
+                    device,
+                    &x,
+                    (weights, offset),
+                    (image, images),
+                    (channel, channels),
+                    &output,
+                )?;
+                let count = images * channels * self.positions();
+                check_count(self.op, count)?;
+                let first = (image * c_out + channel) * self.positions();
+                let args = Args::new()
+                    .ptr(&columns, 0)
+                    .ptr(dst, first * self.x.dtype.size_in_bytes())
+                    .u32(count as u32)
+                    .u32(channels as u32);
+                self.launch(device, "col2im", count, args)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn workspace(&self, device: &Device, dtype: DType, dims: &[usize; 3]) -> Result<Buffer> {
+        let [a, b, c] = *dims;
+        device.alloc(self.size("workspace", &[a, b, c, dtype.size_in_bytes()])?)
+    }
+}
