@@ -101,22 +101,6 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// Zero of the given type.
-    pub fn zero(dtype: DType) -> Self {
-        match dtype {
-            DType::U8 => Scalar::U8(0),
-            DType::U32 => Scalar::U32(0),
-            DType::I16 => Scalar::I16(0),
-            DType::I32 => Scalar::I32(0),
-            DType::I64 => Scalar::I64(0),
-            DType::F16 => Scalar::F16(f16::ZERO),
-            DType::BF16 => Scalar::BF16(bf16::ZERO),
-            DType::F32 => Scalar::F32(0.0),
-            DType::F64 => Scalar::F64(0.0),
-            DType::F8E4M3 => Scalar::F8E4M3(F8E4M3::from_bits(0)),
-        }
-    }
-
     /// Type of the value.
     pub const fn dtype(self) -> DType {
         match self {

@@ -176,7 +176,7 @@ fn plain_formats_are_cast() {
 fn nothing_gives_nothing() {
     let device = device();
     let weights = device.alloc(0).unwrap();
-    for format in GgmlType::ALL {
+    for &format in GgmlType::ALL {
         let got = dequantize(&device, format, &weights, 0, DType::F32).unwrap();
         assert_eq!(got.len(), 0, "{format}");
     }
@@ -220,7 +220,7 @@ fn misuse_is_a_typed_error() {
 
 #[test]
 fn numbers_and_sizes_are_those_of_gguf() {
-    for format in GgmlType::ALL {
+    for &format in GgmlType::ALL {
         assert_eq!(GgmlType::from_u32(format.to_u32()), Some(format));
     }
     for unknown in [4, 5, 16, 29, 31, u32::MAX] {

@@ -8,137 +8,80 @@ use candle_rocm_kernels::Family;
 /// Consecutive elements that one thread of the kernels handles.
 const GROUP: usize = 8;
 
-/// Storage format of a weight, as GGUF files number them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum GgmlType {
+/// One line per format: what it is, its number in GGUF files, its name, elements and bytes of a block.
+macro_rules! formats {
+    ($($(#[$doc:meta])* $format:ident = $number:literal, $name:literal, $elements:literal, $bytes:literal;)*) => {
+        /// Storage format of a weight, as GGUF files number them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum GgmlType {
+            $($(#[$doc])* $format,)*
+        }
+
+        impl GgmlType {
+            /// Every format.
+            pub const ALL: &[Self] = &[$(Self::$format),*];
+
+            /// The format's number in a GGUF file.
+            pub const fn to_u32(self) -> u32 {
+                match self { $(Self::$format => $number,)* }
+            }
+
+            /// The name in kernel names and messages.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$format => $name,)* }
+            }
+
+            /// Elements of a block; 1 for the plain formats.
+            pub const fn block_size(self) -> usize {
+                match self { $(Self::$format => $elements,)* }
+            }
+
+            /// Bytes of a block.
+            pub const fn type_size(self) -> usize {
+                match self { $(Self::$format => $bytes,)* }
+            }
+        }
+    };
+}
+
+formats! {
     /// Plain binary32.
-    F32,
+    F32 = 0, "f32", 1, 4;
     /// Plain binary16.
-    F16,
+    F16 = 1, "f16", 1, 2;
     /// Plain bfloat16.
-    BF16,
+    BF16 = 30, "bf16", 1, 2;
     /// 4 bits, blocks of 32 with a scale.
-    Q4_0,
+    Q4_0 = 2, "q4_0", 32, 18;
     /// 4 bits, blocks of 32 with a scale and a minimum.
-    Q4_1,
+    Q4_1 = 3, "q4_1", 32, 20;
     /// 5 bits, blocks of 32 with a scale.
-    Q5_0,
+    Q5_0 = 6, "q5_0", 32, 22;
     /// 5 bits, blocks of 32 with a scale and a minimum.
-    Q5_1,
+    Q5_1 = 7, "q5_1", 32, 24;
     /// 8 bits, blocks of 32 with a scale.
-    Q8_0,
+    Q8_0 = 8, "q8_0", 32, 34;
     /// 8 bits, blocks of 32 with a scale and the sum of the block.
-    Q8_1,
+    Q8_1 = 9, "q8_1", 32, 36;
     /// 2 bits, blocks of 256 with 16 4-bit scales and minima.
-    Q2K,
+    Q2K = 10, "q2k", 256, 84;
     /// 3 bits, blocks of 256 with 16 6-bit scales.
-    Q3K,
+    Q3K = 11, "q3k", 256, 110;
     /// 4 bits, blocks of 256 with 8 6-bit scales and minima.
-    Q4K,
+    Q4K = 12, "q4k", 256, 144;
     /// 5 bits, blocks of 256 with 8 6-bit scales and minima.
-    Q5K,
+    Q5K = 13, "q5k", 256, 176;
     /// 6 bits, blocks of 256 with 16 8-bit scales.
-    Q6K,
+    Q6K = 14, "q6k", 256, 210;
     /// 8 bits, blocks of 256 with a binary32 scale.
-    Q8K,
+    Q8K = 15, "q8k", 256, 292;
 }
 
 impl GgmlType {
-    /// Every format.
-    pub const ALL: [Self; 15] = [
-        Self::F32,
-        Self::F16,
-        Self::BF16,
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Q5_1,
-        Self::Q8_0,
-        Self::Q8_1,
-        Self::Q2K,
-        Self::Q3K,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-        Self::Q8K,
-    ];
-
     /// The format with the given number in a GGUF file; none for numbers of formats not listed here.
     pub fn from_u32(number: u32) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|format| format.to_u32() == number)
-    }
-
-    /// The format's number in a GGUF file.
-    pub const fn to_u32(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q4_1 => 3,
-            Self::Q5_0 => 6,
-            Self::Q5_1 => 7,
-            Self::Q8_0 => 8,
-            Self::Q8_1 => 9,
-            Self::Q2K => 10,
-            Self::Q3K => 11,
-            Self::Q4K => 12,
-            Self::Q5K => 13,
-            Self::Q6K => 14,
-            Self::Q8K => 15,
-            Self::BF16 => 30,
-        }
-    }
-
-    /// The name in kernel names and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-            Self::Q4_0 => "q4_0",
-            Self::Q4_1 => "q4_1",
-            Self::Q5_0 => "q5_0",
-            Self::Q5_1 => "q5_1",
-            Self::Q8_0 => "q8_0",
-            Self::Q8_1 => "q8_1",
-            Self::Q2K => "q2k",
-            Self::Q3K => "q3k",
-            Self::Q4K => "q4k",
-            Self::Q5K => "q5k",
-            Self::Q6K => "q6k",
-            Self::Q8K => "q8k",
-        }
-    }
-
-    /// Elements of a block; 1 for the plain formats.
-    pub const fn block_size(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Q8_1 => 32,
-            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8K => 256,
-        }
-    }
-
-    /// Bytes of a block.
-    pub const fn type_size(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Q8_0 => 34,
-            Self::Q8_1 => 36,
-            Self::Q2K => 84,
-            Self::Q3K => 110,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-            Self::Q8K => 292,
-        }
+        let mut formats = Self::ALL.iter().copied();
+        formats.find(|format| format.to_u32() == number)
     }
 
     /// The dtype of the plain formats.

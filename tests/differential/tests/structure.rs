@@ -443,28 +443,18 @@ fn random_numbers() -> Result<()> {
     Ok(())
 }
 
-const GGML: [GgmlDType; 15] = [
-    GgmlDType::F32,
-    GgmlDType::F16,
-    GgmlDType::BF16,
-    GgmlDType::Q4_0,
-    GgmlDType::Q4_1,
-    GgmlDType::Q5_0,
-    GgmlDType::Q5_1,
-    GgmlDType::Q8_0,
-    GgmlDType::Q8_1,
-    GgmlDType::Q2K,
-    GgmlDType::Q3K,
-    GgmlDType::Q4K,
-    GgmlDType::Q5K,
-    GgmlDType::Q6K,
-    GgmlDType::Q8K,
-];
+/// Every format of candle's.
+const FORMATS: [GgmlDType; 15] = {
+    use GgmlDType::*;
+    [
+        F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K,
+    ]
+};
 
 #[test]
 fn quantized_tensors() {
     let (rocm, mut report) = (rocm(), Report::default());
-    for format in GGML {
+    for format in FORMATS {
         let label = format!("{format:?}").to_lowercase();
         // candle's CPU has no way back from these two.
         if matches!(format, GgmlDType::Q8_1) {
