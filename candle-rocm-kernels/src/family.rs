@@ -27,6 +27,12 @@ pub enum Family {
     Conv,
     /// Softmax, norms and rotary embeddings.
     Nn,
+    /// Pooling over windows of images.
+    Pool,
+    /// Images at another size.
+    Upsample,
+    /// argsort along the last dimension.
+    Sort,
     /// Block-quantized weights to floating point.
     Dequantize,
     /// Block-quantized matrices times a few vectors.
@@ -48,6 +54,9 @@ impl Family {
         Self::Rand,
         Self::Conv,
         Self::Nn,
+        Self::Pool,
+        Self::Upsample,
+        Self::Sort,
         Self::Dequantize,
         Self::Matvec,
     ];
@@ -67,6 +76,9 @@ impl Family {
             Self::Rand => "rand.hip",
             Self::Conv => "conv.hip",
             Self::Nn => "nn.hip",
+            Self::Pool => "pool.hip",
+            Self::Upsample => "upsample.hip",
+            Self::Sort => "sort.hip",
             Self::Dequantize => "quantized/dequantize.hip",
             Self::Matvec => "quantized/matvec.hip",
         }

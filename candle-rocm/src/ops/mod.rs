@@ -5,6 +5,7 @@
 
 mod dims;
 mod elementwise;
+mod images;
 
 pub mod affine;
 pub mod binary;
@@ -14,10 +15,13 @@ pub mod copy;
 pub mod fill;
 pub mod indexing;
 pub mod nn;
+pub mod pool;
 pub mod quantized;
 pub mod rand;
 pub mod reduce;
+pub mod sort;
 pub mod ternary;
 pub mod unary;
+pub mod upsample;
 
 pub(crate) use dims::{collapse, Dims, Strides};

@@ -1,0 +1,197 @@
+//! Sorting along the last dimension.
+
+use super::copy::contiguous;
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+const OP: &str = "argsort";
+
+/// Threads of a block that sorts tiles, and elements of a tile, as in `sort.hip`.
+const SORT_BLOCK: u32 = 512;
+const TILE: usize = 2048;
+/// Bytes of pairs that one batch of wide rows takes at most, unless a single row takes more.
+const MAX_PAIR_BYTES: usize = 64 << 20;
+/// Blocks that sort tiles at most: several times what the largest GPU runs at once (304 compute units of four such blocks).
+const MAX_TILE_GRID: usize = 4096;
+/// Rows, and elements of a row, that the kernels can count.
+const LIMIT: usize = 1 << 31;
+
+/// The indices, as u32, that sort each row along the last dimension in ascending or descending order; any dtype, any width. Equal
+/// elements keep their order, in both directions. Zeros of either sign are equal. NaN is greater than every number: last in ascending order,
+/// first in descending order, as in PyTorch. (candle's CPU back end leaves the order of rows with NaN to its sorting algorithm.)
+///
+/// Rows of more than 2048 elements take 8 bytes of working memory per element (16 for i64 and f64), rows being sorted in batches of 64 MiB.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a tensor without dimensions; [`Error::TooLarge`] for more than 2^31 rows, or elements in a row;
+/// [`Error::InvalidView`], [`Error::OutOfMemory`].
+pub fn argsort(device: &Device, x: &View, ascending: bool) -> Result<Buffer> {
+    x.check(OP)?;
+    let Some((&columns, outer)) = x.dims.split_last() else {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: "a tensor without dimensions has no last one".into(),
+        });
+    };
+    let dst = device.alloc(x.elem_count().saturating_mul(size_of::<u32>()))?;
+    if dst.is_empty() {
+        return Ok(dst);
+    }
+    let rows: usize = outer.iter().product();
+    for (what, value) in [("number of rows", rows), ("elements of a row", columns)] {
+        if value > LIMIT {
+            return Err(Error::TooLarge {
+                op: OP,
+                what,
+                value,
+                limit: LIMIT,
+            });
+        }
+    }
+    let copy = match x.is_contiguous() {
+        true => None,
+        false => Some(contiguous(device, x)?),
+    };
+    let (src, offset) = match &copy {
+        Some(copy) => (copy, 0),
+        None => (x.buffer, x.offset),
+    };
+    let sort = Sort {
+        device,
+        dtype: x.dtype,
+        src,
+        dst: &dst,
+        columns,
+        ascending,
+    };
+    if columns <= TILE {
+        sort.tiles(offset, 0, rows, None)?;
+        return Ok(dst);
+    }
+    let row_bytes = columns * sort.pair_bytes();
+    let batch = (MAX_PAIR_BYTES / row_bytes).clamp(1, rows);
+    let pairs = device.alloc(batch * row_bytes)?;
+    for first in (0..rows).step_by(batch) {
+        sort.wide(offset, first, batch.min(rows - first), &pairs)?;
+    }
+    Ok(dst)
+}
+
+/// The fields are those of `Rows` in `sort.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Rows {
+    rows: u32,
+    columns: u32,
+    tiles_per_row: u32,
+    log_width: u32,
+    descending: u32,
+}
+
+struct Sort<'a> {
+    device: &'a Device,
+    dtype: DType,
+    src: &'a Buffer,
+    dst: &'a Buffer,
+    columns: usize,
+    ascending: bool,
+}
+
+impl Sort<'_> {
+    /// Whether key and index do not fit into 8 bytes.
+    fn is_wide(&self) -> bool {
+        self.dtype.size_in_bytes() == 8
+    }
+
+    fn pair_bytes(&self) -> usize {
+        if self.is_wide() {
+            16
+        } else {
+            8
+        }
+    }
+
+    fn rows(&self, rows: usize) -> Rows {
+        Rows {
+            rows: rows as u32,
+            columns: self.columns as u32,
+            tiles_per_row: self.columns.div_ceil(TILE) as u32,
+            log_width: self.columns.next_power_of_two().min(TILE).trailing_zeros(),
+            descending: (!self.ascending).into(),
+        }
+    }
+
+    fn tile_config(rows: &Rows) -> LaunchConfig {
+        let tiles = rows.rows.div_ceil(TILE as u32 >> rows.log_width) as usize
+            * rows.tiles_per_row as usize;
+        LaunchConfig {
+            grid: tiles.min(MAX_TILE_GRID) as u32,
+            block: SORT_BLOCK,
+            shared_bytes: 0,
+        }
+    }
+
+    /// Sorts rows, or each tile of wider ones, from row `first` on. `pairs` takes the outcome of the latter.
+    fn tiles(
+        &self,
+        offset: usize,
+        first: usize,
+        rows: usize,
+        pairs: Option<&Buffer>,
+    ) -> Result<()> {
+        let layout = self.rows(rows);
+        let from = (offset + first * self.columns) * self.dtype.size_in_bytes();
+        let args = Args::new().ptr(self.src, from);
+        let args = match pairs {
+            Some(pairs) => args.u64(0).ptr(pairs, 0),
+            None => args
+                .ptr(self.dst, first * self.columns * size_of::<u32>())
+                .u64(0),
+        };
+        self.device
+            .kernel(Family::Sort, &format!("argsort_{}", self.dtype))?
+            .launch(Self::tile_config(&layout), &args.value(&layout))
+    }
+
+    /// Sorts `rows` rows that are wider than a tile.
+    fn wide(&self, offset: usize, first: usize, rows: usize, pairs: &Buffer) -> Result<()> {
+        self.tiles(offset, first, rows, Some(pairs))?;
+        let width = if self.is_wide() { "wide" } else { "narrow" };
+        let across = self
+            .device
+            .kernel(Family::Sort, &format!("argsort_step_{width}"))?;
+        let within = self
+            .device
+            .kernel(Family::Sort, &format!("argsort_tile_{width}"))?;
+        let layout = self.rows(rows);
+        let padded = self.columns.next_power_of_two();
+        let config = LaunchConfig::for_elements(rows * (padded / 2));
+        let step = |distance: usize, mask: usize| {
+            let args = Args::new()
+                .ptr(pairs, 0)
+                .value(&layout)
+                .u32((padded / 2).trailing_zeros())
+                .u32(distance as u32)
+                .u32(mask as u32);
+            across.launch(config, &args)
+        };
+        let mut group = 2 * TILE;
+        while group <= padded {
+            step(group / 2, group - 1)?;
+            let mut distance = group / 4;
+            while distance >= TILE {
+                step(distance, distance)?;
+                distance /= 2;
+            }
+            let args = Args::new().ptr(pairs, 0);
+            let args = if group == padded {
+                args.ptr(self.dst, first * self.columns * size_of::<u32>())
+            } else {
+                args.u64(0)
+            };
+            within.launch(Self::tile_config(&layout), &args.value(&layout))?;
+            group *= 2;
+        }
+        Ok(())
+    }
+}
