@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use candle_rocm::ops::conv::{self, Conv, ConvTranspose};
 use candle_rocm::ops::{self, binary, indexing, reduce, unary};
 use candle_rocm::{Buffer, View};
 
@@ -76,6 +77,12 @@ impl RocmStorage {
 
     fn same_shape(&self, buffer: Buffer, layout: &Layout) -> Self {
         self.with_buffer(buffer, self.dtype, layout.shape().elem_count())
+    }
+
+    /// An outcome of this dtype that fills its buffer.
+    fn whole(&self, buffer: Buffer) -> Self {
+        let count = buffer.len() / self.dtype.size_in_bytes();
+        self.with_buffer(buffer, self.dtype, count)
     }
 
     fn gpu(&self) -> &candle_rocm::Device {
@@ -224,32 +231,68 @@ impl BackendStorage for RocmStorage {
         Ok(on_true.same_shape(buffer, true_l))
     }
 
-    fn conv1d(&self, _: &Layout, _: &Self, _: &Layout, _: &ParamsConv1D) -> Result<Self> {
-        not_implemented("conv1d")
+    fn conv1d(&self, l: &Layout, k: &Self, k_l: &Layout, p: &ParamsConv1D) -> Result<Self> {
+        let (x, kernel) = (self.view(l, "conv1d")?, k.view(k_l, "conv1d")?);
+        let options = Conv {
+            padding: p.padding,
+            stride: p.stride,
+            dilation: p.dilation,
+            method: None,
+        };
+        let buffer = conv::conv1d(self.gpu(), &x, &kernel, options)?;
+        Ok(self.whole(buffer))
     }
 
     fn conv_transpose1d(
         &self,
-        _: &Layout,
-        _: &Self,
-        _: &Layout,
-        _: &ParamsConvTranspose1D,
+        l: &Layout,
+        k: &Self,
+        k_l: &Layout,
+        p: &ParamsConvTranspose1D,
     ) -> Result<Self> {
-        not_implemented("conv_transpose1d")
+        const OP: &str = "conv_transpose1d";
+        let (x, kernel) = (self.view(l, OP)?, k.view(k_l, OP)?);
+        let options = ConvTranspose {
+            padding: p.padding,
+            output_padding: p.output_padding,
+            stride: p.stride,
+            dilation: p.dilation,
+            method: None,
+        };
+        let buffer = conv::conv_transpose1d(self.gpu(), &x, &kernel, options)?;
+        Ok(self.whole(buffer))
     }
 
-    fn conv2d(&self, _: &Layout, _: &Self, _: &Layout, _: &ParamsConv2D) -> Result<Self> {
-        not_implemented("conv2d")
+    fn conv2d(&self, l: &Layout, k: &Self, k_l: &Layout, p: &ParamsConv2D) -> Result<Self> {
+        let (x, kernel) = (self.view(l, "conv2d")?, k.view(k_l, "conv2d")?);
+        let options = Conv {
+            padding: p.padding,
+            stride: p.stride,
+            dilation: p.dilation,
+            method: None,
+        };
+        let buffer = conv::conv2d(self.gpu(), &x, &kernel, options)?;
+        Ok(self.whole(buffer))
     }
 
     fn conv_transpose2d(
         &self,
-        _: &Layout,
-        _: &Self,
-        _: &Layout,
-        _: &ParamsConvTranspose2D,
+        l: &Layout,
+        k: &Self,
+        k_l: &Layout,
+        p: &ParamsConvTranspose2D,
     ) -> Result<Self> {
-        not_implemented("conv_transpose2d")
+        const OP: &str = "conv_transpose2d";
+        let (x, kernel) = (self.view(l, OP)?, k.view(k_l, OP)?);
+        let options = ConvTranspose {
+            padding: p.padding,
+            output_padding: p.output_padding,
+            stride: p.stride,
+            dilation: p.dilation,
+            method: None,
+        };
+        let buffer = conv::conv_transpose2d(self.gpu(), &x, &kernel, options)?;
+        Ok(self.whole(buffer))
     }
 
     fn avg_pool2d(&self, _: &Layout, _: (usize, usize), _: (usize, usize)) -> Result<Self> {
