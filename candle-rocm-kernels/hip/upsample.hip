@@ -52,7 +52,8 @@ template <typename C> struct Neighbours {
     }
 };
 
-// C: the type that it interpolates in, wide enough for the integers of 32 bits and fewer to be exact.
+// C: the type that it interpolates in. In f64, all but f32 come out as on the CPU to the bit: f32 would put results that lie halfway
+// between two small floats, or at an integer, on either side.
 template <typename C, typename T> DEVICE_FN T bilinear(const T* plane, u32 out_y, u32 out_x, const Upsample& u) {
     const Neighbours<C> y(out_y, u.scale_h, u.in_h, u.align_corners);
     const Neighbours<C> x(out_x, u.scale_w, u.in_w, u.align_corners);
@@ -84,8 +85,8 @@ BILINEAR(u32, u32, double)
 BILINEAR(i16, i16, double)
 BILINEAR(i32, i32, double)
 BILINEAR(i64, i64, double)
-BILINEAR(f16, f16, float)
-BILINEAR(bf16, bf16, float)
+BILINEAR(f16, f16, double)
+BILINEAR(bf16, bf16, double)
 BILINEAR(f32, float, float)
 BILINEAR(f64, double, double)
-BILINEAR(f8e4m3, f8e4m3, float)
+BILINEAR(f8e4m3, f8e4m3, double)

@@ -49,10 +49,12 @@ fn position(out: usize, from: usize, to: usize, align_corners: bool, factor: Opt
     (scale * (out as f64 + 0.5) - 0.5).max(0.0)
 }
 
-/// Linear interpolation in f64 by the sum of all elements' tent weights, which knows nothing of neighbours.
-fn tent(at: f64, index: usize, count: usize) -> f64 {
-    let at = at.min((count - 1) as f64);
-    (1.0 - (at - index as f64).abs()).max(0.0)
+/// The value at `at` on the line through `count` values, in f64 and in the order in which candle's CPU back end computes it: results halfway
+/// between two small floats must fall on the same side.
+fn line(at: f64, count: usize, value: impl Fn(usize) -> f64) -> f64 {
+    let low = (at as usize).min(count - 1);
+    let weight = (at - low as f64).min(1.0);
+    value(low) * (1.0 - weight) + value((low + 1).min(count - 1)) * weight
 }
 
 fn bilinear<T: Element>(
@@ -65,13 +67,7 @@ fn bilinear<T: Element>(
     outputs(tensor, size, |plane, y, x| {
         let y = position(y, h, size.0, align_corners, factors.0);
         let x = position(x, w, size.1, align_corners, factors.1);
-        let mut sum = 0.0;
-        for row in 0..h {
-            for column in 0..w {
-                let weight = tent(y, row, h) * tent(x, column, w);
-                sum += weight * plane(row, column).to_f64();
-            }
-        }
+        let sum = line(y, h, |row| line(x, w, |column| plane(row, column).to_f64()));
         if T::DTYPE.is_float() {
             T::from_f64(sum).to_f64()
         } else {

@@ -295,32 +295,44 @@ impl BackendStorage for RocmStorage {
         Ok(self.whole(buffer))
     }
 
-    fn avg_pool2d(&self, _: &Layout, _: (usize, usize), _: (usize, usize)) -> Result<Self> {
-        not_implemented("avg_pool2d")
+    fn avg_pool2d(&self, l: &Layout, window: (usize, usize), step: (usize, usize)) -> Result<Self> {
+        let x = self.view(l, "avg_pool2d")?;
+        let buffer = ops::pool::avg_pool2d(self.gpu(), &x, window, step)?;
+        Ok(self.whole(buffer))
     }
 
-    fn max_pool2d(&self, _: &Layout, _: (usize, usize), _: (usize, usize)) -> Result<Self> {
-        not_implemented("max_pool2d")
+    fn max_pool2d(&self, l: &Layout, window: (usize, usize), step: (usize, usize)) -> Result<Self> {
+        let x = self.view(l, "max_pool2d")?;
+        let buffer = ops::pool::max_pool2d(self.gpu(), &x, window, step)?;
+        Ok(self.whole(buffer))
     }
 
-    fn upsample_nearest1d(&self, _: &Layout, _: usize) -> Result<Self> {
-        not_implemented("upsample_nearest1d")
+    fn upsample_nearest1d(&self, l: &Layout, size: usize) -> Result<Self> {
+        let x = self.view(l, "upsample_nearest1d")?;
+        let buffer = ops::upsample::upsample_nearest1d(self.gpu(), &x, size)?;
+        Ok(self.whole(buffer))
     }
 
-    fn upsample_nearest2d(&self, _: &Layout, _: usize, _: usize) -> Result<Self> {
-        not_implemented("upsample_nearest2d")
+    fn upsample_nearest2d(&self, l: &Layout, h: usize, w: usize) -> Result<Self> {
+        let x = self.view(l, "upsample_nearest2d")?;
+        let buffer = ops::upsample::upsample_nearest2d(self.gpu(), &x, (h, w))?;
+        Ok(self.whole(buffer))
     }
 
     fn upsample_bilinear2d(
         &self,
-        _: &Layout,
-        _: usize,
-        _: usize,
-        _: bool,
-        _: Option<f64>,
-        _: Option<f64>,
+        l: &Layout,
+        h: usize,
+        w: usize,
+        align_corners: bool,
+        factor_h: Option<f64>,
+        factor_w: Option<f64>,
     ) -> Result<Self> {
-        not_implemented("upsample_bilinear2d")
+        let x = self.view(l, "upsample_bilinear2d")?;
+        let factors = (factor_h, factor_w);
+        let buffer =
+            ops::upsample::upsample_bilinear2d(self.gpu(), &x, (h, w), align_corners, factors)?;
+        Ok(self.whole(buffer))
     }
 
     fn gather(&self, l: &Layout, ids: &Self, ids_l: &Layout, dim: usize) -> Result<Self> {
