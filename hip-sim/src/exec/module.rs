@@ -8,12 +8,15 @@ use crate::hiprtc::compile;
 use crate::memory::Extent;
 use crate::sim::{sim, Sim};
 use std::ffi::{c_char, c_void, CStr, CString};
-use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 const ELF_MAGIC: &[u8] = b"\x7fELF";
+
+/// Objects loaded by this process so far.
+static OBJECTS: AtomicUsize = AtomicUsize::new(0);
 
 /// A loaded code object.
 pub(crate) struct Module {
@@ -34,10 +37,9 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// A `dlopen`ed shared object. The file stays open: its number in /proc is what the dynamic linker knows it by.
+/// A `dlopen`ed shared object.
 struct Library {
     handle: *mut c_void,
-    _file: File,
 }
 
 // SAFETY: the handle is only used with the thread-safe dlsym and dlclose.
@@ -47,17 +49,19 @@ unsafe impl Sync for Library {}
 
 impl Library {
     fn open(bytes: &[u8]) -> HipResult<Library> {
-        // SAFETY: the name is a C string; the descriptor is new and owned by the file from here on.
-        let mut file = unsafe {
-            let descriptor = libc::memfd_create(c"hip-sim-module".as_ptr(), libc::MFD_CLOEXEC);
-            if descriptor < 0 {
-                return Err(HipError::OutOfMemory);
-            }
-            File::from_raw_fd(descriptor)
-        };
+        // The dynamic linker may keep a library that was closed (one with unique symbols, as templates have) and knows it by its
+        // name: no two objects may ever have the same, so this is a file and not a descriptor's number in /proc.
+        let mut file = tempfile::Builder::new()
+            .prefix(&format!(
+                "hip-sim-{}-",
+                OBJECTS.fetch_add(1, Ordering::Relaxed)
+            ))
+            .suffix(".so")
+            .tempfile()
+            .map_err(|_| HipError::OutOfMemory)?;
         file.write_all(bytes).map_err(|_| HipError::OutOfMemory)?;
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))
-            .map_err(|_| HipError::InvalidImage)?;
+        let path =
+            CString::new(file.path().as_os_str().as_bytes()).map_err(|_| HipError::InvalidImage)?;
         // SAFETY: loading runs the constructors of compiled device code, as its author asked for.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
@@ -69,10 +73,7 @@ impl Library {
             ));
             return Err(HipError::InvalidImage);
         }
-        Ok(Library {
-            handle,
-            _file: file,
-        })
+        Ok(Library { handle })
     }
 
     fn symbol(&self, name: &CStr) -> *mut c_void {
