@@ -197,6 +197,7 @@ fn run(case: Case) {
 
 #[test]
 fn every_type_and_transposition() {
+    let _turn = common::turn();
     for (kind, output) in [
         (F32, F32),
         (F64, F64),
@@ -230,6 +231,7 @@ fn every_type_and_transposition() {
 
 #[test]
 fn vectors_and_sizes_that_use_all_cores() {
+    let _turn = common::turn();
     for kind in [F32, F16] {
         for (m, n, k) in [
             (1, 1, 1),
@@ -257,6 +259,7 @@ fn vectors_and_sizes_that_use_all_cores() {
 
 #[test]
 fn what_beta_zero_overwrites_is_not_read() {
+    let _turn = common::turn();
     let one = [1f32];
     let zero = [0f32];
     let (a, b, c) = (
@@ -288,6 +291,7 @@ fn what_beta_zero_overwrites_is_not_read() {
 
 #[test]
 fn typed_entry_points_and_device_scalars() {
+    let _turn = common::turn();
     let handle = Handle::new();
     let (a, b, c) = (
         Buffer::from_slice(&[2f64]),
@@ -350,6 +354,7 @@ fn typed_entry_points_and_device_scalars() {
 
 #[test]
 fn products_are_captured_into_graphs() {
+    let _turn = common::turn();
     let handle = Handle::new();
     let (a, c) = (Buffer::from_slice(&[2f32]), Buffer::from_slice(&[1f32]));
     let (mut stream, mut graph, mut exec) = (null_mut(), null_mut(), null_mut());
@@ -377,6 +382,7 @@ fn products_are_captured_into_graphs() {
 
 #[test]
 fn wrong_arguments_are_refused_as_rocblas_does() {
+    let _turn = common::turn();
     let handle = Handle::new();
     let x = Buffer::from_slice(&[1f32; 64]);
     let one = 1f32;
@@ -413,6 +419,7 @@ fn wrong_arguments_are_refused_as_rocblas_does() {
 
 #[test]
 fn a_matrix_that_leaves_its_allocation_is_found() {
+    let _turn = common::turn();
     let handle = Handle::new();
     let (x, one) = (Buffer::from_slice(&[1f32; 15]), 1f32);
     let y = Buffer::from_slice(&[1f32; 16]);

@@ -4,13 +4,12 @@ mod common;
 
 use common::*;
 use hip_sim::hip::*;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 const ILLEGAL_ADDRESS: i32 = 700;
 
 fn setup() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let turn = common::turn();
     std::env::set_var("HIP_SIM_CHECK", "1");
     hipInit(0);
     take_reports();

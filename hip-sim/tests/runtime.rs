@@ -7,7 +7,7 @@ use hip_sim::control::{hip_sim_inject, hip_sim_reset_counters, hip_sim_set_memor
 use hip_sim::hip::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 const INVALID_VALUE: i32 = 1;
 const OUT_OF_MEMORY: i32 = 2;
@@ -21,8 +21,7 @@ const CAPTURE_INVALIDATED: i32 = 901;
 const CAPTURE_IMPLICIT: i32 = 906;
 
 fn setup() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let turn = common::turn();
     std::env::set_var("HIP_SIM_ARCH", "gfx942,gfx1100");
     std::env::set_var("HIP_SIM_MEMORY", "64M");
     ok(hipSetDevice(0));

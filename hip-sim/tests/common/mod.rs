@@ -7,6 +7,12 @@ use hip_sim::hiprtc::*;
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::ptr::null_mut;
 
+/// One test at a time, for tests that make the process-wide simulator report faults.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 /// Panics unless a status is success.
 #[track_caller]
 pub fn ok(status: c_int) {
