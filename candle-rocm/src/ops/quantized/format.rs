@@ -1,0 +1,126 @@
+//! The storage formats of quantized weights: one table.
+
+use crate::{Buffer, DType, Error, Result};
+
+/// One line per format: what it is, its number in GGUF files, its name, elements and bytes of a block.
+macro_rules! formats {
+    ($($(#[$doc:meta])* $format:ident = $number:literal, $name:literal, $elements:literal, $bytes:literal;)*) => {
+        /// Storage format of a weight, as GGUF files number them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum GgmlType {
+            $($(#[$doc])* $format,)*
+        }
+
+        impl GgmlType {
+            /// Every format.
+            pub const ALL: &[Self] = &[$(Self::$format),*];
+
+            /// The format's number in a GGUF file.
+            pub const fn to_u32(self) -> u32 {
+                match self { $(Self::$format => $number,)* }
+            }
+
+            /// The name in kernel names and messages.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$format => $name,)* }
+            }
+
+            /// Elements of a block; 1 for the plain formats.
+            pub const fn block_size(self) -> usize {
+                match self { $(Self::$format => $elements,)* }
+            }
+
+            /// Bytes of a block.
+            pub const fn type_size(self) -> usize {
+                match self { $(Self::$format => $bytes,)* }
+            }
+        }
+    };
+}
+
+formats! {
+    /// Plain binary32.
+    F32 = 0, "f32", 1, 4;
+    /// Plain binary16.
+    F16 = 1, "f16", 1, 2;
+    /// Plain bfloat16.
+    BF16 = 30, "bf16", 1, 2;
+    /// 4 bits, blocks of 32 with a scale.
+    Q4_0 = 2, "q4_0", 32, 18;
+    /// 4 bits, blocks of 32 with a scale and a minimum.
+    Q4_1 = 3, "q4_1", 32, 20;
+    /// 5 bits, blocks of 32 with a scale.
+    Q5_0 = 6, "q5_0", 32, 22;
+    /// 5 bits, blocks of 32 with a scale and a minimum.
+    Q5_1 = 7, "q5_1", 32, 24;
+    /// 8 bits, blocks of 32 with a scale.
+    Q8_0 = 8, "q8_0", 32, 34;
+    /// 8 bits, blocks of 32 with a scale and the sum of the block.
+    Q8_1 = 9, "q8_1", 32, 36;
+    /// 2 bits, blocks of 256 with 16 4-bit scales and minima.
+    Q2K = 10, "q2k", 256, 84;
+    /// 3 bits, blocks of 256 with 16 6-bit scales.
+    Q3K = 11, "q3k", 256, 110;
+    /// 4 bits, blocks of 256 with 8 6-bit scales and minima.
+    Q4K = 12, "q4k", 256, 144;
+    /// 5 bits, blocks of 256 with 8 6-bit scales and minima.
+    Q5K = 13, "q5k", 256, 176;
+    /// 6 bits, blocks of 256 with 16 8-bit scales.
+    Q6K = 14, "q6k", 256, 210;
+    /// 8 bits, blocks of 256 with a binary32 scale.
+    Q8K = 15, "q8k", 256, 292;
+}
+
+impl GgmlType {
+    /// The format with the given number in a GGUF file; none for numbers of formats not listed here.
+    pub fn from_u32(number: u32) -> Option<Self> {
+        let mut formats = Self::ALL.iter().copied();
+        formats.find(|format| format.to_u32() == number)
+    }
+
+    /// The dtype of the plain formats.
+    pub(crate) const fn plain(self) -> Option<DType> {
+        match self {
+            Self::F32 => Some(DType::F32),
+            Self::F16 => Some(DType::F16),
+            Self::BF16 => Some(DType::BF16),
+            _ => None,
+        }
+    }
+
+    /// Bytes that `elements` take.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] unless they fill whole blocks and their size can be represented.
+    pub(crate) fn size_of(self, op: &'static str, elements: usize) -> Result<usize> {
+        if !elements.is_multiple_of(self.block_size()) {
+            return Err(Error::InvalidArgument {
+                op,
+                reason: format!(
+                    "{elements} elements are not whole blocks of {}, which hold {} each",
+                    self.name(),
+                    self.block_size()
+                ),
+            });
+        }
+        (elements / self.block_size())
+            .checked_mul(self.type_size())
+            .ok_or(Error::TooLarge {
+                op,
+                what: "element count",
+                value: elements,
+                limit: (usize::MAX / self.type_size()).saturating_mul(self.block_size()),
+            })
+    }
+
+    /// Verifies that a buffer holds `elements`.
+    pub(crate) fn check(self, op: &'static str, buffer: &Buffer, elements: usize) -> Result<()> {
+        buffer.check_range(op, 0, self.size_of(op, elements)?)
+    }
+}
+
+impl std::fmt::Display for GgmlType {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
