@@ -1,0 +1,216 @@
+//! Scaled dot product attention: `softmax(cap tanh(q kᵀ scale / cap) + bias) v`, row by row, without the matrix of scores in memory.
+//!
+//! One entry, [`attention`], tries the [`Tier`]s that the table of [`select`] lists for a problem, fastest first; each either computes or says
+//! why it cannot. All have the same semantics:
+//!
+//! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row sees the last key.
+//! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]), if both stand in one of the `prefix` ranges, and unless the additive
+//!   mask is minus infinity there.
+//! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written formula; what hidden keys and
+//!   values hold does not matter.
+//! * Head `h` of the queries reads head `h / (heads / kv_heads)` of keys and values.
+//!
+//! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
+
+mod naive;
+mod problem;
+mod select;
+mod split;
+mod tiled;
+
+pub mod kv_cache;
+
+use crate::{Buffer, Device, Error, Result, View};
+use problem::Problem;
+pub use select::Tier;
+
+const OP: &str = "attention";
+
+/// Memory that the naive tier takes for scores, unless told otherwise, in bytes.
+pub const SCORE_BYTES: usize = 256 << 20;
+
+/// An attention problem. [`Attention::new`] gives the plain one; set what differs.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention<'a> {
+    /// Queries, `[batch, rows, heads, head_size]`, or `[rows of all sequences, heads, head_size]` with other than [`Lengths::Fixed`].
+    pub q: View<'a>,
+    /// Keys, `[batch, keys, kv_heads, head_size]`, `[keys of all sequences, kv_heads, head_size]` or
+    /// `[blocks, block_size, kv_heads, head_size]`, as [`Lengths`] says.
+    pub k: View<'a>,
+    /// Values, as `k`; their last dimension may have another size.
+    pub v: View<'a>,
+    /// f16 factors of 8-bit keys and values (dtype u8, read as two's complement), one for 32 elements: views as `k` and `v` with a last dimension a 32nd of theirs.
+    pub scales: Option<(View<'a>, View<'a>)>,
+    /// How rows and keys belong together.
+    pub lengths: Lengths<'a>,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Which keys a row sees.
+    pub window: Window,
+    /// Bound of the scores: `cap tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// f32, `[heads]`: `-slope |p - j|` is added to the scores.
+    pub alibi: Option<View<'a>>,
+    /// Added to the scores, `[batch, heads, rows, keys]` of a floating-point dtype (broadcast with strides of 0); with [`Lengths::Fixed`] only.
+    pub mask: Option<View<'a>>,
+    /// i32, `[batch, ranges, 2]`: positions from the first to before the second see each other whatever the window says.
+    pub prefix: Option<View<'a>>,
+    /// Order of the result's dimensions.
+    pub order: Order,
+    /// Whether the logarithm of each row's sum of exponentials is wanted.
+    pub log_sum_exp: bool,
+}
+
+impl<'a> Attention<'a> {
+    /// Attention of every row to every key.
+    pub fn new(q: View<'a>, k: View<'a>, v: View<'a>, scale: f32) -> Self {
+        Attention {
+            q,
+            k,
+            v,
+            scales: None,
+            lengths: Lengths::Fixed,
+            scale,
+            window: Window::default(),
+            softcap: None,
+            alibi: None,
+            mask: None,
+            prefix: None,
+            order: Order::RowsHeads,
+            log_sum_exp: false,
+        }
+    }
+}
+
+/// The keys that a row at position `p` sees: from `p - left` to `p + right`; `None` is without limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Keys before the row's position.
+    pub left: Option<usize>,
+    /// Keys behind it.
+    pub right: Option<usize>,
+}
+
+impl Window {
+    /// No row sees what is behind it.
+    pub const CAUSAL: Window = Window {
+        left: None,
+        right: Some(0),
+    };
+}
+
+/// How rows and keys belong together.
+#[derive(Clone, Copy, Debug)]
+pub enum Lengths<'a> {
+    /// Sequences of the same length.
+    Fixed,
+    /// Sequences behind each other. `cu_rows` and `cu_keys` (u32 or i32, `[batch + 1]`, on the device) say where each starts and the last ends.
+    Packed {
+        /// Starts of the sequences' rows.
+        cu_rows: View<'a>,
+        /// Starts of the sequences' keys.
+        cu_keys: View<'a>,
+        /// Rows of the longest sequence at most.
+        max_rows: usize,
+        /// Keys of the longest sequence at most.
+        max_keys: usize,
+    },
+    /// As `Packed`, with keys in blocks of a cache: key `j` of sequence `b` is entry `j % block_size` of block `blocks[b, j / block_size]`.
+    Paged {
+        /// Starts of the sequences' rows.
+        cu_rows: View<'a>,
+        /// Running sums of the sequences' numbers of keys, from 0.
+        cu_keys: View<'a>,
+        /// Rows of the longest sequence at most.
+        max_rows: usize,
+        /// Keys of the longest sequence at most.
+        max_keys: usize,
+        /// u32 or i32, `[batch, blocks of the longest sequence]`.
+        blocks: View<'a>,
+    },
+}
+
+/// Order of the result's dimensions; the result is contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As the queries: `[batch, rows, heads, size]` or `[rows of all, heads, size]`.
+    RowsHeads,
+    /// `[batch, heads, rows, size]` or `[heads, rows of all, size]`.
+    HeadsRows,
+}
+
+/// What attention computes.
+#[derive(Debug)]
+pub struct Attended {
+    /// The weighted values, of the queries' dtype.
+    pub out: Buffer,
+    /// f32, `[batch, heads, rows]` or `[heads, rows of all]`, if asked for; minus infinity for rows without visible keys.
+    pub log_sum_exp: Option<Buffer>,
+}
+
+/// What a tier makes of a problem.
+enum Attempt {
+    /// It is enqueued.
+    Done,
+    /// The tier cannot compute it, because…
+    Refused(String),
+}
+
+/// Attention on the tier that suits best, or on the one that the environment variable `CANDLE_ROCM_ATTENTION` (`matrix`, `tiled` or `naive`) names.
+///
+/// The naive tier waits for the device if lengths are not [`Lengths::Fixed`]; the others only enqueue.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for options that do
+/// not go together, for an unknown value of the variable and for a tier named there that cannot take the problem; [`Error::TooLarge`] beyond 32 bits
+/// of rows, keys or strides.
+pub fn attention(device: &Device, attention: &Attention) -> Result<Attended> {
+    let forced = Tier::from_env()?;
+    run(device, attention, forced, SCORE_BYTES)
+}
+
+/// [`attention()`] on a given tier, with a limit for the memory that the naive tier takes for scores (at least one row's of one head group).
+///
+/// # Errors
+/// Those of [`attention()`].
+pub fn attention_on(
+    device: &Device,
+    attention: &Attention,
+    tier: Tier,
+    score_bytes: usize,
+) -> Result<Attended> {
+    run(device, attention, Some(tier), score_bytes)
+}
+
+fn run(
+    device: &Device,
+    attention: &Attention,
+    forced: Option<Tier>,
+    score_bytes: usize,
+) -> Result<Attended> {
+    let problem = Problem::new(device, attention)?;
+    if problem.is_empty() {
+        return Ok(problem.into_result());
+    }
+    let tiers = match &forced {
+        Some(tier) => std::slice::from_ref(tier),
+        None => select::order(device, &problem),
+    };
+    let mut reasons = Vec::new();
+    for tier in tiers {
+        let attempt = match tier {
+            Tier::Matrix => Attempt::Refused("there are no matrix kernels yet".into()),
+            Tier::Tiled if select::is_short(&problem) => split::run(device, &problem)?,
+            Tier::Tiled => tiled::run(device, &problem)?,
+            Tier::Naive => naive::run(device, attention, &problem, score_bytes)?,
+        };
+        match attempt {
+            Attempt::Done => return Ok(problem.into_result()),
+            Attempt::Refused(reason) => reasons.push(format!("{tier} tier: {reason}")),
+        }
+    }
+    Err(Error::InvalidArgument {
+        op: OP,
+        reason: reasons.join("; "),
+    })
+}
