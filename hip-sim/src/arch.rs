@@ -71,6 +71,13 @@ impl Arch {
         }
     }
 
+    /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and `__GFX9__`.
+    pub fn macros(&self) -> String {
+        let (major, _) = self.capability();
+        let name = self.0.replace('-', "_");
+        format!("#define __{name}__ 1\n#define __GFX{major}__ 1\n")
+    }
+
     /// Major and minor of the compute capability that HIP reports: gfx90a is 9.0, gfx942 9.4, gfx1100 11.0.
     pub fn capability(&self) -> (i32, i32) {
         let digits = self
@@ -109,6 +116,8 @@ mod tests {
             ("gfx1036", "gfx1036", 32, (10, 3)),
         ] {
             let arch = Arch::parse(text).unwrap();
+            let family = format!("#define __GFX{}__ 1\n", capability.0);
+            assert!(arch.macros().ends_with(&family), "{}", arch.macros());
             assert_eq!(
                 (arch.device_name().as_str(), arch.wave(), arch.capability()),
                 (device, wave, capability)

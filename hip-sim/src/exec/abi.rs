@@ -1,10 +1,11 @@
 //! What a compiled code object and the simulator share: the C structs of `hiprtc/prelude.hpp`.
 
+use super::matrix::Operands;
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
 /// Changes whenever a struct below changes, so that a cached object of an older simulator is refused.
-pub(crate) const ABI_VERSION: u32 = 1;
+pub(crate) const ABI_VERSION: u32 = 2;
 
 /// Name of the exported [`ModuleInfo`].
 pub(crate) const MODULE_SYMBOL: &[u8] = b"hip_sim_module\0";
@@ -98,6 +99,8 @@ pub(crate) struct Runtime {
     pub barrier: unsafe extern "C" fn(line: u32),
     pub exchange: unsafe extern "C" fn(linear: u32, value: u64) -> *const u64,
     pub mask: unsafe extern "C" fn(linear: u32) -> u64,
+    /// Executes a matrix instruction with the lanes of the thread's wave.
+    pub matrix: unsafe extern "C" fn(linear: u32, operands: *const Operands),
     /// An access to an address in the reserved range whose shadow does not allow it: 0 read, 1 write.
     pub fault:
         unsafe extern "C" fn(address: usize, bytes: usize, write: u32, thread: *const Thread),

@@ -4,6 +4,7 @@
 //! another coroutine. A kernel without barriers costs one switch per wave.
 
 use super::abi::{Block, Dim3, Entry, Thread};
+use super::matrix::{self, Operands};
 use crate::memory::{Memory, SHARED_BYTES};
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -38,6 +39,10 @@ struct Lanes {
     side: Cell<usize>,
     /// Lanes that reached the present exchange.
     arrived: Cell<u64>,
+    /// What they execute there: a matrix instruction, or `None` for a plain exchange.
+    instruction: Cell<Option<u32>>,
+    /// What is wrong with the present exchange.
+    fault: RefCell<Option<String>>,
     /// Lanes of the last finished exchange; before it, the lanes that exist.
     mask: Cell<u64>,
 }
@@ -207,6 +212,8 @@ impl Lanes {
             values,
             side: Cell::new(0),
             arrived: Cell::new(0),
+            instruction: Cell::new(None),
+            fault: RefCell::new(None),
             mask: Cell::new(0),
         }
     }
@@ -214,12 +221,54 @@ impl Lanes {
     fn reset(&self, lanes: usize) {
         self.side.set(0);
         self.arrived.set(0);
+        self.fault.take();
         self.mask.set(u64::MAX >> (MAX_WAVE - lanes));
     }
 
+    /// Takes a lane's part in the present exchange; returns the side that it fills.
+    fn arrive(&self, lane: usize, value: u64, instruction: Option<u32>) -> usize {
+        let side = self.side.get();
+        let before = self.arrived.replace(self.arrived.get() | 1 << lane);
+        let expected = self.instruction.replace(instruction);
+        if before != 0 && expected != instruction {
+            let name = |i: Option<u32>| i.map_or("an exchange between lanes", matrix::name);
+            let (a, b) = (name(expected), name(instruction));
+            self.fault
+                .replace(Some(format!("lanes of a wave wait at {a} and at {b}")));
+        }
+        self.values[side][lane].set(value);
+        side
+    }
+
+    /// Executes a matrix instruction once all lanes have brought their operands.
+    fn multiply(&self, side: usize, lanes: usize) {
+        if self.arrived.get() != u64::MAX >> (MAX_WAVE - lanes) || self.fault.borrow().is_some() {
+            return;
+        }
+        let mut operands = [std::ptr::null(); MAX_WAVE];
+        for (pointer, value) in operands.iter_mut().zip(&self.values[side]) {
+            *pointer = value.get() as *const Operands;
+        }
+        // SAFETY: every lane is here with the same instruction, and its operands lie on its stack until it goes on.
+        if let Err(why) = unsafe { matrix::execute(&operands[..lanes]) } {
+            self.fault.replace(Some(why));
+        }
+    }
+
     /// Ends the present exchange: missing lanes read as all ones, and the next exchange fills the other side.
-    fn release(&self) {
+    fn release(&self, lanes: usize) -> Result<(), Divergence> {
         let arrived = self.arrived.take();
+        if let Some(why) = self.fault.take() {
+            return Err(Divergence(why));
+        }
+        if let Some(instruction) = self.instruction.get() {
+            if arrived.count_ones() as usize != lanes {
+                let (name, there) = (matrix::name(instruction), arrived.count_ones());
+                return Err(Divergence(format!(
+                    "{there} of {lanes} lanes of a wave execute {name}, which needs all"
+                )));
+            }
+        }
         for (lane, slot) in self.values[self.side.get()].iter().enumerate() {
             if arrived >> lane & 1 == 0 {
                 slot.set(u64::MAX);
@@ -227,6 +276,7 @@ impl Lanes {
         }
         self.mask.set(arrived);
         self.side.set(self.side.get() ^ 1);
+        Ok(())
     }
 }
 
@@ -259,7 +309,7 @@ impl Suspended {
                     "{a} lanes of a wave wait at a wave operation, {b} at __syncthreads() in line {line}"
                 )));
             }
-            lanes.release();
+            lanes.release(CURRENT.with(|c| c.wave_size.get()) as usize)?;
             std::mem::swap(&mut self.exchanging, &mut self.leaving);
             self.advance(idle);
         }
@@ -436,11 +486,19 @@ pub(crate) unsafe extern "C" fn barrier(line: u32) {
 /// lane's next exchange.
 pub(crate) unsafe extern "C" fn exchange(linear: u32, value: u64) -> *const u64 {
     let (wave, lane) = wave_of(linear);
-    let side = wave.side.get();
-    wave.values[side][lane].set(value);
-    wave.arrived.set(wave.arrived.get() | 1 << lane);
+    let side = wave.arrive(lane, value, None);
     suspend(Stop::Exchange);
     wave.values[side].as_ptr().cast()
+}
+
+/// Brings a lane's operands to a matrix instruction and suspends it until its wave has executed it.
+pub(crate) unsafe extern "C" fn matrix(linear: u32, operands: *const Operands) {
+    let (wave, lane) = wave_of(linear);
+    // SAFETY: device code passes operands that it keeps while it waits.
+    let instruction = unsafe { (*operands).instruction };
+    let side = wave.arrive(lane, operands as u64, Some(instruction));
+    wave.multiply(side, CURRENT.with(|c| c.wave_size.get()) as usize);
+    suspend(Stop::Exchange);
 }
 
 /// The lanes of the wave's last exchange.

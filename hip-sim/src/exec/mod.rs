@@ -4,6 +4,7 @@ pub(crate) mod abi;
 mod block;
 mod crash;
 mod fault;
+mod matrix;
 mod module;
 
 pub use abi::Dim3;

@@ -260,6 +260,7 @@ fn runtime(sim: &Sim) -> *const Runtime {
             barrier: block::barrier,
             exchange: block::exchange,
             mask: block::mask,
+            matrix: block::matrix,
             fault: fault::on_fault,
             memory,
             memory_bytes,

@@ -59,7 +59,10 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
     };
     work.write(
         "prelude.hpp",
-        &format!("#line 1 \"hip-sim prelude\"\n#define HIP_SIM_WAVE {wave}\n{PRELUDE}{plain}"),
+        &format!(
+            "{}#define HIP_SIM_WAVE {wave}\n#line 1 \"hip-sim prelude\"\n{PRELUDE}{plain}",
+            request.arch.macros()
+        ),
     )?;
     for name in EMPTY_HEADERS {
         work.write(&format!("include/{name}"), "")?;

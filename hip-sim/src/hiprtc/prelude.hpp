@@ -22,10 +22,24 @@ struct hip_sim_block {
     hip_sim_index block_idx, block_dim, grid_dim;
     void *shared;
 };
+// The matrix instructions in the order of exec/matrix.rs, and what a lane brings to one.
+enum hip_sim_instruction : unsigned {
+    hip_sim_mfma_f32_16x16x16_f16, hip_sim_mfma_f32_16x16x16_bf16, hip_sim_mfma_i32_16x16x16_i8, hip_sim_mfma_i32_16x16x32_i8,
+    hip_sim_mfma_f32_16x16x32_f16, hip_sim_mfma_f32_16x16x32_bf16, hip_sim_mfma_i32_16x16x64_i8,
+    hip_sim_wmma11_f32_16x16x16_f16, hip_sim_wmma11_f32_16x16x16_bf16, hip_sim_wmma11_i32_16x16x16_iu8,
+    hip_sim_wmma12_f32_16x16x16_f16, hip_sim_wmma12_f32_16x16x16_bf16, hip_sim_wmma12_i32_16x16x16_iu8,
+};
+struct hip_sim_matrix {
+    hip_sim_instruction instruction;
+    unsigned signs;
+    const void *a, *b, *c;
+    void *d;
+};
 struct hip_sim_runtime {
     void (*barrier)(unsigned line);
     unsigned long long *(*exchange)(unsigned linear, unsigned long long value);
     unsigned long long (*mask)(unsigned linear);
+    void (*matrix)(unsigned linear, const struct hip_sim_matrix *operands);
     void (*fault)(unsigned long address, unsigned long bytes, unsigned write, const hip_sim_thread *thread);
     unsigned long memory, memory_bytes;
     unsigned char *shadow;
@@ -65,6 +79,61 @@ static inline unsigned long long *hip_sim_wave_exchange(unsigned long long value
     return values;
 }
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
+
+// Matrix instructions, as clang's builtins for the arch. There is no _Float16 or __bf16 here: both are shorts.
+template <class A, class C>
+static inline C hip_sim_matrix_multiply(hip_sim_instruction instruction, unsigned signs, const A &a, const A &b, const C &c) {
+    C d;
+    const hip_sim_matrix operands = {instruction, signs, &a, &b, &c, &d};
+    const hip_sim_thread self = hip_sim_current.thread;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_runtime_slot->matrix(self.linear, &operands);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_current.thread = self;
+    return d;
+}
+typedef float hip_sim_f32x4 __attribute__((vector_size(16)));
+typedef float hip_sim_f32x8 __attribute__((vector_size(32)));
+typedef int hip_sim_i32x2 __attribute__((vector_size(8)));
+typedef int hip_sim_i32x4 __attribute__((vector_size(16)));
+typedef int hip_sim_i32x8 __attribute__((vector_size(32)));
+typedef short hip_sim_i16x4 __attribute__((vector_size(8)));
+typedef short hip_sim_i16x8 __attribute__((vector_size(16)));
+typedef short hip_sim_i16x16 __attribute__((vector_size(32)));
+// The last three operands of MFMA permute blocks, which instructions of one block do not have.
+#define HIP_SIM_MFMA(builtin, instruction, A, C)                                                                   \
+    static inline C builtin(A a, A b, C c, int, int, int) {                                                        \
+        return hip_sim_matrix_multiply(hip_sim_mfma_##instruction, 3, a, b, c);                                    \
+    }
+#define HIP_SIM_WMMA(builtin, instruction, A, C)                                                                   \
+    static inline C builtin(A a, A b, C c) { return hip_sim_matrix_multiply(hip_sim_##instruction, 0, a, b, c); }
+// Sums that leave 32 bits wrap around; none of our products can reach that, so saturation (the last operand) is left out.
+#define HIP_SIM_WMMA_IU8(builtin, instruction, A, C)                                                               \
+    static inline C builtin(bool sign_a, A a, bool sign_b, A b, C c, bool) {                                       \
+        return hip_sim_matrix_multiply(hip_sim_##instruction, (unsigned)sign_a | (unsigned)sign_b << 1, a, b, c);  \
+    }
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, f32_16x16x16_f16, hip_sim_i16x4, hip_sim_f32x4)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x16bf16_1k, f32_16x16x16_bf16, hip_sim_i16x4, hip_sim_f32x4)
+#if defined(__gfx90a__)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x16i8, i32_16x16x16_i8, int, hip_sim_i32x4)
+#else
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x32_i8, i32_16x16x32_i8, long, hip_sim_i32x4)
+#endif
+#if defined(__gfx950__)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_f16, f32_16x16x32_f16, hip_sim_i16x8, hip_sim_f32x4)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_bf16, f32_16x16x32_bf16, hip_sim_i16x8, hip_sim_f32x4)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x64_i8, i32_16x16x64_i8, hip_sim_i32x4, hip_sim_i32x4)
+#endif
+#elif defined(__GFX11__)
+HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32, wmma11_f32_16x16x16_f16, hip_sim_i16x16, hip_sim_f32x8)
+HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32, wmma11_f32_16x16x16_bf16, hip_sim_i16x16, hip_sim_f32x8)
+HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32, wmma11_i32_16x16x16_iu8, hip_sim_i32x4, hip_sim_i32x8)
+#elif defined(__GFX12__)
+HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, wmma12_f32_16x16x16_f16, hip_sim_i16x8, hip_sim_f32x8)
+HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, wmma12_f32_16x16x16_bf16, hip_sim_i16x8, hip_sim_f32x8)
+HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12, wmma12_i32_16x16x16_iu8, hip_sim_i32x2, hip_sim_i32x8)
+#endif
 
 // The entry of a kernel: takes its arguments from addresses and runs the threads that the block has to start.
 template <unsigned long... I> struct hip_sim_sequence {};

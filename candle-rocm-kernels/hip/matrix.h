@@ -1,0 +1,212 @@
+// Matrix instructions: one wave computes D[16 x 16] += A[16 x K] B[K x 16], with sums in f32 (f16, bf16) or i32 (i8).
+//
+// MATRIX is 1 where the arch has them: MFMA on gfx90a, gfx942 and gfx950 (waves of 64), WMMA on gfx11 and gfx12 (waves of 32);
+// code that uses what stands here lies in `#if MATRIX`. All lanes of the wave must be active.
+//
+// A lane's share of A is a row, of B a column; both are laid out alike, so one type serves as either. With i = lane % 16 and
+// g = lane / 16 (ISA documents "AMD Instinct MI200", "AMD Instinct MI300", "CDNA4", "RDNA3", "RDNA4", chapters on matrix operations):
+//
+//                        row of A, column of B    elements of K                column of D    rows of D
+//     MFMA               i                        the g-th quarter             i              4 g + (0..4)
+//     WMMA, gfx11        i                        all, the same for g = 0, 1   i              g + 2 (0..8)
+//     WMMA, gfx12        i                        the g-th half                i              8 g + (0..8)
+//
+// The order of K only has to be the same in A and B.
+#ifndef CANDLE_ROCM_MATRIX_H
+#define CANDLE_ROCM_MATRIX_H
+
+#include "device.h"
+
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+#define MATRIX 1
+#define MATRIX_MFMA 1
+#elif defined(__GFX11__)
+#define MATRIX 1
+#define MATRIX_WMMA11 1
+#elif defined(__GFX12__)
+#define MATRIX 1
+#define MATRIX_WMMA12 1
+#else
+#define MATRIX 0
+#endif
+
+#if MATRIX
+namespace device {
+namespace matrix {
+
+// Rows of A and D, columns of B and D.
+constexpr u32 TILE = 16;
+
+// Sixteenths of the wave that hold different parts of K.
+#if MATRIX_WMMA11
+constexpr u32 PARTS = 1;
+#else
+constexpr u32 PARTS = WAVE / TILE;
+#endif
+
+#if defined(__gfx950__)
+constexpr u32 K_16BIT = 32;
+#else
+constexpr u32 K_16BIT = 16;
+#endif
+#if defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+// gfx950 has 64 as well; 32 is the block of the quantized formats, each with a scale of its own.
+constexpr u32 K_8BIT = 32;
+#else
+constexpr u32 K_8BIT = 16;
+#endif
+
+// The compiler's types: Registers is what its builtins take of A and B, Bits the same bytes as unsigned integers.
+template <typename T> struct Format;
+#ifdef __HIP_SIM__
+using f16_register = short;
+using bf16_register = short;
+#elif defined(__gfx950__)
+using f16_register = _Float16;
+using bf16_register = __bf16;
+#else
+using f16_register = _Float16;
+using bf16_register = short;
+#endif
+template <> struct Format<f16> {
+    static constexpr u32 K = K_16BIT;
+    typedef f16_register Registers __attribute__((vector_size(2 * K / PARTS)));
+    typedef u16 Bits __attribute__((vector_size(2 * K / PARTS)));
+    using Element = u16;
+    using Sum = float;
+};
+template <> struct Format<bf16> {
+    static constexpr u32 K = K_16BIT;
+    typedef bf16_register Registers __attribute__((vector_size(2 * K / PARTS)));
+    typedef u16 Bits __attribute__((vector_size(2 * K / PARTS)));
+    using Element = u16;
+    using Sum = float;
+};
+template <> struct Format<i8> {
+    static constexpr u32 K = K_8BIT;
+#if defined(__gfx90a__)
+    using Registers = int;
+#elif MATRIX_MFMA
+    using Registers = long;
+#else
+    typedef int Registers __attribute__((vector_size(K / PARTS)));
+#endif
+    typedef u8 Bits __attribute__((vector_size(K / PARTS)));
+    using Element = u8;
+    using Sum = i32;
+};
+
+// The inner dimension of one instruction on T.
+template <typename T> constexpr u32 K = Format<T>::K;
+
+DEVICE_FN u32 part() { return PARTS == 1 ? 0u : lane() / TILE; }
+
+// A lane's share of a 16 x K tile of A, or of a K x 16 tile of B.
+template <typename T> struct Fragment {
+    // Elements per lane: consecutive ones of K, from k(0).
+    static constexpr u32 ELEMENTS = Format<T>::K / PARTS;
+    // What load needs p and the stride, in bytes, to be multiples of.
+    static constexpr u32 ALIGNMENT = ELEMENTS * sizeof(T) < 16 ? ELEMENTS * sizeof(T) : 16;
+
+    using Bits = typename Format<T>::Bits;
+    Bits bits;
+
+    // The row of A or column of B that the lane holds, and the position in K of its i-th element.
+    static DEVICE_FN u32 index() { return lane() % TILE; }
+    static DEVICE_FN u32 k(u32 i) { return part() * ELEMENTS + i; }
+
+    static DEVICE_FN Fragment zero() { return Fragment{Bits{}}; }
+
+    // From 16 rows of A, or 16 columns of B, of K contiguous elements each, `stride` elements apart.
+    static DEVICE_FN Fragment load(const T* p, u32 stride) { return load_lane(p + index() * stride + k(0)); }
+
+    // The lane's elements from where they lie contiguously; p is as aligned as above.
+    static DEVICE_FN Fragment load_lane(const T* p) {
+        typedef Bits __attribute__((aligned(ALIGNMENT), may_alias)) Vector;
+        return Fragment{*(const Vector*)p};
+    }
+
+    // From K rows of 16 contiguous elements, `stride` elements apart: A with its columns, or B with its rows in memory order.
+    static DEVICE_FN Fragment load_transposed(const T* p, u32 stride) {
+        Fragment fragment;
+        p += k(0) * stride + index();
+#pragma GCC unroll 16
+        for (u32 i = 0; i < ELEMENTS; ++i) fragment.set(i, p[i * stride]);
+        return fragment;
+    }
+
+    DEVICE_FN void set(u32 i, T v) { bits[i] = bit_cast<typename Format<T>::Element>(v); }
+};
+// Names for what a fragment is used as.
+template <typename T> using FragmentA = Fragment<T>;
+template <typename T> using FragmentB = Fragment<T>;
+
+// A lane's share of a 16 x 16 tile of C and D; S is float or i32.
+template <typename S> struct Accumulator {
+    static constexpr u32 ROWS = TILE * TILE / WAVE;
+    typedef S Registers __attribute__((vector_size(ROWS * sizeof(S))));
+    Registers values;
+
+    // The column that the lane holds, and the row of its i-th value.
+    static DEVICE_FN u32 column() { return lane() % TILE; }
+    static DEVICE_FN u32 row(u32 i) {
+#if MATRIX_WMMA11
+        return lane() / TILE + 2 * i;
+#else
+        return lane() / TILE * ROWS + i;
+#endif
+    }
+
+    static DEVICE_FN Accumulator zero() { return Accumulator{Registers{}}; }
+};
+
+// c += a b
+template <typename T> DEVICE_FN void multiply(const FragmentA<T>& a, const FragmentB<T>& b, Accumulator<typename Format<T>::Sum>& c) {
+    using Registers = typename Format<T>::Registers;
+    const Registers x = bit_cast<Registers>(a.bits);
+    const Registers y = bit_cast<Registers>(b.bits);
+#if MATRIX_MFMA
+    // The last three operands would exchange blocks between lanes; there is one block.
+    if constexpr (is_same<T, f16>::value) {
+#if defined(__gfx950__)
+        c.values = __builtin_amdgcn_mfma_f32_16x16x32_f16(x, y, c.values, 0, 0, 0);
+#else
+        c.values = __builtin_amdgcn_mfma_f32_16x16x16f16(x, y, c.values, 0, 0, 0);
+#endif
+    } else if constexpr (is_same<T, bf16>::value) {
+#if defined(__gfx950__)
+        c.values = __builtin_amdgcn_mfma_f32_16x16x32_bf16(x, y, c.values, 0, 0, 0);
+#else
+        c.values = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(x, y, c.values, 0, 0, 0);
+#endif
+    } else {
+#if defined(__gfx90a__)
+        c.values = __builtin_amdgcn_mfma_i32_16x16x16i8(x, y, c.values, 0, 0, 0);
+#else
+        c.values = __builtin_amdgcn_mfma_i32_16x16x32_i8(x, y, c.values, 0, 0, 0);
+#endif
+    }
+#elif MATRIX_WMMA11
+    if constexpr (is_same<T, f16>::value) {
+        c.values = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(x, y, c.values);
+    } else if constexpr (is_same<T, bf16>::value) {
+        c.values = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(x, y, c.values);
+    } else {
+        c.values = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, x, true, y, c.values, false);
+    }
+#else
+    if constexpr (is_same<T, f16>::value) {
+        c.values = __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(x, y, c.values);
+    } else if constexpr (is_same<T, bf16>::value) {
+        c.values = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(x, y, c.values);
+    } else {
+        c.values = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x, true, y, c.values, false);
+    }
+#endif
+}
+
+}  // namespace matrix
+}  // namespace device
+#endif
+
+#endif

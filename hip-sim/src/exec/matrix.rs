@@ -1,0 +1,276 @@
+//! Matrix instructions: a wave multiplies a 16 x K by a K x 16 matrix and adds a 16 x 16 matrix.
+//!
+//! Every lane brings its registers and takes its share of the result, as the ISA documents lay them out ("AMD Instinct MI200",
+//! "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture"): code that puts an element elsewhere gets a wrong product.
+//! Sums are formed in f32, one product after another; the order inside the hardware is not documented.
+
+use half::{bf16, f16};
+use std::ffi::c_void;
+
+/// Rows of A and columns of B.
+const TILE: usize = 16;
+/// Longest inner dimension.
+const MAX_K: usize = 64;
+
+/// What one lane hands in; mirrors `hip_sim_matrix` of the prelude.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Operands {
+    /// The instruction, as an index into [`INSTRUCTIONS`].
+    pub instruction: u32,
+    /// Whether the bytes of A (bit 0) and B (bit 1) are signed.
+    pub signs: u32,
+    pub a: *const c_void,
+    pub b: *const c_void,
+    pub c: *const c_void,
+    pub d: *mut c_void,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Element {
+    F16,
+    Bf16,
+    I8,
+}
+
+/// How operands and results lie in the lanes of a wave. Lane `l` always holds row (of A) or column (of B, C, D) `l % 16`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// 64 lanes: the quarters of the wave hold consecutive quarters of K, and of the rows of C.
+    Mfma,
+    /// 32 lanes: both halves hold all of K, equal; even rows of C in the lower half, odd ones in the upper.
+    Wmma11,
+    /// 32 lanes: the halves hold consecutive halves of K, and of the rows of C.
+    Wmma12,
+}
+
+struct Instruction {
+    name: &'static str,
+    layout: Layout,
+    element: Element,
+    k: usize,
+}
+
+const fn instruction(
+    name: &'static str,
+    layout: Layout,
+    element: Element,
+    k: usize,
+) -> Instruction {
+    Instruction {
+        name,
+        layout,
+        element,
+        k,
+    }
+}
+
+/// The instructions in the order of `hip_sim_instruction` in the prelude.
+const INSTRUCTIONS: [Instruction; 13] = {
+    use Element::{Bf16, F16, I8};
+    use Layout::{Mfma, Wmma11, Wmma12};
+    [
+        instruction("v_mfma_f32_16x16x16_f16", Mfma, F16, 16),
+        instruction("v_mfma_f32_16x16x16_bf16", Mfma, Bf16, 16),
+        instruction("v_mfma_i32_16x16x16_i8", Mfma, I8, 16),
+        instruction("v_mfma_i32_16x16x32_i8", Mfma, I8, 32),
+        instruction("v_mfma_f32_16x16x32_f16", Mfma, F16, 32),
+        instruction("v_mfma_f32_16x16x32_bf16", Mfma, Bf16, 32),
+        instruction("v_mfma_i32_16x16x64_i8", Mfma, I8, 64),
+        instruction("v_wmma_f32_16x16x16_f16 (gfx11)", Wmma11, F16, 16),
+        instruction("v_wmma_f32_16x16x16_bf16 (gfx11)", Wmma11, Bf16, 16),
+        instruction("v_wmma_i32_16x16x16_iu8 (gfx11)", Wmma11, I8, 16),
+        instruction("v_wmma_f32_16x16x16_f16 (gfx12)", Wmma12, F16, 16),
+        instruction("v_wmma_f32_16x16x16_bf16 (gfx12)", Wmma12, Bf16, 16),
+        instruction("v_wmma_i32_16x16x16_iu8 (gfx12)", Wmma12, I8, 16),
+    ]
+};
+
+impl Layout {
+    fn lanes(self) -> usize {
+        match self {
+            Layout::Mfma => 64,
+            Layout::Wmma11 | Layout::Wmma12 => 32,
+        }
+    }
+
+    /// Consecutive elements of K that a lane holds.
+    fn elements(self, k: usize) -> usize {
+        match self {
+            Layout::Wmma11 => k,
+            Layout::Mfma | Layout::Wmma12 => k * TILE / self.lanes(),
+        }
+    }
+
+    /// The row of C that register `i` of a lane holds.
+    fn row(self, lane: usize, i: usize) -> usize {
+        let group = lane / TILE;
+        match self {
+            Layout::Mfma => 4 * group + i,
+            Layout::Wmma11 => 2 * i + group,
+            Layout::Wmma12 => 8 * group + i,
+        }
+    }
+}
+
+/// The name of an instruction that a lane of the present exchange executes.
+pub(super) fn name(instruction: u32) -> &'static str {
+    INSTRUCTIONS[instruction as usize].name
+}
+
+/// How elements are stored and summed.
+trait Format {
+    type Bits: Copy;
+    type Sum: Copy + Default;
+    fn decode(bits: Self::Bits, signed: bool) -> Self::Sum;
+    fn multiply_add(a: Self::Sum, b: Self::Sum, c: Self::Sum) -> Self::Sum;
+}
+
+struct Half;
+impl Format for Half {
+    type Bits = u16;
+    type Sum = f32;
+    fn decode(bits: u16, _: bool) -> f32 {
+        f16::from_bits(bits).to_f32()
+    }
+    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+struct Brain;
+impl Format for Brain {
+    type Bits = u16;
+    type Sum = f32;
+    fn decode(bits: u16, _: bool) -> f32 {
+        bf16::from_bits(bits).to_f32()
+    }
+    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+}
+
+struct Byte;
+impl Format for Byte {
+    type Bits = u8;
+    type Sum = i32;
+    fn decode(bits: u8, signed: bool) -> i32 {
+        if signed {
+            i32::from(bits as i8)
+        } else {
+            i32::from(bits)
+        }
+    }
+    fn multiply_add(a: i32, b: i32, c: i32) -> i32 {
+        a.wrapping_mul(b).wrapping_add(c)
+    }
+}
+
+/// Executes an instruction for the lanes of a wave; `Err` says what the ISA forbids.
+///
+/// # Safety
+/// Every element points to the operands of a suspended lane, all of the same instruction, with as many registers as it has.
+pub(super) unsafe fn execute(lanes: &[*const Operands]) -> Result<(), String> {
+    // SAFETY: the caller's promise.
+    let first = unsafe { &*lanes[0] };
+    let instruction = &INSTRUCTIONS[first.instruction as usize];
+    if lanes.len() != instruction.layout.lanes() {
+        return Err(format!(
+            "{} in a wave of {} lanes",
+            instruction.name,
+            lanes.len()
+        ));
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        match instruction.element {
+            Element::F16 => multiply::<Half>(lanes, instruction),
+            Element::Bf16 => multiply::<Brain>(lanes, instruction),
+            Element::I8 => multiply::<Byte>(lanes, instruction),
+        }
+    }
+}
+
+/// D = A B + C with operands gathered from, and results scattered to, the lanes.
+///
+/// # Safety
+/// As for [`execute`].
+unsafe fn multiply<F: Format>(
+    lanes: &[*const Operands],
+    instruction: &Instruction,
+) -> Result<(), String> {
+    let Instruction { layout, k, .. } = *instruction;
+    let per_lane = layout.elements(k);
+    if layout == Layout::Wmma11 {
+        // SAFETY: the caller's promise.
+        unsafe { check_replication::<F>(lanes, instruction.name, per_lane)? };
+    }
+    let mut a = [[F::Sum::default(); MAX_K]; TILE];
+    let mut b = [[F::Sum::default(); TILE]; MAX_K];
+    // Lanes beyond those that make up K repeat what others hold.
+    for (lane, operands) in lanes[..k / per_lane * TILE].iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let operands = &**operands;
+            let (row, column) = (operands.a.cast::<F::Bits>(), operands.b.cast::<F::Bits>());
+            for i in 0..per_lane {
+                let at = lane / TILE * per_lane + i;
+                a[lane % TILE][at] = F::decode(*row.add(i), operands.signs & 1 != 0);
+                b[at][lane % TILE] = F::decode(*column.add(i), operands.signs & 2 != 0);
+            }
+        }
+    }
+    let registers = TILE * TILE / lanes.len();
+    let mut d = [[F::Sum::default(); TILE]; TILE];
+    for (lane, operands) in lanes.iter().enumerate() {
+        for i in 0..registers {
+            // SAFETY: the caller's promise.
+            d[layout.row(lane, i)][lane % TILE] =
+                unsafe { *(**operands).c.cast::<F::Sum>().add(i) };
+        }
+    }
+    for (row, sums) in a.iter().zip(&mut d) {
+        for (&factor, column) in row[..k].iter().zip(&b) {
+            for (sum, &other) in sums.iter_mut().zip(column) {
+                *sum = F::multiply_add(factor, other, *sum);
+            }
+        }
+    }
+    for (lane, operands) in lanes.iter().enumerate() {
+        for i in 0..registers {
+            // SAFETY: the caller's promise.
+            unsafe {
+                *(**operands).d.cast::<F::Sum>().add(i) = d[layout.row(lane, i)][lane % TILE]
+            };
+        }
+    }
+    Ok(())
+}
+
+/// The upper half of the wave must hold the same operands as the lower.
+///
+/// # Safety
+/// As for [`execute`], with `per_lane` elements in each operand.
+unsafe fn check_replication<F: Format>(
+    lanes: &[*const Operands],
+    name: &str,
+    per_lane: usize,
+) -> Result<(), String> {
+    let bytes = per_lane * std::mem::size_of::<F::Bits>();
+    let (lower, upper) = lanes.split_at(TILE);
+    for (lane, (low, high)) in lower.iter().zip(upper).enumerate() {
+        // SAFETY: the caller's promise.
+        let [a, b, also_a, also_b] = unsafe {
+            [(**low).a, (**low).b, (**high).a, (**high).b]
+                .map(|p| std::slice::from_raw_parts(p.cast::<u8>(), bytes))
+        };
+        if a != also_a || b != also_b {
+            let which = if a != also_a { "A" } else { "B" };
+            return Err(format!(
+                "{name}: lanes {lane} and {} hold different values of {which}",
+                lane + TILE
+            ));
+        }
+    }
+    Ok(())
+}
