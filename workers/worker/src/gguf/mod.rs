@@ -5,12 +5,16 @@
 //! that a damaged or hostile file ends in one clear error and takes no more memory than its own bytes justify.
 //! Format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>, versions 2 and 3, little-endian.
 
+mod mapped;
 mod reader;
 mod types;
 mod value;
+mod write;
 
+pub use mapped::MappedGguf;
 pub use types::GgmlType;
 pub use value::{Array, Value};
+pub use write::{GgufWriter, NewTensor};
 
 use reader::Reader;
 use std::collections::HashMap;
@@ -116,8 +120,8 @@ pub enum GgufError {
         /// The name.
         name: String,
     },
-    /// An alignment that is no power of two or of the wrong type.
-    #[error("general.alignment must be a u32 power of two, it is {found}")]
+    /// An alignment that is no power of two, below 8 or of the wrong type.
+    #[error("general.alignment must be a u32 power of two of at least 8, it is {found}")]
     BadAlignment {
         /// What the file says.
         found: String,
@@ -286,6 +290,13 @@ impl Gguf {
         self.metadata.get(key)
     }
 
+    /// All metadata, in no particular order.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.metadata
+            .iter()
+            .map(|(key, value)| (key.as_str(), value))
+    }
+
     fn require(&self, key: &str) -> Result<&Value, GgufError> {
         self.get(key).ok_or_else(|| GgufError::MissingKey {
             key: key.to_string(),
@@ -392,17 +403,22 @@ impl Gguf {
                 ),
             });
         }
-        if !info.ggml_type.supported {
+        if info.ggml_type.dtype.is_none() {
             return Err(GgufError::BadTensor {
                 name: name.to_string(),
-                reason: format!(
-                    "type {} is not implemented; take another quantisation of this model, for example Q4_K_M or Q8_0",
-                    info.ggml_type.name
-                ),
+                reason: not_implemented(info.ggml_type),
             });
         }
         Ok(info)
     }
+}
+
+/// What to tell the user about a type that candle does not compute with.
+fn not_implemented(ty: GgmlType) -> String {
+    format!(
+        "type {} is not implemented; take another quantisation of this model, for example Q4_K_M or Q8_0",
+        ty.name
+    )
 }
 
 fn wrong_type(key: &str, found: &Value, expected: &'static str) -> GgufError {
@@ -416,7 +432,8 @@ fn wrong_type(key: &str, found: &Value, expected: &'static str) -> GgufError {
 fn alignment(metadata: &HashMap<String, Value>) -> Result<u64, GgufError> {
     match metadata.get("general.alignment") {
         None => Ok(DEFAULT_ALIGNMENT),
-        Some(Value::U32(v)) if v.is_power_of_two() => Ok(u64::from(*v)),
+        // The format asks for a multiple of 8, and mapped data is read in place by that.
+        Some(Value::U32(v)) if v.is_power_of_two() && *v >= 8 => Ok(u64::from(*v)),
         Some(Value::U32(v)) => Err(GgufError::BadAlignment {
             found: v.to_string(),
         }),

@@ -1,5 +1,7 @@
 //! Tensor types of GGUF: their codes and block layouts.
 
+use candle_core::quantized::GgmlDType;
+
 /// A tensor type known to the format: code, name, elements per block, bytes per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GgmlType {
@@ -11,50 +13,70 @@ pub struct GgmlType {
     pub block_elements: u64,
     /// Size of one block in bytes.
     pub block_bytes: u64,
-    /// Whether candle can compute with it.
-    pub supported: bool,
+    /// What candle calls it, `None` if candle cannot compute with it.
+    pub dtype: Option<GgmlDType>,
 }
 
 impl GgmlType {
+    /// Every type of the format.
+    pub const ALL: &'static [Self] = TYPES;
+
     /// The type with this code, `None` if the format has no such code.
     pub fn from_code(code: u32) -> Option<Self> {
         TYPES.iter().copied().find(|t| t.code == code)
     }
+
+    /// The type of this name in any case, `None` if there is none.
+    pub fn from_name(name: &str) -> Option<Self> {
+        TYPES
+            .iter()
+            .copied()
+            .find(|t| t.name.eq_ignore_ascii_case(name))
+    }
 }
 
-const fn ty(code: u32, name: &'static str, block_elements: u64, block_bytes: u64) -> GgmlType {
+const fn ty(
+    code: u32,
+    name: &'static str,
+    block_elements: u64,
+    block_bytes: u64,
+    dtype: GgmlDType,
+) -> GgmlType {
     GgmlType {
         code,
         name,
         block_elements,
         block_bytes,
-        supported: true,
+        dtype: Some(dtype),
     }
 }
 
 const fn foreign(code: u32, name: &'static str, block_elements: u64, block_bytes: u64) -> GgmlType {
     GgmlType {
-        supported: false,
-        ..ty(code, name, block_elements, block_bytes)
+        code,
+        name,
+        block_elements,
+        block_bytes,
+        dtype: None,
     }
 }
 
 /// Every type of the format. Codes 4, 5, 31..33 and 36..38 were withdrawn.
 const TYPES: &[GgmlType] = &[
-    ty(0, "F32", 1, 4),
-    ty(1, "F16", 1, 2),
-    ty(2, "Q4_0", 32, 18),
-    ty(3, "Q4_1", 32, 20),
-    ty(6, "Q5_0", 32, 22),
-    ty(7, "Q5_1", 32, 24),
-    ty(8, "Q8_0", 32, 34),
-    ty(9, "Q8_1", 32, 36),
-    ty(10, "Q2_K", 256, 84),
-    ty(11, "Q3_K", 256, 110),
-    ty(12, "Q4_K", 256, 144),
-    ty(13, "Q5_K", 256, 176),
-    ty(14, "Q6_K", 256, 210),
-    ty(15, "Q8_K", 256, 292),
+    ty(0, "F32", 1, 4, GgmlDType::F32),
+    ty(1, "F16", 1, 2, GgmlDType::F16),
+    ty(2, "Q4_0", 32, 18, GgmlDType::Q4_0),
+    ty(3, "Q4_1", 32, 20, GgmlDType::Q4_1),
+    ty(6, "Q5_0", 32, 22, GgmlDType::Q5_0),
+    ty(7, "Q5_1", 32, 24, GgmlDType::Q5_1),
+    ty(8, "Q8_0", 32, 34, GgmlDType::Q8_0),
+    ty(9, "Q8_1", 32, 36, GgmlDType::Q8_1),
+    ty(10, "Q2_K", 256, 84, GgmlDType::Q2K),
+    ty(11, "Q3_K", 256, 110, GgmlDType::Q3K),
+    ty(12, "Q4_K", 256, 144, GgmlDType::Q4K),
+    ty(13, "Q5_K", 256, 176, GgmlDType::Q5K),
+    ty(14, "Q6_K", 256, 210, GgmlDType::Q6K),
+    ty(15, "Q8_K", 256, 292, GgmlDType::Q8K),
     foreign(16, "IQ2_XXS", 256, 66),
     foreign(17, "IQ2_XS", 256, 74),
     foreign(18, "IQ3_XXS", 256, 98),
@@ -69,7 +91,7 @@ const TYPES: &[GgmlType] = &[
     foreign(27, "I64", 1, 8),
     foreign(28, "F64", 1, 8),
     foreign(29, "IQ1_M", 256, 56),
-    ty(30, "BF16", 1, 2),
+    ty(30, "BF16", 1, 2, GgmlDType::BF16),
     foreign(34, "TQ1_0", 256, 54),
     foreign(35, "TQ2_0", 256, 66),
     foreign(39, "MXFP4", 32, 17),
@@ -78,31 +100,15 @@ const TYPES: &[GgmlType] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use candle_core::quantized::GgmlDType;
 
     #[test]
     fn block_layouts_agree_with_candle() {
-        for (code, dtype) in [
-            (0, GgmlDType::F32),
-            (1, GgmlDType::F16),
-            (2, GgmlDType::Q4_0),
-            (3, GgmlDType::Q4_1),
-            (6, GgmlDType::Q5_0),
-            (7, GgmlDType::Q5_1),
-            (8, GgmlDType::Q8_0),
-            (9, GgmlDType::Q8_1),
-            (10, GgmlDType::Q2K),
-            (11, GgmlDType::Q3K),
-            (12, GgmlDType::Q4K),
-            (13, GgmlDType::Q5K),
-            (14, GgmlDType::Q6K),
-            (15, GgmlDType::Q8K),
-            (30, GgmlDType::BF16),
-        ] {
-            let ty = GgmlType::from_code(code).unwrap();
-            assert!(ty.supported, "{}", ty.name);
-            assert_eq!(ty.block_elements, dtype.block_size() as u64, "{}", ty.name);
-            assert_eq!(ty.block_bytes, dtype.type_size() as u64, "{}", ty.name);
+        for ty in TYPES {
+            if let Some(dtype) = ty.dtype {
+                assert_eq!(ty.block_elements, dtype.block_size() as u64, "{}", ty.name);
+                assert_eq!(ty.block_bytes, dtype.type_size() as u64, "{}", ty.name);
+                assert_eq!(format!("{dtype:?}"), ty.name.replace("_K", "K"));
+            }
         }
     }
 

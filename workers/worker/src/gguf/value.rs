@@ -81,23 +81,29 @@ pub(super) enum ValueType {
 }
 
 impl ValueType {
+    const IN_CODE_ORDER: [ValueType; 13] = [
+        ValueType::U8,
+        ValueType::I8,
+        ValueType::U16,
+        ValueType::I16,
+        ValueType::U32,
+        ValueType::I32,
+        ValueType::F32,
+        ValueType::Bool,
+        ValueType::String,
+        ValueType::Array,
+        ValueType::U64,
+        ValueType::I64,
+        ValueType::F64,
+    ];
+
     pub(super) fn from_code(code: u32) -> Option<Self> {
-        const IN_CODE_ORDER: [ValueType; 13] = [
-            ValueType::U8,
-            ValueType::I8,
-            ValueType::U16,
-            ValueType::I16,
-            ValueType::U32,
-            ValueType::I32,
-            ValueType::F32,
-            ValueType::Bool,
-            ValueType::String,
-            ValueType::Array,
-            ValueType::U64,
-            ValueType::I64,
-            ValueType::F64,
-        ];
-        IN_CODE_ORDER.get(code as usize).copied()
+        Self::IN_CODE_ORDER.get(code as usize).copied()
+    }
+
+    fn code(self) -> u32 {
+        // The enum declares its variants in the order of the codes, as the list does.
+        self as u32
     }
 
     /// Fewest bytes that one value of this type takes in the file.
@@ -112,7 +118,33 @@ impl ValueType {
     }
 }
 
+/// The [`ValueType`] of an enum with a variant for each.
+macro_rules! value_type {
+    ($value:expr, $type:ident) => {
+        match $value {
+            $type::U8(_) => ValueType::U8,
+            $type::I8(_) => ValueType::I8,
+            $type::U16(_) => ValueType::U16,
+            $type::I16(_) => ValueType::I16,
+            $type::U32(_) => ValueType::U32,
+            $type::I32(_) => ValueType::I32,
+            $type::U64(_) => ValueType::U64,
+            $type::I64(_) => ValueType::I64,
+            $type::F32(_) => ValueType::F32,
+            $type::F64(_) => ValueType::F64,
+            $type::Bool(_) => ValueType::Bool,
+            $type::String(_) => ValueType::String,
+            $type::Array(_) => ValueType::Array,
+        }
+    };
+}
+
 impl Value {
+    /// The type's code in a file.
+    pub(super) fn code(&self) -> u32 {
+        value_type!(self, Value).code()
+    }
+
     /// The type's name, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -130,5 +162,36 @@ impl Value {
             Self::String(_) => "string",
             Self::Array(_) => "array",
         }
+    }
+}
+
+impl Array {
+    /// The elements' code in a file.
+    pub(super) fn element_code(&self) -> u32 {
+        value_type!(self, Array).code()
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::U8(v) => v.len(),
+            Self::I8(v) => v.len(),
+            Self::U16(v) => v.len(),
+            Self::I16(v) => v.len(),
+            Self::U32(v) => v.len(),
+            Self::I32(v) => v.len(),
+            Self::U64(v) => v.len(),
+            Self::I64(v) => v.len(),
+            Self::F32(v) => v.len(),
+            Self::F64(v) => v.len(),
+            Self::Bool(v) => v.len(),
+            Self::String(v) => v.len(),
+            Self::Array(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
