@@ -4,20 +4,13 @@
 // Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand that is indexed,
 // whose place is then moved by `index * stride`. An index equal to the largest value of its type stands for no place: gather gives zero,
 // scatter leaves it out. Any other index beyond `size` does the same and reports itself, for the host to raise when it next waits.
-#include "device.h"
+#include "index_error.h"
 
 using b8 = u8;
 using b16 = u16;
 using b32 = u32;
 using b64 = u64;
 struct alignas(16) b128 { u64 low, high; };
-
-// The device's error word (error_word.rs); the first report stays until the host has read it.
-struct IndexError {
-    u32 op;  // 0: none
-    u32 size;
-    i64 index;
-};
 
 // The indexed dimension, the type of the indices, and the operation's number in IndexError.
 struct Indexing {
@@ -54,17 +47,7 @@ DEVICE_FN bool find(const Indexed& indexed, u32 at, u32& place) {
         place = (u32)index * indexed.with.stride;
         return true;
     }
-    if (index != NO_INDEX) {
-        bool first = false;
-        atomic_update(&indexed.error->op, [&](u32 seen) -> u32 {
-            first = seen == 0;
-            return first ? indexed.with.op : seen;
-        });
-        if (first) {
-            indexed.error->size = indexed.with.size;
-            indexed.error->index = index;
-        }
-    }
+    if (index != NO_INDEX) report_index(indexed.error, indexed.with.op, indexed.with.size, index);
     return false;
 }
 

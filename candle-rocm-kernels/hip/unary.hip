@@ -1,13 +1,7 @@
 // Functions of one operand. f16, bf16 and f8e4m3 are computed in float and rounded once: candle's CPU rounds after every elementary step,
 // which loses up to two bits of bf16 in silu.
+#include "activation.h"
 #include "elementwise.h"
-
-// Each function takes and gives compute_t<T>; storing rounds the last step.
-#define FUNCTION(Name, body)                                             \
-    template <typename T> struct Name {                                  \
-        using C = compute_t<T>;                                          \
-        static DEVICE_FN C apply(C x) { body }                           \
-    };
 
 FUNCTION(Exp, return math::exp(x);)
 FUNCTION(Log, return math::log(x);)
@@ -24,16 +18,7 @@ FUNCTION(Floor, return math::floor(x);)
 FUNCTION(Ceil, return math::ceil(x);)
 FUNCTION(Round, return math::round(x);)
 FUNCTION(Sign, return C(x > C(0)) - C(x < C(0));)
-// NaN becomes 0, as with Rust's max.
-FUNCTION(Relu, return x > C(0) ? x : C(0);)
-FUNCTION(Silu, return x / (C(1) + math::exp(-x));)
 FUNCTION(Sigmoid, return C(1) / (math::exp(-x) + C(1));)
-// x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(z) = erfc(-z)
-FUNCTION(GeluErf, return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
-// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2
-FUNCTION(Gelu,
-    const C inner = C(0.79788456080286535588) * x * (C(1) + C(0.044715) * x * x);
-    return C(0.5) * x * (C(1) + math::tanh(inner));)
 
 // Long functions take half a pack, to bound the code that unrolling makes.
 template <typename T, typename F, u32 SHARE> DEVICE_FN void unary(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out) {

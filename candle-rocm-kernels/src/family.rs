@@ -25,8 +25,14 @@ pub enum Family {
     Rand,
     /// Convolutions, plain and transposed.
     Conv,
-    /// Softmax, norms and rotary embeddings.
+    /// Softmax and rotary embeddings.
     Nn,
+    /// RMS norm and layer norm, also of a sum.
+    Norm,
+    /// Gated activations.
+    Gated,
+    /// Matrices of experts times the rows routed to them.
+    Moe,
     /// Pooling over windows of images.
     Pool,
     /// Images at another size.
@@ -35,8 +41,22 @@ pub enum Family {
     Sort,
     /// Block-quantized weights to floating point.
     Dequantize,
-    /// Block-quantized matrices times a few vectors.
+    /// The same for the IQ formats, the ternary ones and the 4-bit floats.
+    DequantizeIq,
+    /// Activations to 8 bits.
+    QuantizeActivations,
+    /// Quantized matrices times a few vectors of floats.
     Matvec,
+    /// Matrices in blocks of 32 times a few 8-bit vectors.
+    MatvecSmall,
+    /// Matrices in K formats times a few 8-bit vectors.
+    MatvecK,
+    /// Matrices in blocks of 32 times many 8-bit vectors.
+    MatmulSmall,
+    /// Matrices in K formats times many 8-bit vectors.
+    MatmulK,
+    /// Quantized matrices of experts times the vectors routed to them.
+    QuantizedMoe,
 }
 
 impl Family {
@@ -54,11 +74,21 @@ impl Family {
         Self::Rand,
         Self::Conv,
         Self::Nn,
+        Self::Norm,
+        Self::Gated,
+        Self::Moe,
         Self::Pool,
         Self::Upsample,
         Self::Sort,
         Self::Dequantize,
+        Self::DequantizeIq,
+        Self::QuantizeActivations,
         Self::Matvec,
+        Self::MatvecSmall,
+        Self::MatvecK,
+        Self::MatmulSmall,
+        Self::MatmulK,
+        Self::QuantizedMoe,
     ];
 
     /// The family's device file, relative to this package's `hip` directory.
@@ -76,11 +106,21 @@ impl Family {
             Self::Rand => "rand.hip",
             Self::Conv => "conv.hip",
             Self::Nn => "nn.hip",
+            Self::Norm => "norm.hip",
+            Self::Gated => "gated.hip",
+            Self::Moe => "moe.hip",
             Self::Pool => "pool.hip",
             Self::Upsample => "upsample.hip",
             Self::Sort => "sort.hip",
             Self::Dequantize => "quantized/dequantize.hip",
+            Self::DequantizeIq => "quantized/dequantize_iq.hip",
+            Self::QuantizeActivations => "quantized/activations.hip",
             Self::Matvec => "quantized/matvec.hip",
+            Self::MatvecSmall => "quantized/matvec_small.hip",
+            Self::MatvecK => "quantized/matvec_k.hip",
+            Self::MatmulSmall => "quantized/matmul_small.hip",
+            Self::MatmulK => "quantized/matmul_k.hip",
+            Self::QuantizedMoe => "quantized/moe.hip",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How kernels report an index that is out of range.
 //!
-//! A kernel cannot return an error. Those of the indexing family get the address of a 16-byte word,
+//! A kernel cannot return an error. Those that take indices get the address of a 16-byte word,
 //! `{ u32 op, u32 size, i64 index }`, zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
 //! and stores the index and the indexed dimension's size. When the host next waits for the device, the word travels along.
 
@@ -16,23 +16,27 @@ use std::sync::{Mutex, MutexGuard};
 /// Operations that take indices; the value is what their kernels store in the error word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-#[allow(missing_docs)] // the operations of `ops::indexing`
+#[allow(missing_docs)] // the operations of `ops::indexing` and `ops::moe`
 pub enum IndexOp {
     IndexSelect = 1,
     Gather = 2,
     ScatterSet = 3,
     ScatterAdd = 4,
     IndexAdd = 5,
+    MoeGemm = 6,
+    IndexedMoe = 7,
 }
 
 impl IndexOp {
     /// Every operation.
-    pub const ALL: [IndexOp; 5] = [
+    pub const ALL: [IndexOp; 7] = [
         IndexOp::IndexSelect,
         IndexOp::Gather,
         IndexOp::ScatterSet,
         IndexOp::ScatterAdd,
         IndexOp::IndexAdd,
+        IndexOp::MoeGemm,
+        IndexOp::IndexedMoe,
     ];
 
     /// Name for messages.
@@ -43,6 +47,8 @@ impl IndexOp {
             IndexOp::ScatterSet => "scatter",
             IndexOp::ScatterAdd => "scatter-add",
             IndexOp::IndexAdd => "index-add",
+            IndexOp::MoeGemm => "moe-gemm",
+            IndexOp::IndexedMoe => "indexed-moe",
         }
     }
 }

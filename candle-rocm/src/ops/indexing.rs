@@ -403,6 +403,7 @@ fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
                 IndexOp::ScatterSet => "scatter by ids",
                 IndexOp::ScatterAdd => "scatter-add by ids",
                 IndexOp::IndexAdd => "index-add by ids",
+                IndexOp::MoeGemm | IndexOp::IndexedMoe => op.as_str(),
             },
             dtype,
         }),

@@ -6,6 +6,7 @@
 mod dims;
 mod elementwise;
 mod images;
+mod operand;
 
 pub mod affine;
 pub mod binary;
@@ -14,6 +15,7 @@ pub mod conv;
 pub mod copy;
 pub mod fill;
 pub mod indexing;
+pub mod moe;
 pub mod nn;
 pub mod pool;
 pub mod quantized;

@@ -1,0 +1,191 @@
+// Mixture of experts: each input row times the matrices of the experts that it is routed to.
+//
+// A slot is a pair of a row and one of its experts; there are `slots_per_row` for each row of x [slots / slots_per_row, k], and each is a row of
+// the result [slots, n]. The caller gives the slots in the order of their experts: `slot_of[position]` and `expert_of[position]`. Weights are
+// [experts, n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
+#include "index_error.h"
+#include "rows.h"
+
+struct Experts {
+    u32 slots;
+    u32 slots_per_row;
+    u32 experts;
+    u32 n;
+    u32 k;
+    u32 op;
+};
+
+// Whether position's slot and expert exist; reports the one that does not.
+DEVICE_FN bool exists(u32 slot, u32 expert, const Experts& shape, IndexError* error) {
+    if (slot < shape.slots && expert < shape.experts) return true;
+    if (slot >= shape.slots) {
+        report_index(error, shape.op, shape.slots, slot);
+    } else {
+        report_index(error, shape.op, shape.experts, expert);
+    }
+    return false;
+}
+
+// ---------------------------------------------------------------- few rows: a matrix is read once for each
+
+// Outputs of one slot that a wave computes together, so that a pack of x serves as many rows of the matrix.
+constexpr u32 OUTPUTS = 4;
+
+template <typename T>
+DEVICE_FN void matvec(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, const float* scale, T* out, IndexError* error,
+                      const Experts& shape) {
+    constexpr u32 N = PACK<T>;
+    const u32 groups = (shape.n + OUTPUTS - 1) / OUTPUTS;
+    const u32 packs = shape.k / N;
+    for (u64 task = global_index() / WAVE; task < (u64)shape.slots * groups; task += global_size() / WAVE) {
+        const u32 position = (u32)(task / groups);
+        const u32 first = (u32)(task - (u64)position * groups) * OUTPUTS;
+        const u32 slot = slot_of[position];
+        const u32 expert = expert_of[position];
+        if (!exists(slot, expert, shape, error)) continue;
+        const T* const row = x + (u64)(slot / shape.slots_per_row) * shape.k;
+        const T* matrix_row[OUTPUTS];
+        float sum[OUTPUTS];
+        for (u32 j = 0; j < OUTPUTS; ++j) {
+            // Past the last row, the last one once more.
+            const u32 output = first + j < shape.n ? first + j : shape.n - 1;
+            matrix_row[j] = weights + ((u64)expert * shape.n + output) * shape.k;
+            sum[j] = 0.0f;
+        }
+        for (u32 p = lane(); p < packs; p += WAVE) {
+            const Values<float, N> a = read<N>(row + p * N);
+            for (u32 j = 0; j < OUTPUTS; ++j) {
+                const Values<float, N> b = read<N>(matrix_row[j] + p * N);
+                for (u32 i = 0; i < N; ++i) sum[j] = math::fma(a.v[i], b.v[i], sum[j]);
+            }
+        }
+        if (packs * N + lane() < shape.k) {
+            const u32 i = packs * N + lane();
+            for (u32 j = 0; j < OUTPUTS; ++j) sum[j] = math::fma(load(row[i]), load(matrix_row[j][i]), sum[j]);
+        }
+        const float factor = scale ? scale[slot] : 1.0f;
+        for (u32 j = 0; j < OUTPUTS; ++j) {
+            const float total = wave_reduce<Sum>(sum[j]) * factor;
+            if (lane() == j && first + j < shape.n) out[(u64)slot * shape.n + first + j] = store<T>(total);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- many rows: tiles
+
+// A block of 16 by 8 threads has TILE_M positions by TILE_N outputs, each thread 4 by 4 of them at distances of 8 and 16. It takes the runs of one
+// expert among its positions one after another, so that no one needs to count each expert's rows beforehand.
+constexpr u32 TILE_M = 32;
+constexpr u32 TILE_N = 64;
+constexpr u32 TILE_K = 32;
+constexpr u32 TILE_THREADS = 128;
+
+template <typename T> struct alignas(16) Tile {
+    // A pack more than TILE_K: neighbouring rows begin in different banks.
+    static constexpr u32 STRIDE = TILE_K + PACK<T>;
+    T x[TILE_M * STRIDE];
+    T w[TILE_N * STRIDE];
+    u32 slot[TILE_M];
+    u32 expert[TILE_M];
+};
+constexpr u32 NO_EXPERT = 0xffffffffu;
+
+// ROWS rows of TILE_K elements of T into LDS, from column k0 on; `row(r)` gives the address of a row or null. What does not exist becomes 0.
+template <u32 ROWS, typename T, typename F> DEVICE_FN void stage(T* tile, u32 k0, u32 k, F row) {
+    constexpr u32 N = PACK<T>;
+    constexpr u32 PACKS = TILE_K / N;
+    struct alignas(16) Words { T v[N]; };
+#pragma unroll
+    for (u32 i = thread_x(); i < ROWS * PACKS; i += TILE_THREADS) {
+        const u32 r = i / PACKS;
+        const u32 column = i % PACKS * N;
+        const T* const from = row(r);
+        Words words{};
+        if (from && k0 + column + N <= k) {
+            __builtin_memcpy(&words, from + k0 + column, sizeof(words));
+        } else if (from) {
+            for (u32 j = 0; j < N; ++j) {
+                if (k0 + column + j < k) words.v[j] = from[k0 + column + j];
+            }
+        }
+        *(Words*)(tile + r * Tile<T>::STRIDE + column) = words;
+    }
+}
+
+template <typename T>
+DEVICE_FN void matmul(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, const float* scale, T* out, IndexError* error,
+                      const Experts& shape) {
+    constexpr u32 N = PACK<T>;
+    __shared__ Tile<T> tile;
+    const u32 t = thread_x();
+    const u32 my_row = t / 16;
+    const u32 my_column = t % 16;
+    const u32 tiles_n = (shape.n + TILE_N - 1) / TILE_N;
+    const u64 tiles = (u64)((shape.slots + TILE_M - 1) / TILE_M) * tiles_n;
+    for (u64 index = block_x(); index < tiles; index += grid_dim()) {
+        const u32 m0 = (u32)(index / tiles_n) * TILE_M;
+        const u32 n0 = (u32)(index % tiles_n) * TILE_N;
+        const u32 rows = shape.slots - m0 < TILE_M ? shape.slots - m0 : TILE_M;
+        barrier();
+        if (t < rows) {
+            const u32 slot = slot_of[m0 + t];
+            const u32 expert = expert_of[m0 + t];
+            tile.slot[t] = slot;
+            tile.expert[t] = exists(slot, expert, shape, error) ? expert : NO_EXPERT;
+        }
+        barrier();
+        for (u32 begin = 0, end; begin < rows; begin = end) {
+            const u32 expert = tile.expert[begin];
+            for (end = begin + 1; end < rows && tile.expert[end] == expert; ++end) {
+            }
+            if (expert == NO_EXPERT) continue;
+            const T* const matrix = weights + (u64)expert * shape.n * shape.k;
+            float sums[4][4] = {};
+            for (u32 k0 = 0; k0 < shape.k; k0 += TILE_K) {
+                stage<TILE_M>(tile.x, k0, shape.k, [&](u32 r) -> const T* {
+                    return r >= begin && r < end ? x + (u64)(tile.slot[r] / shape.slots_per_row) * shape.k : nullptr;
+                });
+                stage<TILE_N>(tile.w, k0, shape.k, [&](u32 r) -> const T* {
+                    return n0 + r < shape.n ? matrix + (u64)(n0 + r) * shape.k : nullptr;
+                });
+                barrier();
+#pragma unroll 1
+                for (u32 kk = 0; kk < TILE_K; kk += N) {
+                    Values<float, N> b[4];
+                    for (u32 j = 0; j < 4; ++j) b[j] = read<N>(tile.w + (my_column + 16 * j) * Tile<T>::STRIDE + kk);
+                    for (u32 i = 0; i < 4; ++i) {
+                        const Values<float, N> a = read<N>(tile.x + (my_row + 8 * i) * Tile<T>::STRIDE + kk);
+                        for (u32 j = 0; j < 4; ++j) {
+                            for (u32 e = 0; e < N; ++e) sums[i][j] = math::fma(a.v[e], b[j].v[e], sums[i][j]);
+                        }
+                    }
+                }
+                barrier();
+            }
+            for (u32 i = 0; i < 4; ++i) {
+                const u32 r = my_row + 8 * i;
+                if (r < begin || r >= end) continue;
+                const u32 slot = tile.slot[r];
+                const float factor = scale ? scale[slot] : 1.0f;
+                for (u32 j = 0; j < 4; ++j) {
+                    const u32 column = n0 + my_column + 16 * j;
+                    if (column < shape.n) out[(u64)slot * shape.n + column] = store<T>(sums[i][j] * factor);
+                }
+            }
+        }
+    }
+}
+
+#define MOE(dtype, T)                                                                                                               \
+    extern "C" __global__ MAX_BLOCK(256) void moe_matvec_##dtype(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, \
+                                                                 const float* scale, T* out, IndexError* error, Experts shape) {     \
+        matvec(x, weights, slot_of, expert_of, scale, out, error, shape);                                                           \
+    }                                                                                                                               \
+    extern "C" __global__ MAX_BLOCK(TILE_THREADS) void moe_matmul_##dtype(const T* x, const T* weights, const u32* slot_of,          \
+                                                                          const u32* expert_of, const float* scale, T* out,          \
+                                                                          IndexError* error, Experts shape) {                        \
+        matmul(x, weights, slot_of, expert_of, scale, out, error, shape);                                                           \
+    }
+MOE(f16, f16)
+MOE(bf16, bf16)
+MOE(f32, float)

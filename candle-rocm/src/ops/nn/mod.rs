@@ -1,0 +1,12 @@
+//! Softmax, norms, rotary embeddings and gated activations, fused.
+
+mod gated;
+mod norm;
+mod rope;
+mod rows;
+mod softmax;
+
+pub use gated::{gate_mul, Gate};
+pub use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
+pub use rope::{rope, rope_i, rope_thd};
+pub use softmax::softmax_last_dim;

@@ -1,0 +1,122 @@
+//! Rotary embeddings.
+
+use crate::ops::copy::check_count;
+use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
+use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+/// Rotary embedding of `x`, `[batch, heads, time, 2 half]`: the pair (i, i + half) turns by the angle whose cosine and sine the tables
+/// give, `[time, half]` or `[batch, time, half]`; the tables may be longer in time. All of one dtype: f16, bf16, f32 or f64.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`], [`Error::TooLarge`] for 2^32
+/// pairs or more.
+pub fn rope(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
+    rotate(device, "rope", x, cos, sin, Order::HeadsTime, false)
+}
+
+/// As [`rope`], of the pairs (2i, 2i + 1).
+///
+/// # Errors
+/// Those of [`rope`].
+pub fn rope_i(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
+    rotate(device, "rope-i", x, cos, sin, Order::HeadsTime, true)
+}
+
+/// As [`rope`], of `x` as `[batch, time, heads, 2 half]`.
+///
+/// # Errors
+/// Those of [`rope`].
+pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
+    rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
+}
+
+/// Order of the middle dimensions of a rotary embedding's input.
+#[derive(Clone, Copy)]
+enum Order {
+    HeadsTime,
+    TimeHeads,
+}
+
+/// The fields are those of `Rope` in `nn.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Rope {
+    pairs: u32,
+    half: u32,
+    time: u32,
+    rows_per_time: u32,
+    rows_per_batch: u32,
+    cos_batch: u32,
+    sin_batch: u32,
+    interleaved: u32,
+}
+
+fn rotate(
+    device: &Device,
+    op: &'static str,
+    x: &View,
+    cos: &View,
+    sin: &View,
+    order: Order,
+    interleaved: bool,
+) -> Result<Buffer> {
+    check_float(op, x.dtype, true)?;
+    let [batch, second, third, size] = *x.dims else {
+        return Err(Error::InvalidArgument {
+            op,
+            reason: format!(
+                "the input must have four dimensions, not the shape {:?}",
+                x.dims
+            ),
+        });
+    };
+    let (heads, time) = match order {
+        Order::HeadsTime => (second, third),
+        Order::TimeHeads => (third, second),
+    };
+    x.check(op)?;
+    // Elements between batches of a table.
+    let table = |table: &View| -> Result<usize> {
+        check_same_dtype(op, x, table)?;
+        table.check(op)?;
+        match *table.dims {
+            [t, half] if t >= time && 2 * half == size => Ok(0),
+            [b, t, half] if b == batch && t >= time && 2 * half == size => Ok(t * half),
+            _ => Err(shape_mismatch(op, x, table)),
+        }
+    };
+    let (cos_batch, sin_batch) = (table(cos)?, table(sin)?);
+    let dst = device.alloc(x.elem_count() * x.dtype.size_in_bytes())?;
+    let pairs = x.elem_count() / 2;
+    if pairs == 0 {
+        return Ok(dst);
+    }
+    for count in [pairs, cos.elem_count(), sin.elem_count()] {
+        check_count(op, count)?;
+    }
+    let layout = Rope {
+        pairs: pairs as u32,
+        half: (size / 2) as u32,
+        time: time as u32,
+        rows_per_time: match order {
+            Order::HeadsTime => 1,
+            Order::TimeHeads => heads as u32,
+        },
+        rows_per_batch: (heads * time) as u32,
+        cos_batch: cos_batch as u32,
+        sin_batch: sin_batch as u32,
+        interleaved: interleaved.into(),
+    };
+    let x_dense = Operand::contiguous(device, x)?;
+    let cos = Operand::contiguous(device, cos)?;
+    let sin = Operand::contiguous(device, sin)?;
+    let args = sin.push(cos.push(x_dense.push(Args::new())));
+    device
+        .kernel(Family::Nn, &format!("rope_{}", x.dtype))?
+        .launch(
+            LaunchConfig::for_elements(pairs),
+            &args.ptr(&dst, 0).value(&layout),
+        )?;
+    Ok(dst)
+}
