@@ -55,9 +55,10 @@ fn build() -> Result<(), Error> {
     Ok(())
 }
 
-/// Every `.h` below `hip`, by its path relative to it.
+/// Every `.h` below `hip`, by its path relative to it, and the one that is made.
 fn read_headers(hip: &Path) -> Result<BTreeMap<String, String>, Error> {
-    let mut headers = BTreeMap::new();
+    let codebooks = ("quantized/codebooks.h".into(), ggml_codebooks::header());
+    let mut headers = BTreeMap::from([codebooks]);
     let mut directories = vec![hip.to_path_buf()];
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(&directory)

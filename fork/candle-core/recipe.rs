@@ -2,6 +2,36 @@
 
 use candle_derive::{Exception, Recipe};
 
+/// A piece of text for each type of GGUF files that upstream lacks (`overlay/quantized/formats/` has them): literals, and `name` where
+/// the type's name goes.
+macro_rules! for_each_type {
+    ($($part:tt)*) => {
+        concat!(
+            for_type!("IQ2XXS", $($part)*),
+            for_type!("IQ2XS", $($part)*),
+            for_type!("IQ3XXS", $($part)*),
+            for_type!("IQ1S", $($part)*),
+            for_type!("IQ4NL", $($part)*),
+            for_type!("IQ3S", $($part)*),
+            for_type!("IQ2S", $($part)*),
+            for_type!("IQ4XS", $($part)*),
+            for_type!("IQ1M", $($part)*),
+            for_type!("TQ1_0", $($part)*),
+            for_type!("TQ2_0", $($part)*),
+            for_type!("MXFP4", $($part)*),
+            for_type!("NVFP4", $($part)*),
+        )
+    };
+}
+macro_rules! for_type {
+    ($name:literal, $before:literal name $after:literal) => {
+        concat!($before, $name, $after)
+    };
+    ($name:literal, $before:literal name $between:literal name $after:literal) => {
+        concat!($before, $name, $between, $name, $after)
+    };
+}
+
 pub const RECIPE: Recipe = Recipe {
     name: "candle-core",
     version: "0.11.1",
@@ -83,6 +113,119 @@ pub const RECIPE: Recipe = Recipe {
             name: "indexed_moe_forward elsewhere than on CUDA is an error, not a panic",
             find: "panic!(\"indexed_moe_forward is not implemented in this platform!\");",
             replace: "crate::bail!(\"indexed_moe_forward is not implemented on this device\")",
+            count: 1,
+        },
+        // The types of GGUF files that upstream lacks, with the feature `rocm` or without: users' files contain them.
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "module of the further GGUF types",
+            find: "pub mod ggml_file;\n",
+            replace: "mod formats;\npub mod ggml_file;\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "further GGUF types",
+            find: "    Q6K,\n    Q8K,\n",
+            replace: concat!("    Q6K,\n    Q8K,\n", for_each_type!("    " name ",\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their numbers, read",
+            find: "_ => crate::bail!(\"unknown dtype for tensor {u}\"),",
+            replace: "_ => formats::with_number(u)?,",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their numbers, written",
+            find: "            Self::BF16 => 30,\n",
+            replace: concat!("            Self::BF16 => 30,\n", for_each_type!("            Self::" name " => formats::" name ".number,\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "zeros of them",
+            find: "            Self::BF16 => Box::new(vec![bf16::zeros(); elem_count]),\n",
+            replace: concat!("            Self::BF16 => Box::new(vec![bf16::zeros(); elem_count]),\n", for_each_type!("            Self::" name " => formats::" name ".zeros(elem_count),\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their blocks from a file",
+            find: "            Self::BF16 => Box::new(as_t_slice::<bf16>(data).to_vec()),\n",
+            replace: concat!("            Self::BF16 => Box::new(as_t_slice::<bf16>(data).to_vec()),\n", for_each_type!("            Self::" name " => formats::" name ".from_data(data),\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "bytes of their blocks",
+            find: "            Self::Q8K => std::mem::size_of::<BlockQ8K>(),\n",
+            replace: concat!("            Self::Q8K => std::mem::size_of::<BlockQ8K>(),\n", for_each_type!("            Self::" name " => formats::" name ".bytes,\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "elements of their blocks",
+            find: "            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8K => k_quants::QK_K,\n",
+            replace: concat!("            Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8K => k_quants::QK_K,\n", for_each_type!("            Self::" name " => formats::" name ".elements,\n")),
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their blocks on ROCm",
+            find: "GgmlDType::BF16 => rocm::load_quantized(d, as_t_slice::<bf16>(data)),\n",
+            replace: "GgmlDType::BF16 => rocm::load_quantized(d, as_t_slice::<bf16>(data)),\n                _ => rocm::load_blocks(d, data, dtype),\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their blocks on Metal",
+            find: "GgmlDType::BF16 => metal::load_quantized(d, as_t_slice::<bf16>(data)),\n",
+            replace: "GgmlDType::BF16 => metal::load_quantized(d, as_t_slice::<bf16>(data)),\n                _ => crate::bail!(\"Metal has no kernels for {dtype:?} tensors; use them on the CPU\"),\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/mod.rs",
+            name: "their blocks on CUDA",
+            find: "GgmlDType::BF16 => cuda::load_quantized(d, as_t_slice::<bf16>(data)),\n",
+            replace: "GgmlDType::BF16 => cuda::load_quantized(d, as_t_slice::<bf16>(data)),\n                _ => crate::bail!(\"CUDA has no kernels for {dtype:?} tensors; use them on the CPU\"),\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/ggml_file.rs",
+            name: "tensors of them",
+            find: "        _ => crate::bail!(\"quantized type {ggml_dtype:?} is not supported yet\"),",
+            replace: "        _ if super::formats::has(ggml_dtype) => {\n            let blocks = raw_data[..size_in_bytes].into();\n            super::QTensor::new(QStorage::from_data(blocks, device, ggml_dtype)?, dims)\n        }\n        _ => crate::bail!(\"quantized type {ggml_dtype:?} is not supported yet\"),",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/cuda.rs",
+            name: "no CUDA kernels for them",
+            find: "            GgmlDType::Q8K => deq::<crate::quantized::BlockQ8K>(&buffer, block_len, &mut out),\n",
+            replace: "            GgmlDType::Q8K => deq::<crate::quantized::BlockQ8K>(&buffer, block_len, &mut out),\n            dtype => crate::bail!(\"CUDA has no kernels for {dtype:?} tensors; use them on the CPU\"),\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/metal.rs",
+            name: "no Metal kernels for them",
+            find: "pub fn zeros(device: &MetalDevice, elem_count: usize, dtype: GgmlDType) -> Result<Self> {\n",
+            replace: "pub fn zeros(device: &MetalDevice, elem_count: usize, dtype: GgmlDType) -> Result<Self> {\n        if super::formats::has(dtype) {\n            crate::bail!(\"Metal has no kernels for {dtype:?} tensors; use them on the CPU\")\n        }\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/metal.rs",
+            name: "no Metal storage of them to dequantize",
+            find: "                crate::quantized::BlockQ8K::to_float(&vec, &mut out);\n            }\n",
+            replace: "                crate::quantized::BlockQ8K::to_float(&vec, &mut out);\n            }\n            dtype => crate::bail!(\"Metal has no kernels for {dtype:?} tensors; use them on the CPU\"),\n",
+            count: 1,
+        },
+        Exception {
+            file: "src/quantized/metal.rs",
+            name: "no Metal storage of them to name",
+            find: "            GgmlDType::BF16 => candle_metal_kernels::GgmlDType::BF16,\n",
+            replace: "            GgmlDType::BF16 => candle_metal_kernels::GgmlDType::BF16,\n            _ => unreachable!(\"QMetalStorage::zeros refuses {value:?}\"),\n",
             count: 1,
         },
         // Every back end has numbers of its own here; ours are the product of the dequantized values in f32.

@@ -80,7 +80,8 @@ impl Recipe {
                     Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => self
                         .derive_file(&relative, &text, &mut leftovers)?
                         .into_bytes(),
-                    Ok(text) => text.into_bytes(),
+                    // What belongs to another back end alone has no twins.
+                    Ok(text) => self.apply_exceptions(&relative, text)?.into_bytes(),
                     Err(binary) => binary.into_bytes(),
                 };
                 written.insert(relative.clone());

@@ -46,8 +46,12 @@ pub fn dequantize(
         return Ok(output);
     }
     let groups = elem_count / GROUP;
+    let family = match format.has_levels() {
+        true => Family::DequantizeIq,
+        false => Family::Dequantize,
+    };
     let name = format!("dequantize_{}_{}", format.name(), to.as_str());
-    device.kernel(Family::Dequantize, &name)?.launch(
+    device.kernel(family, &name)?.launch(
         LaunchConfig::for_elements(groups),
         &Args::new()
             .u64(groups as u64)

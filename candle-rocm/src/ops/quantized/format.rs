@@ -69,6 +69,32 @@ formats! {
     Q6K = 14, "q6k", 256, 210;
     /// 8 bits, blocks of 256 with a binary32 scale.
     Q8K = 15, "q8k", 256, 292;
+    /// 2.06 bits, blocks of 256: groups of 8 from a codebook of 256, 8 scales of 4 bits.
+    IQ2XXS = 16, "iq2_xxs", 256, 66;
+    /// 2.31 bits, blocks of 256: groups of 8 from a codebook of 512, 16 scales of 4 bits.
+    IQ2XS = 17, "iq2_xs", 256, 74;
+    /// 2.56 bits, blocks of 256: groups of 8 from a codebook of 1024, 16 scales of 4 bits.
+    IQ2S = 22, "iq2_s", 256, 82;
+    /// 3.06 bits, blocks of 256: groups of 4 from a codebook of 256, 8 scales of 4 bits.
+    IQ3XXS = 18, "iq3_xxs", 256, 98;
+    /// 3.44 bits, blocks of 256: groups of 4 from a codebook of 512, 8 scales of 4 bits.
+    IQ3S = 21, "iq3_s", 256, 110;
+    /// 1.56 bits, blocks of 256: groups of 8 from a codebook of 2048, 8 scales of 3 bits.
+    IQ1S = 19, "iq1_s", 256, 50;
+    /// 1.75 bits, blocks of 256: groups of 8 from a codebook of 2048, 16 scales of 3 bits.
+    IQ1M = 29, "iq1_m", 256, 56;
+    /// 4 bits that stand for uneven levels, blocks of 32 with a scale.
+    IQ4NL = 20, "iq4_nl", 32, 18;
+    /// 4 bits that stand for uneven levels, blocks of 256 with 8 6-bit scales.
+    IQ4XS = 23, "iq4_xs", 256, 136;
+    /// Ternary, five to a byte, blocks of 256 with a scale.
+    TQ1_0 = 34, "tq1_0", 256, 54;
+    /// Ternary, four to a byte, blocks of 256 with a scale.
+    TQ2_0 = 35, "tq2_0", 256, 66;
+    /// 4-bit floats, blocks of 32 with a power of two as scale.
+    MXFP4 = 39, "mxfp4", 32, 17;
+    /// 4-bit floats, blocks of 64 with 4 unsigned 8-bit floats as scales.
+    NVFP4 = 40, "nvfp4", 64, 36;
 }
 
 impl GgmlType {
@@ -76,6 +102,27 @@ impl GgmlType {
     pub fn from_u32(number: u32) -> Option<Self> {
         let mut formats = Self::ALL.iter().copied();
         formats.find(|format| format.to_u32() == number)
+    }
+
+    /// Whether values are a scale times one of few levels: the IQ formats, the ternary ones and the 4-bit floats, whose readers
+    /// are in `quantized/iq.h`.
+    pub(super) const fn has_levels(self) -> bool {
+        matches!(
+            self,
+            Self::IQ1S
+                | Self::IQ1M
+                | Self::IQ2XXS
+                | Self::IQ2XS
+                | Self::IQ2S
+                | Self::IQ3XXS
+                | Self::IQ3S
+                | Self::IQ4NL
+                | Self::IQ4XS
+                | Self::TQ1_0
+                | Self::TQ2_0
+                | Self::MXFP4
+                | Self::NVFP4
+        )
     }
 
     /// The dtype of the plain formats.

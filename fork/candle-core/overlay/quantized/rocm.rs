@@ -32,6 +32,19 @@ fn format_of(dtype: GgmlDType) -> GgmlType {
         GgmlDType::Q5K => GgmlType::Q5K,
         GgmlDType::Q6K => GgmlType::Q6K,
         GgmlDType::Q8K => GgmlType::Q8K,
+        GgmlDType::IQ2XXS => GgmlType::IQ2XXS,
+        GgmlDType::IQ2XS => GgmlType::IQ2XS,
+        GgmlDType::IQ2S => GgmlType::IQ2S,
+        GgmlDType::IQ3XXS => GgmlType::IQ3XXS,
+        GgmlDType::IQ3S => GgmlType::IQ3S,
+        GgmlDType::IQ1S => GgmlType::IQ1S,
+        GgmlDType::IQ1M => GgmlType::IQ1M,
+        GgmlDType::IQ4NL => GgmlType::IQ4NL,
+        GgmlDType::IQ4XS => GgmlType::IQ4XS,
+        GgmlDType::TQ1_0 => GgmlType::TQ1_0,
+        GgmlDType::TQ2_0 => GgmlType::TQ2_0,
+        GgmlDType::MXFP4 => GgmlType::MXFP4,
+        GgmlDType::NVFP4 => GgmlType::NVFP4,
     }
 }
 
@@ -234,7 +247,7 @@ impl QRocmStorage {
     }
 }
 
-/// Uploads blocks as they lie in a file.
+/// Uploads blocks.
 pub fn load_quantized<T: super::GgmlType + Send + Sync + 'static>(
     device: &RocmDevice,
     blocks: &[T],
@@ -242,9 +255,14 @@ pub fn load_quantized<T: super::GgmlType + Send + Sync + 'static>(
     let size = std::mem::size_of_val(blocks);
     // SAFETY: ggml blocks are plain data without padding.
     let bytes = unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), size) };
+    load_blocks(device, bytes, T::DTYPE)
+}
+
+/// Uploads blocks as they lie in a file.
+pub fn load_blocks(device: &RocmDevice, blocks: &[u8], dtype: GgmlDType) -> Result<QStorage> {
     Ok(QStorage::Rocm(QRocmStorage {
-        buffer: device.device().upload(bytes)?,
-        dtype: T::DTYPE,
+        buffer: device.device().upload(blocks)?,
+        dtype,
         device: device.clone(),
     }))
 }

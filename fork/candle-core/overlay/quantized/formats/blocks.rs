@@ -1,0 +1,196 @@
+//! Blocks of a tensor on the CPU.
+
+use half::f16;
+use rayon::prelude::*;
+
+use super::Format;
+use crate::quantized::{GgmlDType, QuantizedType};
+use crate::{CpuStorage, Result};
+
+/// The blocks of a tensor, as they lie in a file.
+pub struct Blocks {
+    format: &'static Format,
+    data: Vec<u8>,
+}
+
+impl Blocks {
+    pub(super) fn new(format: &'static Format, data: Vec<u8>) -> Self {
+        Self { format, data }
+    }
+
+    /// Dequantizes consecutive blocks.
+    fn read(&self, blocks: &[u8], values: &mut [f32]) {
+        let blocks = blocks.chunks_exact(self.format.bytes);
+        for (block, values) in blocks.zip(values.chunks_exact_mut(self.format.elements)) {
+            (self.format.read)(block, values);
+        }
+    }
+
+    /// Encodes `values`; the importance repeats for every row.
+    fn write(&mut self, values: &[f32], importance: Option<&[f32]>) {
+        let Format {
+            elements, write, ..
+        } = *self.format;
+        self.data
+            .par_chunks_exact_mut(self.format.bytes)
+            .zip(values.par_chunks_exact(elements))
+            .enumerate()
+            .for_each(|(i, (block, values))| {
+                let importance = importance.map(|row| {
+                    let start = i * elements % row.len();
+                    &row[start..start + elements]
+                });
+                write(values, importance, block);
+            });
+    }
+}
+
+/// Sum of products, in eight sums that a vector unit forms at once.
+fn dot(lhs: &[f32], rhs: &[f32]) -> f32 {
+    let mut sums = [0f32; 8];
+    for (lhs, rhs) in lhs.chunks_exact(8).zip(rhs.chunks_exact(8)) {
+        for (sum, (l, r)) in sums.iter_mut().zip(lhs.iter().zip(rhs)) {
+            *sum += l * r;
+        }
+    }
+    sums.iter().sum()
+}
+
+impl QuantizedType for Blocks {
+    fn dtype(&self) -> GgmlDType {
+        self.format.dtype
+    }
+
+    fn matmul_t(
+        &self,
+        (m, k, n): (usize, usize, usize),
+        lhs: &[f32],
+        dst: &mut [f32],
+    ) -> Result<()> {
+        let Format {
+            dtype,
+            elements,
+            bytes,
+            ..
+        } = *self.format;
+        let row_bytes = k / elements * bytes;
+        if !k.is_multiple_of(elements)
+            || lhs.len() != m * k
+            || dst.len() != m * n
+            || self.data.len() != n * row_bytes
+        {
+            crate::bail!(
+                "{dtype:?} matmul: {} bytes of weights, {} inputs and {} outputs do not fit ({m}, {k}, {n})",
+                self.data.len(),
+                lhs.len(),
+                dst.len()
+            )
+        }
+        if m == 0 || k == 0 || n == 0 {
+            dst.fill(0.);
+            return Ok(());
+        }
+        // One line of results per row of weights, so that threads write apart; transposed in the end.
+        let mut columns = vec![0f32; n * m];
+        columns
+            .par_chunks_exact_mut(m)
+            .zip(self.data.par_chunks_exact(row_bytes))
+            .for_each_init(
+                || vec![0f32; k],
+                |weights, (results, row)| {
+                    self.read(row, weights);
+                    for (result, lhs) in results.iter_mut().zip(lhs.chunks_exact(k)) {
+                        *result = dot(lhs, weights);
+                    }
+                },
+            );
+        for (i, dst) in dst.chunks_exact_mut(n).enumerate() {
+            for (dst, column) in dst.iter_mut().zip(columns.chunks_exact(m)) {
+                *dst = column[i];
+            }
+        }
+        Ok(())
+    }
+
+    fn matmul_t_f16(&self, mkn: (usize, usize, usize), lhs: &[f16], dst: &mut [f16]) -> Result<()> {
+        let lhs: Vec<f32> = lhs.iter().map(|v| v.to_f32()).collect();
+        let mut wide = vec![0f32; dst.len()];
+        self.matmul_t(mkn, &lhs, &mut wide)?;
+        for (dst, wide) in dst.iter_mut().zip(wide) {
+            *dst = f16::from_f32(wide);
+        }
+        Ok(())
+    }
+
+    fn embedding(&self, ids: &[u32], rows: usize, hidden: usize) -> Result<CpuStorage> {
+        let Format {
+            dtype,
+            elements,
+            bytes,
+            ..
+        } = *self.format;
+        let row_bytes = hidden / elements * bytes;
+        if !hidden.is_multiple_of(elements) || self.data.len() != rows * row_bytes {
+            crate::bail!(
+                "{dtype:?} embedding: {} bytes are not {rows} rows of {hidden} elements",
+                self.data.len()
+            )
+        }
+        let mut values = vec![0f32; ids.len() * hidden];
+        for (i, &id) in ids.iter().enumerate() {
+            let row = id as usize;
+            if row >= rows {
+                crate::bail!("embedding id {row} is out of range for {rows} rows")
+            }
+            let blocks = &self.data[row * row_bytes..(row + 1) * row_bytes];
+            self.read(blocks, &mut values[i * hidden..(i + 1) * hidden]);
+        }
+        Ok(CpuStorage::F32(values))
+    }
+
+    fn dequantize(&self, elem_count: usize) -> Result<CpuStorage> {
+        let Format {
+            dtype,
+            elements,
+            bytes,
+            read,
+            ..
+        } = *self.format;
+        if self.data.len() / bytes * elements != elem_count {
+            crate::bail!(
+                "{dtype:?} dequantize: {} bytes are not {elem_count} elements",
+                self.data.len()
+            )
+        }
+        let mut values = vec![0f32; elem_count];
+        values
+            .par_chunks_exact_mut(elements)
+            .zip(self.data.par_chunks_exact(bytes))
+            .for_each(|(values, block)| read(block, values));
+        Ok(CpuStorage::F32(values))
+    }
+
+    fn storage_size_in_bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    fn as_ptr(&self) -> *const u8 {
+        self.data.as_ptr()
+    }
+
+    fn block_size(&self) -> usize {
+        self.format.elements
+    }
+
+    fn from_float(&mut self, xs: &[f32]) {
+        self.write(xs, None)
+    }
+
+    fn from_float_imatrix(&mut self, xs: &[f32], imatrix_weights: &[f32], n_per_row: usize) {
+        self.write(xs, Some(&imatrix_weights[..n_per_row]))
+    }
+
+    fn size(&self) -> usize {
+        self.data.len()
+    }
+}
