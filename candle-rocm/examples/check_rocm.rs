@@ -216,9 +216,10 @@ const PRELUDE: &str = "\
 
 /// What matters of a type that is passed by value: its register class and size.
 const KINDS: &str = "
-enum Kind { Pointer, Int4, Int8, Float4, Float8, Other };
+enum Kind { Pointer, Bool, Int4, Int8, Float4, Float8, Other };
 template <class T> constexpr Kind kind() {
     if (std::is_pointer_v<T>) return Pointer;
+    if (std::is_same_v<T, bool>) return Bool;
     if (std::is_floating_point_v<T>) return sizeof(T) == 4 ? Float4 : Float8;
     if (std::is_integral_v<T> || std::is_enum_v<T>) return sizeof(T) == 4 ? Int4 : sizeof(T) == 8 ? Int8 : Other;
     return Other;
@@ -316,6 +317,7 @@ fn signatures() -> Result<Vec<(&'static str, Vec<&'static str>)>, String> {
 fn kind(of: &str, aliases: &BTreeMap<&str, &str>) -> Option<&'static str> {
     match of {
         pointer if pointer.starts_with('*') => Some("Pointer"),
+        "bool" => Some("Bool"),
         "c_int" | "c_uint" | "i32" | "u32" => Some("Int4"),
         "usize" | "i64" | "u64" => Some("Int8"),
         "f32" => Some("Float4"),

@@ -5,6 +5,7 @@ use crate::error_word::{self, ErrorWord};
 use crate::gpu::{lock, Gpu};
 use crate::launch::Kernel;
 use crate::memory::{self, Buffer, MemoryStats, Pool};
+use crate::miopen::MiOpen;
 use crate::pinned::Staging;
 use crate::sys::hip;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
@@ -25,6 +26,7 @@ pub struct Device {
 // Fields drop in this order: what uses the stream goes before it.
 struct Inner {
     blas: Mutex<Option<Blas>>,
+    miopen: Mutex<MiOpen>,
     uploads: Mutex<Staging>,
     downloads: Mutex<Staging>,
     error_word: ErrorWord,
@@ -43,6 +45,7 @@ struct RandomState {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.gpu.defer(self.stream.wait_idle());
+        lock(&self.miopen).give_back(&self.pool, &self.stream);
     }
 }
 
@@ -92,6 +95,7 @@ impl Device {
         Ok(Device {
             inner: Arc::new(Inner {
                 blas: Mutex::new(None),
+                miopen: Mutex::new(MiOpen::from_env()?),
                 uploads: Mutex::default(),
                 downloads: Mutex::default(),
                 error_word: ErrorWord::new(gpu, &stream)?,
@@ -365,6 +369,10 @@ impl Device {
 
     pub(crate) fn blas(&self) -> &Mutex<Option<Blas>> {
         &self.inner.blas
+    }
+
+    pub(crate) fn miopen(&self) -> &Mutex<MiOpen> {
+        &self.inner.miopen
     }
 
     /// Distinguishes devices in comparisons.

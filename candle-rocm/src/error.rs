@@ -60,6 +60,21 @@ pub enum Error {
         context: String,
     },
 
+    /// A call into MIOpen failed.
+    #[error("{call} failed on {arch}: {status} ({code}); {context}")]
+    MiOpen {
+        /// The MIOpen function.
+        call: &'static str,
+        /// Architecture of the device.
+        arch: String,
+        /// MIOpen's status number.
+        code: i32,
+        /// Name of the status.
+        status: &'static str,
+        /// The convolution, or what to do.
+        context: String,
+    },
+
     /// Device memory is exhausted, even after the cache was emptied.
     #[error(
         "out of device memory on device {ordinal}: {requested} bytes asked for, {free} of {total} bytes free, \

@@ -48,6 +48,7 @@
 //! | `ROCM_PATH`, `HIP_PATH` | where ROCm is |
 //! | `CANDLE_ROCM_CACHE_DIR` | where compiled kernels are kept |
 //! | `CANDLE_ROCM_ALLOC=direct` | every buffer is an exact `hipMalloc` |
+//! | `CANDLE_ROCM_MIOPEN=off\|fast\|tune` | whether [`miopen`] computes convolutions, and how it is asked; default `fast` |
 //! | `CANDLE_ROCM_SYNC=1` | wait after each launch, so that an error names its kernel |
 //! | `CANDLE_ROCM_RECORD_LAUNCHES=FILE` | append each kernel launched with the sizes of its arguments |
 
@@ -62,6 +63,7 @@ mod gpu;
 mod graph;
 mod launch;
 mod memory;
+pub mod miopen;
 mod module;
 pub mod ops;
 mod pinned;

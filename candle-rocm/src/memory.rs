@@ -45,8 +45,8 @@ pub struct MemoryStats {
 /// Device memory owned by a [`Buffer`] or a free list.
 #[derive(Debug)]
 pub(crate) struct Block {
-    ptr: *mut c_void,
-    bytes: usize,
+    pub ptr: *mut c_void,
+    pub bytes: usize,
     slab: Option<usize>,
 }
 

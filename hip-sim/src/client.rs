@@ -31,6 +31,8 @@ pub struct Client {
     take_reports: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     check_guards: unsafe extern "C" fn() -> c_int,
     set_memory_limit: unsafe extern "C" fn(c_int, u64) -> c_int,
+    miopen_calls: unsafe extern "C" fn(*const c_char) -> u64,
+    miopen_fail: unsafe extern "C" fn(*const c_char, u64, c_int),
     _library: Library,
 }
 
@@ -59,6 +61,8 @@ impl Client {
                     take_reports: *library.get(b"hip_sim_take_reports\0").ok()?,
                     check_guards: *library.get(b"hip_sim_check_guards\0").ok()?,
                     set_memory_limit: *library.get(b"hip_sim_set_memory_limit\0").ok()?,
+                    miopen_calls: *library.get(b"hip_sim_miopen_calls\0").ok()?,
+                    miopen_fail: *library.get(b"hip_sim_miopen_fail\0").ok()?,
                     _library: library,
                 })
             }
@@ -118,5 +122,17 @@ impl Client {
     pub fn set_memory_limit(&self, device: usize, bytes: u64) -> bool {
         // SAFETY: any values are fine.
         unsafe { (self.set_memory_limit)(device as c_int, bytes) == 0 }
+    }
+
+    /// Calls of a function of MIOpen since the counters were reset, for example of `c"miopenConvolutionForwardImmediate"`.
+    pub fn miopen_calls(&self, function: &CStr) -> u64 {
+        // SAFETY: the name is a C string.
+        unsafe { (self.miopen_calls)(function.as_ptr()) }
+    }
+
+    /// Makes the `nth` call of a function of MIOpen from now answer this status; 0 takes that back.
+    pub fn fail_miopen(&self, function: &CStr, nth: u64, status: i32) {
+        // SAFETY: the name is a C string.
+        unsafe { (self.miopen_fail)(function.as_ptr(), nth, status) };
     }
 }

@@ -56,6 +56,7 @@ pub unsafe extern "C" fn hip_sim_counters(out: *mut Counters) {
 #[no_mangle]
 pub extern "C" fn hip_sim_reset_counters() {
     let sim = sim();
+    crate::miopen::reset();
     let crate::sim::Counters {
         launches,
         copies,

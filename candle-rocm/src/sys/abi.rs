@@ -1,7 +1,9 @@
 //! What this crate believes about the C headers, for `scripts/check-rocm` to compare with the real ones.
 
 use super::hip::{self, DeviceProp};
-use super::{hiprtc, miopen, rocblas};
+use super::miopen::{self, AlgorithmPerformance, Solution};
+use super::{hiprtc, rocblas};
+use std::mem::{offset_of, size_of};
 
 /// One belief about a C header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,14 +161,31 @@ pub fn facts() -> Vec<Fact> {
         ),
         (MIOPEN, "miopenStatusSuccess", miopen::SUCCESS.into()),
     ];
-    let mut facts = vec![Fact::Size {
-        header: HIP,
-        of: PROP,
-        bytes: DeviceProp::SIZE,
-    }];
+    let size = |header, of, bytes| Fact::Size { header, of, bytes };
+    let mut facts = vec![size(HIP, PROP, DeviceProp::SIZE)];
     facts.extend(offsets.map(|(field, bytes)| Fact::Offset {
         header: HIP,
         of: PROP,
+        field,
+        bytes,
+    }));
+    facts.extend([
+        size(MIOPEN, "miopenConvSolution_t", size_of::<Solution>()),
+        size(
+            MIOPEN,
+            "miopenConvAlgoPerf_t",
+            size_of::<AlgorithmPerformance>(),
+        ),
+    ]);
+    let solution = [
+        ("time", offset_of!(Solution, time)),
+        ("workspace_size", offset_of!(Solution, workspace_size)),
+        ("solution_id", offset_of!(Solution, solution_id)),
+        ("algorithm", offset_of!(Solution, algorithm)),
+    ];
+    facts.extend(solution.map(|(field, bytes)| Fact::Offset {
+        header: MIOPEN,
+        of: "miopenConvSolution_t",
         field,
         bytes,
     }));

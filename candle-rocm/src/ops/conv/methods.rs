@@ -13,6 +13,7 @@ const DIRECT_MAX_OUTPUTS: usize = 4;
 /// Products per output element up to which a convolution is computed directly, when a matrix product would mostly move its columns.
 /// An estimate from memory traffic, not a measurement.
 const DIRECT_MAX_PRODUCTS: usize = 16;
+
 impl Problem<'_> {
     /// The method that suits the sizes.
     fn select(&self) -> Method {
@@ -51,8 +52,8 @@ impl Problem<'_> {
         {
             return Err(Error::DeviceMismatch { op: self.op });
         }
-        let method = method.unwrap_or_else(|| self.select());
-        if method == Method::Product && !self.is_product() {
+        let chosen = method.unwrap_or_else(|| self.select());
+        if chosen == Method::Product && !self.is_product() {
             return Err(Error::InvalidArgument {
                 op: self.op,
                 reason: "this is not a plain matrix product; choose another method".into(),
@@ -62,17 +63,26 @@ impl Problem<'_> {
             return device.alloc_zeroed(bytes);
         }
         let dst = device.alloc(bytes)?;
-        match method {
-            Method::Product => self.product(device, &dst)?,
-            Method::Direct => self.direct(device, &dst)?,
-            Method::Columns { workspace_bytes } if self.transposed => {
-                self.columns_transposed(device, &dst, workspace_bytes)?
-            }
-            Method::Columns { workspace_bytes } => {
-                self.columns_forward(device, &dst, workspace_bytes)?
-            }
+        let own = || self.enqueue(device, chosen, &dst);
+        // Products need no columns, and direct ones move too little for them: nothing to win with MIOpen's set-up.
+        let columns = matches!(chosen, Method::Columns { .. });
+        if method.is_some() || !columns || !self.in_miopen(device, &dst, &own)? {
+            own()?;
         }
         Ok(dst)
+    }
+
+    fn enqueue(&self, device: &Device, method: Method, dst: &Buffer) -> Result<()> {
+        match method {
+            Method::Product => self.product(device, dst),
+            Method::Direct => self.direct(device, dst),
+            Method::Columns { workspace_bytes } if self.transposed => {
+                self.columns_transposed(device, dst, workspace_bytes)
+            }
+            Method::Columns { workspace_bytes } => {
+                self.columns_forward(device, dst, workspace_bytes)
+            }
+        }
     }
 
     fn launch(&self, device: &Device, kernel: &str, count: usize, args: Args) -> Result<()> {
@@ -102,12 +112,8 @@ impl Problem<'_> {
     }
 
     /// The kernel without gaps, `[c_out, c_in, …]` or, transposed, `[c_in, c_out, …]`, and its offset.
-    fn weights(&self, device: &Device) -> Result<(Option<Buffer>, usize)> {
-        let mut stored = self.kernel;
-        if self.transposed {
-            stored.dims.swap(0, 1);
-            stored.strides.swap(0, 1);
-        }
+    pub(super) fn weights(&self, device: &Device) -> Result<(Option<Buffer>, usize)> {
+        let stored = self.stored_kernel();
         let view = stored.view();
         if view.is_contiguous() {
             return Ok((None, stored.offset));

@@ -2,7 +2,9 @@
 //!
 //! A sequence is an image of height 1. Most problems are matrix products: the input is laid out as columns first (plain), or the product's
 //! columns are summed after (transposed). Sums are made in f32, for f64 in f64, and rounded once; results do not vary from run to run.
+//! What would need columns is computed by MIOpen instead where [`miopen`](crate::miopen) finds that worth it.
 
+mod in_miopen;
 mod methods;
 mod problem;
 
@@ -36,7 +38,7 @@ pub struct Conv {
     pub stride: usize,
     /// Distance of neighbouring kernel elements in the input.
     pub dilation: usize,
-    /// `None`: what suits the sizes.
+    /// `None`: what suits the sizes, MIOpen included.
     pub method: Option<Method>,
 }
 
@@ -62,7 +64,7 @@ pub struct ConvTranspose {
     pub stride: usize,
     /// Distance of neighbouring kernel elements in the output.
     pub dilation: usize,
-    /// `None`: what suits the sizes.
+    /// `None`: what suits the sizes, MIOpen included.
     pub method: Option<Method>,
 }
 

@@ -256,6 +256,16 @@ impl<'a> Problem<'a> {
         self.kernel.dims[0]
     }
 
+    /// The kernel as it lies in memory: `[c_out, c_in, …]` or, transposed, `[c_in, c_out, …]`.
+    pub(super) fn stored_kernel(&self) -> Image<'a> {
+        let mut stored = self.kernel;
+        if self.transposed {
+            stored.dims.swap(0, 1);
+            stored.strides.swap(0, 1);
+        }
+        stored
+    }
+
     /// Kernel elements of one channel.
     pub(super) fn taps(&self) -> usize {
         self.kernel.dims[2] * self.kernel.dims[3]

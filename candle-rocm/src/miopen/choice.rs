@@ -1,0 +1,219 @@
+//! Who computes a convolution.
+
+use super::convolution::{data_type, Convolution, Descriptors, Failure};
+use super::session::{Operands, Session};
+use super::Mode;
+use crate::sys::miopen::{self, Solution};
+use crate::{Device, Error, Event, Result};
+use std::time::Duration;
+
+/// MIOpen's numbers of its reference kernels, forward and transposed: one thread per output element and no reuse of what was loaded.
+const NAIVE_SOLVERS: [u64; 2] = [85, 86];
+/// Solutions that are measured against the own kernels; MIOpen has ordered them by then.
+const MEASURED_SOLUTIONS: usize = 4;
+/// Runs of a measurement, after one that warms up.
+const MEASURED_RUNS: u32 = 3;
+
+/// Who computes a convolution.
+pub(super) enum Choice {
+    /// The own kernels, and why.
+    Own(String),
+    /// MIOpen.
+    Library(Prepared),
+}
+
+/// A solution that is ready to run.
+pub(super) struct Prepared {
+    pub convolution: Convolution,
+    pub descriptors: Descriptors,
+    pub solution: Solution,
+}
+
+impl Choice {
+    pub fn solver(&self) -> std::result::Result<u64, String> {
+        match self {
+            Choice::Own(reason) => Err(reason.clone()),
+            Choice::Library(prepared) => Ok(prepared.solution.solution_id),
+        }
+    }
+}
+
+/// MIOpen's favourite, if it is worth more than the own kernels, by what is said in the module's description.
+fn select(solutions: &[Solution], limit: usize) -> std::result::Result<Solution, String> {
+    for solution in solutions {
+        if solution.algorithm == miopen::ALGORITHM_GEMM {
+            return Err("MIOpen prefers a matrix product over columns".to_string());
+        }
+        if !is_naive(solution) && solution.workspace_size <= limit {
+            return Ok(*solution);
+        }
+    }
+    Err(format!(
+        "none of MIOpen's {} solutions is more than a reference kernel with at most {limit} bytes of workspace",
+        solutions.len()
+    ))
+}
+
+fn is_naive(solution: &Solution) -> bool {
+    solution.algorithm == miopen::ALGORITHM_DIRECT && NAIVE_SOLVERS.contains(&solution.solution_id)
+}
+
+impl Session {
+    /// Decides about a convolution. Errors are those of the own kernels alone; whatever MIOpen cannot do is theirs.
+    pub fn choose(
+        &mut self,
+        device: &Device,
+        mode: Mode,
+        convolution: &Convolution,
+        operands: Operands,
+        own: &dyn Fn() -> Result<()>,
+    ) -> Result<Choice> {
+        let descriptors = match self.describe(convolution) {
+            Ok(descriptors) => descriptors,
+            Err(reason) => return Ok(Choice::Own(reason)),
+        };
+        let chosen = match mode {
+            Mode::Tune => self.measure(device, &descriptors, operands, own)?,
+            Mode::Fast | Mode::Off => self.estimate(device, &descriptors),
+        };
+        Ok(match chosen {
+            Err(reason) => Choice::Own(reason),
+            Ok(solution) => Choice::Library(Prepared {
+                convolution: *convolution,
+                descriptors,
+                solution,
+            }),
+        })
+    }
+
+    fn describe(&self, convolution: &Convolution) -> std::result::Result<Descriptors, String> {
+        let reason = |failure| self.reason(failure);
+        let data_type = data_type(convolution.dtype)
+            .ok_or_else(|| format!("MIOpen does not convolve {}", convolution.dtype))?;
+        let descriptors = Descriptors::new(self.library, data_type, convolution).map_err(reason)?;
+        // MIOpen does not compare the output's size with the options when it convolves.
+        let output = descriptors.output().map_err(reason)?;
+        if output != convolution.y {
+            return Err(format!("MIOpen expects an output of {output:?}"));
+        }
+        Ok(descriptors)
+    }
+
+    fn estimate(
+        &mut self,
+        device: &Device,
+        descriptors: &Descriptors,
+    ) -> std::result::Result<Solution, String> {
+        let solutions = (self.solutions(descriptors)).map_err(|failure| self.reason(failure))?;
+        let solution = select(&solutions, self.limit)?;
+        self.ready(device, descriptors, &solution)?;
+        Ok(solution)
+    }
+
+    /// Compiles a solution and reserves its workspace.
+    fn ready(
+        &mut self,
+        device: &Device,
+        descriptors: &Descriptors,
+        solution: &Solution,
+    ) -> std::result::Result<(), String> {
+        (self.compile(descriptors, solution)).map_err(|failure| self.reason(failure))?;
+        (self.reserve(device, solution.workspace_size)).map_err(|error| error.to_string())
+    }
+
+    /// The fastest of MIOpen's solutions, unless the own kernels are faster.
+    fn measure(
+        &mut self,
+        device: &Device,
+        descriptors: &Descriptors,
+        operands: Operands,
+        own: &dyn Fn() -> Result<()>,
+    ) -> Result<std::result::Result<Solution, String>> {
+        let own_time = time(device, own)?;
+        let solutions = match self.find(device, descriptors, operands) {
+            Ok(found) => found.and_then(|()| self.solutions(descriptors)),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let solutions = match solutions {
+            Ok(solutions) => solutions,
+            Err(failure) => return Ok(Err(self.reason(failure))),
+        };
+        let mut fastest: Option<(Duration, Solution)> = None;
+        let within = |s: &&Solution| s.workspace_size <= self.limit;
+        let measured: Vec<Solution> = (solutions.iter().filter(within))
+            .take(MEASURED_SOLUTIONS)
+            .copied()
+            .collect();
+        for solution in measured {
+            if self.ready(device, descriptors, &solution).is_err() {
+                continue;
+            }
+            let run = || {
+                self.enqueue(descriptors, &solution, operands)
+                    .map_err(|failure| self.error(failure, "while measuring"))
+            };
+            match time(device, &run) {
+                Ok(time) if fastest.is_none_or(|(best, _)| time < best) => {
+                    fastest = Some((time, solution));
+                }
+                Ok(_) | Err(Error::MiOpen { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(match fastest {
+            Some((time, solution)) if time < own_time => Ok(solution),
+            Some((time, solution)) => Err(format!(
+                "measured: {own_time:?}, and {time:?} by MIOpen's solver {}",
+                solution.solution_id
+            )),
+            None => Err("none of MIOpen's solutions can be measured".to_string()),
+        })
+    }
+
+    fn reason(&self, failure: Failure) -> String {
+        self.error(failure, "the own kernels compute").to_string()
+    }
+}
+
+/// Device time of one run.
+fn time(device: &Device, run: &dyn Fn() -> Result<()>) -> Result<Duration> {
+    run()?;
+    let (start, stop) = (Event::new(device)?, Event::new(device)?);
+    start.record(device.stream())?;
+    for _ in 0..MEASURED_RUNS {
+        run()?;
+    }
+    stop.record(device.stream())?;
+    stop.synchronize()?;
+    Ok(stop.elapsed_since(&start)? / MEASURED_RUNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_solution_that_is_worth_it_is_selected() {
+        let solution = |solution_id, algorithm, workspace_size| Solution {
+            time: 1.0,
+            workspace_size,
+            solution_id,
+            algorithm,
+        };
+        let (direct, winograd) = (miopen::ALGORITHM_DIRECT, miopen::ALGORITHM_WINOGRAD);
+        let naive = solution(85, direct, 0);
+        let product = solution(91, miopen::ALGORITHM_GEMM, 0);
+        let large = solution(107, miopen::ALGORITHM_IMPLICIT_GEMM, 101);
+        let good = solution(84, winograd, 100);
+        let assembly = solution(1, direct, 0);
+        assert_eq!(select(&[naive, large, good, product], 100), Ok(good));
+        assert_eq!(select(&[assembly, good], 100), Ok(assembly));
+        assert!(select(&[naive, large], 100)
+            .unwrap_err()
+            .contains("2 solutions"));
+        assert!(select(&[product, good], 100)
+            .unwrap_err()
+            .contains("columns"));
+        assert!(select(&[], 100).is_err());
+    }
+}

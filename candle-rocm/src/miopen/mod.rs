@@ -1,0 +1,193 @@
+//! Convolutions through MIOpen, where it has something better than this crate's own kernels.
+//!
+//! Which of the two computes a convolution is decided once for each combination of shapes, options and dtype, and remembered by the
+//! device. `CANDLE_ROCM_MIOPEN` says how, when a device is made:
+//!
+//! * `off`: own kernels.
+//! * `fast` (the default): MIOpen's immediate mode, which looks into its databases and estimates; nothing is measured. MIOpen's first
+//!   solution is taken, unless it is the matrix product over columns that [`ops::conv`](crate::ops::conv) has as well (with fewer, larger
+//!   products), or one of its naive reference kernels, or needs a larger workspace than [`WORKSPACE_LIMIT_BYTES`].
+//! * `tune`: MIOpen measures its solutions (without searching their parameters exhaustively) and keeps what it finds in its user database,
+//!   where `fast` finds it later; then the best of them and the own kernels are measured, and the fastest is taken.
+//!
+//! Where MIOpen is missing, refuses or fails before anything was computed, the own kernels compute. A failure of a chosen solution is an error.
+//! During a capture nothing is decided: convolutions of shapes never met before use the own kernels then.
+
+mod choice;
+mod convolution;
+mod session;
+
+use crate::gpu::lock;
+use crate::memory::Pool;
+use crate::{Device, Error, Result, Stream};
+use choice::Choice;
+pub use convolution::Convolution;
+pub(crate) use session::Operands;
+use session::Session;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+
+/// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions that transpose
+/// their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x 1024 in f16.
+pub const WORKSPACE_LIMIT_BYTES: usize = 1 << 30;
+/// The workspace is at most the memory divided by this.
+pub const WORKSPACE_FRACTION: usize = 16;
+
+/// The environment variable that chooses the [`Mode`].
+const VARIABLE: &str = "CANDLE_ROCM_MIOPEN";
+
+/// How MIOpen is asked for convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not at all.
+    Off,
+    /// Databases and estimates.
+    Fast,
+    /// Measurements.
+    Tune,
+}
+
+impl Mode {
+    fn parse(value: Option<&OsStr>) -> Result<Self> {
+        let Some(value) = value else {
+            return Ok(Mode::Fast);
+        };
+        match value.to_str() {
+            Some("off") => Ok(Mode::Off),
+            Some("fast") => Ok(Mode::Fast),
+            Some("tune") => Ok(Mode::Tune),
+            _ => Err(Error::InvalidArgument {
+                op: VARIABLE,
+                reason: format!("{value:?} is not off, fast or tune; unset it for fast"),
+            }),
+        }
+    }
+}
+
+/// What a device has decided about a convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The convolution.
+    pub convolution: Convolution,
+    /// MIOpen's number of the solver that computes it, or why the own kernels do.
+    pub solver: std::result::Result<u64, String>,
+}
+
+/// What the device has decided so far, in no order.
+pub fn decisions(device: &Device) -> Vec<Decision> {
+    let state = lock(device.miopen());
+    let decision = |(convolution, choice): (&Convolution, &Choice)| Decision {
+        convolution: *convolution,
+        solver: choice.solver(),
+    };
+    state.choices.iter().map(decision).collect()
+}
+
+/// How the device asks MIOpen.
+pub fn mode(device: &Device) -> Mode {
+    lock(device.miopen()).mode
+}
+
+/// MIOpen on a device's stream, and what is known of the convolutions met.
+pub(crate) struct MiOpen {
+    mode: Mode,
+    /// Goes before the session whose library made its descriptors.
+    choices: HashMap<Convolution, Choice>,
+    session: Connection,
+}
+
+/// A handle is made when the first convolution asks for it.
+enum Connection {
+    Untried,
+    Unusable(String),
+    Open(Session),
+}
+
+impl MiOpen {
+    pub fn from_env() -> Result<Self> {
+        Ok(MiOpen {
+            mode: Mode::parse(std::env::var_os(VARIABLE).as_deref())?,
+            choices: HashMap::new(),
+            session: Connection::Untried,
+        })
+    }
+
+    /// Whether there is nothing to ask: the own kernels compute this convolution.
+    pub fn leaves_to_own(&self, device: &Device, convolution: &Convolution) -> bool {
+        match self.choices.get(convolution) {
+            _ if self.mode == Mode::Off => true,
+            Some(choice) => matches!(choice, Choice::Own(_)),
+            None => device.pool().is_capturing(),
+        }
+    }
+
+    /// Enqueues the convolution; `false` if the own kernels are to compute it instead. `own` enqueues it on those, to be measured.
+    pub fn convolve(
+        &mut self,
+        device: &Device,
+        convolution: &Convolution,
+        operands: Operands,
+        own: &dyn Fn() -> Result<()>,
+    ) -> Result<bool> {
+        device.enter()?;
+        if self.leaves_to_own(device, convolution) {
+            return Ok(false);
+        }
+        if !self.choices.contains_key(convolution) {
+            let choice = match self.open(device) {
+                Ok((mode, session)) => session.choose(device, mode, convolution, operands, own)?,
+                Err(reason) => Choice::Own(reason.to_string()),
+            };
+            self.choices.insert(*convolution, choice);
+        }
+        match (self.choices.get(convolution), &mut self.session) {
+            (Some(Choice::Library(prepared)), Connection::Open(session)) => {
+                session.run(device, prepared, operands)?;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn open(&mut self, device: &Device) -> std::result::Result<(Mode, &mut Session), &str> {
+        if matches!(self.session, Connection::Untried) {
+            self.session = match Session::new(device) {
+                Ok(session) => Connection::Open(session),
+                Err(error) => Connection::Unusable(error.to_string()),
+            };
+        }
+        match &mut self.session {
+            Connection::Open(session) => Ok((self.mode, session)),
+            Connection::Unusable(reason) => Err(reason),
+            Connection::Untried => Err("not tried yet"),
+        }
+    }
+
+    /// Returns the workspace; the stream is idle and no graph is left.
+    pub fn give_back(&mut self, pool: &Pool, stream: &Stream) {
+        if let Connection::Open(session) = &mut self.session {
+            session.give_back(pool, stream);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_named_exactly() {
+        let parse = |value: &str| Mode::parse(Some(OsStr::new(value)));
+        assert_eq!(Mode::parse(None).unwrap(), Mode::Fast);
+        assert_eq!(parse("off").unwrap(), Mode::Off);
+        assert_eq!(parse("fast").unwrap(), Mode::Fast);
+        assert_eq!(parse("tune").unwrap(), Mode::Tune);
+        for wrong in ["", "Off", "1", "exhaustive"] {
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(
+                error.contains(VARIABLE) && error.contains(&format!("{wrong:?}")),
+                "{error}"
+            );
+        }
+    }
+}

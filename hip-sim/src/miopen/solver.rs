@@ -1,0 +1,144 @@
+//! The solvers that the simulator has: a few of MIOpen's, by their numbers and what they are applicable to, all computing the definition.
+
+use super::problem::{Problem, Type};
+use crate::sim::sim;
+use std::ffi::c_int;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct miopenConvSolution_t {
+    pub time: f32,
+    pub workspace_size: usize,
+    pub solution_id: u64,
+    pub algorithm: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct miopenConvAlgoPerf_t {
+    pub algorithm: c_int,
+    pub time: f32,
+    pub memory: usize,
+}
+
+const GEMM: c_int = 0;
+const DIRECT: c_int = 1;
+const WINOGRAD: c_int = 3;
+const IMPLICIT_GEMM: c_int = 5;
+
+/// A solver of MIOpen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Solver {
+    /// ConvBinWinogradRxSf2x3g1: no dilation, no bf16.
+    Winograd,
+    /// ConvAsmImplicitGemmGTCDynamicFwdXdlopsNHWC and its transposed twin, on CDNA: any options, with a workspace.
+    ImplicitGemm,
+    /// GemmFwdRest and its transposed twin: columns in a workspace.
+    Gemm,
+    /// ConvDirectNaiveConvFwd and its transposed twin: any strides.
+    Naive,
+}
+
+impl Solver {
+    const ALL: [Solver; 4] = [
+        Solver::Winograd,
+        Solver::ImplicitGemm,
+        Solver::Gemm,
+        Solver::Naive,
+    ];
+
+    fn id(self, transposed: bool) -> u64 {
+        match (self, transposed) {
+            (Solver::Winograd, _) => 84,
+            (Solver::ImplicitGemm, false) => 107,
+            (Solver::ImplicitGemm, true) => 108,
+            (Solver::Gemm, false) => 91,
+            (Solver::Gemm, true) => 97,
+            (Solver::Naive, false) => 85,
+            (Solver::Naive, true) => 86,
+        }
+    }
+
+    fn algorithm(self) -> c_int {
+        match self {
+            Solver::Winograd => WINOGRAD,
+            Solver::ImplicitGemm => IMPLICIT_GEMM,
+            Solver::Gemm => GEMM,
+            Solver::Naive => DIRECT,
+        }
+    }
+
+    fn is_applicable(self, problem: &Problem, device: usize) -> bool {
+        let Some(element) = problem.element() else {
+            return false;
+        };
+        let options = &problem.options;
+        match self {
+            Solver::Naive => true,
+            Solver::Gemm => problem.is_packed(),
+            Solver::Winograd => {
+                problem.is_packed()
+                    && element != Type::Bf16
+                    && options.dilation == [1; 2]
+                    && options.groups == 1
+                    && problem.kernel() != [1; 2]
+            }
+            Solver::ImplicitGemm => {
+                let cdna = sim().devices[device].arch.wave() == 64;
+                problem.is_packed() && cdna && problem.kernel() != [1; 2]
+            }
+        }
+    }
+
+    fn workspace_bytes(self, problem: &Problem) -> usize {
+        let taps: usize = problem.kernel().iter().product();
+        match self {
+            Solver::Winograd | Solver::Naive => 0,
+            // Sums before they are rounded.
+            Solver::ImplicitGemm => problem.outputs() * size_of::<f32>(),
+            Solver::Gemm if taps == 1 => 0,
+            Solver::Gemm => {
+                let image = if problem.options.transposed {
+                    &problem.x
+                } else {
+                    &problem.y
+                };
+                let pixels = image.dims[2] * image.dims[3];
+                problem.c_in() * taps * pixels * problem.element().map_or(0, Type::bytes)
+            }
+        }
+    }
+
+    /// Milliseconds: an estimate that puts the solvers in order.
+    fn time(self, problem: &Problem) -> f32 {
+        let taps: usize = problem.kernel().iter().product();
+        let products = (problem.outputs() * problem.c_in() * taps) as f32;
+        let slowness = match self {
+            Solver::Winograd => 1.0,
+            Solver::ImplicitGemm => 1.5,
+            Solver::Gemm => 3.0,
+            Solver::Naive => 40.0,
+        };
+        slowness * products * 1e-9
+    }
+}
+
+/// The solutions of a problem on a device, fastest first.
+pub(super) fn solutions(problem: &Problem, device: usize) -> Vec<miopenConvSolution_t> {
+    let applicable = (Solver::ALL.into_iter()).filter(|s| s.is_applicable(problem, device));
+    let mut solutions: Vec<_> = applicable
+        .map(|solver| miopenConvSolution_t {
+            time: solver.time(problem),
+            workspace_size: solver.workspace_bytes(problem),
+            solution_id: solver.id(problem.options.transposed),
+            algorithm: solver.algorithm(),
+        })
+        .collect();
+    solutions.sort_by(|a, b| a.time.total_cmp(&b.time));
+    solutions
+}
+
+/// Whether any solver has this number.
+pub(super) fn exists(id: u64) -> bool {
+    (Solver::ALL.iter()).any(|s| s.id(false) == id || s.id(true) == id)
+}
