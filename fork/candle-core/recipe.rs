@@ -2,6 +2,9 @@
 
 use candle_derive::{Exception, Recipe};
 
+#[path = "fixes.rs"]
+mod fixes;
+
 /// A piece of text for each type of GGUF files that upstream lacks (`overlay/quantized/formats/` has them): literals, and `name` where
 /// the type's name goes.
 macro_rules! for_each_type {
@@ -64,12 +67,13 @@ pub const RECIPE: Recipe = Recipe {
             "Storage::Rocm(device.storage_from_bytes(data, dtype)?)",
         ],
     )],
+    fixes: fixes::FIXES,
     exceptions: &[
         Exception {
             file: "src/lib.rs",
-            name: "Device's methods for ROCm",
+            name: "Device's methods for ROCm, and what the fixes consist of",
             find: "mod device;\n",
-            replace: "mod device;\nmod device_rocm;\n",
+            replace: "mod device;\nmod device_rocm;\nmod mended;\n",
             count: 1,
         },
         Exception {

@@ -2,12 +2,16 @@
 
 use candle_derive::Recipe;
 
+#[path = "fixes.rs"]
+mod fixes;
+
 pub const RECIPE: Recipe = Recipe {
     name: "candle-nn",
     version: "0.11.1",
     untouched: &[],
     without_twin: &[],
     arm_bodies: &[],
+    fixes: fixes::FIXES,
     exceptions: &[],
     exported_macros: &[],
 };

@@ -4,9 +4,10 @@
 //! source follows from the published crate, and its `build.rs` calls [`Recipe::build`]:
 //!
 //! 1. [`upstream`] finds the published crate in the cargo registry.
-//! 2. [`mirror`] applies the one rule, *Rocm stands wherever Metal stands*: variants, match arms, trait methods and
+//! 2. [`recipe`] mends upstream's faults that the recipe lists.
+//! 3. [`mirror`] applies the one rule, *Rocm stands wherever Metal stands*: variants, match arms, trait methods and
 //!    imports that name Metal get a twin gated by `cfg(feature = "rocm")`, found by syntax, original text kept.
-//! 3. [`recipe`] applies the named exceptions, copies our overlay files and writes the result.
+//! 4. [`recipe`] applies the named exceptions, copies our overlay files and writes the result.
 //!
 //! A rule that matches nothing and a mention of Metal that no rule covers are errors that name file and line, so a
 //! new candle release says by itself what is new in it.
@@ -20,4 +21,4 @@ pub mod strip;
 pub mod upstream;
 
 pub use error::{Error, Result};
-pub use recipe::{Exception, Recipe};
+pub use recipe::{Edit, Exception, Fix, Recipe};

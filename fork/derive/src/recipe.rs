@@ -11,7 +11,31 @@ use crate::mirror::{mirror, FileRules};
 use crate::strip::without_rocm;
 use crate::{macros, upstream};
 
-/// A named departure from upstream's text: where the rule does not suffice or upstream is at fault.
+/// One replacement in upstream's text.
+#[derive(Debug, Clone, Copy)]
+pub struct Edit {
+    /// File relative to the crate, for example `src/storage.rs`.
+    pub file: &'static str,
+    /// Text looked for; must occur exactly `count` times.
+    pub find: &'static str,
+    /// Text put in its place.
+    pub replace: &'static str,
+    /// Number of occurrences.
+    pub count: usize,
+}
+
+/// A fault of upstream that the derived crate does not have. It is mended before anything else, with the feature `rocm` or without.
+#[derive(Debug, Clone, Copy)]
+pub struct Fix {
+    /// What is mended, in a few words; named when an edit does not match.
+    pub name: &'static str,
+    /// What upstream does wrong and what the derived crate does instead, for the crate's `FIXES.md`.
+    pub reason: &'static str,
+    /// How.
+    pub edits: &'static [Edit],
+}
+
+/// A named departure from upstream's text where the rule does not suffice. Faults of upstream are mended by a [`Fix`].
 #[derive(Debug, Clone, Copy)]
 pub struct Exception {
     /// File relative to the crate, for example `src/storage.rs`.
@@ -39,6 +63,8 @@ pub struct Recipe {
     pub without_twin: &'static [(&'static str, &'static [&'static str])],
     /// Per file: bodies for arms under `cfg(feature = "metal")`.
     pub arm_bodies: &'static [(&'static str, &'static [&'static str])],
+    /// Faults of upstream that are mended.
+    pub fixes: &'static [Fix],
     /// Named departures.
     pub exceptions: &'static [Exception],
     /// `(file, name)` of exported macros that the crate itself uses by absolute path.
@@ -52,7 +78,7 @@ impl Recipe {
         let var = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_default());
         let (out, package) = (var("OUT_DIR"), var("CARGO_MANIFEST_DIR"));
         println!("cargo:rerun-if-env-changed=CANDLE_UPSTREAM_DIR");
-        for input in ["build.rs", "recipe.rs", "overlay"] {
+        for input in ["build.rs", "recipe.rs", "fixes.rs", "overlay"] {
             if package.join(input).exists() {
                 println!("cargo:rerun-if-changed={}", package.join(input).display());
             }
@@ -77,9 +103,11 @@ impl Recipe {
                 let relative = relative_name(&path, upstream);
                 let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
                 let derived = match String::from_utf8(bytes) {
-                    Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => self
-                        .derive_file(&relative, &text, &mut leftovers)?
-                        .into_bytes(),
+                    Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => {
+                        let text = self.apply_fixes(&relative, text)?;
+                        self.derive_file(&relative, &text, &mut leftovers)?
+                            .into_bytes()
+                    }
                     // What belongs to another back end alone has no twins.
                     Ok(text) => self.apply_exceptions(&relative, text)?.into_bytes(),
                     Err(binary) => binary.into_bytes(),
@@ -103,14 +131,15 @@ impl Recipe {
         remove_stale(out, &written)
     }
 
-    /// Files of `derived` that are not upstream's once everything gated by `cfg(feature = "rocm")` is removed and the
-    /// named departures are undone. Tests demand that there are none.
+    /// Files of `derived` that are not upstream's with the fixes applied once everything gated by `cfg(feature = "rocm")` is
+    /// removed and the named departures are undone. Tests demand that there are none.
     pub fn differences(&self, upstream: &Path, derived: &Path) -> Result<Vec<String>> {
         let mut differing = Vec::new();
         for path in files_below(&upstream.join("src"))? {
             let name = relative_name(&path, upstream);
             let read = |path: &Path| std::fs::read_to_string(path).map_err(Error::io(path));
-            let (original, mut text) = (read(&path)?, read(&derived.join(&name))?);
+            let original = self.apply_fixes(&name, read(&path)?)?;
+            let mut text = read(&derived.join(&name))?;
             for exception in self.exceptions.iter().rev().filter(|e| e.file == name) {
                 text = text.replace(exception.replace, exception.find);
             }
@@ -127,6 +156,26 @@ impl Recipe {
             }
         }
         Ok(differing)
+    }
+
+    /// The list of mended faults, as the crate's `FIXES.md` holds it.
+    pub fn fixes_page(&self) -> String {
+        let mut page = format!(
+            "# Faults of {} {} that are mended here\n\n\
+             With the feature `rocm` or without. Written by the derivation from `fixes.rs`; `tests/fork.rs` compares it.\n",
+            self.name, self.version
+        );
+        for fix in self.fixes {
+            let mut files: Vec<_> = fix.edits.iter().map(|e| format!("`{}`", e.file)).collect();
+            files.dedup();
+            page.push_str(&format!(
+                "\n## {}\n\n{}\n\nIn {}.\n",
+                fix.name,
+                fix.reason,
+                files.join(", ")
+            ));
+        }
+        page
     }
 
     fn is_untouched(&self, file: &str) -> bool {
@@ -190,6 +239,17 @@ impl Recipe {
         self.apply_exceptions(name, edits.apply(text))
     }
 
+    fn apply_fixes(&self, file: &str, mut text: String) -> Result<String> {
+        for fix in self.fixes {
+            for edit in fix.edits.iter().filter(|e| e.file == file) {
+                let found = text.matches(edit.find).count();
+                self.expect(file, fix.name, found, edit.count)?;
+                text = text.replace(edit.find, edit.replace);
+            }
+        }
+        Ok(text)
+    }
+
     fn apply_exceptions(&self, file: &str, mut text: String) -> Result<String> {
         for exception in self.exceptions.iter().filter(|e| e.file == file) {
             let found = text.matches(exception.find).count();
@@ -201,7 +261,9 @@ impl Recipe {
 
     /// A recipe that speaks of a file which no longer exists has matched nothing.
     fn check_names_exist(&self, files: &BTreeSet<String>) -> Result<()> {
-        let named = (self.exceptions.iter().map(|e| e.file))
+        let fixed = self.fixes.iter().flat_map(|f| f.edits).map(|e| e.file);
+        let named = fixed
+            .chain(self.exceptions.iter().map(|e| e.file))
             .chain(self.without_twin.iter().map(|(f, _)| *f))
             .chain(self.arm_bodies.iter().map(|(f, _)| *f))
             .chain(self.exported_macros.iter().map(|(f, _)| *f));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use candle_derive::{Error, Exception, Recipe};
+use candle_derive::{Edit, Error, Exception, Fix, Recipe};
 
 const PLAIN: Recipe = Recipe {
     name: "made-up",
@@ -12,6 +12,7 @@ const PLAIN: Recipe = Recipe {
     untouched: &[],
     without_twin: &[],
     arm_bodies: &[],
+    fixes: &[],
     exceptions: &[],
     exported_macros: &[],
 };
@@ -108,6 +109,61 @@ fn a_syntax_error_fails_with_file_and_line() {
     assert!(message.starts_with("src/lib.rs:"), "{message}");
 }
 
+const MENDED: Recipe = Recipe {
+    fixes: &[Fix {
+        name: "halves are halves",
+        reason: "Upstream doubles.",
+        edits: &[Edit {
+            file: "src/a.rs",
+            find: "n * 2",
+            replace: "n / 2",
+            count: 1,
+        }],
+    }],
+    ..PLAIN
+};
+
+/// A fault sits in a twin, too, and the check knows the fix by name but nothing else.
+#[test]
+fn fixes_come_first_and_are_the_only_difference() {
+    let source =
+        "fn f(d: D) -> u32 {\n    match d {\n        D::Metal(n) => n * 2,\n        D::Cpu => 0,\n    }\n}\n";
+    let (outcome, dir) = derive(&MENDED, &[("src/lib.rs", "mod a;\n"), ("src/a.rs", source)]);
+    outcome.expect("derives");
+    let text = read(&dir, "src/a.rs");
+    assert!(text.contains("D::Rocm(n) => n / 2,"), "{text}");
+    assert!(!text.contains("n * 2"), "{text}");
+
+    let (up, out) = (dir.path().join("up"), dir.path().join("out"));
+    let none: [String; 0] = [];
+    assert_eq!(MENDED.differences(&up, &out).expect("compares"), none);
+    assert_eq!(
+        PLAIN.differences(&up, &out).expect("compares"),
+        ["src/a.rs"]
+    );
+    write(
+        &out.join("src/a.rs"),
+        &text.replace("D::Cpu => 0", "D::Cpu => 1"),
+    );
+    assert_eq!(
+        MENDED.differences(&up, &out).expect("compares"),
+        ["src/a.rs"]
+    );
+}
+
+#[test]
+fn the_page_lists_every_fix() {
+    let page = MENDED.fixes_page();
+    for part in [
+        "made-up 1.0.0",
+        "## halves are halves",
+        "Upstream doubles.",
+        "`src/a.rs`",
+    ] {
+        assert!(page.contains(part), "{page}");
+    }
+}
+
 fn unmatched(recipe: &Recipe) -> String {
     let files = [("src/lib.rs", "pub mod a;\n"), ("src/a.rs", "fn f() {}\n")];
     match derive(recipe, &files).0 {
@@ -139,6 +195,7 @@ fn every_kind_of_rule_that_matches_nothing_fails() {
             },
             "a fix",
         ),
+        (MENDED, "halves are halves"),
         (
             Recipe {
                 without_twin: &[("src/a.rs", &["is_metal"])],

@@ -1,0 +1,28 @@
+//! What the fixes of upstream's faults consist of (see `FIXES.md`), where it is more than a line.
+
+pub(crate) mod avg_pool;
+pub(crate) mod blocks;
+pub(crate) mod gather;
+pub(crate) mod pool_grad;
+pub(crate) mod small_floats;
+
+use crate::{DType, Error, Result};
+
+/// Unary operations that mean something for integers.
+const ON_INTEGERS: [&str; 6] = ["abs", "ceil", "floor", "relu", "round", "sign"];
+
+/// An error for a unary operation of integers that only floats have.
+pub(crate) fn check_unary(op: &'static str, dtype: DType) -> Result<()> {
+    if dtype.is_int() && !ON_INTEGERS.contains(&op) {
+        return Err(Error::UnsupportedDTypeForOp(dtype, op).bt());
+    }
+    Ok(())
+}
+
+/// An error for the formats that candle only stores.
+pub(crate) fn check_computes(dtype: DType, op: &'static str) -> Result<()> {
+    match small_floats::bits(dtype) {
+        Some(_) => Err(Error::UnsupportedDTypeForOp(dtype, op).bt()),
+        None => Ok(()),
+    }
+}
