@@ -130,7 +130,7 @@ template <typename T> struct Fragment {
     static DEVICE_FN Fragment load_transposed(const T* p, u32 stride) {
         Fragment fragment;
         p += k(0) * stride + index();
-#pragma GCC unroll 16
+#pragma unroll
         for (u32 i = 0; i < ELEMENTS; ++i) fragment.set(i, p[i * stride]);
         return fragment;
     }
@@ -203,6 +203,71 @@ template <typename T> DEVICE_FN void multiply(const FragmentA<T>& a, const Fragm
         c.values = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, x, true, y, c.values, false);
     }
 #endif
+}
+
+
+// ---------------------------------------------------------------- sums as operands
+
+// What the lane 16 further or nearer holds, in waves of 32.
+DEVICE_FN u32 other_half(u32 v) {
+#if defined(__HIP_SIM__) || MATRIX_MFMA
+    return shfl_xor(v, TILE);
+#else
+    return __builtin_amdgcn_permlanex16(v, v, 0x76543210u, 0xfedcba98u, false, false);
+#endif
+}
+
+// Reduces over the lanes that hold values of the same column.
+template <typename Op> DEVICE_FN float column_reduce(float v) {
+    v = Op::apply(v, bit_cast<float>(other_half(bit_cast<u32>(v))));
+    if constexpr (WAVE == 64) v = Op::apply(v, shfl_xor(v, 2 * TILE));
+    return v;
+}
+
+// Nearest f16, or nearest bf16 with halves away from zero and any NaN that arithmetic gives.
+template <typename T> DEVICE_FN u16 narrow(float v) {
+    if constexpr (is_same<T, f16>::value) {
+        return float_to_f16(v);
+    } else {
+#if defined(__gfx950__) && !defined(__HIP_SIM__)
+        return bit_cast<u16>((__bf16)v);
+#else
+        return (u16)((bit_cast<u32>(v) + 0x8000u) >> 16);
+#endif
+    }
+}
+
+// A product S[16 n x 16] becomes the second operand of the next one without leaving its lanes, if its rows are computed in the right order:
+// tile t of a group of TILES takes as its row r the row operand_row(t, r) of the K that the group has.
+template <typename T> constexpr u32 TILES = K<T> / TILE;
+template <typename T> DEVICE_FN u32 operand_row(u32 tile, u32 row) {
+    static_assert(TILES<T> <= 2, "groups of one tile or two");
+    return TILES<T> == 1 ? row : row / 4 * 8 + tile * 4 + row % 4;
+}
+template <typename T> DEVICE_FN FragmentB<T> operand(const Accumulator<float>* tiles) {
+    FragmentB<T> b;
+    constexpr u32 ROWS = Accumulator<float>::ROWS;
+#if MATRIX_WMMA11
+    // The halves of the wave hold even and odd rows; both need all.
+    const bool upper = lane() >= TILE;
+#pragma unroll
+    for (u32 i = 0; i < ROWS; i += 2) {
+        const u32 own = narrow<T>(tiles->values[i]) | (u32)narrow<T>(tiles->values[i + 1]) << 16;
+        const u32 other = other_half(own);
+        const u32 even = upper ? other : own;
+        const u32 odd = upper ? own : other;
+        b.bits[2 * i] = (u16)even;
+        b.bits[2 * i + 1] = (u16)odd;
+        b.bits[2 * i + 2] = (u16)(even >> 16);
+        b.bits[2 * i + 3] = (u16)(odd >> 16);
+    }
+#else
+#pragma unroll
+    for (u32 t = 0; t < TILES<T>; ++t)
+#pragma unroll
+        for (u32 i = 0; i < ROWS; ++i) b.bits[t * ROWS + i] = narrow<T>(tiles[t].values[i]);
+#endif
+    return b;
 }
 
 }  // namespace matrix

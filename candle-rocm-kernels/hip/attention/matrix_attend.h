@@ -1,0 +1,413 @@
+// Attention by matrix instructions.
+//
+// Everything is computed transposed, so that a row of queries stays in one column of lanes from the scores to the result: Sᵀ = K Qᵀ gives every lane
+// scores of one row, whose maximum and sum take one register, and the weights are the second operand of Oᵀ = Vᵀ Pᵀ without leaving their lanes.
+// Scores, sums and results are f32; weights are rounded to the values' format, as the instructions want them (Dao et al., FlashAttention 2 and 3).
+//
+// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed,
+// values into LDS, after having loaded them into registers during the tile before.
+//
+// Head sizes up to WIDTH that are multiples of 8 are padded with zeros.
+#ifndef CANDLE_ROCM_ATTENTION_MATRIX_ATTEND_H
+#define CANDLE_ROCM_ATTENTION_MATRIX_ATTEND_H
+#include "common.h"
+
+#include "matrix.h"
+
+#if MATRIX
+namespace flash {
+
+// Elements of a 16-byte load.
+constexpr u32 VECTOR = 8;
+// Waves of a block.
+constexpr u32 WAVES = 4;
+constexpr u32 THREADS = WAVES * WAVE;
+// Powers of two by which weights may exceed 1 before the maximum is raised: sums and results are scaled seldom, and no weight leaves f16.
+constexpr float SLACK = 8.0f;
+
+template <typename T, u32 WIDTH> struct Plan {
+    // CDNA has 512 registers per lane, and its LDS feeds the matrix units only if a fragment of keys or values serves two tiles of queries.
+    static constexpr u32 QUERIES = WAVE == 64 && WIDTH <= 128 ? 2 : 1;
+    static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
+    // Where results leave no registers for them, queries lie in LDS and keys are loaded in smaller tiles.
+    static constexpr bool QUERIES_IN_LDS = WAVE == 32 && WIDTH > 128;
+    static constexpr u32 KEYS = QUERIES_IN_LDS ? 16 : WIDTH <= 64 ? 64 : 32;
+    // Elements between rows in LDS, so that 16 of them start in different banks.
+    static constexpr u32 K_STRIDE = WIDTH + VECTOR;
+    static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
+    static constexpr u32 Q_LDS = QUERIES_IN_LDS ? ROWS * K_STRIDE : VECTOR;
+    static constexpr u32 K_LDS = KEYS * K_STRIDE;
+    static constexpr u32 V_LDS = WIDTH * V_STRIDE;
+};
+
+DEVICE_FN u32 uniform(u32 v) {
+#ifdef __HIP_SIM__
+    return v;
+#else
+    return (u32)__builtin_amdgcn_readfirstlane((int)v);
+#endif
+}
+
+DEVICE_FN bool any_lane(bool v) {
+#if defined(__HIP_SIM__)
+    const unsigned long long* votes = hip_sim_wave_exchange(v);
+    bool any = false;
+    for (u32 i = 0; i < WAVE; ++i) any |= votes[i] == 1;
+    return any;
+#elif defined(__GFX9__)
+    return __builtin_amdgcn_ballot_w64(v) != 0;
+#else
+    return __builtin_amdgcn_ballot_w32(v) != 0;
+#endif
+}
+
+struct Max {
+    static DEVICE_FN float apply(float a, float b) { return __builtin_fmaxf(a, b); }
+};
+
+// A tile of keys and values on its way into LDS, 16 bytes at a time. Neighbouring threads have neighbouring parts of a key; of values, a part of two
+// keys, whose elements are interleaved on the way.
+template <typename T, u32 WIDTH> struct Tile {
+    using Sizes = Plan<T, WIDTH>;
+    static constexpr u32 PARTS = WIDTH / VECTOR;
+    static constexpr u32 KEY_PARTS = Sizes::KEYS * PARTS;
+    static constexpr u32 VALUE_PARTS = Sizes::KEYS / 2 * PARTS;
+    static constexpr u32 KEY_LOADS = (KEY_PARTS + THREADS - 1) / THREADS;
+    static constexpr u32 VALUE_LOADS = (VALUE_PARTS + THREADS - 1) / THREADS;
+    Bytes16 k[KEY_LOADS];
+    Bytes16 v[VALUE_LOADS][2];
+
+    // Keys that do not exist and columns beyond the head repeat others, and become zeros in `store`.
+    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0) {
+        const Shape& s = a.shape;
+        const u32 last = seq.keys - 1;
+#pragma unroll
+        for (u32 i = 0; i < KEY_LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (KEY_PARTS % THREADS != 0 && part >= KEY_PARTS) break;
+            const u32 key = key0 + part / PARTS;
+            const u32 column = part % PARTS * VECTOR;
+            const Entry e = entry(a, seq, key < last ? key : last);
+            k[i] = *(const Bytes16*)((const T*)a.k + e.k + (column < s.width ? column : 0u));
+        }
+#pragma unroll
+        for (u32 i = 0; i < VALUE_LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (VALUE_PARTS % THREADS != 0 && part >= VALUE_PARTS) break;
+            const u32 column = part / (Sizes::KEYS / 2) * VECTOR;
+#pragma unroll
+            for (u32 n = 0; n < 2; ++n) {
+                const u32 key = key0 + part % (Sizes::KEYS / 2) * 2 + n;
+                const Entry e = entry(a, seq, key < last ? key : last);
+                v[i][n] = *(const Bytes16*)((const T*)a.v + e.v + (column < s.v_width ? column : 0u));
+            }
+        }
+    }
+
+    static DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
+        return Bytes16{{exists ? x.w[0] : 0u, exists ? x.w[1] : 0u, exists ? x.w[2] : 0u, exists ? x.w[3] : 0u}};
+    }
+
+    DEVICE_FN void store(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
+#pragma unroll
+        for (u32 i = 0; i < KEY_LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (KEY_PARTS % THREADS != 0 && part >= KEY_PARTS) break;
+            const u32 column = part % PARTS * VECTOR;
+            const bool exists = key0 + part / PARTS < keys && column < s.width;
+            *(Bytes16*)(k_lds + part / PARTS * Sizes::K_STRIDE + column) = where(exists, k[i]);
+        }
+#pragma unroll
+        for (u32 i = 0; i < VALUE_LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (VALUE_PARTS % THREADS != 0 && part >= VALUE_PARTS) break;
+            const u32 pair = part % (Sizes::KEYS / 2) * 2;
+            const u32 column = part / (Sizes::KEYS / 2) * VECTOR;
+            const Bytes16 even = where(key0 + pair < keys, v[i][0]);
+            const Bytes16 odd = where(key0 + pair + 1 < keys, v[i][1]);
+#pragma unroll
+            for (u32 n = 0; n < VECTOR; n += 2) {
+                const u32 x = even.w[n / 2];
+                const u32 y = odd.w[n / 2];
+                *(u32*)(v_lds + (column + n) * Sizes::V_STRIDE + pair) = (x & 0xffffu) | y << 16;
+                *(u32*)(v_lds + (column + n + 1) * Sizes::V_STRIDE + pair) = x >> 16 | (y & 0xffff0000u);
+            }
+        }
+    }
+};
+
+// The lane's share of queries from columns `column` on; zeros where there are none.
+template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, u32 column, u32 width, bool exists) {
+    using Fragment = matrix::FragmentB<T>;
+    constexpr u32 STEP = Fragment::ELEMENTS < VECTOR ? Fragment::ELEMENTS : VECTOR;
+    struct alignas(STEP * sizeof(T)) Part {
+        u32 w[STEP / 2];
+    };
+    struct {
+        Part parts[Fragment::ELEMENTS / STEP];
+    } all;
+#pragma unroll
+    for (u32 i = 0; i < Fragment::ELEMENTS / STEP; ++i) {
+        const u32 at = column + Fragment::k(i * STEP);
+        all.parts[i] = exists && at < width ? *(const Part*)(row + at) : Part{};
+    }
+    return Fragment{bit_cast<typename Fragment::Bits>(all)};
+}
+
+// A lane's part of a column of 16 results to consecutive places; `exists` is the same for all lanes of the column.
+template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<float>& sums, T* column, u32 rest, bool exists) {
+    constexpr u32 ROWS = matrix::Accumulator<float>::ROWS;
+    u32 pairs[ROWS / 2];
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) {
+        pairs[i] = device::store<T>(sums.values[2 * i]).bits | (u32)device::store<T>(sums.values[2 * i + 1]).bits << 16;
+    }
+#if MATRIX_WMMA11
+    // Even rows are in the lower half of the wave, odd ones in the upper; each stores eight neighbours.
+    const bool upper = lane() >= matrix::TILE;
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+        const u32 other = matrix::other_half(upper ? pairs[i] : pairs[i + 2]);
+        const u32 even = upper ? other : pairs[i];
+        const u32 odd = upper ? pairs[i + 2] : other;
+        pairs[i] = (even & 0xffffu) | odd << 16;
+        pairs[i + 2] = even >> 16 | (odd & 0xffff0000u);
+    }
+    Bytes16 words{{pairs[0], pairs[2], pairs[1], pairs[3]}};
+#else
+    struct alignas(2 * ROWS) Words {
+        u32 w[ROWS / 2];
+    } words;
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) words.w[i] = pairs[i];
+#endif
+    const u32 at = lane() / matrix::TILE * ROWS;
+    if (exists && at < rest) *(decltype(words)*)(column + at) = words;
+}
+
+// Products to scores in powers of two; gives the greatest, as visible_max does.
+template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const Sequence& seq, const Row& row, const u32 (&keys)[COUNT], float (&x)[COUNT]) {
+    const Shape& s = a.shape;
+#pragma unroll
+    for (u32 i = 0; i < COUNT; ++i) x[i] *= s.scale;
+    if (s.softcap != 0.0f) {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) x[i] = s.softcap * tanh_fast(x[i] / s.softcap);
+    }
+    if (a.alibi) {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) {
+            const i32 distance = row.position - (i32)keys[i];
+            x[i] -= row.slope * (float)(distance < 0 ? -distance : distance);
+        }
+    }
+    u32 hidden = 0;
+    static_assert(COUNT <= 32, "one bit per score");
+#pragma unroll
+    for (u32 i = 0; i < COUNT; ++i) hidden |= (u32)(keys[i] < row.span.begin || keys[i] >= row.span.end) << i;
+    if (a.mask) {
+#pragma unroll
+        for (u32 i = 0; i < COUNT; ++i) {
+            if (hidden >> i & 1) continue;
+            const u64 at = row.mask + keys[i] * s.mask_key;
+            const float bias = s.mask_format == F32 ? ((const float*)a.mask)[at] : load(((const T*)a.mask)[at]);
+            if (bias == -math::infinity(0.0f)) hidden |= 1u << i;
+            x[i] += bias;
+        }
+    }
+    float max = -math::infinity(0.0f);
+#pragma unroll
+    for (u32 i = 0; i < COUNT; ++i) {
+        const bool visible = !(hidden >> i & 1);
+        x[i] = visible ? x[i] * LOG2E : -math::infinity(0.0f);
+        max = visible_max(max, visible, x[i]);
+    }
+    return max;
+}
+
+template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, T* q_lds, T* k_lds, T* v_lds) {
+    using Sizes = Plan<T, WIDTH>;
+    using Sums = matrix::Accumulator<float>;
+    constexpr u32 K = matrix::K<T>;
+    constexpr u32 QUERIES = Sizes::QUERIES;
+    constexpr u32 KEY_TILES = Sizes::KEYS / matrix::TILE;
+    constexpr u32 GROUPS = Sizes::KEYS / K;
+    constexpr u32 SCORES = KEY_TILES * Sums::ROWS;
+    const Shape& s = a.shape;
+    const u32 pairs = s.batch * s.kv_heads;
+    // Late tiles see the most keys under a causal window: they start first.
+    const u32 tile = tiles - 1 - (heads_first ? block_x() / pairs : block_x() % tiles);
+    const u32 pair = heads_first ? block_x() % pairs : block_x() / tiles;
+    const u32 kv_head = pair % s.kv_heads;
+    const Sequence seq = sequence(a, pair / s.kv_heads, kv_head);
+    const u32 block_row = tile * Sizes::ROWS / s.group;
+    if (block_row >= seq.rows) return;
+    const u32 block_end = (tile * Sizes::ROWS + Sizes::ROWS - 1) / s.group;
+    const Span span = windows(a, seq, block_row, block_end < seq.rows ? block_end : seq.rows - 1);
+
+    // What the wave's rows see together, at most and at least.
+    const u32 first = tile * Sizes::ROWS + uniform(thread_x() / WAVE) * (QUERIES * matrix::TILE);
+    const u32 first_row = first / s.group;
+    const u32 end_row = (first + QUERIES * matrix::TILE - 1) / s.group;
+    Span some{0, 0};
+    Span all{0, 0};
+    if (first_row < seq.rows) {
+        const u32 last_row = end_row < seq.rows ? end_row : seq.rows - 1;
+        some = windows(a, seq, first_row, last_row);
+        all = Span{window(s, seq, last_row).begin, window(s, seq, first_row).end};
+    }
+    const bool plain = s.softcap == 0.0f && !a.alibi && !a.mask;
+
+    u32 row[QUERIES];
+    u32 head[QUERIES];
+    float max[QUERIES];
+    float sum[QUERIES];
+    Sums out[QUERIES][WIDTH / matrix::TILE];
+    matrix::FragmentB<T> q[QUERIES][Sizes::QUERIES_IN_LDS ? 1 : WIDTH / K];
+#pragma unroll
+    for (u32 n = 0; n < QUERIES; ++n) {
+        const u32 packed = first + n * matrix::TILE + Sums::column();
+        row[n] = packed / s.group;
+        head[n] = kv_head * s.group + packed % s.group;
+        max[n] = -math::infinity(0.0f);
+        sum[n] = 0.0f;
+#pragma unroll
+        for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d] = Sums::zero();
+        const T* start = (const T*)a.q + seq.q + (u64)row[n] * s.q_row + (u64)head[n] * s.q_head;
+        if constexpr (!Sizes::QUERIES_IN_LDS) {
+#pragma unroll
+            for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, s.width, row[n] < seq.rows);
+        }
+    }
+    if constexpr (Sizes::QUERIES_IN_LDS) {
+        for (u32 part = thread_x(); part < Sizes::ROWS * WIDTH / VECTOR; part += THREADS) {
+            const u32 packed = tile * Sizes::ROWS + part / (WIDTH / VECTOR);
+            const u32 column = part % (WIDTH / VECTOR) * VECTOR;
+            const u64 start = seq.q + (u64)(packed / s.group) * s.q_row + (u64)(kv_head * s.group + packed % s.group) * s.q_head;
+            const bool exists = packed / s.group < seq.rows && column < s.width;
+            *(Bytes16*)(q_lds + part / (WIDTH / VECTOR) * Sizes::K_STRIDE + column) = exists ? *(const Bytes16*)((const T*)a.q + start + column) : Bytes16{};
+        }
+    }
+
+    Tile<T, WIDTH> next;
+    u32 key0 = span.begin / Sizes::KEYS * Sizes::KEYS;
+    if (key0 < span.end) next.load(a, seq, key0);
+    for (; key0 < span.end; key0 += Sizes::KEYS) {
+        barrier();
+        next.store(s, seq.keys, key0, k_lds, v_lds);
+        barrier();
+        if (key0 + Sizes::KEYS < span.end) next.load(a, seq, key0 + Sizes::KEYS);
+        if (key0 + Sizes::KEYS <= some.begin || key0 >= some.end) continue;
+
+        Sums products[QUERIES][KEY_TILES];
+#pragma unroll
+        for (u32 n = 0; n < QUERIES; ++n)
+#pragma unroll
+            for (u32 t = 0; t < KEY_TILES; ++t) products[n][t] = Sums::zero();
+#pragma unroll
+        for (u32 k = 0; k < WIDTH / K; ++k) {
+            if constexpr (Sizes::QUERIES_IN_LDS) {
+                const u32 in_block = uniform(thread_x() / WAVE) * matrix::TILE;
+                q[0][0] = matrix::FragmentB<T>::load(q_lds + in_block * Sizes::K_STRIDE + k * K, Sizes::K_STRIDE);
+            }
+#pragma unroll
+            for (u32 t = 0; t < KEY_TILES; ++t) {
+                using Fragment = matrix::FragmentA<T>;
+                const u32 group = t / matrix::TILES<T> * K;
+                const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, Fragment::index());
+                const Fragment x = Fragment::load_lane(k_lds + key * Sizes::K_STRIDE + k * K + Fragment::k(0));
+#pragma unroll
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::QUERIES_IN_LDS ? 0 : k], products[n][t]);
+            }
+        }
+
+        const bool whole = plain && all.begin <= key0 && key0 + Sizes::KEYS <= all.end;
+        matrix::FragmentB<T> weights[QUERIES][GROUPS];
+#pragma unroll
+        for (u32 n = 0; n < QUERIES; ++n) {
+            float x[SCORES];
+#pragma unroll
+            for (u32 i = 0; i < SCORES; ++i) x[i] = products[n][i / Sums::ROWS].values[i % Sums::ROWS];
+            float top = LOWEST;
+            if (whole) {
+                const float scale = s.scale * LOG2E;
+#pragma unroll
+                for (u32 i = 0; i < SCORES; ++i) {
+                    x[i] *= scale;
+                    top = __builtin_fmaxf(top, x[i]);
+                }
+            } else {
+                u32 keys[SCORES];
+#pragma unroll
+                for (u32 i = 0; i < SCORES; ++i) {
+                    const u32 t = i / Sums::ROWS;
+                    keys[i] = key0 + t / matrix::TILES<T> * K + matrix::operand_row<T>(t % matrix::TILES<T>, Sums::row(i % Sums::ROWS));
+                }
+                top = scores<T>(a, seq, row_of(a, seq, row[n], head[n]), keys, x);
+            }
+            top = matrix::column_reduce<Max>(top);
+            if (any_lane(top > max[n] + SLACK)) {
+                const float raised = __builtin_fmaxf(top, max[n]);
+                const float shrink = max[n] == raised ? 1.0f : exp2_fast(max[n] - raised);
+                max[n] = raised;
+                sum[n] *= shrink;
+#pragma unroll
+                for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d].values *= shrink;
+            }
+            // Before anything was visible, what is hidden still weighs nothing.
+            const float base = max[n] == -math::infinity(0.0f) ? 0.0f : max[n];
+            Sums exponentials[KEY_TILES];
+#pragma unroll
+            for (u32 i = 0; i < SCORES; ++i) {
+                const float w = exp2_fast(x[i] - base);
+                sum[n] += w;
+                exponentials[i / Sums::ROWS].values[i % Sums::ROWS] = w;
+            }
+#pragma unroll
+            for (u32 g = 0; g < GROUPS; ++g) weights[n][g] = matrix::operand<T>(exponentials + g * matrix::TILES<T>);
+        }
+
+#pragma unroll
+        for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
+#pragma unroll
+            for (u32 g = 0; g < GROUPS; ++g) {
+                const auto x = matrix::FragmentA<T>::load(v_lds + d * matrix::TILE * Sizes::V_STRIDE + g * K, Sizes::V_STRIDE);
+#pragma unroll
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, weights[n][g], out[n][d]);
+            }
+        }
+    }
+
+#pragma unroll
+    for (u32 n = 0; n < QUERIES; ++n) {
+        const float total = matrix::column_reduce<Sum>(sum[n]);
+        const float inverse = 1.0f / total;
+        const bool exists = row[n] < seq.rows;
+        T* start = (T*)a.out + seq.out + (u64)row[n] * s.o_row + (u64)head[n] * s.o_head;
+#pragma unroll
+        for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
+            const u32 column = d * matrix::TILE;
+#pragma unroll
+            for (u32 i = 0; i < Sums::ROWS; ++i) out[n][d].values[i] = normalized(out[n][d].values[i], max[n], inverse);
+            store_results(out[n][d], start + column, s.v_width > column ? s.v_width - column : 0u, exists);
+        }
+        if (a.lse && exists && lane() < matrix::TILE) a.lse[seq.lse + head[n] * s.lse_head + row[n]] = log_sum_exp(max[n] == -math::infinity(0.0f) ? max[n] : max[n] * LN2, total);
+    }
+}
+
+}  // namespace flash
+
+// attention_matrix_<dtype>_<WIDTH>
+#define ATTENTION_MATRIX(T, WIDTH)                                                                                                                 \
+    extern "C" __global__ MAX_BLOCK(flash::THREADS) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
+        using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
+        alignas(16) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
+        alignas(16) __shared__ T keys[Sizes::K_LDS];                                                                                               \
+        alignas(16) __shared__ T values[Sizes::V_LDS];                                                                                             \
+        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, queries, keys, values);                                                     \
+    }
+#else
+#define ATTENTION_MATRIX(T, WIDTH)
+#endif
+
+#endif

@@ -1,0 +1,100 @@
+//! Attention by matrix instructions, of f16 and bf16.
+
+use super::problem::Problem;
+use super::Attempt;
+use crate::{DType, Device, Family, LaunchConfig, Result};
+
+/// Head sizes that have a kernel; it takes smaller ones padded with zeros.
+const WIDTHS: [u32; 4] = [64, 96, 128, 256];
+/// Waves of a block.
+const WAVES: u32 = 4;
+/// Rows that one instruction multiplies.
+const TILE: u32 = 16;
+/// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
+const DIES: u32 = 8;
+
+/// Whether kernels for an arch (`gfx942`) have matrix instructions to use.
+pub(super) fn is_available(arch: &str) -> bool {
+    matches!(arch, "gfx90a" | "gfx942" | "gfx950")
+        || arch.starts_with("gfx11")
+        || arch.starts_with("gfx12")
+}
+
+/// Packed rows of a block; as `Plan::ROWS` of `attention/matrix_attend.h`.
+fn block_rows(wave_size: u32, width: u32) -> u32 {
+    let tiles = if wave_size == 64 && width <= 128 {
+        2
+    } else {
+        1
+    };
+    WAVES * tiles * TILE
+}
+
+/// Enqueues the computation.
+pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
+    let shape = &problem.shape;
+    let properties = device.properties();
+    let width = WIDTHS
+        .into_iter()
+        .find(|w| *w >= shape.width.max(shape.v_width));
+    let (family, width) = match (refusal(problem), width, problem.dtype) {
+        _ if !is_available(&properties.arch) => {
+            return Ok(Attempt::Refused(format!(
+                "{} has no matrix instructions",
+                properties.arch
+            )))
+        }
+        (Some(reason), _, _) => return Ok(Attempt::Refused(reason)),
+        (None, Some(width), DType::F16) => (Family::AttentionMatrixF16, width),
+        (None, Some(width), DType::BF16) => (Family::AttentionMatrixBf16, width),
+        (None, None, _) => {
+            return Ok(Attempt::Refused(format!(
+                "head sizes end at {}, before {}",
+                WIDTHS[WIDTHS.len() - 1],
+                shape.width.max(shape.v_width)
+            )))
+        }
+        (None, _, dtype) => return Ok(Attempt::Refused(format!("it has no {dtype}"))),
+    };
+    let rows = u64::from(block_rows(properties.wave_size, width));
+    let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(rows);
+    let pairs = shape.batch * shape.kv_heads;
+    let blocks = tiles * u64::from(pairs);
+    let Ok(grid) = i32::try_from(blocks) else {
+        return Ok(Attempt::Refused(format!("{blocks} blocks are too many")));
+    };
+    // Neighbouring blocks share keys in the cache, unless each die can have heads of its own; under a causal window the long tiles of all heads go first.
+    let heads_first = shape.right != u32::MAX
+        || pairs.is_multiple_of(DIES) && matches!(properties.arch.as_str(), "gfx942" | "gfx950");
+    let config = LaunchConfig {
+        grid: grid as u32,
+        block: WAVES * properties.wave_size,
+        shared_bytes: 0,
+    };
+    let args = problem.args().u32(tiles as u32).u32(heads_first.into());
+    let name = format!("attention_matrix_{}_{width}", problem.dtype.as_str());
+    device.kernel(family, &name)?.launch(config, &args)?;
+    Ok(Attempt::Done)
+}
+
+/// Why the kernels cannot take the problem, whatever the arch.
+fn refusal(problem: &Problem) -> Option<String> {
+    if problem.kv_dtype != problem.dtype {
+        return Some(format!(
+            "keys of dtype {} do not suit queries of {}",
+            problem.kv_dtype, problem.dtype
+        ));
+    }
+    if problem.shape.ranges != 0 {
+        return Some("it has no prefix ranges".into());
+    }
+    if let Some(mask) = &problem.mask {
+        let dtype = mask.view().dtype;
+        if dtype != DType::F32 && dtype != problem.dtype {
+            return Some(format!(
+                "a mask must be of f32 or of the queries' dtype, not {dtype}"
+            ));
+        }
+    }
+    problem.refusal()
+}
