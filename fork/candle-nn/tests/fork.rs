@@ -12,6 +12,16 @@ use recipe::RECIPE;
 const DERIVED: &str = env!("OUT_DIR");
 const UPSTREAM: &str = include_str!(concat!(env!("OUT_DIR"), "/upstream-path"));
 
+/// What our manifest says otherwise than upstream's (upstream's benches are not derived).
+const MANIFEST: &[&str] = &[
+    "build-dependency candle-derive: only here",
+    "dependency candle-core: upstream ^0.11.1 [] as candle, here =0.11.1 [] as candle",
+    "dependency candle-rocm: only here",
+    "dev-dependency candle-derive: only here",
+    "dev-dependency criterion: upstream ^0.8 without default features [], missing here",
+    "feature rocm: only here",
+];
+
 fn differing_files(recipe: &Recipe) -> BTreeSet<String> {
     let files = recipe.differences(Path::new(UPSTREAM), Path::new(DERIVED));
     files.expect("both can be read").into_iter().collect()
@@ -50,4 +60,11 @@ fn the_page_lists_the_fixes() {
         "{} is out of date; running this test with CANDLE_DERIVE_WRITE=1 writes it",
         file.display()
     );
+}
+
+#[test]
+fn the_manifest_is_upstreams_but_for_what_is_ours() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let found = candle_derive::manifest::differences(Path::new(UPSTREAM), ours);
+    assert_eq!(found.expect("cargo reads both"), MANIFEST);
 }

@@ -47,6 +47,14 @@ pub enum Error {
         /// Where the recipe stands.
         recipe: String,
     },
+    /// cargo cannot read a package's manifest.
+    #[error("{path}: {message}", path = path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// What cargo says.
+        message: String,
+    },
     /// The published crate could not be found.
     #[error("cannot find the published crate {name} {version}: {message}\nhelp: building needs the crates registry once; offline, set CANDLE_UPSTREAM_DIR to a folder that holds {name}-{version}/")]
     Upstream {

@@ -15,6 +15,7 @@
 pub mod edit;
 pub mod error;
 pub mod macros;
+pub mod manifest;
 pub mod mirror;
 pub mod recipe;
 pub mod strip;

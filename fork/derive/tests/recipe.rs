@@ -289,3 +289,39 @@ fn an_upstream_folder_without_the_crate_says_what_to_do() {
     assert!(message.contains("made-up-1.0.0"), "{message}");
     assert!(message.contains("CANDLE_UPSTREAM_DIR"), "{message}");
 }
+
+#[test]
+fn manifests_are_compared_in_full() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let package = |name: &str, more: &str| {
+        let head =
+            "[package]\nname = \"made-up\"\nversion = \"1.0.0\"\nedition = \"2021\"\n[workspace]\n";
+        write(
+            &dir.path().join(name).join("Cargo.toml"),
+            &format!("{head}{more}"),
+        );
+        write(&dir.path().join(name).join("src/lib.rs"), "");
+        dir.path().join(name)
+    };
+    let upstream = package(
+        "up",
+        "[features]\nmetal = []\nfast = [\"dep:a\"]\n[dependencies]\na = { version = \"1\", optional = true }\nb = \"2\"\nc = { version = \"3\", features = [\"x\", \"y\"] }\n",
+    );
+    let ours = package(
+        "ours",
+        "[features]\nfast = []\nrocm = []\n[dependencies]\na = \"1\"\nb = { version = \"2\", default-features = false }\nc = { version = \"3\", features = [\"y\", \"x\"] }\n",
+    );
+    let found = candle_derive::manifest::differences(&upstream, &ours).expect("cargo reads both");
+    let expected = [
+        "dependency a: upstream ^1 optional [], here ^1 []",
+        "dependency b: upstream ^2 [], here ^2 without default features []",
+        "feature fast: upstream [dep:a], here []",
+        "feature metal: upstream [], missing here",
+        "feature rocm: only here",
+    ];
+    assert_eq!(found, expected);
+    let message = candle_derive::manifest::differences(&dir.path().join("none"), &ours)
+        .expect_err("there is no manifest")
+        .to_string();
+    assert!(message.contains("none"), "{message}");
+}
