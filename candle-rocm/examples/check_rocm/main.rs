@@ -3,10 +3,13 @@
 //! * `symbols`: looks up every function of the `sys` layer in the libraries that the product would open.
 //! * `abi`: prints a C++ file that compiles against ROCm's headers only if every size, offset, value and
 //!   signature of the `sys` layer is theirs.
+//! * `descriptors`: sets MIOpen's descriptors and reads them back.
 //! * `kernels ARCH…`: compiles every kernel family with hiprtc for the archs that it knows.
 //! * `probe ARCH`: succeeds if hiprtc knows the arch.
 //!
-//! `symbols` and `kernels` end with one line `counts: …` and fail if anything is amiss.
+//! `symbols`, `descriptors` and `kernels` end with one line `counts: …` and fail if anything is amiss.
+
+mod descriptors;
 
 use candle_rocm::compile::HiprtcCompiler;
 use candle_rocm::sys::{self, Fact, Search};
@@ -17,10 +20,16 @@ use std::time::Instant;
 
 /// A `sys` module's source and the header that declares what it names.
 const MODULES: &[(&str, &str)] = &[
-    ("hip/hip_runtime_api.h", include_str!("../src/sys/hip.rs")),
-    ("hip/hiprtc.h", include_str!("../src/sys/hiprtc.rs")),
-    ("rocblas/rocblas.h", include_str!("../src/sys/rocblas.rs")),
-    ("miopen/miopen.h", include_str!("../src/sys/miopen.rs")),
+    (
+        "hip/hip_runtime_api.h",
+        include_str!("../../src/sys/hip.rs"),
+    ),
+    ("hip/hiprtc.h", include_str!("../../src/sys/hiprtc.rs")),
+    (
+        "rocblas/rocblas.h",
+        include_str!("../../src/sys/rocblas.rs"),
+    ),
+    ("miopen/miopen.h", include_str!("../../src/sys/miopen.rs")),
 ];
 
 fn main() -> ExitCode {
@@ -28,9 +37,13 @@ fn main() -> ExitCode {
     let outcome = match args.split_first() {
         Some((part, [])) if part == "symbols" => symbols(),
         Some((part, [])) if part == "abi" => abi().map(|text| print!("{text}")),
+        Some((part, [])) if part == "descriptors" => descriptors::run(),
         Some((part, [arch])) if part == "probe" => probe(arch),
         Some((part, archs)) if part == "kernels" && !archs.is_empty() => kernels(archs),
-        _ => Err("usage: check_rocm symbols | abi | kernels ARCH... | probe ARCH".to_string()),
+        _ => Err(
+            "usage: check_rocm symbols | abi | descriptors | kernels ARCH... | probe ARCH"
+                .to_string(),
+        ),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
