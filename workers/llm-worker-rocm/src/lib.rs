@@ -7,6 +7,8 @@
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
 //! | [`chat`]      | chat messages to prompt text, by the file's template                        |
 //! | [`generate`]  | the loop: prompt in, tokens out, with timings                               |
+//! | [`perplexity`] | how well a model predicts a text                                           |
+//! | [`quantize`]  | a model at another precision                                                |
 //! | [`cli`]       | the command line                                                            |
 
 pub mod chat;
@@ -14,4 +16,6 @@ pub mod cli;
 pub mod engine;
 pub mod generate;
 pub mod model;
+pub mod perplexity;
+pub mod quantize;
 pub mod tokenizer;

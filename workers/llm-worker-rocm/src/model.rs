@@ -4,21 +4,14 @@ use crate::chat::ChatTemplate;
 use crate::engine::{Engine, LlamaConfig, LlamaEngine};
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
-use std::fs::File;
-use std::io::{BufReader, Seek};
-use std::path::{Path, PathBuf};
-use worker::gguf::Gguf;
-use worker::progress::{byte_bar, ProgressReader};
+use std::path::Path;
+use worker::gguf::MappedGguf;
+use worker::progress::byte_bar;
 use worker::{Error, Result};
-
-/// Read buffer while loading; tensors are read in pieces of megabytes.
-const READ_BUFFER_BYTES: usize = 1 << 20;
 
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
+    file: MappedGguf,
     config: LlamaConfig,
     tokenizer: Tokenizer,
     template: Option<String>,
@@ -38,24 +31,15 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io {
-            path: path.to_path_buf(),
-            source,
-        };
-        let file = File::open(path).map_err(io)?;
-        if !file.metadata().map_err(io)?.is_file() {
-            return Err(bad_model(path, "it is no regular file"));
-        }
-        let gguf = Gguf::read(&file).map_err(|e| bad_model(path, e))?;
-        let config = LlamaConfig::from_gguf(&gguf).map_err(|e| bad_model(path, e))?;
-        let tokenizer = Tokenizer::from_gguf(&gguf).map_err(|e| bad_model(path, e))?;
+        let file = MappedGguf::open(path)?;
+        let gguf = file.gguf();
+        let config = LlamaConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
+        let tokenizer = Tokenizer::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
         let template = gguf
             .get_str("tokenizer.chat_template")
             .map_err(|e| bad_model(path, e))?
             .map(str::to_string);
         Ok(Self {
-            path: path.to_path_buf(),
-            bytes: gguf.file_bytes,
             file,
             config,
             tokenizer,
@@ -81,7 +65,7 @@ impl ModelFile {
         let source = self.template.as_deref().ok_or_else(|| {
             Error::Usage(format!(
                 "{} has no chat template; give the whole prompt as PROMPT instead of --chat",
-                self.path.display()
+                self.file.path().display()
             ))
         })?;
         ChatTemplate::new(source, self.tokenizer.bos_text(), self.tokenizer.eos_text())
@@ -90,16 +74,11 @@ impl ModelFile {
     /// Loads the weights onto a device, with a progress bar on a terminal.
     ///
     /// # Errors
-    /// [`Error::Io`] or [`Error::Candle`] if reading fails or the device has no room.
-    pub fn load(mut self, device: &Device) -> Result<Model> {
-        self.file.rewind().map_err(|source| Error::Io {
-            path: self.path.clone(),
-            source,
-        })?;
-        let bar = byte_bar("loading", self.bytes);
-        let reader = ProgressReader::new(self.file, bar);
-        let reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader);
-        let engine = LlamaEngine::load(self.config, reader, device)?;
+    /// [`Error::Candle`] if the device has no room.
+    pub fn load(self, device: &Device) -> Result<Model> {
+        let bar = byte_bar("loading", self.file.gguf().file_bytes);
+        let engine = LlamaEngine::load(self.config, &self.file, device, &|bytes| bar.inc(bytes))?;
+        bar.finish_and_clear();
         Ok(Model {
             engine: Box::new(engine),
             tokenizer: self.tokenizer,

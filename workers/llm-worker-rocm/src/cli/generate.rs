@@ -1,21 +1,19 @@
 //! `llm-worker-rocm generate`.
 
+use super::source::{read_text, SourceArgs};
 use crate::chat::{Message, Role};
 use crate::engine::SamplingOptions;
 use crate::generate::{check_prompt, FinishReason, Generation, Request};
 use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use worker::device::{DeviceRequest, Selected};
-use worker::hub::{HubOptions, ModelSource};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
-
-/// Longest text taken from standard input; no context holds more.
-const MAX_STDIN_BYTES: u64 = 16 << 20;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
@@ -24,9 +22,8 @@ pub struct GenerateArgs {
     #[arg(required_unless_present = "chat", conflicts_with = "chat")]
     prompt: Vec<String>,
 
-    /// Model: a .gguf file, or a Hugging Face id OWNER/NAME[:FILE-OR-QUANT], for example ORG/NAME-GGUF:Q4_K_M.
-    #[arg(long, short, value_name = "FILE|REPO[:FILE-OR-QUANT]")]
-    model: String,
+    #[command(flatten)]
+    source: SourceArgs,
 
     /// Answer this message through the model's chat template; `-` reads standard input.
     #[arg(long, value_name = "MESSAGE")]
@@ -76,14 +73,6 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 64, value_name = "N")]
     repeat_last_n: usize,
 
-    /// Branch, tag or commit of a Hugging Face model.
-    #[arg(long, value_name = "REV")]
-    revision: Option<String>,
-
-    /// Take Hugging Face models from the cache only.
-    #[arg(long)]
-    offline: bool,
-
     /// Print one JSON object at the end instead of streaming text.
     #[arg(long)]
     json: bool,
@@ -123,12 +112,7 @@ struct TimingsOutput {
 impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
         let sampling = self.sampling();
-        let mut hub = HubOptions::from_env();
-        hub.offline |= self.offline;
-        if let Some(revision) = &self.revision {
-            hub.revision.clone_from(revision);
-        }
-        let path = hub.resolve(&ModelSource::parse(&self.model)?)?;
+        let path = self.source.resolve()?;
         let file = ModelFile::open(&path)?;
         let prompt = self.prompt_tokens(&file)?;
         check_prompt(&prompt, file.context_length())?;
@@ -237,20 +221,11 @@ impl GenerateArgs {
 
 /// The argument, or standard input for `-`.
 fn or_stdin(argument: &str) -> Result<String> {
-    if argument != "-" {
-        return Ok(argument.to_string());
+    if argument == "-" {
+        read_text(Path::new(argument))
+    } else {
+        Ok(argument.to_string())
     }
-    let mut text = String::new();
-    std::io::stdin()
-        .take(MAX_STDIN_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(|e| Error::Usage(format!("standard input: {e}")))?;
-    if text.len() as u64 > MAX_STDIN_BYTES {
-        return Err(Error::Usage(format!(
-            "standard input is longer than {MAX_STDIN_BYTES} bytes"
-        )));
-    }
-    Ok(text)
 }
 
 fn random_seed() -> u64 {

@@ -2,6 +2,9 @@
 
 mod devices;
 mod generate;
+mod perplexity;
+mod quantize;
+mod source;
 
 use clap::{Parser, Subcommand};
 use worker::Result;
@@ -21,6 +24,10 @@ pub struct Cli {
 enum Command {
     /// Generates text from a prompt or a chat message.
     Generate(Box<generate::GenerateArgs>),
+    /// Measures how well a model predicts a text.
+    Perplexity(perplexity::PerplexityArgs),
+    /// Writes a model with its weights in another type.
+    Quantize(quantize::QuantizeArgs),
     /// Shows the GPUs that can be used, and what the others lack.
     Devices(devices::DevicesArgs),
 }
@@ -33,6 +40,8 @@ impl Cli {
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Generate(args) => args.run(),
+            Command::Perplexity(args) => args.run(),
+            Command::Quantize(args) => args.run(),
             Command::Devices(args) => args.run(),
         }
     }

@@ -20,6 +20,12 @@ pub trait Engine: Send {
     /// [`worker::Error::Candle`] if the device fails.
     fn forward(&mut self, tokens: &[u32], position: usize) -> Result<Tensor>;
 
+    /// The same with the logits after every token: shape `(tokens, vocabulary)`.
+    ///
+    /// # Errors
+    /// Those of [`Engine::forward`].
+    fn forward_all(&mut self, tokens: &[u32], position: usize) -> Result<Tensor>;
+
     /// Longest sequence in tokens, prompt and answer together.
     fn context_length(&self) -> usize;
 

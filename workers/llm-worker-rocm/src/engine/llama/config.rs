@@ -1,19 +1,16 @@
-//! Llama-family models from GGUF, through candle-transformers' quantized implementation.
+//! The shape of a llama-family model, checked.
 //!
-//! That implementation computes shapes from metadata without checking them and passes over what it does not know. So
-//! [`LlamaConfig::from_gguf`] first checks everything that it will rely on, and refuses a file that asks for
+//! [`LlamaConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for
 //! more than it does: a wrong answer is worse than none.
 
-use super::Engine;
-use candle_core::quantized::gguf_file;
-use candle_core::{Device, Tensor};
-use candle_transformers::models::quantized_llama::{ModelWeights, MAX_SEQ_LEN};
-use std::io::{Read, Seek};
 use worker::gguf::{Gguf, GgufError};
-use worker::{Error, Result};
 
-/// Widest head in use is 256; the rotary tables take 32 KiB per element of head size.
+/// Widest head in use is 256.
 const MAX_HEAD_DIM: u64 = 1024;
+/// Longest context that any model claims.
+const MAX_CONTEXT: u32 = 1 << 24;
+/// What divides the rotary frequencies, one number for each pair of elements.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 /// The deepest llama has 126 blocks.
 const MAX_BLOCKS: u32 = 1024;
 
@@ -28,8 +25,16 @@ pub struct LlamaConfig {
     pub head_count: u64,
     /// Key and value heads.
     pub head_count_kv: u64,
-    /// Longest sequence in tokens that both the model and this implementation can take.
+    /// Longest sequence in tokens.
     pub context_length: usize,
+    /// Width of the feed-forward part.
+    pub feed_forward_length: u64,
+    /// Added to the mean square before the root in norms.
+    pub norm_epsilon: f32,
+    /// Base of the rotary frequencies.
+    pub rope_base: f32,
+    /// Whether the file divides the rotary frequencies (`rope_freqs.weight`: Llama 3.1 and later).
+    pub has_rope_factors: bool,
     /// Rows of the embedding table.
     pub vocab_size: u64,
 }
@@ -84,7 +89,14 @@ impl LlamaConfig {
         let embedding_length = u64::from(positive("embedding_length")?);
         let head_count = u64::from(positive("attention.head_count")?);
         let head_count_kv = u64::from(positive("attention.head_count_kv")?);
-        let context_length = positive("context_length")? as usize;
+        let context_length = positive("context_length")?;
+        if context_length > MAX_CONTEXT {
+            return Err(bad(
+                "context_length",
+                context_length,
+                format!("at most {MAX_CONTEXT} is allowed"),
+            ));
+        }
         if embedding_length % head_count != 0 {
             return Err(bad(
                 "embedding_length",
@@ -125,23 +137,27 @@ impl LlamaConfig {
                 )));
             }
         }
-        for (key, value) in [
-            (
-                "attention.layer_norm_rms_epsilon",
-                Some(gguf.require_f32("llama.attention.layer_norm_rms_epsilon")?),
-            ),
-            ("rope.freq_base", gguf.get_f32("llama.rope.freq_base")?),
-        ] {
-            if let Some(value) = value.filter(|v| !(v.is_finite() && *v > 0.0)) {
-                return Err(bad(key, value, "it must be a number above 0"));
+        let above_zero = |key: &'static str, value: f32| {
+            if value.is_finite() && value > 0.0 {
+                Ok(value)
+            } else {
+                Err(bad(key, value, "it must be a number above 0"))
             }
-        }
+        };
+        let epsilon = "attention.layer_norm_rms_epsilon";
         let config = Self {
             block_count,
             embedding_length,
             head_count,
             head_count_kv,
-            context_length: context_length.min(MAX_SEQ_LEN),
+            context_length: context_length as usize,
+            feed_forward_length: u64::from(positive("feed_forward_length")?),
+            norm_epsilon: above_zero(epsilon, gguf.require_f32(&format!("llama.{epsilon}"))?)?,
+            rope_base: above_zero(
+                "rope.freq_base",
+                gguf.get_f32("llama.rope.freq_base")?.unwrap_or(10_000.0),
+            )?,
+            has_rope_factors: gguf.tensor(ROPE_FACTORS).is_some(),
             vocab_size: vocab_size(gguf)?,
         };
         config.refuse_what_is_ignored(gguf)?;
@@ -149,16 +165,18 @@ impl LlamaConfig {
         Ok(config)
     }
 
-    /// Features that candle's implementation passes over in silence.
+    /// Elements of a head.
+    pub fn head_dim(&self) -> u64 {
+        self.embedding_length / self.head_count
+    }
+
+    /// Features that the forward pass does not have.
     fn refuse_what_is_ignored(&self, gguf: &Gguf) -> std::result::Result<(), ConfigError> {
         let unsupported = |what: &str| Err(ConfigError::Unsupported(what.to_string()));
         if let Some(kind) = gguf.get_str("llama.rope.scaling.type")? {
             if kind != "none" {
                 return unsupported(&format!("rotary scaling of type {kind:?}"));
             }
-        }
-        if gguf.tensor("rope_freqs.weight").is_some() {
-            return unsupported("rotary scaling by rope_freqs.weight (Llama 3.1 and later)");
         }
         if gguf.get_u32("llama.expert_count")?.is_some_and(|n| n > 1) {
             return unsupported("a mixture of experts");
@@ -177,7 +195,10 @@ impl LlamaConfig {
         if gguf.tensor("output.weight").is_some() {
             gguf.require_tensor("output.weight", &[width, self.vocab_size])?;
         }
-        let hidden = u64::from(gguf.require_u32("llama.feed_forward_length")?);
+        if self.has_rope_factors {
+            gguf.require_tensor(ROPE_FACTORS, &[head_dim / 2])?;
+        }
+        let hidden = self.feed_forward_length;
         for block in 0..self.block_count {
             for (name, dims) in [
                 ("attn_norm", &[width][..]),
@@ -222,50 +243,5 @@ fn vocab_size(gguf: &Gguf) -> std::result::Result<u64, ConfigError> {
             ),
         }
         .into()),
-    }
-}
-
-/// A llama-family model on a device.
-pub struct LlamaEngine {
-    weights: ModelWeights,
-    config: LlamaConfig,
-    device: Device,
-}
-
-impl LlamaEngine {
-    /// Loads the weights of a file whose [`LlamaConfig`] has been checked.
-    ///
-    /// # Errors
-    /// [`Error::Candle`] if reading fails or the device has no room.
-    pub fn load<R: Read + Seek>(config: LlamaConfig, mut file: R, device: &Device) -> Result<Self> {
-        let weights = gguf_file::Content::read(&mut file)
-            .and_then(|content| ModelWeights::from_gguf(content, &mut file, device))
-            .map_err(Error::candle("loading the model"))?;
-        Ok(Self {
-            weights,
-            config,
-            device: device.clone(),
-        })
-    }
-}
-
-impl Engine for LlamaEngine {
-    fn forward(&mut self, tokens: &[u32], position: usize) -> Result<Tensor> {
-        let logits = Tensor::new(tokens, &self.device)
-            .and_then(|tokens| self.weights.forward(&tokens.unsqueeze(0)?, position))
-            .and_then(|logits| logits.squeeze(0));
-        logits.map_err(Error::candle("running the model"))
-    }
-
-    fn context_length(&self) -> usize {
-        self.config.context_length
-    }
-
-    fn vocab_size(&self) -> usize {
-        self.config.vocab_size as usize
-    }
-
-    fn device(&self) -> &Device {
-        &self.device
     }
 }

@@ -1,0 +1,81 @@
+//! `llm-worker-rocm perplexity`.
+
+use super::source::{read_text, SourceArgs};
+use crate::model::ModelFile;
+use crate::perplexity::perplexity;
+use clap::Args;
+use std::path::PathBuf;
+use worker::device::DeviceRequest;
+use worker::progress::count_bar;
+use worker::signal::Interrupt;
+use worker::{Error, Result};
+
+/// Arguments of `perplexity`.
+#[derive(Debug, Args)]
+pub struct PerplexityArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Text to predict; `-` reads standard input.
+    text: PathBuf,
+
+    /// Tokens of each piece that the text is cut into.
+    #[arg(long, short, default_value_t = 512, value_name = "N")]
+    context: usize,
+
+    /// Only the first N tokens of the text.
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+
+    /// Where to compute: auto, cpu, rocm or rocm:N.
+    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
+    device: DeviceRequest,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl PerplexityArgs {
+    pub(super) fn run(self) -> Result<()> {
+        let file = ModelFile::open(&self.source.resolve()?)?;
+        let text = read_text(&self.text)?;
+        let mut tokens = file
+            .tokenizer()
+            .encode(&text, true)
+            .map_err(|e| Error::Usage(e.to_string()))?;
+        tokens.truncate(self.max_tokens.unwrap_or(usize::MAX));
+        let context = self.context.min(file.context_length());
+
+        let selected = self.device.select()?;
+        if let Some(reason) = &selected.fallback {
+            eprintln!("using the CPU: {reason}");
+        }
+        let mut model = file.load(&selected.device)?;
+        let interrupt = Interrupt::install()?;
+        let bar = count_bar("predicting", tokens.len() as u64, "tokens");
+        let found = perplexity(&mut model, &tokens, context, |done| {
+            bar.set_position(done as u64);
+            if interrupt.is_raised() {
+                return Err(Error::Runtime("interrupted".to_string()));
+            }
+            Ok(())
+        })?;
+        bar.finish_and_clear();
+        let line = if self.json {
+            serde_json::to_string(&found)
+                .map_err(|e| Error::Runtime(format!("cannot write JSON: {e}")))?
+        } else {
+            format!(
+                "perplexity {:.4} ({:.5} ± {:.5} nats per token; {} tokens in {} pieces of {context}; {})",
+                found.perplexity,
+                found.nats_per_token,
+                found.standard_error,
+                found.tokens,
+                found.chunks,
+                selected.description
+            )
+        };
+        super::generate::print_line(&line)
+    }
+}

@@ -1,0 +1,65 @@
+//! Where a command takes its model and its text from.
+
+use clap::Args;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use worker::hub::{HubOptions, ModelSource};
+use worker::{Error, Result};
+
+/// Longest text that is read; no context holds more.
+const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+/// The arguments that name a model.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// Model: a .gguf file, or a Hugging Face id OWNER/NAME[:FILE-OR-QUANT], for example ORG/NAME-GGUF:Q4_K_M.
+    #[arg(long, short, value_name = "FILE|REPO[:FILE-OR-QUANT]")]
+    model: String,
+
+    /// Branch, tag or commit of a Hugging Face model.
+    #[arg(long, value_name = "REV")]
+    revision: Option<String>,
+
+    /// Take Hugging Face models from the cache only.
+    #[arg(long)]
+    offline: bool,
+}
+
+impl SourceArgs {
+    /// The file on disk, downloaded if need be.
+    ///
+    /// # Errors
+    /// [`worker::Error::Usage`] for a malformed name, [`worker::Error::Hub`] if the hub cannot give it.
+    pub fn resolve(&self) -> Result<PathBuf> {
+        let mut hub = HubOptions::from_env();
+        hub.offline |= self.offline;
+        if let Some(revision) = &self.revision {
+            hub.revision.clone_from(revision);
+        }
+        hub.resolve(&ModelSource::parse(&self.model)?)
+    }
+}
+
+/// A text file, or standard input for `-`.
+///
+/// # Errors
+/// [`Error::Usage`] if it cannot be read, is not UTF-8 or too long.
+pub(super) fn read_text(path: &Path) -> Result<String> {
+    let (name, source): (_, std::io::Result<Box<dyn Read>>) = if path == Path::new("-") {
+        ("standard input".to_string(), Ok(Box::new(std::io::stdin())))
+    } else {
+        let opened = File::open(path).map(|file| Box::new(file) as Box<dyn Read>);
+        (path.display().to_string(), opened)
+    };
+    let mut text = String::new();
+    source
+        .and_then(|source| source.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
+        .map_err(|e| Error::Usage(format!("{name}: {e}")))?;
+    if text.len() as u64 > MAX_TEXT_BYTES {
+        return Err(Error::Usage(format!(
+            "{name} is longer than {MAX_TEXT_BYTES} bytes"
+        )));
+    }
+    Ok(text)
+}
