@@ -1,9 +1,24 @@
-//! Weights in ggml's block-quantized formats.
+//! Weights in ggml's block-quantized formats, and products with them.
+//!
+//! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names. Two of them work on integers:
+//! the vectors become [`QuantizedActivations`] first, which several matrices can share.
 
+mod activations;
 mod dequantize;
 mod format;
+mod linear;
+mod matmul;
+mod matrix;
 mod matvec;
+mod moe;
+mod select;
 
+pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use format::GgmlType;
-pub use matvec::{matvec, MATVEC_MAX_COLUMNS};
+pub use linear::{gated, linear, linear_quantized};
+pub use matmul::matmul;
+pub use matrix::{Activation, Epilogue, QuantizedMatrix};
+pub use matvec::{gated_matvec, matvec, MATVEC_MAX_COLUMNS};
+pub use moe::indexed_moe;
+pub use select::Path;

@@ -1,8 +1,10 @@
 //! Quantized tensors on AMD GPUs.
 
-use candle_rocm::ops::quantized::{dequantize, matvec, GgmlType, MATVEC_MAX_COLUMNS};
-use candle_rocm::ops::{cast, indexing};
-use candle_rocm::{blas, contiguous_strides, Buffer, DType as DeviceDType, View};
+use candle_rocm::ops::indexing;
+use candle_rocm::ops::quantized::{
+    dequantize, indexed_moe, linear, Epilogue, GgmlType, QuantizedMatrix,
+};
+use candle_rocm::{contiguous_strides, Buffer, DType as DeviceDType, View};
 
 use super::{GgmlDType, QStorage};
 use crate::backend::BackendStorage;
@@ -198,64 +200,41 @@ impl QRocmStorage {
         }
         let rows: usize = dims.iter().product();
         dims.push(n);
+        let weights = self.matrix(n, k);
         let view = x.view(layout, OP)?;
-        if !matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16) {
-            crate::bail!("{OP}: expected f32, f16 or bf16 input, got {:?}", x.dtype())
-        }
-        let buffer = if rows <= MATVEC_MAX_COLUMNS && self.is_blocked() {
-            self.matvec(&view, n, k, rows)?
-        } else {
-            self.dequantize_and_multiply(&view, n, k, rows)?
-        };
+        let buffer = linear(self.device.device(), &weights, &view, &Epilogue::default())?;
         Ok((self.storage(buffer, x.dtype(), rows * n), Shape::from(dims)))
     }
 
-    fn is_blocked(&self) -> bool {
-        self.dtype.block_size() > 1
+    /// The blocks as `rows` rows of `cols` values, for [`candle_rocm::ops::quantized`].
+    pub fn matrix(&self, rows: usize, cols: usize) -> QuantizedMatrix<'_> {
+        QuantizedMatrix::new(format_of(self.dtype), &self.buffer, rows, cols)
     }
 
-    fn matvec(&self, x: &View, n: usize, k: usize, rows: usize) -> Result<Buffer> {
-        let gpu = self.device.device();
-        let format = format_of(self.dtype);
-        if x.dtype == DeviceDType::F32 {
-            return Ok(matvec(gpu, format, &self.buffer, n, k, x)?);
-        }
-        let wide = cast::cast(gpu, x, DeviceDType::F32)?;
-        let (x_dims, y_dims) = ([rows, k], [rows, n]);
-        let (x_strides, y_strides) = (contiguous_strides(&x_dims), contiguous_strides(&y_dims));
-        let wide = View::contiguous(&wide, DeviceDType::F32, &x_dims, &x_strides);
-        let y = matvec(gpu, format, &self.buffer, n, k, &wide)?;
-        let y = View::contiguous(&y, DeviceDType::F32, &y_dims, &y_strides);
-        Ok(cast::cast(gpu, &y, x.dtype)?)
+    /// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: `self` is `[experts, n, k]`, `x`
+    /// `[tokens, topk or 1, k]` and `ids` `[tokens, topk]` of u32.
+    pub fn indexed_moe_forward(
+        &self,
+        shape: &Shape,
+        x: &RocmStorage,
+        x_l: &Layout,
+        ids: &RocmStorage,
+        ids_l: &Layout,
+    ) -> Result<(RocmStorage, Shape)> {
+        const OP: &str = "indexed_moe_forward";
+        let (experts, n, k) = shape.dims3()?;
+        let buffer = indexed_moe(
+            self.device.device(),
+            format_of(self.dtype),
+            &self.buffer,
+            (experts, n, k),
+            &x.view(x_l, OP)?,
+            &ids.view(ids_l, OP)?,
+        )?;
+        let (tokens, topk) = ids_l.shape().dims2()?;
+        let shape = Shape::from((tokens, topk, n));
+        Ok((self.storage(buffer, DType::F32, shape.elem_count()), shape))
     }
-
-    fn dequantize_and_multiply(&self, x: &View, n: usize, k: usize, rows: usize) -> Result<Buffer> {
-        let gpu = self.device.device();
-        let weights = self.dequantize_to(n * k, x.dtype)?;
-        let packed = candle_rocm::ops::copy::contiguous(gpu, x)?;
-        let x_dims = [rows, k];
-        let x_strides = contiguous_strides(&x_dims);
-        let lhs = View::contiguous(&packed, x.dtype, &x_dims, &x_strides);
-        let rhs = View {
-            buffer: &weights,
-            dtype: x.dtype,
-            offset: 0,
-            dims: &[k, n],
-            strides: &[1, k],
-        };
-        Ok(blas::matmul(gpu, x.dtype, (1, rows, n, k), &lhs, &rhs)?)
-    }
-}
-
-/// Uploads blocks.
-pub fn load_quantized<T: super::GgmlType + Send + Sync + 'static>(
-    device: &RocmDevice,
-    blocks: &[T],
-) -> Result<QStorage> {
-    let size = std::mem::size_of_val(blocks);
-    // SAFETY: ggml blocks are plain data without padding.
-    let bytes = unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), size) };
-    load_blocks(device, bytes, T::DTYPE)
 }
 
 /// Uploads blocks as they lie in a file.

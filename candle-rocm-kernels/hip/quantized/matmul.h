@@ -1,0 +1,327 @@
+// Quantized matrix times many columns of 8-bit activations, in tiles: integer products by matrix instructions where the arch has them, else by
+// dot products, and one scaling per GROUP of elements.
+//
+// A block computes ROWS rows of the matrix times COLUMNS columns. In steps of K_STEP elements, it unpacks the rows to signed bytes in LDS beside
+// the columns' bytes, while the next step's loads are on their way. The columns may be those of one expert of a mixture (Experts).
+#ifndef CANDLE_ROCM_MATMUL_H
+#define CANDLE_ROCM_MATMUL_H
+
+#include "matrix.h"
+#include "output.h"
+#include "q8_1.h"
+#include "quants.h"
+
+namespace device {
+
+// Elements per step: the smallest whole number of units of every format, and what activations are padded to.
+constexpr u32 K_STEP = 128;
+// Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
+constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
+
+// WIDE: 64 x 64 outputs, four waves. Else 32 x 16, two waves, for few columns: more blocks share the reading of the matrix.
+template <bool WIDE> struct Tiling {
+    static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? 64 : 16, WAVES = WIDE ? 4 : 2, THREADS = WAVES * WAVE;
+};
+
+// A tile's columns in the order of experts.
+struct ExpertTile {
+    u32 expert;
+    u32 first;
+    u32 count;
+};
+// Routing of columns to matrices; `tiles` is null for one matrix, and everything below unused.
+struct Experts {
+    const ExpertTile* tiles;  // the first word counts those that follow
+    const u32* order;         // rows of the output, sorted by expert
+    u64 matrix_bytes;
+    u32 outputs_per_input;    // how many neighbouring rows of the output have one column of activations
+};
+
+struct Matmul {
+    const u8* weights;
+    u64 row_bytes;
+    u32 rows;
+    u32 units;         // of a row
+    u32 column_tiles;  // of one matrix
+};
+
+// The step's unpacked weights and activations. The scales of neighbouring rows and columns are neighbours.
+template <typename Format, bool WIDE> struct Step {
+    using T = Tiling<WIDE>;
+    static constexpr u32 GROUPS = K_STEP / Format::GROUP;
+    u32x4 weights[T::ROWS][PITCH];
+    u32x4 columns[T::COLUMNS][PITCH];
+    float scale[GROUPS][T::ROWS];
+    float offset[Format::OFFSET ? GROUPS : 1][T::ROWS];
+    float d[K_STEP / 32][T::COLUMNS];
+    // d times the sum of the group's quants, what an offset is multiplied with
+    float sum[Format::OFFSET ? GROUPS : 1][T::COLUMNS];
+    // Each column's row of the activations
+    u32 source[T::COLUMNS];
+};
+
+// What one thread carries from global memory to LDS in a step.
+template <typename Format, bool WIDE> struct Carried {
+    using T = Tiling<WIDE>;
+    using Shared = Step<Format, WIDE>;
+    static constexpr u32 UNITS_PER_STEP = K_STEP / quants::UNIT<Format>;
+    static constexpr u32 UNITS = T::ROWS * UNITS_PER_STEP, HALVES = T::COLUMNS * HALVES_PER_STEP, SCALES = T::COLUMNS * (K_STEP / 32);
+    static constexpr u32 share(u32 count) { return (count + T::THREADS - 1) / T::THREADS; }
+
+    quants::Unit<Format::HALVES> unit[share(UNITS)];
+    u32x4 half[share(HALVES)];
+    ActivationScale scale[share(SCALES)];
+
+    DEVICE_FN void load(const Matmul& m, const u8* weights, u32 first_row, const Activations& x, const Shared& shared, u32 step) {
+        for (u32 i = 0; i < share(UNITS); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (UNITS % T::THREADS != 0 && task >= UNITS) break;
+            const u32 row = first_row + task / UNITS_PER_STEP, index = step * UNITS_PER_STEP + task % UNITS_PER_STEP;
+            if (row < m.rows && index < m.units) {
+                Format::read(weights + row * m.row_bytes + (u64)(index / quants::UNITS_PER_BLOCK<Format>) * Format::BYTES,
+                             index % quants::UNITS_PER_BLOCK<Format>, unit[i]);
+            } else {
+                unit[i] = {};
+            }
+        }
+        for (u32 i = 0; i < share(HALVES); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (HALVES % T::THREADS != 0 && task >= HALVES) break;
+            half[i] = x.half(shared.source[task / HALVES_PER_STEP], step * K_STEP + task % HALVES_PER_STEP * 16);
+        }
+        for (u32 i = 0; i < share(SCALES); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (SCALES % T::THREADS != 0 && task >= SCALES) break;
+            scale[i] = x.scale(shared.source[task % T::COLUMNS], step * K_STEP + task / T::COLUMNS * 32);
+        }
+    }
+
+    DEVICE_FN void store(Shared& shared) const {
+        for (u32 i = 0; i < share(UNITS); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (UNITS % T::THREADS != 0 && task >= UNITS) break;
+            const u32 row = task / UNITS_PER_STEP;
+            for (u32 h = 0; h < Format::HALVES; ++h) {
+                const u32 at = Format::ELEMENTS > K_STEP ? Format::place(task % UNITS_PER_STEP, h)
+                                                         : task % UNITS_PER_STEP * Format::ELEMENTS + Format::place(0, h);
+                shared.weights[row][at / 16] = bytes_less<Format::ZERO>(unit[i].q[h]);
+                if (at % Format::GROUP == 0) {
+                    shared.scale[at / Format::GROUP][row] = unit[i].scale[h];
+                    if (Format::OFFSET) shared.offset[at / Format::GROUP][row] = unit[i].offset[h];
+                }
+            }
+        }
+        for (u32 i = 0; i < share(HALVES); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (HALVES % T::THREADS != 0 && task >= HALVES) break;
+            shared.columns[task / HALVES_PER_STEP][task % HALVES_PER_STEP] = half[i];
+        }
+        for (u32 i = 0; i < share(SCALES); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            if (SCALES % T::THREADS != 0 && task >= SCALES) break;
+            const u32 column = task % T::COLUMNS, block = task / T::COLUMNS;
+            shared.d[block][column] = scale[i].d;
+            if (Format::OFFSET && Format::GROUP == 32) shared.sum[block][column] = scale[i].d * (float)(scale[i].sum[0] + scale[i].sum[1]);
+            if (Format::OFFSET && Format::GROUP == 16) {
+                for (u32 h = 0; h < 2; ++h) shared.sum[block * 2 + h][column] = scale[i].d * (float)scale[i].sum[h];
+            }
+        }
+    }
+};
+
+#if MATRIX
+// A wave's outputs: fragments of 16 columns by 16 rows. Columns are the instruction's rows: neighbouring lanes hold neighbouring rows of the matrix,
+// which lie side by side in the output.
+template <typename Format, bool WIDE> struct Sums {
+    using T = Tiling<WIDE>;
+    using Shared = Step<Format, WIDE>;
+    using Fragment = matrix::Fragment<i8>;
+    static constexpr u32 TILE = matrix::TILE, K = matrix::K<i8>;
+    // Waves lie two by two in a wide tile and side by side in a narrow one.
+    static constexpr u32 WAVES_ACROSS = 2;
+    static constexpr u32 ACROSS = T::ROWS / TILE / WAVES_ACROSS, DOWN = T::COLUMNS / TILE / (T::WAVES / WAVES_ACROSS);
+    static constexpr u32 PER_LANE = matrix::Accumulator<i32>::ROWS;
+
+    float v[DOWN][ACROSS][PER_LANE];
+
+    static DEVICE_FN u32 row(u32 a) { return (thread_x() / WAVE % WAVES_ACROSS * ACROSS + a) * TILE; }
+    static DEVICE_FN u32 column(u32 d) { return (thread_x() / WAVE / WAVES_ACROSS * DOWN + d) * TILE; }
+
+    DEVICE_FN void clear() {
+        for (u32 d = 0; d < DOWN; ++d) {
+            for (u32 a = 0; a < ACROSS; ++a) {
+                for (u32 i = 0; i < PER_LANE; ++i) v[d][a][i] = 0;
+            }
+        }
+    }
+
+    // 16 rows of LDS from element k on. Of an instruction that spans two groups, only the lanes of the group keep their part.
+    static DEVICE_FN Fragment fragment(const u32x4 (*rows)[PITCH], u32 k, u32 group) {
+        Fragment fragment = Fragment::load((const i8*)rows + k, PITCH * 16);
+        if constexpr (K > Format::GROUP) {
+            if (Fragment::k(0) / Format::GROUP != group) fragment = Fragment::zero();
+        }
+        return fragment;
+    }
+
+    DEVICE_FN void add(const Shared& shared) {
+#ifndef __HIP_SIM__
+#pragma clang fp contract(fast)
+#pragma clang loop unroll(disable)
+#endif
+        for (u32 g = 0; g < Shared::GROUPS; ++g) {
+            matrix::Accumulator<i32> dot[DOWN][ACROSS];
+            for (u32 d = 0; d < DOWN; ++d) {
+                for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = matrix::Accumulator<i32>::zero();
+            }
+            const u32 first = g * Format::GROUP / K * K;
+            constexpr u32 INSTRUCTIONS = Format::GROUP > K ? Format::GROUP / K : 1;
+            for (u32 s = 0; s < INSTRUCTIONS; ++s) {
+                Fragment columns[DOWN], rows[ACROSS];
+                for (u32 d = 0; d < DOWN; ++d) columns[d] = fragment(shared.columns + column(d), first + s * K, g * Format::GROUP % K / Format::GROUP);
+                for (u32 a = 0; a < ACROSS; ++a) rows[a] = Fragment::load((const i8*)(shared.weights + row(a)) + first + s * K, PITCH * 16);
+                for (u32 d = 0; d < DOWN; ++d) {
+                    for (u32 a = 0; a < ACROSS; ++a) matrix::multiply<i8>(columns[d], rows[a], dot[d][a]);
+                }
+            }
+            for (u32 a = 0; a < ACROSS; ++a) {
+                const u32 at = row(a) + matrix::Accumulator<i32>::column();
+                const float scale = shared.scale[g][at], offset = Format::OFFSET ? shared.offset[g][at] : 0;
+                for (u32 d = 0; d < DOWN; ++d) {
+                    for (u32 i = 0; i < PER_LANE; ++i) {
+                        const u32 c = column(d) + matrix::Accumulator<i32>::row(i);
+                        v[d][a][i] += scale * shared.d[g * Format::GROUP / 32][c] * (float)dot[d][a].values[i];
+                        if (Format::OFFSET) v[d][a][i] += offset * shared.sum[g][c];
+                    }
+                }
+            }
+        }
+    }
+
+    // f(row, column, sum) for each output of the thread.
+    template <typename F> DEVICE_FN void each(F f) const {
+        for (u32 d = 0; d < DOWN; ++d) {
+            for (u32 a = 0; a < ACROSS; ++a) {
+                for (u32 i = 0; i < PER_LANE; ++i) {
+                    f(row(a) + matrix::Accumulator<i32>::column(), column(d) + matrix::Accumulator<i32>::row(i), v[d][a][i]);
+                }
+            }
+        }
+    }
+};
+#else
+// A thread's outputs: every 16th row by every (THREADS / 16)-th column.
+template <typename Format, bool WIDE> struct Sums {
+    using T = Tiling<WIDE>;
+    using Shared = Step<Format, WIDE>;
+    static constexpr u32 ACROSS = T::ROWS / 16, STRIDE = T::THREADS / 16, DOWN = T::COLUMNS / STRIDE;
+
+    float v[DOWN][ACROSS];
+
+    static DEVICE_FN u32 row(u32 a) { return thread_x() % 16 + a * 16; }
+    static DEVICE_FN u32 column(u32 d) { return thread_x() / 16 + d * STRIDE; }
+
+    DEVICE_FN void clear() {
+        for (u32 d = 0; d < DOWN; ++d) {
+            for (u32 a = 0; a < ACROSS; ++a) v[d][a] = 0;
+        }
+    }
+
+    DEVICE_FN void add(const Shared& shared) {
+#ifndef __HIP_SIM__
+#pragma clang fp contract(fast)
+#pragma clang loop unroll(disable)
+#endif
+        for (u32 g = 0; g < Shared::GROUPS; ++g) {
+            i32 dot[DOWN][ACROSS] = {};
+            for (u32 s = 0; s < Format::GROUP / 16; ++s) {
+                const u32 half = g * (Format::GROUP / 16) + s;
+                u32x4 rows[ACROSS];
+                for (u32 a = 0; a < ACROSS; ++a) rows[a] = shared.weights[row(a)][half];
+                for (u32 d = 0; d < DOWN; ++d) {
+                    const u32x4 columns = shared.columns[column(d)][half];
+                    for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = dot16(columns, rows[a], dot[d][a]);
+                }
+            }
+            for (u32 a = 0; a < ACROSS; ++a) {
+                const float scale = shared.scale[g][row(a)], offset = Format::OFFSET ? shared.offset[g][row(a)] : 0;
+                for (u32 d = 0; d < DOWN; ++d) {
+                    v[d][a] += scale * shared.d[g * Format::GROUP / 32][column(d)] * (float)dot[d][a];
+                    if (Format::OFFSET) v[d][a] += offset * shared.sum[g][column(d)];
+                }
+            }
+        }
+    }
+
+    template <typename F> DEVICE_FN void each(F f) const {
+        for (u32 d = 0; d < DOWN; ++d) {
+            for (u32 a = 0; a < ACROSS; ++a) f(row(a), column(d), v[d][a]);
+        }
+    }
+};
+#endif
+
+// y[column][row] = the product of row and column, for each output that a tile has.
+template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, const Activations& x, const Experts& experts, const Output& output) {
+    using T = Tiling<WIDE>;
+    __shared__ Step<Format, WIDE> shared;
+    const u32 column_tiles = experts.tiles ? *(const u32*)experts.tiles : m.column_tiles;
+    const u32 row_tiles = (m.rows + T::ROWS - 1) / T::ROWS;
+    const u32 steps = x.stride / K_STEP;
+    // Neighbouring blocks share rows, the larger part of the traffic.
+    for (u64 tile = block_x(); tile < (u64)row_tiles * column_tiles; tile += grid_dim()) {
+        const u32 row_tile = (u32)(tile / column_tiles), column_tile = (u32)(tile - (u64)row_tile * column_tiles);
+        const u32 first_row = row_tile * T::ROWS;
+        const u8* weights = m.weights;
+        const u32* order = nullptr;
+        u32 first = column_tile * T::COLUMNS, count = x.columns - first;
+        if (experts.tiles) {
+            const ExpertTile of = experts.tiles[1 + column_tile];
+            weights += of.expert * experts.matrix_bytes;
+            first = of.first, count = of.count;
+            order = experts.order;
+        }
+        // Columns beyond the last repeat it.
+        for (u32 c = thread_x(); c < T::COLUMNS; c += T::THREADS) {
+            const u32 at = first + (c < count ? c : count - 1);
+            shared.source[c] = order ? order[at] / experts.outputs_per_input : at;
+        }
+        barrier();
+        Sums<Format, WIDE> sums;
+        sums.clear();
+        Carried<Format, WIDE> carried;
+        if (steps > 0) carried.load(m, weights, first_row, x, shared, 0);
+        for (u32 step = 0; step < steps; ++step) {
+            carried.store(shared);
+            barrier();
+            if (step + 1 < steps) carried.load(m, weights, first_row, x, shared, step + 1);
+            sums.add(shared);
+            barrier();
+        }
+        // By way of LDS, whose tiles are no longer needed: one copy of the code that finishes an output, and stores of whole rows.
+        float* const results = (float*)shared.weights;
+        static_assert(T::ROWS * T::COLUMNS * sizeof(float) <= sizeof(shared.weights) + sizeof(shared.columns), "the results fit the tiles' place");
+        sums.each([&](u32 row, u32 column, float sum) { results[column * T::ROWS + row] = sum; });
+        barrier();
+        for (u32 i = thread_x(); i < T::ROWS * T::COLUMNS; i += T::THREADS) {
+            const u32 row = first_row + i % T::ROWS, column = i / T::ROWS;
+            if (row >= m.rows || column >= count) continue;
+            const u32 to = order ? order[first + column] : first + column;
+            output.finish((u64)to * m.rows + row, row, results[i]);
+        }
+        barrier();
+    }
+}
+
+}  // namespace device
+
+#define MATMUL_OF(FORMAT, NAME, WIDE)                                                                                       \
+    extern "C" __global__ MAX_BLOCK(Tiling<WIDE>::THREADS) void matmul_##NAME##_##FORMAT(Matmul m, Activations x, Experts experts,  \
+                                                                                         Output output) {                   \
+        matmul<quants::FORMAT, WIDE>(m, x, experts, output);                                                                \
+    }
+#define MATMUL(FORMAT)               \
+    MATMUL_OF(FORMAT, wide, true)    \
+    MATMUL_OF(FORMAT, narrow, false)
+
+#endif

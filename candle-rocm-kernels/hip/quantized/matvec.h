@@ -1,0 +1,151 @@
+// Quantized matrix times up to 8 columns of 8-bit activations: decode reads each weight once.
+//
+// `lanes` neighbouring threads share two rows of the matrix: each takes every lanes-th unit (quants.h) of both, so that a column's
+// activations are loaded once for two rows. The host chooses `lanes`, a power of two from 16 to the block's size, from a table (select.rs).
+#ifndef CANDLE_ROCM_MATVEC_H
+#define CANDLE_ROCM_MATVEC_H
+
+#include "output.h"
+#include "q8_1.h"
+#include "quants.h"
+
+namespace device {
+
+constexpr u32 MATVEC_ROWS = 2;
+constexpr u32 MATVEC_MAX_BLOCK = 256;
+
+// The products of one unit, of a block from element k of the row on, with the activations of a column, added to sum.
+template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::HALVES>& unit, u32 u, const Activations& x, u64 column, u32 k, float sum) {
+#ifndef __HIP_SIM__
+#pragma clang fp contract(fast)
+#endif
+    if constexpr (quants::WHOLE<Format>) {
+        i32 dot = 0;
+        const u32 at = k + Format::place(u, 0);
+        for (u32 h = 0; h < 2; ++h) dot = dot16(unit.q[h], x.half(column, at + 16 * h), dot);
+        const ActivationScale by = x.scale(column, at);
+        const i32 total = by.sum[0] + by.sum[1];
+        if (Format::ZERO) dot -= (i32)Format::ZERO * total;
+        float value = unit.scale[0] * (float)dot;
+        if (Format::OFFSET) value += unit.offset[0] * (float)total;
+        return sum + by.d * value;
+    } else {
+        for (u32 h = 0; h < Format::HALVES; ++h) {
+            const u32 at = k + Format::place(u, h);
+            i32 dot = dot16(unit.q[h], x.half(column, at), 0);
+            const ActivationScale by = x.scale(column, at);
+            const i32 total = at / 16 % 2 ? by.sum[1] : by.sum[0];
+            if (Format::ZERO) dot -= (i32)Format::ZERO * total;
+            float value = unit.scale[h] * (float)dot;
+            if (Format::OFFSET) value += unit.offset[h] * (float)total;
+            sum += by.d * value;
+        }
+        return sum;
+    }
+}
+
+// Which of the SUMS totals a lane holds after reduce: its low bits, mirrored.
+template <u32 SUMS> DEVICE_FN u32 total_of_lane() {
+    u32 index = 0;
+    for (u32 mask = 1, weight = SUMS / 2; weight > 0; mask *= 2, weight /= 2) index += lane() & mask ? weight : 0;
+    return index;
+}
+// Adds up SUMS numbers over each `lanes` neighbours, at least SUMS of them and within a wave. With every step a lane hands over half of what
+// it has left and keeps the other half: SUMS - 1 exchanges instead of SUMS times the logarithm of lanes.
+template <u32 SUMS> DEVICE_FN float reduce(float (&v)[SUMS], u32 lanes) {
+    u32 mask = 1;
+    for (u32 half = SUMS / 2; half > 0; half /= 2, mask *= 2) {
+        const bool upper = lane() & mask;
+        for (u32 i = 0; i < half; ++i) {
+            const float keep = upper ? v[i + half] : v[i], give = upper ? v[i] : v[i + half];
+            v[i] = keep + shfl_xor(give, mask);
+        }
+    }
+    for (; mask < lanes; mask *= 2) v[0] += shfl_xor(v[0], mask);
+    return v[0];
+}
+
+// Sums over two rows of `units` units times columns first_column + c. Of the totals, numbered row * COLUMNS + column, each of the first
+// threads of the `lanes` that share the rows gets the one of total_of_lane. All threads of the block arrive. Columns beyond `last` repeat it.
+template <typename Format, u32 COLUMNS>
+DEVICE_FN float two_rows(const u8* first_row, const u8* second_row, u32 units, const Activations& x, u64 first_column, u32 last, u32 lanes) {
+    constexpr u32 PER_BLOCK = quants::UNITS_PER_BLOCK<Format>, SUMS = MATVEC_ROWS * COLUMNS;
+    float sum[SUMS];
+    for (u32 s = 0; s < SUMS; ++s) sum[s] = 0;
+    for (u32 i = thread_x() & (lanes - 1); i < units; i += lanes) {
+        const u32 block = i / PER_BLOCK, u = i % PER_BLOCK;
+        quants::Unit<Format::HALVES> unit[MATVEC_ROWS];
+        Format::read(first_row + (u64)block * Format::BYTES, u, unit[0]);
+        Format::read(second_row + (u64)block * Format::BYTES, u, unit[1]);
+        for (u32 c = 0; c < COLUMNS; ++c) {
+            const u64 column = first_column + (c < last ? c : last);
+            for (u32 r = 0; r < MATVEC_ROWS; ++r) {
+                float& to = sum[r * COLUMNS + c];
+                to = add_unit<Format>(unit[r], u, x, column, block * Format::ELEMENTS, to);
+            }
+        }
+    }
+    float total = reduce(sum, lanes < WAVE ? lanes : WAVE);
+    if (lanes > WAVE) {
+        __shared__ float partial[MATVEC_MAX_BLOCK / 32][SUMS];
+        const u32 wave = thread_x() / WAVE, waves = lanes / WAVE;
+        const u32 own = total_of_lane<SUMS>();
+        if (lane() < SUMS) partial[wave][own] = total;
+        barrier();
+        total = 0;
+        for (u32 w = 0; w < waves; ++w) total += partial[wave / waves * waves + w][own];
+        barrier();
+    }
+    return total;
+}
+
+// With `up`, y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c]), the two rows being one of each matrix; else two of w.
+struct Matvec {
+    const u8* weights;
+    const u8* up;
+    u32 rows;
+    u32 units;      // of a row
+    u64 row_bytes;
+    u32 lanes;
+};
+
+template <typename Format, u32 COLUMNS> DEVICE_FN void matvec(const Matvec& m, const Activations& x, const Output& output) {
+    const u32 pairs = m.up ? m.rows : m.rows / 2 + m.rows % 2;
+    const u32 at_once = block_dim() / m.lanes;
+    const u32 place = thread_x() & (m.lanes - 1);
+    const u32 own = total_of_lane<MATVEC_ROWS * COLUMNS>();
+    const u32 r = own / COLUMNS, c = own % COLUMNS;
+    // Whole blocks go on together, since they meet in two_rows.
+    for (u64 first = (u64)block_x() * at_once; first < pairs; first += (u64)grid_dim() * at_once) {
+        const u64 at = first + thread_x() / m.lanes;
+        const bool inside = at < pairs;
+        const u64 pair = inside ? at : pairs - 1;
+        const u64 row = m.up ? pair : 2 * pair;
+        const u8* const one = m.weights + row * m.row_bytes;
+        // The last of an odd number of rows is its own partner.
+        const u8* const other = m.up ? m.up + row * m.row_bytes : row + 1 < m.rows ? one + m.row_bytes : one;
+        const float total = two_rows<Format, COLUMNS>(one, other, m.units, x, 0, x.columns - 1, m.lanes);
+        // The lowest bit of a lane tells the row.
+        const float partner = m.up ? shfl_xor(total, 1u) : 0;
+        if (!inside || place >= MATVEC_ROWS * COLUMNS || c >= x.columns) continue;
+        if (!m.up) {
+            if (row + r < m.rows) output.finish((u64)c * m.rows + row + r, (u32)row + r, total);
+        } else if (r == 0) {
+            output.finish_gated((u64)c * m.rows + row, total, partner);
+        }
+    }
+}
+
+}  // namespace device
+
+#define MATVEC_OF(FORMAT, COLUMNS)                                                                                          \
+    extern "C" __global__ MAX_BLOCK(256) void matvec_##FORMAT##_##COLUMNS(Matvec m, Activations x, Output output) {         \
+        matvec<quants::FORMAT, COLUMNS>(m, x, output);                                                                      \
+    }
+#define MATVEC(FORMAT)    \
+    MATVEC_OF(FORMAT, 1)  \
+    MATVEC_OF(FORMAT, 2)  \
+    MATVEC_OF(FORMAT, 4)  \
+    MATVEC_OF(FORMAT, 8)
+
+#endif

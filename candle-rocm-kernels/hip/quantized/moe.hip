@@ -1,0 +1,102 @@
+// Quantized mixture of experts: each slot, a pair of a token and one of its experts, is a column of activations times the expert's matrix.
+// Few slots go one by one, as matvec.h does a column; many are sorted by expert here and multiplied in tiles by matmul.h.
+#include "index_error.h"
+#include "matvec.h"
+
+// The fields are those of Slots in moe.rs.
+struct Slots {
+    const u32* experts_of;  // one for each slot; the largest number names none and gives zeros
+    u32 op;                 // in an IndexError
+    u32 slots;
+    u32 experts;
+    u32 slots_per_column;  // how many neighbouring slots share a column of activations
+    u64 matrix_bytes;
+};
+
+constexpr u32 NO_EXPERT = 0xffffffffu;
+
+DEVICE_FN bool find(const Slots& s, u32 slot, u32& expert, IndexError* error) {
+    expert = s.experts_of[slot];
+    if (expert < s.experts) return true;
+    if (expert != NO_EXPERT) report_index(error, s.op, s.experts, expert);
+    return false;
+}
+
+template <typename Format> DEVICE_FN void moe_matvec(const Matvec& m, const Slots& s, const Activations& x, float* y, IndexError* error) {
+    const u32 pairs = m.rows / 2 + m.rows % 2;
+    const u32 at_once = block_dim() / m.lanes, blocks_per_slot = (pairs + at_once - 1) / at_once;
+    const u32 r = thread_x() & (m.lanes - 1);
+    for (u64 task = block_x(); task < (u64)s.slots * blocks_per_slot; task += grid_dim()) {
+        const u32 slot = (u32)(task / blocks_per_slot), block = (u32)(task - (u64)slot * blocks_per_slot);
+        const u32 at = block * at_once + thread_x() / m.lanes;
+        const u32 row = 2 * (at < pairs ? at : pairs - 1);
+        u32 expert;
+        const bool found = find(s, slot, expert, error);
+        const u8* const one = m.weights + (found ? expert : 0) * s.matrix_bytes + row * m.row_bytes;
+        const u8* const other = row + 1 < m.rows ? one + m.row_bytes : one;
+        const float total = two_rows<Format, 1>(one, other, found ? m.units : 0, x, slot / s.slots_per_column, 0, m.lanes);
+        if (at < pairs && r < MATVEC_ROWS && row + r < m.rows) y[(u64)slot * m.rows + row + r] = total;
+    }
+}
+
+#define MOE_MATVEC(FORMAT)                                                                                                   \
+    extern "C" __global__ MAX_BLOCK(256) void moe_matvec_##FORMAT(Matvec m, Slots s, Activations x, float* y, IndexError* error) { \
+        moe_matvec<quants::FORMAT>(m, s, x, y, error);                                                                       \
+    }
+
+MOE_MATVEC(q4_0)
+MOE_MATVEC(q4_1)
+MOE_MATVEC(q5_0)
+MOE_MATVEC(q5_1)
+MOE_MATVEC(q8_0)
+MOE_MATVEC(q8_1)
+MOE_MATVEC(q2k)
+MOE_MATVEC(q3k)
+MOE_MATVEC(q4k)
+MOE_MATVEC(q5k)
+MOE_MATVEC(q6k)
+MOE_MATVEC(q8k)
+
+// ---------------------------------------------------------------- sorting
+
+constexpr u32 MAX_EXPERTS = 1024;
+
+// Adds to a counter in LDS and gives what it was.
+DEVICE_FN u32 count_up(u32* counter, u32 by) {
+#ifdef __HIP_SIM__
+    return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+#else
+    return __hip_atomic_fetch_add(counter, by, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+#endif
+}
+
+// Writes the slots in the order of their experts, and what each tile of `columns` columns is to do (ExpertTile in matmul.h): tiles[0] is the number of
+// tiles, three words each follow from tiles[3] on. Slots without an expert are left out. One block.
+extern "C" __global__ MAX_BLOCK(256) void moe_sort(Slots s, u32 columns, u32* order, u32* tiles, IndexError* error) {
+    __shared__ u32 count[MAX_EXPERTS], first[MAX_EXPERTS];
+    for (u32 e = thread_x(); e < s.experts; e += block_dim()) count[e] = 0;
+    barrier();
+    for (u32 slot = thread_x(); slot < s.slots; slot += block_dim()) {
+        u32 expert;
+        if (find(s, slot, expert, error)) count_up(&count[expert], 1);
+    }
+    barrier();
+    if (thread_x() == 0) {
+        u32 total = 0, tile = 0;
+        for (u32 e = 0; e < s.experts; ++e) {
+            first[e] = total;
+            for (u32 done = 0; done < count[e]; done += columns) {
+                const u32 left = count[e] - done;
+                u32* const to = tiles + 3 * ++tile;
+                to[0] = e, to[1] = total + done, to[2] = left < columns ? left : columns;
+            }
+            total += count[e];
+        }
+        tiles[0] = tile;
+    }
+    barrier();
+    for (u32 slot = thread_x(); slot < s.slots; slot += block_dim()) {
+        const u32 expert = s.experts_of[slot];
+        if (expert < s.experts) order[count_up(&first[expert], 1)] = slot;
+    }
+}

@@ -1,0 +1,235 @@
+//! Quantized matrices times vectors of floats, by whichever path is the fastest.
+
+use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
+use super::matvec::{check_pair, float_matvec};
+use super::select::{choose, has_integers, Path};
+use super::{dequantize, gated_matvec, matmul, matvec, Activation, QuantizedActivations};
+use crate::ops::binary::{binary, BinaryOp};
+use crate::ops::cast::cast;
+use crate::ops::copy::contiguous;
+use crate::ops::unary::{unary, UnaryOp};
+use crate::{blas, contiguous_strides, Buffer, DType, Device, Error, Result, View};
+
+const OP: &str = "quantized matmul";
+
+/// `x · weightsᵀ` for `x` of `[..., cols]`, f32, f16 or bf16: `[..., rows]` in x's dtype, after the epilogue. `CANDLE_ROCM_QMATMUL` forces a path.
+///
+/// # Errors
+/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::OutOfBounds`]; [`Error::InvalidArgument`] if the forced path does not exist
+/// or cannot take the format or number of vectors.
+pub fn linear(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    x: &View,
+    epilogue: &Epilogue,
+) -> Result<Buffer> {
+    let columns = check(weights, x)?;
+    match path(device, weights, columns)? {
+        Path::Dequantize => {
+            let y = multiply_dequantized(device, weights, x, columns)?;
+            finish(device, y, x.dtype, (columns, weights.rows), epilogue)
+        }
+        Path::Matvec if !has_integers(weights.format) => {
+            let y = float_matvec(device, weights, x)?;
+            let shape = [columns, weights.rows];
+            let strides = contiguous_strides(&shape);
+            let y = match x.dtype {
+                DType::F32 => y,
+                to => cast(
+                    device,
+                    &View::contiguous(&y, DType::F32, &shape, &strides),
+                    to,
+                )?,
+            };
+            finish(device, y, x.dtype, (columns, weights.rows), epilogue)
+        }
+        path => {
+            let quantized = QuantizedActivations::quantize(device, x)?;
+            linear_quantized_by(device, path, weights, &quantized, epilogue, x.dtype)
+        }
+    }
+}
+
+/// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. For formats with an integer kernel
+/// only.
+///
+/// # Errors
+/// Those of [`linear`].
+pub fn linear_quantized(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    x: &QuantizedActivations,
+    epilogue: &Epilogue,
+    to: DType,
+) -> Result<Buffer> {
+    let path = match path(device, weights, x.columns())? {
+        // There are no floats to multiply any more.
+        Path::Dequantize => Path::Matmul,
+        path => path,
+    };
+    linear_quantized_by(device, path, weights, x, epilogue, to)
+}
+
+fn linear_quantized_by(
+    device: &Device,
+    path: Path,
+    weights: &QuantizedMatrix,
+    x: &QuantizedActivations,
+    epilogue: &Epilogue,
+    to: DType,
+) -> Result<Buffer> {
+    match path {
+        Path::Matvec => matvec(device, weights, x, epilogue, to),
+        Path::Matmul | Path::Dequantize => matmul(device, weights, x, epilogue, to),
+    }
+}
+
+/// `activation(x · gateᵀ) * (x · upᵀ)`, in x's dtype: a feed-forward's first half. One kernel where one pass over the matrices takes all vectors.
+///
+/// # Errors
+/// Those of [`linear`].
+pub fn gated(
+    device: &Device,
+    gate: &QuantizedMatrix,
+    up: &QuantizedMatrix,
+    x: &View,
+    activation: Activation,
+) -> Result<Buffer> {
+    check_pair(OP, gate, up)?;
+    let columns = check(gate, x)?;
+    if path(device, gate, columns)? == Path::Matvec && has_integers(gate.format) {
+        let quantized = QuantizedActivations::quantize(device, x)?;
+        return gated_matvec(device, gate, up, &quantized, activation, None, x.dtype);
+    }
+    let activated = Epilogue {
+        activation: Some(activation),
+        ..Epilogue::default()
+    };
+    let gate = linear(device, gate, x, &activated)?;
+    let shape = [columns, up.rows];
+    let strides = contiguous_strides(&shape);
+    let up = linear(device, up, x, &Epilogue::default())?;
+    let view = |buffer| View::contiguous(buffer, x.dtype, &shape, &strides);
+    binary(device, BinaryOp::Mul, &view(&gate), &view(&up))
+}
+
+/// Verifies that the operands fit; gives the number of vectors.
+fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
+    x.check(OP)?;
+    if !matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16) {
+        return Err(Error::UnsupportedDType {
+            op: OP,
+            dtype: x.dtype,
+        });
+    }
+    let Some((&len, outer)) = x.dims.split_last().filter(|(len, _)| **len == weights.cols) else {
+        return Err(Error::ShapeMismatch {
+            op: OP,
+            lhs: x.dims.to_vec(),
+            rhs: vec![weights.rows, weights.cols],
+        });
+    };
+    weights.check(OP)?;
+    if weights.format.block_size() > 1 {
+        check_blocks_of_32(OP, len)?;
+    }
+    Ok(outer.iter().product())
+}
+
+/// The path that is forced, if it can take the operands, or else the one that is chosen.
+fn path(device: &Device, weights: &QuantizedMatrix, columns: usize) -> Result<Path> {
+    let Some(forced) = Path::forced()? else {
+        return Ok(choose(device, weights.format, columns));
+    };
+    let plain = weights.format.block_size() == 1;
+    let reason = match forced {
+        Path::Matvec if columns > super::MATVEC_MAX_COLUMNS => format!(
+            "{columns} vectors, and matvec takes at most {}",
+            super::MATVEC_MAX_COLUMNS
+        ),
+        Path::Matvec if plain => format!("{} has no blocks for matvec", weights.format),
+        Path::Matmul if !has_integers(weights.format) => {
+            format!("{} has no integers for matmul", weights.format)
+        }
+        _ => return Ok(forced),
+    };
+    Err(Error::InvalidArgument {
+        op: OP,
+        reason: format!(
+            "{} forces a path that cannot do this: {reason}; set it to auto",
+            Path::VARIABLE
+        ),
+    })
+}
+
+/// The matrix as floats of x's dtype, then rocBLAS.
+fn multiply_dequantized(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    x: &View,
+    columns: usize,
+) -> Result<Buffer> {
+    let (n, k) = (weights.rows, weights.cols);
+    let moved;
+    let buffer = if weights.offset == 0 {
+        weights.buffer
+    } else {
+        let bytes = weights.format.size_of(OP, n * k)?;
+        moved = device.alloc(bytes)?;
+        device.copy(weights.buffer, weights.offset, &moved, 0, bytes)?;
+        &moved
+    };
+    let floats = dequantize(device, weights.format, buffer, n * k, x.dtype)?;
+    let packed = contiguous(device, x)?;
+    let (shape, strides) = ([columns, k], [k, 1]);
+    let lhs = View::contiguous(&packed, x.dtype, &shape, &strides);
+    let rhs = View {
+        buffer: &floats,
+        dtype: x.dtype,
+        offset: 0,
+        dims: &[k, n],
+        strides: &[1, k],
+    };
+    blas::matmul(device, x.dtype, (1, columns, n, k), &lhs, &rhs)
+}
+
+/// The epilogue by separate kernels.
+fn finish(
+    device: &Device,
+    mut y: Buffer,
+    dtype: DType,
+    (columns, rows): (usize, usize),
+    epilogue: &Epilogue,
+) -> Result<Buffer> {
+    // For its checks; the addresses are not used.
+    epilogue.raw(OP, device, &y, dtype, (columns, rows))?;
+    let shape = [columns, rows];
+    let strides = contiguous_strides(&shape);
+    if let Some(bias) = epilogue.bias {
+        let repeated = View {
+            dims: &shape,
+            strides: &[0, 1],
+            ..bias
+        };
+        let sum = View::contiguous(&y, dtype, &shape, &strides);
+        y = binary(device, BinaryOp::Add, &sum, &repeated)?;
+    }
+    if let Some(activation) = epilogue.activation {
+        let op = match activation {
+            Activation::Silu => UnaryOp::Silu,
+            Activation::Gelu => UnaryOp::Gelu,
+            Activation::GeluErf => UnaryOp::GeluErf,
+        };
+        y = unary(device, op, &View::contiguous(&y, dtype, &shape, &strides))?;
+    }
+    if let Some(residual) = epilogue.residual {
+        let residual = View {
+            dims: &shape,
+            strides: &strides,
+            ..residual
+        };
+        let sum = View::contiguous(&y, dtype, &shape, &strides);
+        y = binary(device, BinaryOp::Add, &sum, &residual)?;
+    }
+    Ok(y)
+}

@@ -1,0 +1,146 @@
+//! Quantized matrices times many vectors, in tiles of 8-bit integers.
+
+use super::matrix::{Epilogue, QuantizedMatrix};
+use super::matvec::{check_product, result_bytes, units};
+use super::select::NARROW_COLUMNS;
+use super::{GgmlType, QuantizedActivations};
+use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
+use candle_rocm_kernels::Family;
+
+const OP: &str = "quantized matmul";
+
+/// A kernel's tile: rows of the matrix by columns, and waves that work on it, as `Tiling` in `quantized/matmul.h`.
+pub(super) struct Tiling {
+    name: &'static str,
+    rows: usize,
+    pub(super) columns: usize,
+    waves: u32,
+}
+
+const WIDE: Tiling = Tiling {
+    name: "wide",
+    rows: 64,
+    columns: 64,
+    waves: 4,
+};
+const NARROW: Tiling = Tiling {
+    name: "narrow",
+    rows: 32,
+    columns: 16,
+    waves: 2,
+};
+
+impl Tiling {
+    /// For so many columns of one matrix.
+    pub(super) fn of(columns: usize) -> &'static Self {
+        match columns <= NARROW_COLUMNS {
+            true => &NARROW,
+            false => &WIDE,
+        }
+    }
+}
+
+/// The fields are those of `Matmul` in `quantized/matmul.h`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Raw {
+    weights: u64,
+    row_bytes: u64,
+    rows: u32,
+    units: u32,
+    column_tiles: u32,
+}
+
+/// The fields are those of `Experts` in `quantized/matmul.h`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Experts {
+    pub(super) tiles: u64,
+    pub(super) order: u64,
+    pub(super) matrix_bytes: u64,
+    pub(super) outputs_per_input: u32,
+}
+
+/// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32. Uses matrix
+/// instructions on CDNA2, RDNA3 and later.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for formats without an integer kernel;
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::OutOfBounds`](crate::Error::OutOfBounds).
+pub fn matmul(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    x: &QuantizedActivations,
+    epilogue: &Epilogue,
+    to: DType,
+) -> Result<Buffer> {
+    check_product(OP, device, weights, x)?;
+    let row_bytes = weights.check(OP)?;
+    let shape = (x.columns(), weights.rows);
+    let y = device.alloc(result_bytes(OP, shape, to)?)?;
+    let tiling = Tiling::of(x.columns());
+    let column_tiles = x.columns().div_ceil(tiling.columns);
+    let output = epilogue.raw(OP, device, &y, to, shape)?;
+    if !y.is_empty() {
+        let work = Work {
+            tiling,
+            column_tiles,
+            experts: Experts::default(),
+        };
+        work.launch(device, weights, row_bytes, x, &output)?;
+    }
+    Ok(y)
+}
+
+/// A launch of the tiled kernel: with experts, `column_tiles` is how many there are at most.
+pub(super) struct Work<'a> {
+    pub(super) tiling: &'a Tiling,
+    pub(super) column_tiles: usize,
+    pub(super) experts: Experts,
+}
+
+impl Work<'_> {
+    /// `weights` and `x` were checked, and `output` has a row for each column.
+    pub(super) fn launch(
+        &self,
+        device: &Device,
+        weights: &QuantizedMatrix,
+        row_bytes: usize,
+        x: &QuantizedActivations,
+        output: &super::matrix::Output,
+    ) -> Result<()> {
+        let tiling = self.tiling;
+        let raw = Raw {
+            weights: weights.address(),
+            row_bytes: row_bytes as u64,
+            rows: weights.rows as u32,
+            units: units(weights.format, weights.cols) as u32,
+            column_tiles: self.column_tiles as u32,
+        };
+        let tiles = weights
+            .rows
+            .div_ceil(tiling.rows)
+            .saturating_mul(self.column_tiles);
+        let name = format!("matmul_{}_{}", tiling.name, weights.format);
+        device.kernel(family(weights.format), &name)?.launch(
+            LaunchConfig {
+                grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
+                block: tiling.waves * device.properties().wave_size,
+                shared_bytes: 0,
+            },
+            &Args::new()
+                .value(&raw)
+                .value(&x.raw())
+                .value(&self.experts)
+                .value(output),
+        )
+    }
+}
+
+fn family(format: GgmlType) -> Family {
+    match format.block_size() {
+        32 => Family::MatmulSmall,
+        _ => Family::MatmulK,
+    }
+}

@@ -1,0 +1,241 @@
+//! Quantized mixtures of experts.
+
+use super::matmul::{Experts, Tiling, Work};
+use super::matrix::{check_u32, Epilogue, QuantizedMatrix};
+use super::matvec::{self, check_product, float_config, float_vectors, result_bytes, units};
+use super::select::{has_integers, matvec_threads, Path, MOE_MATVEC_SLOTS};
+use super::{GgmlType, QuantizedActivations};
+use crate::ops::copy::contiguous;
+use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
+use candle_rocm_kernels::Family;
+
+const OP: &str = IndexOp::IndexedMoe.as_str();
+
+/// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `quantized/moe.hip`.
+const MAX_SORTED_EXPERTS: usize = 1024;
+
+/// The fields are those of `Slots` in `quantized/moe.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Slots {
+    experts_of: u64,
+    op: u32,
+    slots: u32,
+    experts: u32,
+    slots_per_column: u32,
+    matrix_bytes: u64,
+}
+
+/// Each token's vector times the matrices of its experts: `weights` holds `experts` matrices of `n` by `k`, `x` is `[tokens, topk or 1, k]` (f32, f16 or
+/// bf16; with 1, a token's experts share its vector), `ids` is `[tokens, topk]` of u32. Gives f32 `[tokens, topk, n]`.
+///
+/// An id of `u32::MAX` names no expert and gives zeros. Any other id out of range does the same, and the next call that waits for the
+/// device fails with [`Error::IndexOutOfRange`]. `CANDLE_ROCM_QMATMUL` forces `matvec` or `matmul` for formats that have both.
+///
+/// # Errors
+/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::InvalidArgument`], [`Error::OutOfBounds`], [`Error::TooLarge`].
+pub fn indexed_moe(
+    device: &Device,
+    format: GgmlType,
+    weights: &Buffer,
+    (experts, n, k): (usize, usize, usize),
+    x: &View,
+    ids: &View,
+) -> Result<Buffer> {
+    x.check(OP)?;
+    ids.check(OP)?;
+    if ids.dtype != DType::U32 {
+        return Err(Error::UnsupportedDType {
+            op: OP,
+            dtype: ids.dtype,
+        });
+    }
+    let (&[tokens, inputs, len], &[id_rows, topk]) = (x.dims, ids.dims) else {
+        return Err(shape_mismatch(x, ids));
+    };
+    if tokens != id_rows || len != k || !(inputs == topk || inputs == 1) {
+        return Err(shape_mismatch(x, ids));
+    }
+    let rows = experts.checked_mul(n).ok_or(Error::TooLarge {
+        op: OP,
+        what: "rows of all experts",
+        value: usize::MAX,
+        limit: u32::MAX as usize,
+    })?;
+    let all = QuantizedMatrix::new(format, weights, rows, k);
+    let row_bytes = all.check(OP)?;
+    let slots = tokens * topk;
+    check_u32(OP, "tokens times experts of each", slots)?;
+    let sorted = has_integers(format) && sorts(slots, experts)?;
+    let bytes = result_bytes(OP, (slots, n), DType::F32)?;
+    // Slots without an expert are in no tile, and stay zero.
+    let y = match sorted {
+        true => device.alloc_zeroed(bytes)?,
+        false => device.alloc(bytes)?,
+    };
+    if y.is_empty() {
+        return Ok(y);
+    }
+    if experts == 0 {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: "there are no experts to choose from".into(),
+        });
+    }
+    let chosen = contiguous(device, ids)?;
+    let routing = Slots {
+        experts_of: chosen.as_ptr() as u64,
+        op: IndexOp::IndexedMoe as u32,
+        slots: slots as u32,
+        experts: experts as u32,
+        slots_per_column: if inputs == 1 { topk as u32 } else { 1 },
+        matrix_bytes: (n * row_bytes) as u64,
+    };
+    let one = QuantizedMatrix { rows: n, ..all };
+    if !has_integers(format) {
+        float_moe(device, &one, x, &chosen, &routing, &y)?;
+        return Ok(y);
+    }
+    let quantized = QuantizedActivations::quantize(device, x)?;
+    check_product(OP, device, &all, &quantized)?;
+    if sorted {
+        sorted_moe(device, &one, row_bytes, &quantized, &routing, &y)?;
+    } else {
+        slot_by_slot(device, &one, row_bytes, &quantized, &routing, &y)?;
+    }
+    Ok(y)
+}
+
+fn shape_mismatch(x: &View, ids: &View) -> Error {
+    Error::ShapeMismatch {
+        op: OP,
+        lhs: x.dims.to_vec(),
+        rhs: ids.dims.to_vec(),
+    }
+}
+
+/// Whether the slots are sorted by expert for the tiled kernel.
+fn sorts(slots: usize, experts: usize) -> Result<bool> {
+    let possible = experts <= MAX_SORTED_EXPERTS;
+    match Path::forced()? {
+        Some(Path::Matvec) => Ok(false),
+        Some(Path::Matmul) if possible => Ok(true),
+        Some(Path::Matmul) => Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!(
+                "{} forces matmul, which sorts at most {MAX_SORTED_EXPERTS} experts, not {experts}; set it to auto",
+                Path::VARIABLE
+            ),
+        }),
+        // Which matrices to dequantize is known on the device only.
+        Some(Path::Dequantize) | None => Ok(possible && slots > MOE_MATVEC_SLOTS),
+    }
+}
+
+fn float_moe(
+    device: &Device,
+    one: &QuantizedMatrix,
+    x: &View,
+    chosen: &Buffer,
+    routing: &Slots,
+    y: &Buffer,
+) -> Result<()> {
+    if !one.cols.is_multiple_of(8) {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!(
+                "vectors of {} elements; experts in {} take multiples of 8",
+                one.cols, one.format
+            ),
+        });
+    }
+    let x = float_vectors(device, x)?;
+    let products = (routing.slots as usize).saturating_mul(one.rows);
+    device
+        .kernel(Family::Matvec, &format!("moe_float_{}", one.format))?
+        .launch(
+            float_config(products),
+            &Args::new()
+                .u32(one.rows as u32)
+                .u32(one.cols as u32)
+                .u32(routing.slots)
+                .u32(routing.slots_per_column)
+                .u32(routing.experts)
+                .u32(routing.op)
+                .ptr(one.buffer, one.offset)
+                .ptr(&x, 0)
+                .ptr(chosen, 0)
+                .ptr(&device.error_word(), 0)
+                .ptr(y, 0),
+        )
+}
+
+fn slot_by_slot(
+    device: &Device,
+    one: &QuantizedMatrix,
+    row_bytes: usize,
+    x: &QuantizedActivations,
+    routing: &Slots,
+    y: &Buffer,
+) -> Result<()> {
+    let (block, lanes) = matvec_threads(device, one.format, 1, units(one.format, one.cols));
+    let blocks = one.rows.div_ceil(2).div_ceil((block / lanes) as usize);
+    let grid = blocks.saturating_mul(routing.slots as usize);
+    device
+        .kernel(Family::QuantizedMoe, &format!("moe_matvec_{}", one.format))?
+        .launch(
+            LaunchConfig {
+                grid: grid.min(LaunchConfig::MAX_GRID as usize) as u32,
+                block,
+                shared_bytes: 0,
+            },
+            &Args::new()
+                .value(&matvec::Raw::new(one, row_bytes, lanes))
+                .value(routing)
+                .value(&x.raw())
+                .ptr(y, 0)
+                .ptr(&device.error_word(), 0),
+        )
+}
+
+fn sorted_moe(
+    device: &Device,
+    one: &QuantizedMatrix,
+    row_bytes: usize,
+    x: &QuantizedActivations,
+    routing: &Slots,
+    y: &Buffer,
+) -> Result<()> {
+    let (slots, experts) = (routing.slots as usize, routing.experts as usize);
+    let tiling = Tiling::of(slots / experts);
+    // Every expert may leave its last tile partly empty.
+    let most = slots / tiling.columns + experts.min(slots);
+    let word = size_of::<u32>();
+    let order = device.alloc(slots * word)?;
+    let tiles = device.alloc((1 + most) * 3 * word)?;
+    device.kernel(Family::QuantizedMoe, "moe_sort")?.launch(
+        LaunchConfig {
+            grid: 1,
+            block: 256,
+            shared_bytes: 0,
+        },
+        &Args::new()
+            .value(routing)
+            .u32(tiling.columns as u32)
+            .ptr(&order, 0)
+            .ptr(&tiles, 0)
+            .ptr(&device.error_word(), 0),
+    )?;
+    let output = Epilogue::default().raw(OP, device, y, DType::F32, (slots, one.rows))?;
+    let work = Work {
+        tiling,
+        column_tiles: most,
+        experts: Experts {
+            tiles: tiles.as_ptr() as u64,
+            order: order.as_ptr() as u64,
+            matrix_bytes: routing.matrix_bytes,
+            outputs_per_input: routing.slots_per_column,
+        },
+    };
+    work.launch(device, one, row_bytes, x, &output)
+}

@@ -1,0 +1,199 @@
+//! Which kernel multiplies, and with how many threads: tables by format, kind of GPU and number of columns.
+
+use super::GgmlType;
+use crate::{Device, Error, Result};
+use std::sync::OnceLock;
+
+/// The ways to multiply a quantized matrix with some columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](super::MATVEC_MAX_COLUMNS) columns.
+    Matvec,
+    /// Tiles of 8-bit integers, for any number of columns.
+    Matmul,
+    /// The matrix as floats, then rocBLAS.
+    Dequantize,
+}
+
+impl Path {
+    /// The environment variable that forces a path, for tests and tuning.
+    pub const VARIABLE: &'static str = "CANDLE_ROCM_QMATMUL";
+
+    /// The path that [`Path::VARIABLE`] names; none for `auto`, or if it is not set. It is read once.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another value.
+    pub fn forced() -> Result<Option<Self>> {
+        static FORCED: OnceLock<std::result::Result<Option<Path>, String>> = OnceLock::new();
+        let forced = FORCED.get_or_init(|| {
+            let Some(value) = std::env::var_os(Self::VARIABLE) else {
+                return Ok(None);
+            };
+            match value.to_str() {
+                Some("auto") => Ok(None),
+                Some("matvec") => Ok(Some(Path::Matvec)),
+                Some("matmul") => Ok(Some(Path::Matmul)),
+                Some("dequantize") => Ok(Some(Path::Dequantize)),
+                _ => Err(format!(
+                    "{}={value:?} names no path; it can be auto, matvec, matmul or dequantize",
+                    Self::VARIABLE
+                )),
+            }
+        });
+        forced.clone().map_err(|reason| Error::InvalidArgument {
+            op: "quantized matmul",
+            reason,
+        })
+    }
+}
+
+/// GPUs that behave alike here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Dot products only, waves of 64: gfx900 to gfx908.
+    Gcn,
+    /// gfx90a.
+    Cdna2,
+    /// gfx942, gfx950.
+    Cdna3,
+    /// Dot products only, waves of 32: gfx10.
+    Rdna2,
+    /// gfx1100 to gfx1103.
+    Rdna3,
+    /// gfx1150 to gfx1153: integrated, little bandwidth.
+    Rdna35,
+    /// gfx12, and what comes after.
+    Rdna4,
+}
+
+impl Kind {
+    fn of(device: &Device) -> Self {
+        let arch = device.properties().arch.as_str();
+        match arch.strip_prefix("gfx").unwrap_or(arch) {
+            "90a" => Kind::Cdna2,
+            "942" | "950" | "9-4-generic" => Kind::Cdna3,
+            a if a.starts_with('9') => Kind::Gcn,
+            a if a.starts_with("10") => Kind::Rdna2,
+            a if a.starts_with("115") => Kind::Rdna35,
+            a if a.starts_with("11") => Kind::Rdna3,
+            _ => Kind::Rdna4,
+        }
+    }
+}
+
+/// Whether there are integer kernels; other formats are read as floats.
+pub(super) fn has_integers(format: GgmlType) -> bool {
+    use GgmlType::*;
+    matches!(
+        format,
+        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 | Q2K | Q3K | Q4K | Q5K | Q6K | Q8K
+    )
+}
+
+/// Columns up to which the one-pass kernel is the faster.
+fn matvec_columns(kind: Kind, format: GgmlType) -> usize {
+    use GgmlType::*;
+    match (kind, format) {
+        // The crossovers that llama.cpp measured on MI200 and MI300: unpacking K formats costs so much there that tiles, which unpack
+        // once for all columns, win early.
+        (Kind::Cdna2 | Kind::Cdna3, Q3K | Q4K | Q5K) => 3,
+        (Kind::Cdna2 | Kind::Cdna3, Q2K | Q6K) => 5,
+        // Elsewhere the pass is bound by memory for all the columns that it takes.
+        _ => super::MATVEC_MAX_COLUMNS,
+    }
+}
+
+/// Columns above which rocBLAS on dequantized weights is the faster; none where it never is.
+fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
+    use GgmlType::*;
+    match (kind, format) {
+        // llama.cpp's measurements: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3; on
+        // MI300 and RDNA4 integers always win.
+        (Kind::Rdna3 | Kind::Rdna35, Q2K | Q6K) => Some(128),
+        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4, _) => None,
+        // By arithmetic, not measured. Writing and reading the matrix as f16 costs 4 bytes an element, about eight times the quantized bytes;
+        // MI200's 8-bit rate is that of f16, so that from some columns on scaling costs more than that.
+        (Kind::Cdna2, _) => Some(512),
+        // Dot products do four products where packed f16 does two, at the price of the scaling: about even.
+        (Kind::Rdna2 | Kind::Gcn, _) => Some(512),
+    }
+}
+
+/// The path for `columns` columns, unless another is forced.
+pub(super) fn choose(device: &Device, format: GgmlType, columns: usize) -> Path {
+    let kind = Kind::of(device);
+    if format.block_size() == 1 {
+        Path::Dequantize
+    } else if !has_integers(format) {
+        match columns <= super::MATVEC_MAX_COLUMNS {
+            true => Path::Matvec,
+            false => Path::Dequantize,
+        }
+    } else if columns <= matvec_columns(kind, format) {
+        Path::Matvec
+    } else if dequantize_above(kind, format).is_some_and(|most| columns > most) {
+        Path::Dequantize
+    } else {
+        Path::Matmul
+    }
+}
+
+/// Waves that share two rows of the matrix in the one-pass kernel: llama.cpp's tables, by measurements on these GPUs.
+fn waves(kind: Kind, format: GgmlType, columns: usize) -> u32 {
+    use GgmlType::*;
+    match kind {
+        Kind::Gcn | Kind::Cdna2 | Kind::Cdna3 if columns <= 4 => 2,
+        Kind::Rdna4 if columns == 1 => 8,
+        Kind::Rdna3 if columns == 1 => match format {
+            Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 => 8,
+            Q6K => 2,
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+/// Fewest threads that share rows: one for each of two rows times eight columns.
+const MIN_LANES: u32 = 16;
+/// Threads of a block, if the waves that share rows are not more.
+const BLOCK: u32 = 64;
+
+/// Threads of a block, and how many of them share two rows of `units` units.
+pub(super) fn matvec_threads(
+    device: &Device,
+    format: GgmlType,
+    columns: usize,
+    units: usize,
+) -> (u32, u32) {
+    let most = waves(Kind::of(device), format, columns) * device.properties().wave_size;
+    // Short rows would leave lanes without work.
+    let useful = (units / 2 + 1).next_power_of_two() as u32;
+    let lanes = useful.clamp(MIN_LANES, most);
+    (lanes.max(BLOCK), lanes)
+}
+
+/// Columns up to which tiles of 16 columns are used instead of 64. A wide tile does the work of 64 columns whatever it holds; below half of that,
+/// narrow ones do less, and there are more of them.
+pub(super) const NARROW_COLUMNS: usize = 32;
+
+/// Slots of a mixture up to which each goes on its own: as for columns, but an expert rarely has more than one of few.
+pub(super) const MOE_MATVEC_SLOTS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crossovers_are_those_of_the_tables() {
+        use GgmlType::*;
+        assert_eq!(matvec_columns(Kind::Cdna3, Q4K), 3);
+        assert_eq!(matvec_columns(Kind::Cdna2, Q6K), 5);
+        assert_eq!(matvec_columns(Kind::Rdna3, Q4K), 8);
+        assert_eq!(dequantize_above(Kind::Rdna3, Q6K), Some(128));
+        assert_eq!(dequantize_above(Kind::Cdna3, Q6K), None);
+        assert_eq!(waves(Kind::Rdna4, Q4K, 1), 8);
+        assert_eq!(waves(Kind::Rdna3, Q4K, 1), 1);
+        assert_eq!(waves(Kind::Cdna3, Q4K, 4), 2);
+        assert_eq!(waves(Kind::Cdna3, Q4K, 5), 1);
+    }
+}
