@@ -4,6 +4,7 @@
 // the result [slots, n]. The caller gives the slots in the order of their experts: `slot_of[position]` and `expert_of[position]`. Weights are
 // [experts, n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
 #include "index_error.h"
+#include "matrix.h"
 #include "rows.h"
 
 struct Experts {
@@ -73,8 +74,8 @@ DEVICE_FN void matvec(const T* x, const T* weights, const u32* slot_of, const u3
 
 // ---------------------------------------------------------------- many rows: tiles
 
-// A block of 16 by 8 threads has TILE_M positions by TILE_N outputs, each thread 4 by 4 of them at distances of 8 and 16. It takes the runs of one
-// expert among its positions one after another, so that no one needs to count each expert's rows beforehand.
+// A block has TILE_M positions by TILE_N outputs. It takes the runs of one expert among its positions one after another, so that no one needs
+// to count each expert's rows beforehand.
 constexpr u32 TILE_M = 32;
 constexpr u32 TILE_N = 64;
 constexpr u32 TILE_K = 32;
@@ -112,14 +113,84 @@ template <u32 ROWS, typename T, typename F> DEVICE_FN void stage(T* tile, u32 k0
     }
 }
 
+// A thread's part of the sums of a tile, in the block's 16 by 8 threads: 4 by 4, at distances of 8 rows and 16 columns.
+template <typename T> struct LaneSums {
+    float sums[4][4] = {};
+
+    static DEVICE_FN u32 row(u32 i) { return thread_x() / 16 + 8 * i; }
+    static DEVICE_FN u32 column(u32 j) { return thread_x() % 16 + 16 * j; }
+
+    DEVICE_FN void add(const Tile<T>& tile) {
+        constexpr u32 N = PACK<T>;
+#pragma unroll 1
+        for (u32 k = 0; k < TILE_K; k += N) {
+            Values<float, N> b[4];
+            for (u32 j = 0; j < 4; ++j) b[j] = read<N>(tile.w + column(j) * Tile<T>::STRIDE + k);
+            for (u32 i = 0; i < 4; ++i) {
+                const Values<float, N> a = read<N>(tile.x + row(i) * Tile<T>::STRIDE + k);
+                for (u32 j = 0; j < 4; ++j) {
+                    for (u32 e = 0; e < N; ++e) sums[i][j] = math::fma(a.v[e], b[j].v[e], sums[i][j]);
+                }
+            }
+        }
+    }
+    // Calls f(row, column, sum).
+    template <typename F> DEVICE_FN void each(F f) const {
+        for (u32 i = 0; i < 4; ++i) {
+            for (u32 j = 0; j < 4; ++j) f(row(i), column(j), sums[i][j]);
+        }
+    }
+};
+template <typename T> struct SumsFor { using type = LaneSums<T>; };
+
+#if MATRIX
+// The same by matrix instructions: a wave has all rows of its share of the columns.
+template <typename T> struct MatrixSums {
+    static constexpr u32 ROWS = TILE_M / matrix::TILE;
+    static constexpr u32 COLUMNS = TILE_N / matrix::TILE / (TILE_THREADS / WAVE);
+    matrix::Accumulator<float> sums[ROWS][COLUMNS];
+
+    DEVICE_FN MatrixSums() {
+        for (u32 i = 0; i < ROWS; ++i) {
+            for (u32 j = 0; j < COLUMNS; ++j) sums[i][j] = matrix::Accumulator<float>::zero();
+        }
+    }
+    static DEVICE_FN u32 first_column() { return thread_x() / WAVE * COLUMNS * matrix::TILE; }
+
+    DEVICE_FN void add(const Tile<T>& tile) {
+        constexpr u32 STRIDE = Tile<T>::STRIDE;
+#pragma unroll
+        for (u32 k = 0; k < TILE_K; k += matrix::K<T>) {
+            matrix::FragmentB<T> b[COLUMNS];
+            for (u32 j = 0; j < COLUMNS; ++j) {
+                b[j] = matrix::FragmentB<T>::load(tile.w + (first_column() + j * matrix::TILE) * STRIDE + k, STRIDE);
+            }
+            for (u32 i = 0; i < ROWS; ++i) {
+                const matrix::FragmentA<T> a = matrix::FragmentA<T>::load(tile.x + i * matrix::TILE * STRIDE + k, STRIDE);
+                for (u32 j = 0; j < COLUMNS; ++j) matrix::multiply<T>(a, b[j], sums[i][j]);
+            }
+        }
+    }
+    template <typename F> DEVICE_FN void each(F f) const {
+        using Lane = matrix::Accumulator<float>;
+        for (u32 i = 0; i < ROWS; ++i) {
+            for (u32 j = 0; j < COLUMNS; ++j) {
+                for (u32 v = 0; v < Lane::ROWS; ++v) {
+                    f(i * matrix::TILE + Lane::row(v), first_column() + j * matrix::TILE + Lane::column(), sums[i][j].values[v]);
+                }
+            }
+        }
+    }
+};
+template <> struct SumsFor<f16> { using type = MatrixSums<f16>; };
+template <> struct SumsFor<bf16> { using type = MatrixSums<bf16>; };
+#endif
+
 template <typename T>
 DEVICE_FN void matmul(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, const float* scale, T* out, IndexError* error,
                       const Experts& shape) {
-    constexpr u32 N = PACK<T>;
     __shared__ Tile<T> tile;
     const u32 t = thread_x();
-    const u32 my_row = t / 16;
-    const u32 my_column = t % 16;
     const u32 tiles_n = (shape.n + TILE_N - 1) / TILE_N;
     const u64 tiles = (u64)((shape.slots + TILE_M - 1) / TILE_M) * tiles_n;
     for (u64 index = block_x(); index < tiles; index += grid_dim()) {
@@ -139,39 +210,24 @@ DEVICE_FN void matmul(const T* x, const T* weights, const u32* slot_of, const u3
             for (end = begin + 1; end < rows && tile.expert[end] == expert; ++end) {
             }
             if (expert == NO_EXPERT) continue;
-            const T* const matrix = weights + (u64)expert * shape.n * shape.k;
-            float sums[4][4] = {};
+            const T* const expert_matrix = weights + (u64)expert * shape.n * shape.k;
+            typename SumsFor<T>::type sums;
             for (u32 k0 = 0; k0 < shape.k; k0 += TILE_K) {
                 stage<TILE_M>(tile.x, k0, shape.k, [&](u32 r) -> const T* {
                     return r >= begin && r < end ? x + (u64)(tile.slot[r] / shape.slots_per_row) * shape.k : nullptr;
                 });
                 stage<TILE_N>(tile.w, k0, shape.k, [&](u32 r) -> const T* {
-                    return n0 + r < shape.n ? matrix + (u64)(n0 + r) * shape.k : nullptr;
+                    return n0 + r < shape.n ? expert_matrix + (u64)(n0 + r) * shape.k : nullptr;
                 });
                 barrier();
-#pragma unroll 1
-                for (u32 kk = 0; kk < TILE_K; kk += N) {
-                    Values<float, N> b[4];
-                    for (u32 j = 0; j < 4; ++j) b[j] = read<N>(tile.w + (my_column + 16 * j) * Tile<T>::STRIDE + kk);
-                    for (u32 i = 0; i < 4; ++i) {
-                        const Values<float, N> a = read<N>(tile.x + (my_row + 8 * i) * Tile<T>::STRIDE + kk);
-                        for (u32 j = 0; j < 4; ++j) {
-                            for (u32 e = 0; e < N; ++e) sums[i][j] = math::fma(a.v[e], b[j].v[e], sums[i][j]);
-                        }
-                    }
-                }
+                sums.add(tile);
                 barrier();
             }
-            for (u32 i = 0; i < 4; ++i) {
-                const u32 r = my_row + 8 * i;
-                if (r < begin || r >= end) continue;
+            sums.each([&](u32 r, u32 column, float sum) {
+                if (r < begin || r >= end || n0 + column >= shape.n) return;
                 const u32 slot = tile.slot[r];
-                const float factor = scale ? scale[slot] : 1.0f;
-                for (u32 j = 0; j < 4; ++j) {
-                    const u32 column = n0 + my_column + 16 * j;
-                    if (column < shape.n) out[(u64)slot * shape.n + column] = store<T>(sums[i][j] * factor);
-                }
-            }
+                out[(u64)slot * shape.n + n0 + column] = store<T>(scale ? sum * scale[slot] : sum);
+            });
         }
     }
 }
