@@ -33,6 +33,14 @@ pub enum Family {
     Gated,
     /// Matrices of experts times the rows routed to them.
     Moe,
+    /// Attention by tiles.
+    AttentionTiled,
+    /// Attention of a few rows to many keys.
+    AttentionDecode,
+    /// Masked softmax over a matrix of products.
+    AttentionScores,
+    /// Writing to and reading from a paged cache of keys and values.
+    KvCache,
     /// Pooling over windows of images.
     Pool,
     /// Images at another size.
@@ -77,6 +85,10 @@ impl Family {
         Self::Norm,
         Self::Gated,
         Self::Moe,
+        Self::AttentionTiled,
+        Self::AttentionDecode,
+        Self::AttentionScores,
+        Self::KvCache,
         Self::Pool,
         Self::Upsample,
         Self::Sort,
@@ -109,6 +121,10 @@ impl Family {
             Self::Norm => "norm.hip",
             Self::Gated => "gated.hip",
             Self::Moe => "moe.hip",
+            Self::AttentionTiled => "attention/tiled.hip",
+            Self::AttentionDecode => "attention/decode.hip",
+            Self::AttentionScores => "attention/scores.hip",
+            Self::KvCache => "attention/kv_cache.hip",
             Self::Pool => "pool.hip",
             Self::Upsample => "upsample.hip",
             Self::Sort => "sort.hip",

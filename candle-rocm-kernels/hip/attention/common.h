@@ -7,7 +7,7 @@
 #include "device.h"
 
 // How elements lie in memory; I8 are two's complement bytes with an f16 factor for each SCALED of them.
-enum Format : u32 { F16, BF16, F32, I8, F64 };
+enum Format : u32 { F16, BF16, F32, I8, F64, NONE };
 constexpr u32 SCALED = 32;
 constexpr u32 UNLIMITED = ~0u;
 constexpr float LOG2E = 1.44269504f;
@@ -87,6 +87,36 @@ DEVICE_FN float exp2_fast(float x) {
     return __builtin_amdgcn_exp2f(x);
 #endif
 }
+
+// The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in registers.
+template <typename T> DEVICE_FN T opaque(T x) {
+#ifndef __HIP_SIM__
+    asm volatile("" : "+v"(x));
+#endif
+    return x;
+}
+
+// As `opaque`, of what is the same for the whole wave.
+template <typename T> DEVICE_FN T opaque_uniform(T x) {
+#ifndef __HIP_SIM__
+    asm volatile("" : "+s"(x));
+#endif
+    return x;
+}
+
+// Each lane sees what the others of its wave wrote to LDS before. All lanes must be active.
+DEVICE_FN void wave_sync() {
+#ifdef __HIP_SIM__
+    hip_sim_wave_exchange(0);
+#else
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#endif
+}
+
+// Absolute error about 1e-7, which is as good as relative for a bounded score.
+DEVICE_FN float tanh_fast(float x) { return 1.0f - 2.0f / (exp2_fast(x * (2.0f * LOG2E)) + 1.0f); }
 
 struct alignas(16) Float4 {
     float v[4];
@@ -199,7 +229,8 @@ DEVICE_FN void store4(u32 format, void* base, u64 at, const float* x) {
 
 // ---------------------------------------------------------------- sequences and windows
 
-// One sequence of the batch: its lengths, and where its first row and key are (elements; with blocks, keys have no first).
+// One sequence of the batch: its lengths, and where its first row, its first key and value of one head (with blocks, those of block 0) and its
+// result begin, in elements.
 struct Sequence {
     u32 index;
     u32 rows;
@@ -211,33 +242,33 @@ struct Sequence {
     u64 lse;
 };
 
-DEVICE_FN Sequence sequence(const Problem& a, u32 index) {
+DEVICE_FN Sequence sequence(const Problem& a, u32 index, u32 kv_head) {
     const Shape& s = a.shape;
-    if (!a.cu_rows) {
-        return Sequence{index, s.rows, s.keys, index * s.q_batch, index * s.k_batch, index * s.v_batch, index * s.o_batch, (u64)index * s.heads * s.rows};
+    Sequence seq{index, s.rows, s.keys, index * s.q_batch, index * s.k_batch, index * s.v_batch, index * s.o_batch, (u64)index * s.heads * s.rows};
+    if (a.cu_rows) {
+        const u32 row = a.cu_rows[index];
+        const u32 key = a.cu_keys[index];
+        const u32 before = s.block_size ? 0 : key;
+        seq = Sequence{index, a.cu_rows[index + 1] - row, a.cu_keys[index + 1] - key, (u64)row * s.q_row, (u64)before * s.k_row, (u64)before * s.v_row, (u64)row * s.o_row, row};
     }
-    const u32 row = a.cu_rows[index];
-    const u32 key = a.cu_keys[index];
-    Sequence seq{index, a.cu_rows[index + 1] - row, a.cu_keys[index + 1] - key, (u64)row * s.q_row, 0, 0, (u64)row * s.o_row, row};
-    if (!s.block_size) {
-        seq.k = (u64)key * s.k_row;
-        seq.v = (u64)key * s.v_row;
-    }
+    seq.k += (u64)kv_head * s.k_head;
+    seq.v += (u64)kv_head * s.v_head;
     return seq;
 }
 
-// Where a key and its value begin, without their head.
+// Where a key and its value begin.
 struct Entry {
     u64 k;
     u64 v;
 };
 DEVICE_FN Entry entry(const Problem& a, const Sequence& seq, u32 key) {
     const Shape& s = a.shape;
-    if (!s.block_size) return Entry{seq.k + (u64)key * s.k_row, seq.v + (u64)key * s.v_row};
-    const u32 block = key / s.block_size;
-    const u32 in_block = key - block * s.block_size;
+    const u32 block_size = opaque_uniform(s.block_size);
+    if (block_size == 0) return Entry{seq.k + (u64)key * s.k_row, seq.v + (u64)key * s.v_row};
+    const u32 block = key / block_size;
+    const u32 in_block = key - block * block_size;
     const u64 number = a.table[(u64)seq.index * s.table_row + block];
-    return Entry{number * s.k_batch + (u64)in_block * s.k_row, number * s.v_batch + (u64)in_block * s.v_row};
+    return Entry{seq.k + number * s.k_batch + (u64)in_block * s.k_row, seq.v + number * s.v_batch + (u64)in_block * s.v_row};
 }
 
 // Keys from `begin` to before `end`; none if begin >= end.
@@ -279,7 +310,7 @@ DEVICE_FN Row row_of(const Problem& a, const Sequence& seq, u32 row, u32 head) {
     return r;
 }
 DEVICE_FN bool in_prefix(const Problem& a, const Sequence& seq, i32 position, i32 key) {
-    const i32* range = a.prefix + (u64)seq.index * a.shape.ranges * 2;
+    const i32* range = a.prefix + (u64)opaque_uniform(seq.index) * a.shape.ranges * 2;
     for (u32 i = 0; i < a.shape.ranges; ++i, range += 2) {
         if (range[0] <= position && position < range[1] && range[0] <= key && key < range[1]) return true;
     }
@@ -289,15 +320,15 @@ DEVICE_FN bool in_prefix(const Problem& a, const Sequence& seq, i32 position, i3
 DEVICE_FN bool score(const Problem& a, const Sequence& seq, const Row& row, u32 key, float& x) {
     const Shape& s = a.shape;
     bool visible = key >= row.span.begin && key < row.span.end;
-    if (a.prefix && !visible && row.exists && key < seq.keys) visible = in_prefix(a, seq, row.position, (i32)key);
-    x *= s.scale;
-    if (s.softcap != 0.0f) x = s.softcap * math::tanh(x / s.softcap);
-    if (a.alibi) {
-        const i32 distance = row.position - (i32)key;
-        x -= row.slope * (float)(distance < 0 ? -distance : distance);
-    }
-    if (a.mask && visible) {
-        const float bias = load1(s.mask_format, a.mask, row.mask + key * s.mask_key);
+    if (opaque_uniform(s.ranges) != 0 && !visible && row.exists && key < seq.keys) visible = in_prefix(a, seq, row.position, (i32)key);
+    x *= opaque_uniform(s.scale);
+    const float cap = opaque_uniform(s.softcap);
+    if (cap != 0.0f) x = cap * tanh_fast(x / cap);
+    const i32 distance = row.position - (i32)key;
+    x = math::fma(row.slope, -(float)(distance < 0 ? -distance : distance), x);
+    const u32 mask_format = opaque_uniform(s.mask_format);
+    if (mask_format != NONE && visible) {
+        const float bias = load1(mask_format, a.mask, row.mask + key * opaque_uniform(s.mask_key));
         visible = bias != -math::infinity(0.0f);
         x += bias;
     }
@@ -307,19 +338,19 @@ DEVICE_FN bool score(const Problem& a, const Sequence& seq, const Row& row, u32 
 
 // ---------------------------------------------------------------- online softmax
 
-// The maximum over visible scores; a visible score of minus infinity counts as LOWEST, so that afterwards a maximum of minus infinity says that
+// The maximum over visible scores; minus infinity and NaN among them count as LOWEST, so that afterwards a maximum of minus infinity says that
 // nothing was visible, and a sum of 0 otherwise that the formula is 0 / 0.
 DEVICE_FN float visible_max(float max, bool visible, float x) {
-    const float bounded = x < LOWEST ? LOWEST : x;
+    const float bounded = x >= LOWEST ? x : LOWEST;
     return visible && max < bounded ? bounded : max;
 }
 // e^(x - max); 0 for what is hidden, also before anything was visible.
 DEVICE_FN float weight(float x, float max) {
     return exp2_fast((x - (max == -math::infinity(0.0f) ? 0.0f : max)) * LOG2E);
 }
-// What a row's sum of weighted values is multiplied with.
-DEVICE_FN float normalizer(float max, float sum) {
-    return max == -math::infinity(0.0f) ? 0.0f : 1.0f / sum;
+// A row's result out of its sum of weighted values: zero if nothing was visible.
+DEVICE_FN float normalized(float value, float max, float inverse_sum) {
+    return max == -math::infinity(0.0f) ? 0.0f : value * inverse_sum;
 }
 DEVICE_FN float log_sum_exp(float max, float sum) { return max == -math::infinity(0.0f) ? max : max + math::log(sum); }
 

@@ -9,6 +9,7 @@ mod images;
 mod operand;
 
 pub mod affine;
+pub mod attention;
 pub mod binary;
 pub mod cast;
 pub mod conv;

@@ -62,6 +62,9 @@ pub(super) struct Shape {
     pub lse_head: u64,
 }
 
+/// [`Shape::mask_dtype`] of a problem without a mask.
+const NO_MASK: u32 = 5;
+
 /// Numbers of dtypes in [`Shape`]; `enum Format` of `attention/common.h`.
 fn format(dtype: DType) -> Result<u32> {
     Ok(match dtype {
@@ -174,7 +177,7 @@ pub(super) struct Problem<'a> {
     pub cu_keys: Option<Operand<'a>>,
     pub table: Option<Operand<'a>>,
     alibi: Option<Operand<'a>>,
-    mask: Option<Operand<'a>>,
+    pub mask: Option<Operand<'a>>,
     prefix: Option<Operand<'a>>,
     result: Attended,
 }
@@ -283,7 +286,10 @@ impl<'a> Problem<'a> {
                     std::array::from_fn(|d| mask.strides[d] as u64);
                 Some(Operand::in_place(mask))
             }
-            None => None,
+            None => {
+                shape.mask_dtype = NO_MASK;
+                None
+            }
         };
         let elements = rows_of_all * sizes.heads;
         let out = device.alloc((elements * size).saturating_mul(a.q.dtype.size_in_bytes()))?;
@@ -325,31 +331,8 @@ impl<'a> Problem<'a> {
                 )))
             }
         };
-        for (scales, of, operand) in [(k_scales, &a.k, k), (v_scales, &a.v, v)] {
-            if scales.dtype != DType::F16 {
-                return Err(Error::DTypeMismatch {
-                    op: OP,
-                    lhs: scales.dtype,
-                    rhs: DType::F16,
-                });
-            }
-            let (last, outer) = of.dims.split_last().expect("checked to have dimensions");
-            let same = scales.dims.split_last() == Some((&(last / SCALED), outer));
-            if !same || !last.is_multiple_of(SCALED) {
-                return Err(mismatch(of, scales));
-            }
-            let outer = outer.len();
-            let parallel = (0..outer).all(|d| {
-                scales.dims[d] <= 1 || scales.strides[d] * SCALED == operand.strides[d]
-            }) && (scales.dims[outer] <= 1 || scales.strides[outer] == 1);
-            if !parallel {
-                return Err(invalid(format!(
-                    "scales with strides {:?} do not lie as their elements with strides {:?} do",
-                    scales.strides, operand.strides
-                )));
-            }
-            scales.check(OP)?;
-        }
+        check_scales(OP, k_scales, &a.k, &k.strides)?;
+        check_scales(OP, v_scales, &a.v, &v.strides)?;
         Ok(Some((
             Operand::in_place(k_scales),
             Operand::in_place(v_scales),
@@ -405,6 +388,45 @@ impl<'a> Problem<'a> {
         let args = push_optional(args, &self.mask);
         push_optional(args, &self.prefix).value(&self.shape)
     }
+}
+
+/// Checks that factors belong to 8-bit elements that lie with `strides`.
+pub(super) fn check_scales(
+    op: &'static str,
+    scales: &View,
+    of: &View,
+    strides: &[usize],
+) -> Result<()> {
+    if scales.dtype != DType::F16 {
+        return Err(Error::DTypeMismatch {
+            op,
+            lhs: scales.dtype,
+            rhs: DType::F16,
+        });
+    }
+    let (last, outer) = of.dims.split_last().expect("checked to have dimensions");
+    let same = scales.dims.split_last() == Some((&(last / SCALED), outer));
+    if !same || !last.is_multiple_of(SCALED) {
+        return Err(Error::ShapeMismatch {
+            op,
+            lhs: of.dims.to_vec(),
+            rhs: scales.dims.to_vec(),
+        });
+    }
+    let outer = outer.len();
+    let parallel = (0..outer)
+        .all(|d| scales.dims[d] <= 1 || scales.strides[d] * SCALED == strides[d])
+        && (scales.dims[outer] <= 1 || scales.strides[outer] == 1);
+    if !parallel {
+        return Err(Error::InvalidArgument {
+            op,
+            reason: format!(
+                "scales with strides {:?} do not lie as their elements with strides {strides:?} do",
+                scales.strides
+            ),
+        });
+    }
+    scales.check(op)
 }
 
 /// Sizes that the operands agree on.

@@ -81,3 +81,13 @@ pub(super) fn order(_device: &Device, problem: &Problem) -> &'static [Tier] {
     }
     &[Tier::Tiled, Tier::Naive]
 }
+
+/// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
+const DIES: u32 = 8;
+
+/// Whether neighbouring blocks are of different heads: so that each die reads heads of its own. Otherwise neighbours are tiles of one head,
+/// whose keys they share in the cache.
+pub(super) fn heads_first(device: &Device, problem: &Problem) -> bool {
+    let pairs = problem.shape.batch * problem.shape.kv_heads;
+    matches!(device.properties().arch.as_str(), "gfx942" | "gfx950") && pairs.is_multiple_of(DIES)
+}

@@ -1,0 +1,86 @@
+//! Attention of a few rows: the keys are split among blocks, and their parts joined.
+
+use super::problem::Problem;
+use super::Attempt;
+use crate::{Buffer, Device, Family, LaunchConfig, Result};
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// Blocks for each compute unit: enough loads in flight to fill the memory's bandwidth.
+const BLOCKS_PER_UNIT: u64 = 4;
+/// Keys that a part has at least: fewer cost more to join than they save.
+const MIN_KEYS: u64 = 128;
+/// Parts at most, which one block joins.
+const MAX_PARTS: u64 = 64;
+/// f32 values that a part has besides its sums, as `partial_at` of `attention/decode.hip`.
+const EXTRA: usize = 4;
+
+/// Enqueues the computation.
+pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
+    if let Some(reason) = problem.refusal() {
+        return Ok(Attempt::Refused(reason));
+    }
+    let shape = &problem.shape;
+    let properties = device.properties();
+    let width = shape.width.max(shape.v_width);
+    let elements = if width > 8 * properties.wave_size { 16 } else { 8 };
+    let packed = shape.rows.saturating_mul(shape.group);
+    let rows = match (elements, packed) {
+        (16, _) | (_, 2..=4) => 4,
+        (_, 0..=1) => 1,
+        _ => 8,
+    };
+    let lanes = width.div_ceil(elements).next_power_of_two();
+    let tiles = packed.div_ceil(rows);
+    let base = u64::from(shape.batch) * u64::from(shape.kv_heads) * u64::from(tiles);
+    let wanted = (u64::from(properties.compute_units) * BLOCKS_PER_UNIT).div_ceil(base);
+    let useful = u64::from(shape.keys).div_ceil(MIN_KEYS).clamp(1, MAX_PARTS);
+    let parts = wanted.min(useful);
+    let lines = u64::from(shape.batch) * u64::from(shape.heads) * u64::from(shape.rows);
+    let (Ok(grid), Ok(_)) = (i32::try_from(base * parts), i32::try_from(lines)) else {
+        return Ok(Attempt::Refused(format!("{lines} rows are too many")));
+    };
+    let partial = match parts {
+        1 => None,
+        _ => Some(partials(device, problem, lines * parts)?),
+    };
+    let args = problem.args();
+    let args = match &partial {
+        Some(partial) => args.ptr(partial, 0),
+        None => args.u64(0),
+    };
+    let name = format!("attention_split_{}_{elements}_{rows}", problem.kv_dtype);
+    let config = LaunchConfig {
+        grid: grid as u32,
+        block: THREADS,
+        shared_bytes: 0,
+    };
+    let args = args.u32(parts as u32).u32(tiles).u32(lanes);
+    device
+        .kernel(Family::AttentionDecode, &name)?
+        .launch(config, &args)?;
+    if let Some(partial) = &partial {
+        combine(device, problem, partial, parts as u32)?;
+    }
+    Ok(Attempt::Done)
+}
+
+/// Memory for `count` parts of rows.
+fn partials(device: &Device, problem: &Problem, count: u64) -> Result<Buffer> {
+    let part = (problem.shape.v_width as usize + EXTRA) * size_of::<f32>();
+    device.alloc((count as usize).saturating_mul(part))
+}
+
+/// Joins the parts of all rows into the result.
+fn combine(device: &Device, problem: &Problem, partial: &Buffer, parts: u32) -> Result<()> {
+    let shape = &problem.shape;
+    let config = LaunchConfig {
+        grid: shape.batch * shape.heads * shape.rows,
+        block: 128,
+        shared_bytes: 0,
+    };
+    let args = problem.args().ptr(partial, 0).u32(parts);
+    device
+        .kernel(Family::AttentionDecode, "attention_combine")?
+        .launch(config, &args)
+}
