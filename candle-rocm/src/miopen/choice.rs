@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// MIOpen's numbers of its reference kernels, forward and transposed: one thread per output element and no reuse of what was loaded.
 const NAIVE_SOLVERS: [u64; 2] = [85, 86];
+/// Solutions that are compiled at most: builds of MIOpen may lack the sources of whole families of kernels.
+const TRIED_SOLUTIONS: usize = 3;
 /// Solutions that are measured against the own kernels; MIOpen has ordered them by then.
 const MEASURED_SOLUTIONS: usize = 4;
 /// Runs of a measurement, after one that warms up.
@@ -38,20 +40,11 @@ impl Choice {
     }
 }
 
-/// MIOpen's favourite, if it is worth more than the own kernels, by what is said in the module's description.
-fn select(solutions: &[Solution], limit: usize) -> std::result::Result<Solution, String> {
-    for solution in solutions {
-        if solution.algorithm == miopen::ALGORITHM_GEMM {
-            return Err("MIOpen prefers a matrix product over columns".to_string());
-        }
-        if !is_naive(solution) && solution.workspace_size <= limit {
-            return Ok(*solution);
-        }
-    }
-    Err(format!(
-        "none of MIOpen's {} solutions is more than a reference kernel with at most {limit} bytes of workspace",
-        solutions.len()
-    ))
+/// What of MIOpen's solutions is worth more than the own kernels, by what is said in the module's description.
+fn worthy(solutions: &[Solution], limit: usize) -> impl Iterator<Item = &Solution> {
+    (solutions.iter())
+        .take_while(|solution| solution.algorithm != miopen::ALGORITHM_GEMM)
+        .filter(move |solution| !is_naive(solution) && solution.workspace_size <= limit)
 }
 
 fn is_naive(solution: &Solution) -> bool {
@@ -105,9 +98,18 @@ impl Session {
         descriptors: &Descriptors,
     ) -> std::result::Result<Solution, String> {
         let solutions = (self.solutions(descriptors)).map_err(|failure| self.reason(failure))?;
-        let solution = select(&solutions, self.limit)?;
-        self.ready(device, descriptors, &solution)?;
-        Ok(solution)
+        let mut refusal = format!(
+            "none of MIOpen's {} solutions is more than columns or a reference kernel with at most {} bytes of workspace",
+            solutions.len(),
+            self.limit
+        );
+        for solution in worthy(&solutions, self.limit).take(TRIED_SOLUTIONS) {
+            match self.ready(device, descriptors, solution) {
+                Ok(()) => return Ok(*solution),
+                Err(reason) => refusal = reason,
+            }
+        }
+        Err(refusal)
     }
 
     /// Compiles a solution and reserves its workspace.
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_solution_that_is_worth_it_is_selected() {
+    fn what_is_worth_it() {
         let solution = |solution_id, algorithm, workspace_size| Solution {
             time: 1.0,
             workspace_size,
@@ -206,14 +208,13 @@ mod tests {
         let large = solution(107, miopen::ALGORITHM_IMPLICIT_GEMM, 101);
         let good = solution(84, winograd, 100);
         let assembly = solution(1, direct, 0);
-        assert_eq!(select(&[naive, large, good, product], 100), Ok(good));
-        assert_eq!(select(&[assembly, good], 100), Ok(assembly));
-        assert!(select(&[naive, large], 100)
-            .unwrap_err()
-            .contains("2 solutions"));
-        assert!(select(&[product, good], 100)
-            .unwrap_err()
-            .contains("columns"));
-        assert!(select(&[], 100).is_err());
+        let ids = |solutions: &[Solution]| -> Vec<u64> {
+            worthy(solutions, 100).map(|s| s.solution_id).collect()
+        };
+        assert_eq!(ids(&[naive, large, good, assembly, product]), [84, 1]);
+        assert_eq!(ids(&[good, product, assembly]), [84]);
+        assert!(ids(&[naive, large]).is_empty());
+        assert!(ids(&[product, good]).is_empty());
+        assert!(ids(&[]).is_empty());
     }
 }

@@ -4,9 +4,10 @@
 //! device. `CANDLE_ROCM_MIOPEN` says how, when a device is made:
 //!
 //! * `off`: own kernels.
-//! * `fast` (the default): MIOpen's immediate mode, which looks into its databases and estimates; nothing is measured. MIOpen's first
-//!   solution is taken, unless it is the matrix product over columns that [`ops::conv`](crate::ops::conv) has as well (with fewer, larger
-//!   products), or one of its naive reference kernels, or needs a larger workspace than [`WORKSPACE_LIMIT_BYTES`].
+//! * `fast` (the default): MIOpen's immediate mode, which looks into its databases and estimates; nothing is measured. The first of its
+//!   solutions that compiles is taken. Passed over are its reference kernels, those that need a larger workspace than
+//!   [`WORKSPACE_LIMIT_BYTES`], and whatever it ranks behind a matrix product over columns: that is what
+//!   [`ops::conv`](crate::ops::conv) does itself, with fewer and larger products.
 //! * `tune`: MIOpen measures its solutions (without searching their parameters exhaustively) and keeps what it finds in its user database,
 //!   where `fast` finds it later; then the best of them and the own kernels are measured, and the fastest is taken.
 //!
