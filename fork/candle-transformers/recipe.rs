@@ -1,5 +1,8 @@
 //! How this crate follows from the published one.
 
+#[path = "fixes.rs"]
+mod fixes;
+
 use candle_derive::Recipe;
 
 pub const RECIPE: Recipe = Recipe {
@@ -16,6 +19,7 @@ pub const RECIPE: Recipe = Recipe {
         ),
     ],
     arm_bodies: &[],
+    fixes: fixes::FIXES,
     exceptions: &[],
     exported_macros: &[("src/models/deepseek2.rs", "serde_default_fn")],
 };

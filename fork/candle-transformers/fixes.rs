@@ -1,0 +1,166 @@
+//! Faults of candle-transformers 0.11.1 that the derived crate does not have. `FIXES.md` is this list as a page;
+//! `tests/models/tests/fixes.rs` of the repository has a test for each that the published crate fails.
+
+use candle_derive::{Edit, Fix};
+
+const UNET_BLOCKS: &str = "src/models/stable_diffusion/unet_2d_blocks.rs";
+const DEEPSEEK2: &str = "src/models/deepseek2.rs";
+const MMDIT_EMBEDDING: &str = "src/models/mmdit/embedding.rs";
+const QUANTIZED_LLAMA: &str = "src/models/quantized_llama.rs";
+
+pub const FIXES: &[Fix] = &[
+    Fix {
+        name: "the UNet's down and up blocks take norm_num_groups",
+        reason: "The number of groups reached the middle block only. With any other number than 32 the weights loaded all \
+                 the same, and the result was wrong.",
+        edits: &[
+            Edit {
+                file: UNET_BLOCKS,
+                find: "eps: config.resnet_eps,\n            output_scale_factor: config.output_scale_factor,\n            temb_channels,",
+                replace: "eps: config.resnet_eps,\n            groups: config.resnet_groups,\n            output_scale_factor: config.output_scale_factor,\n            temb_channels,",
+                count: 1,
+            },
+            Edit {
+                file: UNET_BLOCKS,
+                find: "temb_channels,\n            eps: config.resnet_eps,\n            output_scale_factor: config.output_scale_factor,",
+                replace: "temb_channels,\n            eps: config.resnet_eps,\n            groups: config.resnet_groups,\n            output_scale_factor: config.output_scale_factor,",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "Stable Diffusion's GEGLU gates with the exact GELU",
+        reason: "The UNet gated with the approximation by tanh; the models were trained with the function of erf.",
+        edits: &[Edit {
+            file: "src/models/stable_diffusion/attention.rs",
+            find: "hidden_states_and_gate[1].gelu()?",
+            replace: "hidden_states_and_gate[1].gelu_erf()?",
+            count: 1,
+        }],
+    },
+    Fix {
+        name: "quantized Gemma gates with GELU",
+        reason: "`quantized_gemma3` gated with SiLU; every Gemma has the GELU of tanh there, as `gemma3` does.",
+        edits: &[Edit {
+            file: "src/models/quantized_gemma3.rs",
+            find: "let silu = candle_nn::ops::silu(&gate)?;\n        let gated = (silu * up)?;",
+            replace: "let gated = (gate.gelu()? * up)?;",
+            count: 1,
+        }],
+    },
+    Fix {
+        name: "quantized Llama scales its rotary frequencies",
+        reason: "Llama 3.1 and later store a divisor per frequency in `rope_freqs.weight`, which was ignored: right at first, \
+                 and worse with every position.",
+        edits: &[
+            Edit {
+                file: QUANTIZED_LLAMA,
+                find: "    freq_base: f32,\n    device: &Device,\n",
+                replace: "    freq_base: f32,\n    freq_factors: Option<&Tensor>,\n    device: &Device,\n",
+                count: 1,
+            },
+            Edit {
+                file: QUANTIZED_LLAMA,
+                find: "    let theta = Tensor::new(theta.as_slice(), device)?;\n",
+                replace: "    let theta = Tensor::new(theta.as_slice(), device)?;\n    let theta = match freq_factors {\n        Some(factors) => (theta / factors)?,\n        None => theta,\n    };\n",
+                count: 1,
+            },
+            Edit {
+                file: QUANTIZED_LLAMA,
+                find: "precomput_freqs_cis(head_dim, 10000., &ct.device)",
+                replace: "precomput_freqs_cis(head_dim, 10000., None, &ct.device)",
+                count: 1,
+            },
+            Edit {
+                file: QUANTIZED_LLAMA,
+                find: "        let (cos, sin) = precomput_freqs_cis(rope_dim, rope_freq_base, device)?;\n",
+                replace: "        let freq_factors = match ct.tensor_infos.contains_key(\"rope_freqs.weight\") {\n            true => Some(ct.tensor(reader, \"rope_freqs.weight\", device)?.dequantize(device)?),\n            false => None,\n        };\n        let (cos, sin) =\n            precomput_freqs_cis(rope_dim, rope_freq_base, freq_factors.as_ref(), device)?;\n",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "Gemma 3 takes prompts with several key-value heads",
+        reason: "The values reached the cache transposed, which it refuses: every size above 1B failed at the first prompt.",
+        edits: &[Edit {
+            file: "src/models/gemma3.rs",
+            find: "KvCache::Normal(cache) => cache.append(&key_states, &value_states)?,",
+            replace: "KvCache::Normal(cache) => {\n                cache.append(&key_states.contiguous()?, &value_states.contiguous()?)?\n            }",
+            count: 1,
+        }],
+    },
+    Fix {
+        name: "DeepSeek-V2 chooses its groups of experts",
+        reason: "With `group_limited_greedy` the numbers of experts were taken for numbers of groups (out of range, or the wrong \
+                 group), and the weights of the chosen experts came from the mask instead of the scores.",
+        edits: &[
+            Edit {
+                file: DEEPSEEK2,
+                find: "let group_idx = scores.topk_unsorted(self.cfg.topk_group)?.indices;",
+                replace: "let group_idx = group_scores.topk_unsorted(self.cfg.topk_group)?.indices;",
+                count: 1,
+            },
+            Edit {
+                file: DEEPSEEK2,
+                find: "                    .reshape((bs, seq_len, ()))?;\n                // (n, e)\n                // Invert the mask\n                let tmp_scores = masked_fill(&score_mask, &(1. - &score_mask.ne(0.)?)?, 0.)?;",
+                replace: "                    .reshape((bs * seq_len, ()))?;\n                // (n, e)\n                let tmp_scores = (&scores * &score_mask)?;",
+                count: 1,
+            },
+            Edit {
+                file: DEEPSEEK2,
+                find: "fn masked_fill(on_false: &Tensor, mask: &Tensor, on_true: f32) -> Result<Tensor> {\n    let shape = mask.shape();\n    let on_true = Tensor::new(on_true, on_false.device())?.broadcast_as(shape.dims())?;\n    let m = mask.where_cond(&on_true, on_false)?;\n    Ok(m)\n}\n\n",
+                replace: "",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "EnCodec and Mimi encode on every device",
+        reason: "The search for the nearest entry of a codebook existed for the CPU only. Elsewhere it is done with tensor \
+                 operations, by the method that the same file holds for comparison.",
+        edits: &[
+            Edit {
+                file: "src/models/encodec.rs",
+                find: "    pub fn encode(&self, xs: &Tensor) -> Result<Tensor> {\n        let mut target_shape",
+                replace: "    pub fn encode(&self, xs: &Tensor) -> Result<Tensor> {\n        if !xs.device().is_cpu() {\n            return self.encode_slow(xs);\n        }\n        let mut target_shape",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/mimi/quantization.rs",
+                find: "    pub fn encode(&self, xs: &Tensor) -> Result<Tensor> {\n        let _enter = self.span_encode.enter();\n        let mut target_shape",
+                replace: "    pub fn encode(&self, xs: &Tensor) -> Result<Tensor> {\n        if !xs.device().is_cpu() {\n            return self.encode_slow(xs);\n        }\n        let _enter = self.span_encode.enter();\n        let mut target_shape",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "MMDiT computes in the dtype of its weights",
+        reason: "The timestep was embedded in f16 whatever the weights were, so that Stable Diffusion 3 failed in f32 and bf16.",
+        edits: &[
+            Edit {
+                file: MMDIT_EMBEDDING,
+                find: "    mlp: nn::Sequential,\n    frequency_embedding_size: usize,\n",
+                replace: "    mlp: nn::Sequential,\n    frequency_embedding_size: usize,\n    dtype: DType,\n",
+                count: 1,
+            },
+            Edit {
+                file: MMDIT_EMBEDDING,
+                find: "            mlp,\n            frequency_embedding_size,\n",
+                replace: "            mlp,\n            frequency_embedding_size,\n            dtype: vb.dtype(),\n",
+                count: 1,
+            },
+            Edit {
+                file: MMDIT_EMBEDDING,
+                find: "        let embedding = Tensor::cat(&[args.cos()?, args.sin()?], 1)?;\n        embedding.to_dtype(candle::DType::F16)\n",
+                replace: "        Tensor::cat(&[args.cos()?, args.sin()?], 1)\n",
+                count: 1,
+            },
+            Edit {
+                file: MMDIT_EMBEDDING,
+                find: "        self.mlp.forward(&t_freq)\n",
+                replace: "        self.mlp.forward(&t_freq.to_dtype(self.dtype)?)\n",
+                count: 1,
+            },
+        ],
+    },
+];

@@ -1,0 +1,337 @@
+//! Decoders of text: a prompt and one cached step.
+
+use candle_transformers::models as m;
+use models::{agree, config, merge};
+use serde::de::DeserializeOwned;
+use serde_json::{json, Value};
+
+/// What decoders call their settings in `config.json`, at the size of these tests; `changes` has a family's own.
+fn small<T: DeserializeOwned>(changes: Value) -> T {
+    let mut settings = json!({
+        "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5, "rope_theta": 1e4,
+        "attention_bias": false, "tie_word_embeddings": false, "use_flash_attn": false, "use_cache": true,
+        "sliding_window": 4, "use_sliding_window": false, "max_window_layers": 2
+    });
+    merge(&mut settings, changes);
+    config(settings)
+}
+
+#[test]
+fn llama() {
+    agree(|vb| {
+        let config = small::<m::llama::LlamaConfig>(json!({})).into_config(false);
+        let model = m::llama::Llama::load(vb.clone(), &config)?;
+        let mut cache = m::llama::Cache::new(true, vb.dtype(), &config, vb.device())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+    });
+}
+
+#[test]
+fn llama_3_1() {
+    agree(|vb| {
+        let config = small::<m::llama::LlamaConfig>(json!({"rope_scaling": {
+            "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16, "rope_type": "llama3"
+        }}))
+        .into_config(false);
+        let model = m::llama::Llama::load(vb.clone(), &config)?;
+        let mut cache = m::llama::Cache::new(true, vb.dtype(), &config, vb.device())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+    });
+}
+
+#[test]
+fn mistral() {
+    agree(|vb| {
+        let mut model = m::mistral::Model::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn mixtral() {
+    agree(|vb| {
+        let experts = json!({"num_experts_per_tok": 2, "num_local_experts": 4});
+        let mut model = m::mixtral::Model::new(&small(experts), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn qwen2() {
+    agree(|vb| {
+        let mut model = m::qwen2::ModelForCausalLM::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+/// Experts of the Qwen families.
+fn experts() -> Value {
+    json!({
+        "decoder_sparse_step": 1, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
+        "num_experts_per_tok": 2, "num_experts": 4, "norm_topk_prob": true
+    })
+}
+
+#[test]
+fn qwen2_moe() {
+    agree(|vb| {
+        let mut model = m::qwen2_moe::Model::new(&small(experts()), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn qwen3() {
+    agree(|vb| {
+        let mut model = m::qwen3::ModelForCausalLM::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn qwen3_moe() {
+    agree(|vb| {
+        let mut model = m::qwen3_moe::ModelForCausalLM::new(&small(experts()), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn phi() {
+    agree(|vb| {
+        let changes =
+            json!({"partial_rotary_factor": 0.5, "qk_layernorm": false, "hidden_act": "gelu_new"});
+        let mut model = m::phi::Model::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, _| model.forward(ids))
+    });
+}
+
+#[test]
+fn phi3() {
+    agree(|vb| {
+        let mut model = m::phi3::Model::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+/// What the Gemma families add.
+fn gelu() -> Value {
+    json!({
+        "hidden_act": null, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8,
+        "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0
+    })
+}
+
+#[test]
+fn gemma() {
+    agree(|vb| {
+        let mut model = m::gemma::Model::new(false, &small(gelu()), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn gemma2() {
+    agree(|vb| {
+        let mut model = m::gemma2::Model::new(false, &small(gelu()), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn gemma3() {
+    agree(|vb| {
+        let mut settings = gelu();
+        merge(
+            &mut settings,
+            json!({"rope_local_base_freq": 1e3, "sliding_window_pattern": 2}),
+        );
+        let mut model = m::gemma3::Model::new(false, &small(settings), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn falcon() {
+    agree(|vb| {
+        let config = m::falcon::Config {
+            vocab_size: 48,
+            hidden_size: 32,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            ..Default::default()
+        };
+        let mut model = m::falcon::Falcon::load(vb.clone(), config)?;
+        vb.prompt_and_step(|ids, _| model.forward(ids))
+    });
+}
+
+#[test]
+fn bigcode() {
+    agree(|vb| {
+        let config = m::bigcode::Config {
+            vocab_size: 48,
+            hidden_size: 32,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            max_position_embeddings: 32,
+            n_inner: Some(64),
+            ..m::bigcode::Config::starcoder_1b()
+        };
+        let mut model = m::bigcode::GPTBigCode::load(vb.clone(), config)?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn starcoder2() {
+    agree(|vb| {
+        let changes =
+            json!({"norm_epsilon": 1e-5, "use_bias": true, "hidden_act": "gelu_pytorch_tanh"});
+        let mut model = m::starcoder2::Model::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn stable_lm() {
+    agree(|vb| {
+        let changes = json!({"partial_rotary_factor": 0.5, "use_qkv_bias": true});
+        let mut model = m::stable_lm::Model::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn olmo() {
+    agree(|vb| {
+        let mut model = m::olmo::Model::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn olmo2() {
+    agree(|vb| {
+        let mut model = m::olmo2::Model::new(&small(json!({})), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn granite() {
+    agree(|vb| {
+        let config = small::<m::granite::GraniteConfig>(json!({})).into_config(false);
+        let model = m::granite::Granite::load(vb.clone(), &config)?;
+        let mut cache = m::granite::Cache::new(true, vb.dtype(), &config, vb.device())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+    });
+}
+
+#[test]
+fn granite_moe_hybrid() {
+    agree(|vb| {
+        let changes =
+            json!({"layer_types": ["attention", "attention"], "shared_intermediate_size": 48});
+        let config =
+            small::<m::granitemoehybrid::GraniteMoeHybridConfig>(changes).into_config(false);
+        let model = m::granitemoehybrid::GraniteMoeHybrid::load(vb.clone(), &config)?;
+        let mut cache = m::granitemoehybrid::GraniteMoeHybridCache::new(
+            true,
+            vb.dtype(),
+            &config,
+            vb.device(),
+        )?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+    });
+}
+
+#[test]
+fn glm4() {
+    agree(|vb| {
+        let config = config(json!({
+            "num_layers": 2, "padded_vocab_size": 48, "hidden_size": 32, "ffn_hidden_size": 64, "kv_channels": 8,
+            "num_attention_heads": 4, "seq_length": 32, "layernorm_epsilon": 1e-5, "rmsnorm": true,
+            "apply_residual_connection_post_layernorm": false, "post_layer_norm": true, "add_bias_linear": false,
+            "add_qkv_bias": true, "bias_dropout_fusion": true, "multi_query_attention": true,
+            "multi_query_group_num": 2, "apply_query_key_layer_scaling": true, "attention_softmax_in_fp32": true,
+            "fp32_residual_connection": false
+        }));
+        let mut model = m::glm4::Model::new(&config, vb.clone())?;
+        vb.prompt_and_step(|ids, _| model.forward(ids))
+    });
+}
+
+#[test]
+fn glm4_new() {
+    agree(|vb| {
+        let changes = json!({"partial_rotary_factor": 0.5, "attention_bias": true});
+        let mut model = m::glm4_new::ModelForCausalLM::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+/// Latent attention, with the rotary scaling and the routing of the full model.
+#[test]
+fn deepseek2() {
+    agree(|vb| {
+        let changes = json!({
+            "moe_intermediate_size": 16, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2,
+            "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1,
+            "first_k_dense_replace": 1, "q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 8, "v_head_dim": 8,
+            "rope_scaling": {
+                "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
+                "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707
+            }
+        });
+        let mut model = m::deepseek2::DeepSeekV2::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn helium() {
+    agree(|vb| {
+        let changes = json!({"bos_token_id": 1, "eos_token_id": 2, "mlp_bias": false});
+        let mut model = m::helium::Model::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn smollm3() {
+    agree(|vb| {
+        let changes = json!({"no_rope_layers": [1, 0]});
+        let mut model = m::smol::smollm3::ModelForCausalLM::new(&small(changes), vb.clone())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at))
+    });
+}
+
+/// Short convolutions beside attention.
+#[test]
+fn lfm2() {
+    agree(|vb| {
+        let changes = json!({"layer_types": ["conv", "full_attention"], "block_multiple_of": 32});
+        let config = small::<m::lfm2::Lfm2Config>(changes).into_config(false);
+        let model = m::lfm2::Model::new(&config, vb.clone())?;
+        let mut cache = m::lfm2::Cache::new(true, vb.dtype(), &config, vb.device())?;
+        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+    });
+}
+
+#[test]
+fn mixformer() {
+    agree(|vb| {
+        let config = config(json!({
+            "vocab_size": 48, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_inner": 64, "n_head": 4, "rotary_dim": 4,
+            "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": false,
+            "pad_vocab_size_multiple": 16
+        }));
+        let mut model = m::mixformer::MixFormerSequentialForCausalLM::new_v2(&config, vb.clone())?;
+        vb.prompt_and_step(|ids, _| model.forward(ids))
+    });
+}
