@@ -2,6 +2,8 @@
 
 use ggml_codebooks::E2M1_DOUBLED;
 
+use super::search;
+
 /// Half of `2^(exponent - 127)`: levels are stored doubled.
 fn e8m0_half(exponent: u8) -> f32 {
     match exponent {
@@ -22,7 +24,7 @@ pub(super) fn read_mxfp4(block: &[u8], values: &mut [f32]) {
 /// The exponent is that of the largest magnitude, so that it falls into the levels' last octave; then each value takes the
 /// nearest level. This is the choice of the package `gguf`.
 pub(super) fn write_mxfp4(values: &[f32], _importance: Option<&[f32]>, block: &mut [u8]) {
-    let max = values.iter().fold(0f32, |max, v| max.max(v.abs()));
+    let max = search::largest_magnitude(values);
     block[0] = match max > 0. {
         true => (max.log2().floor() + 125.) as u8,
         false => 0,
@@ -61,9 +63,10 @@ pub(super) fn read_nvfp4(block: &[u8], values: &mut [f32]) {
 /// Tries the scales around the one that maps the largest magnitude to the largest level.
 pub(super) fn write_nvfp4(values: &[f32], importance: Option<&[f32]>, block: &mut [u8]) {
     const LARGEST_SCALE: u8 = 0x7e;
+    let weights = search::weights(importance, values.len());
     for (sub, values) in values.chunks_exact(SUB).enumerate() {
-        let weight = |i: usize| importance.map_or(1., |w| w[sub * SUB + i]);
-        let max = values.iter().fold(0f32, |max, v| max.max(v.abs()));
+        let weights = &weights[sub * SUB..(sub + 1) * SUB];
+        let max = search::largest_magnitude(values);
         // Scales grow with their bits.
         let full = (0..LARGEST_SCALE)
             .find(|&bits| ue4m3_half(bits) * 12. >= max)
@@ -71,7 +74,7 @@ pub(super) fn write_nvfp4(values: &[f32], importance: Option<&[f32]>, block: &mu
         let loss = |bits: u8| -> f32 {
             let d = ue4m3_half(bits);
             let errors = values.iter().map(|&v| v - d * level(nearest(v, d)));
-            errors.enumerate().map(|(i, e)| weight(i) * e * e).sum()
+            errors.zip(weights).map(|(e, w)| w * e * e).sum()
         };
         let candidates = full.saturating_sub(4)..=LARGEST_SCALE.min(full + 4);
         let best = candidates

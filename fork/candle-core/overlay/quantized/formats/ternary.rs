@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{half_at, put};
+use super::{half_at, put, search};
 
 /// Where the elements of a TQ1_0 block lie: runs of bytes whose digits, most significant first, are elements `len` apart.
 struct Run {
@@ -84,9 +84,8 @@ pub(super) fn write_tq2(values: &[f32], _importance: Option<&[f32]>, block: &mut
 
 /// The largest magnitude, as stored, and the inverse of what it was.
 fn scale(values: &[f32]) -> (f16, f32) {
-    let d = values.iter().fold(0f32, |max, v| max.max(v.abs()));
-    let inverse = if d == 0. { 0. } else { 1. / d };
-    (f16::from_f32(d), inverse)
+    let d = search::largest_magnitude(values);
+    (f16::from_f32(d), search::inverse(d))
 }
 
 fn trit(value: f32) -> u8 {
