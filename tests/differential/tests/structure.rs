@@ -444,10 +444,11 @@ fn random_numbers() -> Result<()> {
 }
 
 /// Every format of candle's.
-const FORMATS: [GgmlDType; 15] = {
+const FORMATS: [GgmlDType; 28] = {
     use GgmlDType::*;
     [
-        F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K,
+        F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, IQ1S,
+        IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS, TQ1_0, TQ2_0, MXFP4, NVFP4,
     ]
 };
 
