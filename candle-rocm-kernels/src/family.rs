@@ -37,6 +37,10 @@ pub enum Family {
     AttentionTiled,
     /// Attention of a few rows to many keys.
     AttentionDecode,
+    /// Attention by matrix instructions on f16.
+    AttentionMatrixF16,
+    /// The same on bf16.
+    AttentionMatrixBf16,
     /// Masked softmax over a matrix of products.
     AttentionScores,
     /// Writing to and reading from a paged cache of keys and values.
@@ -87,6 +91,8 @@ impl Family {
         Self::Moe,
         Self::AttentionTiled,
         Self::AttentionDecode,
+        Self::AttentionMatrixF16,
+        Self::AttentionMatrixBf16,
         Self::AttentionScores,
         Self::KvCache,
         Self::Pool,
@@ -123,6 +129,8 @@ impl Family {
             Self::Moe => "moe.hip",
             Self::AttentionTiled => "attention/tiled.hip",
             Self::AttentionDecode => "attention/decode.hip",
+            Self::AttentionMatrixF16 => "attention/matrix_f16.hip",
+            Self::AttentionMatrixBf16 => "attention/matrix_bf16.hip",
             Self::AttentionScores => "attention/scores.hip",
             Self::KvCache => "attention/kv_cache.hip",
             Self::Pool => "pool.hip",

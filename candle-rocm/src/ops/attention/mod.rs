@@ -12,6 +12,7 @@
 //!
 //! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
 
+mod matrix;
 mod naive;
 mod problem;
 mod select;
@@ -199,7 +200,7 @@ fn run(
     let mut reasons = Vec::new();
     for tier in tiers {
         let attempt = match tier {
-            Tier::Matrix => Attempt::Refused("there are no matrix kernels yet".into()),
+            Tier::Matrix => matrix::run(device, &problem)?,
             Tier::Tiled if select::is_short(&problem) => split::run(device, &problem)?,
             Tier::Tiled => tiled::run(device, &problem)?,
             Tier::Naive => naive::run(device, attention, &problem, score_bytes)?,
