@@ -111,7 +111,8 @@ pub fn write(
         None => None,
     };
     let share = if layout.cache_format == U8 { SCALED } else { 8 };
-    let elements = tokens.q.map_or(0, |q| q.elem_count()) + tokens.k.elem_count() + tokens.v.elem_count();
+    let elements =
+        tokens.q.map_or(0, |q| q.elem_count()) + tokens.k.elem_count() + tokens.v.elem_count();
     let config = LaunchConfig::for_elements(elements / share);
     let pointer = |args: crate::Args, view: Option<&View>| match view {
         Some(view) => args.ptr(view.buffer, view.offset * view.dtype.size_in_bytes()),

@@ -37,7 +37,10 @@ struct Wide {
 impl Wide {
     fn of(device: &Device, operand: &Operand, dtype: DType) -> Result<Self> {
         let view = operand.view();
-        let [heads, size] = *view.dims.last_chunk::<2>().expect("checked to have three dimensions");
+        let [heads, size] = *view
+            .dims
+            .last_chunk::<2>()
+            .expect("checked to have three dimensions");
         Ok(Wide {
             buffer: cast(device, &view, dtype)?,
             heads,
@@ -111,7 +114,14 @@ pub(super) fn run(
                 kv_head,
                 wide,
             };
-            group.run(&q, k, v, first_key, out.as_ref().unwrap_or(result), score_bytes)?;
+            group.run(
+                &q,
+                k,
+                v,
+                first_key,
+                out.as_ref().unwrap_or(result),
+                score_bytes,
+            )?;
         }
     }
     if let Some(out) = out {
@@ -172,7 +182,12 @@ impl Group<'_> {
                     self.device,
                     (group, rows, keys, q.size),
                     &self.view(&q.buffer, q.offset(line, head), &q_dims, &q_strides),
-                    &self.view(&k.buffer, k.offset(first_key, self.kv_head), &k_dims, &k_strides),
+                    &self.view(
+                        &k.buffer,
+                        k.offset(first_key, self.kv_head),
+                        &k_dims,
+                        &k_strides,
+                    ),
                     &output,
                 )?;
             }
@@ -197,7 +212,12 @@ impl Group<'_> {
                     self.device,
                     (group, rows, v.size, keys),
                     &self.view(&scores, 0, &p_dims, &contiguous_strides(&p_dims)),
-                    &self.view(&v.buffer, v.offset(first_key, self.kv_head), &v_dims, &v_strides),
+                    &self.view(
+                        &v.buffer,
+                        v.offset(first_key, self.kv_head),
+                        &v_dims,
+                        &v_strides,
+                    ),
                     &output,
                 )?;
             }
@@ -237,7 +257,10 @@ impl Group<'_> {
         };
         let args = self.problem.args().ptr(scores, 0).value(&part);
         self.device
-            .kernel(Family::AttentionScores, &format!("attention_scores_{}", self.wide))?
+            .kernel(
+                Family::AttentionScores,
+                &format!("attention_scores_{}", self.wide),
+            )?
             .launch(config, &args)
     }
 }

@@ -228,8 +228,8 @@ impl<'a> Problem<'a> {
             ..Shape::default()
         };
         let split = |operand: &Operand| -> Result<(u64, u32, u32)> {
-            let (outer, [row, head, _]) =
-                (operand.strides.split_last_chunk::<3>()).expect("checked to have three dimensions");
+            let (outer, [row, head, _]) = (operand.strides.split_last_chunk::<3>())
+                .expect("checked to have three dimensions");
             let batch = outer.first().copied().unwrap_or(0) as u64;
             Ok((batch, narrow("stride", *row)?, narrow("stride", *head)?))
         };
@@ -248,7 +248,11 @@ impl<'a> Problem<'a> {
         if !sizes.packed {
             shape.o_batch = (sizes.rows * sizes.heads * size) as u64;
         }
-        shape.lse_head = if sizes.packed { rows_of_all } else { sizes.rows } as u64;
+        shape.lse_head = if sizes.packed {
+            rows_of_all
+        } else {
+            sizes.rows
+        } as u64;
         let (mut cu_rows, mut cu_keys, mut table) = (None, None, None);
         if let Lengths::Packed {
             cu_rows: r,
@@ -282,8 +286,12 @@ impl<'a> Problem<'a> {
             Some(mask) => {
                 mask.check(OP)?;
                 shape.mask_dtype = format(mask.dtype)?;
-                [shape.mask_batch, shape.mask_head, shape.mask_row, shape.mask_key] =
-                    std::array::from_fn(|d| mask.strides[d] as u64);
+                [
+                    shape.mask_batch,
+                    shape.mask_head,
+                    shape.mask_row,
+                    shape.mask_key,
+                ] = std::array::from_fn(|d| mask.strides[d] as u64);
                 Some(Operand::in_place(mask))
             }
             None => {
@@ -360,7 +368,10 @@ impl<'a> Problem<'a> {
         if self.dtype == DType::F64 {
             return Some("it has no f64".into());
         }
-        if widths.iter().any(|w| !w.is_multiple_of(VECTOR) || *w > MAX_HEAD || *w == 0) {
+        if widths
+            .iter()
+            .any(|w| !w.is_multiple_of(VECTOR) || *w > MAX_HEAD || *w == 0)
+        {
             return Some(format!(
                 "the head size must be a multiple of {VECTOR} up to {MAX_HEAD}, not {widths:?}"
             ));
@@ -459,8 +470,19 @@ impl Sizes {
                 (batch, rows, k[1], heads)
             }
             (
-                Lengths::Packed { cu_rows, cu_keys, max_rows, max_keys }
-                | Lengths::Paged { cu_rows, cu_keys, max_rows, max_keys, .. },
+                Lengths::Packed {
+                    cu_rows,
+                    cu_keys,
+                    max_rows,
+                    max_keys,
+                }
+                | Lengths::Paged {
+                    cu_rows,
+                    cu_keys,
+                    max_rows,
+                    max_keys,
+                    ..
+                },
                 &[_, heads, size],
             ) if size == width => {
                 let &[starts] = cu_rows.dims else {

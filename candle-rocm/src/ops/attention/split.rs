@@ -12,6 +12,8 @@ const BLOCKS_PER_UNIT: u64 = 4;
 const MIN_KEYS: u64 = 128;
 /// Parts at most, which one block joins.
 const MAX_PARTS: u64 = 64;
+/// Lanes that read one key together, at least: blocks have LDS for so many groups.
+const MIN_LANES: u32 = 8;
 /// f32 values that a part has besides its sums, as `partial_at` of `attention/decode.hip`.
 const EXTRA: usize = 4;
 
@@ -23,14 +25,18 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let shape = &problem.shape;
     let properties = device.properties();
     let width = shape.width.max(shape.v_width);
-    let elements = if width > 8 * properties.wave_size { 16 } else { 8 };
+    let elements = if width > 8 * properties.wave_size {
+        16
+    } else {
+        8
+    };
     let packed = shape.rows.saturating_mul(shape.group);
     let rows = match (elements, packed) {
         (16, _) | (_, 2..=4) => 4,
         (_, 0..=1) => 1,
         _ => 8,
     };
-    let lanes = width.div_ceil(elements).next_power_of_two();
+    let lanes = width.div_ceil(elements).next_power_of_two().max(MIN_LANES);
     let tiles = packed.div_ceil(rows);
     let base = u64::from(shape.batch) * u64::from(shape.kv_heads) * u64::from(tiles);
     let wanted = (u64::from(properties.compute_units) * BLOCKS_PER_UNIT).div_ceil(base);
