@@ -55,11 +55,22 @@ DEVICE_FN Place place_of(u32 i, u32 channels, const Geometry& g) {
     return Place{i - row * g.out_w, row - plane * g.out_h, plane - batch * channels, batch};
 }
 
+// A sum of products: of floats in the compute type, rounded once; of integers in 64 bits, which wraps as their own width would.
+template <typename T, bool FLOAT = is_float<T>::value> struct Products {
+    compute_t<T> sum = 0;
+    DEVICE_FN void add(T a, T b) { sum = math::fma(load(a), load(b), sum); }
+    DEVICE_FN T result() const { return store<T>(sum); }
+};
+template <typename T> struct Products<T, false> {
+    u64 sum = 0;
+    DEVICE_FN void add(T a, T b) { sum += (u64)a * (u64)b; }
+    DEVICE_FN T result() const { return (T)sum; }
+};
+
 template <typename T> DEVICE_FN void direct(const T* x, const T* w, T* dst, u32 n, const Geometry& g) {
-    using C = compute_t<T>;
     for (u64 i = global_index(); i < n; i += global_size()) {
         const Place at = place_of((u32)i, g.c_out, g);
-        C sum = 0;
+        Products<T> sum;
         for (u32 c = 0; c < g.c_in; ++c) {
             const T* plane = x + (at.batch * g.x_batch + c * g.x_channel);
             const T* taps = w + (at.channel * g.w_out + c * g.w_in);
@@ -69,19 +80,18 @@ template <typename T> DEVICE_FN void direct(const T* x, const T* w, T* dst, u32 
                 for (u32 kx = 0; kx < g.k_w; ++kx) {
                     const u32 column = forward_source(at.x, kx, g.stride_w, g.pad_w, g.dilation_w);
                     if (column >= g.in_w) continue;
-                    sum = math::fma(load(plane[row * g.x_row + column * g.x_column]), load(taps[ky * g.w_row + kx * g.w_column]), sum);
+                    sum.add(plane[row * g.x_row + column * g.x_column], taps[ky * g.w_row + kx * g.w_column]);
                 }
             }
         }
-        dst[i] = store<T>(sum);
+        dst[i] = sum.result();
     }
 }
 
 template <typename T> DEVICE_FN void transpose_direct(const T* x, const T* w, T* dst, u32 n, const Geometry& g) {
-    using C = compute_t<T>;
     for (u64 i = global_index(); i < n; i += global_size()) {
         const Place at = place_of((u32)i, g.c_out, g);
-        C sum = 0;
+        Products<T> sum;
         for (u32 ky = 0; ky < g.k_h; ++ky) {
             u32 row;
             if (!transposed_source(at.y, ky, g.stride_h, g.pad_h, g.dilation_h, g.in_h, row)) continue;
@@ -90,10 +100,10 @@ template <typename T> DEVICE_FN void transpose_direct(const T* x, const T* w, T*
                 if (!transposed_source(at.x, kx, g.stride_w, g.pad_w, g.dilation_w, g.in_w, column)) continue;
                 const T* pixel = x + (at.batch * g.x_batch + row * g.x_row + column * g.x_column);
                 const T* tap = w + (at.channel * g.w_out + ky * g.w_row + kx * g.w_column);
-                for (u32 c = 0; c < g.c_in; ++c) sum = math::fma(load(pixel[c * g.x_channel]), load(tap[c * g.w_in]), sum);
+                for (u32 c = 0; c < g.c_in; ++c) sum.add(pixel[c * g.x_channel], tap[c * g.w_in]);
             }
         }
-        dst[i] = store<T>(sum);
+        dst[i] = sum.result();
     }
 }
 
@@ -141,13 +151,15 @@ template <typename T> DEVICE_FN void col2im(const compute_t<T>* columns, T* dst,
     }
 }
 
-#define CONV(dtype, T)                                                                                                      \
+#define CONV_DIRECT(dtype, T)                                                                                               \
     extern "C" __global__ void conv_direct_##dtype(const T* x, const T* w, T* dst, u32 n, Geometry g) {                      \
         direct(x, w, dst, n, g);                                                                                            \
     }                                                                                                                       \
     extern "C" __global__ void conv_transpose_direct_##dtype(const T* x, const T* w, T* dst, u32 n, Geometry g) {            \
         transpose_direct(x, w, dst, n, g);                                                                                  \
-    }                                                                                                                       \
+    }
+#define CONV(dtype, T)                                                                                                      \
+    CONV_DIRECT(dtype, T)                                                                                                   \
     extern "C" __global__ void im2col_##dtype(const T* x, T* columns, u32 n, u32 first, u32 positions, Geometry g) {         \
         im2col(x, columns, n, first, positions, g);                                                                         \
     }                                                                                                                       \
@@ -158,3 +170,10 @@ CONV(f16, f16)
 CONV(bf16, bf16)
 CONV(f32, float)
 CONV(f64, double)
+// No library multiplies matrices of these.
+CONV_DIRECT(f8e4m3, f8e4m3)
+CONV_DIRECT(u8, u8)
+CONV_DIRECT(u32, u32)
+CONV_DIRECT(i16, i16)
+CONV_DIRECT(i32, i32)
+CONV_DIRECT(i64, i64)

@@ -7,6 +7,7 @@ use candle_rocm::ops::conv::{
 };
 use candle_rocm::{Buffer, DType, Device, Error, Result, View};
 use common::{assert_close, device, download, row_major, Element, HostTensor, Layout, Rng};
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 /// Largest tolerated normalised mean squared error.
@@ -138,8 +139,12 @@ fn f64s<T: Element>(tensor: &HostTensor<T>) -> Vec<f64> {
     tensor.values().iter().map(|v| v.to_f64()).collect()
 }
 
-/// Compares every method that applies, and the default one.
-fn check<T: Element>(device: &Device, x: &HostTensor<T>, kernel: &HostTensor<T>, options: Options) {
+/// The outcome by definition, and the kernel's dimensions as those of an image.
+fn expected<T: Element>(
+    x: &HostTensor<T>,
+    kernel: &HostTensor<T>,
+    options: Options,
+) -> (Vec<f64>, [usize; 4]) {
     let image = |dims: &[usize]| match *dims {
         [n, c, w] => [n, c, 1, w],
         [n, c, h, w] => [n, c, h, w],
@@ -160,6 +165,12 @@ fn check<T: Element>(device: &Device, x: &HostTensor<T>, kernel: &HostTensor<T>,
         [c_out, k[2], k[3]],
         [vertical, options],
     );
+    (want, k)
+}
+
+/// Compares every method that applies, and the default one.
+fn check<T: Element>(device: &Device, x: &HostTensor<T>, kernel: &HostTensor<T>, options: Options) {
+    let (want, k) = expected(x, kernel, options);
     let (x_buffer, kernel_buffer) = (x.upload(device), kernel.upload(device));
     let is_product =
         k[2] * k[3] == 1 && (options.padding, options.output_padding, options.stride) == (0, 0, 1);
@@ -257,6 +268,66 @@ fn all_options() {
     options_and_shapes::<f16>(&device);
     options_and_shapes::<bf16>(&device);
     options_and_shapes::<f64>(&device);
+}
+
+/// Integers wrap, f8e4m3 is rounded once; all methods but the direct one are refused.
+fn directly<T: Element>(device: &Device, range: (f64, f64)) {
+    for transposed in [false, true] {
+        let options = Options {
+            transposed,
+            padding: 1,
+            output_padding: usize::from(transposed),
+            stride: 2,
+            dilation: 2,
+        };
+        for (x, kernel) in [
+            (&[2usize, 3, 6, 7][..], &[3usize, 3, 2, 3][..]),
+            (&[1, 5, 9], &[5, 5, 2]),
+            (&[2, 2, 4], &[2, 2, 1]),
+        ] {
+            let [x, kernel] = [(1, x), (2, kernel)].map(|(seed, dims)| {
+                HostTensor::<T>::with_layout(dims, Layout::Transposed, |n| {
+                    Rng::new(seed).vec(n, range.0, range.1)
+                })
+            });
+            let (mut want, _) = expected(&x, &kernel, options);
+            if T::DTYPE != DType::F8E4M3 {
+                want = want
+                    .iter()
+                    .map(|&v| T::from_bits(v as i64 as u64).to_f64())
+                    .collect();
+            }
+            let (x_buffer, kernel_buffer) = (x.upload(device), kernel.upload(device));
+            let run =
+                |method| options.run(&x.view(&x_buffer), &kernel.view(&kernel_buffer), method);
+            let what = format!("{} {:?} {options:?}", T::DTYPE, x.dims);
+            let limit = if T::DTYPE == DType::F8E4M3 { 2e-3 } else { 0. };
+            for method in [None, Some(Method::Direct)] {
+                let got = run(method).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_close(&download::<T>(device, &got), &want, limit, &what);
+            }
+            for method in [
+                Method::Product,
+                Method::Columns {
+                    workspace_bytes: 1 << 20,
+                },
+            ] {
+                let error = run(Some(method)).expect_err(&what).to_string();
+                assert!(error.contains("Method::Direct"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn dtypes_without_matrix_products() {
+    let device = device();
+    directly::<u8>(&device, (0., 200.));
+    directly::<u32>(&device, (0., 1e6));
+    directly::<i16>(&device, (-2e3, 2e3));
+    directly::<i32>(&device, (-1e6, 1e6));
+    directly::<i64>(&device, (-1e6, 1e6));
+    directly::<F8E4M3>(&device, (-1., 1.));
 }
 
 /// A few sizes that a slow emulator can compute, MIOpen's kernels included where it has any.
@@ -419,13 +490,6 @@ fn errors_are_typed() {
         dilation,
         ..PLAIN
     };
-    assert!(matches!(
-        run(DType::U8, x, kernel, PLAIN, None),
-        Error::UnsupportedDType {
-            op: "conv2d",
-            dtype: DType::U8
-        }
-    ));
     assert!(matches!(
         run(DType::F32, x, &[3, 3, 3, 3], PLAIN, None),
         Error::ShapeMismatch { op: "conv2d", .. }

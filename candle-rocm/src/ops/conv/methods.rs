@@ -26,7 +26,9 @@ impl Problem<'_> {
             self.c_out() <= DIRECT_MAX_OUTPUTS
                 || self.c_in().saturating_mul(self.taps()) <= DIRECT_MAX_PRODUCTS
         };
-        if self.is_product() {
+        if !self.has_products() {
+            Method::Direct
+        } else if self.is_product() {
             Method::Product
         } else if thin {
             Method::Direct
@@ -53,6 +55,15 @@ impl Problem<'_> {
             return Err(Error::DeviceMismatch { op: self.op });
         }
         let chosen = method.unwrap_or_else(|| self.select());
+        if chosen != Method::Direct && !self.has_products() {
+            return Err(Error::InvalidArgument {
+                op: self.op,
+                reason: format!(
+                    "matrices of {} cannot be multiplied; choose Method::Direct",
+                    self.x.dtype
+                ),
+            });
+        }
         if chosen == Method::Product && !self.is_product() {
             return Err(Error::InvalidArgument {
                 op: self.op,

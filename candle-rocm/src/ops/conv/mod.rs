@@ -2,6 +2,7 @@
 //!
 //! A sequence is an image of height 1. Most problems are matrix products: the input is laid out as columns first (plain), or the product's
 //! columns are summed after (transposed). Sums are made in f32, for f64 in f64, and rounded once; results do not vary from run to run.
+//! Integers and f8e4m3, of which no library multiplies matrices, are always computed directly.
 //! What would need columns is computed by MIOpen instead where [`miopen`](crate::miopen) finds that worth it.
 
 mod in_miopen;
@@ -81,10 +82,10 @@ impl Default for ConvTranspose {
 }
 
 /// Convolution of `x`, `[batch, c_in, length]`, with `kernel`, `[c_out, c_in, k]`: `[batch, c_out, out]` where
-/// `out = (length + 2 padding - dilation (k - 1) - 1) / stride + 1`. Both of f16, bf16, f32 or f64.
+/// `out = (length + 2 padding - dilation (k - 1) - 1) / stride + 1`. Both of one dtype; integers wrap.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for
+/// [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for
 /// options that leave no output and a method that does not apply; [`Error::TooLarge`] beyond 32 bits of elements; those of [`crate::blas::matmul`].
 pub fn conv1d(device: &Device, x: &View, kernel: &View, options: Conv) -> Result<Buffer> {
     forward::<3>(device, "conv1d", x, kernel, options)
@@ -99,7 +100,7 @@ pub fn conv2d(device: &Device, x: &View, kernel: &View, options: Conv) -> Result
 }
 
 /// Transposed convolution of `x`, `[batch, c_in, length]`, with `kernel`, `[c_in, c_out, k]`: `[batch, c_out, out]` where
-/// `out = (length - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. Both of f16, bf16, f32 or f64.
+/// `out = (length - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. Both of one dtype; integers wrap.
 ///
 /// # Errors
 /// Those of [`conv1d`].

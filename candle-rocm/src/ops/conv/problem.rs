@@ -202,9 +202,6 @@ impl<'a> Problem<'a> {
         kernel: &View<'a>,
         axis: Axis,
     ) -> Result<Self> {
-        if !matches!(x.dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
-            return Err(Error::UnsupportedDType { op, dtype: x.dtype });
-        }
         if kernel.dtype != x.dtype {
             return Err(Error::DTypeMismatch {
                 op,
@@ -285,6 +282,14 @@ impl<'a> Problem<'a> {
     pub(super) fn is_product(&self) -> bool {
         self.taps() == 1
             && (self.axes.iter()).all(|a| a.stride == 1 && a.padding == 0 && a.output_padding == 0)
+    }
+
+    /// Whether matrices of the dtype can be multiplied.
+    pub(super) fn has_products(&self) -> bool {
+        matches!(
+            self.x.dtype,
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64
+        )
     }
 
     /// Type that sums are made in.
