@@ -237,6 +237,17 @@ impl QRocmStorage {
     }
 }
 
+/// Uploads blocks.
+pub fn load_quantized<T: super::GgmlType + Send + Sync + 'static>(
+    device: &RocmDevice,
+    blocks: &[T],
+) -> Result<QStorage> {
+    let size = std::mem::size_of_val(blocks);
+    // SAFETY: ggml blocks are plain data without padding.
+    let bytes = unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), size) };
+    load_blocks(device, bytes, T::DTYPE)
+}
+
 /// Uploads blocks as they lie in a file.
 pub fn load_blocks(device: &RocmDevice, blocks: &[u8], dtype: GgmlDType) -> Result<QStorage> {
     Ok(QStorage::Rocm(QRocmStorage {
