@@ -57,18 +57,26 @@ pub enum Family {
     DequantizeIq,
     /// Activations to 8 bits.
     QuantizeActivations,
-    /// Quantized matrices times a few vectors of floats.
-    Matvec,
     /// Matrices in blocks of 32 times a few 8-bit vectors.
     MatvecSmall,
     /// Matrices in K formats times a few 8-bit vectors.
     MatvecK,
+    /// Matrices in formats with codebooks times a few 8-bit vectors.
+    MatvecCodebook,
+    /// Matrices in formats with a table of levels times a few 8-bit vectors.
+    MatvecLevels,
     /// Matrices in blocks of 32 times many 8-bit vectors.
     MatmulSmall,
     /// Matrices in K formats times many 8-bit vectors.
     MatmulK,
+    /// Matrices in formats with codebooks times many 8-bit vectors.
+    MatmulCodebook,
+    /// Matrices in formats with a table of levels times many 8-bit vectors.
+    MatmulLevels,
     /// Quantized matrices of experts times the vectors routed to them.
     QuantizedMoe,
+    /// The same with plain matrices.
+    PlainMoe,
 }
 
 impl Family {
@@ -101,12 +109,16 @@ impl Family {
         Self::Dequantize,
         Self::DequantizeIq,
         Self::QuantizeActivations,
-        Self::Matvec,
         Self::MatvecSmall,
         Self::MatvecK,
+        Self::MatvecCodebook,
+        Self::MatvecLevels,
         Self::MatmulSmall,
         Self::MatmulK,
+        Self::MatmulCodebook,
+        Self::MatmulLevels,
         Self::QuantizedMoe,
+        Self::PlainMoe,
     ];
 
     /// The family's device file, relative to this package's `hip` directory.
@@ -139,12 +151,16 @@ impl Family {
             Self::Dequantize => "quantized/dequantize.hip",
             Self::DequantizeIq => "quantized/dequantize_iq.hip",
             Self::QuantizeActivations => "quantized/activations.hip",
-            Self::Matvec => "quantized/matvec.hip",
             Self::MatvecSmall => "quantized/matvec_small.hip",
             Self::MatvecK => "quantized/matvec_k.hip",
+            Self::MatvecCodebook => "quantized/matvec_codebook.hip",
+            Self::MatvecLevels => "quantized/matvec_levels.hip",
             Self::MatmulSmall => "quantized/matmul_small.hip",
             Self::MatmulK => "quantized/matmul_k.hip",
+            Self::MatmulCodebook => "quantized/matmul_codebook.hip",
+            Self::MatmulLevels => "quantized/matmul_levels.hip",
             Self::QuantizedMoe => "quantized/moe.hip",
+            Self::PlainMoe => "quantized/moe_plain.hip",
         }
     }
 }

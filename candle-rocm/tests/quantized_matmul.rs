@@ -13,7 +13,7 @@ use candle_rocm::ops::quantized::{
 };
 use candle_rocm::{Buffer, DType, Device, Error, View};
 use common::{assert_close, device, download, upload, Element, HostTensor, Layout, Rng};
-use ggml::{decode_all, moderate_blocks, BLOCK_FORMATS};
+use ggml::{moderate_blocks, values, BLOCK_FORMATS, LEVEL_FORMATS};
 use half::{bf16, f16};
 
 /// Normalised mean squared error that sums in f32 are allowed.
@@ -29,7 +29,7 @@ struct Weights {
     format: GgmlType,
     rows: usize,
     cols: usize,
-    bytes: Vec<u8>,
+    values: Vec<f32>,
     buffer: Buffer,
     offset: usize,
 }
@@ -44,7 +44,7 @@ impl Weights {
             format,
             rows,
             cols,
-            bytes,
+            values: values(device, format, &bytes),
             buffer: device.upload(&padded).unwrap(),
             offset,
         }
@@ -61,12 +61,7 @@ impl Weights {
     }
 
     fn row(&self, row: usize) -> Vec<f64> {
-        let bytes = self.cols / self.format.block_size() * self.format.type_size();
-        let row = &self.bytes[row * bytes..(row + 1) * bytes];
-        decode_all(self.format, row)
-            .into_iter()
-            .map(f64::from)
-            .collect()
+        exact(&self.values[row * self.cols..(row + 1) * self.cols])
     }
 }
 
@@ -133,7 +128,10 @@ fn check_shape(
         let y = download::<f32>(device, &y);
         let seed = (rows + cols + columns) as u64;
         compare(&y, &weights, &seen, SUMMED, seed, &what);
-        compare(&y, &weights, &given, QUANTIZED, seed, &what);
+        // The error of a few results that happen to be small says nothing.
+        if y.len() > 30 {
+            compare(&y, &weights, &given, QUANTIZED, seed, &what);
+        }
     };
     if columns <= MATVEC_MAX_COLUMNS {
         let y = matvec(device, &weights.matrix(), &quantized, &none, DType::F32).unwrap();
@@ -179,7 +177,7 @@ fn every_shape_in_k_format() {
 fn every_format() {
     let device = device();
     let mut rng = Rng::new(7);
-    for format in BLOCK_FORMATS {
+    for format in BLOCK_FORMATS.into_iter().chain(LEVEL_FORMATS) {
         let cols = format.block_size();
         for shape in [
             (3, 2 * cols, 1),
@@ -428,7 +426,7 @@ fn forced_to_dequantize() {
     let environment = [(Path::VARIABLE, "dequantize")];
     // No activation is quantized on this path, so its error is that of f32.
     isolated::in_child("forced_to_dequantize", &environment, || {
-        check_forced(GgmlType::Q3K, &[1, 8, 9], 1e-11);
+        check_forced(GgmlType::Q3K, &[1, 8, 9], SUMMED);
     });
 }
 
@@ -517,7 +515,7 @@ fn misuse_is_a_typed_error() {
     assert!(error.to_string().contains("at most 8"), "{error}");
     let error = run(F16, 1, 32, 1);
     assert!(
-        error.to_string().contains("no integer kernel for f16"),
+        error.to_string().contains("f16 is no quantized format"),
         "{error}"
     );
     let error = run(Q4_0, 3, 64, 1);

@@ -114,9 +114,9 @@ pub const RECIPE: Recipe = Recipe {
         },
         Exception {
             file: "src/quantized/mod.rs",
-            name: "indexed_moe_forward elsewhere than on CUDA is an error, not a panic",
+            name: "indexed_moe_forward on the CPU and ROCm too, and an error, not a panic, elsewhere",
             find: "panic!(\"indexed_moe_forward is not implemented in this platform!\");",
-            replace: "crate::bail!(\"indexed_moe_forward is not implemented on this device\")",
+            replace: "moe::indexed_moe_forward(self, x, ids)",
             count: 1,
         },
         // The types of GGUF files that upstream lacks, with the feature `rocm` or without: users' files contain them.
@@ -124,7 +124,7 @@ pub const RECIPE: Recipe = Recipe {
             file: "src/quantized/mod.rs",
             name: "module of the further GGUF types",
             find: "pub mod ggml_file;\n",
-            replace: "mod formats;\npub mod ggml_file;\n",
+            replace: "mod formats;\npub mod ggml_file;\nmod moe;\n",
             count: 1,
         },
         Exception {

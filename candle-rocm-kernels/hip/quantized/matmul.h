@@ -100,10 +100,9 @@ template <typename Format, bool WIDE> struct Carried {
         for (u32 i = 0; i < share(UNITS); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (UNITS % T::THREADS != 0 && task >= UNITS) break;
-            const u32 row = task / UNITS_PER_STEP;
+            const u32 row = task / UNITS_PER_STEP, index = task % UNITS_PER_STEP;
             for (u32 h = 0; h < Format::HALVES; ++h) {
-                const u32 at = Format::ELEMENTS > K_STEP ? Format::place(task % UNITS_PER_STEP, h)
-                                                         : task % UNITS_PER_STEP * Format::ELEMENTS + Format::place(0, h);
+                const u32 at = index / quants::UNITS_PER_BLOCK<Format> * Format::ELEMENTS + Format::place(index % quants::UNITS_PER_BLOCK<Format>, h);
                 shared.weights[row][at / 16] = bytes_less<Format::ZERO>(unit[i].q[h]);
                 if (at % Format::GROUP == 0) {
                     shared.scale[at / Format::GROUP][row] = unit[i].scale[h];

@@ -2,6 +2,7 @@
 // Few slots go one by one, as matvec.h does a column; many are sorted by expert here and multiplied in tiles by matmul.h.
 #include "index_error.h"
 #include "matvec.h"
+#include "quants_iq.h"
 
 // The fields are those of Slots in moe.rs.
 struct Slots {
@@ -56,6 +57,19 @@ MOE_MATVEC(q4k)
 MOE_MATVEC(q5k)
 MOE_MATVEC(q6k)
 MOE_MATVEC(q8k)
+MOE_MATVEC(iq1_s)
+MOE_MATVEC(iq1_m)
+MOE_MATVEC(iq2_xxs)
+MOE_MATVEC(iq2_xs)
+MOE_MATVEC(iq2_s)
+MOE_MATVEC(iq3_xxs)
+MOE_MATVEC(iq3_s)
+MOE_MATVEC(iq4_nl)
+MOE_MATVEC(iq4_xs)
+MOE_MATVEC(tq1_0)
+MOE_MATVEC(tq2_0)
+MOE_MATVEC(mxfp4)
+MOE_MATVEC(nvfp4)
 
 // ---------------------------------------------------------------- sorting
 

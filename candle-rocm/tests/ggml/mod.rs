@@ -3,8 +3,9 @@
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
-use crate::common::Rng;
-use candle_rocm::ops::quantized::GgmlType;
+use crate::common::{download, Rng};
+use candle_rocm::ops::quantized::{dequantize, GgmlType};
+use candle_rocm::{DType, Device};
 use half::f16;
 
 /// The formats with an integer kernel.
@@ -21,6 +22,23 @@ pub const BLOCK_FORMATS: [GgmlType; 12] = [
     GgmlType::Q5K,
     GgmlType::Q6K,
     GgmlType::Q8K,
+];
+
+/// The formats of levels and codebooks; quantized_types.rs compares their values with those of other programs.
+pub const LEVEL_FORMATS: [GgmlType; 13] = [
+    GgmlType::IQ1S,
+    GgmlType::IQ1M,
+    GgmlType::IQ2XXS,
+    GgmlType::IQ2XS,
+    GgmlType::IQ2S,
+    GgmlType::IQ3XXS,
+    GgmlType::IQ3S,
+    GgmlType::IQ4NL,
+    GgmlType::IQ4XS,
+    GgmlType::TQ1_0,
+    GgmlType::TQ2_0,
+    GgmlType::MXFP4,
+    GgmlType::NVFP4,
 ];
 
 /// Element `e` of a block.
@@ -84,6 +102,19 @@ pub fn decode(format: GgmlType, block: &[u8], e: usize) -> f64 {
     }
 }
 
+/// Every element: by [`decode`], or as the device dequantizes those that it does not know.
+pub fn values(device: &Device, format: GgmlType, bytes: &[u8]) -> Vec<f32> {
+    if !LEVEL_FORMATS.contains(&format) {
+        return decode_all(format, bytes);
+    }
+    let count = bytes.len() / format.type_size() * format.block_size();
+    let blocks = device.upload(bytes).unwrap();
+    download(
+        device,
+        &dequantize(device, format, &blocks, count, DType::F32).unwrap(),
+    )
+}
+
 /// Every element, rounded to f32.
 pub fn decode_all(format: GgmlType, bytes: &[u8]) -> Vec<f32> {
     bytes
@@ -100,13 +131,23 @@ pub fn moderate_blocks(format: GgmlType, blocks: usize, rng: &mut Rng) -> Vec<u8
         GgmlType::Q2K => &[80, 82],
         GgmlType::Q3K => &[108],
         GgmlType::Q6K => &[208],
+        GgmlType::TQ1_0 => &[52],
+        GgmlType::TQ2_0 => &[64],
+        // Scales of their own kinds, below.
+        GgmlType::Q8K | GgmlType::IQ1M | GgmlType::MXFP4 | GgmlType::NVFP4 => &[],
+        format if LEVEL_FORMATS.contains(&format) => &[0],
         _ => &[0, 2],
     };
     for block in bytes.chunks_exact_mut(format.type_size()) {
-        if format == GgmlType::Q8K {
-            let scale = rng.uniform(-0.1, 0.1) as f32;
-            block[..4].copy_from_slice(&scale.to_le_bytes());
-            continue;
+        match format {
+            GgmlType::Q8K => {
+                let scale = rng.uniform(-0.1, 0.1) as f32;
+                block[..4].copy_from_slice(&scale.to_le_bytes());
+            }
+            // The highest bits of a half that is spread over the block.
+            GgmlType::IQ1M => block[55] = block[55] & 0x0f | 0x20,
+            GgmlType::MXFP4 => block[0] = 120 + rng.below(8) as u8,
+            _ => {}
         }
         for &at in scales {
             let scale = f16::from_f64(rng.uniform(-0.1, 0.1));

@@ -1,11 +1,10 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
-use super::matvec::{check_pair, float_matvec};
-use super::select::{choose, has_integers, Path};
+use super::matvec::check_pair;
+use super::select::{choose, Path};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, QuantizedActivations};
 use crate::ops::binary::{binary, BinaryOp};
-use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
 use crate::ops::unary::{unary, UnaryOp};
 use crate::{blas, contiguous_strides, Buffer, DType, Device, Error, Result, View};
@@ -29,20 +28,6 @@ pub fn linear(
             let y = multiply_dequantized(device, weights, x, columns)?;
             finish(device, y, x.dtype, (columns, weights.rows), epilogue)
         }
-        Path::Matvec if !has_integers(weights.format) => {
-            let y = float_matvec(device, weights, x)?;
-            let shape = [columns, weights.rows];
-            let strides = contiguous_strides(&shape);
-            let y = match x.dtype {
-                DType::F32 => y,
-                to => cast(
-                    device,
-                    &View::contiguous(&y, DType::F32, &shape, &strides),
-                    to,
-                )?,
-            };
-            finish(device, y, x.dtype, (columns, weights.rows), epilogue)
-        }
         path => {
             let quantized = QuantizedActivations::quantize(device, x)?;
             linear_quantized_by(device, path, weights, &quantized, epilogue, x.dtype)
@@ -50,8 +35,7 @@ pub fn linear(
     }
 }
 
-/// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. For formats with an integer kernel
-/// only.
+/// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. Not for plain formats.
 ///
 /// # Errors
 /// Those of [`linear`].
@@ -97,7 +81,7 @@ pub fn gated(
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
     let columns = check(gate, x)?;
-    if path(device, gate, columns)? == Path::Matvec && has_integers(gate.format) {
+    if path(device, gate, columns)? == Path::Matvec {
         let quantized = QuantizedActivations::quantize(device, x)?;
         return gated_matvec(device, gate, up, &quantized, activation, None, x.dtype);
     }
@@ -147,9 +131,8 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize) -> Result<Pa
             "{columns} vectors, and matvec takes at most {}",
             super::MATVEC_MAX_COLUMNS
         ),
-        Path::Matvec if plain => format!("{} has no blocks for matvec", weights.format),
-        Path::Matmul if !has_integers(weights.format) => {
-            format!("{} has no integers for matmul", weights.format)
+        Path::Matvec | Path::Matmul if plain => {
+            format!("{} is no quantized format", weights.format)
         }
         _ => return Ok(forced),
     };

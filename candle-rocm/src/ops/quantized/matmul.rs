@@ -3,7 +3,7 @@
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
 use super::select::NARROW_COLUMNS;
-use super::{GgmlType, QuantizedActivations};
+use super::QuantizedActivations;
 use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
 use candle_rocm_kernels::Family;
 
@@ -65,7 +65,7 @@ pub(super) struct Experts {
 /// instructions on CDNA2, RDNA3 and later.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for formats without an integer kernel;
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for plain formats;
 /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
 /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::OutOfBounds`](crate::Error::OutOfBounds).
 pub fn matmul(
@@ -75,7 +75,7 @@ pub fn matmul(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    check_product(OP, device, weights, x)?;
+    let family = check_product(OP, device, weights, x)?.matmul;
     let row_bytes = weights.check(OP)?;
     let shape = (x.columns(), weights.rows);
     let y = device.alloc(result_bytes(OP, shape, to)?)?;
@@ -84,6 +84,7 @@ pub fn matmul(
     let output = epilogue.raw(OP, device, &y, to, shape)?;
     if !y.is_empty() {
         let work = Work {
+            family,
             tiling,
             column_tiles,
             experts: Experts::default(),
@@ -95,6 +96,7 @@ pub fn matmul(
 
 /// A launch of the tiled kernel: with experts, `column_tiles` is how many there are at most.
 pub(super) struct Work<'a> {
+    pub(super) family: Family,
     pub(super) tiling: &'a Tiling,
     pub(super) column_tiles: usize,
     pub(super) experts: Experts,
@@ -123,7 +125,7 @@ impl Work<'_> {
             .div_ceil(tiling.rows)
             .saturating_mul(self.column_tiles);
         let name = format!("matmul_{}_{}", tiling.name, weights.format);
-        device.kernel(family(weights.format), &name)?.launch(
+        device.kernel(self.family, &name)?.launch(
             LaunchConfig {
                 grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
                 block: tiling.waves * device.properties().wave_size,
@@ -135,12 +137,5 @@ impl Work<'_> {
                 .value(&self.experts)
                 .value(output),
         )
-    }
-}
-
-fn family(format: GgmlType) -> Family {
-    match format.block_size() {
-        32 => Family::MatmulSmall,
-        _ => Family::MatmulK,
     }
 }

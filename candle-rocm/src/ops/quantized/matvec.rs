@@ -1,12 +1,9 @@
 //! Quantized matrices times a few vectors.
 
-use super::matrix::{check_blocks_of_32, check_u32, Epilogue, QuantizedMatrix};
-use super::select::{has_integers, matvec_threads};
+use super::matrix::{Epilogue, QuantizedMatrix};
+use super::select::{families, matvec_threads, Families};
 use super::{Activation, GgmlType, QuantizedActivations};
-use crate::ops::cast::cast;
-use crate::ops::copy::contiguous;
 use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
 
 /// Most vectors that [`matvec`] and [`gated_matvec`] multiply at once.
 pub const MATVEC_MAX_COLUMNS: usize = 8;
@@ -47,22 +44,22 @@ pub(super) fn units(format: GgmlType, cols: usize) -> usize {
     }
 }
 
-/// Refuses formats without integer kernels, and activations that do not fit.
+/// The format's kernels, if the operands fit.
 pub(super) fn check_product(
     op: &'static str,
     device: &Device,
     weights: &QuantizedMatrix,
     x: &QuantizedActivations,
-) -> Result<()> {
-    if !has_integers(weights.format) {
+) -> Result<Families> {
+    let Some(families) = families(weights.format) else {
         return Err(Error::InvalidArgument {
             op,
             reason: format!(
-                "there is no integer kernel for {}; multiply floats by ops::quantized::linear instead",
+                "{} is no quantized format; multiply floats by ops::quantized::linear instead",
                 weights.format
             ),
         });
-    }
+    };
     if x.vector_len() != weights.cols {
         return Err(Error::ShapeMismatch {
             op,
@@ -74,7 +71,7 @@ pub(super) fn check_product(
     if buffers.iter().any(|b| !b.device().same_device(device)) {
         return Err(Error::DeviceMismatch { op });
     }
-    Ok(())
+    Ok(families)
 }
 
 /// Bytes of `columns` by `rows` results.
@@ -108,7 +105,7 @@ fn check_columns(columns: usize) -> Result<()> {
 /// integers within a scale, and are summed in f32.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for more than [`MATVEC_MAX_COLUMNS`] vectors and for formats without an integer kernel;
+/// [`Error::InvalidArgument`] for more than [`MATVEC_MAX_COLUMNS`] vectors and for plain formats;
 /// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`], [`Error::OutOfBounds`].
 pub fn matvec(
     device: &Device,
@@ -177,7 +174,7 @@ fn launch(
     to: DType,
 ) -> Result<Buffer> {
     check_columns(x.columns())?;
-    check_product(OP, device, weights, x)?;
+    let family = check_product(OP, device, weights, x)?.matvec;
     let row_bytes = weights.check(OP)?;
     if let Some(up) = up {
         up.check(OP)?;
@@ -200,79 +197,13 @@ fn launch(
     };
     let blocks = pairs.div_ceil((block / lanes) as usize);
     let name = format!("matvec_{}_{columns}", weights.format);
-    device
-        .kernel(matvec_family(weights.format), &name)?
-        .launch(
-            LaunchConfig {
-                grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
-                block,
-                shared_bytes: 0,
-            },
-            &Args::new().value(&raw).value(&x.raw()).value(&output),
-        )?;
-    Ok(y)
-}
-
-fn matvec_family(format: GgmlType) -> Family {
-    match format.block_size() {
-        32 => Family::MatvecSmall,
-        _ => Family::MatvecK,
-    }
-}
-
-/// Threads of a block of the float kernels. Small blocks spread the few rows of a small matrix over more compute units.
-const FLOAT_BLOCK: usize = 64;
-/// Threads that share one row of the matrix there, as in `quantized/matvec.hip`.
-const FLOAT_LANES: usize = 16;
-
-/// The same for formats without integers: floats times floats. `x` is `[..., cols]` of f32, f16 or bf16, the result `[..., rows]` of f32.
-///
-/// # Errors
-/// As [`matvec`].
-pub(super) fn float_matvec(device: &Device, weights: &QuantizedMatrix, x: &View) -> Result<Buffer> {
-    let columns: usize = x.dims[..x.dims.len().saturating_sub(1)].iter().product();
-    check_columns(columns)?;
-    check_blocks_of_32(OP, weights.cols)?;
-    weights.check(OP)?;
-    let y = device.alloc(result_bytes(OP, (columns, weights.rows), DType::F32)?)?;
-    if y.is_empty() {
-        return Ok(y);
-    }
-    let x = float_vectors(device, x)?;
-    let name = format!(
-        "matvec_float_{}_{}",
-        weights.format,
-        if columns == 1 { 1 } else { MATVEC_MAX_COLUMNS }
-    );
-    device.kernel(Family::Matvec, &name)?.launch(
-        float_config(weights.rows),
-        &Args::new()
-            .u32(weights.rows as u32)
-            .u32(weights.cols as u32)
-            .u32(columns as u32)
-            .ptr(weights.buffer, weights.offset)
-            .ptr(&x, 0)
-            .ptr(&y, 0),
+    device.kernel(family, &name)?.launch(
+        LaunchConfig {
+            grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
+            block,
+            shared_bytes: 0,
+        },
+        &Args::new().value(&raw).value(&x.raw()).value(&output),
     )?;
     Ok(y)
-}
-
-/// Blocks of the float kernels for `rows` products.
-pub(super) fn float_config(rows: usize) -> LaunchConfig {
-    let blocks = rows.div_ceil(FLOAT_BLOCK / FLOAT_LANES);
-    LaunchConfig {
-        grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
-        block: FLOAT_BLOCK as u32,
-        shared_bytes: 0,
-    }
-}
-
-/// A contiguous f32 copy.
-pub(super) fn float_vectors(device: &Device, x: &View) -> Result<Buffer> {
-    check_u32(OP, "number of elements", x.elem_count())?;
-    match x.dtype {
-        DType::F32 => contiguous(device, x),
-        DType::F16 | DType::BF16 => cast(device, x, DType::F32),
-        dtype => Err(Error::UnsupportedDType { op: OP, dtype }),
-    }
 }

@@ -2,9 +2,10 @@
 
 use super::matmul::{Experts, Tiling, Work};
 use super::matrix::{check_u32, Epilogue, QuantizedMatrix};
-use super::matvec::{self, check_product, float_config, float_vectors, result_bytes, units};
-use super::select::{has_integers, matvec_threads, Path, MOE_MATVEC_SLOTS};
+use super::matvec::{self, check_product, result_bytes, units};
+use super::select::{families, matvec_threads, Path, MOE_MATVEC_SLOTS};
 use super::{GgmlType, QuantizedActivations};
+use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
 use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
@@ -13,6 +14,11 @@ const OP: &str = IndexOp::IndexedMoe.as_str();
 
 /// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `quantized/moe.hip`.
 const MAX_SORTED_EXPERTS: usize = 1024;
+
+/// Threads of a block of the plain kernels. Small blocks spread the few rows of a small matrix over more compute units.
+const PLAIN_BLOCK: usize = 64;
+/// Threads that share one row there, as in `quantized/moe_plain.hip`.
+const PLAIN_LANES: usize = 16;
 
 /// The fields are those of `Slots` in `quantized/moe.hip`.
 #[derive(Clone, Copy)]
@@ -66,7 +72,7 @@ pub fn indexed_moe(
     let row_bytes = all.check(OP)?;
     let slots = tokens * topk;
     check_u32(OP, "tokens times experts of each", slots)?;
-    let sorted = has_integers(format) && sorts(slots, experts)?;
+    let sorted = families(format).is_some() && sorts(slots, experts)?;
     let bytes = result_bytes(OP, (slots, n), DType::F32)?;
     // Slots without an expert are in no tile, and stay zero.
     let y = match sorted {
@@ -92,14 +98,14 @@ pub fn indexed_moe(
         matrix_bytes: (n * row_bytes) as u64,
     };
     let one = QuantizedMatrix { rows: n, ..all };
-    if !has_integers(format) {
-        float_moe(device, &one, x, &chosen, &routing, &y)?;
+    if families(format).is_none() {
+        plain_moe(device, &one, x, &chosen, &routing, &y)?;
         return Ok(y);
     }
     let quantized = QuantizedActivations::quantize(device, x)?;
-    check_product(OP, device, &all, &quantized)?;
+    let family = check_product(OP, device, &all, &quantized)?.matmul;
     if sorted {
-        sorted_moe(device, &one, row_bytes, &quantized, &routing, &y)?;
+        sorted_moe(device, family, &one, row_bytes, &quantized, &routing, &y)?;
     } else {
         slot_by_slot(device, &one, row_bytes, &quantized, &routing, &y)?;
     }
@@ -132,7 +138,7 @@ fn sorts(slots: usize, experts: usize) -> Result<bool> {
     }
 }
 
-fn float_moe(
+fn plain_moe(
     device: &Device,
     one: &QuantizedMatrix,
     x: &View,
@@ -149,12 +155,22 @@ fn float_moe(
             ),
         });
     }
-    let x = float_vectors(device, x)?;
-    let products = (routing.slots as usize).saturating_mul(one.rows);
+    let x = match x.dtype {
+        DType::F32 => contiguous(device, x)?,
+        DType::F16 | DType::BF16 => cast(device, x, DType::F32)?,
+        dtype => return Err(Error::UnsupportedDType { op: OP, dtype }),
+    };
+    let rows = (routing.slots as usize).saturating_mul(one.rows);
+    let blocks = rows.div_ceil(PLAIN_BLOCK / PLAIN_LANES);
+    let config = LaunchConfig {
+        grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
+        block: PLAIN_BLOCK as u32,
+        shared_bytes: 0,
+    };
     device
-        .kernel(Family::Matvec, &format!("moe_float_{}", one.format))?
+        .kernel(Family::PlainMoe, &format!("moe_plain_{}", one.format))?
         .launch(
-            float_config(products),
+            config,
             &Args::new()
                 .u32(one.rows as u32)
                 .u32(one.cols as u32)
@@ -200,6 +216,7 @@ fn slot_by_slot(
 
 fn sorted_moe(
     device: &Device,
+    family: Family,
     one: &QuantizedMatrix,
     row_bytes: usize,
     x: &QuantizedActivations,
@@ -228,6 +245,7 @@ fn sorted_moe(
     )?;
     let output = Epilogue::default().raw(OP, device, y, DType::F32, (slots, one.rows))?;
     let work = Work {
+        family,
         tiling,
         column_tiles: most,
         experts: Experts {

@@ -2,6 +2,7 @@
 
 use super::GgmlType;
 use crate::{Device, Error, Result};
+use candle_rocm_kernels::Family;
 use std::sync::OnceLock;
 
 /// The ways to multiply a quantized matrix with some columns.
@@ -81,13 +82,28 @@ impl Kind {
     }
 }
 
-/// Whether there are integer kernels; other formats are read as floats.
-pub(super) fn has_integers(format: GgmlType) -> bool {
+/// The kernels of a format.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Families {
+    pub(super) matvec: Family,
+    pub(super) matmul: Family,
+}
+
+/// The families that multiply a format; none for plain numbers.
+pub(super) fn families(format: GgmlType) -> Option<Families> {
     use GgmlType::*;
-    matches!(
-        format,
-        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 | Q2K | Q3K | Q4K | Q5K | Q6K | Q8K
-    )
+    let (matvec, matmul) = match format {
+        F32 | F16 | BF16 => return None,
+        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 => (Family::MatvecSmall, Family::MatmulSmall),
+        Q2K | Q3K | Q4K | Q5K | Q6K | Q8K => (Family::MatvecK, Family::MatmulK),
+        IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S => {
+            (Family::MatvecCodebook, Family::MatmulCodebook)
+        }
+        IQ4NL | IQ4XS | TQ1_0 | TQ2_0 | MXFP4 | NVFP4 => {
+            (Family::MatvecLevels, Family::MatmulLevels)
+        }
+    };
+    Some(Families { matvec, matmul })
 }
 
 /// Columns up to which the one-pass kernel is the faster.
@@ -98,6 +114,8 @@ fn matvec_columns(kind: Kind, format: GgmlType) -> usize {
         // once for all columns, win early.
         (Kind::Cdna2 | Kind::Cdna3, Q3K | Q4K | Q5K) => 3,
         (Kind::Cdna2 | Kind::Cdna3, Q2K | Q6K) => 5,
+        // By analogy: looking up codebooks costs more than unpacking Q3_K.
+        (Kind::Cdna2 | Kind::Cdna3, IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S) => 3,
         // Elsewhere the pass is bound by memory for all the columns that it takes.
         _ => super::MATVEC_MAX_COLUMNS,
     }
@@ -124,11 +142,6 @@ pub(super) fn choose(device: &Device, format: GgmlType, columns: usize) -> Path 
     let kind = Kind::of(device);
     if format.block_size() == 1 {
         Path::Dequantize
-    } else if !has_integers(format) {
-        match columns <= super::MATVEC_MAX_COLUMNS {
-            true => Path::Matvec,
-            false => Path::Dequantize,
-        }
     } else if columns <= matvec_columns(kind, format) {
         Path::Matvec
     } else if dequantize_above(kind, format).is_some_and(|most| columns > most) {
