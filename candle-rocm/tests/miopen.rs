@@ -56,6 +56,16 @@ impl Bench {
         self.device.properties().wave_size == 64
     }
 
+    /// Has a problem measured, which puts it into MIOpen's database: on RDNA, this MIOpen offers nothing worth taking before.
+    fn learn<T: Element>(&self, problem: &Problem) {
+        if !self.is_cdna() {
+            std::env::set_var(VARIABLE, "tune");
+            problem.check::<T>(&common::device(), CONTIGUOUS);
+            std::env::remove_var(VARIABLE);
+            self.sim.reset_counters();
+        }
+    }
+
     /// The one decision that was made.
     fn decision(&self) -> Decision {
         let mut decisions = decisions(&self.device);
@@ -196,8 +206,8 @@ impl Problem {
 
 const CONTIGUOUS: [Layout; 2] = [Layout::Contiguous; 2];
 
-/// All four operations in each dtype, with padding, stride, dilation and output padding. On RDNA, MIOpen has nothing but products over
-/// columns and reference kernels for bf16 and dilation.
+/// All four operations in each dtype, with padding, stride, dilation and output padding. On RDNA, this MIOpen has nothing but products
+/// over columns and reference kernels for bf16 and dilation.
 #[test]
 fn miopen_computes_what_the_own_kernels_compute() {
     let bench = Bench::new(None);
@@ -214,6 +224,9 @@ fn miopen_computes_what_the_own_kernels_compute() {
                     ..problem.clone()
                 };
                 let dilated = dilation > 1;
+                bench.learn::<f32>(&problem);
+                bench.learn::<f16>(&problem);
+                bench.learn::<bf16>(&problem);
                 assert_eq!(bench.check::<f32>(&problem, CONTIGUOUS), cdna || !dilated);
                 assert_eq!(bench.check::<f16>(&problem, CONTIGUOUS), cdna || !dilated);
                 assert_eq!(bench.check::<bf16>(&problem, CONTIGUOUS), cdna);
@@ -227,6 +240,7 @@ fn miopen_computes_what_the_own_kernels_compute() {
 #[test]
 fn padding_of_a_sequence_is_horizontal() {
     let bench = Bench::new(None);
+    bench.learn::<f32>(&sequence());
     assert!(bench.check::<f32>(&sequence(), CONTIGUOUS));
     let convolution = bench.decision().convolution;
     assert_eq!((convolution.padding, convolution.stride), ([0, 2], [1, 1]));
@@ -262,6 +276,10 @@ fn bf16_is_never_taken_for_f16() {
 #[test]
 fn operands_that_are_not_packed_are_copied() {
     let bench = Bench::new(None);
+    for problem in [image(), image().transposed(), sequence()] {
+        bench.learn::<f32>(&problem);
+        bench.learn::<f16>(&problem);
+    }
     for x in Layout::ALL {
         for kernel in [Layout::Contiguous, Layout::Transposed, Layout::Narrowed, x] {
             for problem in [image(), image().transposed(), sequence()] {
@@ -283,15 +301,17 @@ fn operands_that_are_not_packed_are_copied() {
 #[test]
 fn a_decision_is_made_once() {
     let bench = Bench::new(None);
+    let other = Problem {
+        stride: 2,
+        ..image()
+    };
+    bench.learn::<f32>(&image());
+    bench.learn::<f32>(&other);
     for _ in 0..5 {
         assert!(bench.check::<f32>(&image(), CONTIGUOUS));
     }
     let counts = [CREATE, COUNT, COMPILE, RUN].map(|f| bench.calls(f));
     assert_eq!(counts, [1, 1, 1, 5]);
-    let other = Problem {
-        stride: 2,
-        ..image()
-    };
     assert!(bench.check::<f32>(&other, CONTIGUOUS));
     let counts = [CREATE, COUNT, COMPILE, RUN].map(|f| bench.calls(f));
     assert_eq!(counts, [1, 2, 2, 6]);
@@ -347,6 +367,22 @@ fn products_over_columns_stay_with_the_own_kernels() {
     assert_eq!([COUNT, COMPILE, RUN].map(|f| bench.calls(f)), [1, 0, 0]);
     let reason = bench.decision().solver.unwrap_err();
     assert!(reason.contains("more than columns"), "{reason}");
+}
+
+/// Where MIOpen has neither measurements nor an estimate, as on most of RDNA, nothing is taken until something was measured; that is kept
+/// in its database, and `fast` finds it.
+#[test]
+fn what_tune_finds_is_found_by_fast() {
+    let bench = Bench::new(None);
+    let problem = Problem {
+        x: vec![1, 19, 8, 8],
+        ..image()
+    };
+    assert_eq!(bench.check::<f32>(&problem, CONTIGUOUS), bench.is_cdna());
+    bench.learn::<f32>(&problem);
+    let later = common::device();
+    problem.check::<f32>(&later, CONTIGUOUS);
+    assert_eq!(decisions(&later)[0].solver, Ok(84));
 }
 
 #[test]
@@ -432,6 +468,7 @@ fn failures_while_deciding_leave_it_to_the_own_kernels() {
 #[test]
 fn a_solution_that_does_not_compile_is_passed_over() {
     let bench = Bench::new(None);
+    bench.learn::<f32>(&image());
     bench.sim.fail_miopen(COMPILE, 1, 7);
     for _ in 0..3 {
         assert_eq!(bench.check::<f32>(&image(), CONTIGUOUS), bench.is_cdna());
@@ -464,6 +501,7 @@ fn a_failure_while_measuring_is_no_error() {
 fn a_failure_of_a_chosen_solution_is_an_error() {
     let bench = Bench::new(None);
     let problem = image();
+    bench.learn::<f32>(&problem);
     assert!(bench.check::<f32>(&problem, CONTIGUOUS));
     bench.sim.fail_miopen(RUN, 1, 5);
     let [x, kernel] = problem.data::<f32>(CONTIGUOUS);
@@ -566,6 +604,12 @@ fn a_graph_keeps_its_workspace() {
         dilation: if bench.is_cdna() { 2 } else { 1 },
         ..image()
     };
+    let larger = Problem {
+        x: vec![2, 17, 40, 40],
+        ..problem.clone()
+    };
+    bench.learn::<f32>(&problem);
+    bench.learn::<f32>(&larger);
     let [x, kernel] = problem.data::<f32>(CONTIGUOUS);
     let (x_buffer, kernel_buffer) = (x.upload(device), kernel.upload(device));
     let run = |method| {
@@ -607,6 +651,7 @@ fn nothing_is_decided_during_a_capture() {
     let bench = Bench::new(None);
     let device = &bench.device;
     let problem = image();
+    bench.learn::<f32>(&problem);
     let [x, kernel] = problem.data::<f32>(CONTIGUOUS);
     let (x_buffer, kernel_buffer) = (x.upload(device), kernel.upload(device));
     let run = |method| {

@@ -56,7 +56,12 @@ impl Call {
     }
 
     fn solutions(&self) -> Vec<miopenConvSolution_t> {
-        solver::solutions(&self.problem, self.stream.device)
+        solver::solutions(&self.problem, self.stream.device, false)
+    }
+
+    /// All that could be measured.
+    fn measurable(&self) -> Vec<miopenConvSolution_t> {
+        solver::solutions(&self.problem, self.stream.device, true)
     }
 
     /// The solution of a number. The real library runs those that are not applicable, too, and gives wrong results.
@@ -64,7 +69,7 @@ impl Call {
         if !solver::exists(id) {
             return Err(Failure::BadParameter);
         }
-        (self.solutions().into_iter())
+        (self.measurable().into_iter())
             .find(|s| s.solution_id == id)
             .ok_or_else(|| {
                 let packed = self.problem.is_packed();
@@ -223,7 +228,7 @@ pub unsafe extern "C" fn miopenConvolutionForwardGetWorkSpaceSize(
     const NAME: &str = "miopenConvolutionForwardGetWorkSpaceSize";
     api(NAME, || {
         let call = Call::new(NAME, handle, (x, w, options, y))?;
-        let largest = call.solutions().iter().map(|s| s.workspace_size).max();
+        let largest = call.measurable().iter().map(|s| s.workspace_size).max();
         // SAFETY: the caller's pointer.
         unsafe { put(bytes, largest.unwrap_or(0)) }
     })
@@ -310,7 +315,7 @@ pub unsafe extern "C" fn miopenFindConvolutionForwardAlgorithm(
         }
         call.check_workspace(workspace, workspace_bytes)?;
         call.forbid_while_capturing("solutions are measured")?;
-        let solutions = call.solutions();
+        let solutions = call.measurable();
         let runnable = (solutions.iter()).filter(|s| s.workspace_size <= workspace_bytes);
         let mut found = 0;
         for solution in runnable {
@@ -326,6 +331,7 @@ pub unsafe extern "C" fn miopenFindConvolutionForwardAlgorithm(
                 found += 1;
             }
         }
+        solver::remember(&call.problem, call.stream.device);
         match found {
             0 => Err(Failure::UnknownError),
             // SAFETY: the caller's pointer.

@@ -1,8 +1,13 @@
 //! The solvers that the simulator has: a few of MIOpen's, by their numbers and what they are applicable to, all computing the definition.
+//! What is offered without measuring is what MIOpen 3.5 was seen to offer on (emulated) GPUs that its database does not know: on RDNA
+//! columns and the reference kernel only. What was measured is in a database for the rest of the process.
 
+use super::lock;
 use super::problem::{Problem, Type};
 use crate::sim::sim;
+use std::collections::HashSet;
 use std::ffi::c_int;
+use std::sync::{Mutex, OnceLock};
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -109,6 +114,11 @@ impl Solver {
         }
     }
 
+    /// Whether MIOpen has an estimate for it, without which it offers only what was measured.
+    fn is_estimated(self, device: usize) -> bool {
+        self != Solver::Winograd || sim().devices[device].arch.wave() == 64
+    }
+
     /// Milliseconds: an estimate that puts the solvers in order.
     fn time(self, problem: &Problem) -> f32 {
         let taps: usize = problem.kernel().iter().product();
@@ -123,9 +133,26 @@ impl Solver {
     }
 }
 
-/// The solutions of a problem on a device, fastest first.
-pub(super) fn solutions(problem: &Problem, device: usize) -> Vec<miopenConvSolution_t> {
-    let applicable = (Solver::ALL.into_iter()).filter(|s| s.is_applicable(problem, device));
+/// Problems and devices whose solutions were measured.
+fn database() -> &'static Mutex<HashSet<(Problem, usize)>> {
+    static DATABASE: OnceLock<Mutex<HashSet<(Problem, usize)>>> = OnceLock::new();
+    DATABASE.get_or_init(Mutex::default)
+}
+
+/// Puts a problem into the database.
+pub(super) fn remember(problem: &Problem, device: usize) {
+    lock(database()).insert((problem.clone(), device));
+}
+
+/// The solutions of a problem on a device, fastest first: those in the database or, without measuring, those with an estimate.
+pub(super) fn solutions(
+    problem: &Problem,
+    device: usize,
+    measuring: bool,
+) -> Vec<miopenConvSolution_t> {
+    let all = measuring || lock(database()).contains(&(problem.clone(), device));
+    let applicable = (Solver::ALL.into_iter())
+        .filter(|s| s.is_applicable(problem, device) && (all || s.is_estimated(device)));
     let mut solutions: Vec<_> = applicable
         .map(|solver| miopenConvSolution_t {
             time: solver.time(problem),
