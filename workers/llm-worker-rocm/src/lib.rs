@@ -3,6 +3,7 @@
 //! | Module        | Gives                                                                       |
 //! |---------------|-----------------------------------------------------------------------------|
 //! | [`model`]     | a model file opened, checked and loaded: engine, tokenizer, chat template   |
+//! | [`hf`]        | a Hugging Face model folder seen as a GGUF file                             |
 //! | [`engine`]    | the forward pass behind a trait, and the sampler                            |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
 //! | [`chat`]      | chat messages to prompt text, by the file's template                        |
@@ -15,6 +16,7 @@ pub mod chat;
 pub mod cli;
 pub mod engine;
 pub mod generate;
+pub mod hf;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;

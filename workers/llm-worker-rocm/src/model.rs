@@ -2,16 +2,17 @@
 
 use crate::chat::ChatTemplate;
 use crate::engine::{Engine, LlamaConfig, LlamaEngine};
+use crate::hf::HfFolder;
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use std::path::Path;
-use worker::gguf::MappedGguf;
+use worker::gguf::{MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
 
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
-    file: MappedGguf,
+    file: Box<dyn Weights>,
     config: LlamaConfig,
     tokenizer: Tokenizer,
     template: Option<String>,
@@ -26,13 +27,13 @@ pub struct Model {
 }
 
 impl ModelFile {
-    /// Opens a GGUF file and checks it: format, architecture, tokenizer. Takes no device and little memory.
+    /// Opens a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors files, and checks it: format, architecture, tokenizer. Takes no device and little memory.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = MappedGguf::open(path)?;
-        let gguf = file.gguf();
+        let file = open_weights(path)?;
+        let gguf = file.header();
         let config = LlamaConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
         let template = gguf
@@ -76,13 +77,25 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Candle`] if the device has no room.
     pub fn load(self, device: &Device) -> Result<Model> {
-        let bar = byte_bar("loading", self.file.gguf().file_bytes);
-        let engine = LlamaEngine::load(self.config, &self.file, device, &|bytes| bar.inc(bytes))?;
+        let bar = byte_bar("loading", self.file.header().file_bytes);
+        let engine = LlamaEngine::load(self.config, &*self.file, device, &|bytes| bar.inc(bytes))?;
         bar.finish_and_clear();
         Ok(Model {
             engine: Box::new(engine),
             tokenizer: self.tokenizer,
         })
+    }
+}
+
+/// A model in any format, checked but for what its architecture asks.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
+pub fn open_weights(path: &Path) -> Result<Box<dyn Weights>> {
+    if path.is_dir() {
+        Ok(Box::new(HfFolder::open(path)?))
+    } else {
+        Ok(Box::new(MappedGguf::open(path)?))
     }
 }
 

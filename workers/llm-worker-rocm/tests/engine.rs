@@ -6,7 +6,7 @@ mod common;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};
 use llm_worker_rocm::engine::{Engine, LlamaConfig, LlamaEngine};
-use worker::gguf::MappedGguf;
+use worker::gguf::{MappedGguf, Weights};
 
 const TOKENS: [u32; 9] = [6, 3, 9, 7, 26, 5, 3, 11, 30];
 
@@ -17,7 +17,7 @@ fn engine(change: impl FnOnce(&mut File)) -> LlamaEngine {
     change(&mut file);
     file.write(&path);
     let file = MappedGguf::open(&path).unwrap();
-    let config = LlamaConfig::from_gguf(file.gguf()).unwrap();
+    let config = LlamaConfig::from_gguf(file.header()).unwrap();
     LlamaEngine::load(config, &file, &Device::Cpu, &|_| ()).unwrap()
 }
 

@@ -8,7 +8,7 @@ use common::tiny_llama;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use worker::gguf::{GgmlType, MappedGguf, Value};
+use worker::gguf::{load, GgmlType, MappedGguf, Value, Weights};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
@@ -56,7 +56,7 @@ fn succeeded(output: &Output) -> String {
 }
 
 fn values(file: &MappedGguf, name: &str) -> Vec<f32> {
-    let tensor = file.load(name, &Device::Cpu).unwrap();
+    let tensor = load(file, name, &Device::Cpu).unwrap();
     let tensor = tensor.dequantize(&Device::Cpu).unwrap();
     tensor.flatten_all().unwrap().to_vec1().unwrap()
 }
@@ -83,9 +83,9 @@ fn every_type_that_fits_is_written_and_read_back() {
         succeeded(&folder.quantize(ty.name, &output, &[]));
         let file = MappedGguf::open(&folder.path(&output)).unwrap();
         let down = "blk.0.ffn_down.weight";
-        assert_eq!(file.gguf().tensor(down).unwrap().ggml_type, *ty);
+        assert_eq!(file.header().tensor(down).unwrap().ggml_type, *ty);
         let norm = "output_norm.weight";
-        assert_eq!(file.gguf().tensor(norm).unwrap().ggml_type.name, "F32");
+        assert_eq!(file.header().tensor(norm).unwrap().ggml_type.name, "F32");
         assert_eq!(values(&file, norm), values(&original, norm));
         // A step of 2^-bits of the range on uniform values, with room for scales; 0 for the exact type.
         let bits = 8.0 * ty.block_bytes as f64 / ty.block_elements as f64;
@@ -113,11 +113,11 @@ fn metadata_is_kept_and_says_what_the_file_is() {
     let summary: Json = serde_json::from_str(&shown).unwrap();
     let original = MappedGguf::open(&folder.path("model.gguf")).unwrap();
     let file = MappedGguf::open(&folder.path("out.gguf")).unwrap();
-    for (key, value) in original.gguf().metadata() {
-        assert_eq!(file.gguf().get(key), Some(value), "{key}");
+    for (key, value) in original.header().metadata() {
+        assert_eq!(file.header().get(key), Some(value), "{key}");
     }
-    assert_eq!(file.gguf().get("general.file_type"), Some(&Value::U32(7)));
-    let bytes: u64 = file.gguf().tensors().map(|(_, info)| info.bytes).sum();
+    assert_eq!(file.header().get("general.file_type"), Some(&Value::U32(7)));
+    let bytes: u64 = file.header().tensors().map(|(_, info)| info.bytes).sum();
     assert_eq!(summary["bytes"], bytes);
     assert_eq!(summary["tensors"]["Q8_0"], 8);
     assert_eq!(summary["tensors"]["F32"], 3);

@@ -15,7 +15,7 @@ const PREFERRED_QUANTS: [&str; 3] = ["Q4_K_M", "Q4_0", "Q8_0"];
 /// What `--model` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A file on this machine.
+    /// A file or folder on this machine.
     File(PathBuf),
     /// A repository on the Hugging Face hub.
     Hub {
@@ -30,11 +30,6 @@ impl ModelSource {
     /// Reads a `--model` argument. An existing path wins over a repository of the same spelling.
     pub fn parse(argument: &str) -> Result<Self> {
         let path = Path::new(argument);
-        if path.is_dir() {
-            return Err(Error::Usage(format!(
-                "--model {argument} is a folder; name the .gguf file in it"
-            )));
-        }
         if path.exists() {
             return Ok(Self::File(path.to_path_buf()));
         }

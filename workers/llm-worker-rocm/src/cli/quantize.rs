@@ -1,10 +1,10 @@
 //! `llm-worker-rocm quantize`.
 
 use super::source::SourceArgs;
+use crate::model::open_weights;
 use crate::quantize::{Conversion, Override, Plan, Summary, Target};
 use clap::Args;
 use std::path::PathBuf;
-use worker::gguf::MappedGguf;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 
@@ -54,8 +54,8 @@ impl QuantizeArgs {
                 )));
             }
         }
-        let file = MappedGguf::open(&path)?;
-        let conversion = Conversion::new(&file, &Plan::new(self.target, self.tensor_type))?;
+        let file = open_weights(&path)?;
+        let conversion = Conversion::new(&*file, &Plan::new(self.target, self.tensor_type))?;
         let summary = conversion.summary();
         if !self.dry_run {
             conversion.write(&self.output, &Interrupt::install()?)?;

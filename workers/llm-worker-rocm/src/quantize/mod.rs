@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use worker::gguf::{GgmlType, GgufWriter, MappedGguf, NewTensor, Value};
+use worker::gguf::{GgmlType, GgufWriter, NewTensor, Value, Weights};
 use worker::progress::byte_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -24,7 +24,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 
 /// A file to be written: what each tensor was and becomes.
 pub struct Conversion<'a> {
-    source: &'a MappedGguf,
+    source: &'a dyn Weights,
     tensors: Vec<(NewTensor, GgmlType)>,
     metadata: Vec<(String, Value)>,
 }
@@ -47,10 +47,10 @@ impl<'a> Conversion<'a> {
     ///
     /// # Errors
     /// [`Error::BadModel`] for a tensor of a type that candle cannot read.
-    pub fn new(source: &'a MappedGguf, plan: &Plan) -> Result<Self> {
-        let gguf = source.gguf();
+    pub fn new(source: &'a dyn Weights, plan: &Plan) -> Result<Self> {
+        let gguf = source.header();
         let mut tensors: Vec<_> = gguf.tensors().collect();
-        tensors.sort_by_key(|(_, info)| info.offset);
+        tensors.sort_by_key(|(name, info)| (info.offset, *name));
         let blocks = gguf
             .get_str("general.architecture")
             .ok()
@@ -135,10 +135,10 @@ impl<'a> Conversion<'a> {
             bar.set_message(new.name.clone());
             let info = self
                 .source
-                .gguf()
+                .header()
                 .tensor(&new.name)
                 .expect("taken from the table");
-            let data = self.source.bytes(info);
+            let data = self.source.bytes(&new.name, info);
             let row = new.dims[0] as usize;
             let row_bytes = row / old.block_elements as usize * old.block_bytes as usize;
             let piece_bytes = (PIECE_ELEMENTS / row).max(1) * row_bytes;
@@ -159,7 +159,7 @@ impl<'a> Conversion<'a> {
                 }
                 bar.inc(group.len() as u64);
             }
-            self.source.give_back(info);
+            self.source.give_back(&new.name, info);
         }
         writer.finish().map_err(io)?;
         bar.finish_and_clear();

@@ -210,6 +210,11 @@ impl Tokenizer {
     }
 }
 
+/// The name of the splitting rules that a `tokenizer.json` spells out, as `tokenizer.ggml.pre` has it.
+pub(crate) fn pre_tokenizer_of(tokenizer: &serde_json::Value) -> Result<&'static str, String> {
+    PreTokenizer::name_of(tokenizer)
+}
+
 /// Spellings and kinds of all tokens.
 struct Vocabulary<'a> {
     tokens: &'a [String],

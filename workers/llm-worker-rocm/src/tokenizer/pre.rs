@@ -64,6 +64,50 @@ impl PreTokenizer {
         })
     }
 
+    /// The name of the rules that a `tokenizer.json` spells out.
+    ///
+    /// # Errors
+    /// What the file asks for, if no known rules are the same.
+    pub(super) fn name_of(tokenizer: &serde_json::Value) -> Result<&'static str, String> {
+        let rules = &tokenizer["pre_tokenizer"];
+        let steps = match rules["pretokenizers"].as_array() {
+            Some(steps) => steps.clone(),
+            None => vec![rules.clone()],
+        };
+        // A step of GPT-2's own is the byte mapping with its rule inside.
+        let patterns: Option<Vec<&str>> = steps
+            .iter()
+            .filter_map(|step| match step["type"].as_str() {
+                Some("ByteLevel") if step["use_regex"].as_bool() == Some(false) => None,
+                Some("ByteLevel") => Some(Some(GPT2)),
+                Some("Digits") if step["individual_digits"].as_bool() == Some(true) => {
+                    Some(Some(SINGLE_NUMBER))
+                }
+                Some("Split") if step["behavior"] == "Isolated" => {
+                    Some(step["pattern"]["Regex"].as_str())
+                }
+                _ => Some(None),
+            })
+            .collect();
+        let nfc = tokenizer["normalizer"]["type"] == "NFC";
+        let ignore_merges = tokenizer["model"]["ignore_merges"].as_bool() == Some(true);
+        patterns
+            .and_then(|patterns| {
+                ["gpt-2", "smollm", "llama-bpe", "smaug-bpe", "qwen2", "stablelm2"]
+                    .into_iter()
+                    .find(|name| {
+                        Self::from_name(name).is_some_and(|known| {
+                            known.patterns == patterns
+                                && known.nfc == nfc
+                                && known.ignore_merges == ignore_merges
+                        })
+                    })
+            })
+            .ok_or_else(|| {
+                format!("its splitting rules are not implemented ({rules}); take a GGUF file of the model")
+            })
+    }
+
     pub(super) fn normalizer(&self) -> Option<NormalizerWrapper> {
         self.nfc.then(|| NFC.into())
     }

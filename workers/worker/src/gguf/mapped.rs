@@ -1,9 +1,7 @@
-//! A model file mapped into memory, its tensors loaded onto a device.
+//! Model files mapped into memory.
 
-use super::{not_implemented, Gguf, TensorInfo};
+use super::{Gguf, TensorInfo, Weights};
 use crate::{Error, Result};
-use candle_core::quantized::{QStorage, QTensor};
-use candle_core::Device;
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use std::borrow::Cow;
 use std::fs::File;
@@ -27,23 +25,11 @@ impl MappedGguf {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged or hostile.
     pub fn open(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io {
+        let map = map_file(path)?;
+        let gguf = Gguf::read(std::io::Cursor::new(&map[..])).map_err(|e| Error::BadModel {
             path: path.to_path_buf(),
-            source,
-        };
-        let bad = |reason: String| Error::BadModel {
-            path: path.to_path_buf(),
-            reason,
-        };
-        let file = File::open(path).map_err(io)?;
-        if !file.metadata().map_err(io)?.is_file() {
-            return Err(bad("it is no regular file".to_string()));
-        }
-        // SAFETY: the map is only read, as bytes; see the type's documentation for files that shrink.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let gguf = Gguf::read(std::io::Cursor::new(&map[..])).map_err(|e| bad(e.to_string()))?;
-        // Reading ahead is worth it where it is possible at all.
-        let _ = map.advise(Advice::Sequential);
+            reason: e.to_string(),
+        })?;
         Ok(Self {
             gguf,
             map,
@@ -51,56 +37,58 @@ impl MappedGguf {
         })
     }
 
-    /// Header, metadata and tensor table.
-    pub fn gguf(&self) -> &Gguf {
-        &self.gguf
-    }
-
-    /// The file's name.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     fn start(&self, info: &TensorInfo) -> usize {
         // The header's check put the whole range into the file, and the file is mapped.
         (self.gguf.data_offset + info.offset) as usize
     }
+}
 
-    /// A tensor's blocks as they lie in the file.
-    pub fn bytes(&self, info: &TensorInfo) -> &[u8] {
+impl Weights for MappedGguf {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn header(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    fn bytes(&self, _name: &str, info: &TensorInfo) -> Cow<'_, [u8]> {
         let start = self.start(info);
-        &self.map[start..start + info.bytes as usize]
+        Cow::Borrowed(&self.map[start..start + info.bytes as usize])
     }
 
-    /// Loads a tensor, outermost dimension first as candle has it.
-    ///
-    /// # Errors
-    /// [`Error::BadModel`] if there is no such tensor or candle does not compute with its type, [`Error::Candle`] if the device has no room.
-    pub fn load(&self, name: &str, device: &Device) -> Result<QTensor> {
-        let info = self.gguf.tensor(name).ok_or_else(|| Error::BadModel {
-            path: self.path.clone(),
-            reason: format!("tensor {name} is missing"),
-        })?;
-        let dtype = info.ggml_type.dtype.ok_or_else(|| Error::BadModel {
-            path: self.path.clone(),
-            reason: format!("tensor {name}: {}", not_implemented(info.ggml_type)),
-        })?;
-        let dims: Vec<usize> = info.dims.iter().rev().map(|&d| d as usize).collect();
-        let loaded = QStorage::from_data(Cow::Borrowed(self.bytes(info)), device, dtype)
-            .and_then(|storage| QTensor::new(storage, dims));
-        self.give_back(info);
-        loaded.map_err(Error::candle("loading the model"))
+    fn give_back(&self, _name: &str, info: &TensorInfo) {
+        give_back(&self.map, self.start(info), info.bytes as usize);
     }
+}
 
-    /// Lets the system drop the pages of a tensor that will not be read again soon.
-    pub fn give_back(&self, info: &TensorInfo) {
-        let start = self.start(info);
-        // SAFETY: the map is shared and read-only, so dropped pages are read from the file again when touched.
-        let advised = unsafe {
-            self.map
-                .unchecked_advise_range(UncheckedAdvice::DontNeed, start, info.bytes as usize)
-        };
-        // Only a hint: without it the pages stay until memory gets scarce.
-        drop(advised);
+/// Drops pages of a map.
+pub fn give_back(map: &Mmap, start: usize, bytes: usize) {
+    // SAFETY: the map is shared and read-only, so dropped pages are read from the file again when touched.
+    let advised = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, bytes) };
+    // Only a hint: without it the pages stay until memory gets scarce.
+    drop(advised);
+}
+
+/// Maps a regular file for reading.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is no regular file.
+pub fn map_file(path: &Path) -> Result<Mmap> {
+    let io = |source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+    };
+    let file = File::open(path).map_err(io)?;
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(Error::BadModel {
+            path: path.to_path_buf(),
+            reason: "it is no regular file".to_string(),
+        });
     }
+    // SAFETY: the map is only read, as bytes; see `MappedGguf` for files that shrink.
+    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    // Reading ahead is worth it where it is possible at all.
+    let _ = map.advise(Advice::Sequential);
+    Ok(map)
 }

@@ -9,11 +9,13 @@ mod mapped;
 mod reader;
 mod types;
 mod value;
+mod weights;
 mod write;
 
-pub use mapped::MappedGguf;
+pub use mapped::{give_back, map_file, MappedGguf};
 pub use types::GgmlType;
 pub use value::{Array, Value};
+pub use weights::{load, Weights};
 pub use write::{GgufWriter, NewTensor};
 
 use reader::Reader;
@@ -190,7 +192,7 @@ pub struct Gguf {
     pub alignment: u64,
     /// Start of the data section in bytes from the start of the file.
     pub data_offset: u64,
-    /// Size of the file in bytes.
+    /// Size of the file in bytes, of the tensors for other formats.
     pub file_bytes: u64,
     metadata: HashMap<String, Value>,
     tensors: HashMap<String, TensorInfo>,
@@ -283,6 +285,22 @@ impl Gguf {
             metadata,
             tensors,
         })
+    }
+
+    /// The header of a model that lies in another format: its metadata and tensors in GGUF's terms. Offsets mean nothing.
+    pub fn from_parts(
+        metadata: impl IntoIterator<Item = (String, Value)>,
+        tensors: impl IntoIterator<Item = (String, TensorInfo)>,
+    ) -> Self {
+        let tensors: HashMap<String, TensorInfo> = tensors.into_iter().collect();
+        Self {
+            version: 3,
+            alignment: DEFAULT_ALIGNMENT,
+            data_offset: 0,
+            file_bytes: tensors.values().map(|info| info.bytes).sum(),
+            metadata: metadata.into_iter().collect(),
+            tensors,
+        }
     }
 
     /// The value of a key, `None` if the file does not have it.

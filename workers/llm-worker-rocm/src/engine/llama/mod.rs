@@ -16,7 +16,7 @@ use candle_core::{Device, IndexOp, Module, Tensor};
 use candle_nn::ops;
 use rotary::Rotary;
 use std::sync::Arc;
-use worker::gguf::MappedGguf;
+use worker::gguf::{self, Weights};
 use worker::{Error, Result};
 
 /// A llama-family model on a device.
@@ -53,7 +53,7 @@ impl Module for Norm {
 
 /// Takes a file's tensors one after another.
 struct Loader<'a> {
-    file: &'a MappedGguf,
+    file: &'a dyn Weights,
     device: &'a Device,
     /// Called with the bytes of every tensor that has arrived.
     progress: &'a dyn Fn(u64),
@@ -61,7 +61,7 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn tensor(&self, name: &str) -> Result<Arc<QTensor>> {
-        let tensor = self.file.load(name, self.device)?;
+        let tensor = gguf::load(self.file, name, self.device)?;
         (self.progress)(tensor.storage_size_in_bytes() as u64);
         Ok(Arc::new(tensor))
     }
@@ -84,7 +84,7 @@ impl LlamaEngine {
     /// [`Error::Candle`] if the device has no room.
     pub fn load(
         config: LlamaConfig,
-        file: &MappedGguf,
+        file: &dyn Weights,
         device: &Device,
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
@@ -100,7 +100,7 @@ impl LlamaEngine {
             })
         };
         let embedding = loader.tensor("token_embd.weight")?;
-        let output = match file.gguf().tensor("output.weight") {
+        let output = match file.header().tensor("output.weight") {
             Some(_) => loader.matrix("output.weight")?,
             // Tied: the embedding table is the output matrix, too.
             None => {

@@ -1,0 +1,49 @@
+//! Models on disk, whatever their format, seen in GGUF's terms.
+
+use super::{not_implemented, Gguf, TensorInfo};
+use crate::{Error, Result};
+use candle_core::quantized::{QStorage, QTensor};
+use candle_core::Device;
+use std::borrow::Cow;
+use std::path::Path;
+
+/// A checked model: metadata and tensor table at hand, data on demand.
+pub trait Weights: Send + Sync {
+    /// Where it is.
+    fn path(&self) -> &Path;
+
+    /// Metadata and tensor table.
+    fn header(&self) -> &Gguf;
+
+    /// The blocks of a tensor of the table, aligned for its type.
+    fn bytes(&self, name: &str, info: &TensorInfo) -> Cow<'_, [u8]>;
+
+    /// Lets the system drop the pages of a tensor that will not be read again soon.
+    fn give_back(&self, name: &str, info: &TensorInfo);
+}
+
+/// Loads a tensor, outermost dimension first as candle has it.
+///
+/// # Errors
+/// [`Error::BadModel`] if there is no such tensor or candle does not compute with its type, [`Error::Candle`] if the device has no room.
+pub fn load(weights: &dyn Weights, name: &str, device: &Device) -> Result<QTensor> {
+    let bad = |reason: String| Error::BadModel {
+        path: weights.path().to_path_buf(),
+        reason,
+    };
+    let info = weights
+        .header()
+        .tensor(name)
+        .ok_or_else(|| bad(format!("tensor {name} is missing")))?;
+    let dtype = info.ggml_type.dtype.ok_or_else(|| {
+        bad(format!(
+            "tensor {name}: {}",
+            not_implemented(info.ggml_type)
+        ))
+    })?;
+    let dims: Vec<usize> = info.dims.iter().rev().map(|&d| d as usize).collect();
+    let loaded = QStorage::from_data(weights.bytes(name, info), device, dtype)
+        .and_then(|storage| QTensor::new(storage, dims));
+    weights.give_back(name, info);
+    loaded.map_err(Error::candle("loading the model"))
+}
