@@ -125,6 +125,27 @@ pub const FIXES: &[Fix] = &[
         ],
     },
     Fix {
+        name: "rearranging formats whose elements are parts of bytes",
+        reason: "The CPU copies elements of f4, f6e2m3 and f6e3m2 as if they were bytes: `slice_set` and the like read and write the wrong \
+                 ones, or panic. These are errors.",
+        edits: &[
+            Edit {
+                file: "src/cpu_backend/mod.rs",
+                find: "        match (self, dst) {\n            (Self::U8(src), Self::U8(dst)) => copy2d_(",
+                replace: "        crate::mended::small_floats::check_addressable(self.dtype(), \"copy2d\")?;\n        \
+                          match (self, dst) {\n            (Self::U8(src), Self::U8(dst)) => copy2d_(",
+                count: 1,
+            },
+            Edit {
+                file: "src/cpu_backend/mod.rs",
+                find: "        match (self, dst) {\n            (Self::U8(src), Self::U8(dst)) => copy_strided_src_(",
+                replace: "        crate::mended::small_floats::check_addressable(self.dtype(), \"copy_strided\")?;\n        \
+                          match (self, dst) {\n            (Self::U8(src), Self::U8(dst)) => copy_strided_src_(",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
         name: "saving formats that are only stored",
         reason: "Saving f4, f6e2m3, f6e3m2 or f8e8m0 to safetensors panics. The stored bits are written; a view that does not begin and end \
                  on a byte, or has gaps, is an error.",
@@ -153,6 +174,31 @@ pub const FIXES: &[Fix] = &[
                 replace: "    tensors\n        .values()\n        .try_for_each(crate::mended::small_floats::check_saved)?;\n    \
                           Ok(st::serialize_to_file(tensors, None, filename.as_ref())?)\n",
                 count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "sorting NaN, and rows of no elements",
+        reason: "The CPU calls NaN greater than anything and anything greater than NaN, for which Rust's sort may panic, and sorts rows of 0 \
+                 elements in chunks of 0, which panics. NaN is the greatest, as in PyTorch and on ROCm; no elements are sorted already.",
+        edits: &[
+            Edit {
+                file: "src/sort.rs",
+                find: ".unwrap_or(std::cmp::Ordering::Greater)",
+                replace: ".unwrap_or_else(|| crate::mended::nan_order(&vs[i as usize], &vs[j as usize]))",
+                count: 2,
+            },
+            Edit {
+                file: "src/sort.rs",
+                find: ".par_chunks_exact_mut(self.last_dim)",
+                replace: ".par_chunks_exact_mut(self.last_dim.max(1))",
+                count: 2,
+            },
+            Edit {
+                file: "src/sort.rs",
+                find: ".par_chunks_exact(self.last_dim)",
+                replace: ".par_chunks_exact(self.last_dim.max(1))",
+                count: 2,
             },
         ],
     },

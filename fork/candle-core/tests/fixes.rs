@@ -115,6 +115,29 @@ fn functions_of_integers() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn sorting_nan_and_nothing() -> Result<()> {
+    let values: Vec<f32> = (0..1000u32)
+        .map(|i| {
+            if i % 3 == 0 {
+                f32::NAN
+            } else {
+                (i * 7919 % 1000) as f32
+            }
+        })
+        .collect();
+    let numbers = values.iter().filter(|v| !v.is_nan()).count();
+    let t = Tensor::new(values, &CPU)?;
+    let up = t.sort_last_dim(true)?.0.to_vec1::<f32>()?;
+    assert!(up[..numbers].is_sorted() && up[numbers..].iter().all(|v| v.is_nan()));
+    let mut down = t.sort_last_dim(false)?.0.to_vec1::<f32>()?;
+    down.reverse();
+    assert_eq!(down[..numbers], up[..numbers]);
+    let nothing = Tensor::zeros((3, 0), DType::F32, &CPU)?;
+    assert_eq!(nothing.arg_sort_last_dim(true)?.dims(), [3, 0]);
+    Ok(())
+}
+
 const SMALL_FLOATS: [(DType, usize); 4] = [
     (DType::F4, 4),
     (DType::F6E2M3, 6),
@@ -130,6 +153,17 @@ fn zeros_and_ones_of_small_floats_are_errors() -> Result<()> {
             let error = outcome.expect_err("no such numbers").to_string();
             assert!(error.contains(&format!("{dtype:?}")), "{error}");
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn small_floats_are_not_rearranged() -> Result<()> {
+    for (dtype, bits) in SMALL_FLOATS.into_iter().filter(|(_, bits)| *bits < 8) {
+        let t = Tensor::from_raw_buffer(&vec![0x5a; 2 * bits], dtype, &[4, 4], &CPU)?;
+        let row = Tensor::from_raw_buffer(&vec![0; bits], dtype, &[2, 4], &CPU)?;
+        let error = t.slice_set(&row, 0, 0).expect_err("no bytes").to_string();
+        assert!(error.contains(&format!("{dtype:?}")), "{error}");
     }
     Ok(())
 }

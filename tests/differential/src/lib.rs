@@ -173,6 +173,11 @@ impl Report {
                 Ok(_) => None,
             },
         };
+        self.record(op, dtype, what, failure);
+    }
+
+    /// Counts a comparison that was made elsewhere.
+    pub fn record(&mut self, op: &str, dtype: &str, what: &str, failure: Option<String>) {
         match failure {
             Some(failure) => self
                 .failures

@@ -26,3 +26,9 @@ pub(crate) fn check_computes(dtype: DType, op: &'static str) -> Result<()> {
         None => Ok(()),
     }
 }
+
+/// The order of values of which at least one is NaN: NaN is the greatest.
+pub(crate) fn nan_order<T: PartialOrd>(a: &T, b: &T) -> std::cmp::Ordering {
+    let is_nan = |v: &T| v.partial_cmp(v).is_none();
+    is_nan(a).cmp(&is_nan(b))
+}

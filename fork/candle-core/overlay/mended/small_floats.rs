@@ -13,6 +13,14 @@ pub(crate) fn bits(dtype: DType) -> Option<usize> {
     }
 }
 
+/// An error for the formats whose elements are parts of bytes, which no operation addresses.
+pub(crate) fn check_addressable(dtype: DType, op: &'static str) -> Result<()> {
+    match bits(dtype) {
+        Some(bits) if bits < 8 => Err(Error::UnsupportedDTypeForOp(dtype, op).bt()),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that `count` elements of these formats take.
 pub(crate) fn stored_bytes(dtype: DType, count: usize) -> Option<usize> {
     bits(dtype).map(|bits| (count * bits).div_ceil(8))

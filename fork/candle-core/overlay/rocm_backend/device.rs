@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use candle_rocm::{Buffer, Device, Kernel};
+use candle_rocm::{Buffer, DType as DeviceDType, Device, Kernel};
 
-use super::dtype::{bytes_of, device_dtype, host_bytes};
+use super::dtype::{bytes_of, device_dtype, host_bytes, stored_dtype};
 use super::RocmStorage;
 use crate::backend::BackendDevice;
 use crate::{CpuStorage, DType, DeviceLocation, Result, Shape, WithDType};
@@ -60,11 +60,11 @@ impl RocmDevice {
         &self,
         shape: &Shape,
         dtype: DType,
+        element: DeviceDType,
         alloc: impl FnOnce(usize) -> candle_rocm::Result<Buffer>,
     ) -> Result<RocmStorage> {
         let count = shape.elem_count();
-        // One byte each for the formats without a size of their own, as the CPU back end has it.
-        let bytes = count.saturating_mul(dtype.size_in_bytes().max(1));
+        let bytes = count.saturating_mul(element.size_in_bytes());
         Ok(RocmStorage::new(alloc(bytes)?, self.clone(), dtype, count))
     }
 }
@@ -104,11 +104,16 @@ impl BackendDevice for RocmDevice {
     }
 
     fn zeros_impl(&self, shape: &Shape, dtype: DType) -> Result<RocmStorage> {
-        self.allocate(shape, dtype, |bytes| self.device.alloc_zeroed(bytes))
+        // f8e8m0 has no zero.
+        let element = device_dtype(dtype, "zeros")?;
+        self.allocate(shape, dtype, element, |bytes| {
+            self.device.alloc_zeroed(bytes)
+        })
     }
 
     unsafe fn alloc_uninit(&self, shape: &Shape, dtype: DType) -> Result<RocmStorage> {
-        self.allocate(shape, dtype, |bytes| self.device.alloc(bytes))
+        let element = stored_dtype(dtype, "alloc_uninit")?;
+        self.allocate(shape, dtype, element, |bytes| self.device.alloc(bytes))
     }
 
     fn storage_from_slice<T: WithDType>(&self, values: &[T]) -> Result<RocmStorage> {

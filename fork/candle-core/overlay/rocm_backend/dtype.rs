@@ -25,6 +25,15 @@ pub(super) fn device_dtype(dtype: DType, op: &'static str) -> Result<DeviceDType
     })
 }
 
+/// As [`device_dtype`], for operations that move elements and do not look at them. Elements of f8e8m0 are bytes; those of f4,
+/// f6e2m3 and f6e3m2 are parts of bytes, which no operation addresses.
+pub(super) fn stored_dtype(dtype: DType, op: &'static str) -> Result<DeviceDType> {
+    match dtype {
+        DType::F8E8M0 => Ok(DeviceDType::U8),
+        dtype => device_dtype(dtype, op),
+    }
+}
+
 pub(super) fn device_scalar(scalar: Scalar) -> DeviceScalar {
     match scalar {
         Scalar::U8(v) => v.into(),

@@ -6,7 +6,7 @@ use candle_rocm::ops::conv::{self, Conv, ConvTranspose};
 use candle_rocm::ops::{self, binary, indexing, reduce, unary};
 use candle_rocm::{Buffer, View};
 
-use super::dtype::{device_dtype, device_scalar, host_storage};
+use super::dtype::{device_dtype, device_scalar, host_storage, stored_dtype};
 use super::{RocmDevice, RocmError};
 use crate::backend::BackendStorage;
 use crate::conv::{ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D};
@@ -83,6 +83,18 @@ impl RocmStorage {
     fn whole(&self, buffer: Buffer) -> Self {
         let count = buffer.len() / self.dtype.size_in_bytes();
         self.with_buffer(buffer, self.dtype, count)
+    }
+
+    /// What `run` makes of this storage's view and a kernel's: a storage of the same dtype.
+    fn convolve(
+        &self,
+        op: &'static str,
+        layout: &Layout,
+        (kernel, kernel_layout): (&Self, &Layout),
+        run: impl FnOnce(&candle_rocm::Device, &View, &View) -> candle_rocm::Result<Buffer>,
+    ) -> Result<Self> {
+        let (x, kernel) = (self.view(layout, op)?, kernel.view(kernel_layout, op)?);
+        Ok(self.whole(run(self.gpu(), &x, &kernel)?))
     }
 
     fn gpu(&self) -> &candle_rocm::Device {
@@ -232,15 +244,15 @@ impl BackendStorage for RocmStorage {
     }
 
     fn conv1d(&self, l: &Layout, k: &Self, k_l: &Layout, p: &ParamsConv1D) -> Result<Self> {
-        let (x, kernel) = (self.view(l, "conv1d")?, k.view(k_l, "conv1d")?);
         let options = Conv {
             padding: p.padding,
             stride: p.stride,
             dilation: p.dilation,
             method: None,
         };
-        let buffer = conv::conv1d(self.gpu(), &x, &kernel, options)?;
-        Ok(self.whole(buffer))
+        self.convolve("conv1d", l, (k, k_l), |device, x, kernel| {
+            conv::conv1d(device, x, kernel, options)
+        })
     }
 
     fn conv_transpose1d(
@@ -250,8 +262,6 @@ impl BackendStorage for RocmStorage {
         k_l: &Layout,
         p: &ParamsConvTranspose1D,
     ) -> Result<Self> {
-        const OP: &str = "conv_transpose1d";
-        let (x, kernel) = (self.view(l, OP)?, k.view(k_l, OP)?);
         let options = ConvTranspose {
             padding: p.padding,
             output_padding: p.output_padding,
@@ -259,20 +269,21 @@ impl BackendStorage for RocmStorage {
             dilation: p.dilation,
             method: None,
         };
-        let buffer = conv::conv_transpose1d(self.gpu(), &x, &kernel, options)?;
-        Ok(self.whole(buffer))
+        self.convolve("conv_transpose1d", l, (k, k_l), |device, x, kernel| {
+            conv::conv_transpose1d(device, x, kernel, options)
+        })
     }
 
     fn conv2d(&self, l: &Layout, k: &Self, k_l: &Layout, p: &ParamsConv2D) -> Result<Self> {
-        let (x, kernel) = (self.view(l, "conv2d")?, k.view(k_l, "conv2d")?);
         let options = Conv {
             padding: p.padding,
             stride: p.stride,
             dilation: p.dilation,
             method: None,
         };
-        let buffer = conv::conv2d(self.gpu(), &x, &kernel, options)?;
-        Ok(self.whole(buffer))
+        self.convolve("conv2d", l, (k, k_l), |device, x, kernel| {
+            conv::conv2d(device, x, kernel, options)
+        })
     }
 
     fn conv_transpose2d(
@@ -282,8 +293,6 @@ impl BackendStorage for RocmStorage {
         k_l: &Layout,
         p: &ParamsConvTranspose2D,
     ) -> Result<Self> {
-        const OP: &str = "conv_transpose2d";
-        let (x, kernel) = (self.view(l, OP)?, k.view(k_l, OP)?);
         let options = ConvTranspose {
             padding: p.padding,
             output_padding: p.output_padding,
@@ -291,8 +300,9 @@ impl BackendStorage for RocmStorage {
             dilation: p.dilation,
             method: None,
         };
-        let buffer = conv::conv_transpose2d(self.gpu(), &x, &kernel, options)?;
-        Ok(self.whole(buffer))
+        self.convolve("conv_transpose2d", l, (k, k_l), |device, x, kernel| {
+            conv::conv_transpose2d(device, x, kernel, options)
+        })
     }
 
     fn avg_pool2d(&self, l: &Layout, window: (usize, usize), step: (usize, usize)) -> Result<Self> {
@@ -423,7 +433,13 @@ impl BackendStorage for RocmStorage {
     }
 
     fn copy_strided_src(&self, dst: &mut Self, dst_offset: usize, l: &Layout) -> Result<()> {
-        let src = self.view(l, "copy_strided")?;
+        let src = View {
+            buffer: &self.buffer,
+            dtype: stored_dtype(self.dtype, "copy_strided")?,
+            offset: l.start_offset(),
+            dims: l.dims(),
+            strides: l.stride(),
+        };
         Ok(ops::copy::copy_strided(
             self.gpu(),
             &src,
@@ -442,7 +458,7 @@ impl BackendStorage for RocmStorage {
         src_offset: usize,
         dst_offset: usize,
     ) -> Result<()> {
-        let dtype = device_dtype(self.dtype, "copy2d")?;
+        let dtype = stored_dtype(self.dtype, "copy2d")?;
         Ok(ops::copy::copy2d(
             self.gpu(),
             dtype,
