@@ -78,6 +78,27 @@ fn all_layouts<T: Element>(device: &Device) {
     }
 }
 
+/// What a slow emulator can multiply: each operand as it is, transposed, and as rows with gaps.
+fn small<T: Element>(device: &Device) {
+    let layouts = [Layout::Contiguous, Layout::Transposed, Layout::Narrowed];
+    for (lhs, rhs) in [([5, 7], [7, 3]), ([18, 17], [17, 9])] {
+        for left in layouts {
+            for right in layouts {
+                check::<T>(device, &random(1, &lhs, left), &random(2, &rhs, right));
+            }
+        }
+    }
+}
+
+#[test]
+fn small_products() {
+    let device = device();
+    small::<f64>(&device);
+    small::<f16>(&device);
+    small::<bf16>(&device);
+    small::<f32>(&device);
+}
+
 #[test]
 fn every_dtype_takes_every_layout() {
     let device = device();

@@ -5,6 +5,7 @@ mod common;
 use candle_rocm::ops::sort::argsort;
 use candle_rocm::{Device, Error};
 use common::*;
+use half::f16;
 use std::cmp::Ordering;
 
 /// NaN is greater than every number and equal to itself.
@@ -62,6 +63,28 @@ fn layouts<T: Element>(device: &Device) {
             check(device, &tensor, &format!("{layout:?}"));
         }
     }
+}
+
+/// What a slow emulator can sort: rows within a block and wider than one.
+fn small<T: Element>(device: &Device) {
+    let mut rng = Rng::new(7);
+    for (dims, layout) in [
+        ([3, 33], Layout::Transposed),
+        ([2, 70], Layout::Narrowed),
+        ([1, 2049], Layout::Contiguous),
+    ] {
+        let tensor = HostTensor::<T>::with_layout(&dims, layout, |n| rng.vec(n, 0.0, 60.0));
+        check(device, &tensor, &format!("{layout:?}"));
+    }
+}
+
+#[test]
+fn small_sizes() {
+    let device = device();
+    small::<u8>(&device);
+    small::<i64>(&device);
+    small::<f16>(&device);
+    small::<f32>(&device);
 }
 
 #[test]
