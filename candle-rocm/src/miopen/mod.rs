@@ -9,7 +9,8 @@
 //!   [`WORKSPACE_LIMIT_BYTES`], and whatever it ranks behind a matrix product over columns: that is what
 //!   [`ops::conv`](crate::ops::conv) does itself, with fewer and larger products.
 //! * `tune`: MIOpen measures its solutions (without searching their parameters exhaustively) and keeps what it finds in its user database,
-//!   where `fast` finds it later; then the best of them and the own kernels are measured, and the fastest is taken.
+//!   where `fast` finds it later; then the best of them and the own kernels are measured, and the fastest is taken. GPUs that MIOpen's
+//!   databases do not know, RDNA3 among them, need this: MIOpen 3.5 estimates nothing but columns for them.
 //!
 //! Where MIOpen is missing, refuses or fails before anything was computed, the own kernels compute. A failure of a chosen solution is an error.
 //! During a capture nothing is decided: convolutions of shapes never met before use the own kernels then.
