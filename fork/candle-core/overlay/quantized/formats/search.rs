@@ -48,23 +48,24 @@ impl std::ops::Add for Fit {
     }
 }
 
-/// The best scale that is found from `start`; `fit` chooses levels for a scale.
+/// The best scale that is found from `start`; `fit` chooses levels for a scale. The most promising start is improved.
 pub(super) fn best_scale(start: impl Iterator<Item = f32>, mut fit: impl FnMut(f32) -> Fit) -> f32 {
     let mut best = (0f32, 0f32);
-    for start in start {
-        let mut scale = start;
-        for _ in 0..2 {
-            let Some(better) = fit(scale).best_scale() else {
-                break;
-            };
-            scale = better;
+    let mut improve = |scale: f32| {
+        let fit = fit(scale);
+        if let Some(scale) = fit.best_scale() {
+            let loss = fit.loss(scale);
+            if loss < best.1 {
+                best = (scale, loss);
+            }
         }
-        let loss = fit(scale).loss(scale);
-        if loss < best.1 {
-            best = (scale, loss);
-        }
+        best.0
+    };
+    let mut scale = start.fold(0., |_, scale| improve(scale));
+    for _ in 0..2 {
+        scale = improve(scale);
     }
-    best.0
+    scale
 }
 
 /// Sub-blocks whose scales are a multiple of the block's.
@@ -89,12 +90,12 @@ pub(super) fn choose_scales(subs: &mut impl SubBlocks, multipliers: &[f32]) -> (
     };
     let mut scale = f16::from_f32(farthest(&own) / farthest(multipliers));
     let mut chosen = vec![0; own.len()];
-    for round in 0..3 {
+    for round in 0..2 {
         let mut all = Fit::default();
         for (sub, chosen) in chosen.iter_mut().enumerate() {
             let wanted = own[sub] / scale.to_f32();
             let above = multipliers.partition_point(|&m| m < wanted);
-            let near = above.saturating_sub(2)..(above + 2).min(multipliers.len());
+            let near = above.saturating_sub(1)..(above + 1).min(multipliers.len());
             let mut best = (*chosen, f32::INFINITY);
             for index in near {
                 let product = scale.to_f32() * multipliers[index];
@@ -108,7 +109,7 @@ pub(super) fn choose_scales(subs: &mut impl SubBlocks, multipliers: &[f32]) -> (
             let fit = subs.fit(sub, scale.to_f32() * multiplier);
             all = all + fit.scaled(multiplier);
         }
-        if round == 2 {
+        if round == 1 {
             break;
         }
         match all.best_scale() {
