@@ -31,7 +31,9 @@ template <typename T, u32 WIDTH> struct Plan {
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
     // Where results leave no registers for them, queries lie in LDS and keys are loaded in smaller tiles.
     static constexpr bool QUERIES_IN_LDS = WAVE == 32 && WIDTH > 128;
-    static constexpr u32 KEYS = QUERIES_IN_LDS ? 16 : WIDTH <= 64 ? 64 : 32;
+    static constexpr u32 KEYS = QUERIES_IN_LDS ? 16 : WAVE == 64 && WIDTH <= 64 ? 64 : 32;
+    // Fragments of queries that are read from LDS ahead, or all that lie in registers.
+    static constexpr u32 STEPS = QUERIES_IN_LDS ? 2 : WIDTH / matrix::K<T>;
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
     static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
@@ -47,6 +49,9 @@ DEVICE_FN u32 uniform(u32 v) {
     return (u32)__builtin_amdgcn_readfirstlane((int)v);
 #endif
 }
+
+// A value that is the same for the whole wave, from a vector register where waves of 64 have too few scalar ones.
+DEVICE_FN u32 kept(u32 v) { return WAVE == 64 ? uniform(opaque(v)) : v; }
 
 DEVICE_FN bool any_lane(bool v) {
 #if defined(__HIP_SIM__)
@@ -136,8 +141,8 @@ template <typename T, u32 WIDTH> struct Tile {
     }
 };
 
-// The lane's share of queries from columns `column` on; zeros where there are none.
-template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, u32 column, u32 width, bool exists) {
+// The lane's share of a row of queries from `column` on; zeros beyond `width`.
+template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, u32 column, u32 width) {
     using Fragment = matrix::FragmentB<T>;
     constexpr u32 STEP = Fragment::ELEMENTS < VECTOR ? Fragment::ELEMENTS : VECTOR;
     struct alignas(STEP * sizeof(T)) Part {
@@ -149,13 +154,15 @@ template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, 
 #pragma unroll
     for (u32 i = 0; i < Fragment::ELEMENTS / STEP; ++i) {
         const u32 at = column + Fragment::k(i * STEP);
-        all.parts[i] = exists && at < width ? *(const Part*)(row + at) : Part{};
+        const Part part = *(const Part*)(row + (at < width ? at : 0u));
+#pragma unroll
+        for (u32 n = 0; n < STEP / 2; ++n) all.parts[i].w[n] = at < width ? part.w[n] : 0u;
     }
     return Fragment{bit_cast<typename Fragment::Bits>(all)};
 }
 
-// A lane's part of a column of 16 results to consecutive places; `exists` is the same for all lanes of the column.
-template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<float>& sums, T* column, u32 rest, bool exists) {
+// A lane's part of 16 results of a row, from `column` on; `exists` is the same for all lanes that share the row.
+template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<float>& sums, T* row, u32 column, u32 width, bool exists) {
     constexpr u32 ROWS = matrix::Accumulator<float>::ROWS;
     u32 pairs[ROWS / 2];
 #pragma unroll
@@ -181,9 +188,16 @@ template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<flo
 #pragma unroll
     for (u32 i = 0; i < ROWS / 2; ++i) words.w[i] = pairs[i];
 #endif
-    const u32 at = lane() / matrix::TILE * ROWS;
-    if (exists && at < rest) *(decltype(words)*)(column + at) = words;
+    const u32 at = column + lane() / matrix::TILE * ROWS;
+    if (exists && at < width) *(decltype(words)*)(row + at) = words;
 }
+
+// What windows, biases and the end need to know of a row. It waits in LDS, out of the inner loop's registers.
+struct Waiting {
+    Row row;
+    u64 out;
+    u64 lse;
+};
 
 // Products to scores in powers of two; gives the greatest, as visible_max does.
 template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const Sequence& seq, const Row& row, const u32 (&keys)[COUNT], float (&x)[COUNT]) {
@@ -198,7 +212,7 @@ template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const 
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) {
             const i32 distance = row.position - (i32)keys[i];
-            x[i] -= row.slope * (float)(distance < 0 ? -distance : distance);
+            x[i] = math::fma(row.slope, -(float)(distance < 0 ? -distance : distance), x[i]);
         }
     }
     u32 hidden = 0;
@@ -208,10 +222,10 @@ template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const 
     if (a.mask) {
 #pragma unroll
         for (u32 i = 0; i < COUNT; ++i) {
-            if (hidden >> i & 1) continue;
-            const u64 at = row.mask + keys[i] * s.mask_key;
+            // What is hidden is loaded from somewhere in the row, so that no lane needs a branch.
+            const u64 at = row.mask + (keys[i] < seq.keys ? keys[i] : 0) * s.mask_key;
             const float bias = s.mask_format == F32 ? ((const float*)a.mask)[at] : load(((const T*)a.mask)[at]);
-            if (bias == -math::infinity(0.0f)) hidden |= 1u << i;
+            hidden |= (u32)(bias == -math::infinity(0.0f)) << i;
             x[i] += bias;
         }
     }
@@ -225,7 +239,7 @@ template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const 
     return max;
 }
 
-template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, T* q_lds, T* k_lds, T* v_lds) {
+template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Waiting* rows_lds, T* q_lds, T* k_lds, T* v_lds) {
     using Sizes = Plan<T, WIDTH>;
     using Sums = matrix::Accumulator<float>;
     constexpr u32 K = matrix::K<T>;
@@ -239,14 +253,15 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     const u32 tile = tiles - 1 - (heads_first ? block_x() / pairs : block_x() % tiles);
     const u32 pair = heads_first ? block_x() % pairs : block_x() / tiles;
     const u32 kv_head = pair % s.kv_heads;
-    const Sequence seq = sequence(a, pair / s.kv_heads, kv_head);
+    Sequence seq = sequence(a, pair / s.kv_heads, kv_head);
     const u32 block_row = tile * Sizes::ROWS / s.group;
     if (block_row >= seq.rows) return;
     const u32 block_end = (tile * Sizes::ROWS + Sizes::ROWS - 1) / s.group;
     const Span span = windows(a, seq, block_row, block_end < seq.rows ? block_end : seq.rows - 1);
 
-    // What the wave's rows see together, at most and at least.
-    const u32 first = tile * Sizes::ROWS + uniform(thread_x() / WAVE) * (QUERIES * matrix::TILE);
+    // What the wave's rows see together, at most, and at least without a bias.
+    const u32 first_in_block = uniform(thread_x() / WAVE) * (QUERIES * matrix::TILE);
+    const u32 first = tile * Sizes::ROWS + first_in_block;
     const u32 first_row = first / s.group;
     const u32 end_row = (first + QUERIES * matrix::TILE - 1) / s.group;
     Span some{0, 0};
@@ -254,12 +269,18 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     if (first_row < seq.rows) {
         const u32 last_row = end_row < seq.rows ? end_row : seq.rows - 1;
         some = windows(a, seq, first_row, last_row);
-        all = Span{window(s, seq, last_row).begin, window(s, seq, first_row).end};
+        if (s.softcap == 0.0f && !a.alibi && !a.mask) all = Span{window(s, seq, last_row).begin, window(s, seq, first_row).end};
     }
-    const bool plain = s.softcap == 0.0f && !a.alibi && !a.mask;
 
-    u32 row[QUERIES];
-    u32 head[QUERIES];
+    static_assert(Sizes::ROWS <= THREADS, "a thread for each row");
+    if (thread_x() < Sizes::ROWS) {
+        const u32 packed = tile * Sizes::ROWS + thread_x();
+        const u32 row = packed / s.group;
+        const u32 head = kv_head * s.group + packed % s.group;
+        rows_lds[thread_x()] = Waiting{row_of(a, seq, row, head), seq.out + (u64)row * s.o_row + (u64)head * s.o_head, seq.lse + head * s.lse_head + row};
+    }
+    barrier();
+    const Waiting* const waiting = rows_lds + first_in_block + Sums::column();
     float max[QUERIES];
     float sum[QUERIES];
     Sums out[QUERIES][WIDTH / matrix::TILE];
@@ -267,16 +288,18 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
         const u32 packed = first + n * matrix::TILE + Sums::column();
-        row[n] = packed / s.group;
-        head[n] = kv_head * s.group + packed % s.group;
+        const u32 row = packed / s.group;
+        const u32 head = kv_head * s.group + packed % s.group;
         max[n] = -math::infinity(0.0f);
         sum[n] = 0.0f;
 #pragma unroll
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d] = Sums::zero();
-        const T* start = (const T*)a.q + seq.q + (u64)row[n] * s.q_row + (u64)head[n] * s.q_head;
         if constexpr (!Sizes::QUERIES_IN_LDS) {
+            // Rows beyond the last repeat it; nobody stores their results.
+            const u32 last = seq.rows - 1;
+            const T* start = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
 #pragma unroll
-            for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, s.width, row[n] < seq.rows);
+            for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, opaque(s.width));
         }
     }
     if constexpr (Sizes::QUERIES_IN_LDS) {
@@ -289,6 +312,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         }
     }
 
+    if constexpr (WAVE == 64) seq.keys = opaque(seq.keys);
     Tile<T, WIDTH> next;
     u32 key0 = span.begin / Sizes::KEYS * Sizes::KEYS;
     if (key0 < span.end) next.load(a, seq, key0);
@@ -297,18 +321,17 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         next.store(s, seq.keys, key0, k_lds, v_lds);
         barrier();
         if (key0 + Sizes::KEYS < span.end) next.load(a, seq, key0 + Sizes::KEYS);
-        if (key0 + Sizes::KEYS <= some.begin || key0 >= some.end) continue;
+        if (key0 + Sizes::KEYS <= kept(some.begin) || key0 >= kept(some.end)) continue;
 
         Sums products[QUERIES][KEY_TILES];
 #pragma unroll
         for (u32 n = 0; n < QUERIES; ++n)
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) products[n][t] = Sums::zero();
-#pragma unroll
+#pragma unroll Sizes::STEPS
         for (u32 k = 0; k < WIDTH / K; ++k) {
             if constexpr (Sizes::QUERIES_IN_LDS) {
-                const u32 in_block = uniform(thread_x() / WAVE) * matrix::TILE;
-                q[0][0] = matrix::FragmentB<T>::load(q_lds + in_block * Sizes::K_STRIDE + k * K, Sizes::K_STRIDE);
+                q[0][0] = matrix::FragmentB<T>::load(q_lds + first_in_block * Sizes::K_STRIDE + k * K, Sizes::K_STRIDE);
             }
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) {
@@ -321,7 +344,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
             }
         }
 
-        const bool whole = plain && all.begin <= key0 && key0 + Sizes::KEYS <= all.end;
+        const bool whole = kept(all.begin) <= key0 && key0 + Sizes::KEYS <= kept(all.end);
         matrix::FragmentB<T> weights[QUERIES][GROUPS];
 #pragma unroll
         for (u32 n = 0; n < QUERIES; ++n) {
@@ -343,7 +366,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
                     const u32 t = i / Sums::ROWS;
                     keys[i] = key0 + t / matrix::TILES<T> * K + matrix::operand_row<T>(t % matrix::TILES<T>, Sums::row(i % Sums::ROWS));
                 }
-                top = scores<T>(a, seq, row_of(a, seq, row[n], head[n]), keys, x);
+                top = scores<T>(a, seq, waiting[n * matrix::TILE].row, keys, x);
             }
             top = matrix::column_reduce<Max>(top);
             if (any_lane(top > max[n] + SLACK)) {
@@ -382,16 +405,18 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     for (u32 n = 0; n < QUERIES; ++n) {
         const float total = matrix::column_reduce<Sum>(sum[n]);
         const float inverse = 1.0f / total;
-        const bool exists = row[n] < seq.rows;
-        T* start = (T*)a.out + seq.out + (u64)row[n] * s.o_row + (u64)head[n] * s.o_head;
+        const Waiting& row = waiting[n * matrix::TILE];
+        const bool exists = row.row.exists;
+        T* start = (T*)a.out + row.out;
 #pragma unroll
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
-            const u32 column = d * matrix::TILE;
 #pragma unroll
             for (u32 i = 0; i < Sums::ROWS; ++i) out[n][d].values[i] = normalized(out[n][d].values[i], max[n], inverse);
-            store_results(out[n][d], start + column, s.v_width > column ? s.v_width - column : 0u, exists);
+            store_results(out[n][d], start, d * matrix::TILE, s.v_width, exists);
         }
-        if (a.lse && exists && lane() < matrix::TILE) a.lse[seq.lse + head[n] * s.lse_head + row[n]] = log_sum_exp(max[n] == -math::infinity(0.0f) ? max[n] : max[n] * LN2, total);
+        if (a.lse && exists && lane() < matrix::TILE) {
+            a.lse[row.lse] = log_sum_exp(max[n] == -math::infinity(0.0f) ? max[n] : max[n] * LN2, total);
+        }
     }
 }
 
@@ -401,10 +426,11 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 #define ATTENTION_MATRIX(T, WIDTH)                                                                                                                 \
     extern "C" __global__ MAX_BLOCK(flash::THREADS) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
         using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
+        alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                                                                                              \
         alignas(16) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
         alignas(16) __shared__ T keys[Sizes::K_LDS];                                                                                               \
         alignas(16) __shared__ T values[Sizes::V_LDS];                                                                                             \
-        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, queries, keys, values);                                                     \
+        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                                     \
     }
 #else
 #define ATTENTION_MATRIX(T, WIDTH)
