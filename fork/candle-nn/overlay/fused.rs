@@ -1,0 +1,109 @@
+//! Fused operations of transformer blocks: a residual connection with the norm behind it, and gated activations.
+//!
+//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32). Everywhere else, for other dtypes, and where
+//! gradients are wanted, the same functions are made of candle's plain operations, so that a model is written once:
+//!
+//! ```no_run
+//! # use candle::{Result, Tensor};
+//! # fn block(x: Tensor, attended: Tensor, norm: Tensor, gate: Tensor, up: Tensor) -> Result<Tensor> {
+//! let (x, normed) = candle_nn::fused::add_rms_norm(&attended, &x, &norm, 1e-6)?;
+//! let hidden = candle_nn::fused::silu_mul(&normed.matmul(&gate)?, &normed.matmul(&up)?)?;
+//! # let _ = x; Ok(hidden) }
+//! ```
+
+use candle::{DType, Module, Result, Tensor, D};
+
+use crate::{ops, Activation, LayerNorm};
+
+#[cfg(feature = "rocm")]
+mod rocm;
+
+/// `xs + residual` and its RMS norm, `sum / sqrt(mean(sum²) + eps) * weight` along the last dimension. `xs` and `residual` have one shape,
+/// `weight` is one-dimensional; the norm is that of the sum as rounded to the dtype. Gives (sum, norm).
+pub fn add_rms_norm(
+    xs: &Tensor,
+    residual: &Tensor,
+    weight: &Tensor,
+    eps: f32,
+) -> Result<(Tensor, Tensor)> {
+    #[cfg(feature = "rocm")]
+    if let Some(pair) = rocm::add_rms_norm(xs, residual, weight, eps)? {
+        return Ok(pair);
+    }
+    let sum = (xs + residual)?;
+    let normed = if needs_plain(&[&sum, weight]) {
+        ops::rms_norm_slow(&sum, weight, eps)?
+    } else {
+        ops::rms_norm(&sum, weight, eps)?
+    };
+    Ok((sum, normed))
+}
+
+/// `xs + residual` and its layer norm, `(sum - mean) / sqrt(variance + eps) * weight + bias` along the last dimension. `xs` and `residual`
+/// have one shape, `weight` and `bias` are one-dimensional; the norm is that of the sum as rounded to the dtype. Gives (sum, norm).
+pub fn add_layer_norm(
+    xs: &Tensor,
+    residual: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    eps: f32,
+) -> Result<(Tensor, Tensor)> {
+    #[cfg(feature = "rocm")]
+    if let Some(pair) = rocm::add_layer_norm(xs, residual, weight, bias, eps)? {
+        return Ok(pair);
+    }
+    let sum = (xs + residual)?;
+    let normed = match bias {
+        None => LayerNorm::new_no_bias(weight.clone(), eps.into()).forward(&sum)?,
+        Some(bias) if needs_plain(&[&sum, weight, bias]) => {
+            ops::layer_norm_slow(&sum, weight, bias, eps)?
+        }
+        Some(bias) => ops::layer_norm(&sum, weight, bias, eps)?,
+    };
+    Ok((sum, normed))
+}
+
+/// Whether the norms of [`ops`] will not do: they have neither gradients nor f64.
+fn needs_plain(tensors: &[&Tensor]) -> bool {
+    tensors
+        .iter()
+        .any(|t| t.track_op() || t.dtype() == DType::F64)
+}
+
+/// `act(gate) * up` of two tensors of one shape. Fused for SiLU, both forms of GELU, and ReLU; the result is rounded once there.
+/// Views whose rows are dense, such as the halves of a packed product, are read in place.
+pub fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "rocm")]
+    if let Some(result) = rocm::gate_mul(act, gate, up)? {
+        return Ok(result);
+    }
+    act.forward(gate)? * up
+}
+
+/// [`gate_mul`] of the halves of `[.., 2 n]` along the last dimension, the gate first: what one product with both matrices stacked gives.
+pub fn gate_mul_packed(act: Activation, gate_up: &Tensor) -> Result<Tensor> {
+    let both = gate_up.dim(D::Minus1)?;
+    if both % 2 != 0 {
+        candle::bail!(
+            "gate_mul_packed: the last dimension of {:?} has no halves",
+            gate_up.dims()
+        )
+    }
+    let half = |start| gate_up.narrow(D::Minus1, start, both / 2);
+    gate_mul(act, &half(0)?, &half(both / 2)?)
+}
+
+/// `silu(gate) * up`, as in Llama, Mistral and Qwen.
+pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    gate_mul(Activation::Silu, gate, up)
+}
+
+/// `gelu(gate) * up` with GELU by tanh, as in Gemma.
+pub fn gelu_mul(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    gate_mul(Activation::GeluPytorchTanh, gate, up)
+}
+
+/// `gelu(gate) * up` with GELU by erf, as in the feed-forward layers of diffusion models.
+pub fn gelu_erf_mul(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
+    gate_mul(Activation::Gelu, gate, up)
+}
