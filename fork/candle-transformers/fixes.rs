@@ -49,6 +49,17 @@ pub const FIXES: &[Fix] = &[
         }],
     },
     Fix {
+        name: "quantized Gemma's steps see the sliding window",
+        reason: "`quantized_gemma3` limited the prompt to the window, but not the tokens after it: layers with a window saw \
+                 everything from the token on that leaves it.",
+        edits: &[Edit {
+            file: "src/models/quantized_gemma3.rs",
+            find: "        self.kv_cache = Some((k.clone(), v.clone())); // update cache\n",
+            replace: "        self.kv_cache = Some((k.clone(), v.clone())); // update cache\n        let (k, v) = match self.sliding_window_size {\n            Some(window) if seq_len == 1 && k.dim(2)? > window => {\n                let start = k.dim(2)? - window;\n                (k.narrow(2, start, window)?, v.narrow(2, start, window)?)\n            }\n            _ => (k, v),\n        };\n",
+            count: 1,
+        }],
+    },
+    Fix {
         name: "quantized Llama scales its rotary frequencies",
         reason: "Llama 3.1 and later store a divisor per frequency in `rope_freqs.weight`, which was ignored: right at first, \
                  and worse with every position.",
@@ -159,6 +170,49 @@ pub const FIXES: &[Fix] = &[
                 file: MMDIT_EMBEDDING,
                 find: "        self.mlp.forward(&t_freq)\n",
                 replace: "        self.mlp.forward(&t_freq.to_dtype(self.dtype)?)\n",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "BERT in f16",
+        reason: "What is masked got the lowest number of f32, which is minus infinity in f16, and times zero that made everything \
+                 NaN. It gets the lowest number of f16, which does as well. Chinese CLIP's text encoder had the same.",
+        edits: &[
+            Edit {
+                file: "src/models/bert.rs",
+                find: "&Tensor::try_from(f32::MIN)?",
+                replace: "&Tensor::try_from(-65504f32)?",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/chinese_clip/text_model.rs",
+                find: "&Tensor::try_from(f32::MIN)?",
+                replace: "&Tensor::try_from(-65504f32)?",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "T5's decoder and Whisper compute in the dtype of their weights",
+        reason: "Masks and Whisper's positions were f32 whatever the weights were, and the models failed in f16 and bf16.",
+        edits: &[
+            Edit {
+                file: "src/models/t5.rs",
+                find: "    let on_true = Tensor::new(on_true, on_false.device())?.broadcast_as(shape.dims())?;\n",
+                replace: "    let on_true = Tensor::new(on_true, on_false.device())?\n        .to_dtype(on_false.dtype())?\n        .broadcast_as(shape.dims())?;\n",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/whisper/model.rs",
+                find: "sinusoids(n_ctx, n_state, vb.device())?;",
+                replace: "sinusoids(n_ctx, n_state, vb.device())?.to_dtype(vb.dtype())?;",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/whisper/model.rs",
+                find: "let mask = Tensor::from_vec(mask, (n_ctx, n_ctx), vb.device())?;",
+                replace: "let mask = Tensor::from_vec(mask, (n_ctx, n_ctx), vb.device())?.to_dtype(vb.dtype())?;",
                 count: 1,
             },
         ],

@@ -3,7 +3,7 @@
 #[path = "fixes.rs"]
 mod fixes;
 
-use candle_derive::Recipe;
+use candle_derive::{Exception, Recipe};
 
 pub const RECIPE: Recipe = Recipe {
     name: "candle-transformers",
@@ -20,6 +20,21 @@ pub const RECIPE: Recipe = Recipe {
     ],
     arm_bodies: &[],
     fixes: fixes::FIXES,
-    exceptions: &[],
+    exceptions: &[
+        Exception {
+            file: "src/models/qwen3_moe.rs",
+            name: "one product for all experts, as with CUDA",
+            find: "if cfg!(feature = \"cuda\") {",
+            replace: "if cfg!(feature = \"cuda\") || vb.device().is_rocm() {",
+            count: 1,
+        },
+        Exception {
+            file: "src/models/z_image/transformer.rs",
+            name: "flash attention where there is no mask, as with CUDA",
+            find: "if device.is_cuda() {",
+            replace: "if device.is_cuda() || device.is_rocm() {",
+            count: 1,
+        },
+    ],
     exported_macros: &[("src/models/deepseek2.rs", "serde_default_fn")],
 };

@@ -1,28 +1,35 @@
 //! Models that hear or speak.
 
-use candle_core::{DType, Module};
+use candle_core::{DType, Module, Result, Tensor};
 use candle_transformers::models as m;
-use models::{agree, config};
+use models::{agree, agree_in, config, Case};
 use serde_json::json;
+
+fn whisper_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let config = config(json!({
+        "num_mel_bins": 16, "max_source_positions": 12, "d_model": 32, "encoder_attention_heads": 4,
+        "encoder_layers": 2, "vocab_size": 48, "max_target_positions": 16, "decoder_attention_heads": 4,
+        "decoder_layers": 2
+    }));
+    let mut model = m::whisper::model::Whisper::load(&vb, config)?;
+    let heard = model
+        .encoder
+        .forward(&vb.input("mel", (1, 16, 24))?, true)?;
+    let said = model
+        .decoder
+        .forward(&vb.tokens(&[[3, 14, 15]])?, &heard, true)?;
+    let logits = model.decoder.final_linear(&said)?;
+    Ok(vec![heard, logits])
+}
 
 #[test]
 fn whisper() {
-    agree(|vb| {
-        let config = config(json!({
-            "num_mel_bins": 16, "max_source_positions": 12, "d_model": 32, "encoder_attention_heads": 4,
-            "encoder_layers": 2, "vocab_size": 48, "max_target_positions": 16, "decoder_attention_heads": 4,
-            "decoder_layers": 2
-        }));
-        let mut model = m::whisper::model::Whisper::load(&vb, config)?;
-        let heard = model
-            .encoder
-            .forward(&vb.input("mel", (1, 16, 24))?, true)?;
-        let said = model
-            .decoder
-            .forward(&vb.tokens(&[[3, 14, 15]])?, &heard, true)?;
-        let logits = model.decoder.final_linear(&said)?;
-        Ok(vec![heard, logits])
-    });
+    agree(whisper_outputs);
+}
+
+#[test]
+fn whisper_f16() {
+    agree_in(DType::F16, 1e-4, whisper_outputs);
 }
 
 /// Codes must be equal, and what is decoded from them alike.

@@ -1,7 +1,8 @@
 //! Decoders of text: a prompt and one cached step.
 
+use candle_core::{DType, Result, Tensor};
 use candle_transformers::models as m;
-use models::{agree, config, merge};
+use models::{agree, agree_in, config, merge, Case};
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
 
@@ -18,14 +19,26 @@ fn small<T: DeserializeOwned>(changes: Value) -> T {
     config(settings)
 }
 
+fn llama_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let config = small::<m::llama::LlamaConfig>(json!({})).into_config(false);
+    let model = m::llama::Llama::load(vb.clone(), &config)?;
+    let mut cache = m::llama::Cache::new(true, vb.dtype(), &config, vb.device())?;
+    vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
+}
+
 #[test]
 fn llama() {
-    agree(|vb| {
-        let config = small::<m::llama::LlamaConfig>(json!({})).into_config(false);
-        let model = m::llama::Llama::load(vb.clone(), &config)?;
-        let mut cache = m::llama::Cache::new(true, vb.dtype(), &config, vb.device())?;
-        vb.prompt_and_step(|ids, at| model.forward(ids, at, &mut cache))
-    });
+    agree(llama_outputs);
+}
+
+#[test]
+fn llama_f16() {
+    agree_in(DType::F16, 1e-4, llama_outputs);
+}
+
+#[test]
+fn llama_bf16() {
+    agree_in(DType::BF16, 3e-3, llama_outputs);
 }
 
 #[test]
@@ -83,12 +96,19 @@ fn qwen2_moe() {
     });
 }
 
+fn qwen3_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let mut model = m::qwen3::ModelForCausalLM::new(&small(json!({})), vb.clone())?;
+    vb.prompt_and_step(|ids, at| model.forward(ids, at))
+}
+
 #[test]
 fn qwen3() {
-    agree(|vb| {
-        let mut model = m::qwen3::ModelForCausalLM::new(&small(json!({})), vb.clone())?;
-        vb.prompt_and_step(|ids, at| model.forward(ids, at))
-    });
+    agree(qwen3_outputs);
+}
+
+#[test]
+fn qwen3_bf16() {
+    agree_in(DType::BF16, 3e-3, qwen3_outputs);
 }
 
 #[test]
@@ -141,17 +161,24 @@ fn gemma2() {
     });
 }
 
+fn gemma3_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let mut settings = gelu();
+    merge(
+        &mut settings,
+        json!({"rope_local_base_freq": 1e3, "sliding_window_pattern": 2}),
+    );
+    let mut model = m::gemma3::Model::new(false, &small(settings), vb.clone())?;
+    vb.prompt_and_step(|ids, at| model.forward(ids, at))
+}
+
 #[test]
 fn gemma3() {
-    agree(|vb| {
-        let mut settings = gelu();
-        merge(
-            &mut settings,
-            json!({"rope_local_base_freq": 1e3, "sliding_window_pattern": 2}),
-        );
-        let mut model = m::gemma3::Model::new(false, &small(settings), vb.clone())?;
-        vb.prompt_and_step(|ids, at| model.forward(ids, at))
-    });
+    agree(gemma3_outputs);
+}
+
+#[test]
+fn gemma3_bf16() {
+    agree_in(DType::BF16, 3e-3, gemma3_outputs);
 }
 
 #[test]
@@ -275,22 +302,29 @@ fn glm4_new() {
 }
 
 /// Latent attention, with the rotary scaling and the routing of the full model.
+fn deepseek2_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let changes = json!({
+        "moe_intermediate_size": 16, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1,
+        "first_k_dense_replace": 1, "q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8, "v_head_dim": 8,
+        "rope_scaling": {
+            "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
+            "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707
+        }
+    });
+    let mut model = m::deepseek2::DeepSeekV2::new(&small(changes), vb.clone())?;
+    vb.prompt_and_step(|ids, at| model.forward(ids, at))
+}
+
 #[test]
 fn deepseek2() {
-    agree(|vb| {
-        let changes = json!({
-            "moe_intermediate_size": 16, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2,
-            "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 2, "topk_group": 1,
-            "first_k_dense_replace": 1, "q_lora_rank": 12, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
-            "qk_nope_head_dim": 8, "v_head_dim": 8,
-            "rope_scaling": {
-                "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
-                "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.707
-            }
-        });
-        let mut model = m::deepseek2::DeepSeekV2::new(&small(changes), vb.clone())?;
-        vb.prompt_and_step(|ids, at| model.forward(ids, at))
-    });
+    agree(deepseek2_outputs);
+}
+
+#[test]
+fn deepseek2_f16() {
+    agree_in(DType::F16, 1e-4, deepseek2_outputs);
 }
 
 #[test]

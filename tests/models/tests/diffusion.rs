@@ -19,6 +19,11 @@ fn mmdit_3() {
     agree(|vb| mmdit(vb.renamed(|name| name.replace("attn2", ABSENT))));
 }
 
+#[test]
+fn mmdit_x_f16() {
+    agree_in(DType::F16, 1e-4, mmdit);
+}
+
 fn mmdit(vb: Case) -> Result<Vec<Tensor>> {
     let config = m::mmdit::model::Config {
         patch_size: 2,
@@ -42,41 +47,48 @@ fn mmdit(vb: Case) -> Result<Vec<Tensor>> {
     Ok(vec![noise])
 }
 
+fn flux_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let config = m::flux::model::Config {
+        in_channels: 16,
+        vec_in_dim: 24,
+        context_in_dim: 24,
+        hidden_size: 32,
+        mlp_ratio: 2.,
+        num_heads: 2,
+        depth: 1,
+        depth_single_blocks: 2,
+        axes_dim: vec![4, 6, 6],
+        theta: 10_000,
+        qkv_bias: true,
+        guidance_embed: true,
+    };
+    let model = m::flux::model::Flux::new(&config, vb.clone())?;
+    let state = m::flux::sampling::State::new(
+        &vb.input("text", (1, 6, 24))?,
+        &vb.input("pooled", (1, 24))?,
+        &vb.input("latents", (1, 4, 8, 8))?,
+    )?;
+    let scalar = |x: f32| Tensor::new(&[x], vb.device());
+    let velocity = model.forward(
+        &state.img,
+        &state.img_ids,
+        &state.txt,
+        &state.txt_ids,
+        &scalar(0.7)?,
+        &state.vec,
+        Some(&scalar(3.5)?),
+    )?;
+    Ok(vec![velocity])
+}
+
 #[test]
 fn flux() {
-    agree(|vb| {
-        let config = m::flux::model::Config {
-            in_channels: 16,
-            vec_in_dim: 24,
-            context_in_dim: 24,
-            hidden_size: 32,
-            mlp_ratio: 2.,
-            num_heads: 2,
-            depth: 1,
-            depth_single_blocks: 2,
-            axes_dim: vec![4, 6, 6],
-            theta: 10_000,
-            qkv_bias: true,
-            guidance_embed: true,
-        };
-        let model = m::flux::model::Flux::new(&config, vb.clone())?;
-        let state = m::flux::sampling::State::new(
-            &vb.input("text", (1, 6, 24))?,
-            &vb.input("pooled", (1, 24))?,
-            &vb.input("latents", (1, 4, 8, 8))?,
-        )?;
-        let scalar = |x: f32| Tensor::new(&[x], vb.device())?.to_dtype(vb.dtype());
-        let velocity = model.forward(
-            &state.img,
-            &state.img_ids,
-            &state.txt,
-            &state.txt_ids,
-            &scalar(0.7)?,
-            &state.vec,
-            Some(&scalar(3.5)?),
-        )?;
-        Ok(vec![velocity])
-    });
+    agree(flux_outputs);
+}
+
+#[test]
+fn flux_bf16() {
+    agree_in(DType::BF16, 3e-3, flux_outputs);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Result, Tensor};
 use candle_transformers::models as m;
-use models::{agree, config, merge, Case};
+use models::{agree, agree_in, config, merge, Case};
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
 
@@ -25,17 +25,24 @@ fn sentences(vb: &Case) -> Result<(Tensor, Tensor)> {
     Ok((ids, Tensor::new(&mask, vb.device())?))
 }
 
+fn bert_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let model = m::bert::BertModel::load(vb.clone(), &small(json!({})))?;
+    let (ids, mask) = sentences(&vb)?;
+    Ok(vec![model.forward(
+        &ids,
+        &ids.zeros_like()?,
+        Some(&mask),
+    )?])
+}
+
 #[test]
 fn bert() {
-    agree(|vb| {
-        let model = m::bert::BertModel::load(vb.clone(), &small(json!({})))?;
-        let (ids, mask) = sentences(&vb)?;
-        Ok(vec![model.forward(
-            &ids,
-            &ids.zeros_like()?,
-            Some(&mask),
-        )?])
-    });
+    agree(bert_outputs);
+}
+
+#[test]
+fn bert_f16() {
+    agree_in(DType::F16, 1e-4, bert_outputs);
 }
 
 #[test]
@@ -157,22 +164,29 @@ fn stella() {
 }
 
 /// The encoder, then a prompt and one cached step of the decoder.
+fn t5_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let config = config(json!({
+        "vocab_size": 48, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2,
+        "num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16,
+        "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
+        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false, "is_encoder_decoder": true,
+        "use_cache": true, "pad_token_id": 0, "eos_token_id": 1
+    }));
+    let mut model = m::t5::T5ForConditionalGeneration::load(vb.clone(), &config)?;
+    let encoded = model.encode(&vb.tokens(&[[3, 14, 15, 9, 26]])?)?;
+    let first = model.decode(&vb.tokens(&[[1, 7, 8]])?, &encoded)?;
+    let second = model.decode(&vb.tokens(&[[5]])?, &encoded)?;
+    Ok(vec![encoded, first, second])
+}
+
 #[test]
 fn t5() {
-    agree(|vb| {
-        let config = config(json!({
-            "vocab_size": 48, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2,
-            "num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16,
-            "dropout_rate": 0.1, "layer_norm_epsilon": 1e-6, "initializer_factor": 1.0,
-            "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false, "is_encoder_decoder": true,
-            "use_cache": true, "pad_token_id": 0, "eos_token_id": 1
-        }));
-        let mut model = m::t5::T5ForConditionalGeneration::load(vb.clone(), &config)?;
-        let encoded = model.encode(&vb.tokens(&[[3, 14, 15, 9, 26]])?)?;
-        let first = model.decode(&vb.tokens(&[[1, 7, 8]])?, &encoded)?;
-        let second = model.decode(&vb.tokens(&[[5]])?, &encoded)?;
-        Ok(vec![encoded, first, second])
-    });
+    agree(t5_outputs);
+}
+
+#[test]
+fn t5_bf16() {
+    agree_in(DType::BF16, 3e-3, t5_outputs);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A test for each entry of `fork/candle-transformers/FIXES.md`: the published crate fails it. What changes a picture is
 //! in `stable_diffusion.rs`, and what made a model fail altogether is in the file of its kind: Gemma 3 (`decoders.rs`),
-//! EnCodec and Mimi (`audio.rs`), MMDiT (`diffusion.rs`).
+//! EnCodec, Mimi and Whisper (`audio.rs`), MMDiT (`diffusion.rs`), BERT and T5 (`encoders.rs`).
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::GgmlDType;
@@ -93,9 +93,8 @@ fn sizes() -> serde_json::Value {
     })
 }
 
-/// A file in f32 says what the model of full precision says.
-#[test]
-fn quantized_gemma_gates_with_gelu() -> Result<()> {
+/// Gemma 3 from a file in f32, and from the same weights in full precision.
+fn gemmas(window: u32) -> Result<(m::quantized_gemma3::ModelWeights, m::gemma3::Model)> {
     let norms = [
         ("attn_q_norm.weight", 16),
         ("attn_k_norm.weight", 16),
@@ -104,7 +103,10 @@ fn quantized_gemma_gates_with_gelu() -> Result<()> {
     ];
     let gguf = Gguf::default()
         .decoder("gemma3", &SIZES)
-        .set("gemma3", &[("attention.sliding_window", Value::U32(64))])
+        .set(
+            "gemma3",
+            &[("attention.sliding_window", Value::U32(window))],
+        )
         .ends(&SIZES, GgmlDType::F32)?
         .blocks(&SIZES, &norms, GgmlDType::F32)?
         // Files hold the scales of norms as they are applied, checkpoints less one.
@@ -116,9 +118,7 @@ fn quantized_gemma_gates_with_gelu() -> Result<()> {
             }
         })?;
     let (content, mut file) = gguf.read()?;
-    let mut quantized =
-        m::quantized_gemma3::ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
-    let got = quantized.forward(&prompt()?, 0)?;
+    let quantized = m::quantized_gemma3::ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
 
     let vb = named_as_in_gguf(&[
         ("model.embed_tokens", "token_embd"),
@@ -141,11 +141,32 @@ fn quantized_gemma_gates_with_gelu() -> Result<()> {
     let mut settings = sizes();
     let gemma = json!({
         "attention_bias": false, "hidden_activation": "gelu_pytorch_tanh", "rope_local_base_freq": 1e4,
-        "query_pre_attn_scalar": 16, "sliding_window": 64, "sliding_window_pattern": 6
+        "query_pre_attn_scalar": 16, "sliding_window": window, "sliding_window_pattern": 6
     });
     models::merge(&mut settings, gemma);
-    let mut full = m::gemma3::Model::new(false, &config(settings), vb)?;
+    let full = m::gemma3::Model::new(false, &config(settings), vb)?;
+    Ok((quantized, full))
+}
+
+#[test]
+fn quantized_gemma_gates_with_gelu() -> Result<()> {
+    let (mut quantized, mut full) = gemmas(64)?;
+    let got = quantized.forward(&prompt()?, 0)?;
     assert_same(&got, &full.forward(&prompt()?, 0)?.squeeze(1)?);
+    Ok(())
+}
+
+/// Steps on both sides of the window's end.
+#[test]
+fn quantized_gemma_sees_its_window() -> Result<()> {
+    let (mut quantized, mut full) = gemmas(7)?;
+    quantized.forward(&prompt()?, 0)?;
+    full.forward(&prompt()?, 0)?;
+    for (position, token) in [(6, 35u32), (7, 8), (8, 9), (9, 7)] {
+        let token = Tensor::new(&[[token]], &Device::Cpu)?;
+        let got = quantized.forward(&token, position)?;
+        assert_same(&got, &full.forward(&token, position)?.squeeze(1)?);
+    }
     Ok(())
 }
 

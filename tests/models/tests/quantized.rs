@@ -6,8 +6,8 @@ use candle_core::quantized::gguf_file::{Content, Value};
 use candle_core::quantized::GgmlDType::{self, Q4K, Q4_0, Q5K, Q6K, Q8_0};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_transformers::models as m;
-use models::agree_in;
 use models::gguf::{Gguf, Sizes};
+use models::{agree_in, weight};
 
 /// Largest NMSE of a whole model.
 const LIMIT: f64 = 2e-3;
@@ -157,6 +157,45 @@ fn phi3() {
             Ok(gguf)
         },
         |content, file, device| ModelWeights::from_gguf(false, content, file, device),
+        |model, ids, at| model.forward(ids, at),
+    );
+}
+
+/// Experts in one matrix each for all of them.
+#[test]
+fn qwen3_moe() {
+    use m::quantized_qwen3_moe::GGUFQWenMoE;
+    let sizes = Sizes::SMALL;
+    decoder(
+        || {
+            let mut gguf = Gguf::default()
+                .decoder("qwen3moe", &sizes)
+                .set(
+                    "qwen3moe",
+                    &[
+                        ("expert_feed_forward_length", Value::U32(32)),
+                        ("expert_count", Value::U32(4)),
+                        ("expert_used_count", Value::U32(2)),
+                    ],
+                )
+                .ends(&sizes, Q8_0)?
+                .blocks(&sizes, &HEAD_NORMS, Q8_0)?;
+            for block in 0..sizes.blocks {
+                let experts = [
+                    ("ffn_gate_exps", 32, 64),
+                    ("ffn_up_exps", 32, 64),
+                    ("ffn_down_exps", 64, 32),
+                ];
+                for (name, rows, columns) in experts {
+                    let name = format!("blk.{block}.{name}.weight");
+                    let experts = weight(&name, &(4 * rows, columns).into())?;
+                    gguf = gguf.tensor(&name, &experts.reshape((4, rows, columns))?, Q8_0)?;
+                }
+                gguf = gguf.made(&format!("blk.{block}.ffn_gate_inp.weight"), (4, 64), Q8_0)?;
+            }
+            Ok(gguf)
+        },
+        |content, file, device| GGUFQWenMoE::from_gguf(content, file, device, DType::F32),
         |model, ids, at| model.forward(ids, at),
     );
 }

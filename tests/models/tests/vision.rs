@@ -1,9 +1,9 @@
 //! Models that see. Where candle fixes a family's size, its smallest published member sees a small image.
 
-use candle_core::{Module, Result, Tensor};
+use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::{Func, ModuleT, VarBuilder};
 use candle_transformers::models as m;
-use models::{agree, config, Case, ABSENT};
+use models::{agree, agree_in, config, Case, ABSENT};
 use serde_json::{json, Value};
 
 /// One image of `side` by `side` pixels.
@@ -62,21 +62,28 @@ fn clip() {
     });
 }
 
+fn siglip_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let text = json!({
+        "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "max_position_embeddings": 8
+    });
+    let config = config(json!({"text_config": text, "vision_config": tower()}));
+    let model = m::siglip::Model::new(&config, vb.clone())?;
+    let ids = vb.tokens(&[[3, 14, 15, 9, 26, 5, 35, 8]])?;
+    Ok(vec![
+        model.get_text_features(&ids)?,
+        model.get_image_features(&image(16, &vb)?)?,
+    ])
+}
+
 #[test]
 fn siglip() {
-    agree(|vb| {
-        let text = json!({
-            "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "max_position_embeddings": 8
-        });
-        let config = config(json!({"text_config": text, "vision_config": tower()}));
-        let model = m::siglip::Model::new(&config, vb.clone())?;
-        let ids = vb.tokens(&[[3, 14, 15, 9, 26, 5, 35, 8]])?;
-        Ok(vec![
-            model.get_text_features(&ids)?,
-            model.get_image_features(&image(16, &vb)?)?,
-        ])
-    });
+    agree(siglip_outputs);
+}
+
+#[test]
+fn siglip_bf16() {
+    agree_in(DType::BF16, 3e-3, siglip_outputs);
 }
 
 #[test]
@@ -118,14 +125,21 @@ fn chinese_clip() {
     });
 }
 
+fn vit_outputs(vb: Case) -> Result<Vec<Tensor>> {
+    let mut settings = tower();
+    settings["qkv_bias"] = json!(true);
+    let model = m::vit::Model::new(&config(settings), 10, vb.clone())?;
+    Ok(vec![model.forward(&image(16, &vb)?)?])
+}
+
 #[test]
 fn vit() {
-    agree(|vb| {
-        let mut settings = tower();
-        settings["qkv_bias"] = json!(true);
-        let model = m::vit::Model::new(&config(settings), 10, vb.clone())?;
-        Ok(vec![model.forward(&image(16, &vb)?)?])
-    });
+    agree(vit_outputs);
+}
+
+#[test]
+fn vit_f16() {
+    agree_in(DType::F16, 1e-4, vit_outputs);
 }
 
 /// The positions are made for images of 518 by 518 and resampled.
