@@ -455,13 +455,43 @@ fn failures_while_deciding_leave_it_to_the_own_kernels() {
         );
         assert_eq!(bench.calls(function), 1, "remembered");
     }
-    for function in [c"miopenConvolutionForwardGetWorkSpaceSize", FIND] {
+}
+
+/// Without MIOpen's own measurements, what it offers by estimate is measured.
+#[test]
+fn tune_does_without_find() {
+    for (nth, function) in [c"miopenConvolutionForwardGetWorkSpaceSize", FIND]
+        .into_iter()
+        .enumerate()
+    {
         let bench = Bench::new(Some("tune"));
         bench.sim.fail_miopen(function, 1, 6);
-        assert!(!bench.check::<f32>(&image(), CONTIGUOUS));
-        let reason = bench.decision().solver.unwrap_err();
-        assert!(reason.contains("miopenStatusNotImplemented"), "{reason}");
+        let problem = Problem {
+            x: vec![1, 21, 6, 5 + nth],
+            ..image()
+        };
+        assert!(
+            bench.check::<f32>(&problem, CONTIGUOUS),
+            "measured at least"
+        );
+        let solvers: &[u64] = match bench.is_cdna() {
+            true => &[84, 107, 91, 85],
+            false => &[91, 85],
+        };
+        match bench.decision().solver {
+            Ok(solver) => assert!(solvers.contains(&solver), "{solver}"),
+            Err(reason) => assert!(reason.starts_with("measured"), "{reason}"),
+        }
+        // Each was run once to warm up and three times, and the chosen one once more.
+        let runs = bench.calls(RUN) as usize;
+        let measured = 4 * solvers.len();
+        assert!((measured..=measured + 1).contains(&runs), "{runs}");
     }
+    let bench = Bench::new(Some("tune"));
+    bench.sim.fail_miopen(COUNT, 1, 6);
+    assert!(!bench.check::<f32>(&image(), CONTIGUOUS));
+    let reason = bench.decision().solver.unwrap_err();
+    assert!(reason.contains("miopenStatusNotImplemented"), "{reason}");
 }
 
 /// Builds of MIOpen may lack sources of kernels: the next solution is tried, if there is one.

@@ -132,11 +132,9 @@ impl Session {
         own: &dyn Fn() -> Result<()>,
     ) -> Result<std::result::Result<Solution, String>> {
         let own_time = time(device, own)?;
-        let solutions = match self.find(device, descriptors, operands) {
-            Ok(found) => found.and_then(|()| self.solutions(descriptors)),
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        let solutions = match solutions {
+        // It fails as a whole if it cannot compile one of the solutions; immediate mode's are left to measure then.
+        let found = self.find(device, descriptors, operands);
+        let solutions = match self.solutions(descriptors) {
             Ok(solutions) => solutions,
             Err(failure) => return Ok(Err(self.reason(failure))),
         };
@@ -168,7 +166,10 @@ impl Session {
                 "measured: {own_time:?}, and {time:?} by MIOpen's solver {}",
                 solution.solution_id
             )),
-            None => Err("none of MIOpen's solutions can be measured".to_string()),
+            None => Err(match found {
+                Ok(()) => "none of MIOpen's solutions can be measured".to_string(),
+                Err(failure) => self.reason(failure),
+            }),
         })
     }
 
