@@ -219,6 +219,7 @@ impl BackendStorage for RocmStorage {
     }
 
     fn unary_impl<B: UnaryOpT>(&self, l: &Layout) -> Result<Self> {
+        crate::mended::check_unary(B::NAME, self.dtype)?;
         let buffer = unary::unary(self.gpu(), unary_op::<B>()?, &self.view(l, B::NAME)?)?;
         Ok(self.same_shape(buffer, l))
     }
