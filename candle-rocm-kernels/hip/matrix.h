@@ -224,17 +224,21 @@ template <typename Op> DEVICE_FN float column_reduce(float v) {
     return v;
 }
 
-// Nearest f16, or nearest bf16 with halves away from zero and any NaN that arithmetic gives.
-template <typename T> DEVICE_FN u16 narrow(float v) {
-    if constexpr (is_same<T, f16>::value) {
-        return float_to_f16(v);
-    } else {
-#if defined(__gfx950__) && !defined(__HIP_SIM__)
-        return bit_cast<u16>((__bf16)v);
+// Two finite values below 2^15, or NaN, as neighbours of T: nearest, halves away from zero, f16 below 2^-14 toward zero. Made of 32-bit
+// operations, of which it takes three.
+template <typename T> DEVICE_FN u32 narrow_pair(float low, float high) {
+#ifdef __HIP_SIM__
+    return store<T>(low).bits | (u32)store<T>(high).bits << 16;
 #else
-        return (u16)((bit_cast<u32>(v) + 0x8000u) >> 16);
-#endif
+    if constexpr (is_same<T, f16>::value) {
+        const u32 half = 0x1000u;
+        return bit_cast<u32>(__builtin_amdgcn_cvt_pkrtz(bit_cast<float>(bit_cast<u32>(low) + half), bit_cast<float>(bit_cast<u32>(high) + half)));
+    } else {
+        const u32 half = 0x8000u;
+        // The upper halves of both.
+        return __builtin_amdgcn_perm(bit_cast<u32>(high) + half, bit_cast<u32>(low) + half, 0x07060302u);
     }
+#endif
 }
 
 // A product S[16 n x 16] becomes the second operand of the next one without leaving its lanes, if its rows are computed in the right order:
@@ -245,29 +249,29 @@ template <typename T> DEVICE_FN u32 operand_row(u32 tile, u32 row) {
     return TILES<T> == 1 ? row : row / 4 * 8 + tile * 4 + row % 4;
 }
 template <typename T> DEVICE_FN FragmentB<T> operand(const Accumulator<float>* tiles) {
-    FragmentB<T> b;
-    constexpr u32 ROWS = Accumulator<float>::ROWS;
+    constexpr u32 PAIRS = Accumulator<float>::ROWS / 2;
+    struct {
+        u32 w[FragmentB<T>::ELEMENTS / 2];
+    } words;
 #if MATRIX_WMMA11
     // The halves of the wave hold even and odd rows; both need all.
     const bool upper = lane() >= TILE;
 #pragma unroll
-    for (u32 i = 0; i < ROWS; i += 2) {
-        const u32 own = narrow<T>(tiles->values[i]) | (u32)narrow<T>(tiles->values[i + 1]) << 16;
+    for (u32 i = 0; i < PAIRS; ++i) {
+        const u32 own = narrow_pair<T>(tiles->values[2 * i], tiles->values[2 * i + 1]);
         const u32 other = other_half(own);
         const u32 even = upper ? other : own;
         const u32 odd = upper ? own : other;
-        b.bits[2 * i] = (u16)even;
-        b.bits[2 * i + 1] = (u16)odd;
-        b.bits[2 * i + 2] = (u16)(even >> 16);
-        b.bits[2 * i + 3] = (u16)(odd >> 16);
+        words.w[2 * i] = (even & 0xffffu) | odd << 16;
+        words.w[2 * i + 1] = even >> 16 | (odd & 0xffff0000u);
     }
 #else
 #pragma unroll
     for (u32 t = 0; t < TILES<T>; ++t)
 #pragma unroll
-        for (u32 i = 0; i < ROWS; ++i) b.bits[t * ROWS + i] = narrow<T>(tiles[t].values[i]);
+        for (u32 i = 0; i < PAIRS; ++i) words.w[t * PAIRS + i] = narrow_pair<T>(tiles[t].values[2 * i], tiles[t].values[2 * i + 1]);
 #endif
-    return b;
+    return FragmentB<T>{bit_cast<typename Format<T>::Bits>(words)};
 }
 
 }  // namespace matrix
