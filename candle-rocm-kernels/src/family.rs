@@ -55,6 +55,8 @@ pub enum Family {
     Dequantize,
     /// The same for the IQ formats, the ternary ones and the 4-bit floats.
     DequantizeIq,
+    /// Rows of quantized tables.
+    QuantizedEmbedding,
     /// Activations to 8 bits.
     QuantizeActivations,
     /// Matrices in blocks of 32 times a few 8-bit vectors.
@@ -108,6 +110,7 @@ impl Family {
         Self::Sort,
         Self::Dequantize,
         Self::DequantizeIq,
+        Self::QuantizedEmbedding,
         Self::QuantizeActivations,
         Self::MatvecSmall,
         Self::MatvecK,
@@ -150,6 +153,7 @@ impl Family {
             Self::Sort => "sort.hip",
             Self::Dequantize => "quantized/dequantize.hip",
             Self::DequantizeIq => "quantized/dequantize_iq.hip",
+            Self::QuantizedEmbedding => "quantized/embedding.hip",
             Self::QuantizeActivations => "quantized/activations.hip",
             Self::MatvecSmall => "quantized/matvec_small.hip",
             Self::MatvecK => "quantized/matvec_k.hip",

@@ -5,6 +5,7 @@
 
 mod activations;
 mod dequantize;
+mod embedding;
 mod format;
 mod linear;
 mod matmul;
@@ -15,6 +16,7 @@ mod select;
 
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
+pub use embedding::embedding;
 pub use format::GgmlType;
 pub use linear::{gated, linear, linear_quantized};
 pub use matmul::matmul;

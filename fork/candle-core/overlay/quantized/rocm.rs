@@ -1,10 +1,9 @@
 //! Quantized tensors on AMD GPUs.
 
-use candle_rocm::ops::indexing;
 use candle_rocm::ops::quantized::{
-    dequantize, indexed_moe, linear, Epilogue, GgmlType, QuantizedMatrix,
+    dequantize, embedding, indexed_moe, linear, Epilogue, GgmlType, QuantizedMatrix,
 };
-use candle_rocm::{contiguous_strides, Buffer, DType as DeviceDType, View};
+use candle_rocm::{Buffer, DType as DeviceDType};
 
 use super::{GgmlDType, QStorage};
 use crate::backend::BackendStorage;
@@ -171,14 +170,10 @@ impl QRocmStorage {
                 self.buffer.len()
             )
         }
-        let gpu = self.device.device();
-        let dims = [rows, row_bytes];
-        let strides = contiguous_strides(&dims);
-        let table = View::contiguous(&self.buffer, DeviceDType::U8, &dims, &strides);
-        let ids = ids.view(ids_l, "quantized embedding")?;
-        let blocks = indexing::index_select(gpu, &table, &ids, 0)?;
+        let table = self.matrix(rows, hidden);
+        let view = ids.view(ids_l, "quantized embedding")?;
+        let buffer = embedding(self.device.device(), &table, &view)?;
         let count = ids_l.shape().elem_count() * hidden;
-        let buffer = dequantize(gpu, format_of(self.dtype), &blocks, count, DeviceDType::F32)?;
         Ok(self.storage(buffer, DType::F32, count))
     }
 
