@@ -224,6 +224,22 @@ template <typename Op> DEVICE_FN float column_reduce(float v) {
     return v;
 }
 
+// The lower halves of two words as neighbours, and the upper halves.
+DEVICE_FN u32 low_halves(u32 first, u32 second) {
+#ifdef __HIP_SIM__
+    return (first & 0xffffu) | second << 16;
+#else
+    return __builtin_amdgcn_perm(second, first, 0x05040100u);
+#endif
+}
+DEVICE_FN u32 high_halves(u32 first, u32 second) {
+#ifdef __HIP_SIM__
+    return first >> 16 | (second & 0xffff0000u);
+#else
+    return __builtin_amdgcn_perm(second, first, 0x07060302u);
+#endif
+}
+
 // Two finite values below 2^15, or NaN, as neighbours of T: nearest, halves away from zero, f16 below 2^-14 toward zero. Made of 32-bit
 // operations, of which it takes three.
 template <typename T> DEVICE_FN u32 narrow_pair(float low, float high) {
@@ -235,8 +251,7 @@ template <typename T> DEVICE_FN u32 narrow_pair(float low, float high) {
         return bit_cast<u32>(__builtin_amdgcn_cvt_pkrtz(bit_cast<float>(bit_cast<u32>(low) + half), bit_cast<float>(bit_cast<u32>(high) + half)));
     } else {
         const u32 half = 0x8000u;
-        // The upper halves of both.
-        return __builtin_amdgcn_perm(bit_cast<u32>(high) + half, bit_cast<u32>(low) + half, 0x07060302u);
+        return high_halves(bit_cast<u32>(low) + half, bit_cast<u32>(high) + half);
     }
 #endif
 }
@@ -262,8 +277,8 @@ template <typename T> DEVICE_FN FragmentB<T> operand(const Accumulator<float>* t
         const u32 other = other_half(own);
         const u32 even = upper ? other : own;
         const u32 odd = upper ? own : other;
-        words.w[2 * i] = (even & 0xffffu) | odd << 16;
-        words.w[2 * i + 1] = even >> 16 | (odd & 0xffff0000u);
+        words.w[2 * i] = low_halves(even, odd);
+        words.w[2 * i + 1] = high_halves(even, odd);
     }
 #else
 #pragma unroll

@@ -134,8 +134,8 @@ template <typename T, u32 WIDTH> struct Tile {
             for (u32 n = 0; n < VECTOR; n += 2) {
                 const u32 x = even.w[n / 2];
                 const u32 y = odd.w[n / 2];
-                *(u32*)(v_lds + (column + n) * Sizes::V_STRIDE + pair) = (x & 0xffffu) | y << 16;
-                *(u32*)(v_lds + (column + n + 1) * Sizes::V_STRIDE + pair) = x >> 16 | (y & 0xffff0000u);
+                *(u32*)(v_lds + (column + n) * Sizes::V_STRIDE + pair) = matrix::low_halves(x, y);
+                *(u32*)(v_lds + (column + n + 1) * Sizes::V_STRIDE + pair) = matrix::high_halves(x, y);
             }
         }
     }
@@ -177,8 +177,8 @@ template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<flo
         const u32 other = matrix::other_half(upper ? pairs[i] : pairs[i + 2]);
         const u32 even = upper ? other : pairs[i];
         const u32 odd = upper ? pairs[i + 2] : other;
-        pairs[i] = (even & 0xffffu) | odd << 16;
-        pairs[i + 2] = even >> 16 | (odd & 0xffff0000u);
+        pairs[i] = matrix::low_halves(even, odd);
+        pairs[i + 2] = matrix::high_halves(even, odd);
     }
     Bytes16 words{{pairs[0], pairs[2], pairs[1], pairs[3]}};
 #else
