@@ -79,6 +79,24 @@ fn check<T: Element>(device: &Device, case: &Case) {
     }
 }
 
+/// Little enough work for an emulator of the hardware, and without rocBLAS.
+#[test]
+fn tiny() {
+    let device = device();
+    for rows in [1, 3, 20] {
+        let case = Case {
+            softcap: Some(3.0),
+            alibi: true,
+            ..Case::new(rows, 21, 24)
+                .heads(4, 2)
+                .window(Some(15), Some(0))
+        };
+        let values = Values::<f16>::random(&case, 7);
+        let got = fixed(&device, &case, &values, Tier::Tiled, SCORE_BYTES);
+        compare(&device, &case, &values, got, "tiny");
+    }
+}
+
 #[test]
 fn head_sizes() {
     let device = device();

@@ -287,7 +287,7 @@ DEVICE_FN Span window(const Shape& s, const Sequence& seq, u32 row) {
 }
 // What rows from `first` to `last` see together, at most.
 DEVICE_FN Span windows(const Problem& a, const Sequence& seq, u32 first, u32 last) {
-    if (a.prefix) return Span{0, seq.keys};
+    if (a.shape.ranges != 0) return Span{0, seq.keys};
     return Span{window(a.shape, seq, first).begin, window(a.shape, seq, last).end};
 }
 

@@ -16,7 +16,7 @@ DEVICE_FN u64 partial_at(const Shape& s, u32 splits, u32 sequence, u32 head, u32
     return ((((u64)sequence * s.heads + head) * s.rows + row) * splits + split) * (s.v_width + 4);
 }
 
-template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& a, float* partial, u32 splits, u32 tiles, u32 lanes) {
+template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, float* partial, u32 splits, u32 tiles, u32 lanes) {
     // Keys that a group of lanes has in flight.
     constexpr u32 AHEAD = E * R > 32 ? 2 : 4;
     __shared__ Row rows[R];
@@ -26,7 +26,16 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& a, float* pa
     __shared__ float values[WAVES][MAX_WIDTH];
     __shared__ float maxima[WAVES][R];
     __shared__ float sums[WAVES][R];
-    const Shape& s = a.shape;
+    // There are too few scalar registers for all of these.
+    Problem a = problem;
+    a.prefix = opaque(a.prefix);
+    a.mask = opaque(a.mask);
+    a.k_scales = opaque(a.k_scales);
+    a.v_scales = opaque(a.v_scales);
+    a.out = opaque(a.out);
+    a.lse = opaque(a.lse);
+    partial = opaque(partial);
+    const Shape& s = problem.shape;
     const u32 split = block_x() % splits;
     const u32 tile = block_x() / splits % tiles;
     const u32 pair = block_x() / splits / tiles;
@@ -47,13 +56,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& a, float* pa
         rows[thread_x()] = row_of(a, seq, packed / s.group, kv_head * s.group + packed % s.group);
     }
     barrier();
-    // What scalar registers are too few for.
     const u64 out_start = opaque(seq.out);
     const u64 lse_start = opaque(seq.lse);
-    void* const out_base = opaque(a.out);
-    float* const lse_base = opaque(a.lse);
-    float* const partial_base = opaque(partial);
-    const f16* const v_scales = opaque(a.v_scales);
     const u32 o_row = opaque(s.o_row);
     const u32 o_head = opaque(s.o_head);
     const u64 lse_head = opaque(s.lse_head);
@@ -100,7 +104,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& a, float* pa
                 const u32 k_more = k_column + e * 8 < s.width ? e * 8 : 0;
                 const u32 v_more = v_column + e * 8 < s.v_width ? e * 8 : 0;
                 keys[u][e].load(a.k, a.k_scales, at.k + k_column + k_more);
-                weighted[u][e].load(a.v, v_scales, at.v + v_column + v_more);
+                weighted[u][e].load(a.v, a.v_scales, at.v + v_column + v_more);
             }
         }
         float p[AHEAD][R];
@@ -226,14 +230,14 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& a, float* pa
 #pragma unroll
             for (u32 w = 0; w < WAVES; ++w) x += values[w][c] * weight(maxima[w][r], all);
             if (parts > 1) {
-                partial_base[part + c] = x;
+                partial[part + c] = x;
                 if (c == 0) {
-                    partial_base[part + columns] = all;
-                    partial_base[part + columns + 1] = total;
+                    partial[part + columns] = all;
+                    partial[part + columns + 1] = total;
                 }
             } else {
-                store1(opaque_uniform(s.q_format), out_base, out_start + (u64)row * o_row + (u64)head * o_head + c, normalized(x, all, 1.0f / total));
-                if (lse_base && c == 0) lse_base[lse_start + head * lse_head + row] = log_sum_exp(all, total);
+                store1(opaque_uniform(s.q_format), a.out, out_start + (u64)row * o_row + (u64)head * o_head + c, normalized(x, all, 1.0f / total));
+                if (a.lse && c == 0) a.lse[lse_start + head * lse_head + row] = log_sum_exp(all, total);
             }
         }
         barrier();

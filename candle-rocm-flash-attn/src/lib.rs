@@ -1,0 +1,338 @@
+//! Flash attention for candle on AMD GPUs, with the functions and the order of arguments of `candle-flash-attn` 0.11.1: code moves over by changing the name of the crate.
+//!
+//! | Sequences | Functions |
+//! |---|---|
+//! | of one length, `(batch, length, heads, head_size)` | [`flash_attn`], [`flash_attn_windowed`], [`flash_attn_alibi`], [`flash_attn_alibi_windowed`], [`flash_attn_alibi_windowed_softcap`] |
+//! | behind each other, `(total, heads, head_size)` | [`flash_attn_varlen`], [`flash_attn_varlen_windowed`], [`flash_attn_varlen_alibi`], [`flash_attn_varlen_alibi_windowed`], [`flash_attn_varlen_alibi_windowed_softcap`] |
+//! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`] |
+//!
+//! All compute `softmax(q kᵀ softmax_scale) v` for each head, without the matrix of scores in memory. Keys and values may have fewer heads than queries, if their number
+//! divides that of the queries. The last row of a sequence is aligned with its last key: with a window, the row at position `p` sees keys from `p - window_size_left` to
+//! `p + window_size_right`, where row `i` of `rows` stands at position `i + keys - rows`; `causal` is a right window of 0. A row that sees no key gives zeros.
+//! ALiBi adds `-slope |p - key|`, `softcap` bounds scores before by `softcap tanh(score / softcap)`.
+//!
+//! Tensors are f16, bf16 or f32; queries, keys and values of one dtype. Any strides will do; those whose last dimension is not dense are copied first. On a ROCm device the
+//! work goes to the tier that suits best (see [`candle_rocm::ops::attention`]); on the CPU, to a plain implementation, so that models can be tested without a GPU.
+//! There is no gradient: `backward` through these functions is an error.
+//!
+//! ```no_run
+//! use candle::{DType, Device, Tensor};
+//!
+//! # fn main() -> candle::Result<()> {
+//! let device = Device::new_rocm(0)?;
+//! let q = Tensor::randn(0f32, 1., (1, 4096, 32, 128), &device)?.to_dtype(DType::F16)?;
+//! let k = Tensor::randn(0f32, 1., (1, 4096, 8, 128), &device)?.to_dtype(DType::F16)?;
+//! let out = candle_rocm_flash_attn::flash_attn(&q, &k, &k, 1. / 128f32.sqrt(), true)?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod cpu;
+mod op;
+
+use candle::{Result, Tensor};
+use op::{FlashAttn, Sequences};
+
+/// What the functions differ in, besides sequences.
+fn options(
+    softmax_scale: f32,
+    alibi_slopes: Option<&Tensor>,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+    softcap: Option<f32>,
+) -> FlashAttn {
+    FlashAttn {
+        softmax_scale,
+        alibi_slopes: alibi_slopes.cloned(),
+        window_size_left,
+        window_size_right,
+        softcap,
+        sequences: Sequences::Fixed,
+    }
+}
+
+fn causal_right(causal: bool) -> Option<usize> {
+    causal.then_some(0)
+}
+
+/// Attention of `q`, `(batch, seq_len_q, num_heads, head_size)`, to `k` and `v`, `(batch, seq_len_kv, num_heads_kv, head_size)`; the result has the shape of `q`.
+///
+/// # Errors
+/// For shapes that do not fit together, dtypes other than f16, bf16 and f32, and head sizes that are no multiple of 8 or exceed 512.
+pub fn flash_attn(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    softmax_scale: f32,
+    causal: bool,
+) -> Result<Tensor> {
+    let op = options(softmax_scale, None, None, causal_right(causal), None);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn`] with limits to what a row sees before and behind its position.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+pub fn flash_attn_windowed(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        None,
+        window_size_left,
+        window_size_right,
+        None,
+    );
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn`] with ALiBi slopes, f32 of shape `(num_heads)`.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+pub fn flash_attn_alibi(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: &Tensor,
+    softmax_scale: f32,
+    causal: bool,
+) -> Result<Tensor> {
+    let right = causal_right(causal);
+    let op = options(softmax_scale, Some(alibi_slopes), None, right, None);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_windowed`] with ALiBi slopes, f32 of shape `(num_heads)`.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+pub fn flash_attn_alibi_windowed(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: &Tensor,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        Some(alibi_slopes),
+        window_size_left,
+        window_size_right,
+        None,
+    );
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_alibi_windowed`] with optional slopes and a bound of the scores.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_alibi_windowed_softcap(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: Option<&Tensor>,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+    softcap: f32,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        alibi_slopes,
+        window_size_left,
+        window_size_right,
+        Some(softcap),
+    );
+    q.apply_op3(k, v, op)
+}
+
+/// Attention of sequences of different lengths. `q` is `(total_q, num_heads, head_size)`, `k` and `v` are `(total_kv, num_heads_kv, head_size)`; `seqlens_q` and `seqlens_k`, u32 or i32
+/// of `batch + 1` elements, are running sums of the sequences' lengths from 0, and `max_seqlen_q` and `max_seqlen_k` no less than the longest. The result has the shape of `q`.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    causal: bool,
+) -> Result<Tensor> {
+    let op = options(softmax_scale, None, None, causal_right(causal), None);
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_varlen`] with limits to what a row sees before and behind its position.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_windowed(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        None,
+        window_size_left,
+        window_size_right,
+        None,
+    );
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_varlen`] with ALiBi slopes, f32 of shape `(num_heads)`.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_alibi(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    causal: bool,
+) -> Result<Tensor> {
+    let right = causal_right(causal);
+    let op = options(softmax_scale, Some(alibi_slopes), None, right, None);
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_varlen_windowed`] with ALiBi slopes, f32 of shape `(num_heads)`.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_alibi_windowed(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        Some(alibi_slopes),
+        window_size_left,
+        window_size_right,
+        None,
+    );
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_varlen_alibi_windowed`] with optional slopes and a bound of the scores.
+///
+/// # Errors
+/// Those of [`flash_attn`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_alibi_windowed_softcap(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    alibi_slopes: Option<&Tensor>,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+    softcap: f32,
+) -> Result<Tensor> {
+    let op = options(
+        softmax_scale,
+        alibi_slopes,
+        window_size_left,
+        window_size_right,
+        Some(softcap),
+    );
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    q.apply_op3(k, v, op)
+}
+
+/// [`flash_attn_varlen_windowed`] with keys and values in the blocks of a cache, `(num_blocks, page_block_size, num_heads_kv, head_size)`: key `j` of sequence `b` is entry
+/// `j % page_block_size` of block `block_table[b, j / page_block_size]`. `block_table` is u32 or i32 of shape `(batch, max_blocks)`.
+///
+/// `mm_prefix_ranges`, i32 of shape `(batch, max_ranges, 2)`, are ranges of positions, from the first to before the second, that see each other whatever the window says.
+///
+/// # Errors
+/// Those of [`flash_attn`], and if `page_block_size` is not that of the cache.
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_paged_windowed(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    block_table: &Tensor,
+    mm_prefix_ranges: Option<&Tensor>,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    softmax_scale: f32,
+    window_size_left: Option<usize>,
+    window_size_right: Option<usize>,
+    page_block_size: usize,
+    softcap: Option<f32>,
+) -> Result<Tensor> {
+    if k.dims().get(1) != Some(&page_block_size) {
+        candle::bail!(
+            "flash-attn: page_block_size {page_block_size} is not that of a cache of shape {:?}",
+            k.shape()
+        )
+    }
+    let op = options(
+        softmax_scale,
+        None,
+        window_size_left,
+        window_size_right,
+        softcap,
+    );
+    let op = op.paged(
+        seqlens_q,
+        seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        block_table,
+        mm_prefix_ranges,
+    );
+    q.apply_op3(k, v, op)
+}
