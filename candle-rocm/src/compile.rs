@@ -3,13 +3,16 @@
 use crate::gpu::text;
 use crate::sys::hip::Hip;
 use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
-use crate::sys::loader::Loaded;
+use crate::sys::loader::{mapped_file, Loaded};
 use candle_rocm_kernels::{CompileError, CompileRequest, Compiler, OPTIONS};
 use std::ffi::{c_char, c_int, CString};
 use std::ptr;
 use std::time::UNIX_EPOCH;
 
 /// The run-time compiler of the ROCm installation in use.
+///
+/// Up to ROCm 6.4, hiprtc ends the process when it is handed an arch that it does not know, so what is no arch at all is refused here. The arch
+/// of a GPU that HIP lists is known to the hiprtc of the same release.
 #[derive(Debug)]
 pub struct HiprtcCompiler {
     hiprtc: &'static Loaded<Hiprtc>,
@@ -35,8 +38,10 @@ impl HiprtcCompiler {
                 (hip.functions.hipRuntimeGetVersion)(&mut runtime);
             }
         }
-        // A library in a folder of the user's choice may be rebuilt without a new version.
-        let file = std::fs::metadata(&hiprtc.path).ok().map(|metadata| {
+        // A library may be rebuilt without a new version, also one that the dynamic loader finds by name.
+        let path = mapped_file(hiprtc.functions.hiprtcVersion as usize);
+        let path = path.as_ref().unwrap_or(&hiprtc.path);
+        let file = std::fs::metadata(path).ok().map(|metadata| {
             let modified = metadata.modified().ok();
             let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
             (metadata.len(), age.map_or(0, |age| age.as_nanos()))
@@ -127,6 +132,28 @@ impl HiprtcCompiler {
     }
 }
 
+/// Whether this is the name of an arch: `gfx` and a number whose last digits are hexadecimal, or a generic one, with features behind colons.
+fn is_arch(name: &str) -> bool {
+    let mut parts = name.split(':');
+    let number = parts.next().and_then(|arch| arch.strip_prefix("gfx"));
+    let is_number = |number: &str| {
+        let (version, step) = number
+            .split_at_checked(number.len().wrapping_sub(2))
+            .unwrap_or(("", ""));
+        matches!(version.len(), 1 | 2)
+            && version.bytes().all(|b| b.is_ascii_digit())
+            && step.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_generic = |number: &str| {
+        let family = number.strip_suffix("-generic").unwrap_or_default();
+        let mut digits = family.bytes();
+        digits.next().is_some_and(|b| b.is_ascii_digit())
+            && digits.all(|b| b.is_ascii_digit() || b == b'-')
+    };
+    number.is_some_and(|number| is_number(number) || is_generic(number))
+        && parts.all(|feature| matches!(feature, "xnack+" | "xnack-" | "sramecc+" | "sramecc-"))
+}
+
 fn c_string(
     compiler: &HiprtcCompiler,
     request: &CompileRequest,
@@ -143,6 +170,10 @@ impl Compiler for HiprtcCompiler {
 
     fn compile(&self, request: &CompileRequest) -> Result<Vec<u8>, CompileError> {
         let functions = &self.hiprtc.functions;
+        if !is_arch(request.arch) {
+            let reason = "this is no arch of an AMD GPU, which are called gfx1100, gfx90a:xnack- or gfx11-generic";
+            return Err(self.failed(request, reason.into()));
+        }
         let source = c_string(self, request, request.source)?;
         let name = c_string(self, request, request.name)?;
         let mut program = ptr::null_mut();
@@ -162,5 +193,41 @@ impl Compiler for HiprtcCompiler {
         // SAFETY: the program is ours and not used after this. A failure to destroy it only leaks it.
         unsafe { (functions.hiprtcDestroyProgram)(&mut program) };
         code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_arch;
+
+    #[test]
+    fn archs_have_a_form() {
+        for arch in [
+            "gfx906",
+            "gfx90a",
+            "gfx942",
+            "gfx1030",
+            "gfx1151",
+            "gfx90a:sramecc+:xnack-",
+            "gfx9-generic",
+            "gfx10-3-generic",
+            "gfx9-4-generic",
+        ] {
+            assert!(is_arch(arch), "{arch}");
+        }
+        for name in [
+            "",
+            "gfx",
+            "gfx9",
+            "sm_90",
+            "gfx11000",
+            "gfx9zz",
+            "gfx942:fast",
+            "gfx1100 ",
+            "-generic",
+            "gfx-generic",
+        ] {
+            assert!(!is_arch(name), "{name}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use candle_rocm_kernels::Family;
 
 /// The mean of each window of `[batch, channels, height, width]`, of any dtype: `[batch, channels, (height - window) / step + 1, …]`.
 /// `window` and `step` are (height, width). Floats add up in f32 (f64 for f64) and are rounded once; the mean of integers is cut off
-/// towards zero, as candle's CUDA back end does it (its CPU back end multiplies by the inverse as an integer, which is 0).
+/// towards zero, as candle's CUDA back end does it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for other ranks, and for a window or step that is 0 or a window larger than the image;

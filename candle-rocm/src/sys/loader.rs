@@ -318,9 +318,35 @@ macro_rules! library {
 }
 pub(crate) use library;
 
+/// The file that the code or data at `address` was loaded from: also of a library that the dynamic loader found by its bare name. Known
+/// on Linux only.
+pub fn mapped_file(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        // start-end permissions offset device inode path
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let hex = |text| usize::from_str_radix(text, 16).ok();
+        let path = rest.find('/').map(|at| PathBuf::from(&rest[at..]));
+        path.filter(|_| {
+            hex(start)
+                .zip(hex(end))
+                .is_some_and(|(s, e)| (s..e).contains(&address))
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn code_knows_its_file() {
+        let own = mapped_file(mapped_file as *const () as usize);
+        assert_eq!(own, std::env::current_exe().ok());
+        assert_eq!(mapped_file(0), None);
+    }
 
     #[test]
     fn rocm_path_goes_before_hip_path_and_empty_means_unset() {

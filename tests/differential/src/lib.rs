@@ -104,7 +104,7 @@ pub fn tensor(
     }
 }
 
-/// The tensor's values in f64, in row-major order. (candle's own conversion from f8e4m3 to f64 is taken through f32.)
+/// The tensor's values in f64, in row-major order.
 pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
     let tensor = tensor
         .to_device(&Device::Cpu)?
@@ -115,9 +115,6 @@ pub fn to_f64(tensor: &Tensor) -> Result<Vec<f64>> {
 
 /// A float tensor on the CPU as f64.
 pub fn widen(tensor: &Tensor) -> Result<Tensor> {
-    if tensor.dtype() == DType::F8E4M3 {
-        return tensor.to_dtype(DType::F32)?.to_dtype(DType::F64);
-    }
     tensor.to_dtype(DType::F64)
 }
 
