@@ -306,9 +306,11 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 part = thread_x(); part < Sizes::ROWS * WIDTH / VECTOR; part += THREADS) {
             const u32 packed = tile * Sizes::ROWS + part / (WIDTH / VECTOR);
             const u32 column = part % (WIDTH / VECTOR) * VECTOR;
-            const u64 start = seq.q + (u64)(packed / s.group) * s.q_row + (u64)(kv_head * s.group + packed % s.group) * s.q_head;
-            const bool exists = packed / s.group < seq.rows && column < s.width;
-            *(Bytes16*)(q_lds + part / (WIDTH / VECTOR) * Sizes::K_STRIDE + column) = exists ? *(const Bytes16*)((const T*)a.q + start + column) : Bytes16{};
+            // Rows beyond the last repeat it; nobody stores their results.
+            const u32 row = packed / s.group < seq.rows ? packed / s.group : seq.rows - 1;
+            const u64 start = seq.q + (u64)row * s.q_row + (u64)(kv_head * s.group + packed % s.group) * s.q_head;
+            const Bytes16 words = *(const Bytes16*)((const T*)a.q + start + (column < s.width ? column : 0u));
+            *(Bytes16*)(q_lds + part / (WIDTH / VECTOR) * Sizes::K_STRIDE + column) = Tile<T, WIDTH>::where(column < s.width, words);
         }
     }
 
