@@ -137,7 +137,7 @@ pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f
     let (mut first_row, mut first_key) = (0, 0);
     for (b, (&rows, &keys)) in case.rows.iter().zip(&case.keys).enumerate() {
         for row in 0..rows {
-            for head in 0..heads {
+            for (head, slope) in slopes.iter().enumerate() {
                 let position = row as i64 + keys as i64 - rows as i64;
                 let q = &values.q[((first_row + row) * heads + head) * case.width..][..case.width];
                 let kv = |key: usize, width: usize| {
@@ -153,7 +153,7 @@ pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f
                     }
                     let j = key as i64;
                     if case.alibi {
-                        score -= f64::from(slopes[head]) * (position - j).abs() as f64;
+                        score -= f64::from(*slope) * (position - j).abs() as f64;
                     }
                     let within = |[from, to]: &[i32; 2]| {
                         [position, j]

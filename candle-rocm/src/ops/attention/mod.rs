@@ -6,8 +6,8 @@
 //! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row sees the last key.
 //! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]), if both stand in one of the `prefix` ranges, and unless the additive
 //!   mask is minus infinity there.
-//! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written formula; what hidden keys and
-//!   values hold does not matter.
+//! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written formula, in which a hidden key has weight 0:
+//!   a NaN or infinity among the values of a sequence may reach rows that do not see it. Keys and values behind a sequence's end are never used.
 //! * Head `h` of the queries reads head `h / (heads / kv_heads)` of keys and values.
 //!
 //! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
