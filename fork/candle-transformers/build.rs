@@ -4,4 +4,8 @@ mod recipe;
 
 fn main() {
     recipe::RECIPE.build();
+    // Upstream's calls of `candle_flash_attn` are compiled in; `src/lib.rs` says which crate bears that name.
+    if std::env::var_os("CARGO_FEATURE_ROCM_FLASH_ATTN").is_some() {
+        println!("cargo:rustc-cfg=feature=\"flash-attn\"");
+    }
 }

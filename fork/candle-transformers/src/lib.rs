@@ -4,6 +4,9 @@
 //! upstream's documentation for the API.
 #![allow(missing_docs, clippy::all, rustdoc::all)]
 
+#[cfg(feature = "rocm-flash-attn")]
+extern crate candle_rocm_flash_attn as candle_flash_attn;
+
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
 
 // The macro's definition lies in an included file; this import is what makes `crate::serde_default_fn!` a path of its own.
