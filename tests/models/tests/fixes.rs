@@ -62,7 +62,7 @@ fn unet_blocks_take_their_number_of_groups() -> Result<()> {
         ..Default::default()
     };
     let up = UpBlock2D::new(vb.clone(), 32, 32, 64, Some(16), config)?;
-    let got = up.forward(&image, &[image.clone()], Some(&time), None)?;
+    let got = up.forward(&image, std::slice::from_ref(&image), Some(&time), None)?;
     let both = Tensor::cat(&[&image, &image], 1)?;
     assert_same(&got, &layer(64)?.forward(&both, Some(&time))?);
     Ok(())

@@ -35,7 +35,7 @@ fn llama(sizes: Sizes, dtype: GgmlDType) {
                 .head(&sizes, dtype)?
                 .blocks(&sizes, &[], dtype)
         },
-        |content, file, device| ModelWeights::from_gguf(content, file, device),
+        ModelWeights::from_gguf,
         |model, ids, at| model.forward(ids, at),
     );
 }
@@ -81,7 +81,7 @@ fn qwen2() {
                 .ends(&sizes, Q8_0)?
                 .blocks(&sizes, &biases, Q8_0)
         },
-        |content, file, device| ModelWeights::from_gguf(content, file, device),
+        ModelWeights::from_gguf,
         |model, ids, at| model.forward(ids, at),
     );
 }
@@ -100,7 +100,7 @@ fn qwen3() {
                 .ends(&sizes, Q8_0)?
                 .blocks(&sizes, &HEAD_NORMS, Q8_0)
         },
-        |content, file, device| ModelWeights::from_gguf(content, file, device),
+        ModelWeights::from_gguf,
         |model, ids, at| model.forward(ids, at),
     );
 }
@@ -123,7 +123,7 @@ fn gemma3() {
                 .ends(&sizes, Q8_0)?
                 .blocks(&sizes, &[HEAD_NORMS, POST_NORMS].concat(), Q8_0)
         },
-        |content, file, device| ModelWeights::from_gguf(content, file, device),
+        ModelWeights::from_gguf,
         |model, ids, at| model.forward(ids, at),
     );
 }
