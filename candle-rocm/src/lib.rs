@@ -49,6 +49,7 @@
 //! | `CANDLE_ROCM_CACHE_DIR` | where compiled kernels are kept |
 //! | `CANDLE_ROCM_ALLOC=direct` | every buffer is an exact `hipMalloc` |
 //! | `CANDLE_ROCM_MIOPEN=off\|fast\|tune` | whether [`miopen`] computes convolutions, and how it is asked; default `fast` |
+//! | `CANDLE_ROCM_ATTENTION` | `matrix`, `tiled` or `naive`: the tier that attention runs on, or an error that says why it cannot |
 //! | `CANDLE_ROCM_SYNC=1` | wait after each launch, so that an error names its kernel |
 //! | `CANDLE_ROCM_RECORD_LAUNCHES=FILE` | append each kernel launched with the sizes of its arguments |
 
