@@ -61,6 +61,15 @@ fn is_available(device: &Device) -> bool {
         || arch.starts_with("gfx12")
 }
 
+/// The largest head size.
+fn widest(device: &Device) -> usize {
+    if device.properties().wave_size == 64 {
+        256
+    } else {
+        128
+    }
+}
+
 /// Places of the starts of sequences of these lengths.
 fn starts(lengths: &[usize]) -> Vec<u32> {
     let mut starts = vec![0];
@@ -269,6 +278,9 @@ fn check_both(case: Case) {
 #[test]
 fn every_width_and_its_padding() {
     for size in [8, 40, 64, 80, 96, 128, 160, 256] {
+        if size > widest(&device()) {
+            continue;
+        }
         check_both(Case::new(21, 37, 1, 1, size));
     }
 }
@@ -340,6 +352,7 @@ fn the_tier_says_what_it_lacks() {
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error:?}");
     let text = error.to_string();
     if is_available(&device) {
-        assert!(text.contains("head sizes end at 256, before 264"), "{text}");
+        let expected = format!("head sizes end at {}, before 264", widest(&device));
+        assert!(text.contains(&expected), "{text}");
     }
 }

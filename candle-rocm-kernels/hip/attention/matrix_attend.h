@@ -29,15 +29,10 @@ template <typename T, u32 WIDTH> struct Plan {
     // CDNA has 512 registers per lane, and its LDS feeds the matrix units only if a fragment of keys or values serves two tiles of queries.
     static constexpr u32 QUERIES = WAVE == 64 && WIDTH <= 128 ? 2 : 1;
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
-    // Where results leave no registers for them, queries lie in LDS and keys are loaded in smaller tiles.
-    static constexpr bool QUERIES_IN_LDS = WAVE == 32 && WIDTH > 128;
-    static constexpr u32 KEYS = QUERIES_IN_LDS ? 16 : WAVE == 64 && WIDTH <= 64 ? 64 : 32;
-    // Fragments of queries that are read from LDS ahead, or all that lie in registers.
-    static constexpr u32 STEPS = QUERIES_IN_LDS ? 2 : WIDTH / matrix::K<T>;
+    static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : 32;
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
     static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
-    static constexpr u32 Q_LDS = QUERIES_IN_LDS ? ROWS * K_STRIDE : VECTOR;
     static constexpr u32 K_LDS = KEYS * K_STRIDE;
     static constexpr u32 V_LDS = WIDTH * V_STRIDE;
 };
@@ -239,7 +234,7 @@ template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const 
     return max;
 }
 
-template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Waiting* rows_lds, T* q_lds, T* k_lds, T* v_lds) {
+template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Waiting* rows_lds, T* k_lds, T* v_lds) {
     using Sizes = Plan<T, WIDTH>;
     using Sums = matrix::Accumulator<float>;
     constexpr u32 K = matrix::K<T>;
@@ -284,7 +279,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     float max[QUERIES];
     float sum[QUERIES];
     Sums out[QUERIES][WIDTH / matrix::TILE];
-    matrix::FragmentB<T> q[QUERIES][Sizes::QUERIES_IN_LDS ? 1 : WIDTH / K];
+    matrix::FragmentB<T> q[QUERIES][WIDTH / K];
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
         const u32 packed = first + n * matrix::TILE + Sums::column();
@@ -294,26 +289,12 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         sum[n] = 0.0f;
 #pragma unroll
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d] = Sums::zero();
-        if constexpr (!Sizes::QUERIES_IN_LDS) {
-            // Rows beyond the last repeat it; nobody stores their results.
-            const u32 last = seq.rows - 1;
-            const T* start = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
+        // Rows beyond the last repeat it; nobody stores their results.
+        const u32 last = seq.rows - 1;
+        const T* start = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
 #pragma unroll
-            for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, opaque(s.width));
-        }
+        for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, opaque(s.width));
     }
-    if constexpr (Sizes::QUERIES_IN_LDS) {
-        for (u32 part = thread_x(); part < Sizes::ROWS * WIDTH / VECTOR; part += THREADS) {
-            const u32 packed = tile * Sizes::ROWS + part / (WIDTH / VECTOR);
-            const u32 column = part % (WIDTH / VECTOR) * VECTOR;
-            // Rows beyond the last repeat it; nobody stores their results.
-            const u32 row = packed / s.group < seq.rows ? packed / s.group : seq.rows - 1;
-            const u64 start = seq.q + (u64)row * s.q_row + (u64)(kv_head * s.group + packed % s.group) * s.q_head;
-            const Bytes16 words = *(const Bytes16*)((const T*)a.q + start + (column < s.width ? column : 0u));
-            *(Bytes16*)(q_lds + part / (WIDTH / VECTOR) * Sizes::K_STRIDE + column) = Tile<T, WIDTH>::where(column < s.width, words);
-        }
-    }
-
     if constexpr (WAVE == 64) seq.keys = opaque(seq.keys);
     Tile<T, WIDTH> next;
     u32 key0 = span.begin / Sizes::KEYS * Sizes::KEYS;
@@ -330,11 +311,8 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 n = 0; n < QUERIES; ++n)
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) products[n][t] = Sums::zero();
-#pragma unroll Sizes::STEPS
+#pragma unroll
         for (u32 k = 0; k < WIDTH / K; ++k) {
-            if constexpr (Sizes::QUERIES_IN_LDS) {
-                q[0][0] = matrix::FragmentB<T>::load(q_lds + first_in_block * Sizes::K_STRIDE + k * K, Sizes::K_STRIDE);
-            }
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) {
                 using Fragment = matrix::FragmentA<T>;
@@ -342,7 +320,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
                 const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, Fragment::index());
                 const Fragment x = Fragment::load_lane(k_lds + key * Sizes::K_STRIDE + k * K + Fragment::k(0));
 #pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::QUERIES_IN_LDS ? 0 : k], products[n][t]);
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][k], products[n][t]);
             }
         }
 
@@ -429,10 +407,9 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     extern "C" __global__ MAX_BLOCK(flash::THREADS) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
         using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
         alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                                                                                              \
-        alignas(16) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
         alignas(16) __shared__ T keys[Sizes::K_LDS];                                                                                               \
         alignas(16) __shared__ T values[Sizes::V_LDS];                                                                                             \
-        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                                     \
+        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, keys, values);                                                     \
     }
 #else
 #define ATTENTION_MATRIX(T, WIDTH)
