@@ -1,6 +1,6 @@
 //! Scaled dot product attention: `softmax(cap tanh(q kᵀ scale / cap) + bias) v`, row by row, without the matrix of scores in memory.
 //!
-//! One entry, [`attention`], tries the [`Tier`]s that the table of [`select`] lists for a problem, fastest first; each either computes or says
+//! One entry, [`attention()`], tries the [`Tier`]s that a table lists for a problem, fastest first; each either computes or says
 //! why it cannot. All have the same semantics:
 //!
 //! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row sees the last key.
