@@ -232,12 +232,19 @@ pub const RECIPE: Recipe = Recipe {
             replace: "            GgmlDType::BF16 => candle_metal_kernels::GgmlDType::BF16,\n            _ => unreachable!(\"QMetalStorage::zeros refuses {value:?}\"),\n",
             count: 1,
         },
-        // Every back end has numbers of its own here; ours are the product of the dequantized values in f32.
+        // Every back end has numbers of its own here; ours are those of activations in 8 bits.
+        Exception {
+            file: "tests/quantized_tests.rs",
+            name: "rounded results of quantized_matmul on ROCm",
+            find: "Device::Rocm(_) => assert_eq!(\n            to_vec2_round(&res, 0)?,\n            &[\n                [84946.0, 214126.0, 344757.0, 473798.0],\n                [213458.0, 604350.0, 1000469.0, 1387990.0],\n                [341970.0, 994574.0, 1656181.0, 2302182.0]",
+            replace: "Device::Rocm(_) => assert_eq!(\n            to_vec2_round(&res, 0)?,\n            &[\n                [85114.0, 214543.0, 345424.0, 474705.0],\n                [213474.0, 604461.0, 1000679.0, 1388307.0],\n                [341882.0, 994300.0, 1655737.0, 2301558.0]",
+            count: 1,
+        },
         Exception {
             file: "tests/quantized_tests.rs",
             name: "rounded results of quantized_matmul_neg on ROCm",
             find: "Device::Rocm(_) => assert_eq!(\n            to_vec2_round(&res, 0)?,\n            &[\n                [243659.0, -19716.0, -285444.0, -550439.0],\n                [23779.0, 21653.0, 19404.0, 18349.0],\n                [-196101.0, 63021.0, 324252.0, 587137.0]",
-            replace: "Device::Rocm(_) => assert_eq!(\n            to_vec2_round(&res, 0)?,\n            &[\n                [243666.0, -19714.0, -285433.0, -550453.0],\n                [23782.0, 21654.0, 19400.0, 18369.0],\n                [-196102.0, 63022.0, 324233.0, 587191.0]",
+            replace: "Device::Rocm(_) => assert_eq!(\n            to_vec2_round(&res, 0)?,\n            &[\n                [243539.0, -19598.0, -285069.0, -549849.0],\n                [23782.0, 21648.0, 19387.0, 18348.0],\n                [-196464.0, 63011.0, 324574.0, 587882.0]",
             count: 1,
         },
         Exception {
@@ -249,10 +256,17 @@ pub const RECIPE: Recipe = Recipe {
         },
         Exception {
             file: "tests/quantized_tests.rs",
-            name: "as on CUDA, another kernel takes over above 8 rows",
+            name: "where another kernel takes over depends on the GPU",
             find: "    if dev.is_cuda() {",
-            replace: "    if dev.is_cuda() || dev.is_rocm() {",
+            replace: "    if dev.is_rocm() {\n        assert!(diff4 < 0.01)\n    } else if dev.is_cuda() {",
             count: 1,
+        },
+        Exception {
+            file: "tests/quantized_tests.rs",
+            name: "where another kernel takes over depends on the GPU, below 8 rows too",
+            find: "    assert_eq!(diff3, 0.0);",
+            replace: "    assert!(diff3 == 0.0 || dev.is_rocm() && diff3 < 0.01);",
+            count: 2,
         },
     ],
     exported_macros: &[("src/error.rs", "bail")],
