@@ -285,10 +285,13 @@ fn gradients_are_derivatives() -> Result<()> {
     Ok(())
 }
 
+/// A name in candle's message, the input's shape, the function.
+type Failing = (&'static str, &'static [usize], fn(&Tensor) -> Result<Tensor>);
+
 /// What has no derivative in candle says so, alike on both devices.
 #[test]
 fn functions_without_a_gradient() -> Result<()> {
-    let errors: [(&str, &[usize], fn(&Tensor) -> Result<Tensor>); 4] = [
+    let errors: [Failing; 4] = [
         ("conv-transpose1d", &[1, 2, 4], |x| {
             x.conv_transpose1d(
                 &Tensor::ones((2, 2, 2), x.dtype(), x.device())?,
