@@ -5,7 +5,7 @@ mod smollm2;
 use llm_worker_rocm::chat::{Message, Role};
 use llm_worker_rocm::engine::SamplingOptions;
 use llm_worker_rocm::generate::Request;
-use smollm2::{cases, difference, first_logits, model, model_file, Case, MAX_TOKENS};
+use smollm2::{cases, difference, first_logits, model, model_file, Case, LogProb, MAX_TOKENS};
 use std::ops::ControlFlow;
 use worker::signal::Interrupt;
 
@@ -44,6 +44,18 @@ fn expected_logits(case: &Case, logits: &[f32]) -> Vec<(u32, f32)> {
     top.map(|p| (p.id, p.logprob + constant)).collect()
 }
 
+/// How many of the reference's tokens have to be found: all, but where the device rounds activations to 8 bits only those before the
+/// first near tie, which such rounding may decide either way.
+fn decided_steps(case: &Case) -> usize {
+    const NEAR_TIE: f32 = 0.5;
+    let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|v| v == value);
+    let rounds = is("CANDLE_ROCM_TEST_DEVICE", "rocm") && !is("CANDLE_ROCM_QMATMUL", "dequantize");
+    let steps = &case.llama_cpp.top3_logprobs;
+    let near_tie = |top: &Vec<LogProb>| top[0].logprob - top[1].logprob < NEAR_TIE;
+    let first = steps.iter().position(near_tie).filter(|_| rounds);
+    first.unwrap_or(case.llama_cpp.tokens.len())
+}
+
 #[test]
 fn first_logits_and_greedy_answers_match_the_references() {
     let mut model = model();
@@ -78,7 +90,11 @@ fn first_logits_and_greedy_answers_match_the_references() {
                 ControlFlow::Continue(())
             })
             .unwrap();
-        if generation.tokens != *expected {
+        let decided = decided_steps(&case);
+        if !(generation.tokens == *expected
+            || generation.tokens.len() >= decided
+                && generation.tokens[..decided] == expected[..decided])
+        {
             failures.push(format!(
                 "{prompt:?}: got {:?} for {expected:?}",
                 generation.tokens
