@@ -286,7 +286,11 @@ fn gradients_are_derivatives() -> Result<()> {
 }
 
 /// A name in candle's message, the input's shape, the function.
-type Failing = (&'static str, &'static [usize], fn(&Tensor) -> Result<Tensor>);
+type Failing = (
+    &'static str,
+    &'static [usize],
+    fn(&Tensor) -> Result<Tensor>,
+);
 
 /// What has no derivative in candle says so, alike on both devices.
 #[test]
