@@ -151,7 +151,7 @@ pub(crate) fn attend(
             k.1.shape()
         )
     }
-    let slopes = match &op.alibi_slopes {
+    let slopes = match &op.slopes {
         Some(slopes) => slopes.to_vec1::<f32>()?,
         None => vec![0.; heads],
     };
@@ -194,7 +194,7 @@ pub(crate) fn attend(
                     let pairs = queries[at..at + size]
                         .iter()
                         .zip(&keys[start..start + size]);
-                    let mut score = pairs.map(|(a, b)| a * b).sum::<f32>() * op.softmax_scale;
+                    let mut score = pairs.map(|(a, b)| a * b).sum::<f32>() * op.scale;
                     if cap != 0. {
                         score = cap * (score / cap).tanh();
                     }

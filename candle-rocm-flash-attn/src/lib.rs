@@ -6,9 +6,9 @@
 //! | behind each other, `(total, heads, head_size)` | [`flash_attn_varlen`], [`flash_attn_varlen_windowed`], [`flash_attn_varlen_alibi`], [`flash_attn_varlen_alibi_windowed`], [`flash_attn_varlen_alibi_windowed_softcap`] |
 //! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`] |
 //!
-//! All compute `softmax(q kᵀ softmax_scale) v` for each head, without the matrix of scores in memory. Keys and values may have fewer heads than queries, if their number
-//! divides that of the queries. The last row of a sequence is aligned with its last key: with a window, the row at position `p` sees keys from `p - window_size_left` to
-//! `p + window_size_right`, where row `i` of `rows` stands at position `i + keys - rows`; `causal` is a right window of 0. A row that sees no key gives zeros.
+//! All compute `softmax(q kᵀ scale) v` for each head, without the matrix of scores in memory. Keys and values may have fewer heads than queries, if their number
+//! divides that of the queries. The last row of a sequence is aligned with its last key: with a window, the row at position `p` sees keys from `p - left` to
+//! `p + right`, where row `i` of `rows` stands at position `i + keys - rows`; `causal` is a right window of 0. A row that sees no key gives zeros.
 //! ALiBi adds `-slope |p - key|`, `softcap` bounds scores before by `softcap tanh(score / softcap)`.
 //!
 //! Tensors are f16, bf16 or f32; queries, keys and values of one dtype. Any strides will do; those whose last dimension is not dense are copied first. On a ROCm device the
@@ -35,17 +35,17 @@ use op::{FlashAttn, Sequences};
 
 /// What the functions differ in, besides sequences.
 fn options(
-    softmax_scale: f32,
-    alibi_slopes: Option<&Tensor>,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    slopes: Option<&Tensor>,
+    left: Option<usize>,
+    right: Option<usize>,
     softcap: Option<f32>,
 ) -> FlashAttn {
     FlashAttn {
-        softmax_scale,
-        alibi_slopes: alibi_slopes.cloned(),
-        window_size_left,
-        window_size_right,
+        scale,
+        slopes: slopes.cloned(),
+        left,
+        right,
         softcap,
         sequences: Sequences::Fixed,
     }
@@ -59,14 +59,8 @@ fn causal_right(causal: bool) -> Option<usize> {
 ///
 /// # Errors
 /// For shapes that do not fit together, dtypes other than f16, bf16 and f32, and head sizes that are no multiple of 8 or exceed 512.
-pub fn flash_attn(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    softmax_scale: f32,
-    causal: bool,
-) -> Result<Tensor> {
-    let op = options(softmax_scale, None, None, causal_right(causal), None);
+pub fn flash_attn(q: &Tensor, k: &Tensor, v: &Tensor, scale: f32, causal: bool) -> Result<Tensor> {
+    let op = options(scale, None, None, causal_right(causal), None);
     q.apply_op3(k, v, op)
 }
 
@@ -78,17 +72,11 @@ pub fn flash_attn_windowed(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        None,
-        window_size_left,
-        window_size_right,
-        None,
-    );
+    let op = options(scale, None, left, right, None);
     q.apply_op3(k, v, op)
 }
 
@@ -100,12 +88,12 @@ pub fn flash_attn_alibi(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: &Tensor,
-    softmax_scale: f32,
+    slopes: &Tensor,
+    scale: f32,
     causal: bool,
 ) -> Result<Tensor> {
     let right = causal_right(causal);
-    let op = options(softmax_scale, Some(alibi_slopes), None, right, None);
+    let op = options(scale, Some(slopes), None, right, None);
     q.apply_op3(k, v, op)
 }
 
@@ -117,18 +105,12 @@ pub fn flash_attn_alibi_windowed(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: &Tensor,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    slopes: &Tensor,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        Some(alibi_slopes),
-        window_size_left,
-        window_size_right,
-        None,
-    );
+    let op = options(scale, Some(slopes), left, right, None);
     q.apply_op3(k, v, op)
 }
 
@@ -141,19 +123,13 @@ pub fn flash_attn_alibi_windowed_softcap(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: Option<&Tensor>,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    slopes: Option<&Tensor>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
     softcap: f32,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        alibi_slopes,
-        window_size_left,
-        window_size_right,
-        Some(softcap),
-    );
+    let op = options(scale, slopes, left, right, Some(softcap));
     q.apply_op3(k, v, op)
 }
 
@@ -171,10 +147,10 @@ pub fn flash_attn_varlen(
     seqlens_k: &Tensor,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
+    scale: f32,
     causal: bool,
 ) -> Result<Tensor> {
-    let op = options(softmax_scale, None, None, causal_right(causal), None);
+    let op = options(scale, None, None, causal_right(causal), None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
     q.apply_op3(k, v, op)
 }
@@ -192,17 +168,11 @@ pub fn flash_attn_varlen_windowed(
     seqlens_k: &Tensor,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        None,
-        window_size_left,
-        window_size_right,
-        None,
-    );
+    let op = options(scale, None, left, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
     q.apply_op3(k, v, op)
 }
@@ -216,16 +186,16 @@ pub fn flash_attn_varlen_alibi(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: &Tensor,
+    slopes: &Tensor,
     seqlens_q: &Tensor,
     seqlens_k: &Tensor,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
+    scale: f32,
     causal: bool,
 ) -> Result<Tensor> {
     let right = causal_right(causal);
-    let op = options(softmax_scale, Some(alibi_slopes), None, right, None);
+    let op = options(scale, Some(slopes), None, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
     q.apply_op3(k, v, op)
 }
@@ -239,22 +209,16 @@ pub fn flash_attn_varlen_alibi_windowed(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: &Tensor,
+    slopes: &Tensor,
     seqlens_q: &Tensor,
     seqlens_k: &Tensor,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        Some(alibi_slopes),
-        window_size_left,
-        window_size_right,
-        None,
-    );
+    let op = options(scale, Some(slopes), left, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
     q.apply_op3(k, v, op)
 }
@@ -268,23 +232,17 @@ pub fn flash_attn_varlen_alibi_windowed_softcap(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
-    alibi_slopes: Option<&Tensor>,
+    slopes: Option<&Tensor>,
     seqlens_q: &Tensor,
     seqlens_k: &Tensor,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
     softcap: f32,
 ) -> Result<Tensor> {
-    let op = options(
-        softmax_scale,
-        alibi_slopes,
-        window_size_left,
-        window_size_right,
-        Some(softcap),
-    );
+    let op = options(scale, slopes, left, right, Some(softcap));
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
     q.apply_op3(k, v, op)
 }
@@ -307,9 +265,9 @@ pub fn flash_attn_varlen_paged_windowed(
     mm_prefix_ranges: Option<&Tensor>,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
-    softmax_scale: f32,
-    window_size_left: Option<usize>,
-    window_size_right: Option<usize>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
     page_block_size: usize,
     softcap: Option<f32>,
 ) -> Result<Tensor> {
@@ -319,13 +277,7 @@ pub fn flash_attn_varlen_paged_windowed(
             k.shape()
         )
     }
-    let op = options(
-        softmax_scale,
-        None,
-        window_size_left,
-        window_size_right,
-        softcap,
-    );
+    let op = options(scale, None, left, right, softcap);
     let op = op.paged(
         seqlens_q,
         seqlens_k,

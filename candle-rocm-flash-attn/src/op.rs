@@ -8,10 +8,10 @@ use std::ops::Deref;
 
 /// Attention with everything but queries, keys and values.
 pub(crate) struct FlashAttn {
-    pub softmax_scale: f32,
-    pub alibi_slopes: Option<Tensor>,
-    pub window_size_left: Option<usize>,
-    pub window_size_right: Option<usize>,
+    pub scale: f32,
+    pub slopes: Option<Tensor>,
+    pub left: Option<usize>,
+    pub right: Option<usize>,
     pub softcap: Option<f32>,
     pub sequences: Sequences,
 }
@@ -81,8 +81,8 @@ impl FlashAttn {
             Sequences::Fixed => k.dims().get(1).copied().unwrap_or(0),
             Sequences::Packed { max_seqlen_k, .. } => max_seqlen_k,
         };
-        let left = self.window_size_left.filter(|size| *size <= keys);
-        let right = self.window_size_right.filter(|size| *size <= keys);
+        let left = self.left.filter(|size| *size <= keys);
+        let right = self.right.filter(|size| *size <= keys);
         Window {
             left,
             right: right.or(left.map(|_| keys)),
@@ -200,7 +200,7 @@ impl CustomOp3 for FlashAttn {
                 paged.as_ref(),
             ),
         };
-        let slopes = Held::of(self.alibi_slopes.as_ref());
+        let slopes = Held::of(self.slopes.as_ref());
         let table = Held::of(paged.map(|paged| &paged.block_table));
         let prefix = Held::of(paged.and_then(|paged| paged.mm_prefix_ranges.as_ref()));
         let lengths = match &packed {
@@ -235,7 +235,7 @@ impl CustomOp3 for FlashAttn {
                 q.view(q_l, OP)?,
                 k.view(k_l, OP)?,
                 v.view(v_l, OP)?,
-                self.softmax_scale,
+                self.scale,
             )
         };
         let done = attention(q.buffer().device(), &problem)?;
