@@ -1,0 +1,9 @@
+//! Image generation on AMD GPUs, and on the CPU where there is none.
+//!
+//! | Module                 | Gives                                                                                 |
+//! |------------------------|---------------------------------------------------------------------------------------|
+//! | [`pipeline`]           | a model and the way from a request to pictures                                        |
+//! | [`rng`]                | the random numbers of a seed, the same on every device                                |
+
+pub mod pipeline;
+pub mod rng;
