@@ -1,5 +1,7 @@
-//! The forward pass behind a trait, and the sampler.
+//! The engine: one thread that runs one model for many requests at once. [`api`] is its border.
 
+pub mod api;
+mod handle;
 mod llama;
 mod sampler;
 

@@ -1,0 +1,231 @@
+//! The engine from outside, and the queue between it and its thread.
+
+use super::api::{Event, Failure, Request, Status, Ticket, MAX_TOP_LOGPROBS};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// A clonable handle on the thread that runs the model. The thread ends with the last handle.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    _last: Arc<StopOnDrop>,
+}
+
+/// What requests are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub vocab_size: usize,
+    /// Longest sequence in tokens.
+    pub context: usize,
+    pub max_waiting: usize,
+    pub max_sequences: usize,
+}
+
+/// What handles and the thread share.
+pub(super) struct Shared {
+    pub limits: Limits,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    status: Mutex<Status>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Requests on their way to the thread.
+pub(super) struct Queue {
+    pub waiting: VecDeque<Waiting>,
+    /// No requests come any more; those that run may take until then.
+    pub stop_by: Option<Instant>,
+    /// Moving mean of what a request takes once it runs.
+    pub mean_time: Duration,
+    next_id: u64,
+}
+
+/// A request in the queue.
+pub(super) struct Waiting {
+    pub id: u64,
+    pub request: Request,
+    pub events: mpsc::UnboundedSender<Event>,
+    pub arrived: Instant,
+}
+
+/// A panic elsewhere leaves plain figures behind, never a half-made state.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(limits: Limits, status: Status) -> Self {
+        Self {
+            limits,
+            queue: Mutex::new(Queue {
+                waiting: VecDeque::new(),
+                stop_by: None,
+                mean_time: Duration::from_secs(1),
+                next_id: 1,
+            }),
+            wake: Condvar::new(),
+            status: Mutex::new(status),
+            thread: Mutex::new(None),
+        }
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// The queue, once it has requests or the engine is to stop.
+    pub(super) fn wait(&self) -> MutexGuard<'_, Queue> {
+        let idle = |queue: &mut Queue| queue.waiting.is_empty() && queue.stop_by.is_none();
+        self.wake
+            .wait_while(self.queue(), idle)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn status(&self) -> MutexGuard<'_, Status> {
+        lock(&self.status)
+    }
+
+    fn stop_by(&self, by: Instant) {
+        let mut queue = self.queue();
+        queue.stop_by = Some(queue.stop_by.map_or(by, |earlier| earlier.min(by)));
+        drop(queue);
+        self.wake.notify_all();
+    }
+
+    fn join(&self) {
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // A panic of the thread was reported by it; its requests see their channels close.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the thread; `run` is its body.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(super) fn spawn(
+        shared: Arc<Shared>,
+        run: impl FnOnce(&Shared) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let inner = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("engine".to_string())
+            .spawn(move || run(&inner))?;
+        *lock(&shared.thread) = Some(thread);
+        Ok(Self {
+            _last: Arc::new(StopOnDrop(shared.clone())),
+            shared,
+        })
+    }
+
+    /// Puts a request into the queue.
+    ///
+    /// # Errors
+    /// At once [`Failure::Invalid`], [`Failure::TooLong`], [`Failure::QueueFull`], [`Failure::Stopping`] or [`Failure::DeviceLost`].
+    pub fn submit(&self, request: Request) -> Result<Ticket, Failure> {
+        self.check(&request)?;
+        if let Some(reason) = &self.shared.status().lost {
+            return Err(Failure::DeviceLost(reason.clone()));
+        }
+        let mut queue = self.shared.queue();
+        if queue.stop_by.is_some() {
+            return Err(Failure::Stopping);
+        }
+        if queue.waiting.len() >= self.shared.limits.max_waiting {
+            let before = queue.waiting.len();
+            queue.waiting.retain(|waiting| !waiting.events.is_closed());
+            let waiting = queue.waiting.len();
+            self.shared.status().requests_cancelled += (before - waiting) as u64;
+            if waiting >= self.shared.limits.max_waiting {
+                let rounds = waiting.div_ceil(self.shared.limits.max_sequences) as u32;
+                let retry_after = (queue.mean_time * rounds).max(Duration::from_secs(1));
+                return Err(Failure::QueueFull {
+                    waiting,
+                    retry_after,
+                });
+            }
+        }
+        let id = queue.next_id;
+        queue.next_id += 1;
+        let (sender, events) = mpsc::unbounded_channel();
+        queue.waiting.push_back(Waiting {
+            id,
+            request,
+            events: sender,
+            arrived: Instant::now(),
+        });
+        drop(queue);
+        self.shared.wake.notify_all();
+        Ok(Ticket { id, events })
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Failure> {
+        let Limits {
+            vocab_size,
+            context,
+            ..
+        } = self.shared.limits;
+        let invalid = |text: String| Err(Failure::Invalid(text));
+        if request.prompt.is_empty() {
+            return invalid("the prompt is empty".to_string());
+        }
+        if request.prompt.len() >= context {
+            return Err(Failure::TooLong {
+                prompt: request.prompt.len(),
+                context,
+            });
+        }
+        if request.max_tokens == Some(0) {
+            return invalid("max_tokens 0 leaves nothing to generate".to_string());
+        }
+        let bias = request.sampling.logit_bias.keys();
+        let unknown = request.prompt.iter().chain(bias);
+        if let Some(token) = unknown.into_iter().find(|t| **t as usize >= vocab_size) {
+            return invalid(format!(
+                "token {token} is unknown; the model has {vocab_size}"
+            ));
+        }
+        if let Some(top) = request.top_logprobs.filter(|top| *top > MAX_TOP_LOGPROBS) {
+            return invalid(format!(
+                "{top} alternatives for each token; {MAX_TOP_LOGPROBS} are the most"
+            ));
+        }
+        request.sampling.validate()
+    }
+
+    /// The figures as of the last step.
+    pub fn status(&self) -> Status {
+        let waiting = self.shared.queue().waiting.len();
+        Status {
+            waiting,
+            ..self.shared.status().clone()
+        }
+    }
+
+    /// Longest sequence in tokens, prompt and answer together.
+    pub fn context(&self) -> usize {
+        self.shared.limits.context
+    }
+
+    /// Takes no new requests; those that wait fail with [`Failure::Stopping`], those that run finish, or fail with it after `grace`. Returns
+    /// when all have ended.
+    pub fn stop(&self, grace: Duration) {
+        self.shared.stop_by(Instant::now() + grace);
+        self.shared.join();
+    }
+}
+
+struct StopOnDrop(Arc<Shared>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop_by(Instant::now());
+        self.0.join();
+    }
+}
