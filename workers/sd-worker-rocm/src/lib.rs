@@ -5,5 +5,7 @@
 //! | [`pipeline`]           | a model and the way from a request to pictures                                        |
 //! | [`rng`]                | the random numbers of a seed, the same on every device                                |
 
+pub mod models;
 pub mod pipeline;
 pub mod rng;
+pub mod weights;

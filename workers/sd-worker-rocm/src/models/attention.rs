@@ -1,0 +1,57 @@
+//! Attention of pictures and prompts, without ever holding all scores where that would be large.
+
+use super::layers::softmax;
+use candle_core::{Result, Tensor};
+
+/// Scores held at a time by the plain form: 64 MiB in f32.
+const SCORES: usize = 1 << 24;
+
+/// `softmax(q kᵀ / sqrt(d)) v` of `heads` heads of size `d`. `q` is `(batch, rows, heads * d)`, `k` and `v` are `(batch, keys, heads * d)`; the
+/// result has the shape of `q`. With `causal`, a row sees the keys up to its own position.
+///
+/// On AMD GPUs this is the fused operation; elsewhere, and for head sizes that it does not take, rows go through in pieces.
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool) -> Result<Tensor> {
+    let (batch, rows, width) = q.dims3()?;
+    let keys = k.dim(1)?;
+    if heads == 0 || width % heads != 0 {
+        candle_core::bail!("attention: {heads} heads do not divide {width} channels")
+    }
+    let size = width / heads;
+    let q = q.reshape((batch, rows, heads, size))?;
+    let k = k.reshape((batch, keys, heads, size))?;
+    let v = v.reshape((batch, keys, heads, size))?;
+    let scale = 1.0 / (size as f64).sqrt();
+    #[cfg(feature = "rocm")]
+    if q.device().is_rocm() && size.is_multiple_of(8) && size <= 512 {
+        let out = candle_rocm_flash_attn::flash_attn(&q, &k, &v, scale as f32, causal)?;
+        return out.reshape((batch, rows, width));
+    }
+    let q = (q.transpose(1, 2)?.contiguous()? * scale)?;
+    let k = k.transpose(1, 2)?.contiguous()?.transpose(2, 3)?;
+    let v = v.transpose(1, 2)?.contiguous()?;
+    let out = if causal {
+        let mask: Vec<f32> = (0..rows)
+            .flat_map(|row| {
+                (0..keys).map(move |key| if key > row { f32::NEG_INFINITY } else { 0.0 })
+            })
+            .collect();
+        let mask = Tensor::from_vec(mask, (rows, keys), q.device())?.to_dtype(q.dtype())?;
+        softmax(&q.matmul(&k)?.broadcast_add(&mask)?)?.matmul(&v)?
+    } else {
+        let piece = (SCORES / (batch * heads * keys).max(1)).clamp(1, rows);
+        let pieces = (0..rows)
+            .step_by(piece)
+            .map(|start| {
+                let q = q.narrow(2, start, piece.min(rows - start))?;
+                softmax(&q.contiguous()?.matmul(&k)?)?.matmul(&v)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        match pieces.as_slice() {
+            [one] => one.clone(),
+            many => Tensor::cat(many, 2)?,
+        }
+    };
+    out.transpose(1, 2)?
+        .contiguous()?
+        .reshape((batch, rows, width))
+}

@@ -1,0 +1,192 @@
+//! Layers that several networks use.
+
+use candle_core::{DType, Device, Module, Result, Tensor, D};
+use candle_nn::{Conv2d, Conv2dConfig, LayerNorm, Linear, VarBuilder};
+
+/// A linear layer. A 1x1 convolution in the file is the same and accepted; a bias is used where there is one.
+pub fn linear(vb: VarBuilder, inputs: usize, outputs: usize) -> Result<Linear> {
+    let weight = vb.get_unchecked("weight")?;
+    let weight = match weight.dims() {
+        [o, i] | [o, i, 1, 1] if *o == outputs && *i == inputs => {
+            weight.reshape((outputs, inputs))?
+        }
+        dims => candle_core::bail!(
+            "{}.weight has shape {dims:?}; the configuration wants [{outputs}, {inputs}]",
+            vb.prefix()
+        ),
+    };
+    let bias = match vb.contains_tensor("bias") {
+        true => Some(vb.get(outputs, "bias")?),
+        false => None,
+    };
+    Ok(Linear::new(weight, bias))
+}
+
+/// A square convolution. A linear layer in the file is accepted for a 1x1 one; a bias is used where there is one.
+pub fn conv(
+    vb: VarBuilder,
+    inputs: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Result<Conv2d> {
+    let shape = (outputs, inputs, kernel, kernel);
+    let weight = vb.get_unchecked("weight")?;
+    let weight = match weight.dims() {
+        [o, i] if kernel == 1 && *o == outputs && *i == inputs => weight.reshape(shape)?,
+        dims if dims == [outputs, inputs, kernel, kernel] => weight,
+        dims => candle_core::bail!(
+            "{}.weight has shape {dims:?}; the configuration wants {shape:?}",
+            vb.prefix()
+        ),
+    };
+    let bias = match vb.contains_tensor("bias") {
+        true => Some(vb.get(outputs, "bias")?),
+        false => None,
+    };
+    let config = Conv2dConfig {
+        stride,
+        padding,
+        ..Default::default()
+    };
+    Ok(Conv2d::new(weight, bias, config))
+}
+
+/// A layer norm with weight and bias.
+pub fn layer_norm(vb: VarBuilder, size: usize, eps: f64) -> Result<LayerNorm> {
+    Ok(LayerNorm::new(
+        vb.get(size, "weight")?,
+        vb.get(size, "bias")?,
+        eps,
+    ))
+}
+
+/// A group norm over `groups` groups of channels.
+pub fn group_norm(
+    vb: VarBuilder,
+    groups: usize,
+    channels: usize,
+    eps: f64,
+) -> Result<candle_nn::GroupNorm> {
+    candle_nn::GroupNorm::new(
+        vb.get(channels, "weight")?,
+        vb.get(channels, "bias")?,
+        channels,
+        groups,
+        eps,
+    )
+}
+
+/// `(batch, channels, height, width)` with pixels as rows: `(batch, height * width, channels)`.
+pub fn pixels_as_rows(x: &Tensor) -> Result<Tensor> {
+    x.flatten_from(2)?.transpose(1, 2)?.contiguous()
+}
+
+/// Undoes [`pixels_as_rows`].
+pub fn rows_as_pixels(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
+    let (batch, _, channels) = x.dims3()?;
+    x.transpose(1, 2)?
+        .contiguous()?
+        .reshape((batch, channels, height, width))
+}
+
+/// The sinusoidal embedding of numbers: `(values, size)` in f32, cosines first if `cosines_first`, frequencies `10000^(-i / (size / 2 - shift))`.
+pub fn sinusoidal(
+    values: &[f64],
+    size: usize,
+    cosines_first: bool,
+    shift: f64,
+    device: &Device,
+) -> Result<Tensor> {
+    let half = size / 2;
+    let mut rows = Vec::with_capacity(values.len() * size);
+    for value in values {
+        let angle = |i: usize| {
+            let exponent = -(10000f64.ln()) * i as f64 / (half as f64 - shift);
+            // The original takes exponent, frequency and angle in f32.
+            *value as f32 * (exponent as f32).exp()
+        };
+        let sines = (0..half).map(|i| angle(i).sin());
+        let cosines = (0..half).map(|i| angle(i).cos());
+        if cosines_first {
+            rows.extend(cosines.chain(sines));
+        } else {
+            rows.extend(sines.chain(cosines));
+        }
+        rows.resize(rows.len().next_multiple_of(size), 0.0);
+    }
+    Tensor::from_vec(rows, (values.len(), size), device)
+}
+
+/// Two linear layers with SiLU between them.
+#[derive(Debug, Clone)]
+pub struct TimestepEmbedding {
+    first: Linear,
+    second: Linear,
+    condition: Option<Linear>,
+}
+
+impl TimestepEmbedding {
+    /// `linear_1` from `inputs` and `linear_2` to `outputs`; `cond_proj` from `condition` numbers if asked for.
+    pub fn new(
+        vb: VarBuilder,
+        inputs: usize,
+        outputs: usize,
+        condition: Option<usize>,
+    ) -> Result<Self> {
+        Ok(Self {
+            condition: match condition {
+                Some(size) => Some(linear(vb.pp("cond_proj"), size, inputs)?),
+                None => None,
+            },
+            first: linear(vb.pp("linear_1"), inputs, outputs)?,
+            second: linear(vb.pp("linear_2"), outputs, outputs)?,
+        })
+    }
+
+    /// The embedding of `x`, `(batch, inputs)`, conditioned on `(batch, condition)` where the network has such an input.
+    pub fn forward(&self, x: &Tensor, condition: Option<&Tensor>) -> Result<Tensor> {
+        let x = match (&self.condition, condition) {
+            (Some(layer), Some(condition)) => (x + layer.forward(condition)?)?,
+            _ => x.clone(),
+        };
+        self.second.forward(&self.first.forward(&x)?.silu()?)
+    }
+}
+
+/// Doubles height and width by nearest neighbour, then convolves.
+#[derive(Debug, Clone)]
+pub struct Upsample {
+    conv: Conv2d,
+}
+
+impl Upsample {
+    /// Reads `conv`.
+    pub fn new(vb: VarBuilder, channels: usize) -> Result<Self> {
+        Ok(Self {
+            conv: conv(vb.pp("conv"), channels, channels, 3, 1, 1)?,
+        })
+    }
+
+    /// To `size` (height, width), or to twice the size without one.
+    pub fn forward(&self, x: &Tensor, size: Option<(usize, usize)>) -> Result<Tensor> {
+        let (_, _, h, w) = x.dims4()?;
+        let (height, width) = size.unwrap_or((2 * h, 2 * w));
+        self.conv.forward(&x.upsample_nearest2d(height, width)?)
+    }
+}
+
+/// The dtype that `x` has, unless it is a 16-bit one on the CPU, where f32 is as good and faster.
+pub fn accumulate(x: &Tensor) -> Result<Tensor> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        _ => Ok(x.clone()),
+    }
+}
+
+/// Softmax along the last dimension, computed in f32.
+pub fn softmax(x: &Tensor) -> Result<Tensor> {
+    let dtype = x.dtype();
+    candle_nn::ops::softmax(&accumulate(x)?, D::Minus1)?.to_dtype(dtype)
+}

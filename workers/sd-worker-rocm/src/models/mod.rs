@@ -1,0 +1,12 @@
+//! The networks, built from their own `config.json`, over candle's operations.
+//!
+//! Tensor names are those of diffusers and transformers; [`crate::weights`] translates other layouts.
+
+pub mod attention;
+pub mod clip;
+pub mod config;
+pub mod controlnet;
+pub mod layers;
+pub mod taesd;
+pub mod unet;
+pub mod vae;

@@ -1,0 +1,293 @@
+//! Residual layers, and the blocks that they make up with attention and changes of size.
+
+use super::config::BlockPlan;
+use super::transformer::{TextKeys, Transformer};
+use crate::models::layers::{conv, group_norm, linear, Upsample};
+use candle_core::{Module, Result, Tensor};
+use candle_nn::{Conv2d, GroupNorm, Linear, VarBuilder};
+
+/// Two convolutions with norms, the time in between, around a residual connection.
+#[derive(Debug, Clone)]
+pub struct ResnetBlock {
+    norm1: GroupNorm,
+    conv1: Conv2d,
+    time: Option<Linear>,
+    norm2: GroupNorm,
+    conv2: Conv2d,
+    shortcut: Option<Conv2d>,
+}
+
+impl ResnetBlock {
+    /// From `inputs` to `outputs` channels; `time` is the width of the time embedding, for networks that have one.
+    pub fn new(
+        vb: VarBuilder,
+        inputs: usize,
+        outputs: usize,
+        time: Option<usize>,
+        groups: usize,
+        eps: f64,
+    ) -> Result<Self> {
+        Ok(Self {
+            norm1: group_norm(vb.pp("norm1"), groups, inputs, eps)?,
+            conv1: conv(vb.pp("conv1"), inputs, outputs, 3, 1, 1)?,
+            time: match time {
+                Some(width) => Some(linear(vb.pp("time_emb_proj"), width, outputs)?),
+                None => None,
+            },
+            norm2: group_norm(vb.pp("norm2"), groups, outputs, eps)?,
+            conv2: conv(vb.pp("conv2"), outputs, outputs, 3, 1, 1)?,
+            shortcut: match inputs == outputs {
+                true => None,
+                false => Some(conv(vb.pp("conv_shortcut"), inputs, outputs, 1, 1, 0)?),
+            },
+        })
+    }
+
+    /// `time` is the time embedding after SiLU.
+    pub fn forward(&self, x: &Tensor, time: Option<&Tensor>) -> Result<Tensor> {
+        let mut h = self.conv1.forward(&self.norm1.forward(x)?.silu()?)?;
+        if let (Some(layer), Some(time)) = (&self.time, time) {
+            let time = layer.forward(time)?;
+            let (batch, channels) = time.dims2()?;
+            h = h.broadcast_add(&time.reshape((batch, channels, 1, 1))?)?;
+        }
+        let h = self.conv2.forward(&self.norm2.forward(&h)?.silu()?)?;
+        match &self.shortcut {
+            Some(shortcut) => h + shortcut.forward(x)?,
+            None => h + x,
+        }
+    }
+}
+
+/// What all blocks of a network share.
+#[derive(Debug, Clone, Copy)]
+pub struct Common {
+    /// Width of the time embedding.
+    pub time: usize,
+    /// Groups of the norms.
+    pub groups: usize,
+    /// Of the residual layers' norms.
+    pub eps: f64,
+}
+
+impl Common {
+    fn resnet(&self, vb: VarBuilder, inputs: usize, outputs: usize) -> Result<ResnetBlock> {
+        ResnetBlock::new(vb, inputs, outputs, Some(self.time), self.groups, self.eps)
+    }
+
+    fn transformer(&self, vb: VarBuilder, plan: &BlockPlan) -> Result<Transformer> {
+        Transformer::new(
+            vb,
+            plan.channels,
+            plan.transformers,
+            plan.heads,
+            plan.text,
+            self.groups,
+        )
+    }
+}
+
+/// Residual layers, each followed by attention where the block has it.
+#[derive(Debug, Clone)]
+struct Layers {
+    resnets: Vec<ResnetBlock>,
+    transformers: Vec<Transformer>,
+}
+
+impl Layers {
+    fn new(vb: &VarBuilder, inputs: &[usize], plan: &BlockPlan, common: &Common) -> Result<Self> {
+        let resnets = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, inputs)| common.resnet(vb.pp("resnets").pp(i), *inputs, plan.channels));
+        let attentions = match plan.transformers {
+            0 => 0,
+            _ => inputs.len(),
+        };
+        let transformers =
+            (0..attentions).map(|i| common.transformer(vb.pp("attentions").pp(i), plan));
+        Ok(Self {
+            resnets: resnets.collect::<Result<_>>()?,
+            transformers: transformers.collect::<Result<_>>()?,
+        })
+    }
+
+    fn forward(
+        &self,
+        layer: usize,
+        x: &Tensor,
+        time: &Tensor,
+        text: &mut std::slice::Iter<TextKeys>,
+    ) -> Result<Tensor> {
+        let x = self.resnets[layer].forward(x, Some(time))?;
+        match self.transformers.get(layer) {
+            Some(transformer) => transformer.forward(&x, text),
+            None => Ok(x),
+        }
+    }
+
+    fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+        self.transformers
+            .iter()
+            .try_for_each(|transformer| transformer.text_keys(text, keys))
+    }
+}
+
+/// A block going down; all but the innermost halve height and width at their end.
+#[derive(Debug, Clone)]
+pub struct DownBlock {
+    layers: Layers,
+    downsample: Option<Conv2d>,
+}
+
+impl DownBlock {
+    /// Reads `resnets`, `attentions` and `downsamplers.0`.
+    pub fn new(
+        vb: VarBuilder,
+        inputs: usize,
+        plan: &BlockPlan,
+        last: bool,
+        common: &Common,
+    ) -> Result<Self> {
+        let channels = plan.channels;
+        let mut all = vec![channels; plan.layers];
+        all[0] = inputs;
+        Ok(Self {
+            layers: Layers::new(&vb, &all, plan, common)?,
+            downsample: match last {
+                true => None,
+                false => Some(conv(
+                    vb.pp("downsamplers.0.conv"),
+                    channels,
+                    channels,
+                    3,
+                    2,
+                    1,
+                )?),
+            },
+        })
+    }
+
+    /// Keys and values of a text for the block's attention.
+    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+        self.layers.text_keys(text, keys)
+    }
+
+    /// Pushes what the way up needs onto `skips`.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        time: &Tensor,
+        text: &mut std::slice::Iter<TextKeys>,
+        skips: &mut Vec<Tensor>,
+    ) -> Result<Tensor> {
+        let mut x = x.clone();
+        for layer in 0..self.layers.resnets.len() {
+            x = self.layers.forward(layer, &x, time, text)?;
+            skips.push(x.clone());
+        }
+        if let Some(downsample) = &self.downsample {
+            x = downsample.forward(&x)?;
+            skips.push(x.clone());
+        }
+        Ok(x)
+    }
+}
+
+/// The block between: a residual layer, then attention and a residual layer.
+#[derive(Debug, Clone)]
+pub struct MidBlock {
+    layers: Layers,
+    last: ResnetBlock,
+}
+
+impl MidBlock {
+    /// Reads `resnets.0`, `attentions.0` and `resnets.1`.
+    pub fn new(vb: VarBuilder, plan: &BlockPlan, common: &Common) -> Result<Self> {
+        Ok(Self {
+            layers: Layers::new(&vb, &[plan.channels], plan, common)?,
+            last: common.resnet(vb.pp("resnets.1"), plan.channels, plan.channels)?,
+        })
+    }
+
+    /// Keys and values of a text for the block's attention.
+    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+        self.layers.text_keys(text, keys)
+    }
+
+    /// The block.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        time: &Tensor,
+        text: &mut std::slice::Iter<TextKeys>,
+    ) -> Result<Tensor> {
+        let x = self.layers.forward(0, x, time, text)?;
+        self.last.forward(&x, Some(time))
+    }
+}
+
+/// A block going up; all but the outermost double height and width at their end.
+#[derive(Debug, Clone)]
+pub struct UpBlock {
+    layers: Layers,
+    upsample: Option<Upsample>,
+}
+
+impl UpBlock {
+    /// Reads `resnets`, `attentions` and `upsamplers.0`. `inputs` come from the block before; `skips` are the channels of what the way down
+    /// left, in the order in which it is taken.
+    pub fn new(
+        vb: VarBuilder,
+        inputs: usize,
+        skips: &[usize],
+        plan: &BlockPlan,
+        last: bool,
+        common: &Common,
+    ) -> Result<Self> {
+        let inputs: Vec<usize> = skips
+            .iter()
+            .enumerate()
+            .map(|(i, skip)| skip + if i == 0 { inputs } else { plan.channels })
+            .collect();
+        Ok(Self {
+            layers: Layers::new(&vb, &inputs, plan, common)?,
+            upsample: match last {
+                true => None,
+                false => Some(Upsample::new(vb.pp("upsamplers.0"), plan.channels)?),
+            },
+        })
+    }
+
+    /// Keys and values of a text for the block's attention.
+    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+        self.layers.text_keys(text, keys)
+    }
+
+    /// Takes its layers' skips off the end of `skips`.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        time: &Tensor,
+        text: &mut std::slice::Iter<TextKeys>,
+        skips: &mut Vec<Tensor>,
+    ) -> Result<Tensor> {
+        let mut x = x.clone();
+        for layer in 0..self.layers.resnets.len() {
+            let Some(skip) = skips.pop() else {
+                candle_core::bail!("the way up has more layers than the way down")
+            };
+            x = self
+                .layers
+                .forward(layer, &Tensor::cat(&[&x, &skip], 1)?, time, text)?;
+        }
+        match &self.upsample {
+            // Sizes that do not halve evenly meet the skip's again.
+            Some(upsample) => {
+                let size = skips.last().map(|skip| (skip.dims()[2], skip.dims()[3]));
+                upsample.forward(&x, size)
+            }
+            None => Ok(x),
+        }
+    }
+}

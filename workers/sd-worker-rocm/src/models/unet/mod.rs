@@ -1,0 +1,309 @@
+//! The conditional UNet of Stable Diffusion 1, 2 and XL.
+
+pub mod blocks;
+pub mod config;
+pub mod transformer;
+
+use super::layers::{conv, group_norm, sinusoidal, TimestepEmbedding};
+use blocks::{Common, DownBlock, MidBlock, UpBlock};
+use candle_core::{DType, Module, Result, Tensor};
+use candle_nn::{Conv2d, GroupNorm, VarBuilder};
+use config::{Plan, UNetConfig};
+use transformer::TextKeys;
+
+/// The part that UNet and ControlNet have in common: time, the way down, the block between.
+#[derive(Debug, Clone)]
+pub struct Trunk {
+    config: UNetConfig,
+    time: TimestepEmbedding,
+    addition: Option<TimestepEmbedding>,
+    conv_in: Conv2d,
+    down: Vec<DownBlock>,
+    mid: MidBlock,
+    dtype: DType,
+}
+
+/// What stays the same over all steps of a picture.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    keys: Vec<TextKeys>,
+    /// Added to the time embedding.
+    addition: Option<Tensor>,
+    /// Guidance, embedded, of latent consistency models.
+    guidance: Option<Tensor>,
+}
+
+/// Conditions beside the text.
+#[derive(Debug, Clone, Default)]
+pub struct Extra {
+    /// SDXL's pooled text, `(batch, width)`.
+    pub pooled: Option<Tensor>,
+    /// SDXL's numbers: original height and width, crop from top and left, target height and width.
+    pub sizes: [f64; 6],
+    /// The guidance that a latent consistency model was told to imitate.
+    pub guidance: Option<f64>,
+}
+
+/// Picture and time on their way.
+pub struct Down {
+    /// After the block between.
+    pub x: Tensor,
+    /// For the way up.
+    pub skips: Vec<Tensor>,
+    /// The time embedding after SiLU.
+    pub time: Tensor,
+}
+
+impl Trunk {
+    /// Reads `time_embedding`, `add_embedding`, `conv_in`, `down_blocks` and `mid_block`.
+    pub fn new(vb: &VarBuilder, config: &UNetConfig, plan: &Plan) -> Result<Self> {
+        let common = common(config);
+        let first = config.block_out_channels[0];
+        let width = config.time_width();
+        let time = TimestepEmbedding::new(
+            vb.pp("time_embedding"),
+            first,
+            width,
+            config.time_cond_proj_dim,
+        )?;
+        let addition = match (
+            config.addition_embed_type.is_some(),
+            config.projection_class_embeddings_input_dim,
+        ) {
+            (false, _) => None,
+            (true, None) => {
+                candle_core::bail!("config.json lacks projection_class_embeddings_input_dim")
+            }
+            (true, Some(inputs)) => Some(TimestepEmbedding::new(
+                vb.pp("add_embedding"),
+                inputs,
+                width,
+                None,
+            )?),
+        };
+        let mut inputs = first;
+        let mut down = Vec::new();
+        for (i, block) in plan.down.iter().enumerate() {
+            let last = i + 1 == plan.down.len();
+            let vb = vb.pp("down_blocks").pp(i);
+            down.push(DownBlock::new(vb, inputs, block, last, &common)?);
+            inputs = block.channels;
+        }
+        Ok(Self {
+            conv_in: conv(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
+            time,
+            addition,
+            down,
+            mid: MidBlock::new(vb.pp("mid_block"), &plan.mid, &common)?,
+            dtype: vb.dtype(),
+            config: config.clone(),
+        })
+    }
+
+    /// Prepares what does not change from step to step, for `text` of `(batch, tokens, width)`. `rest` adds the keys of the way up.
+    pub fn condition(
+        &self,
+        text: &Tensor,
+        extra: &Extra,
+        rest: impl FnOnce(&Tensor, &mut Vec<TextKeys>) -> Result<()>,
+    ) -> Result<Condition> {
+        let text = text.to_dtype(self.dtype)?.contiguous()?;
+        let (batch, device) = (text.dim(0)?, text.device().clone());
+        let mut keys = Vec::new();
+        for block in &self.down {
+            block.text_keys(&text, &mut keys)?;
+        }
+        self.mid.text_keys(&text, &mut keys)?;
+        rest(&text, &mut keys)?;
+        let addition = match (&self.addition, &extra.pooled) {
+            (None, _) => None,
+            (Some(_), None) => candle_core::bail!("the network wants a pooled text"),
+            (Some(layer), Some(pooled)) => {
+                let size = self.config.addition_time_embed_dim.unwrap_or(256);
+                let sizes = self.embed(&extra.sizes, size, &device)?.flatten_all()?;
+                let sizes = sizes.unsqueeze(0)?.repeat((batch, 1))?;
+                let both = Tensor::cat(&[&pooled.to_dtype(self.dtype)?, &sizes], 1)?;
+                Some(layer.forward(&both, None)?)
+            }
+        };
+        let guidance = match self.config.time_cond_proj_dim {
+            None => None,
+            Some(size) => {
+                // As latent consistency models were trained: sines first, a thousandfold.
+                let scale = 1000.0 * (extra.guidance.unwrap_or(1.0) - 1.0);
+                let row = sinusoidal(&[scale], size, false, 1.0, &device)?;
+                Some(row.to_dtype(self.dtype)?.repeat((batch, 1))?)
+            }
+        };
+        Ok(Condition {
+            keys,
+            addition,
+            guidance,
+        })
+    }
+
+    fn embed(&self, values: &[f64], size: usize, device: &candle_core::Device) -> Result<Tensor> {
+        let (flip, shift) = (self.config.flip_sin_to_cos, self.config.freq_shift);
+        sinusoidal(values, size, flip, shift, device)?.to_dtype(self.dtype)
+    }
+
+    /// Time `t` (0 to 999) embedded for the residual layers, `(1 or batch, width)`.
+    fn time(&self, t: f64, condition: &Condition, x: &Tensor) -> Result<Tensor> {
+        let first = self.config.block_out_channels[0];
+        let row = self.embed(&[t], first, x.device())?;
+        let row = match &condition.guidance {
+            Some(guidance) => row.repeat((guidance.dim(0)?, 1))?,
+            None => row,
+        };
+        let time = self.time.forward(&row, condition.guidance.as_ref())?;
+        let time = match &condition.addition {
+            Some(addition) => time.broadcast_add(addition)?,
+            None => time,
+        };
+        time.silu()
+    }
+
+    /// The way down, with `hint` added to the first layer's output.
+    pub fn forward<'a>(
+        &self,
+        x: &Tensor,
+        t: f64,
+        condition: &'a Condition,
+        hint: Option<&Tensor>,
+    ) -> Result<(Down, std::slice::Iter<'a, TextKeys>)> {
+        let time = self.time(t, condition, x)?;
+        let mut text = condition.keys.iter();
+        let mut x = self.conv_in.forward(x)?;
+        if let Some(hint) = hint {
+            x = x.broadcast_add(hint)?;
+        }
+        let mut skips = vec![x.clone()];
+        for block in &self.down {
+            x = block.forward(&x, &time, &mut text, &mut skips)?;
+        }
+        let x = self.mid.forward(&x, &time, &mut text)?;
+        Ok((Down { x, skips, time }, text))
+    }
+}
+
+fn common(config: &UNetConfig) -> Common {
+    Common {
+        time: config.time_width(),
+        groups: config.norm_num_groups,
+        eps: config.norm_eps,
+    }
+}
+
+/// Channels of what the way down leaves for the way up, in order.
+pub(super) fn skip_channels(config: &UNetConfig, plan: &Plan) -> Vec<usize> {
+    let mut channels = vec![config.block_out_channels[0]];
+    for (i, block) in plan.down.iter().enumerate() {
+        let downsampled = usize::from(i + 1 < plan.down.len());
+        channels.extend(vec![block.channels; block.layers + downsampled]);
+    }
+    channels
+}
+
+/// Residuals of a ControlNet.
+#[derive(Debug, Clone)]
+pub struct Residuals {
+    /// For the skips, in order.
+    pub down: Vec<Tensor>,
+    /// For the block between.
+    pub mid: Tensor,
+}
+
+/// The network.
+#[derive(Debug, Clone)]
+pub struct UNet {
+    trunk: Trunk,
+    up: Vec<UpBlock>,
+    norm_out: GroupNorm,
+    conv_out: Conv2d,
+}
+
+impl UNet {
+    /// Builds the network that `config` describes.
+    ///
+    /// # Errors
+    /// If the configuration is not implemented, or tensors are missing or of other shapes.
+    pub fn new(vb: VarBuilder, config: &UNetConfig) -> Result<Self> {
+        let plan = config.plan().map_err(candle_core::Error::msg)?;
+        if plan.up.len() != plan.down.len() || config.up_block_types.len() != plan.up.len() {
+            candle_core::bail!(
+                "up_block_types has {} entries for {} blocks",
+                config.up_block_types.len(),
+                plan.down.len()
+            )
+        }
+        let common = common(config);
+        let mut skips = skip_channels(config, &plan);
+        let mut inputs = plan.mid.channels;
+        let mut up = Vec::new();
+        for (i, block) in plan.up.iter().rev().enumerate() {
+            let taken = skips.split_off(skips.len().saturating_sub(block.layers + 1));
+            let taken: Vec<usize> = taken.into_iter().rev().collect();
+            let last = i + 1 == plan.up.len();
+            let vb = vb.pp("up_blocks").pp(i);
+            up.push(UpBlock::new(vb, inputs, &taken, block, last, &common)?);
+            inputs = block.channels;
+        }
+        let first = config.block_out_channels[0];
+        let (groups, eps) = (config.norm_num_groups, config.norm_eps);
+        Ok(Self {
+            trunk: Trunk::new(&vb, config, &plan)?,
+            up,
+            norm_out: group_norm(vb.pp("conv_norm_out"), groups, first, eps)?,
+            conv_out: conv(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
+        })
+    }
+
+    /// Arithmetic of the network.
+    pub fn dtype(&self) -> DType {
+        self.trunk.dtype
+    }
+
+    /// Prepares what does not change from step to step, for `text` of `(batch, tokens, width)`.
+    ///
+    /// # Errors
+    /// If the text has another width than the network wants.
+    pub fn condition(&self, text: &Tensor, extra: &Extra) -> Result<Condition> {
+        self.trunk.condition(text, extra, |text, keys| {
+            self.up
+                .iter()
+                .try_for_each(|block| block.text_keys(text, keys))
+        })
+    }
+
+    /// The network's output for `x`, `(batch, in_channels, height, width)`, at time `t` (0 to 999).
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        t: f64,
+        condition: &Condition,
+        residuals: Option<&Residuals>,
+    ) -> Result<Tensor> {
+        let (mut way, mut text) = self.trunk.forward(x, t, condition, None)?;
+        if let Some(residuals) = residuals {
+            if residuals.down.len() != way.skips.len() {
+                candle_core::bail!(
+                    "a ControlNet with {} residuals for a network with {}",
+                    residuals.down.len(),
+                    way.skips.len()
+                )
+            }
+            for (skip, residual) in way.skips.iter_mut().zip(&residuals.down) {
+                *skip = (&*skip + residual)?;
+            }
+            way.x = (&way.x + &residuals.mid)?;
+        }
+        let mut x = way.x;
+        for block in &self.up {
+            x = block.forward(&x, &way.time, &mut text, &mut way.skips)?;
+        }
+        self.conv_out.forward(&self.norm_out.forward(&x)?.silu()?)
+    }
+}

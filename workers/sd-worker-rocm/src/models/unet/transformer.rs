@@ -1,0 +1,133 @@
+//! Attention of pixels to each other and to the text.
+
+use crate::models::attention::attention;
+use crate::models::layers::{group_norm, layer_norm, linear, pixels_as_rows, rows_as_pixels};
+use candle_core::{Module, Result, Tensor, D};
+use candle_nn::{GroupNorm, LayerNorm, Linear, VarBuilder};
+
+/// Keys and values of the text, `(batch, tokens, channels)` each: the same in every step.
+pub type TextKeys = (Tensor, Tensor);
+
+#[derive(Debug, Clone)]
+struct Attention {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    out: Linear,
+    heads: usize,
+}
+
+impl Attention {
+    fn new(vb: VarBuilder, channels: usize, context: usize, heads: usize) -> Result<Self> {
+        Ok(Self {
+            q: linear(vb.pp("to_q"), channels, channels)?,
+            k: linear(vb.pp("to_k"), context, channels)?,
+            v: linear(vb.pp("to_v"), context, channels)?,
+            out: linear(vb.pp("to_out.0"), channels, channels)?,
+            heads,
+        })
+    }
+
+    fn keys(&self, context: &Tensor) -> Result<TextKeys> {
+        Ok((self.k.forward(context)?, self.v.forward(context)?))
+    }
+
+    fn forward(&self, x: &Tensor, (k, v): &TextKeys) -> Result<Tensor> {
+        let q = self.q.forward(x)?;
+        self.out.forward(&attention(&q, k, v, self.heads, false)?)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Layer {
+    norm1: LayerNorm,
+    pixels: Attention,
+    norm2: LayerNorm,
+    text: Attention,
+    norm3: LayerNorm,
+    up: Linear,
+    down: Linear,
+}
+
+impl Layer {
+    fn new(vb: VarBuilder, channels: usize, text: usize, heads: usize) -> Result<Self> {
+        let norm = |name: &str| layer_norm(vb.pp(name), channels, 1e-5);
+        Ok(Self {
+            norm1: norm("norm1")?,
+            pixels: Attention::new(vb.pp("attn1"), channels, channels, heads)?,
+            norm2: norm("norm2")?,
+            text: Attention::new(vb.pp("attn2"), channels, text, heads)?,
+            norm3: norm("norm3")?,
+            up: linear(vb.pp("ff.net.0.proj"), channels, 8 * channels)?,
+            down: linear(vb.pp("ff.net.2"), 4 * channels, channels)?,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, text: &TextKeys) -> Result<Tensor> {
+        let h = self.norm1.forward(x)?;
+        let x = (x + self.pixels.forward(&h, &self.pixels.keys(&h)?)?)?;
+        let x = (&x + self.text.forward(&self.norm2.forward(&x)?, text)?)?;
+        // GEGLU: the second half of the product is the gate, through GELU by erf.
+        let h = self.up.forward(&self.norm3.forward(&x)?)?;
+        let half = h.dim(D::Minus1)? / 2;
+        let value = h.narrow(D::Minus1, 0, half)?;
+        let gate = h.narrow(D::Minus1, half, half)?;
+        x + self
+            .down
+            .forward(&candle_nn::fused::gelu_erf_mul(&gate, &value)?)?
+    }
+}
+
+/// A stack of transformer layers between projections, around a residual connection.
+#[derive(Debug, Clone)]
+pub struct Transformer {
+    norm: GroupNorm,
+    proj_in: Linear,
+    layers: Vec<Layer>,
+    proj_out: Linear,
+}
+
+impl Transformer {
+    /// Reads `norm`, `proj_in`, `transformer_blocks.*` and `proj_out`.
+    pub fn new(
+        vb: VarBuilder,
+        channels: usize,
+        depth: usize,
+        heads: usize,
+        text: usize,
+        groups: usize,
+    ) -> Result<Self> {
+        let layers = vb.pp("transformer_blocks");
+        Ok(Self {
+            norm: group_norm(vb.pp("norm"), groups, channels, 1e-6)?,
+            proj_in: linear(vb.pp("proj_in"), channels, channels)?,
+            layers: (0..depth)
+                .map(|i| Layer::new(layers.pp(i), channels, text, heads))
+                .collect::<Result<_>>()?,
+            proj_out: linear(vb.pp("proj_out"), channels, channels)?,
+        })
+    }
+
+    /// Keys and values of a text, one pair per layer, in order.
+    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+        for layer in &self.layers {
+            keys.push(layer.text.keys(text)?);
+        }
+        Ok(())
+    }
+
+    /// `x`, `(batch, channels, height, width)`, with what it attends to added. Takes its layers' keys off the front of `text`.
+    pub fn forward(&self, x: &Tensor, text: &mut std::slice::Iter<TextKeys>) -> Result<Tensor> {
+        let (_, _, height, width) = x.dims4()?;
+        let mut h = self
+            .proj_in
+            .forward(&pixels_as_rows(&self.norm.forward(x)?)?)?;
+        for layer in &self.layers {
+            let Some(keys) = text.next() else {
+                candle_core::bail!("the text was prepared for another network")
+            };
+            h = layer.forward(&h, keys)?;
+        }
+        rows_as_pixels(&self.proj_out.forward(&h)?, height, width)? + x
+    }
+}

@@ -1,0 +1,157 @@
+//! A safetensors file, checked whole before a tensor is taken.
+
+use super::bytes::Bytes;
+use candle_core::{DType, Device, Tensor};
+use safetensors::SafeTensors;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use worker::{Error, Result};
+
+#[derive(Debug)]
+struct Entry {
+    dtype: DType,
+    shape: Vec<usize>,
+    /// Within the file.
+    bytes: Range<usize>,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct SafetensorsFile {
+    bytes: Bytes,
+    entries: BTreeMap<String, Entry>,
+    metadata: HashMap<String, String>,
+}
+
+impl SafetensorsFile {
+    /// Opens and checks a file.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] for pickles, with how to convert them, for other formats, and for damaged files.
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::new(Bytes::map(path)?, path)
+    }
+
+    /// The file of these bytes; `path` is for messages.
+    ///
+    /// # Errors
+    /// Those of [`SafetensorsFile::open`].
+    pub fn new(bytes: Bytes, path: &Path) -> Result<Self> {
+        let bad = |reason: String| Error::BadModel {
+            path: path.to_path_buf(),
+            reason,
+        };
+        if is_pickle(&bytes, path) {
+            return Err(bad(pickle_advice(path)));
+        }
+        let damaged = |e| bad(format!("not a safetensors file, or damaged: {e}"));
+        // Checks the header: every range lies within the file and has the size that dtype and shape want.
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
+        let data = header
+            .checked_add(8)
+            .ok_or_else(|| bad("the header's length is absurd".to_string()))?;
+        let mut entries = BTreeMap::new();
+        for (name, info) in metadata.tensors() {
+            let Some(dtype) = dtype(info.dtype) else {
+                return Err(bad(format!(
+                    "tensor {name} has dtype {:?}, which is not implemented",
+                    info.dtype
+                )));
+            };
+            let (start, end) = info.data_offsets;
+            let range = data.saturating_add(start)..data.saturating_add(end);
+            let count = info
+                .shape
+                .iter()
+                .try_fold(dtype.size_in_bytes(), |n, dim| n.checked_mul(*dim));
+            if range.end > bytes.len() || count != Some(end - start) {
+                return Err(bad(format!("tensor {name} leaves the file")));
+            }
+            let entry = Entry {
+                dtype,
+                shape: info.shape.clone(),
+                bytes: range,
+            };
+            entries.insert(name, entry);
+        }
+        Ok(Self {
+            entries,
+            metadata: metadata.metadata().clone().unwrap_or_default(),
+            bytes,
+        })
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Text that the file says about itself.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).map(String::as_str)
+    }
+
+    /// Shape of a tensor.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.entries.get(name).map(|entry| entry.shape.as_slice())
+    }
+
+    /// Dtype and number of elements of a tensor.
+    pub fn size(&self, name: &str) -> Option<(DType, usize)> {
+        let entry = self.entries.get(name)?;
+        Some((entry.dtype, entry.shape.iter().product()))
+    }
+
+    /// A tensor as it is stored.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the device has no room.
+    pub fn load(&self, name: &str, device: &Device) -> candle_core::Result<Tensor> {
+        let Some(entry) = self.entries.get(name) else {
+            candle_core::bail!("no tensor {name}")
+        };
+        let data = &self.bytes[entry.bytes.clone()];
+        Tensor::from_raw_buffer(data, entry.dtype, &entry.shape, device)
+    }
+}
+
+fn dtype(dtype: safetensors::Dtype) -> Option<DType> {
+    use safetensors::Dtype as S;
+    Some(match dtype {
+        S::F16 => DType::F16,
+        S::BF16 => DType::BF16,
+        S::F32 => DType::F32,
+        S::F64 => DType::F64,
+        S::F8_E4M3 => DType::F8E4M3,
+        S::U8 | S::BOOL => DType::U8,
+        S::I16 => DType::I16,
+        S::I32 => DType::I32,
+        S::U32 => DType::U32,
+        S::I64 => DType::I64,
+        _ => return None,
+    })
+}
+
+/// Zip archives and bare pickles, by their first bytes (safetensors begins with the header's length, whose eighth byte is 0), and by name.
+fn is_pickle(bytes: &[u8], path: &Path) -> bool {
+    let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
+    bytes.starts_with(b"PK\x03\x04")
+        || (bytes.first() == Some(&0x80)
+            && bytes.get(1).is_some_and(|v| *v <= 5)
+            && bytes.get(7) != Some(&0))
+        || ["ckpt", "pt", "pth", "bin", "pkl"].contains(&extension)
+}
+
+/// Why pickles are refused, and the way out.
+pub fn pickle_advice(path: &Path) -> String {
+    let mut target = PathBuf::from(path.file_name().unwrap_or_default());
+    target.set_extension("safetensors");
+    format!(
+        "this is a pickle, a program that PyTorch runs when it opens the file, and is not read here. Convert it once where you trust it:\n  \
+         python3 -c \"import torch, safetensors.torch as s; d = torch.load('{}', map_location='cpu', weights_only=True); d = d.get('state_dict', d); \
+         s.save_file({{k: v.clone().contiguous() for k, v in d.items() if torch.is_tensor(v)}}, '{}')\"",
+        path.display(),
+        target.display()
+    )
+}
