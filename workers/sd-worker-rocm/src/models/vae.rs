@@ -36,10 +36,10 @@ pub struct VaeConfig {
     pub use_post_quant_conv: bool,
     /// Whether 16-bit floats overflow in it.
     pub force_upcast: bool,
-    mid_block_add_attention: bool,
-    act_fn: String,
-    down_block_types: Vec<String>,
-    up_block_types: Vec<String>,
+    pub(crate) mid_block_add_attention: bool,
+    pub(crate) act_fn: String,
+    pub(crate) down_block_types: Vec<String>,
+    pub(crate) up_block_types: Vec<String>,
 }
 
 impl Default for VaeConfig {
