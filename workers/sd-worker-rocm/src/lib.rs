@@ -4,8 +4,12 @@
 //! |------------------------|---------------------------------------------------------------------------------------|
 //! | [`pipeline`]           | a model and the way from a request to pictures                                        |
 //! | [`rng`]                | the random numbers of a seed, the same on every device                                |
+//! | [`sampling`]           | noise schedules and samplers                                                          |
+//! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |
 
 pub mod models;
 pub mod pipeline;
+pub mod prompt;
 pub mod rng;
+pub mod sampling;
 pub mod weights;

@@ -1,4 +1,9 @@
 //! The random numbers of a seed, the same on every device.
+//!
+//! All are drawn on the host and image by image, so a picture depends on its own seed only, not on its batch or device.
+
+use candle_core::{DType, Device, Tensor};
+use std::f64::consts::TAU;
 
 /// Whose random numbers a seed stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -8,4 +13,317 @@ pub enum RngKind {
     Philox,
     /// The Mersenne Twister of PyTorch on the CPU; what diffusers gives with a generator on the CPU.
     TorchCpu,
+}
+
+impl RngKind {
+    /// The kind of this name: `philox` (or `gpu`, `nv`), `torch-cpu` (or `cpu`), as web UIs call them.
+    ///
+    /// # Errors
+    /// [`worker::Error::Usage`] that lists the names.
+    pub fn from_name(name: &str) -> worker::Result<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "philox" | "gpu" | "nv" => Ok(Self::Philox),
+            "torch-cpu" | "cpu" | "mt19937" => Ok(Self::TorchCpu),
+            _ => Err(worker::Error::Usage(format!(
+                "{name:?} is no random number generator; there are philox and torch-cpu"
+            ))),
+        }
+    }
+
+    /// The name that [`Self::from_name`] reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Philox => "philox",
+            Self::TorchCpu => "torch-cpu",
+        }
+    }
+}
+
+/// Standard normal latents for a batch, each image from its own seed.
+pub struct BatchNoise {
+    generators: Vec<Generator>,
+    /// Shape of one image's latents.
+    shape: Vec<usize>,
+    device: Device,
+}
+
+enum Generator {
+    Philox(Philox),
+    TorchCpu(Box<Mt19937>),
+}
+
+impl BatchNoise {
+    /// Noise for images of these seeds, each with latents of `shape` (without the batch dimension).
+    pub fn new(kind: RngKind, seeds: &[u64], shape: &[usize], device: &Device) -> Self {
+        let generators = seeds
+            .iter()
+            .map(|seed| match kind {
+                RngKind::Philox => Generator::Philox(Philox::new(*seed)),
+                RngKind::TorchCpu => Generator::TorchCpu(Box::new(Mt19937::new(*seed))),
+            })
+            .collect();
+        Self {
+            generators,
+            shape: shape.to_vec(),
+            device: device.clone(),
+        }
+    }
+
+    /// The next numbers, f32, `(images, shape…)`.
+    ///
+    /// # Errors
+    /// candle's, from the copy to the device.
+    pub fn next(&mut self) -> candle_core::Result<Tensor> {
+        let count = self.shape.iter().product();
+        let mut values = vec![0f32; count * self.generators.len()];
+        for (generator, image) in self
+            .generators
+            .iter_mut()
+            .zip(values.chunks_exact_mut(count))
+        {
+            match generator {
+                Generator::Philox(philox) => philox.fill_normal(image),
+                Generator::TorchCpu(twister) => twister.fill_normal(image),
+            }
+        }
+        let mut shape = vec![self.generators.len()];
+        shape.extend(&self.shape);
+        Tensor::from_vec(values, shape, &self.device)?.to_dtype(DType::F32)
+    }
+}
+
+/// Philox 4x32 with 10 rounds (Salmon et al. 2011), laid out as web UIs imitate `torch.randn` of a CUDA device.
+#[derive(Debug, Clone)]
+pub struct Philox {
+    key: [u32; 2],
+    /// Calls so far; the first word of the counter.
+    offset: u32,
+}
+
+impl Philox {
+    /// A generator for a seed.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            key: [seed as u32, (seed >> 32) as u32],
+            offset: 0,
+        }
+    }
+
+    /// The block of this counter and key.
+    pub fn block(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+        const MULTIPLIERS: [u64; 2] = [0xD251_1F53, 0xCD9E_8D57];
+        const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+        for round in 0..10 {
+            if round > 0 {
+                key[0] = key[0].wrapping_add(WEYL[0]);
+                key[1] = key[1].wrapping_add(WEYL[1]);
+            }
+            let first = MULTIPLIERS[0] * u64::from(counter[0]);
+            let second = MULTIPLIERS[1] * u64::from(counter[2]);
+            counter = [
+                (second >> 32) as u32 ^ counter[1] ^ key[0],
+                second as u32,
+                (first >> 32) as u32 ^ counter[3] ^ key[1],
+                first as u32,
+            ];
+        }
+        counter
+    }
+
+    /// Standard normal numbers, one block each; every call begins a new run of blocks.
+    pub fn fill_normal(&mut self, values: &mut [f32]) {
+        const SCALE: f64 = 1.0 / 4_294_967_296.0;
+        for (i, value) in values.iter_mut().enumerate() {
+            let [x, y, ..] = Self::block([self.offset, 0, i as u32, 0], self.key);
+            let u = (f64::from(x) + 0.5) * SCALE;
+            let v = (f64::from(y) + 0.5) * SCALE * TAU;
+            *value = ((-2.0 * u.ln()).sqrt() * v.sin()) as f32;
+        }
+        self.offset = self.offset.wrapping_add(1);
+    }
+}
+
+/// MT19937 (Matsumoto and Nishimura 1998) with the normal numbers of `torch.randn` on the CPU.
+#[derive(Debug, Clone)]
+pub struct Mt19937 {
+    state: [u32; Self::SIZE],
+    index: usize,
+    /// The second number of a pair, drawn for fewer than [`Self::BLOCK`] numbers.
+    spare: Option<f64>,
+}
+
+impl Mt19937 {
+    const SIZE: usize = 624;
+    const MIDDLE: usize = 397;
+    /// PyTorch turns uniform numbers into normal ones in blocks of this many.
+    const BLOCK: usize = 16;
+
+    /// A generator as `torch.manual_seed` makes it; like there, only the low 32 bits count.
+    pub fn new(seed: u64) -> Self {
+        let mut state = [0u32; Self::SIZE];
+        state[0] = seed as u32;
+        for i in 1..Self::SIZE {
+            let before = state[i - 1];
+            state[i] = (before ^ (before >> 30))
+                .wrapping_mul(1_812_433_253)
+                .wrapping_add(i as u32);
+        }
+        Self {
+            state,
+            index: Self::SIZE,
+            spare: None,
+        }
+    }
+
+    /// The next 32 bits.
+    pub fn next_u32(&mut self) -> u32 {
+        if self.index == Self::SIZE {
+            for i in 0..Self::SIZE {
+                let y = (self.state[i] & 0x8000_0000)
+                    | (self.state[(i + 1) % Self::SIZE] & 0x7FFF_FFFF);
+                let twist = if y & 1 == 1 { 0x9908_B0DF } else { 0 };
+                self.state[i] = self.state[(i + Self::MIDDLE) % Self::SIZE] ^ (y >> 1) ^ twist;
+            }
+            self.index = 0;
+        }
+        let mut y = self.state[self.index];
+        self.index += 1;
+        y ^= y >> 11;
+        y ^= (y << 7) & 0x9D2C_5680;
+        y ^= (y << 15) & 0xEFC6_0000;
+        y ^ (y >> 18)
+    }
+
+    /// A single-precision number in [0, 1), 24 bits.
+    fn uniform_f32(&mut self) -> f32 {
+        (self.next_u32() & 0x00FF_FFFF) as f32 / 16_777_216.0
+    }
+
+    /// A double-precision number in [0, 1), 53 bits.
+    fn uniform_f64(&mut self) -> f64 {
+        let high = u64::from(self.next_u32());
+        let bits = ((high << 32) | u64::from(self.next_u32())) & ((1 << 53) - 1);
+        bits as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal numbers as `torch.randn` of so many gives. Equal to PyTorch's up to the last bits of its vectorised logarithm
+    /// and sine.
+    pub fn fill_normal(&mut self, values: &mut [f32]) {
+        let count = values.len();
+        if count < Self::BLOCK {
+            for value in values {
+                *value = self.normal() as f32;
+            }
+            return;
+        }
+        for value in &mut *values {
+            *value = self.uniform_f32();
+        }
+        for block in values.chunks_exact_mut(Self::BLOCK) {
+            Self::box_muller(block);
+        }
+        if count % Self::BLOCK != 0 {
+            // The last block is drawn anew and overlaps the one before.
+            let last = &mut values[count - Self::BLOCK..];
+            for value in &mut *last {
+                *value = self.uniform_f32();
+            }
+            Self::box_muller(last);
+        }
+    }
+
+    /// Uniform numbers to normal ones: the first half of a block gives the radius, the second the angle.
+    fn box_muller(block: &mut [f32]) {
+        let (first, second) = block.split_at_mut(Self::BLOCK / 2);
+        for (x, y) in first.iter_mut().zip(second) {
+            let radius = (-2.0 * (1.0 - *x).ln()).sqrt();
+            let angle = std::f32::consts::TAU * *y;
+            *x = radius * angle.cos();
+            *y = radius * angle.sin();
+        }
+    }
+
+    fn normal(&mut self) -> f64 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        let (u, v) = (self.uniform_f64(), self.uniform_f64());
+        let radius = (-2.0 * (-v).ln_1p()).sqrt();
+        let angle = TAU * u;
+        self.spare = Some(radius * angle.sin());
+        radius * angle.cos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn philox_known_answers() {
+        // From the test vectors of Random123 (philox4x32, 10 rounds).
+        assert_eq!(
+            Philox::block([0; 4], [0; 2]),
+            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
+        );
+        assert_eq!(
+            Philox::block([u32::MAX; 4], [u32::MAX; 2]),
+            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
+        );
+        assert_eq!(
+            Philox::block(
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xa409_3822, 0x299f_31d0]
+            ),
+            [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
+        );
+    }
+
+    #[test]
+    fn philox_is_torch_randn_of_a_gpu() {
+        // torch.manual_seed(0); torch.randn(3, 4, device='cuda')
+        let gpu = [
+            -0.92466259,
+            -0.42534415,
+            -2.6438457,
+            0.14518388,
+            -0.12086647,
+            -0.57972564,
+            -0.62285122,
+            -0.32838709,
+            -1.07454231,
+            -0.36314407,
+            -1.67105067,
+            2.26550497,
+        ];
+        let mut ours = [0f32; 12];
+        Philox::new(0).fill_normal(&mut ours);
+        for (a, b) in ours.iter().zip(gpu) {
+            assert!((f64::from(*a) - b).abs() < 1e-6, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn mersenne_twister_known_answer() {
+        // The 10000th number of the C++ standard's default seed.
+        let mut twister = Mt19937::new(5489);
+        let last = (0..10_000).map(|_| twister.next_u32()).last();
+        assert_eq!(last, Some(4_123_659_995));
+    }
+
+    #[test]
+    fn an_image_does_not_depend_on_its_batch() {
+        let draw = |kind, seeds: &[u64]| {
+            let mut noise = BatchNoise::new(kind, seeds, &[4, 3, 5], &Device::Cpu);
+            let first = noise.next().unwrap();
+            let second = noise.next().unwrap();
+            Tensor::cat(&[first, second], 1).unwrap()
+        };
+        for kind in [RngKind::Philox, RngKind::TorchCpu] {
+            let both = draw(kind, &[7, 8]);
+            let alone = draw(kind, &[8]);
+            let of = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+            assert_eq!(of(both.get(1).unwrap()), of(alone));
+        }
+    }
 }

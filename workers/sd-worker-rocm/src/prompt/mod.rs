@@ -1,0 +1,17 @@
+//! Prompts: weights, chunks, tokens.
+//!
+//! | Module          | Gives                                                                      |
+//! |-----------------|----------------------------------------------------------------------------|
+//! | [`attention`]   | `(word:1.2)`, `[word]`, escapes and `BREAK`, as web UIs write them          |
+//! | [`tokenizer`]   | CLIP's byte-pair tokenizer, from `tokenizer.json` or `vocab.json` and `merges.txt` |
+//! | [`chunks`]      | pieces of 75 tokens between begin and end, with a weight each               |
+//! | [`lora`]        | `<lora:name:0.8>` taken out of a prompt                                     |
+
+pub mod attention;
+pub mod chunks;
+pub mod lora;
+pub mod tokenizer;
+
+pub use attention::{parse, Segment};
+pub use chunks::{apply_weights, chunk, pad_to, Chunk, ChunkOptions};
+pub use tokenizer::{ClipTokenizer, Tokenize};

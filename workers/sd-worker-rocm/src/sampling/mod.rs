@@ -1,0 +1,29 @@
+//! From noise to an image's latents: noise schedules, step schedules, samplers.
+//!
+//! | Module             | Gives                                                                      |
+//! |--------------------|----------------------------------------------------------------------------|
+//! | [`noise_schedule`] | how a model was trained: `scheduler_config.json` to noise levels           |
+//! | [`schedule`]       | which noise levels a run of N steps visits                                 |
+//! | [`prediction`]     | what the network predicts (noise, velocity, flow), turned into an image    |
+//! | [`run`]            | one run of a sampler, step by step                                         |
+//! | [`guidance`]       | classifier-free guidance and its rescaling                                 |
+//!
+//! Every state is `x = alpha · image + sigma · noise`. Variance preserving models (Stable Diffusion) have
+//! `alpha² + sigma² = 1`, flow models (SD 3, FLUX, Z-Image) `alpha + sigma = 1`. All samplers are written in these two host
+//! numbers, so one formula serves both, the network's input is the state itself, and no step waits for the device.
+
+mod beta;
+pub mod guidance;
+mod name;
+pub mod noise_schedule;
+pub mod prediction;
+pub mod run;
+pub mod schedule;
+mod solver;
+mod unipc;
+
+pub use guidance::Guidance;
+pub use name::{Sampler, Schedule};
+pub use noise_schedule::{NoiseLevel, NoiseSchedule};
+pub use prediction::Prediction;
+pub use run::{SamplerOptions, SamplerRun, Stepped};

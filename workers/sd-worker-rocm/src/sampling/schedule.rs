@@ -1,0 +1,252 @@
+//! Which noise levels a run visits.
+
+use super::beta::symmetric_beta_quantile;
+use super::noise_schedule::{linspace, Process, Spacing, MIN_ALPHA};
+use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
+use worker::{Error, Result};
+
+/// Karras et al. 2022.
+const KARRAS_RHO: f64 = 7.0;
+/// Both parameters of the beta schedule.
+const BETA_PARAMETER: f64 = 0.6;
+/// Steps that consistency models were distilled for.
+const DISTILLED_STEPS: usize = 50;
+
+impl NoiseSchedule {
+    /// The `steps + 1` levels of a run, from noise to image. `image_tokens` counts the patches that a transformer sees; it matters
+    /// for [`super::noise_schedule::Shift::Dynamic`] only.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for no steps, or more than the model was trained with.
+    pub fn levels(
+        &self,
+        sampler: Sampler,
+        schedule: Schedule,
+        steps: usize,
+        image_tokens: usize,
+    ) -> Result<Vec<NoiseLevel>> {
+        if steps == 0 || steps > self.train_steps() {
+            return Err(Error::Usage(format!(
+                "{steps} steps; this model takes 1 to {}",
+                self.train_steps()
+            )));
+        }
+        let mut levels = match &self.process {
+            Process::VariancePreserving { .. } => self.vp_levels(sampler, schedule, steps),
+            Process::Flow { shift, .. } => {
+                self.flow_levels(schedule, steps, shift.factor(image_tokens))
+            }
+        };
+        if self.divides_by_alpha(sampler) {
+            levels.iter_mut().for_each(|level| self.keep_signal(level));
+        }
+        levels.push(self.final_level(sampler, levels.last().map_or(0.0, |l| l.timestep)));
+        Ok(levels)
+    }
+
+    fn vp_levels(&self, sampler: Sampler, schedule: Schedule, steps: usize) -> Vec<NoiseLevel> {
+        let train = self.train_steps();
+        let last = (train - 1) as f64;
+        let at = |timesteps: Vec<f64>| -> Vec<NoiseLevel> {
+            timesteps.into_iter().map(|t| self.level_at(t)).collect()
+        };
+        let of = |ratios: Vec<f64>| -> Vec<NoiseLevel> {
+            ratios.into_iter().map(|r| self.level_of_ratio(r)).collect()
+        };
+        let ratio = |t| {
+            let mut level = self.level_at(t);
+            self.keep_signal(&mut level);
+            level.ratio()
+        };
+        let (smallest, largest) = (ratio(0.0), ratio(last));
+        match schedule {
+            Schedule::Discrete => match sampler {
+                Sampler::Lcm | Sampler::Tcd => at(distilled(train, steps)),
+                _ => at(self.spaced(sampler, steps)),
+            },
+            Schedule::SgmUniform => {
+                let mut timesteps = linspace(last, 0.0, steps + 1);
+                timesteps.truncate(steps);
+                at(timesteps)
+            }
+            Schedule::Simple => at((0..steps)
+                .map(|i| (train - 1 - i * train / steps) as f64)
+                .collect()),
+            Schedule::Karras => of(karras(smallest, largest, steps)),
+            Schedule::Exponential => of(exponential(smallest, largest, steps)),
+            Schedule::Beta => of(beta(smallest, largest, steps)),
+        }
+    }
+
+    /// The time steps that `scheduler_config.json` asks for.
+    fn spaced(&self, sampler: Sampler, steps: usize) -> Vec<f64> {
+        let train = self.train_steps();
+        match self.spacing {
+            Spacing::Linspace => linspace((train - 1) as f64, 0.0, steps)
+                .into_iter()
+                // DDIM has no levels between whole steps.
+                .map(|t| {
+                    if sampler == Sampler::Ddim {
+                        t.round()
+                    } else {
+                        t
+                    }
+                })
+                .collect(),
+            Spacing::Leading => (0..steps)
+                .rev()
+                .map(|i| (i * (train / steps) + self.steps_offset) as f64)
+                .collect(),
+            Spacing::Trailing => (0..steps)
+                .map(|i| (train as f64 * (1.0 - i as f64 / steps as f64)).round() - 1.0)
+                .collect(),
+        }
+    }
+
+    fn flow_levels(&self, schedule: Schedule, steps: usize, shift: f64) -> Vec<NoiseLevel> {
+        let train = self.train_steps() as f64;
+        let shifted = |sigma: f64| shift * sigma / (1.0 + (shift - 1.0) * sigma);
+        let smallest = shifted(1.0 / train);
+        let sigmas: Vec<f64> = match schedule {
+            Schedule::Discrete | Schedule::SgmUniform | Schedule::Simple => (0..steps)
+                .map(|i| shifted(1.0 - i as f64 / steps as f64))
+                .collect(),
+            Schedule::Karras => karras(smallest, 1.0, steps),
+            Schedule::Exponential => exponential(smallest, 1.0, steps),
+            Schedule::Beta => beta(smallest, 1.0, steps),
+        };
+        sigmas
+            .into_iter()
+            .map(|sigma| self.level_at(sigma * train))
+            .collect()
+    }
+
+    /// Where a run ends: without noise, except where the method as published stops at the first training step.
+    fn final_level(&self, sampler: Sampler, before: f64) -> NoiseLevel {
+        let stops_short = match sampler {
+            Sampler::Ddim => !self.final_alpha_one,
+            Sampler::Tcd => true,
+            _ => false,
+        };
+        if stops_short && !self.is_flow() && before > 0.0 {
+            self.level_at(0.0)
+        } else {
+            NoiseLevel::CLEAN
+        }
+    }
+
+    fn divides_by_alpha(&self, sampler: Sampler) -> bool {
+        self.prediction == Prediction::Epsilon
+            || matches!(
+                sampler,
+                Sampler::Heun
+                    | Sampler::DpmPlusPlus2M
+                    | Sampler::DpmPlusPlusSde
+                    | Sampler::DpmPlusPlus2MSde
+                    | Sampler::UniPc
+            )
+    }
+
+    /// Solvers that work with log ratios need a trace of the image in the noisiest level.
+    fn keep_signal(&self, level: &mut NoiseLevel) {
+        if level.alpha < MIN_ALPHA {
+            level.alpha = MIN_ALPHA;
+            level.sigma = if self.is_flow() {
+                1.0 - MIN_ALPHA
+            } else {
+                (1.0 - MIN_ALPHA * MIN_ALPHA).sqrt()
+            };
+        }
+    }
+}
+
+/// The levels of an image-to-image run: the last `strength` of them, at least one step.
+pub fn from_strength(levels: &[NoiseLevel], strength: f64) -> &[NoiseLevel] {
+    let steps = levels.len() - 1;
+    let kept = ((steps as f64 * strength) as usize).clamp(1, steps);
+    &levels[steps - kept..]
+}
+
+/// Time steps of consistency models: evenly taken from the steps of their distillation.
+fn distilled(train: usize, steps: usize) -> Vec<f64> {
+    let taught = DISTILLED_STEPS.max(steps).min(train);
+    let stride = train / taught;
+    (0..steps)
+        .map(|i| ((taught - i * taught / steps) * stride - 1) as f64)
+        .collect()
+}
+
+fn karras(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
+    let root = |x: f64| x.powf(1.0 / KARRAS_RHO);
+    linspace(root(largest), root(smallest), steps)
+        .into_iter()
+        .map(|x| x.powf(KARRAS_RHO))
+        .collect()
+}
+
+fn exponential(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
+    linspace(largest.ln(), smallest.ln(), steps)
+        .into_iter()
+        .map(f64::exp)
+        .collect()
+}
+
+fn beta(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
+    linspace(1.0, 0.0, steps)
+        .into_iter()
+        .map(|p| smallest + symmetric_beta_quantile(p, BETA_PARAMETER) * (largest - smallest))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampling::noise_schedule::Shift;
+
+    #[test]
+    fn noise_falls_in_every_schedule() {
+        let models = [
+            NoiseSchedule::stable_diffusion(Prediction::Epsilon),
+            NoiseSchedule::stable_diffusion(Prediction::Velocity).with_zero_terminal_snr(),
+            NoiseSchedule::flow(Shift::Fixed(3.0)),
+        ];
+        for model in &models {
+            for sampler in Sampler::ALL {
+                for schedule in Schedule::ALL {
+                    for steps in [1, 2, 7, 20, 60] {
+                        let levels = model.levels(sampler, schedule, steps, 256).unwrap();
+                        assert_eq!(levels.len(), steps + 1);
+                        for pair in levels.windows(2) {
+                            assert!(
+                                pair[0].ratio() > pair[1].ratio()
+                                    && pair[0].timestep >= pair[1].timestep,
+                                "{sampler:?} {schedule:?} {steps}: {pair:?}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strength_keeps_the_end_of_a_run() {
+        let model = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
+        let levels = model
+            .levels(Sampler::Euler, Schedule::Discrete, 10, 0)
+            .unwrap();
+        assert_eq!(from_strength(&levels, 1.0), &levels[..]);
+        assert_eq!(from_strength(&levels, 0.75), &levels[3..]);
+        assert_eq!(from_strength(&levels, 0.0), &levels[9..]);
+    }
+
+    #[test]
+    fn more_steps_than_training_is_an_error() {
+        let model = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
+        for steps in [0, 1001] {
+            assert!(model
+                .levels(Sampler::Euler, Schedule::Discrete, steps, 0)
+                .is_err());
+        }
+    }
+}
