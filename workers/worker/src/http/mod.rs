@@ -1,0 +1,23 @@
+//! What the workers' HTTP servers share.
+//!
+//! | Module        | Gives                                                                        |
+//! |---------------|------------------------------------------------------------------------------|
+//! | [`auth`]      | API keys as a middleware                                                     |
+//! | [`error`]     | one error type in OpenAI's shape, for answers and for streams                |
+//! | [`json`]      | a request body that is JSON, or a 400 that says where it is not              |
+//! | [`sse`]       | server-sent events that never end without saying so                          |
+//! | [`listen`]    | address, limits, cross-origin rules, serving until told to stop              |
+//! | [`heartbeat`] | the worker's sign of life to its orchestrator                                |
+
+pub mod auth;
+pub mod error;
+pub mod heartbeat;
+pub mod json;
+pub mod listen;
+pub mod sse;
+
+pub use auth::ApiKeys;
+pub use error::ApiError;
+pub use heartbeat::Heartbeat;
+pub use json::JsonBody;
+pub use listen::ListenOptions;

@@ -1,0 +1,190 @@
+//! Server-sent events that never end without saying so.
+//!
+//! The frames of an answer are made by a future that sends them into a [`Frames`]. Whatever becomes of it, the client sees how it ended:
+//! success ends with the protocol's last frame, an error or a panic with the protocol's error frame before it. The future lives in the answer's
+//! body: when the client goes away, it is dropped with everything that it holds, such as a request to the engine.
+
+use super::ApiError;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_core::Stream;
+use serde::Serialize;
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Frames that may wait for a slow client.
+const WAITING_FRAMES: usize = 16;
+/// A comment after this silence keeps proxies from closing the connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How a kind of stream tells a failure and its end.
+#[derive(Debug, Clone, Copy)]
+pub struct Protocol {
+    /// The frame for an error.
+    pub failure: fn(&ApiError) -> Event,
+    /// Data of the very last frame, after success and after an error.
+    pub done: Option<&'static str>,
+}
+
+/// OpenAI's streams: an error is its body as data, the last frame is `[DONE]`.
+pub const OPENAI: Protocol = Protocol {
+    failure: |error| data(&error.to_json()),
+    done: Some("[DONE]"),
+};
+
+/// A frame that is data only.
+pub fn data(value: &impl Serialize) -> Event {
+    Event::default().data(to_json(value))
+}
+
+/// A frame with a name.
+pub fn named(name: &str, value: &impl Serialize) -> Event {
+    Event::default().event(name).data(to_json(value))
+}
+
+fn to_json(value: &impl Serialize) -> String {
+    // Only maps with other keys than strings cannot be written; no frame has one.
+    serde_json::to_string(value).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"))
+}
+
+/// Where a producer puts its frames.
+#[derive(Debug, Clone)]
+pub struct Frames(mpsc::Sender<Event>);
+
+impl Frames {
+    /// Sends a frame, waiting while the client is slow.
+    pub async fn send(&self, frame: Event) {
+        // The receiver lives in the same body as the producer: without it, nobody is here to send.
+        let _ = self.0.send(frame).await;
+    }
+}
+
+/// An answer whose frames are made by the future that `produce` returns.
+pub fn stream<F, P>(protocol: Protocol, produce: P) -> Response
+where
+    P: FnOnce(Frames) -> F,
+    F: Future<Output = Result<(), ApiError>> + Send + 'static,
+{
+    let (sender, frames) = mpsc::channel(WAITING_FRAMES);
+    let body = Body {
+        frames,
+        producer: Some(Box::pin(produce(Frames(sender)))),
+        last: Vec::new(),
+        protocol,
+    };
+    Sse::new(body)
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+        .into_response()
+}
+
+type Producer = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>;
+
+struct Body {
+    frames: mpsc::Receiver<Event>,
+    producer: Option<Producer>,
+    /// What follows the producer's frames, last first.
+    last: Vec<Event>,
+    protocol: Protocol,
+}
+
+impl Stream for Body {
+    type Item = Result<Event, Infallible>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        // The producer first: it may fill the channel, and frees its room when polled again.
+        if let Some(producer) = &mut this.producer {
+            let polled = catch_unwind(AssertUnwindSafe(|| producer.as_mut().poll(context)));
+            let result = match polled {
+                Ok(Poll::Pending) => None,
+                Ok(Poll::Ready(result)) => Some(result),
+                Err(panic) => Some(Err(panicked(&*panic))),
+            };
+            if let Some(result) = result {
+                this.producer = None;
+                this.last
+                    .extend(this.protocol.done.map(|done| Event::default().data(done)));
+                if let Err(error) = result {
+                    this.last.push((this.protocol.failure)(&error));
+                }
+            }
+        }
+        match this.frames.poll_recv(context) {
+            Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+            Poll::Pending if this.producer.is_some() => Poll::Pending,
+            // The producer may have left a sender with somebody else; after its end nothing more counts.
+            _ => Poll::Ready(this.last.pop().map(Ok)),
+        }
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> ApiError {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| text.to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_default();
+    ApiError::internal(format!("the server made a mistake: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::to_bytes;
+
+    async fn text(response: Response) -> String {
+        let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn success_ends_with_the_last_frame() {
+        let response = stream(OPENAI, |frames| async move {
+            for i in 0..3 * WAITING_FRAMES {
+                frames.send(data(&i)).await;
+            }
+            Ok(())
+        });
+        let text = text(response).await;
+        assert_eq!(text.matches("data: ").count(), 3 * WAITING_FRAMES + 1);
+        assert!(text.ends_with("data: 47\n\ndata: [DONE]\n\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn errors_and_panics_are_told() {
+        let failing = stream(OPENAI, |frames| async move {
+            frames.send(data(&1)).await;
+            Err(ApiError::internal("broken"))
+        });
+        let panicking = stream(OPENAI, |frames| async move {
+            frames.send(data(&1)).await;
+            panic!("broken {}", 2)
+        });
+        for response in [failing, panicking] {
+            let text = text(response).await;
+            let frames: Vec<_> = text.split_terminator("\n\n").collect();
+            assert_eq!(frames.len(), 3, "{text}");
+            assert!(frames[1].contains("\"message\"") && frames[1].contains("broken"));
+            assert_eq!(frames[2], "data: [DONE]");
+        }
+    }
+
+    #[tokio::test]
+    async fn dropping_the_body_drops_the_producer() {
+        let held = std::sync::Arc::new(());
+        let inside = held.clone();
+        let response = stream(OPENAI, |_frames| async move {
+            let _inside = inside;
+            std::future::pending().await
+        });
+        assert_eq!(std::sync::Arc::strong_count(&held), 2);
+        drop(response);
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
+    }
+}
