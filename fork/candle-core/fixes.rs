@@ -365,4 +365,17 @@ pub const FIXES: &[Fix] = &[
             },
         ],
     },
+    Fix {
+        name: "products with Q4_0, Q4_1, Q5_0 and Q5_1 on x86",
+        reason: "Q4_1, Q5_0 and Q5_1 are multiplied an element at a time, and Q4_0 is unpacked anew for every row of the other operand. Sixteen \
+                 rows are unpacked once and multiplied with all rows, with AVX2 or AVX-512.",
+        edits: &[Edit {
+            file: "src/quantized/k_quants.rs",
+            find: "    let k_in_blocks = k.div_ceil(T::BLCK_SIZE);\n\n    // Thread-local scratch buffer reused across calls to avoid per-matmul\n",
+            replace: "    if crate::mended::panels::matmul(T::DTYPE, (m, k, n), lhs, crate::mended::blocks::bytes(rhs_t), dst) {\n        \
+                      return Ok(());\n    }\n    let k_in_blocks = k.div_ceil(T::BLCK_SIZE);\n\n    \
+                      // Thread-local scratch buffer reused across calls to avoid per-matmul\n",
+            count: 1,
+        }],
+    },
 ];

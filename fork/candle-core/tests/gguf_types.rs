@@ -327,6 +327,41 @@ fn products_are_those_of_the_values() -> Result<()> {
     Ok(())
 }
 
+/// Types that the CPU multiplies sixteen rows of the weights at a time: near the values' products, and each row the same to the bit
+/// whichever others are multiplied with it.
+#[test]
+fn products_of_panels() -> Result<()> {
+    for dtype in [
+        GgmlDType::Q4_0,
+        GgmlDType::Q4_1,
+        GgmlDType::Q5_0,
+        GgmlDType::Q5_1,
+    ] {
+        for (m, k, n) in [(1, 64, 1), (3, 64, 16), (4, 96, 17), (9, 1088, 40)] {
+            let weights = Tensor::from_vec(normal(n * k, 0.05), (n, k), &Device::Cpu)?;
+            let quantized = QTensor::quantize(&weights, dtype)?;
+            let values = quantized.dequantize(&Device::Cpu)?;
+            let x = Tensor::from_vec(normal(m * k, 1.), (m, k), &Device::Cpu)?;
+            let product = QMatMul::from_qtensor(quantized)?;
+            let got = product.forward(&x)?;
+            let want = x.matmul(&values.t()?)?;
+            let error = (&got - &want)?.sqr()?.sum_all()?;
+            let error = (error / want.sqr()?.sum_all()?)?.to_scalar::<f32>()?;
+            assert!(error < 5e-4, "{dtype:?} {m}x{k}x{n}: {error}");
+            for row in 0..m {
+                let alone = product.forward(&x.narrow(0, row, 1)?)?;
+                let among = got.narrow(0, row, 1)?;
+                assert_eq!(
+                    among.to_vec2::<f32>()?,
+                    alone.to_vec2::<f32>()?,
+                    "{dtype:?} {m}x{k}x{n}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn misfits_are_errors() -> Result<()> {
     let tensor = Tensor::zeros((2, 48), DType::F32, &Device::Cpu)?;

@@ -63,3 +63,9 @@ pub(crate) fn of_bytes<T: GgmlType>(bytes: &[u8], size: usize) -> Cow<'_, [T]> {
     }
     Cow::Owned(blocks)
 }
+
+/// The bytes of blocks.
+pub(crate) fn bytes<T: GgmlType>(blocks: &[T]) -> &[u8] {
+    // SAFETY: blocks are plain numbers without padding, all of whose bytes are initialised.
+    unsafe { std::slice::from_raw_parts(blocks.as_ptr().cast(), std::mem::size_of_val(blocks)) }
+}
