@@ -7,9 +7,11 @@
 //! | [`sampling`]           | noise schedules and samplers                                                          |
 //! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |
 
+pub mod lora;
 pub mod models;
 pub mod pipeline;
 pub mod prompt;
 pub mod rng;
 pub mod sampling;
+pub mod textual_inversion;
 pub mod weights;

@@ -1,6 +1,6 @@
 //! Layers that several networks use.
 
-use candle_core::{DType, Device, Module, Result, Tensor, D};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig, LayerNorm, Linear, VarBuilder};
 
 /// A linear layer. A 1x1 convolution in the file is the same and accepted; a bias is used where there is one.
@@ -60,22 +60,6 @@ pub fn layer_norm(vb: VarBuilder, size: usize, eps: f64) -> Result<LayerNorm> {
         vb.get(size, "bias")?,
         eps,
     ))
-}
-
-/// A group norm over `groups` groups of channels.
-pub fn group_norm(
-    vb: VarBuilder,
-    groups: usize,
-    channels: usize,
-    eps: f64,
-) -> Result<candle_nn::GroupNorm> {
-    candle_nn::GroupNorm::new(
-        vb.get(channels, "weight")?,
-        vb.get(channels, "bias")?,
-        channels,
-        groups,
-        eps,
-    )
 }
 
 /// `(batch, channels, height, width)` with pixels as rows: `(batch, height * width, channels)`.
@@ -177,16 +161,8 @@ impl Upsample {
     }
 }
 
-/// The dtype that `x` has, unless it is a 16-bit one on the CPU, where f32 is as good and faster.
-pub fn accumulate(x: &Tensor) -> Result<Tensor> {
-    match x.dtype() {
-        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
-        _ => Ok(x.clone()),
-    }
-}
-
 /// Softmax along the last dimension, computed in f32.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     let dtype = x.dtype();
-    candle_nn::ops::softmax(&accumulate(x)?, D::Minus1)?.to_dtype(dtype)
+    candle_nn::ops::softmax_last_dim(&x.to_dtype(DType::F32)?)?.to_dtype(dtype)
 }

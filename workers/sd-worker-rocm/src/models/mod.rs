@@ -7,6 +7,8 @@ pub mod clip;
 pub mod config;
 pub mod controlnet;
 pub mod layers;
+pub mod norm;
 pub mod taesd;
 pub mod unet;
 pub mod vae;
+pub mod vae_tiles;

@@ -2,10 +2,12 @@
 
 use super::attention::attention;
 use super::config::within;
-use super::layers::{conv, group_norm, linear, pixels_as_rows, rows_as_pixels, Upsample};
+use super::norm::GroupNorm;
+use super::layers::{conv, linear, pixels_as_rows, rows_as_pixels, Upsample};
 use super::unet::blocks::ResnetBlock;
+use super::vae_tiles::Tiles;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Conv2d, GroupNorm, Linear, VarBuilder};
+use candle_nn::{Conv2d, Linear, VarBuilder};
 use serde::Deserialize;
 
 const EPS: f64 = 1e-6;
@@ -135,7 +137,7 @@ impl MidBlock {
         let project = |name: &str| linear(attn.pp(name), channels, channels);
         Ok(Self {
             first: config.resnet(vb.pp("resnets.0"), channels, channels)?,
-            norm: group_norm(attn.pp("group_norm"), groups, channels, EPS)?,
+            norm: GroupNorm::new(attn.pp("group_norm"), groups, channels, EPS)?,
             q: project("to_q")?,
             k: project("to_k")?,
             v: project("to_v")?,
@@ -191,7 +193,7 @@ impl Encoder {
             conv_in: conv(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
             blocks,
             mid: MidBlock::new(vb.pp("mid_block"), last, config)?,
-            norm_out: group_norm(vb.pp("conv_norm_out"), config.norm_num_groups, last, EPS)?,
+            norm_out: GroupNorm::new(vb.pp("conv_norm_out"), config.norm_num_groups, last, EPS)?,
             conv_out: conv(vb.pp("conv_out"), last, 2 * config.latent_channels, 3, 1, 1)?,
         })
     }
@@ -245,7 +247,7 @@ impl Decoder {
             conv_in: conv(vb.pp("conv_in"), config.latent_channels, last, 3, 1, 1)?,
             mid: MidBlock::new(vb.pp("mid_block"), last, config)?,
             blocks,
-            norm_out: group_norm(vb.pp("conv_norm_out"), config.norm_num_groups, first, EPS)?,
+            norm_out: GroupNorm::new(vb.pp("conv_norm_out"), config.norm_num_groups, first, EPS)?,
             conv_out: conv(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
         })
     }
@@ -261,6 +263,39 @@ impl Decoder {
             }
         }
         self.conv_out.forward(&self.norm_out.forward(&x)?.silu()?)
+    }
+}
+
+impl Decoder {
+    /// How many latents around a pixel can have a say in it from block `block` on, or from the last norm on.
+    fn reach(&self, block: usize) -> usize {
+        // Half-open: in eighths or less of a latent, a convolution of 3 reaches one pixel of its level.
+        let levels = self.blocks.len();
+        let mut reach = 1.0 / f64::from(1u32 << (levels - 1).min(31));
+        for (level, (layers, upsample)) in self.blocks.iter().enumerate().skip(block) {
+            let pixel = 1.0 / f64::from(1u32 << level.min(31));
+            reach += 2.0 * layers.len() as f64 * pixel;
+            if upsample.is_some() {
+                reach += pixel / 2.0;
+            }
+        }
+        reach.ceil() as usize
+    }
+
+    fn forward_tiled(&self, x: &Tensor, size: usize) -> Result<Tensor> {
+        let x = self.mid.forward(&self.conv_in.forward(x)?)?;
+        let mut tiles = Tiles::cut(&x, size, self.reach(0))?;
+        for (level, (layers, upsample)) in self.blocks.iter().enumerate() {
+            tiles.shrink(self.reach(level))?;
+            for layer in layers {
+                tiles.resnet(layer)?;
+            }
+            if let Some(upsample) = upsample {
+                tiles.upsample(&|x| upsample.forward(x, None))?;
+            }
+        }
+        tiles.norm_silu(&self.norm_out, &|x| self.conv_out.forward(x))?;
+        tiles.join()
     }
 }
 
@@ -346,6 +381,20 @@ impl Vae {
             x = post_quant.forward(&x)?;
         }
         self.decoder.forward(&x)?.to_dtype(DType::F32)
+    }
+
+    /// [`Vae::decode_raw`] in tiles of up to `size` latents each way, with the same result up to rounding.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn decode_tiled(&self, latents: &Tensor, size: usize) -> Result<Tensor> {
+        let mut x = latents.to_dtype(self.dtype)?;
+        if let Some(post_quant) = &self.post_quant {
+            x = post_quant.forward(&x)?;
+        }
+        self.decoder
+            .forward_tiled(&x, size)?
+            .to_dtype(DType::F32)
     }
 
     /// Latents as the denoiser has them from unscaled ones.

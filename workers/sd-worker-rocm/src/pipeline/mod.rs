@@ -1,8 +1,58 @@
 //! A model and the way from a request to pictures.
 
+mod builtin;
+mod denoiser;
+mod generate;
+mod load;
+mod pace;
+mod part;
+pub mod picture;
+mod text;
 mod types;
+mod vae;
 
+pub use builtin::NAME as BUILTIN;
 pub use types::{
     Control, Defaults, Family, Generated, ImageRequest, Init, Lora, ModelInfo, PipelineOptions,
     Precision, Progress, Stage, Switch, Timings,
 };
+
+use crate::models::taesd::Taesd;
+use crate::sampling::NoiseSchedule;
+use candle_core::Device;
+use denoiser::UNetDenoiser;
+use part::Part;
+use text::TextStage;
+use vae::VaeStage;
+
+/// A loaded model.
+pub struct Pipeline {
+    device: Device,
+    info: ModelInfo,
+    schedule: NoiseSchedule,
+    text: TextStage,
+    denoiser: UNetDenoiser,
+    vae: VaeStage,
+    taesd: Option<Part<Taesd>>,
+    latent_channels: usize,
+    options: PipelineOptions,
+    /// Merged at the moment.
+    loras: Vec<Lora>,
+}
+
+impl Pipeline {
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// How it was loaded.
+    pub fn options(&self) -> &PipelineOptions {
+        &self.options
+    }
+
+    /// Where it runs.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}

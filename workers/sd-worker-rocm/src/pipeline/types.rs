@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Arithmetic of the denoiser and the text encoders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// What the weights are stored in, and f32 on a CPU.
+    /// On a GPU bf16 where the weights are, else f16; on the CPU f32.
     #[default]
     Auto,
     /// 32 bits.
@@ -104,9 +104,11 @@ pub struct ImageRequest {
     pub steps: usize,
     /// Classifier-free guidance; 1 switches it off. For guidance-distilled FLUX the embedded guidance.
     pub guidance: f32,
-    /// A name that `sampling` knows.
+    /// Part, 0 to 1, of the guided prediction that is scaled back to the spread of the unguided one; 0 is off.
+    pub guidance_rescale: f32,
+    /// A name of [`crate::sampling::Sampler`].
     pub sampler: String,
-    /// A schedule that `sampling` knows.
+    /// A name of [`crate::sampling::Schedule`].
     pub schedule: String,
     /// Seed of the first picture; the next ones have the numbers after it.
     pub seed: u64,
@@ -116,8 +118,8 @@ pub struct ImageRequest {
     pub batch: usize,
     /// Layers of the CLIP text encoder left out at its end, as web UIs count: 1 leaves none out, 0 is the model's own choice.
     pub clip_skip: usize,
-    /// Noise added again in each step by samplers that have the choice (DDIM, TCD, …).
-    pub eta: f32,
+    /// Noise added again in each step, 0 to 1, by samplers that have the choice; `None` is the sampler's own.
+    pub eta: Option<f32>,
     /// Start from a picture.
     pub init: Option<Init>,
     /// LoRAs of this request only.

@@ -83,6 +83,44 @@ pub fn take_apart(weights: &Weights) -> Result<Checkpoint, String> {
     })
 }
 
+/// A ControlNet's own file: the original's names, or diffusers' without a configuration.
+pub fn controlnet(weights: &Weights, config: &UNetConfig) -> Option<Weights> {
+    if weights.contains("controlnet_cond_embedding.conv_in.weight") {
+        return Some(weights.clone());
+    }
+    let weights = match weights.contains("control_model.input_hint_block.0.weight") {
+        true => weights.under("control_model."),
+        false => weights.clone(),
+    };
+    if !weights.contains("input_hint_block.0.weight") {
+        return None;
+    }
+    let layers = match config.layers_per_block {
+        PerBlock::One(layers) => layers,
+        PerBlock::Each(_) => return None,
+    };
+    let blocks = config.block_out_channels.len();
+    Some(weights.renamed(|name| {
+        if let Some(rest) = name.strip_prefix("input_hint_block.") {
+            // Convolutions alternate with SiLU, which has no weights.
+            let (number, kind) = rest.split_once('.')?;
+            let part = match number.parse::<usize>().ok()? / 2 {
+                0 => "conv_in".to_string(),
+                7 => "conv_out".to_string(),
+                block => format!("blocks.{}", block - 1),
+            };
+            return Some(format!("controlnet_cond_embedding.{part}.{kind}"));
+        }
+        if let Some(rest) = name.strip_prefix("zero_convs.") {
+            return Some(format!("controlnet_down_blocks.{}", rest.replace(".0.", ".")));
+        }
+        match name.strip_prefix("middle_block_out.0.") {
+            Some(kind) => Some(format!("controlnet_mid_block.{kind}")),
+            None => unet_name(name, layers, blocks),
+        }
+    }))
+}
+
 fn text_width(unet: &Weights) -> Option<usize> {
     let name = unet
         .names()

@@ -2,18 +2,19 @@
 
 use super::config::BlockPlan;
 use super::transformer::{TextKeys, Transformer};
-use crate::models::layers::{conv, group_norm, linear, Upsample};
+use crate::models::norm::GroupNorm;
+use crate::models::layers::{conv, linear, Upsample};
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{Conv2d, GroupNorm, Linear, VarBuilder};
+use candle_nn::{Conv2d, Linear, VarBuilder};
 
 /// Two convolutions with norms, the time in between, around a residual connection.
 #[derive(Debug, Clone)]
 pub struct ResnetBlock {
-    norm1: GroupNorm,
-    conv1: Conv2d,
+    pub(crate) norm1: GroupNorm,
+    pub(crate) conv1: Conv2d,
     time: Option<Linear>,
-    norm2: GroupNorm,
-    conv2: Conv2d,
+    pub(crate) norm2: GroupNorm,
+    pub(crate) conv2: Conv2d,
     shortcut: Option<Conv2d>,
 }
 
@@ -28,13 +29,13 @@ impl ResnetBlock {
         eps: f64,
     ) -> Result<Self> {
         Ok(Self {
-            norm1: group_norm(vb.pp("norm1"), groups, inputs, eps)?,
+            norm1: GroupNorm::new(vb.pp("norm1"), groups, inputs, eps)?,
             conv1: conv(vb.pp("conv1"), inputs, outputs, 3, 1, 1)?,
             time: match time {
                 Some(width) => Some(linear(vb.pp("time_emb_proj"), width, outputs)?),
                 None => None,
             },
-            norm2: group_norm(vb.pp("norm2"), groups, outputs, eps)?,
+            norm2: GroupNorm::new(vb.pp("norm2"), groups, outputs, eps)?,
             conv2: conv(vb.pp("conv2"), outputs, outputs, 3, 1, 1)?,
             shortcut: match inputs == outputs {
                 true => None,
@@ -52,9 +53,14 @@ impl ResnetBlock {
             h = h.broadcast_add(&time.reshape((batch, channels, 1, 1))?)?;
         }
         let h = self.conv2.forward(&self.norm2.forward(&h)?.silu()?)?;
+        h + self.skip(x)?
+    }
+
+    /// What the input contributes past the convolutions.
+    pub(crate) fn skip(&self, x: &Tensor) -> Result<Tensor> {
         match &self.shortcut {
-            Some(shortcut) => h + shortcut.forward(x)?,
-            None => h + x,
+            Some(shortcut) => shortcut.forward(x),
+            None => Ok(x.clone()),
         }
     }
 }

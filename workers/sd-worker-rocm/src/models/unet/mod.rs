@@ -4,10 +4,11 @@ pub mod blocks;
 pub mod config;
 pub mod transformer;
 
-use super::layers::{conv, group_norm, sinusoidal, TimestepEmbedding};
+use super::norm::GroupNorm;
+use super::layers::{conv, sinusoidal, TimestepEmbedding};
 use blocks::{Common, DownBlock, MidBlock, UpBlock};
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Conv2d, GroupNorm, VarBuilder};
+use candle_nn::{Conv2d, VarBuilder};
 use config::{Plan, UNetConfig};
 use transformer::TextKeys;
 
@@ -213,6 +214,23 @@ pub struct Residuals {
     pub mid: Tensor,
 }
 
+impl Residuals {
+    /// Those of two networks together.
+    ///
+    /// # Errors
+    /// If they are for different UNets, or the device fails.
+    pub fn plus(&self, other: &Self) -> Result<Self> {
+        if self.down.len() != other.down.len() {
+            candle_core::bail!("two ControlNets for different networks")
+        }
+        let down = self.down.iter().zip(&other.down);
+        Ok(Self {
+            down: down.map(|(a, b)| a + b).collect::<Result<_>>()?,
+            mid: (&self.mid + &other.mid)?,
+        })
+    }
+}
+
 /// The network.
 #[derive(Debug, Clone)]
 pub struct UNet {
@@ -253,7 +271,7 @@ impl UNet {
         Ok(Self {
             trunk: Trunk::new(&vb, config, &plan)?,
             up,
-            norm_out: group_norm(vb.pp("conv_norm_out"), groups, first, eps)?,
+            norm_out: GroupNorm::new(vb.pp("conv_norm_out"), groups, first, eps)?,
             conv_out: conv(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
         })
     }

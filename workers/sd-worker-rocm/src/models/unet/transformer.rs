@@ -1,9 +1,10 @@
 //! Attention of pixels to each other and to the text.
 
 use crate::models::attention::attention;
-use crate::models::layers::{group_norm, layer_norm, linear, pixels_as_rows, rows_as_pixels};
+use crate::models::norm::GroupNorm;
+use crate::models::layers::{layer_norm, linear, pixels_as_rows, rows_as_pixels};
 use candle_core::{Module, Result, Tensor, D};
-use candle_nn::{GroupNorm, LayerNorm, Linear, VarBuilder};
+use candle_nn::{LayerNorm, Linear, VarBuilder};
 
 /// Keys and values of the text, `(batch, tokens, channels)` each: the same in every step.
 pub type TextKeys = (Tensor, Tensor);
@@ -99,7 +100,7 @@ impl Transformer {
     ) -> Result<Self> {
         let layers = vb.pp("transformer_blocks");
         Ok(Self {
-            norm: group_norm(vb.pp("norm"), groups, channels, 1e-6)?,
+            norm: GroupNorm::new(vb.pp("norm"), groups, channels, 1e-6)?,
             proj_in: linear(vb.pp("proj_in"), channels, channels)?,
             layers: (0..depth)
                 .map(|i| Layer::new(layers.pp(i), channels, text, heads))

@@ -1,0 +1,204 @@
+//! Key names of LoRA files, and which of a model's tensors they mean.
+
+use super::Network;
+use crate::weights::ldm;
+use std::collections::HashMap;
+use std::fmt;
+
+/// A layer as a file names it: dots and underscores are not told apart, as kohya's names do not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    network: Network,
+    layer: String,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} of {:?}", self.layer, self.network)
+    }
+}
+
+/// Which of a layer's tensors a key holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// From the layer's inputs to the rank.
+    Down,
+    /// From the rank to the layer's outputs.
+    Up,
+    /// The core between, of convolutions taken apart.
+    Mid,
+    /// The scale.
+    Alpha,
+}
+
+/// Takes a key apart.
+///
+/// # Errors
+/// Names the kind of adaptation that is not implemented, or the key that is none.
+pub fn parse(key: &str) -> Result<(Target, Part), String> {
+    for (mark, kind) in [
+        ("hada_", "LoHa"),
+        ("lokr_", "LoKr"),
+        ("dora_scale", "DoRA"),
+        ("lora_magnitude_vector", "DoRA"),
+        (".oft_", "OFT"),
+        ("ia3", "IA3"),
+        (".diff", "full differences"),
+    ] {
+        if key.contains(mark) {
+            return Err(format!(
+                "adaptations of kind {kind} are not implemented (tensor {key}); LoRA and LoCon are"
+            ));
+        }
+    }
+    let suffixes = [
+        (".lora_down.weight", Part::Down),
+        (".lora_up.weight", Part::Up),
+        (".lora_mid.weight", Part::Mid),
+        (".lora_A.weight", Part::Down),
+        (".lora_B.weight", Part::Up),
+        (".lora_A.default.weight", Part::Down),
+        (".lora_B.default.weight", Part::Up),
+        (".lora.down.weight", Part::Down),
+        (".lora.up.weight", Part::Up),
+        (".lora_linear_layer.down.weight", Part::Down),
+        (".lora_linear_layer.up.weight", Part::Up),
+        // Early diffusers: ….processor.to_q_lora.down.weight.
+        ("_lora.down.weight", Part::Down),
+        ("_lora.up.weight", Part::Up),
+        (".alpha", Part::Alpha),
+    ];
+    let taken = suffixes
+        .iter()
+        .find_map(|(suffix, part)| Some((key.strip_suffix(suffix)?, *part)));
+    let (layer, part) = taken.ok_or_else(|| format!("{key} is no key of a LoRA"))?;
+    let prefixes = [
+        ("lora_unet_", Network::Denoiser),
+        ("lora_te1_", Network::Text(0)),
+        ("lora_te2_", Network::Text(1)),
+        ("lora_te_", Network::Text(0)),
+        ("unet.", Network::Denoiser),
+        ("transformer.", Network::Denoiser),
+        ("diffusion_model.", Network::Denoiser),
+        ("text_encoder_2.", Network::Text(1)),
+        ("text_encoder.", Network::Text(0)),
+    ];
+    let known = prefixes
+        .iter()
+        .find_map(|(prefix, network)| Some((layer.strip_prefix(prefix)?, *network)));
+    // Early diffusers has no prefix for the UNet.
+    let (layer, network) = known.unwrap_or((layer, Network::Denoiser));
+    let layer = layer.replace(".processor.", ".").replace('.', "_");
+    let layer = match network {
+        Network::Denoiser => from_original(&layer).unwrap_or(layer),
+        Network::Text(_) => layer,
+    };
+    // diffusers' list of one has its index left out in early files.
+    let layer = match layer.strip_suffix("_to_out") {
+        Some(rest) => format!("{rest}_to_out_0"),
+        None => layer,
+    };
+    Ok((Target { network, layer }, part))
+}
+
+/// diffusers' name, with underscores, of a layer that goes by the original's name.
+fn from_original(layer: &str) -> Option<String> {
+    for (prefix, dotted) in [
+        ("input_blocks_", "input_blocks."),
+        ("output_blocks_", "output_blocks."),
+        ("middle_block_", "middle_block."),
+    ] {
+        let Some(rest) = layer.strip_prefix(prefix) else {
+            continue;
+        };
+        // The one or two numbers behind it are separate again.
+        let numbers = if prefix == "middle_block_" { 1 } else { 2 };
+        let dots = rest.replacen('_', ".", numbers);
+        let dots = ["in_layers_", "out_layers_", "emb_layers_"]
+            .iter()
+            .fold(dots, |name, part| {
+                name.replace(part, &part.replace("s_", "s."))
+            });
+        // Residual layers of two a block, as in all models that have such files.
+        let name = ldm::unet_name(&format!("{dotted}{dots}."), 2, usize::MAX)?;
+        return Some(name.trim_end_matches('.').replace('.', "_"));
+    }
+    let fixed = [
+        ("time_embed_0", "time_embedding_linear_1"),
+        ("time_embed_2", "time_embedding_linear_2"),
+        ("out_2", "conv_out"),
+    ];
+    let found = fixed.iter().find(|(original, _)| *original == layer);
+    found.map(|(_, name)| name.to_string())
+}
+
+/// A model's layers by name.
+pub struct Index {
+    layers: HashMap<(Network, String), String>,
+}
+
+impl Index {
+    /// An index of networks with these tensors.
+    pub fn new(networks: &[(Network, Vec<String>)]) -> Self {
+        let mut layers = HashMap::new();
+        for (network, names) in networks {
+            for name in names {
+                if let Some(layer) = name.strip_suffix(".weight") {
+                    layers.insert((*network, layer.replace('.', "_")), name.clone());
+                }
+            }
+        }
+        Self { layers }
+    }
+
+    /// The tensor that a layer of a file changes.
+    pub fn find(&self, target: &Target) -> Option<(Network, String)> {
+        let key = (target.network, target.layer.clone());
+        let tensor = self.layers.get(&key)?;
+        Some((target.network, tensor.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_layer() {
+        let unet = "down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q";
+        for key in [
+            "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q.lora_down.weight",
+            "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_q.lora_down.weight",
+            "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.lora_A.weight",
+            "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.lora.down.weight",
+            "down_blocks.1.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
+        ] {
+            let (target, part) = parse(key).unwrap();
+            assert_eq!((target.network, target.layer.as_str()), (Network::Denoiser, unet), "{key}");
+            assert_eq!(part, Part::Down);
+        }
+        for (original, ours) in [
+            ("input_blocks_1_0_in_layers_2", "down_blocks_0_resnets_0_conv1"),
+            ("input_blocks_3_0_op", "down_blocks_0_downsamplers_0_conv"),
+            ("output_blocks_2_1_conv", "up_blocks_0_upsamplers_0_conv"),
+            ("middle_block_1_proj_in", "mid_block_attentions_0_proj_in"),
+            ("output_blocks_5_0_skip_connection", "up_blocks_1_resnets_2_conv_shortcut"),
+        ] {
+            assert_eq!(from_original(original).as_deref(), Some(ours));
+        }
+        let (target, _) = parse("lora_te2_text_model_encoder_layers_0_mlp_fc1.alpha").unwrap();
+        assert_eq!(target.network, Network::Text(1));
+    }
+
+    #[test]
+    fn other_kinds_are_named() {
+        for (key, kind) in [
+            ("lora_unet_x.hada_w1_a", "LoHa"),
+            ("lora_unet_x.lokr_w1", "LoKr"),
+            ("lora_unet_x.dora_scale", "DoRA"),
+            ("model.weight", "no key"),
+        ] {
+            assert!(parse(key).unwrap_err().contains(kind));
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! From files to a pipeline.
+
+use super::builtin;
+use super::denoiser::UNetDenoiser;
+use super::part::Part;
+use super::text::{Reading, TextStage, Tower};
+use super::types::{Defaults, Family, ModelInfo, PipelineOptions, Precision};
+use super::vae::VaeStage;
+use super::Pipeline;
+use crate::models::clip::ClipConfig;
+use crate::models::taesd::Taesd;
+use crate::models::unet::config::UNetConfig;
+use crate::models::vae::VaeConfig;
+use crate::prompt::ClipTokenizer;
+use crate::sampling::noise_schedule::Spacing;
+use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
+use crate::textual_inversion::Concept;
+use crate::weights::folder::Folder;
+use crate::weights::{ldm, Weights};
+use candle_core::{DType, Device};
+use std::path::Path;
+use worker::{Error, Result};
+
+/// Everything that a UNet model consists of, wherever it came from.
+struct UNetModel {
+    name: String,
+    unet: (UNetConfig, Weights),
+    vae: (VaeConfig, Weights),
+    towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
+    schedule: NoiseSchedule,
+}
+
+impl Pipeline {
+    /// Loads a model: a folder as diffusers writes it, or a single file. `progress` is told what is being read.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if the model is damaged, incomplete or of a kind that is not implemented, which is named; the device's errors.
+    pub fn load(
+        path: &Path,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let name = path.file_stem().unwrap_or(path.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        if path.is_dir() {
+            let folder = Folder::Disk(path.to_path_buf());
+            return Self::from_folder(&folder, name, device, options, progress);
+        }
+        progress("checkpoint");
+        let weights = Weights::open(path)?;
+        let bad = |reason: String| Error::BadModel {
+            path: path.to_path_buf(),
+            reason,
+        };
+        if !ldm::is_checkpoint(&weights) {
+            return Err(bad(
+                "this file is no checkpoint of a kind that is implemented (Stable Diffusion 1, 2 and XL as single files)"
+                    .to_string(),
+            ));
+        }
+        let checkpoint = ldm::take_apart(&weights).map_err(bad)?;
+        let model = checkpoint_model(checkpoint, name, path)?;
+        Self::from_unet_model(model, device, options, progress)
+    }
+
+    /// The model that the program carries.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn builtin(device: &Device, options: PipelineOptions) -> Result<Self> {
+        let name = builtin::NAME.to_string();
+        Self::from_folder(&builtin::FOLDER, name, device, options, &mut |_| {})
+    }
+
+    fn from_folder(
+        folder: &Folder,
+        name: String,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        if !folder.contains("model_index.json") {
+            return Err(Error::BadModel {
+                path: folder.path("model_index.json"),
+                reason: "there is no such file; a model's folder has it, with a folder for each part beside it".to_string(),
+            });
+        }
+        if !folder.part("unet").exists() {
+            return Err(Error::BadModel {
+                path: folder.path("unet"),
+                reason: "the model has no UNet; other denoisers are not implemented".to_string(),
+            });
+        }
+        progress("configuration");
+        let unet = folder.part("unet");
+        let unet_config: UNetConfig = unet.config()?;
+        unet_config.plan().map_err(|e| unet.bad_config(e))?;
+        let xl = unet_config.addition_embed_type.is_some();
+        let vae = folder.part("vae");
+        let vae_config: VaeConfig = vae.config()?;
+        vae_config.check().map_err(|e| vae.bad_config(e))?;
+        let mut towers = Vec::new();
+        for (encoder, tokenizer) in [
+            ("text_encoder", "tokenizer"),
+            ("text_encoder_2", "tokenizer_2"),
+        ] {
+            let part = folder.part(encoder);
+            if part.exists() {
+                let config: ClipConfig = part.config()?;
+                config.check().map_err(|e| part.bad_config(e))?;
+                let tokenizer = open_tokenizer(folder, tokenizer)?;
+                let weights = part.weights()?;
+                towers.push((config, weights, tokenizer, usize::from(xl)));
+            }
+        }
+        let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
+        let scheduler = String::from_utf8_lossy(&scheduler);
+        let model = UNetModel {
+            name,
+            unet: (unet_config, unet.weights()?),
+            vae: (vae_config, ldm::modern_vae_names(&vae.weights()?)),
+            towers,
+            schedule: NoiseSchedule::from_config(&scheduler)?,
+        };
+        Self::from_unet_model(model, device, options, progress)
+    }
+
+    fn from_unet_model(
+        model: UNetModel,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let (unet_config, unet_weights) = model.unet;
+        let dtype = dtype(options.precision, &unet_weights, device);
+        let family = family(&unet_config);
+        let concepts = Concept::open_all(&options.embeddings)?;
+        progress("text encoder");
+        let mut towers = Vec::new();
+        for (config, weights, tokenizer, leave_out) in model.towers {
+            let reading = Reading {
+                leave_out,
+                norm: family != Family::Sdxl,
+            };
+            let weights = weights.renamed(|name| {
+                // Written by older transformers; a list of numbers that is always the same.
+                (!name.ends_with("position_ids")).then(|| name.to_string())
+            });
+            towers.push(Tower::new(
+                config,
+                weights,
+                tokenizer,
+                &concepts,
+                reading,
+                dtype,
+                device,
+                options.offload,
+            )?);
+        }
+        progress("denoiser");
+        let inpainting = unet_config.in_channels != unet_config.out_channels;
+        let latents = unet_config.sample_size.as_ref().map(sample_size);
+        let denoiser = UNetDenoiser::new(unet_config, unet_weights, dtype, device, options.offload)?;
+        progress("VAE");
+        let (vae_config, vae_weights) = match &options.vae {
+            Some(path) => open_vae(path, family)?,
+            None => model.vae,
+        };
+        // XL's autoencoder is known to exceed f16; what else does is noticed when it happens.
+        let upcast = dtype == DType::F16 && family == Family::Sdxl && vae_config.force_upcast;
+        let vae_dtype = if upcast { DType::F32 } else { dtype };
+        let factor = vae_config.factor();
+        let latent_channels = vae_config.latent_channels;
+        let vae = VaeStage::new(
+            vae_config,
+            vae_weights,
+            vae_dtype,
+            device,
+            options.offload,
+            options.vae_tiling,
+        )?;
+        let taesd = match &options.taesd {
+            Some(path) => Some(open_taesd(path, latent_channels, dtype, device)?),
+            None => None,
+        };
+        let usual = match family {
+            Family::Sd1 => (64, 64),
+            Family::Sd2 => (96, 96),
+            _ => (128, 128),
+        };
+        let (height, width) = latents.unwrap_or(usual);
+        let distilled = denoiser.config.time_cond_proj_dim.is_some();
+        let info = ModelInfo {
+            defaults: defaults(
+                &model.name,
+                (width * factor, height * factor),
+                &model.schedule,
+                distilled,
+            ),
+            name: model.name,
+            family,
+            inpainting,
+            precision: format!("{dtype:?}").to_lowercase(),
+            size_multiple: factor,
+        };
+        Ok(Self {
+            device: device.clone(),
+            info,
+            schedule: model.schedule,
+            text: TextStage::new(towers),
+            denoiser,
+            vae,
+            taesd,
+            latent_channels,
+            options,
+            loras: Vec::new(),
+        })
+    }
+}
+
+fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> Result<UNetModel> {
+    let bad = |reason: &str| Error::BadModel {
+        path: path.to_path_buf(),
+        reason: reason.to_string(),
+    };
+    if checkpoint.towers.is_empty() {
+        return Err(bad(
+            "the file has a denoiser but no text encoder; use a complete checkpoint or a folder",
+        ));
+    }
+    let prediction = match checkpoint.predicts_velocity {
+        true => Prediction::Velocity,
+        false => Prediction::Epsilon,
+    };
+    let mut schedule = NoiseSchedule::stable_diffusion(prediction);
+    if checkpoint.zero_terminal_snr {
+        schedule = schedule.with_zero_terminal_snr();
+    }
+    if is_distilled(&name) {
+        schedule = schedule.with_spacing(Spacing::Trailing);
+    }
+    let mut towers = Vec::new();
+    for tower in checkpoint.towers {
+        tower.config.check().map_err(|e| bad(&e))?;
+        // OpenCLIP fills up with token 0, which is "!".
+        let openclip = tower.config.hidden_act == crate::models::clip::Activation::Gelu;
+        let tokenizer =
+            ClipTokenizer::from_json(builtin::CLIP_TOKENIZER, openclip.then_some("!"))?;
+        towers.push((tower.config, tower.weights, tokenizer, tower.leave_out));
+    }
+    Ok(UNetModel {
+        name,
+        unet: (checkpoint.unet_config, checkpoint.unet),
+        vae: (checkpoint.vae_config, checkpoint.vae),
+        towers,
+        schedule,
+    })
+}
+
+fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
+    match folder {
+        Folder::Disk(path) => ClipTokenizer::open(&path.join(name)),
+        Folder::Embedded(_) => {
+            let json = folder.bytes(&format!("{name}/tokenizer.json"))?;
+            ClipTokenizer::from_json(&json, None)
+        }
+    }
+}
+
+/// A VAE of its own: a folder, or a file under the original's or diffusers' names.
+fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
+    if path.is_dir() {
+        let folder = Folder::Disk(path.to_path_buf());
+        let part = folder.part("");
+        let config: VaeConfig = part.config()?;
+        config.check().map_err(|e| part.bad_config(e))?;
+        return Ok((config, ldm::modern_vae_names(&part.weights()?)));
+    }
+    let weights = Weights::open(path)?;
+    let weights = match weights.contains("first_stage_model.decoder.conv_in.weight") {
+        true => weights.under("first_stage_model."),
+        false => weights,
+    };
+    ldm::vae(&weights, family == Family::Sdxl).ok_or_else(|| Error::BadModel {
+        path: path.to_path_buf(),
+        reason: "this is no VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
+    })
+}
+
+fn open_taesd(path: &Path, channels: usize, dtype: DType, device: &Device) -> Result<Part<Taesd>> {
+    let weights = match path.is_dir() {
+        true => Folder::Disk(path.to_path_buf()).part("").weights()?,
+        false => Weights::open(path)?,
+    };
+    let build = move |vb: candle_nn::VarBuilder| Taesd::new(vb, channels);
+    Part::new("TAESD", weights, dtype, device, false, build)
+}
+
+fn dtype(precision: Precision, weights: &Weights, device: &Device) -> DType {
+    match precision {
+        Precision::F32 => DType::F32,
+        Precision::F16 => DType::F16,
+        Precision::Bf16 => DType::BF16,
+        Precision::Auto if device.is_cpu() => DType::F32,
+        Precision::Auto => match weights.dtype() {
+            DType::BF16 => DType::BF16,
+            _ => DType::F16,
+        },
+    }
+}
+
+fn family(config: &UNetConfig) -> Family {
+    use crate::models::config::PerBlock;
+    match &config.cross_attention_dim {
+        _ if config.addition_embed_type.is_some() => Family::Sdxl,
+        PerBlock::One(1024) => Family::Sd2,
+        _ => Family::Sd1,
+    }
+}
+
+fn sample_size(size: &crate::models::config::PerBlock<usize>) -> (usize, usize) {
+    use crate::models::config::PerBlock;
+    match size {
+        PerBlock::One(size) => (*size, *size),
+        PerBlock::Each(sizes) => (
+            sizes.first().copied().unwrap_or(64),
+            sizes.get(1).or(sizes.first()).copied().unwrap_or(64),
+        ),
+    }
+}
+
+/// Models that were distilled to few steps say so in their names only.
+fn is_distilled(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["turbo", "lightning", "lcm", "hyper", "schnell"]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+fn defaults(
+    name: &str,
+    (width, height): (usize, usize),
+    schedule: &NoiseSchedule,
+    distilled: bool,
+) -> Defaults {
+    let few = distilled || is_distilled(name);
+    let sampler = match schedule.sampler {
+        _ if name.to_lowercase().contains("lcm") => Sampler::Lcm,
+        Some(sampler) => sampler,
+        None => Sampler::EulerAncestral,
+    };
+    Defaults {
+        width,
+        height,
+        steps: if few { 4 } else { 20 },
+        guidance: match (few, name) {
+            (true, _) => 1.0,
+            (false, builtin::NAME) => 5.0,
+            _ => 7.0,
+        },
+        sampler: sampler.label().to_string(),
+        schedule: Schedule::Discrete.label().to_string(),
+    }
+}

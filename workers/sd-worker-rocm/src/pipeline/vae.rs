@@ -1,0 +1,109 @@
+//! Pictures to latents and back, with what keeps that from failing.
+
+use super::part::Part;
+use super::types::Switch;
+use crate::models::vae::{Vae, VaeConfig};
+use crate::weights::Weights;
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use worker::{Error, Result};
+
+/// Latents (height times width) from which a picture is decoded in tiles unless told otherwise: a picture of 1024x1024 still goes through whole.
+const WHOLE: usize = 128 * 128;
+
+/// Latents of a tile, each way.
+const TILE: usize = 64;
+
+/// The autoencoder at work.
+pub struct VaeStage {
+    part: Part<Vae>,
+    tiling: Switch,
+}
+
+impl VaeStage {
+    /// Loads the autoencoder.
+    ///
+    /// # Errors
+    /// If weights do not fit the configuration, or the device has no room.
+    pub fn new(
+        config: VaeConfig,
+        weights: Weights,
+        dtype: DType,
+        device: &Device,
+        offload: bool,
+        tiling: Switch,
+    ) -> Result<Self> {
+        let build = move |vb: candle_nn::VarBuilder| Vae::new(vb, &config);
+        Ok(Self {
+            part: Part::new("the VAE", weights, dtype, device, offload, build)?,
+            tiling,
+        })
+    }
+
+    /// Latents as the denoiser has them, `(batch, channels, height, width)` f32, of pictures in 0..1.
+    ///
+    /// # Errors
+    /// If the autoencoder has no encoder, or the device fails.
+    pub fn encode(&mut self, pictures: &Tensor) -> Result<Tensor> {
+        let vae = self.part.network()?;
+        let encode = || {
+            let mean = vae.encode_mean(&pictures.affine(2.0, -1.0)?)?;
+            vae.scale(&mean)
+        };
+        let latents = encode().map_err(Error::candle("encoding a picture"));
+        self.part.rest();
+        latents
+    }
+
+    /// Pictures in about 0..1, f32, of latents as the denoiser has them.
+    ///
+    /// Some autoencoders exceed f16 in their inner layers; what comes out then is no number. It is noticed, and the network goes on in f32 from
+    /// there on.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn decode(&mut self, latents: &Tensor) -> Result<Tensor> {
+        let failed = || Error::candle("decoding the picture");
+        let mut pictures = self.decode_once(latents).map_err(failed())?;
+        if self.part.dtype() == DType::F16 && !is_finite(&pictures).map_err(failed())? {
+            self.part.set_dtype(DType::F32)?;
+            pictures = self.decode_once(latents).map_err(failed())?;
+        }
+        self.part.rest();
+        Ok(pictures)
+    }
+
+    fn decode_once(&mut self, latents: &Tensor) -> CandleResult<Tensor> {
+        let vae = self.part.network().map_err(candle_core::Error::wrap)?;
+        let raw = vae.unscale(latents)?;
+        let (_, _, height, width) = raw.dims4()?;
+        let tiled = match self.tiling {
+            Switch::On => true,
+            Switch::Off => false,
+            Switch::Auto => height * width > WHOLE,
+        };
+        let images = (0..raw.dim(0)?).map(|i| {
+            let one = raw.narrow(0, i, 1)?;
+            match tiled {
+                true => vae.decode_tiled(&one, TILE),
+                false => vae.decode_raw(&one),
+            }
+        });
+        let images = images.collect::<CandleResult<Vec<_>>>()?;
+        Tensor::cat(&images, 0)?.affine(0.5, 0.5)
+    }
+
+    /// Pixels a latent, each way.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn config(&mut self) -> Result<VaeConfig> {
+        Ok(self.part.network()?.config().clone())
+    }
+}
+
+/// Whether all are numbers. Waits for the device.
+fn is_finite(x: &Tensor) -> CandleResult<bool> {
+    // Zero times what is no number is none either.
+    let sum = (x * 0.0)?.sum_all()?.to_scalar::<f32>()?;
+    Ok(sum.is_finite())
+}
