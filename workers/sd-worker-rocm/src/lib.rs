@@ -3,6 +3,10 @@
 //! | Module                 | Gives                                                                                 |
 //! |------------------------|---------------------------------------------------------------------------------------|
 //! | [`pipeline`]           | a model and the way from a request to pictures                                        |
+//! | [`models`]             | the networks, built from their own configuration                                      |
+//! | [`weights`]            | weights on disk, checked and under the names that networks read                       |
+//! | [`lora`]               | low-rank adaptations                                                                  |
+//! | [`textual_inversion`]  | words that stand for learnt vectors                                                   |
 //! | [`rng`]                | the random numbers of a seed, the same on every device                                |
 //! | [`sampling`]           | noise schedules and samplers                                                          |
 //! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |

@@ -22,7 +22,9 @@ impl Concept {
     pub fn open(path: &Path) -> Result<Self> {
         let bad = |reason: &str| Error::BadModel {
             path: path.to_path_buf(),
-            reason: format!("{reason}; a textual inversion has one tensor of vectors, or clip_l and clip_g"),
+            reason: format!(
+                "{reason}; a textual inversion has one tensor of vectors, or clip_l and clip_g"
+            ),
         };
         let weights = Weights::open(path)?;
         let names: Vec<&str> = weights.names().collect();

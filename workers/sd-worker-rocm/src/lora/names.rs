@@ -174,15 +174,25 @@ mod tests {
             "down_blocks.1.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
         ] {
             let (target, part) = parse(key).unwrap();
-            assert_eq!((target.network, target.layer.as_str()), (Network::Denoiser, unet), "{key}");
+            assert_eq!(
+                (target.network, target.layer.as_str()),
+                (Network::Denoiser, unet),
+                "{key}"
+            );
             assert_eq!(part, Part::Down);
         }
         for (original, ours) in [
-            ("input_blocks_1_0_in_layers_2", "down_blocks_0_resnets_0_conv1"),
+            (
+                "input_blocks_1_0_in_layers_2",
+                "down_blocks_0_resnets_0_conv1",
+            ),
             ("input_blocks_3_0_op", "down_blocks_0_downsamplers_0_conv"),
             ("output_blocks_2_1_conv", "up_blocks_0_upsamplers_0_conv"),
             ("middle_block_1_proj_in", "mid_block_attentions_0_proj_in"),
-            ("output_blocks_5_0_skip_connection", "up_blocks_1_resnets_2_conv_shortcut"),
+            (
+                "output_blocks_5_0_skip_connection",
+                "up_blocks_1_resnets_2_conv_shortcut",
+            ),
         ] {
             assert_eq!(from_original(original).as_deref(), Some(ours));
         }

@@ -100,10 +100,7 @@ impl GroupNorm {
     fn rows(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, channels, _, _) = x.dims4()?;
         if channels != self.weight.dim(0)? {
-            candle_core::bail!(
-                "a norm of {} channels got {channels}",
-                self.weight.dim(0)?
-            )
+            candle_core::bail!("a norm of {} channels got {channels}", self.weight.dim(0)?)
         }
         x.contiguous()?
             .reshape((batch, self.groups, ()))?

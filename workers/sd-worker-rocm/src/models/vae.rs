@@ -2,8 +2,8 @@
 
 use super::attention::attention;
 use super::config::within;
-use super::norm::GroupNorm;
 use super::layers::{conv, linear, pixels_as_rows, rows_as_pixels, Upsample};
+use super::norm::GroupNorm;
 use super::unet::blocks::ResnetBlock;
 use super::vae_tiles::Tiles;
 use candle_core::{DType, Module, Result, Tensor};
@@ -392,9 +392,7 @@ impl Vae {
         if let Some(post_quant) = &self.post_quant {
             x = post_quant.forward(&x)?;
         }
-        self.decoder
-            .forward_tiled(&x, size)?
-            .to_dtype(DType::F32)
+        self.decoder.forward_tiled(&x, size)?.to_dtype(DType::F32)
     }
 
     /// Latents as the denoiser has them from unscaled ones.

@@ -153,7 +153,13 @@ impl UNetDenoiser {
         extra: &Extra,
     ) -> Result<ControlRun> {
         if !self.controls.contains_key(&control.model) {
-            let part = open_control(&control.model, &self.config, self.part.dtype(), &self.device, self.offload)?;
+            let part = open_control(
+                &control.model,
+                &self.config,
+                self.part.dtype(),
+                &self.device,
+                self.offload,
+            )?;
             self.controls.insert(control.model.clone(), part);
         }
         let Some(part) = self.controls.get_mut(&control.model) else {

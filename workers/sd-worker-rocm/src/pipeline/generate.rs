@@ -3,9 +3,7 @@
 use super::denoiser::Setting;
 use super::pace::Pace;
 use super::picture::{self, Mask};
-use super::types::{
-    Generated, ImageRequest, Lora, Progress, Stage, Timings,
-};
+use super::types::{Generated, ImageRequest, Lora, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::lora::{LoraFile, Network};
 use crate::rng::BatchNoise;
@@ -66,14 +64,20 @@ impl Pipeline {
         let seeds: Vec<u64> = (0..request.batch as u64)
             .map(|i| request.seed.wrapping_add(i))
             .collect();
-        let (height, width) = (request.height / self.factor(), request.width / self.factor());
+        let (height, width) = (
+            request.height / self.factor(),
+            request.width / self.factor(),
+        );
         let shape = [self.latent_channels, height, width];
         let mut noise = BatchNoise::new(request.rng, &seeds, &shape, &self.device);
         let options = SamplerOptions {
             sampler,
             schedule,
             steps: request.steps,
-            strength: request.init.as_ref().map_or(1.0, |init| f64::from(init.strength)),
+            strength: request
+                .init
+                .as_ref()
+                .map_or(1.0, |init| f64::from(init.strength)),
             eta: request.eta.map(f64::from),
             image_tokens: height * width / 4,
         };
@@ -102,7 +106,7 @@ impl Pipeline {
         let failed = || Error::candle("denoising");
         let mut pace = Pace::new(&self.device).map_err(failed())?;
         let latents = start.as_ref().map(|start| &start.latents);
-        let first = || -> CandleResult<Tensor> {
+        let mut first = || -> CandleResult<Tensor> {
             let noise = noise.next()?;
             let latents = match latents {
                 Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
@@ -139,7 +143,8 @@ impl Pipeline {
             timings.evaluations += evaluations;
             pace.step().map_err(failed())?;
             let step = steps.index();
-            let due = request.preview_every > 0 && step % request.preview_every == 0 && step < total;
+            let due =
+                request.preview_every > 0 && step % request.preview_every == 0 && step < total;
             let preview = match due {
                 true => Some(self.preview(&stepped.denoised)?),
                 false => None,
@@ -267,10 +272,7 @@ impl Pipeline {
             return Ok(());
         }
         let names = |names: &mut dyn Iterator<Item = &str>| names.map(String::from).collect();
-        let mut networks = vec![(
-            Network::Denoiser,
-            names(&mut self.denoiser.part.names()),
-        )];
+        let mut networks = vec![(Network::Denoiser, names(&mut self.denoiser.part.names()))];
         for (i, tower) in self.text.towers.iter().enumerate() {
             networks.push((Network::Text(i), names(&mut tower.part.names())));
         }

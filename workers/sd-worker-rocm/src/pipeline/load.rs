@@ -161,7 +161,8 @@ impl Pipeline {
         progress("denoiser");
         let inpainting = unet_config.in_channels != unet_config.out_channels;
         let latents = unet_config.sample_size.as_ref().map(sample_size);
-        let denoiser = UNetDenoiser::new(unet_config, unet_weights, dtype, device, options.offload)?;
+        let denoiser =
+            UNetDenoiser::new(unet_config, unet_weights, dtype, device, options.offload)?;
         progress("VAE");
         let (vae_config, vae_weights) = match &options.vae {
             Some(path) => open_vae(path, family)?,
@@ -245,8 +246,7 @@ fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> R
         tower.config.check().map_err(|e| bad(&e))?;
         // OpenCLIP fills up with token 0, which is "!".
         let openclip = tower.config.hidden_act == crate::models::clip::Activation::Gelu;
-        let tokenizer =
-            ClipTokenizer::from_json(builtin::CLIP_TOKENIZER, openclip.then_some("!"))?;
+        let tokenizer = ClipTokenizer::from_json(builtin::CLIP_TOKENIZER, openclip.then_some("!"))?;
         towers.push((tower.config, tower.weights, tokenizer, tower.leave_out));
     }
     Ok(UNetModel {

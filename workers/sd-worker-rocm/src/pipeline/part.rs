@@ -99,6 +99,7 @@ impl<M> Part<M> {
     }
 
     /// A tensor as it is now.
+    #[cfg(test)]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }

@@ -17,7 +17,12 @@ pub fn to_tensor(picture: &RgbImage, device: &Device) -> Result<Tensor> {
     let (width, height) = picture.dimensions();
     let shape = (height as usize, width as usize, 3);
     let bytes = Tensor::from_slice(picture.as_raw(), shape, device)?;
-    (bytes.permute((2, 0, 1))?.contiguous()?.to_dtype(DType::F32)? / 255.0)?.unsqueeze(0)
+    (bytes
+        .permute((2, 0, 1))?
+        .contiguous()?
+        .to_dtype(DType::F32)?
+        / 255.0)?
+        .unsqueeze(0)
 }
 
 /// Pictures of `(batch, 3, height, width)` in 0..1; what is outside is cut, numbers are rounded to the nearest.
@@ -52,8 +57,7 @@ pub struct Mask {
 impl Mask {
     /// Scales, inverts and softens a mask.
     pub fn new(mask: &GrayImage, width: usize, height: usize, invert: bool, blur: f32) -> Self {
-        let mut pixels =
-            imageops::resize(mask, width as u32, height as u32, FilterType::Triangle);
+        let mut pixels = imageops::resize(mask, width as u32, height as u32, FilterType::Triangle);
         if invert {
             imageops::invert(&mut pixels);
         }
@@ -87,11 +91,7 @@ impl Mask {
 
     /// The new picture where the mask is white, the old one where it is black.
     pub fn composite(&self, old: &RgbImage, new: &mut RgbImage) {
-        for ((new, old), mask) in new
-            .pixels_mut()
-            .zip(old.pixels())
-            .zip(self.pixels.pixels())
-        {
+        for ((new, old), mask) in new.pixels_mut().zip(old.pixels()).zip(self.pixels.pixels()) {
             let mask = u32::from(mask.0[0]);
             for (new, old) in new.0.iter_mut().zip(old.0) {
                 let sum = u32::from(*new) * mask + u32::from(old) * (255 - mask);

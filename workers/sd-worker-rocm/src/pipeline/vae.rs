@@ -91,14 +91,6 @@ impl VaeStage {
         let images = images.collect::<CandleResult<Vec<_>>>()?;
         Tensor::cat(&images, 0)?.affine(0.5, 0.5)
     }
-
-    /// Pixels a latent, each way.
-    ///
-    /// # Errors
-    /// If the device has no room.
-    pub fn config(&mut self) -> Result<VaeConfig> {
-        Ok(self.part.network()?.config().clone())
-    }
 }
 
 /// Whether all are numbers. Waits for the device.

@@ -112,7 +112,10 @@ pub fn controlnet(weights: &Weights, config: &UNetConfig) -> Option<Weights> {
             return Some(format!("controlnet_cond_embedding.{part}.{kind}"));
         }
         if let Some(rest) = name.strip_prefix("zero_convs.") {
-            return Some(format!("controlnet_down_blocks.{}", rest.replace(".0.", ".")));
+            return Some(format!(
+                "controlnet_down_blocks.{}",
+                rest.replace(".0.", ".")
+            ));
         }
         match name.strip_prefix("middle_block_out.0.") {
             Some(kind) => Some(format!("controlnet_mid_block.{kind}")),

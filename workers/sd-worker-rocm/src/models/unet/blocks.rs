@@ -2,8 +2,8 @@
 
 use super::config::BlockPlan;
 use super::transformer::{TextKeys, Transformer};
-use crate::models::norm::GroupNorm;
 use crate::models::layers::{conv, linear, Upsample};
+use crate::models::norm::GroupNorm;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, Linear, VarBuilder};
 

@@ -4,8 +4,8 @@ pub mod blocks;
 pub mod config;
 pub mod transformer;
 
-use super::norm::GroupNorm;
 use super::layers::{conv, sinusoidal, TimestepEmbedding};
+use super::norm::GroupNorm;
 use blocks::{Common, DownBlock, MidBlock, UpBlock};
 use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::{Conv2d, VarBuilder};

@@ -1,8 +1,8 @@
 //! Attention of pixels to each other and to the text.
 
 use crate::models::attention::attention;
-use crate::models::norm::GroupNorm;
 use crate::models::layers::{layer_norm, linear, pixels_as_rows, rows_as_pixels};
+use crate::models::norm::GroupNorm;
 use candle_core::{Module, Result, Tensor, D};
 use candle_nn::{LayerNorm, Linear, VarBuilder};
 
