@@ -6,7 +6,10 @@
 //! | [`hf`]        | a Hugging Face model folder seen as a GGUF file                             |
 //! | [`engine`]    | the forward pass behind a trait, and the sampler                            |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
-//! | [`chat`]      | chat messages to prompt text, by the file's template                        |
+//! | [`chat`]      | chat messages to prompt text, by the model's template                       |
+//! | [`tools`]     | tool calls and reasoning in answers                                         |
+//! | [`grammar`]   | answers that follow a grammar                                               |
+//! | [`embedding`] | texts to vectors                                                            |
 //! | [`generate`]  | the loop: prompt in, tokens out, with timings                               |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
@@ -14,10 +17,13 @@
 
 pub mod chat;
 pub mod cli;
+pub mod embedding;
 pub mod engine;
 pub mod generate;
+pub mod grammar;
 pub mod hf;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;
 pub mod tokenizer;
+pub mod tools;

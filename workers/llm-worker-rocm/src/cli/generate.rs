@@ -1,7 +1,7 @@
 //! `llm-worker-rocm generate`.
 
 use super::source::{read_text, SourceArgs};
-use crate::chat::{Message, Role};
+use crate::chat::{message, RenderOptions};
 use crate::engine::SamplingOptions;
 use crate::generate::{check_prompt, FinishReason, Generation, Request};
 use crate::model::ModelFile;
@@ -170,13 +170,14 @@ impl GenerateArgs {
 
     fn prompt_tokens(&self, file: &ModelFile) -> Result<Vec<u32>> {
         let text = match &self.chat {
-            Some(message) => {
+            Some(text) => {
                 let mut messages = Vec::new();
                 if let Some(system) = &self.system {
-                    messages.push(Message::new(Role::System, system));
+                    messages.push(message("system", system));
                 }
-                messages.push(Message::new(Role::User, or_stdin(message)?));
-                file.chat_template()?.render(&messages)?
+                messages.push(message("user", &or_stdin(text)?));
+                file.chat_template()?
+                    .render(&messages, None, &RenderOptions::default())?
             }
             None => or_stdin(&self.prompt.join(" "))?,
         };

@@ -65,7 +65,10 @@ impl Weights for HfFolder {
 }
 
 /// A JSON file of the folder, `None` if there is none of that name.
-fn json(folder: &Path, name: &str) -> Result<Option<Json>> {
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is too long or no JSON.
+pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Option<Json>> {
     let path = folder.join(name);
     let io = |source| Error::Io {
         path: path.clone(),
@@ -91,7 +94,7 @@ fn json(folder: &Path, name: &str) -> Result<Option<Json>> {
 }
 
 fn required_json(folder: &Path, name: &str) -> Result<Json> {
-    json(folder, name)?.ok_or_else(|| Error::BadModel {
+    read_json(folder, name)?.ok_or_else(|| Error::BadModel {
         path: folder.to_path_buf(),
         reason: format!("it has no {name}; a model folder needs config.json, tokenizer.json and .safetensors files"),
     })

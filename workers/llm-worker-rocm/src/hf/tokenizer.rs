@@ -1,7 +1,7 @@
 //! `tokenizer.json` in the terms of GGUF's metadata.
 
 use super::config::Config;
-use super::{json, required_json};
+use super::{read_json as json, required_json};
 use crate::tokenizer::pre_tokenizer_of;
 use serde_json::Value as Json;
 use std::path::Path;

@@ -1,5 +1,6 @@
 //! Tokens back to text, piece by piece.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The bytes behind every token of a vocabulary.
@@ -22,7 +23,7 @@ impl Pieces {
     }
 
     /// The token's bytes; none for an id outside of the vocabulary (models pad theirs).
-    fn get(&self, token: u32) -> &[u8] {
+    pub(super) fn get(&self, token: u32) -> &[u8] {
         let token = token as usize;
         match self.ends.get(token) {
             Some(&end) => {
@@ -41,6 +42,8 @@ impl Pieces {
 #[derive(Debug, Clone)]
 pub struct Detokenizer {
     pieces: Arc<Pieces>,
+    /// Control tokens that are written out.
+    shown: HashMap<u32, String>,
     waiting: Vec<u8>,
 }
 
@@ -48,13 +51,23 @@ impl Detokenizer {
     pub(super) fn new(pieces: Arc<Pieces>) -> Self {
         Self {
             pieces,
+            shown: HashMap::new(),
             waiting: Vec::new(),
         }
     }
 
+    pub(super) fn showing(mut self, shown: HashMap<u32, String>) -> Self {
+        self.shown = shown;
+        self
+    }
+
     /// Takes the next token and returns the text that is certain now; often one word, sometimes empty.
     pub fn push(&mut self, token: u32) -> String {
-        self.waiting.extend_from_slice(self.pieces.get(token));
+        let bytes = match self.shown.get(&token) {
+            Some(text) => text.as_bytes(),
+            None => self.pieces.get(token),
+        };
+        self.waiting.extend_from_slice(bytes);
         let mut text = String::new();
         let mut taken = 0;
         for chunk in self.waiting.utf8_chunks() {

@@ -1,46 +1,49 @@
-//! The tokenizer that a GGUF file carries.
+//! Text to tokens and back.
 //!
-//! Two families exist: byte-level BPE with merges (`gpt2`) and SentencePiece-style BPE with scores (`llama`). Both
-//! are built from the file's metadata alone.
+//! A GGUF file describes its tokenizer in its metadata, a Hugging Face folder brings `tokenizer.json`: [`Tokenizer::open`] takes what there is.
 
 mod detokenize;
+mod gguf;
+mod json;
 mod pre;
 
 pub use detokenize::Detokenizer;
 
-use detokenize::{byte_of_char, Pieces};
+use detokenize::Pieces;
 use pre::PreTokenizer;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
-use tokenizers::models::bpe::{Merges, Vocab, BPE};
-use tokenizers::normalizers::{Prepend, Replace, Sequence};
-use tokenizers::{AddedToken, NormalizerWrapper};
 use worker::gguf::{Gguf, GgufError};
 
 /// SentencePiece's mark for a space.
 const SPACE_MARK: char = '\u{2581}';
-/// Longest token of a scored vocabulary in bytes; the merges of one token cost the square of its length.
-const MAX_SCORED_TOKEN_BYTES: usize = 1024;
 /// Control tokens that end an answer, besides the ones that the file names.
-const END_TOKENS: [&str; 8] = [
+const END_TOKENS: [&str; 14] = [
     "<|im_end|>",
     "<|eot_id|>",
     "<|eom_id|>",
     "<|end|>",
     "<|end_of_text|>",
     "<|endoftext|>",
+    "<|end_of_role|>",
+    "<|user|>",
+    "<|observation|>",
     "<end_of_turn>",
+    "<|eot|>",
+    "<|eom|>",
     "</s>",
+    "<｜end▁of▁sentence｜>",
 ];
 
-/// Why a file's tokenizer cannot be used.
+/// Why a model's tokenizer cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// Missing or mistyped metadata.
     #[error(transparent)]
     Metadata(#[from] GgufError),
     /// A tokenizer family that is not implemented.
-    #[error("tokenizer model {0:?} is not implemented (\"gpt2\" and \"llama\" are)")]
+    #[error("tokenizer model {0:?} is not implemented (\"gpt2\", \"llama\" and \"bert\" are)")]
     UnknownModel(String),
     /// Splitting rules that are not implemented.
     #[error("pre-tokenizer {0:?} is not implemented; with other splitting rules the model would answer wrongly")]
@@ -53,39 +56,17 @@ pub enum TokenizerError {
     Library(#[from] tokenizers::Error),
 }
 
-/// Kinds of token as coded in `tokenizer.ggml.token_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TokenKind {
-    Normal,
-    Unknown,
-    Control,
-    UserDefined,
-    Unused,
-    Byte,
-}
-
-impl TokenKind {
-    fn from_code(code: i32) -> Option<Self> {
-        Some(match code {
-            1 => Self::Normal,
-            2 => Self::Unknown,
-            3 => Self::Control,
-            4 => Self::UserDefined,
-            5 => Self::Unused,
-            6 => Self::Byte,
-            _ => return None,
-        })
-    }
-}
-
 /// Text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     pieces: Arc<Pieces>,
+    control: HashMap<u32, String>,
     bos: Option<SpecialToken>,
     eos: Option<SpecialToken>,
     add_bos: bool,
+    add_eos: bool,
+    framed_by_library: bool,
     end_ids: Vec<u32>,
     vocab_size: usize,
 }
@@ -96,66 +77,55 @@ struct SpecialToken {
     text: String,
 }
 
+/// What the formats' readers find.
+struct Parts {
+    inner: tokenizers::Tokenizer,
+    pieces: Pieces,
+    control: HashMap<u32, String>,
+    bos: Option<SpecialToken>,
+    eos: Option<SpecialToken>,
+    add_bos: bool,
+    add_eos: bool,
+    /// Whether the library itself knows what to put around a text.
+    framed_by_library: bool,
+    /// Tokens that the model's files name as ends, besides `eos`.
+    ends: Vec<u32>,
+    vocab_size: usize,
+}
+
 impl Tokenizer {
-    /// Builds the tokenizer that the file describes.
+    /// The tokenizer of a model: `tokenizer.json` where `path` is a folder with one, else what the metadata describes.
     ///
     /// # Errors
-    /// [`TokenizerError`] for metadata that is missing, contradicts itself, or names an unknown family or rule.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        let vocabulary = Vocabulary::from_gguf(gguf)?;
-        let model = gguf.require_str("tokenizer.ggml.model")?;
-        let (mut inner, add_bos) = match model {
-            "gpt2" => byte_level_bpe(gguf, &vocabulary)?,
-            "llama" => scored_bpe(gguf, &vocabulary)?,
-            other => return Err(TokenizerError::UnknownModel(other.to_string())),
-        };
-        let added = |kind: TokenKind, special: bool| -> Vec<AddedToken> {
-            vocabulary
-                .of_kind(kind)
-                .filter(|(_, text)| !text.is_empty())
-                .map(|(_, text)| AddedToken::from(text, special).normalized(false))
-                .collect()
-        };
-        inner.add_special_tokens(added(TokenKind::Control, true))?;
-        inner.add_tokens(added(TokenKind::UserDefined, false))?;
-
-        let special = |key: &str| -> Result<Option<SpecialToken>, TokenizerError> {
-            let Some(id) = gguf.get_u32(key)? else {
-                return Ok(None);
-            };
-            let text = vocabulary.tokens.get(id as usize).ok_or_else(|| {
-                TokenizerError::Invalid(format!(
-                    "{key} is {id}, the vocabulary has {} tokens",
-                    vocabulary.tokens.len()
-                ))
-            })?;
-            Ok(Some(SpecialToken {
-                id,
-                text: text.clone(),
-            }))
-        };
-        let bos = special("tokenizer.ggml.bos_token_id")?;
-        let eos = special("tokenizer.ggml.eos_token_id")?;
-        let mut end_ids: Vec<u32> = vocabulary
-            .of_kind(TokenKind::Control)
-            .filter(|(_, text)| END_TOKENS.contains(text))
-            .map(|(id, _)| id)
-            .collect();
-        end_ids.extend(eos.iter().map(|token| token.id));
-        for key in ["tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"] {
-            end_ids.extend(special(key)?.map(|token| token.id));
+    /// [`TokenizerError`] for a tokenizer that is missing, contradicts itself, or is of an unknown kind.
+    pub fn open(path: &Path, header: &Gguf) -> Result<Self, TokenizerError> {
+        if path.is_dir() {
+            Self::from_folder(path)
+        } else {
+            Self::from_gguf(header)
         }
-        Ok(Self {
-            pieces: Arc::new(vocabulary.pieces(model == "llama")),
-            add_bos: gguf
-                .get_bool("tokenizer.ggml.add_bos_token")?
-                .unwrap_or(add_bos),
-            vocab_size: vocabulary.tokens.len(),
-            inner,
-            bos,
-            eos,
+    }
+
+    fn assemble(parts: Parts) -> Self {
+        let mut end_ids = parts.ends;
+        end_ids.extend(parts.eos.as_ref().map(|token| token.id));
+        let is_end = |(_, text): &(&u32, &String)| END_TOKENS.contains(&text.as_str());
+        end_ids.extend(parts.control.iter().filter(is_end).map(|(id, _)| *id));
+        end_ids.retain(|&id| (id as usize) < parts.vocab_size);
+        end_ids.sort_unstable();
+        end_ids.dedup();
+        Self {
+            inner: parts.inner,
+            pieces: Arc::new(parts.pieces),
+            control: parts.control,
+            bos: parts.bos,
+            eos: parts.eos,
+            add_bos: parts.add_bos,
+            add_eos: parts.add_eos,
+            framed_by_library: parts.framed_by_library,
+            vocab_size: parts.vocab_size,
             end_ids,
-        })
+        }
     }
 
     /// The tokens of a text. Special tokens spelled out in it, such as `<|im_start|>`, become one token each.
@@ -176,9 +146,46 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// The tokens of a text with everything that the model's training put around it, as embedding models need it: `[CLS]` and `[SEP]`, or an
+    /// end-of-sequence token. At most `max_tokens`, cut before the end token.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Library`] for text that the vocabulary cannot express.
+    pub fn encode_framed(&self, text: &str, max_tokens: usize) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = if self.framed_by_library {
+            self.inner.encode_fast(text, true)?.get_ids().to_vec()
+        } else {
+            let mut ids = self.encode(text, true)?;
+            ids.extend(self.eos.iter().filter(|_| self.add_eos).map(|eos| eos.id));
+            ids
+        };
+        if ids.len() > max_tokens {
+            let last = ids
+                .last()
+                .copied()
+                .filter(|id| self.control.contains_key(id));
+            ids.truncate(max_tokens);
+            if let (Some(last), Some(end)) = (last, ids.last_mut()) {
+                *end = last;
+            }
+        }
+        Ok(ids)
+    }
+
     /// A decoder for one stream of tokens.
     pub fn detokenizer(&self) -> Detokenizer {
         Detokenizer::new(self.pieces.clone())
+    }
+
+    /// The same with some control tokens written out, such as the marks of tool calls.
+    pub fn detokenizer_showing(&self, texts: &[&str]) -> Detokenizer {
+        let shown = self
+            .control
+            .iter()
+            .filter(|(_, text)| texts.contains(&text.as_str()))
+            .map(|(id, text)| (*id, text.clone()))
+            .collect();
+        Detokenizer::new(self.pieces.clone()).showing(shown)
     }
 
     /// The text of a whole sequence, special tokens left out.
@@ -189,9 +196,30 @@ impl Tokenizer {
         text
     }
 
+    /// The bytes that a token writes: none for a control token, and perhaps not whole characters.
+    pub fn token_bytes(&self, token: u32) -> &[u8] {
+        self.pieces.get(token)
+    }
+
+    /// The spelling of a control token, `None` for any other token.
+    pub fn control_text(&self, token: u32) -> Option<&str> {
+        self.control.get(&token).map(String::as_str)
+    }
+
+    /// The control token that is spelled like this.
+    pub fn control_id(&self, text: &str) -> Option<u32> {
+        let id = self.inner.token_to_id(text)?;
+        self.control.contains_key(&id).then_some(id)
+    }
+
     /// Whether the token ends an answer.
     pub fn is_end(&self, token: u32) -> bool {
-        self.end_ids.contains(&token)
+        self.end_ids.binary_search(&token).is_ok()
+    }
+
+    /// The tokens that end an answer, in ascending order.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.end_ids
     }
 
     /// Number of tokens.
@@ -213,189 +241,4 @@ impl Tokenizer {
 /// The name of the splitting rules that a `tokenizer.json` spells out, as `tokenizer.ggml.pre` has it.
 pub(crate) fn pre_tokenizer_of(tokenizer: &serde_json::Value) -> Result<&'static str, String> {
     PreTokenizer::name_of(tokenizer)
-}
-
-/// Spellings and kinds of all tokens.
-struct Vocabulary<'a> {
-    tokens: &'a [String],
-    kinds: Vec<TokenKind>,
-}
-
-impl<'a> Vocabulary<'a> {
-    fn from_gguf(gguf: &'a Gguf) -> Result<Self, TokenizerError> {
-        const TYPES: &str = "tokenizer.ggml.token_type";
-        let tokens = gguf.require_strings("tokenizer.ggml.tokens")?;
-        if tokens.is_empty() {
-            return Err(TokenizerError::Invalid(
-                "the vocabulary is empty".to_string(),
-            ));
-        }
-        let kinds = match gguf.get_i32s(TYPES)? {
-            None => vec![TokenKind::Normal; tokens.len()],
-            Some(codes) => {
-                same_length(TYPES, codes.len(), tokens.len())?;
-                let kind = |&code| {
-                    TokenKind::from_code(code).ok_or_else(|| {
-                        TokenizerError::Invalid(format!("{TYPES} has no kind {code}"))
-                    })
-                };
-                codes.iter().map(kind).collect::<Result<_, _>>()?
-            }
-        };
-        Ok(Self { tokens, kinds })
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
-        self.tokens
-            .iter()
-            .zip(&self.kinds)
-            .enumerate()
-            .map(|(id, (text, &kind))| (id as u32, text.as_str(), kind))
-    }
-
-    fn of_kind(&self, kind: TokenKind) -> impl Iterator<Item = (u32, &str)> {
-        self.iter()
-            .filter(move |(_, _, k)| *k == kind)
-            .map(|(id, text, _)| (id, text))
-    }
-
-    fn ids(&self) -> HashMap<&str, u32> {
-        self.iter().map(|(id, text, _)| (text, id)).collect()
-    }
-
-    /// The bytes that each token writes. Control tokens write nothing.
-    fn pieces(&self, scored: bool) -> Pieces {
-        Pieces::new(self.iter().map(|(_, text, kind)| {
-            match kind {
-                TokenKind::Control | TokenKind::Unused => Vec::new(),
-                TokenKind::Byte => byte_token(text).map(|b| vec![b]).unwrap_or_default(),
-                TokenKind::UserDefined => text.as_bytes().to_vec(),
-                TokenKind::Normal | TokenKind::Unknown if scored => {
-                    text.replace(SPACE_MARK, " ").into_bytes()
-                }
-                // A character outside of the byte alphabet can only stand for itself.
-                TokenKind::Normal | TokenKind::Unknown => text
-                    .chars()
-                    .map(byte_of_char)
-                    .collect::<Option<Vec<u8>>>()
-                    .unwrap_or_else(|| text.as_bytes().to_vec()),
-            }
-        }))
-    }
-}
-
-/// `<0x0A>` of a scored vocabulary.
-fn byte_token(text: &str) -> Option<u8> {
-    let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    u8::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 2)
-}
-
-fn same_length(key: &str, length: usize, tokens: usize) -> Result<(), TokenizerError> {
-    if length == tokens {
-        return Ok(());
-    }
-    Err(TokenizerError::Invalid(format!(
-        "{key} has {length} entries for {tokens} tokens"
-    )))
-}
-
-fn bpe_vocabulary(vocabulary: &Vocabulary) -> Vocab {
-    vocabulary
-        .iter()
-        .map(|(id, text, _)| (text.to_string(), id))
-        .collect()
-}
-
-/// Byte-level BPE: the file lists the merges. Returns the tokenizer and the family's habit about BOS.
-fn byte_level_bpe(
-    gguf: &Gguf,
-    vocabulary: &Vocabulary,
-) -> Result<(tokenizers::Tokenizer, bool), TokenizerError> {
-    let name = gguf.get_str("tokenizer.ggml.pre")?.unwrap_or("default");
-    let rules = PreTokenizer::from_name(name)
-        .ok_or_else(|| TokenizerError::UnknownPreTokenizer(name.to_string()))?;
-    let ids = vocabulary.ids();
-    let merges: Merges = gguf
-        .require_strings("tokenizer.ggml.merges")?
-        .iter()
-        .map(|merge| {
-            // A part may itself begin with a space only in vocabularies that are not byte-level.
-            let (left, right) = merge
-                .split_once(' ')
-                .ok_or_else(|| TokenizerError::Invalid(format!("merge {merge:?} is no pair")))?;
-            for part in [left, right, &format!("{left}{right}")] {
-                if !ids.contains_key(part) {
-                    return Err(TokenizerError::Invalid(format!(
-                        "merge {merge:?} needs the token {part:?}, which the vocabulary lacks"
-                    )));
-                }
-            }
-            Ok((left.to_string(), right.to_string()))
-        })
-        .collect::<Result<_, _>>()?;
-    let bpe = BPE::builder()
-        .vocab_and_merges(bpe_vocabulary(vocabulary), merges)
-        .ignore_merges(rules.ignore_merges)
-        .build()?;
-    let mut tokenizer = tokenizers::Tokenizer::new(bpe);
-    tokenizer.with_normalizer(rules.normalizer())?;
-    tokenizer.with_pre_tokenizer(Some(rules.build()?));
-    Ok((tokenizer, rules.add_bos))
-}
-
-/// SentencePiece-style BPE: of all neighbours, the pair whose union scores highest merges first.
-fn scored_bpe(
-    gguf: &Gguf,
-    vocabulary: &Vocabulary,
-) -> Result<(tokenizers::Tokenizer, bool), TokenizerError> {
-    const SCORES: &str = "tokenizer.ggml.scores";
-    let scores = gguf.get_f32s(SCORES)?.ok_or(GgufError::MissingKey {
-        key: SCORES.to_string(),
-    })?;
-    same_length(SCORES, scores.len(), vocabulary.tokens.len())?;
-    let ids = vocabulary.ids();
-
-    // Every way to cut a token into two others is a merge, ranked by the score of the whole.
-    let mut merges: Vec<(f32, u32, &str, &str)> = Vec::new();
-    for ((id, text, kind), &score) in vocabulary.iter().zip(scores) {
-        if kind != TokenKind::Normal {
-            continue;
-        }
-        if text.len() > MAX_SCORED_TOKEN_BYTES {
-            return Err(TokenizerError::Invalid(format!(
-                "token {id} is {} bytes long, at most {MAX_SCORED_TOKEN_BYTES} are allowed",
-                text.len()
-            )));
-        }
-        for (cut, _) in text.char_indices().skip(1) {
-            let (left, right) = text.split_at(cut);
-            if ids.contains_key(left) && ids.contains_key(right) {
-                merges.push((score, id, left, right));
-            }
-        }
-    }
-    merges.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let merges: Merges = merges
-        .into_iter()
-        .map(|(_, _, left, right)| (left.to_string(), right.to_string()))
-        .collect();
-
-    let mut builder = BPE::builder()
-        .vocab_and_merges(bpe_vocabulary(vocabulary), merges)
-        .byte_fallback(true)
-        .fuse_unk(true);
-    if let Some((_, unknown)) = vocabulary.of_kind(TokenKind::Unknown).next() {
-        builder = builder.unk_token(unknown.to_string());
-    }
-    let mut tokenizer = tokenizers::Tokenizer::new(builder.build()?);
-    let mut steps: Vec<NormalizerWrapper> = Vec::new();
-    if gguf
-        .get_bool("tokenizer.ggml.add_space_prefix")?
-        .unwrap_or(true)
-    {
-        steps.push(Prepend::new(SPACE_MARK.to_string()).into());
-    }
-    steps.push(Replace::new(" ", SPACE_MARK.to_string())?.into());
-    tokenizer.with_normalizer(Some(Sequence::new(steps)))?;
-    Ok((tokenizer, true))
 }

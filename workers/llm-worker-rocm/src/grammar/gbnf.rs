@@ -1,0 +1,312 @@
+//! llama.cpp's grammar notation in llguidance's Lark.
+//!
+//! GBNF has one kind of rule: `name ::= alternatives` of literals `"…"`, character classes `[…]`, `.`, references, groups and the
+//! repetitions `* + ? {m} {m,} {m,n}`; `#` begins a comment. A rule goes on over line ends inside of parentheses and after `|`
+//! or `::=`. Lark writes the same with `:`, `/[…]/` for classes, and lower-case names.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// Deepest nesting of groups.
+const MAX_DEPTH: usize = 64;
+
+/// Translates a grammar.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub(super) fn to_lark(source: &str) -> Result<String, String> {
+    let mut reader = Reader {
+        rest: source.chars().peekable(),
+        line: 1,
+        defined: HashSet::new(),
+        used: Vec::new(),
+    };
+    let mut rules = String::new();
+    reader.space(true);
+    while reader.rest.peek().is_some() {
+        let name = reader.name()?;
+        reader.space(true);
+        for expected in "::=".chars() {
+            reader.expect(expected)?;
+        }
+        reader.space(true);
+        let body = reader.alternatives(0)?;
+        writeln!(rules, "{}: {body}", lark_name(&name)).map_err(|e| e.to_string())?;
+        if !reader.defined.insert(name.clone()) {
+            return reader.fail(&format!("the rule {name} is defined twice"));
+        }
+        reader.space(true);
+    }
+    if !reader.defined.contains("root") {
+        return Err("it has no rule named root".to_string());
+    }
+    match reader
+        .used
+        .iter()
+        .find(|(name, _)| !reader.defined.contains(name))
+    {
+        Some((name, line)) => Err(format!("line {line}: there is no rule {name}")),
+        None => Ok(format!("start: {}\n{rules}", lark_name("root"))),
+    }
+}
+
+/// Names of Lark's rules are lower-case letters, digits and underscores.
+fn lark_name(name: &str) -> String {
+    let mut out = "r_".to_string();
+    for c in name.chars() {
+        match c {
+            'a'..='z' | '0'..='9' => out.push(c),
+            // Other characters by their code, so that different names stay different.
+            other => {
+                let _ = write!(out, "_{:x}_", u32::from(other));
+            }
+        }
+    }
+    out
+}
+
+struct Reader<'a> {
+    rest: Peekable<Chars<'a>>,
+    line: usize,
+    defined: HashSet<String>,
+    used: Vec<(String, usize)>,
+}
+
+impl Reader<'_> {
+    fn fail<T>(&self, reason: &str) -> Result<T, String> {
+        Err(format!("line {}: {reason}", self.line))
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.rest.next();
+        if c == Some('\n') {
+            self.line += 1;
+        }
+        c
+    }
+
+    fn expect(&mut self, expected: char) -> Result<(), String> {
+        match self.take() {
+            Some(c) if c == expected => Ok(()),
+            Some(c) => self.fail(&format!("{expected:?} is expected, not {c:?}")),
+            None => self.fail(&format!("{expected:?} is expected, not the end")),
+        }
+    }
+
+    /// Skips spaces and comments, line ends only where the rule may go on behind them.
+    fn space(&mut self, lines: bool) {
+        while let Some(&c) = self.rest.peek() {
+            match c {
+                '#' => {
+                    while self.rest.peek().is_some_and(|&c| c != '\n') {
+                        self.take();
+                    }
+                }
+                '\n' | '\r' if !lines => return,
+                c if c.is_whitespace() => {
+                    self.take();
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        let mut name = String::new();
+        while let Some(&c) = self.rest.peek() {
+            if !(c.is_ascii_alphanumeric() || c == '-' || c == '_') {
+                break;
+            }
+            name.push(c);
+            self.take();
+        }
+        if name.is_empty() {
+            let found = self
+                .rest
+                .peek()
+                .map_or("the end".to_string(), |c| format!("{c:?}"));
+            return self.fail(&format!("a rule's name is expected, not {found}"));
+        }
+        Ok(name)
+    }
+
+    fn alternatives(&mut self, depth: usize) -> Result<String, String> {
+        if depth > MAX_DEPTH {
+            return self.fail("groups are nested too deeply");
+        }
+        let mut out = self.sequence(depth)?;
+        while self.rest.peek() == Some(&'|') {
+            self.take();
+            self.space(true);
+            let _ = write!(out, " | {}", self.sequence(depth)?);
+        }
+        Ok(out)
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<String, String> {
+        let mut parts: Vec<String> = Vec::new();
+        loop {
+            self.space(depth > 0);
+            let part = match self.rest.peek() {
+                Some('"') => self.literal()?,
+                Some('[') => self.class()?,
+                Some('.') => {
+                    self.take();
+                    r"/(.|\n)/".to_string()
+                }
+                Some('(') => {
+                    self.take();
+                    self.space(true);
+                    let group = self.alternatives(depth + 1)?;
+                    self.space(true);
+                    self.expect(')')?;
+                    format!("({group})")
+                }
+                Some(c) if c.is_ascii_alphanumeric() || *c == '_' => {
+                    let name = self.name()?;
+                    let out = lark_name(&name);
+                    self.used.push((name, self.line));
+                    out
+                }
+                _ => break,
+            };
+            let repetition = self.repetition()?;
+            parts.push(format!("{part}{repetition}"));
+        }
+        // An empty alternative is legal.
+        if parts.is_empty() {
+            return Ok("\"\"".to_string());
+        }
+        Ok(parts.join(" "))
+    }
+
+    fn repetition(&mut self) -> Result<String, String> {
+        Ok(match self.rest.peek() {
+            Some(&c @ ('*' | '+' | '?')) => {
+                self.take();
+                c.to_string()
+            }
+            Some('{') => {
+                let mut text = String::new();
+                loop {
+                    match self.take() {
+                        Some(c) if c.is_ascii_digit() || c == ',' || c == '{' => text.push(c),
+                        Some(' ') => {}
+                        Some('}') => break,
+                        _ => return self.fail("a repetition is {m}, {m,} or {m,n}"),
+                    }
+                }
+                format!("{text}}}")
+            }
+            _ => String::new(),
+        })
+    }
+
+    /// The character behind a backslash.
+    fn escape(&mut self) -> Result<char, String> {
+        let digits = match self.take() {
+            Some('n') => return Ok('\n'),
+            Some('r') => return Ok('\r'),
+            Some('t') => return Ok('\t'),
+            Some('x') => 2,
+            Some('u') => 4,
+            Some('U') => 8,
+            Some(c @ ('"' | '\\' | '[' | ']' | '-' | '^' | '/')) => return Ok(c),
+            Some(c) => return self.fail(&format!("\\{c} is no escape")),
+            None => return self.fail("the grammar ends in an escape"),
+        };
+        let hex: String = (0..digits).filter_map(|_| self.take()).collect();
+        match u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32) {
+            Some(c) => Ok(c),
+            None => self.fail(&format!("\\{hex} is no character")),
+        }
+    }
+
+    fn literal(&mut self) -> Result<String, String> {
+        self.take();
+        let mut text = String::new();
+        loop {
+            match self.take() {
+                Some('"') => break,
+                Some('\\') => text.push(self.escape()?),
+                Some('\n') | None => return self.fail("a literal has no end"),
+                Some(c) => text.push(c),
+            }
+        }
+        // Lark's literals are those of JSON.
+        serde_json::to_string(&text).map_err(|e| e.to_string())
+    }
+
+    fn class(&mut self) -> Result<String, String> {
+        self.take();
+        let mut out = "/[".to_string();
+        if self.rest.peek() == Some(&'^') {
+            self.take();
+            out.push('^');
+        }
+        let mut empty = true;
+        loop {
+            let c = match self.take() {
+                Some(']') if !empty => break,
+                // Ranges are written alike.
+                Some('-') if !empty && self.rest.peek() != Some(&']') => {
+                    out.push('-');
+                    continue;
+                }
+                Some('\\') => self.escape()?,
+                Some('\n') | None => return self.fail("a character class has no end"),
+                Some(c) => c,
+            };
+            empty = false;
+            if c.is_ascii_alphanumeric() {
+                out.push(c);
+            } else {
+                let _ = write!(out, "\\x{{{:x}}}", u32::from(c));
+            }
+        }
+        out.push_str("]/");
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::to_lark;
+
+    #[test]
+    fn rules_become_lark() {
+        let lark = to_lark(
+            "# a list\nroot ::= item (\",\" item)* # more\nitem ::= [a-z]+ |\n  \"\\\"x\\n\" | My-Rule{2,3}\nMy-Rule ::= [^\\]/-]?",
+        )
+        .unwrap();
+        assert_eq!(
+            lark,
+            "start: r_root\nr_root: r_item (\",\" r_item)*\nr_item: /[a-z]/+ | \"\\\"x\\n\" | r__4d_y_2d__52_ule{2,3}\n\
+             r__4d_y_2d__52_ule: /[^\\x{5d}\\x{2f}\\x{2d}]/?\n"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (grammar, reason) in [
+            ("a ::= \"x\"", "root"),
+            ("root ::= b", "line 1: there is no rule b"),
+            ("root ::= \"x", "no end"),
+            (
+                "root ::= \"x\"\nroot ::= \"y\"",
+                "line 2: the rule root is defined twice",
+            ),
+            ("root ::= (\"x\"", "')' is expected"),
+            ("root ::= [a", "no end"),
+            ("root = x", "line 1"),
+            ("root ::= \"\\q\"", "\\q"),
+        ] {
+            let error = to_lark(grammar).unwrap_err();
+            assert!(error.contains(reason), "{grammar}: {error}");
+        }
+        let deep = format!("root ::= {}\"x\"{}", "(".repeat(99), ")".repeat(99));
+        assert!(to_lark(&deep).unwrap_err().contains("too deeply"));
+    }
+}
