@@ -61,11 +61,14 @@ pub fn cases() -> Vec<Case> {
     serde_json::from_str::<Fixture>(&text).unwrap().cases
 }
 
-pub fn model_file() -> ModelFile {
-    let path: PathBuf = std::env::var_os("CANDLE_ROCM_SMOLLM2")
+pub fn model_path() -> PathBuf {
+    std::env::var_os("CANDLE_ROCM_SMOLLM2")
         .expect("CANDLE_ROCM_SMOLLM2 is not set: run scripts/test, or set it to the output of scripts/fetch-smollm2")
-        .into();
-    ModelFile::open(&path).unwrap()
+        .into()
+}
+
+pub fn model_file() -> ModelFile {
+    ModelFile::open(&model_path()).unwrap()
 }
 
 pub fn model() -> Model {

@@ -1,0 +1,209 @@
+//! Splices the kernel sources, and with `CANDLE_ROCM_ARCHS` compiles them into the binary.
+
+mod ck;
+#[path = "../src/clang.rs"]
+#[allow(dead_code)]
+mod clang;
+#[path = "../src/compiler.rs"]
+mod compiler;
+#[path = "../src/family.rs"]
+mod family;
+#[path = "../src/ck.rs"]
+#[allow(dead_code)]
+mod instances;
+#[path = "../src/splice.rs"]
+mod splice;
+
+use compiler::{CompileError, CompileRequest, Compiler};
+use family::Family;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() {
+    if let Err(error) = build() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn build() -> Result<(), Error> {
+    for variable in ["CANDLE_ROCM_ARCHS", "CANDLE_ROCM_CLANG"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    println!("cargo::rerun-if-changed=hip");
+    println!("cargo::rerun-if-changed=build");
+
+    let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
+    let hip = manifest.join("hip");
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let headers = read_headers(&hip)?;
+    let sources = Family::ALL
+        .iter()
+        .map(|family| translation_unit(&hip, &headers, *family))
+        .collect::<Result<Vec<_>, _>>()?;
+    let archs = std::env::var("CANDLE_ROCM_ARCHS").unwrap_or_default();
+    let archs: BTreeSet<&str> = archs
+        .split(',')
+        .map(str::trim)
+        .filter(|arch| !arch.is_empty())
+        .collect();
+    let objects = compile_all(&sources, &archs, &out)?;
+    let ck = ck::compile(&manifest, &out, &archs)?;
+    std::fs::write(
+        out.join("embedded.rs"),
+        embedded_table(&headers, &sources, &archs, &objects, &ck)?,
+    )?;
+    Ok(())
+}
+
+/// Every `.h` below `hip`, by its path relative to it, and the one that is made.
+fn read_headers(hip: &Path) -> Result<BTreeMap<String, String>, Error> {
+    let codebooks = ("quantized/codebooks.h".into(), ggml_codebooks::header());
+    let mut headers = BTreeMap::from([codebooks]);
+    let mut directories = vec![hip.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(&directory)
+            .map_err(|error| format!("cannot list {}: {error}", directory.display()))?
+        {
+            let path = entry?.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "h") {
+                let name = path.strip_prefix(hip)?.to_string_lossy().replace('\\', "/");
+                headers.insert(name, std::fs::read_to_string(&path)?);
+            }
+        }
+    }
+    Ok(headers)
+}
+
+fn translation_unit(
+    hip: &Path,
+    headers: &BTreeMap<String, String>,
+    family: Family,
+) -> Result<String, Error> {
+    let name = family.file_name();
+    let path = hip.join(name);
+    let source = std::fs::read_to_string(&path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(splice::splice(name, &source, &|header| {
+        headers.get(header).map(String::as_str)
+    })?)
+}
+
+/// Compiles every family for every arch on all cores; gives `(family, arch, file)`.
+fn compile_all<'a>(
+    sources: &[String],
+    archs: &BTreeSet<&'a str>,
+    out: &Path,
+) -> Result<Vec<(Family, &'a str, PathBuf)>, Error> {
+    if archs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let clang = clang::Clang::find().map_err(|error| {
+        format!("CANDLE_ROCM_ARCHS asks for code objects at build time, but {error}; or unset CANDLE_ROCM_ARCHS to compile on the user's machine")
+    })?;
+    let jobs: Vec<(Family, &str)> = archs
+        .iter()
+        .flat_map(|arch| Family::ALL.iter().map(move |family| (*family, *arch)))
+        .collect();
+    let mut objects = on_all_cores(&jobs, |(family, arch)| {
+        let object = compile(&clang, &sources[*family as usize], *family, arch, out)?;
+        Ok((*family, *arch, object))
+    })?;
+    objects.sort();
+    Ok(objects)
+}
+
+/// The results of all jobs, in any order, or the first error.
+fn on_all_cores<Job: Sync, Done: Send>(
+    jobs: &[Job],
+    run: impl Fn(&Job) -> Result<Done, Error> + Sync,
+) -> Result<Vec<Done>, Error> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = run(job);
+                    let mut done = done.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                    done.push(result);
+                }
+            });
+        }
+    });
+    let done = done.into_inner();
+    done.unwrap_or_else(|poisoned| poisoned.into_inner())
+        .into_iter()
+        .collect()
+}
+
+fn compile(
+    clang: &clang::Clang,
+    source: &str,
+    family: Family,
+    arch: &str,
+    out: &Path,
+) -> Result<PathBuf, CompileError> {
+    let name = family.file_name();
+    let object = clang.compile(&CompileRequest {
+        name,
+        source,
+        arch,
+        options: &[],
+    })?;
+    let file = format!("{name}.{arch}.co").replace(['/', ':'], "_");
+    let path = out.join(file);
+    match std::fs::write(&path, object) {
+        Ok(()) => Ok(path),
+        Err(error) => Err(CompileError::Io {
+            action: "write",
+            path,
+            error,
+        }),
+    }
+}
+
+fn embedded_table(
+    headers: &BTreeMap<String, String>,
+    sources: &[String],
+    archs: &BTreeSet<&str>,
+    objects: &[(Family, &str, PathBuf)],
+    ck: &[ck::Object],
+) -> Result<String, std::fmt::Error> {
+    let mut table = String::new();
+    writeln!(table, "static HEADERS: &[Header] = &[")?;
+    for (name, text) in headers {
+        writeln!(table, "    ({name:?}, {text:?}),")?;
+    }
+    writeln!(table, "];\nstatic SOURCES: &[&str] = &[")?;
+    for source in sources {
+        writeln!(table, "    {source:?},")?;
+    }
+    writeln!(table, "];\nstatic ARCHS: &[&str] = &[")?;
+    for arch in archs {
+        writeln!(table, "    {arch:?},")?;
+    }
+    writeln!(table, "];\nstatic OBJECTS: &[Object] = &[")?;
+    for (family, arch, path) in objects {
+        writeln!(
+            table,
+            "    (Family::{family:?}, {arch:?}, include_bytes!({path:?})),"
+        )?;
+    }
+    writeln!(table, "];\nstatic CK_OBJECTS: &[CkObject] = &[")?;
+    for (kernel, arch, path) in ck {
+        writeln!(
+            table,
+            "    ({kernel:?}, {arch:?}, include_bytes!({path:?})),"
+        )?;
+    }
+    writeln!(table, "];")?;
+    Ok(table)
+}
