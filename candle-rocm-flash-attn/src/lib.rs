@@ -15,6 +15,19 @@
 //! work goes to the tier that suits best (see [`candle_rocm::ops::attention`]); on the CPU, to a plain implementation, so that models can be tested without a GPU.
 //! There is no gradient: `backward` through these functions is an error.
 //!
+//! # Composable Kernel
+//!
+//! With the feature `ck` the build compiles AMD's own attention for head sizes 64 and 128, f16 and bf16, with and without `causal`, of one length and behind each other: 16 kernels
+//! for each arch. Whatever else a problem has (windows, ALiBi, softcap, paged caches, other head sizes) goes to the tiers of this project, as everything does without the feature.
+//!
+//! ```sh
+//! export CK_DIR=/opt/rocm CANDLE_ROCM_CK_ARCHS=gfx942,gfx1201    # gfx90a, gfx942, gfx950 and gfx12 have it
+//! cargo build --release --features ck
+//! ```
+//!
+//! Only headers of Composable Kernel are used, no library of it, and none of its code is in this repository: `scripts/ck` fetches the version that this was written against. The compiler is clang
+//! (`CANDLE_ROCM_CLANG`), which needs HIP's headers (`ROCM_PATH`). `CANDLE_ROCM_ATTENTION=ck` makes a problem that has no instance an error instead of another tier's work.
+//!
 //! ```no_run
 //! use candle::{DType, Device, Tensor};
 //!

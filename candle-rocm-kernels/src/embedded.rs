@@ -1,5 +1,6 @@
 //! What the build script put into this binary: spliced sources, headers, and code objects if asked for.
 
+use crate::ck::CkInstance;
 use crate::family::Family;
 use crate::splice::{splice, SpliceError};
 
@@ -7,6 +8,9 @@ use crate::splice::{splice, SpliceError};
 type Header = (&'static str, &'static str);
 /// `(family, arch, code object)`.
 type Object = (Family, &'static str, &'static [u8]);
+
+/// `(kernel, arch, code object)` of Composable Kernel's attention.
+type CkObject = (&'static str, &'static str, &'static [u8]);
 
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
@@ -38,11 +42,36 @@ fn header(path: &str) -> Option<&'static str> {
 /// An object built for a plain processor (`gfx942`) also serves its feature settings
 /// (`gfx942:sramecc+:xnack-`).
 pub fn embedded(family: Family, arch: &str) -> Option<&'static [u8]> {
+    for_arch(OBJECTS, |of| *of == family, arch)
+}
+
+/// The same for an instance of Composable Kernel's attention; none without the feature `ck`.
+pub fn embedded_ck(instance: CkInstance, arch: &str) -> Option<&'static [u8]> {
+    if CK_OBJECTS.is_empty() {
+        return None;
+    }
+    let name = instance.kernel_name();
+    for_arch(CK_OBJECTS, |of| **of == name, arch)
+}
+
+/// The archs that this binary carries Composable Kernel's attention for.
+pub fn embedded_ck_archs() -> Vec<&'static str> {
+    let mut archs: Vec<_> = CK_OBJECTS.iter().map(|(_, arch, _)| *arch).collect();
+    archs.sort_unstable();
+    archs.dedup();
+    archs
+}
+
+fn for_arch<Name>(
+    objects: &[(Name, &'static str, &'static [u8])],
+    is_wanted: impl Fn(&Name) -> bool,
+    arch: &str,
+) -> Option<&'static [u8]> {
     let processor = arch.split(':').next().unwrap_or(arch);
     [arch, processor].into_iter().find_map(|wanted| {
-        OBJECTS
+        objects
             .iter()
-            .find(|(of, built_for, _)| *of == family && *built_for == wanted)
+            .find(|(name, built_for, _)| is_wanted(name) && *built_for == wanted)
             .map(|(_, _, object)| *object)
     })
 }

@@ -13,8 +13,13 @@
 //!
 //! Code objects are embedded by building with the environment variable `CANDLE_ROCM_ARCHS` set to a
 //! comma-separated list of archs, such as `gfx942,gfx1100`; that needs clang (see [`Clang::find`]).
+//!
+//! With the feature `ck` the build also compiles Composable Kernel's attention ([`CkInstance`]), from headers that `CK_DIR` names, for the archs in
+//! `CANDLE_ROCM_CK_ARCHS` (or those of `CANDLE_ROCM_ARCHS` that have it). That needs a clang that finds HIP's headers: `ROCM_PATH` says where ROCm is,
+//! `CANDLE_ROCM_CK_FLAGS` is passed on to clang.
 
 mod cache;
+mod ck;
 mod clang;
 mod compiler;
 mod embedded;
@@ -22,8 +27,9 @@ mod family;
 mod splice;
 
 pub use cache::{Cache, CacheStats, Storage};
+pub use ck::CkInstance;
 pub use clang::Clang;
 pub use compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
-pub use embedded::{embedded, embedded_archs, translation_unit};
+pub use embedded::{embedded, embedded_archs, embedded_ck, embedded_ck_archs, translation_unit};
 pub use family::Family;
 pub use splice::SpliceError;

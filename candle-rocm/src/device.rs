@@ -9,7 +9,7 @@ use crate::miopen::MiOpen;
 use crate::pinned::Staging;
 use crate::sys::hip;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
-use candle_rocm_kernels::Family;
+use candle_rocm_kernels::{CkInstance, Family};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -318,6 +318,13 @@ impl Device {
     pub fn custom_kernel(&self, source: &str, name: &str) -> Result<Kernel> {
         self.enter()?;
         let function = self.gpu().modules.custom(self.gpu(), source, name)?;
+        Ok(Kernel::new(self, function))
+    }
+
+    /// The kernel of Composable Kernel's attention for what `instance` says; there is one if the build made it for this arch.
+    pub(crate) fn ck_kernel(&self, instance: CkInstance) -> Result<Kernel> {
+        self.enter()?;
+        let function = self.gpu().modules.ck(self.gpu(), instance)?;
         Ok(Kernel::new(self, function))
     }
 

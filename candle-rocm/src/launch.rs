@@ -221,10 +221,20 @@ impl Kernel {
     /// # Errors
     /// [`Error::Launch`] if HIP refuses, [`Error::InvalidLaunch`] and [`Error::DeviceMismatch`] for arguments.
     pub fn launch(&self, config: LaunchConfig, args: &Args) -> Result<()> {
+        self.launch_grid([config.grid, 1, 1], config, args)
+    }
+
+    /// The same with blocks in three dimensions, for kernels of others; `config.grid` is not used.
+    pub(crate) fn launch_grid(
+        &self,
+        grid: [u32; 3],
+        config: LaunchConfig,
+        args: &Args,
+    ) -> Result<()> {
         let device = &self.device;
         device.enter()?;
         args.check(self.name(), device)?;
-        if config.grid == 0 {
+        if grid.contains(&0) {
             return Ok(());
         }
         let base = args.words.as_ptr();
@@ -240,9 +250,9 @@ impl Kernel {
         let status = unsafe {
             (gpu.hip.hipModuleLaunchKernel)(
                 self.function.raw,
-                config.grid,
-                1,
-                1,
+                grid[0],
+                grid[1],
+                grid[2],
                 config.block,
                 1,
                 1,

@@ -5,7 +5,9 @@ use crate::gpu::{describe, lock, Gpu};
 use crate::launch::Function;
 use crate::sys::hip::{self, HipModule};
 use crate::{Error, Result};
-use candle_rocm_kernels::{embedded, translation_unit, Cache, CompileRequest, Family};
+use candle_rocm_kernels::{
+    embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest, Family,
+};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -18,6 +20,8 @@ enum Origin {
     Family(Family),
     /// The user's source.
     Custom(Arc<str>),
+    /// Composable Kernel's attention.
+    Ck(CkInstance),
 }
 
 /// Functions of one module by name.
@@ -29,6 +33,7 @@ pub(crate) struct Modules {
     loaded: Mutex<HashMap<Origin, Module>>,
     families: RwLock<HashMap<Family, Functions>>,
     custom: RwLock<HashMap<Arc<str>, Functions>>,
+    ck: RwLock<HashMap<CkInstance, Function>>,
 }
 
 #[derive(Debug)]
@@ -71,6 +76,19 @@ impl Modules {
         let mut known = self.custom.write().unwrap_or_else(PoisonError::into_inner);
         let functions = known.entry(source).or_default();
         functions.insert(function.name.clone(), function.clone());
+        Ok(function)
+    }
+
+    /// The kernel of an instance that the build made for this GPU's arch.
+    pub fn ck(&self, gpu: &Gpu, instance: CkInstance) -> Result<Function> {
+        let known = self.ck.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = known.get(&instance) {
+            return Ok(function.clone());
+        }
+        drop(known);
+        let function = self.load(gpu, Origin::Ck(instance), &instance.kernel_name())?;
+        let mut known = self.ck.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert(instance, function.clone());
         Ok(function)
     }
 
@@ -124,6 +142,11 @@ impl Module {
                 let unit = translation_unit(kernel, source)
                     .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
                 (Cow::Owned(unit), kernel)
+            }
+            Origin::Ck(instance) => {
+                let object = embedded_ck(*instance, arch)
+                    .ok_or_else(|| compile_error(gpu, kernel, "it was not built in".to_string()))?;
+                return Self::load(gpu, kernel, Cow::Borrowed(object));
             }
         };
         let request = CompileRequest {

@@ -12,6 +12,7 @@
 //!
 //! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
 
+mod ck;
 mod matrix;
 mod naive;
 mod problem;
@@ -157,7 +158,7 @@ enum Attempt {
     Refused(String),
 }
 
-/// Attention on the tier that suits best, or on the one that the environment variable `CANDLE_ROCM_ATTENTION` (`matrix`, `tiled` or `naive`) names.
+/// Attention on the tier that suits best, or on the one that the environment variable `CANDLE_ROCM_ATTENTION` (`ck`, `matrix`, `tiled` or `naive`) names.
 ///
 /// The naive tier waits for the device if lengths are not [`Lengths::Fixed`]; the others only enqueue.
 ///
@@ -200,6 +201,7 @@ fn run(
     let mut reasons = Vec::new();
     for tier in tiers {
         let attempt = match tier {
+            Tier::Ck => ck::run(device, &problem)?,
             Tier::Matrix => matrix::run(device, &problem)?,
             Tier::Tiled if select::is_short(&problem) => split::run(device, &problem)?,
             Tier::Tiled => tiled::run(device, &problem)?,

@@ -11,7 +11,7 @@ pub(super) const SCALED: usize = 32;
 /// Elements that a kernel loads at once: strides must be multiples.
 const VECTOR: usize = 8;
 /// A [`Shape::left`] or [`Shape::right`] without limit.
-const UNLIMITED: u32 = u32::MAX;
+pub(super) const UNLIMITED: u32 = u32::MAX;
 
 /// Sizes, strides (in elements) and options by value; `struct Shape` of `attention/common.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -379,6 +379,31 @@ impl<'a> Problem<'a> {
         None
     }
 
+    /// Whether there is anything beyond queries, keys, values, their lengths and a window.
+    pub fn has_extras(&self) -> bool {
+        let operands = [&self.alibi, &self.mask, &self.prefix, &self.table];
+        operands.iter().any(|operand| operand.is_some())
+            || self.scales.is_some()
+            || self.shape.softcap != 0.0
+            || self.result.log_sum_exp.is_some()
+    }
+
+    /// Whether the rows of all sequences lie behind each other.
+    pub fn is_packed(&self) -> bool {
+        self.cu_rows.is_some()
+    }
+
+    /// Addresses of queries, keys, values and the result.
+    pub fn push_tensors(&self, args: Args) -> Args {
+        let args = self.v.push(self.k.push(self.q.push(args)));
+        args.ptr(&self.result.out, 0)
+    }
+
+    /// Addresses of the starts of the sequences' rows and keys, or nulls.
+    pub fn push_starts(&self, args: Args) -> Args {
+        push_optional(push_optional(args, &self.cu_rows), &self.cu_keys)
+    }
+
     /// The arguments that every attention kernel begins with, as `ATTENTION_PARAMETERS` of `attention/common.h` has them: addresses (null where
     /// the problem has no such operand), then [`Shape`].
     pub fn args(&self) -> Args {
@@ -392,9 +417,7 @@ impl<'a> Problem<'a> {
             Some(lse) => args.ptr(lse, 0),
             None => args.u64(0),
         };
-        let args = push_optional(args, &self.cu_rows);
-        let args = push_optional(args, &self.cu_keys);
-        let args = push_optional(args, &self.table);
+        let args = push_optional(self.push_starts(args), &self.table);
         let args = push_optional(args, &self.alibi);
         let args = push_optional(args, &self.mask);
         push_optional(args, &self.prefix).value(&self.shape)

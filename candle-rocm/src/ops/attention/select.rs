@@ -8,6 +8,8 @@ use std::fmt;
 /// A way to compute attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
+    /// Composable Kernel's attention, if the build has it (feature `ck`).
+    Ck,
     /// Matrix instructions (MFMA, WMMA).
     Matrix,
     /// Tiles through LDS on any GPU; for few rows, waves that split the keys.
@@ -18,7 +20,7 @@ pub enum Tier {
 
 impl Tier {
     /// Every tier, fastest first.
-    pub const ALL: [Tier; 3] = [Tier::Matrix, Tier::Tiled, Tier::Naive];
+    pub const ALL: [Tier; 4] = [Tier::Ck, Tier::Matrix, Tier::Tiled, Tier::Naive];
 
     /// The tier that `CANDLE_ROCM_ATTENTION` names, if it is set.
     ///
@@ -48,6 +50,7 @@ impl Tier {
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
+            Tier::Ck => "ck",
             Tier::Matrix => "matrix",
             Tier::Tiled => "tiled",
             Tier::Naive => "naive",
@@ -77,7 +80,9 @@ pub(super) fn order(_device: &Device, problem: &Problem) -> &'static [Tier] {
         return &[Tier::Naive];
     }
     if halves == [true; 2] && !is_short(problem) {
-        return &[Tier::Matrix, Tier::Tiled, Tier::Naive];
+        // Who builds with the feature `ck` wants it wherever it fits.
+        let first = usize::from(!cfg!(feature = "ck"));
+        return &Tier::ALL[first..];
     }
     &[Tier::Tiled, Tier::Naive]
 }
