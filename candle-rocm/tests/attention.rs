@@ -3,71 +3,29 @@
 mod attention_oracle;
 mod common;
 
-use attention_oracle::{rows_first, run, textbook, Case, Extras, Outcome, Values};
+use attention_oracle::layouts::{fixed, packed};
+use attention_oracle::{compare, is_for_matrix, run, textbook, Case, Values, NMSE_LIMIT};
 use candle_rocm::ops::attention::{
     attention, attention_on, Attention, Lengths, Order, Tier, Window, SCORE_BYTES,
 };
 use candle_rocm::{Device, Error};
+use candle_rocm_kernels::{embedded_ck, CkInstance};
 use common::{assert_close, device, download, Element, HostTensor, Layout};
 use half::{bf16, f16};
 
-const NMSE_LIMIT: f64 = 5e-4;
-const TIERS: [Tier; 2] = [Tier::Tiled, Tier::Naive];
+const TIERS: [Tier; 3] = [Tier::Matrix, Tier::Tiled, Tier::Naive];
 
-/// Runs sequences of one length.
-fn fixed<T: Element>(
-    device: &Device,
-    case: &Case,
-    values: &Values<T>,
-    tier: Tier,
-    score_bytes: usize,
-) -> Outcome {
-    let batch = case.rows.len();
-    let tensor = |values: &[T], length: usize, heads, width| {
-        HostTensor::contiguous(values.to_vec(), &[batch, length, heads, width])
-    };
-    let q = tensor(&values.q, case.rows[0], case.heads, case.width);
-    let k = tensor(&values.k, case.keys[0], case.kv_heads, case.width);
-    let v = tensor(&values.v, case.keys[0], case.kv_heads, case.v_width);
-    let mask_dims = [batch, case.heads, case.rows[0], case.keys[0]];
-    let mask = (case.mask).then(|| HostTensor::contiguous(values.mask.clone(), &mask_dims));
-    let extras = Extras::new(case);
-    let (qb, kb, vb) = (q.upload(device), k.upload(device), v.upload(device));
-    let (sb, pb) = (extras.slopes.upload(device), extras.prefix.upload(device));
-    let mb = mask.as_ref().map(|mask| mask.upload(device));
-    let mut problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
-    problem.alibi = case.alibi.then(|| extras.slopes.view(&sb));
-    problem.prefix = (!case.prefix.is_empty()).then(|| extras.prefix.view(&pb));
-    problem.mask = mask
-        .as_ref()
-        .zip(mb.as_ref())
-        .map(|(mask, buffer)| mask.view(buffer));
-    run(device, case, tier, score_bytes, problem, Lengths::Fixed)
-}
-
-/// Compares result and log-sum-exp with the textbook.
-fn compare<T: Element>(device: &Device, case: &Case, values: &Values<T>, got: Outcome, what: &str) {
-    let what = format!("{} {case:?} {what}", T::DTYPE);
-    let got = got.unwrap_or_else(|error| panic!("{what}: {error}"));
-    let (want, want_lse) = textbook(case, values);
-    let mut out = download::<T>(device, &got.out);
-    let batch = case.rows.len();
-    if case.order == Order::HeadsRows {
-        out = rows_first(&out, batch, case.heads, case.v_width);
-    }
-    assert_close(&out, &want, NMSE_LIMIT, &what);
-    let lse = download::<f32>(device, &got.log_sum_exp.expect("asked for"));
-    assert_close(
-        &rows_first(&lse, batch, case.heads, 1),
-        &want_lse,
-        1e-5,
-        &what,
-    );
+/// The tiers that have to compute a case of `T`.
+fn tiers<T: Element>(device: &Device, case: &Case) -> impl Iterator<Item = Tier> {
+    let matrix = is_for_matrix::<T>(device, case);
+    TIERS
+        .into_iter()
+        .filter(move |tier| matrix || *tier != Tier::Matrix)
 }
 
 fn check<T: Element>(device: &Device, case: &Case) {
     let values = Values::<T>::random(case, 7);
-    for tier in TIERS {
+    for tier in tiers::<T>(device, case) {
         // The small limit makes the naive tier go through its rows in chunks.
         let score_bytes = if tier == Tier::Naive {
             1 << 12
@@ -75,7 +33,14 @@ fn check<T: Element>(device: &Device, case: &Case) {
             SCORE_BYTES
         };
         let got = fixed(device, case, &values, tier, score_bytes);
-        compare(device, case, &values, got, &tier.to_string());
+        compare(
+            device,
+            case,
+            &values,
+            case.rows.len(),
+            got,
+            &tier.to_string(),
+        );
     }
 }
 
@@ -93,7 +58,7 @@ fn tiny() {
         };
         let values = Values::<f16>::random(&case, 7);
         let got = fixed(&device, &case, &values, Tier::Tiled, SCORE_BYTES);
-        compare(&device, &case, &values, got, "tiny");
+        compare(&device, &case, &values, 2, got, "tiny");
     }
 }
 
@@ -249,10 +214,17 @@ fn strided_operands() {
                 ..case.clone()
             };
             let (qb, kb, vb) = (q.upload(&device), k.upload(&device), v.upload(&device));
-            for tier in TIERS {
+            for tier in tiers::<f16>(&device, &case) {
                 let problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
                 let got = run(&device, &case, tier, SCORE_BYTES, problem, Lengths::Fixed);
-                compare(&device, &case, &values, got, &format!("{tier} {layout:?}"));
+                compare(
+                    &device,
+                    &case,
+                    &values,
+                    2,
+                    got,
+                    &format!("{tier} {layout:?}"),
+                );
             }
         }
     }
@@ -275,44 +247,17 @@ fn packed_sequences() {
                 order,
                 ..Case::new(1, 1, 24).heads(4, 2).causal()
             };
-            packed::<f16>(&device, &case);
-            packed::<f32>(&device, &case);
+            check_packed::<f16>(&device, &case);
+            check_packed::<f32>(&device, &case);
         }
     }
 }
 
-fn packed<T: Element>(device: &Device, case: &Case) {
+fn check_packed<T: Element>(device: &Device, case: &Case) {
     let values = Values::<T>::random(case, 11);
-    let q = HostTensor::contiguous(values.q.clone(), &case.q_dims());
-    let k = HostTensor::contiguous(values.k.clone(), &case.k_dims());
-    let v = HostTensor::contiguous(values.v.clone(), &case.v_dims());
-    let extras = Extras::new(case);
-    let (qb, kb, vb) = (q.upload(device), k.upload(device), v.upload(device));
-    let (sb, rb, cb) = (
-        extras.slopes.upload(device),
-        extras.cu_rows.upload(device),
-        extras.cu_keys.upload(device),
-    );
-    let lengths = Lengths::Packed {
-        cu_rows: extras.cu_rows.view(&rb),
-        cu_keys: extras.cu_keys.view(&cb),
-        max_rows: *case.rows.iter().max().unwrap(),
-        max_keys: *case.keys.iter().max().unwrap(),
-    };
-    for tier in TIERS {
-        let mut problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
-        problem.alibi = Some(extras.slopes.view(&sb));
-        let got = run(device, case, tier, SCORE_BYTES, problem, lengths);
-        let what = format!("{} {case:?} {tier}", T::DTYPE);
-        let got = got.unwrap_or_else(|error| panic!("{what}: {error}"));
-        let (want, want_lse) = textbook(case, &values);
-        let mut out = download::<T>(device, &got.out);
-        if case.order == Order::HeadsRows {
-            out = rows_first(&out, 1, case.heads, case.v_width);
-        }
-        assert_close(&out, &want, NMSE_LIMIT, &what);
-        let lse = download::<f32>(device, &got.log_sum_exp.expect("asked for"));
-        assert_close(&rows_first(&lse, 1, case.heads, 1), &want_lse, 1e-5, &what);
+    for tier in tiers::<T>(device, case) {
+        let got = packed(device, case, &values, tier);
+        compare(device, case, &values, 1, got, &format!("packed {tier}"));
     }
 }
 
@@ -320,37 +265,90 @@ fn packed<T: Element>(device: &Device, case: &Case) {
 #[test]
 fn not_finite() {
     let device = device();
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
     for rows in [2, 20] {
         let case = Case::new(rows, 80, 16).heads(2, 1);
-        for (index, value) in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, -1e30]
-            .into_iter()
-            .enumerate()
-        {
-            let mut in_q = Values::<f32>::random(&case, 5);
-            in_q.q[17 * index] = value;
-            let mut in_k = Values::<f32>::random(&case, 5);
-            in_k.k[(16 * 33 + 5) * (1 + index % 2)] = value;
-            let mut in_v = Values::<f32>::random(&case, 5);
-            in_v.v[16 * (41 + index)] = value;
-            for values in [in_q, in_k, in_v] {
-                for tier in TIERS {
-                    let got = fixed(&device, &case, &values, tier, SCORE_BYTES).unwrap();
-                    let (want, _) = textbook(&case, &values);
-                    // Beyond the range of f32 the formula in f64 is no guide.
-                    let want = want
-                        .iter()
-                        .map(|&x| f64::from(x as f32))
-                        .collect::<Vec<_>>();
-                    let what = format!("{value} on {tier}, {rows} rows");
-                    assert_close(
-                        &download::<f32>(&device, &got.out),
-                        &want,
-                        NMSE_LIMIT,
-                        &what,
-                    );
-                }
+        with_special::<f32>(
+            &device,
+            &case,
+            &[special.as_slice(), &[1e30, -1e30]].concat(),
+        );
+        with_special::<f16>(&device, &case, &[special.as_slice(), &[6e4, -6e4]].concat());
+        with_special::<bf16>(
+            &device,
+            &case,
+            &[special.as_slice(), &[1e30, -1e30]].concat(),
+        );
+    }
+}
+
+fn with_special<T: Element>(device: &Device, case: &Case, special: &[f64]) {
+    for (index, &value) in special.iter().enumerate() {
+        let special = T::from_f64(value);
+        let mut in_q = Values::<T>::random(case, 5);
+        in_q.q[17 * index] = special;
+        let mut in_k = Values::<T>::random(case, 5);
+        in_k.k[(16 * 33 + 5) * (1 + index % 2)] = special;
+        let mut in_v = Values::<T>::random(case, 5);
+        in_v.v[16 * (41 + index)] = special;
+        for values in [in_q, in_k, in_v] {
+            for tier in tiers::<T>(device, case) {
+                let got = fixed(device, case, &values, tier, SCORE_BYTES).unwrap();
+                let (want, _) = textbook(case, &values);
+                // Beyond the range of the dtype the formula in f64 is no guide.
+                let want: Vec<f64> = want.iter().map(|&x| T::from_f64(x).to_f64()).collect();
+                let what = format!("{value} in {} on {tier}, {} rows", T::DTYPE, case.rows[0]);
+                assert_close(&download::<T>(device, &got.out), &want, NMSE_LIMIT, &what);
             }
         }
+    }
+}
+
+/// What Composable Kernel has instances for, where the build has made them; otherwise the tier says why not.
+#[test]
+fn composable_kernel() {
+    let device = device();
+    let arch = device.properties().full_arch.as_str();
+    let instance = CkInstance::all().next().unwrap();
+    let is_built = embedded_ck(instance, arch).is_some();
+    let mut cases = Vec::new();
+    for width in [64, 128] {
+        cases.push(Case::new(40, 70, width).heads(4, 2));
+        cases.push(Case::new(70, 70, width).causal());
+        // The first rows see nothing.
+        cases.push(Case::new(50, 20, width).causal());
+    }
+    for case in cases {
+        let values = Values::<f16>::random(&case, 3);
+        let got = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES);
+        if !is_built {
+            let error = got.unwrap_err().to_string();
+            assert!(error.contains("built"), "{error}");
+            continue;
+        }
+        compare(&device, &case, &values, 2, got, "ck");
+        let got = packed(&device, &case, &values, Tier::Ck);
+        compare(&device, &case, &values, 1, got, "ck, packed");
+        let values = Values::<bf16>::random(&case, 3);
+        let got = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES);
+        compare(&device, &case, &values, 2, got, "ck");
+    }
+    // Never a wrong answer.
+    for case in [
+        Case::new(20, 20, 96),
+        Case::new(20, 20, 64).window(Some(3), Some(0)),
+        Case {
+            alibi: true,
+            ..Case::new(20, 20, 64)
+        },
+        Case {
+            softcap: Some(2.0),
+            ..Case::new(20, 20, 128)
+        },
+    ] {
+        let values = Values::<f16>::random(&case, 3);
+        let error = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     }
 }
 

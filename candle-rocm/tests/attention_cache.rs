@@ -3,14 +3,13 @@
 mod attention_oracle;
 mod common;
 
-use attention_oracle::{run, textbook, Case, Extras, Values};
+use attention_oracle::{run, textbook, Case, Extras, Values, NMSE_LIMIT};
 use candle_rocm::ops::attention::kv_cache::{self, KvCache, Rotary, Tokens};
 use candle_rocm::ops::attention::{Attention, Lengths, Tier, SCORE_BYTES};
 use candle_rocm::{contiguous_strides, Buffer, DType, Device, Error, View};
 use common::{assert_close, assert_exact, device, download, upload, Element, HostTensor, Rng};
 use half::{bf16, f16};
 
-const NMSE_LIMIT: f64 = 5e-4;
 const SCALED: usize = 32;
 
 /// How the cache is ordered in memory.

@@ -1,11 +1,13 @@
-//! Attention as the textbook has it, in f64, and problems to compare it on.
+//! Attention as the textbook has it, in f64, problems to compare it on, and ways to lay them out on the device.
 
 // Each test binary uses its own part of this module.
 #![allow(dead_code)]
 
-use crate::common::{Element, HostTensor, Rng};
+pub mod layouts;
+
+use crate::common::{assert_close, download, Element, HostTensor, Rng};
 use candle_rocm::ops::attention::{Attended, Attention, Lengths, Order, Tier, Window};
-use candle_rocm::{Device, Error};
+use candle_rocm::{DType, Device, Error};
 
 /// A problem: sequences, heads, and what else there is to attention.
 #[derive(Clone, Debug)]
@@ -260,6 +262,56 @@ pub fn run<'a>(
     attention.softcap = case.softcap;
     attention.order = case.order;
     attention.lengths = lengths;
-    attention.log_sum_exp = true;
+    // Composable Kernel's instances do not have it.
+    attention.log_sum_exp = tier != Tier::Ck;
     candle_rocm::ops::attention::attention_on(device, &attention, tier, score_bytes)
+}
+
+/// Largest tolerated normalised mean squared error.
+pub const NMSE_LIMIT: f64 = 5e-4;
+
+/// Compares result and log-sum-exp with the textbook; `batch` is the first dimension of the result, 1 of packed sequences.
+pub fn compare<T: Element>(
+    device: &Device,
+    case: &Case,
+    values: &Values<T>,
+    batch: usize,
+    got: Outcome,
+    what: &str,
+) {
+    let what = format!("{} {case:?} {what}", T::DTYPE);
+    let got = got.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let (want, want_lse) = textbook(case, values);
+    let mut out = download::<T>(device, &got.out);
+    if case.order == Order::HeadsRows {
+        out = rows_first(&out, batch, case.heads, case.v_width);
+    }
+    assert_close(&out, &want, NMSE_LIMIT, &what);
+    if let Some(lse) = got.log_sum_exp {
+        let lse = rows_first(&download::<f32>(device, &lse), batch, case.heads, 1);
+        assert_close(&lse, &want_lse, 1e-5, &what);
+    }
+}
+
+/// Whether the matrix tier has to compute a case of `T`; what else it has to refuse.
+pub fn is_for_matrix<T: Element>(device: &Device, case: &Case) -> bool {
+    let arch = device.properties().arch.as_str();
+    let has_instructions = matches!(arch, "gfx90a" | "gfx942" | "gfx950")
+        || arch.starts_with("gfx11")
+        || arch.starts_with("gfx12");
+    let widths = [case.width, case.v_width];
+    let fits = |width: &usize| width % 8 == 0 && *width <= widest_of_matrix(device);
+    has_instructions
+        && matches!(T::DTYPE, DType::F16 | DType::BF16)
+        && widths.iter().all(fits)
+        && case.prefix.is_empty()
+}
+
+/// The largest head size of the matrix tier.
+pub fn widest_of_matrix(device: &Device) -> usize {
+    if device.properties().wave_size == 64 {
+        256
+    } else {
+        128
+    }
 }
