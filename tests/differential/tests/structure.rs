@@ -1,7 +1,6 @@
-//! Reductions, indexing, copies, matrix products, layers, random numbers and quantized tensors.
+//! Reductions, indexing, copies, matrix products, layers and random numbers.
 
-use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
-use candle_core::{DType, Device, IndexOp, Module, Result, Tensor, D};
+use candle_core::{DType, Device, IndexOp, Result, Tensor, D};
 use differential::{name, rocm, tensor, widen, Arrangement, Report, DTYPES, FLOATS};
 
 #[test]
@@ -442,83 +441,6 @@ fn random_numbers() -> Result<()> {
     }
     report.finish("rand");
     Ok(())
-}
-
-/// Every format of candle's.
-const FORMATS: [GgmlDType; 28] = {
-    use GgmlDType::*;
-    [
-        F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, IQ1S,
-        IQ1M, IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS, TQ1_0, TQ2_0, MXFP4, NVFP4,
-    ]
-};
-
-#[test]
-fn quantized_tensors() {
-    let (rocm, mut report) = (rocm(), Report::default());
-    for format in FORMATS {
-        let label = format!("{format:?}").to_lowercase();
-        // candle's CPU has no way back from these two.
-        if matches!(format, GgmlDType::Q8_1) {
-            continue;
-        }
-        for (n, k) in [(3, 256), (7, 512)] {
-            let weights = || {
-                tensor(
-                    &Device::Cpu,
-                    DType::F32,
-                    &[n, k],
-                    Arrangement::Contiguous,
-                    61,
-                    (-1., 1.),
-                )
-            };
-            let on_cpu = || weights().and_then(|w| QTensor::quantize(&w, format));
-            let on_rocm = || weights().and_then(|w| QTensor::quantize_onto(&w, format, &rocm));
-            let got = on_rocm().and_then(|q| q.dequantize(&rocm));
-            let want = on_cpu().and_then(|q| q.dequantize(&Device::Cpu));
-            report.compare("dequantize", &label, &format!("{n}x{k}"), 1e-12, got, want);
-            let ids = |d: &Device| Tensor::new(&[2u32, 0, 1, 2], d);
-            let got = on_rocm().and_then(|q| q.embedding(&ids(&rocm)?));
-            let want = on_cpu().and_then(|q| {
-                q.dequantize(&Device::Cpu)?
-                    .index_select(&ids(&Device::Cpu)?, 0)
-            });
-            report.compare(
-                "quantized embedding",
-                &label,
-                &format!("{n}x{k}"),
-                1e-12,
-                got,
-                want,
-            );
-            for rows in [1usize, 2, 3, 8, 9, 17] {
-                for dtype in [DType::F32, DType::F16, DType::BF16] {
-                    // candle turns plain formats into an f32 tensor, which multiplies with f32 only.
-                    if format.block_size() == 1 && dtype != DType::F32 {
-                        continue;
-                    }
-                    let x = |d: &Device| {
-                        tensor(d, dtype, &[rows, k], Arrangement::Contiguous, 62, (-1., 1.))
-                    };
-                    let got = on_rocm().and_then(|q| QMatMul::from_qtensor(q)?.forward(&x(&rocm)?));
-                    let want = on_cpu().and_then(|q| {
-                        let w = q.dequantize(&Device::Cpu)?.to_dtype(DType::F64)?;
-                        widen(&x(&Device::Cpu)?)?.matmul(&w.t()?)?.to_dtype(dtype)
-                    });
-                    report.compare(
-                        "quantized matmul",
-                        &label,
-                        &format!("{n}x{k} {rows} {dtype:?}"),
-                        5e-4,
-                        got,
-                        want,
-                    );
-                }
-            }
-        }
-    }
-    report.finish("quantized");
 }
 
 #[test]
