@@ -172,6 +172,18 @@ fn every_shape_in_k_format() {
     check_family(GgmlType::Q4K, 256);
 }
 
+/// Narrow and wide tiles, with little enough work for an emulator of the hardware.
+#[test]
+fn tiny() {
+    let device = device();
+    let mut rng = Rng::new(6);
+    for format in [GgmlType::Q4_0, GgmlType::Q6K, GgmlType::IQ2S] {
+        for shape in [(9, 256, 1), (9, 256, 9), (66, 256, 34)] {
+            check_shape(&device, format, shape, &mut rng);
+        }
+    }
+}
+
 /// For the formats that share all but their readers with one of the above: each path and each way of scaling.
 #[test]
 fn every_format() {

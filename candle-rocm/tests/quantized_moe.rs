@@ -135,6 +135,23 @@ const MANY: Shape = Shape {
     inputs: 1,
 };
 
+/// Slot by slot and sorted, with little enough work for an emulator of the hardware.
+#[test]
+fn tiny() {
+    let device = device();
+    let mut rng = Rng::new(20);
+    for format in [GgmlType::Q4_0, GgmlType::Q5K, GgmlType::F16] {
+        for tokens in [2, 35] {
+            let shape = Shape {
+                n: 5,
+                tokens,
+                ..FEW
+            };
+            check::<f32>(&device, format, shape, Layout::Contiguous, &mut rng);
+        }
+    }
+}
+
 #[test]
 fn every_format_slot_by_slot() {
     let device = device();
