@@ -278,6 +278,10 @@ struct tq2_0 {
     static DEVICE_FN float scale(const u8* block, u32) { return half_field(block, 64); }
 };
 
+// Every format of this file.
+#define IQ_FORMATS(F) \
+    F(iq1_s) F(iq1_m) F(iq2_xxs) F(iq2_xs) F(iq2_s) F(iq3_xxs) F(iq3_s) F(iq4_nl) F(iq4_xs) F(tq1_0) F(tq2_0) F(mxfp4) F(nvfp4)
+
 }  // namespace iq
 
 namespace blocks {
@@ -289,19 +293,9 @@ template <typename Format> struct Levels {
     }
 };
 
-using iq1_s = Levels<iq::iq1_s>;
-using iq1_m = Levels<iq::iq1_m>;
-using iq2_xxs = Levels<iq::iq2_xxs>;
-using iq2_xs = Levels<iq::iq2_xs>;
-using iq2_s = Levels<iq::iq2_s>;
-using iq3_xxs = Levels<iq::iq3_xxs>;
-using iq3_s = Levels<iq::iq3_s>;
-using iq4_nl = Levels<iq::iq4_nl>;
-using iq4_xs = Levels<iq::iq4_xs>;
-using tq1_0 = Levels<iq::tq1_0>;
-using tq2_0 = Levels<iq::tq2_0>;
-using mxfp4 = Levels<iq::mxfp4>;
-using nvfp4 = Levels<iq::nvfp4>;
+#define LEVELS(name) using name = Levels<iq::name>;
+IQ_FORMATS(LEVELS)
+#undef LEVELS
 
 }  // namespace blocks
 

@@ -22,19 +22,9 @@ template <typename Format> struct Levels {
     }
 };
 
-using iq1_s = Levels<iq::iq1_s>;
-using iq1_m = Levels<iq::iq1_m>;
-using iq2_xxs = Levels<iq::iq2_xxs>;
-using iq2_xs = Levels<iq::iq2_xs>;
-using iq2_s = Levels<iq::iq2_s>;
-using iq3_xxs = Levels<iq::iq3_xxs>;
-using iq3_s = Levels<iq::iq3_s>;
-using iq4_nl = Levels<iq::iq4_nl>;
-using iq4_xs = Levels<iq::iq4_xs>;
-using tq1_0 = Levels<iq::tq1_0>;
-using tq2_0 = Levels<iq::tq2_0>;
-using mxfp4 = Levels<iq::mxfp4>;
-using nvfp4 = Levels<iq::nvfp4>;
+#define LEVELS(name) using name = Levels<iq::name>;
+IQ_FORMATS(LEVELS)
+#undef LEVELS
 
 }  // namespace quants
 

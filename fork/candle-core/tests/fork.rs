@@ -3,14 +3,7 @@
 #[path = "../recipe.rs"]
 mod recipe;
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
-use candle_derive::Recipe;
 use recipe::RECIPE;
-
-const DERIVED: &str = env!("OUT_DIR");
-const UPSTREAM: &str = include_str!(concat!(env!("OUT_DIR"), "/upstream-path"));
 
 /// What our manifest says otherwise than upstream's (upstream's benches are not derived).
 const MANIFEST: &[&str] = &[
@@ -22,49 +15,4 @@ const MANIFEST: &[&str] = &[
     "feature rocm: only here",
 ];
 
-fn differing_files(recipe: &Recipe) -> BTreeSet<String> {
-    let files = recipe.differences(Path::new(UPSTREAM), Path::new(DERIVED));
-    files.expect("both can be read").into_iter().collect()
-}
-
-#[test]
-fn without_rocm_the_derived_text_is_upstreams_with_the_fixes() {
-    let differing = differing_files(&RECIPE);
-    assert!(differing.is_empty(), "these files differ: {differing:?}");
-}
-
-/// The check sees every fix when it is not told of it.
-#[test]
-fn the_fixes_are_in_the_derived_text() {
-    for (i, fix) in RECIPE.fixes.iter().enumerate() {
-        let others = [&RECIPE.fixes[..i], &RECIPE.fixes[i + 1..]].concat();
-        let without = Recipe {
-            fixes: others.leak(),
-            ..RECIPE
-        };
-        let named: BTreeSet<_> = fix.edits.iter().map(|e| e.file.to_owned()).collect();
-        assert_eq!(differing_files(&without), named, "{}", fix.name);
-    }
-}
-
-#[test]
-fn the_page_lists_the_fixes() {
-    let page = RECIPE.fixes_page();
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("FIXES.md");
-    if std::env::var_os("CANDLE_DERIVE_WRITE").is_some() {
-        std::fs::write(&file, &page).expect("the page can be written");
-    }
-    let committed = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(
-        committed == page,
-        "{} is out of date; running this test with CANDLE_DERIVE_WRITE=1 writes it",
-        file.display()
-    );
-}
-
-#[test]
-fn the_manifest_is_upstreams_but_for_what_is_ours() {
-    let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let found = candle_derive::manifest::differences(Path::new(UPSTREAM), ours);
-    assert_eq!(found.expect("cargo reads both"), MANIFEST);
-}
+candle_derive::fork_tests!(RECIPE, MANIFEST);

@@ -12,6 +12,7 @@
 //! A rule that matches nothing and a mention of Metal that no rule covers are errors that name file and line, so a
 //! new candle release says by itself what is new in it.
 
+pub mod checks;
 pub mod edit;
 pub mod error;
 pub mod macros;

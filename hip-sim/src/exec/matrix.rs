@@ -6,6 +6,7 @@
 
 use half::{bf16, f16};
 use std::ffi::c_void;
+use std::ops::{Add, Mul};
 
 /// Rows of A and columns of B.
 const TILE: usize = 16;
@@ -121,9 +122,11 @@ pub(super) fn name(instruction: u32) -> &'static str {
 /// How elements are stored and summed.
 trait Format {
     type Bits: Copy;
-    type Sum: Copy + Default;
+    type Sum: Copy + Default + Add<Output = Self::Sum> + Mul<Output = Self::Sum>;
     fn decode(bits: Self::Bits, signed: bool) -> Self::Sum;
-    fn multiply_add(a: Self::Sum, b: Self::Sum, c: Self::Sum) -> Self::Sum;
+    fn multiply_add(a: Self::Sum, b: Self::Sum, c: Self::Sum) -> Self::Sum {
+        a * b + c
+    }
 }
 
 struct Half;
@@ -133,9 +136,6 @@ impl Format for Half {
     fn decode(bits: u16, _: bool) -> f32 {
         f16::from_bits(bits).to_f32()
     }
-    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
-    }
 }
 
 struct Brain;
@@ -144,9 +144,6 @@ impl Format for Brain {
     type Sum = f32;
     fn decode(bits: u16, _: bool) -> f32 {
         bf16::from_bits(bits).to_f32()
-    }
-    fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
     }
 }
 
