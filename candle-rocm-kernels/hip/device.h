@@ -1,13 +1,15 @@
 // What every kernel is written on: types, indices, barriers, wave operations, atomics and mathematics.
 //
 // The same text compiles for amdgcn (clang or hiprtc: compiler builtins only, no header) and, under hip-sim, for the host
-// (__HIP_SIM__; the simulator's prelude gives threadIdx and friends). Everything lives in namespace `device`, which kernels see
+// (__HIP_SIM__; the simulator's prelude gives threadIdx and friends) and for nvptx (__CUDACC__; nvrtc, in waves of 32). Everything lives in namespace `device`, which kernels see
 // through a using-directive; mathematics (math.h) is reached as `math::exp(x)`, so that nothing can clash with a runtime's own header.
 #ifndef CANDLE_ROCM_DEVICE_H
 #define CANDLE_ROCM_DEVICE_H
 
 #ifdef __HIP_SIM__
 #define DEVICE_FN inline
+#elif defined(__CUDACC__)
+#define DEVICE_FN __device__ __forceinline__
 #else
 #ifndef __global__
 #define __global__ __attribute__((global))
@@ -29,6 +31,8 @@
 // The largest block a kernel is launched with; lets the compiler use more registers than the default of 1024 threads allows.
 #ifdef __HIP_SIM__
 #define MAX_BLOCK(threads)
+#elif defined(__CUDACC__)
+#define MAX_BLOCK(threads) __launch_bounds__(threads)
 #else
 #define MAX_BLOCK(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #endif
@@ -99,15 +103,32 @@ DEVICE_FN u16 float_to_f16(float x) {
     const u32 rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return (u16)(sign | ((rounded >> 13) - (112u << 10)));
 }
+#elif defined(__CUDACC__)
+DEVICE_FN float f16_to_float(u16 h) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+DEVICE_FN u16 float_to_f16(float x) {
+    u32 h;
+    asm("{ .reg .b16 t; cvt.rn.f16.f32 t, %1; cvt.u32.u16 %0, t; }" : "=r"(h) : "f"(x));
+    return (u16)h;
+}
 #else
 DEVICE_FN float f16_to_float(u16 h) { return (float)bit_cast<_Float16>(h); }
 DEVICE_FN u16 float_to_f16(float x) { return bit_cast<u16>((_Float16)x); }
 #endif
 
 DEVICE_FN u16 float_to_bf16(float x) {
+#ifdef __CUDACC__
+    u32 h;
+    asm("{ .reg .b16 t; cvt.rn.bf16.f32 t, %1; cvt.u32.u16 %0, t; }" : "=r"(h) : "f"(x));
+    return (u16)h;
+#else
     const u32 bits = bit_cast<u32>(x);
     if (is_nan(x)) return (u16)((bits >> 16) | 0x40u);
     return (u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 
 DEVICE_FN float f8e4m3_to_float(u8 b) {
@@ -182,7 +203,7 @@ template <typename T, typename C> DEVICE_FN T store(C v) { return Store<T, C>::f
 
 // ---------------------------------------------------------------- indices
 
-#ifdef __HIP_SIM__
+#if defined(__HIP_SIM__) || defined(__CUDACC__)
 DEVICE_FN u32 thread_x() { return threadIdx.x; }
 DEVICE_FN u32 block_x() { return blockIdx.x; }
 DEVICE_FN u32 block_dim() { return blockDim.x; }
@@ -195,7 +216,7 @@ DEVICE_FN u32 grid_dim() { return __builtin_amdgcn_grid_size_x() / __builtin_amd
 #endif
 // The thread's index in the grid and the number of threads in it: for (u64 i = global_index(); i < n; i += global_size()).
 DEVICE_FN u64 global_index() { return (u64)block_x() * block_dim() + thread_x(); }
-#ifdef __HIP_SIM__
+#if defined(__HIP_SIM__) || defined(__CUDACC__)
 DEVICE_FN u64 global_size() { return (u64)grid_dim() * block_dim(); }
 #else
 DEVICE_FN u64 global_size() { return __builtin_amdgcn_grid_size_x(); }
@@ -230,6 +251,11 @@ constexpr u32 WAVE = HIP_SIM_WAVE;
 DEVICE_FN void barrier() { __syncthreads(); }
 DEVICE_FN u32 lane() { return hip_sim_lane(); }
 DEVICE_FN u32 shfl(u32 v, u32 source) { return (u32)hip_sim_wave_exchange(v)[source % WAVE]; }
+#elif defined(__CUDACC__)
+constexpr u32 WAVE = 32;
+DEVICE_FN void barrier() { __syncthreads(); }
+DEVICE_FN u32 lane() { return threadIdx.x % WAVE; }
+DEVICE_FN u32 shfl(u32 v, u32 source) { return __shfl_sync(~0u, v, (int)(source % WAVE)); }
 #else
 #ifdef __GFX9__
 constexpr u32 WAVE = 64;
@@ -307,6 +333,12 @@ template <typename Word, typename F> DEVICE_FN void atomic_update(Word* p, F f) 
     Word seen = __atomic_load_n(p, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(p, &seen, f(seen), true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
+#elif defined(__CUDACC__)
+    Word seen = *(volatile Word*)p;
+    for (Word expected = ~seen; expected != seen;) {
+        expected = seen;
+        seen = atomicCAS(p, expected, (Word)f(expected));
+    }
 #else
     Word seen = __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
     while (!__hip_atomic_compare_exchange_weak(p, &seen, f(seen), __ATOMIC_RELAXED, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)) {
@@ -352,6 +384,11 @@ DEVICE_FN void atomic_add(double* p, double v) {
 }
 DEVICE_FN void atomic_add(u32* p, u32 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE_FN void atomic_add(u64* p, u64 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+#elif defined(__CUDACC__)
+DEVICE_FN void atomic_add(float* p, float v) { atomicAdd(p, v); }
+DEVICE_FN void atomic_add(double* p, double v) { atomicAdd(p, v); }
+DEVICE_FN void atomic_add(u32* p, u32 v) { atomicAdd(p, v); }
+DEVICE_FN void atomic_add(u64* p, u64 v) { atomicAdd(p, v); }
 #else
 // One instruction where the arch has it for the type, a loop elsewhere.
 DEVICE_FN void atomic_add(float* p, float v) { __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT); }

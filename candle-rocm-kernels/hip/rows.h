@@ -16,17 +16,50 @@ template <typename C, u32 N> struct Values {
 
 template <typename T> constexpr u32 PACK = 16 / sizeof(T);
 
+#ifdef __CUDACC__
+// NVIDIA GPUs access aligned memory only: rows that start elsewhere go element by element.
+template <u32 N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Neighbours {
+    T v[N];
+    static DEVICE_FN bool are_aligned(const T* at) { return (u64)at % alignof(Neighbours) == 0; }
+};
+template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
+    Neighbours<N, T> pack;
+    if (Neighbours<N, T>::are_aligned(at)) {
+        pack = *(const Neighbours<N, T>*)at;
+    } else {
+        for (u32 j = 0; j < N; ++j) pack.v[j] = at[j];
+    }
+    return pack;
+}
+template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) {
+    if (Neighbours<N, T>::are_aligned(at)) {
+        *(Neighbours<N, T>*)at = pack;
+    } else {
+        for (u32 j = 0; j < N; ++j) at[j] = pack.v[j];
+    }
+}
+#else
+template <u32 N, typename T> struct Neighbours {
+    T v[N];
+};
+template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
+    Neighbours<N, T> pack;
+    __builtin_memcpy(pack.v, at, sizeof(pack.v));
+    return pack;
+}
+template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) { __builtin_memcpy(at, pack.v, sizeof(pack.v)); }
+#endif
+
 template <u32 N, typename T> DEVICE_FN Values<compute_t<T>, N> read(const T* at) {
-    T pack[N];
-    __builtin_memcpy(pack, at, sizeof(pack));
+    const Neighbours<N, T> pack = copy_from<N>(at);
     Values<compute_t<T>, N> values;
-    for (u32 j = 0; j < N; ++j) values.v[j] = load(pack[j]);
+    for (u32 j = 0; j < N; ++j) values.v[j] = load(pack.v[j]);
     return values;
 }
 template <typename T, typename C, u32 N> DEVICE_FN void write(T* at, const Values<C, N>& values) {
-    T pack[N];
-    for (u32 j = 0; j < N; ++j) pack[j] = store<T>(values.v[j]);
-    __builtin_memcpy(at, pack, sizeof(pack));
+    Neighbours<N, T> pack;
+    for (u32 j = 0; j < N; ++j) pack.v[j] = store<T>(values.v[j]);
+    copy_to(at, pack);
 }
 
 // The threads that share a row.

@@ -10,12 +10,14 @@
 //! | `exec` | modules and launches: blocks on cores, threads on coroutines, barriers, wave exchange |
 //! | `memory` | the reserved address range: heaps, guard zones, poison, shadow |
 //! | [`rocblas`] | handles and matrix products |
+//! | `cuda` | the second back end, over CUDA on an NVIDIA GPU |
 //! | [`control`] | counters, injected failures and findings |
 //!
 //! The README lists the environment variables and what device code sees.
 
 mod arch;
 mod config;
+mod cuda;
 mod exec;
 mod inject;
 mod memory;

@@ -89,6 +89,10 @@ pub(crate) fn sim() -> &'static Sim {
 impl Sim {
     /// What every call that needs a device checks first.
     pub fn gate(&self) -> HipResult {
+        // A function that the other back end does not have.
+        if crate::cuda::active().is_some() {
+            return Err(HipError::NotSupported);
+        }
         if self.devices.is_empty() {
             return Err(HipError::NoDevice);
         }

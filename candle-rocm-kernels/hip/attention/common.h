@@ -83,6 +83,10 @@ struct Problem {
 DEVICE_FN float exp2_fast(float x) {
 #ifdef __HIP_SIM__
     return __builtin_exp2f(x);
+#elif defined(__CUDACC__)
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
 #else
     return __builtin_amdgcn_exp2f(x);
 #endif
@@ -90,7 +94,7 @@ DEVICE_FN float exp2_fast(float x) {
 
 // The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in registers.
 template <typename T> DEVICE_FN T opaque(T x) {
-#ifndef __HIP_SIM__
+#ifdef __AMDGCN__
     asm volatile("" : "+v"(x));
 #endif
     return x;
@@ -98,7 +102,7 @@ template <typename T> DEVICE_FN T opaque(T x) {
 
 // As `opaque`, of what is the same for the whole wave.
 template <typename T> DEVICE_FN T opaque_uniform(T x) {
-#ifndef __HIP_SIM__
+#ifdef __AMDGCN__
     asm volatile("" : "+s"(x));
 #endif
     return x;
@@ -108,6 +112,8 @@ template <typename T> DEVICE_FN T opaque_uniform(T x) {
 DEVICE_FN void wave_sync() {
 #ifdef __HIP_SIM__
     hip_sim_wave_exchange(0);
+#elif defined(__CUDACC__)
+    __syncwarp();
 #else
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();

@@ -23,6 +23,10 @@ DEVICE_FN u32 permute(u32 high, u32 low, u32 selector) {
     u32 picked = 0;
     for (u32 i = 0; i < 32; i += 8) picked |= (u32)(u8)(bytes >> (8u * (selector >> i & 7u))) << i;
     return picked;
+#elif defined(__CUDACC__)
+    // Its selectors are nibbles.
+    const u32 pairs = selector | selector >> 4;
+    return __byte_perm(low, high, (pairs & 0xffu) | (pairs >> 8 & 0xff00u));
 #else
     return __builtin_amdgcn_perm(high, low, selector);
 #endif

@@ -79,6 +79,8 @@ constexpr u32 MAX_EXPERTS = 1024;
 DEVICE_FN u32 count_up(u32* counter, u32 by) {
 #ifdef __HIP_SIM__
     return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+#elif defined(__CUDACC__)
+    return atomicAdd(counter, by);
 #else
     return __hip_atomic_fetch_add(counter, by, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 #endif

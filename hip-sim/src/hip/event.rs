@@ -4,6 +4,7 @@
 use super::graph::{forbid_while_capturing, Capture};
 use super::stream::{hipStream_t, stream};
 use super::{api, put};
+use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::sim::{Counters, Sim};
 use std::ffi::{c_uint, c_void};
@@ -83,11 +84,13 @@ pub unsafe extern "C" fn hipEventCreateWithFlags(
     out: *mut hipEvent_t,
     flags: c_uint,
 ) -> hipError_t {
+    on_cuda!(hipEventCreateWithFlags(out, flags));
     create(out, flags)
 }
 
 #[no_mangle]
 pub extern "C" fn hipEventDestroy(handle: hipEvent_t) -> hipError_t {
+    on_cuda!(hipEventDestroy(handle));
     api(|sim| {
         sim.events
             .remove(handle)
@@ -98,6 +101,7 @@ pub extern "C" fn hipEventDestroy(handle: hipEvent_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipEventRecord(handle: hipEvent_t, on: hipStream_t) -> hipError_t {
+    on_cuda!(hipEventRecord(handle, on));
     api(|sim| {
         let event = event(sim, handle)?;
         let stream = stream(sim, on)?;
@@ -112,6 +116,7 @@ pub extern "C" fn hipEventRecord(handle: hipEvent_t, on: hipStream_t) -> hipErro
 
 #[no_mangle]
 pub extern "C" fn hipEventQuery(handle: hipEvent_t) -> hipError_t {
+    on_cuda!(hipEventQuery(handle));
     api(|sim| match event(sim, handle)?.capture() {
         Some(_) => Err(HipError::CapturedEvent),
         None => Ok(()),
@@ -120,6 +125,7 @@ pub extern "C" fn hipEventQuery(handle: hipEvent_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipEventSynchronize(handle: hipEvent_t) -> hipError_t {
+    on_cuda!(hipEventSynchronize(handle));
     api(|sim| {
         if event(sim, handle)?.capture().is_some() {
             return Err(HipError::CapturedEvent);
@@ -136,6 +142,7 @@ pub unsafe extern "C" fn hipEventElapsedTime(
     start: hipEvent_t,
     stop: hipEvent_t,
 ) -> hipError_t {
+    on_cuda!(hipEventElapsedTime(milliseconds, start, stop));
     api(|sim| {
         let (start, stop) = (event(sim, start)?.instant()?, event(sim, stop)?.instant()?);
         let elapsed = match stop.checked_duration_since(start) {

@@ -5,6 +5,7 @@ pub(crate) mod compile;
 mod translate;
 
 use crate::arch::Arch;
+use crate::cuda::on_cuda;
 use crate::registry::Registry;
 use crate::sim::sim;
 use std::ffi::{c_char, c_int, c_void, CStr};
@@ -67,7 +68,7 @@ unsafe fn string(text: *const c_char) -> Option<String> {
 
 /// # Safety
 /// `list` is null or has `count` C strings.
-unsafe fn strings(list: *const *const c_char, count: c_int) -> Option<Vec<String>> {
+pub(crate) unsafe fn strings(list: *const *const c_char, count: c_int) -> Option<Vec<String>> {
     if count <= 0 {
         return Some(Vec::new());
     }
@@ -137,6 +138,14 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
     headers: *const *const c_char,
     include_names: *const *const c_char,
 ) -> hiprtcResult {
+    on_cuda!(hiprtcCreateProgram(
+        program,
+        source,
+        name,
+        header_count,
+        headers,
+        include_names
+    ));
     // SAFETY: the caller passes C strings and arrays of them, as the C interface asks.
     let (source, name, texts, names) = unsafe {
         (
@@ -171,6 +180,7 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> hiprtcResult {
+    on_cuda!(hiprtcCompileProgram(program, count, options));
     let Some(program) = programs().get(program) else {
         return INVALID_PROGRAM;
     };
@@ -240,6 +250,7 @@ pub unsafe extern "C" fn hiprtcGetCodeSize(
     program: hiprtcProgram,
     size: *mut usize,
 ) -> hiprtcResult {
+    on_cuda!(hiprtcGetCodeSize(program, size));
     with_built(program, size, |built| match &built.code {
         Some(code) => {
             // SAFETY: not null; the caller's pointer is writable.
@@ -252,6 +263,7 @@ pub unsafe extern "C" fn hiprtcGetCodeSize(
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult {
+    on_cuda!(hiprtcGetCode(program, code));
     with_built(program, code, |built| match &built.code {
         Some(bytes) => {
             // SAFETY: the caller's buffer has the size that hiprtcGetCodeSize told.
@@ -267,6 +279,7 @@ pub unsafe extern "C" fn hiprtcGetProgramLogSize(
     program: hiprtcProgram,
     size: *mut usize,
 ) -> hiprtcResult {
+    on_cuda!(hiprtcGetProgramLogSize(program, size));
     with_built(program, size, |built| {
         let terminated = if built.log.is_empty() {
             0
@@ -284,6 +297,7 @@ pub unsafe extern "C" fn hiprtcGetProgramLog(
     program: hiprtcProgram,
     log: *mut c_char,
 ) -> hiprtcResult {
+    on_cuda!(hiprtcGetProgramLog(program, log));
     with_built(program, log, |built| {
         if !built.log.is_empty() {
             // SAFETY: the caller's buffer has the size that hiprtcGetProgramLogSize told: the text and a zero.
@@ -298,6 +312,7 @@ pub unsafe extern "C" fn hiprtcGetProgramLog(
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hiprtcResult {
+    on_cuda!(hiprtcDestroyProgram(program));
     if program.is_null() {
         return INVALID_INPUT;
     }
@@ -319,6 +334,7 @@ pub extern "C" fn hiprtcGetErrorString(result: hiprtcResult) -> *const c_char {
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
+    on_cuda!(hiprtcVersion(major, minor));
     if major.is_null() || minor.is_null() {
         return INVALID_INPUT;
     }

@@ -9,6 +9,7 @@
 
 mod gemm;
 
+use crate::cuda::on_cuda;
 use crate::error::HipError;
 use crate::hip::graph::NodeKind;
 use crate::hip::stream::{hipStream_t, stream};
@@ -95,6 +96,7 @@ unsafe fn get<T>(
 
 #[no_mangle]
 pub unsafe extern "C" fn rocblas_create_handle(out: *mut rocblas_handle) -> rocblas_status {
+    on_cuda!(rocblas_create_handle(out));
     if out.is_null() {
         return INVALID_HANDLE;
     }
@@ -108,6 +110,7 @@ pub unsafe extern "C" fn rocblas_create_handle(out: *mut rocblas_handle) -> rocb
 
 #[no_mangle]
 pub extern "C" fn rocblas_destroy_handle(handle: rocblas_handle) -> rocblas_status {
+    on_cuda!(rocblas_destroy_handle(handle));
     handles().remove(handle).map_or(INVALID_HANDLE, |_| SUCCESS)
 }
 
@@ -119,6 +122,7 @@ pub extern "C" fn rocblas_set_stream(
     handle: rocblas_handle,
     stream: hipStream_t,
 ) -> rocblas_status {
+    on_cuda!(rocblas_set_stream(handle, stream));
     with(handle, |settings| {
         settings.stream = stream as usize;
         SUCCESS
@@ -136,6 +140,7 @@ pub unsafe extern "C" fn rocblas_get_stream(
 
 #[no_mangle]
 pub extern "C" fn rocblas_set_pointer_mode(handle: rocblas_handle, mode: c_int) -> rocblas_status {
+    on_cuda!(rocblas_set_pointer_mode(handle, mode));
     with(handle, |settings| {
         settings.pointer_mode = mode;
         if matches!(mode, 0 | POINTER_MODE_DEVICE) {
@@ -157,6 +162,7 @@ pub unsafe extern "C" fn rocblas_get_pointer_mode(
 
 #[no_mangle]
 pub extern "C" fn rocblas_set_atomics_mode(handle: rocblas_handle, mode: c_int) -> rocblas_status {
+    on_cuda!(rocblas_set_atomics_mode(handle, mode));
     with(handle, |settings| {
         settings.atomics_mode = mode;
         SUCCESS
@@ -179,6 +185,7 @@ pub extern "C" fn rocblas_set_workspace(
     address: *mut c_void,
     bytes: usize,
 ) -> rocblas_status {
+    on_cuda!(rocblas_set_workspace(handle, address, bytes));
     with(handle, |_| {
         match address.is_null() || sim().memory.holds(address as usize, bytes) {
             true => SUCCESS,
@@ -529,6 +536,22 @@ pub unsafe extern "C" fn rocblas_gemm_strided_batched_ex(
     _solution: i32,
     _flags: u32,
 ) -> rocblas_status {
+    on_cuda!(rocblas_gemm_strided_batched_ex(
+        handle,
+        trans_a,
+        trans_b,
+        m,
+        n,
+        k,
+        alpha,
+        (a, a_type, lda, stride_a),
+        (b, b_type, ldb, stride_b),
+        beta,
+        c,
+        (d, d_type, ldd, stride_d),
+        batch,
+        compute,
+    ));
     let call = Call {
         trans_a,
         trans_b,

@@ -1,0 +1,138 @@
+//! What the host pays: launches, operations, memory, graphs, compilation.
+
+use crate::measure::{Bench, Work};
+use candle_rocm::ops::{binary, nn};
+use candle_rocm::{Args, Capture, DType, Family, LaunchConfig, Result};
+use std::time::Instant;
+
+/// Calls enqueued at once: fewer than any queue holds, so that the host never waits.
+const CALLS: usize = 512;
+const REPEATS: usize = 41;
+/// Launches of a captured chain, about those of a small model's step.
+const CHAIN: usize = 200;
+
+pub fn run(bench: &Bench) -> Result<()> {
+    let device = bench.device;
+    let x = bench.random(DType::F32, &[1024])?;
+    let weight = bench.random(DType::F32, &[1024])?;
+
+    let kernel = device.kernel(Family::Fill, "fill_f32")?;
+    println!("# launching {}", kernel.name());
+    let out = device.alloc(4096)?;
+    enqueue(bench, "launch, kernel in hand", || {
+        let args = fill_args(&out);
+        kernel.launch(LaunchConfig::for_elements(1024), &args)
+    })?;
+    enqueue(bench, "launch, kernel by name", || {
+        let args = fill_args(&out);
+        device
+            .kernel(Family::Fill, "fill_f32")?
+            .launch(LaunchConfig::for_elements(1024), &args)
+    })?;
+    enqueue(bench, "operation: add", || {
+        binary::binary(device, binary::BinaryOp::Add, &x.view(), &weight.view()).map(drop)
+    })?;
+    enqueue(bench, "operation: rms_norm", || {
+        nn::rms_norm(device, &x.view(), &weight.view(), 1e-5).map(drop)
+    })?;
+
+    for bytes in [4096, 1 << 20] {
+        drop(device.alloc(bytes)?);
+        enqueue(bench, &format!("allocate and free {bytes} bytes"), || {
+            device.alloc(bytes).map(drop)
+        })?;
+    }
+    let mut live: Vec<_> = (0..CALLS)
+        .map(|i| device.alloc(512 * (i % 64 + 1)))
+        .collect::<Result<_>>()?;
+    let mut next = 0;
+    enqueue(bench, "free and allocate one of 512 live buffers", || {
+        next = (next + 7) % CALLS;
+        live.swap_remove(next);
+        live.push(device.alloc(512 * (next % 64 + 1))?);
+        Ok(())
+    })?;
+
+    let chain = || -> Result<()> {
+        let mut current = nn::rms_norm(device, &x.view(), &weight.view(), 1e-5)?;
+        for _ in 1..CHAIN {
+            let mut view = x.view();
+            view.buffer = &current;
+            current = binary::binary(device, binary::BinaryOp::Add, &view, &weight.view())?;
+        }
+        Ok(())
+    };
+    chain()?;
+    once(bench, "chain of 200 operations, enqueued", &chain)?;
+    let capture = Capture::begin(device)?;
+    chain()?;
+    let graph = capture.end()?;
+    once(bench, "chain of 200 operations, one graph", || {
+        graph.launch()
+    })
+}
+
+/// `fill_f32(n, out, value)`.
+fn fill_args(out: &candle_rocm::Buffer) -> Args {
+    Args::new().u64(1024).ptr(out, 0).f32(1.0)
+}
+
+/// Host time per call while the device works behind.
+fn enqueue(bench: &Bench, name: &str, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        bench.device.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            call()?;
+        }
+        times.push(start.elapsed().as_secs_f64() / CALLS as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    bench.print(&name, &"host", times[REPEATS / 2], Work::Calls);
+    Ok(())
+}
+
+/// Host time to enqueue, and time until the device is done.
+fn once(bench: &Bench, name: &str, call: impl Fn() -> Result<()>) -> Result<()> {
+    let (mut host, mut whole) = (Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        bench.device.synchronize()?;
+        let start = Instant::now();
+        call()?;
+        host.push(start.elapsed().as_secs_f64());
+        bench.device.synchronize()?;
+        whole.push(start.elapsed().as_secs_f64());
+    }
+    for (size, mut times) in [("host", host), ("until done", whole)] {
+        times.sort_by(f64::total_cmp);
+        bench.print(&name, &size, times[REPEATS / 2], Work::Calls);
+    }
+    Ok(())
+}
+
+/// One kernel of each family by name: what the first use costs, from the compiler or from the cache on disk, whichever is there.
+pub fn compile(bench: &Bench) -> Result<()> {
+    for (family, kernel) in [
+        (Family::Fill, "fill_f32"),
+        (Family::Binary, "add_f32"),
+        (Family::Unary, "exp_f32"),
+        (Family::Norm, "rms_norm_f32"),
+        (Family::MatvecK, "matvec_q4_k_1"),
+        (Family::AttentionTiled, "attention_tiled_2"),
+    ] {
+        let start = Instant::now();
+        // The family is loaded even if it has no kernel of this name.
+        let found = bench.device.kernel(family, kernel);
+        bench.print(
+            &format!("load {family:?}"),
+            &"first use",
+            start.elapsed().as_secs_f64(),
+            Work::Calls,
+        );
+        if let Err(error) = found {
+            println!("# {error}");
+        }
+    }
+    Ok(())
+}

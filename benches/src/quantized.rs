@@ -1,0 +1,57 @@
+//! Quantized matrices times one vector and times many, for every format.
+
+use crate::measure::{Bench, Random, Work};
+use candle_rocm::ops::quantized::{linear, Epilogue, GgmlType, QuantizedMatrix};
+use candle_rocm::{DType, Result};
+
+const SHAPES: [(usize, usize); 3] = [(4096, 4096), (14336, 4096), (32000, 4096)];
+const MANY: usize = 512;
+/// Copies of a matrix are taken in turn until they exceed every cache, as the layers of a model are.
+const CYCLE_BYTES: usize = 512 << 20;
+
+pub fn run(bench: &Bench) -> Result<()> {
+    for &format in GgmlType::ALL {
+        // Q8_1 and Q8_K hold activations; no file has weights in them.
+        if format.block_size() == 1 || matches!(format, GgmlType::Q8_1 | GgmlType::Q8K) {
+            continue;
+        }
+        for (rows, cols) in SHAPES {
+            time(bench, format, bench.size(rows), bench.size(cols))?;
+        }
+    }
+    Ok(())
+}
+
+fn time(bench: &Bench, format: GgmlType, rows: usize, cols: usize) -> Result<()> {
+    let bytes = rows * cols / format.block_size() * format.type_size();
+    let copies = (CYCLE_BYTES / bytes).max(1);
+    let mut random = Random(3);
+    // Without the two highest bits of a byte, scales are finite numbers below 2.
+    let one: Vec<u8> = (0..bytes.div_ceil(8))
+        .flat_map(|_| (random.next() & 0x3f3f_3f3f_3f3f_3f3f).to_le_bytes())
+        .collect();
+    let buffer = bench.device.alloc(copies * bytes)?;
+    for copy in 0..copies {
+        bench
+            .device
+            .upload_into(&one[..bytes], &buffer, copy * bytes)?;
+    }
+    for columns in [1, 4, MANY] {
+        let x = bench.random(DType::F32, &[columns, cols])?;
+        let (name, work) = match columns {
+            MANY => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),
+            _ => ("matvec", Work::Bytes(bytes as f64)),
+        };
+        bench.time(
+            format_args!("{name} {}", format.name()),
+            format_args!("{rows}x{cols}x{columns}"),
+            work,
+            |i| {
+                let mut weights = QuantizedMatrix::new(format, &buffer, rows, cols);
+                weights.offset = i % copies * bytes;
+                linear(bench.device, &weights, &x.view(), &Epilogue::default()).map(drop)
+            },
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! hiprtc over nvrtc: the same calls, other options, and a prelude in front of the source.
+#![allow(non_snake_case, clippy::too_many_arguments)]
+
+use super::library::table;
+use super::Cuda;
+use crate::hiprtc::hiprtcResult;
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::sync::OnceLock;
+
+const PRELUDE: &str = include_str!("prelude.hpp");
+/// `HIPRTC_ERROR_INVALID_INPUT` and `HIPRTC_ERROR_INTERNAL_ERROR`.
+const INVALID_INPUT: hiprtcResult = 3;
+const INTERNAL_ERROR: hiprtcResult = 11;
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const CAPABILITY: [c_int; 2] = [75, 76];
+
+table! {
+    /// Functions of nvrtc.
+    Nvrtc {
+        fn nvrtcVersion(major: *mut c_int, minor: *mut c_int);
+        fn nvrtcCreateProgram(
+            program: *mut *mut c_void, source: *const c_char, name: *const c_char,
+            header_count: c_int, headers: *const *const c_char, include_names: *const *const c_char,
+        );
+        fn nvrtcCompileProgram(program: *mut c_void, option_count: c_int, options: *const *const c_char);
+        fn nvrtcGetProgramLogSize(program: *mut c_void, bytes: *mut usize);
+        fn nvrtcGetProgramLog(program: *mut c_void, log: *mut c_char);
+        fn nvrtcGetCUBINSize(program: *mut c_void, bytes: *mut usize);
+        fn nvrtcGetCUBIN(program: *mut c_void, code: *mut c_char);
+        fn nvrtcDestroyProgram(program: *mut *mut c_void);
+    }
+}
+
+/// nvrtc, opened by the first call.
+fn nvrtc() -> Option<&'static Nvrtc> {
+    static NVRTC: OnceLock<Option<Nvrtc>> = OnceLock::new();
+    NVRTC
+        .get_or_init(
+            || match Nvrtc::open(&["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]) {
+                Ok(nvrtc) => Some(nvrtc),
+                Err(message) => {
+                    eprintln!("hip-sim: {message}");
+                    None
+                }
+            },
+        )
+        .as_ref()
+}
+
+fn call(call: impl FnOnce(&Nvrtc) -> c_int) -> hiprtcResult {
+    nvrtc().map_or(INTERNAL_ERROR, call)
+}
+
+/// nvrtc's options for those of a HIP compiler: definitions and the standard stay, what speaks to AMD's code generator falls away.
+fn translate(options: &[String], capability: [c_int; 2]) -> Vec<String> {
+    let [major, minor] = capability;
+    let mut translated = vec![
+        format!("--gpu-architecture=sm_{major}{minor}"),
+        "--device-as-default-execution-space".to_string(),
+        "--device-int128".to_string(),
+        "--disable-warnings".to_string(),
+    ];
+    if options.iter().any(|option| option == "-ffp-contract=off") {
+        translated.push("--fmad=false".to_string());
+    }
+    let kept = |option: &&String| {
+        ["-D", "-U", "-std="]
+            .iter()
+            .any(|prefix| option.starts_with(prefix))
+    };
+    translated.extend(options.iter().filter(kept).cloned());
+    translated
+}
+
+// SAFETY: as the functions of hiprtc of these names ask.
+impl Cuda {
+    pub unsafe fn hiprtcVersion(&self, major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcVersion)(major, minor) })
+    }
+
+    pub unsafe fn hiprtcCreateProgram(
+        &self,
+        program: *mut *mut c_void,
+        source: *const c_char,
+        name: *const c_char,
+        header_count: c_int,
+        headers: *const *const c_char,
+        include_names: *const *const c_char,
+    ) -> hiprtcResult {
+        if source.is_null() {
+            return INVALID_INPUT;
+        }
+        // SAFETY: not null; a C string.
+        let source = unsafe { CStr::from_ptr(source) };
+        let Ok(whole) = CString::new([PRELUDE.as_bytes(), source.to_bytes()].concat()) else {
+            return INVALID_INPUT;
+        };
+        call(|rtc| unsafe {
+            (rtc.nvrtcCreateProgram)(
+                program,
+                whole.as_ptr(),
+                name,
+                header_count,
+                headers,
+                include_names,
+            )
+        })
+    }
+
+    pub unsafe fn hiprtcCompileProgram(
+        &self,
+        program: *mut c_void,
+        option_count: c_int,
+        options: *const *const c_char,
+    ) -> hiprtcResult {
+        // SAFETY: as many C strings as said.
+        let Some(options) = (unsafe { crate::hiprtc::strings(options, option_count) }) else {
+            return INVALID_INPUT;
+        };
+        let mut capability = [0; 2];
+        self.call(|cuda| {
+            for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
+                // SAFETY: `value` receives a number.
+                unsafe { (cuda.cuDeviceGetAttribute)(value, attribute, self.contexts[0].device) };
+            }
+            0
+        });
+        let translated: Vec<CString> = translate(&options, capability)
+            .into_iter()
+            .filter_map(|option| CString::new(option).ok())
+            .collect();
+        let pointers: Vec<*const c_char> =
+            translated.iter().map(|option| option.as_ptr()).collect();
+        call(|rtc| unsafe {
+            (rtc.nvrtcCompileProgram)(program, pointers.len() as c_int, pointers.as_ptr())
+        })
+    }
+
+    pub unsafe fn hiprtcGetProgramLogSize(
+        &self,
+        program: *mut c_void,
+        bytes: *mut usize,
+    ) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcGetProgramLogSize)(program, bytes) })
+    }
+
+    pub unsafe fn hiprtcGetProgramLog(
+        &self,
+        program: *mut c_void,
+        log: *mut c_char,
+    ) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcGetProgramLog)(program, log) })
+    }
+
+    pub unsafe fn hiprtcGetCodeSize(
+        &self,
+        program: *mut c_void,
+        bytes: *mut usize,
+    ) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcGetCUBINSize)(program, bytes) })
+    }
+
+    pub unsafe fn hiprtcGetCode(&self, program: *mut c_void, code: *mut c_char) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcGetCUBIN)(program, code) })
+    }
+
+    pub unsafe fn hiprtcDestroyProgram(&self, program: *mut *mut c_void) -> hiprtcResult {
+        call(|rtc| unsafe { (rtc.nvrtcDestroyProgram)(program) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::translate;
+
+    #[test]
+    fn options_of_amd_fall_away() {
+        let options = [
+            "-O3",
+            "-std=c++17",
+            "-ffp-contract=off",
+            "--offload-arch=gfx1030",
+            "-DN=1",
+        ]
+        .map(String::from);
+        let translated = translate(&options, [9, 0]);
+        for kept in [
+            "--gpu-architecture=sm_90",
+            "-std=c++17",
+            "--fmad=false",
+            "-DN=1",
+        ] {
+            assert!(translated.iter().any(|option| option == kept), "{kept}");
+        }
+        assert!(!translated
+            .iter()
+            .any(|option| option.contains("gfx") || option == "-O3"));
+        assert!(!translate(&options[..2], [9, 0]).contains(&"--fmad=false".to_string()));
+    }
+}
