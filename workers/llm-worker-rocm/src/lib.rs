@@ -10,6 +10,8 @@
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`embedding`] | texts to vectors                                                            |
+//! | [`completion`] | a request's tokens as text                                                |
+//! | [`server`]    | the HTTP server                                                             |
 //! | [`generate`]  | the loop: prompt in, tokens out, with timings                               |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
@@ -17,6 +19,7 @@
 
 pub mod chat;
 pub mod cli;
+pub mod completion;
 pub mod embedding;
 pub mod engine;
 pub mod generate;
@@ -25,5 +28,6 @@ pub mod hf;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;
+pub mod server;
 pub mod tokenizer;
 pub mod tools;

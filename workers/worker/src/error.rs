@@ -1,7 +1,7 @@
 //! The workers' error type.
 //!
-//! Each variant belongs to one of two exit codes, so that scripts can tell a mistake in what they passed
-//! from a failure of the machine.
+//! Each variant belongs to an exit code, so that scripts can tell a mistake in what they passed
+//! from a failure of the machine, and a lost device from both.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,9 @@ use std::path::PathBuf;
 pub const EXIT_FAILURE: u8 = 1;
 /// Exit code of bad input: arguments, a model file, a prompt that does not fit.
 pub const EXIT_BAD_INPUT: u8 = 2;
+
+/// Exit code of a server whose device is gone: an orchestrator should start it anew, perhaps elsewhere.
+pub const EXIT_DEVICE_LOST: u8 = 3;
 
 /// `Result` with the workers' [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -32,6 +35,10 @@ pub enum Error {
     /// The requested device cannot be used.
     #[error("{0}")]
     Device(String),
+
+    /// The device went away while it was used.
+    #[error("the device is lost: {0}")]
+    DeviceLost(String),
 
     /// The Hugging Face hub or its cache could not give the model.
     #[error("{0}")]
@@ -68,6 +75,7 @@ impl Error {
             Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
                 EXIT_BAD_INPUT
             }
+            Self::DeviceLost(_) => EXIT_DEVICE_LOST,
             _ => EXIT_FAILURE,
         }
     }

@@ -45,18 +45,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 /// 400.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|e| {
-        let path = e.path().to_string();
-        let inner = e.into_inner();
-        match path.as_str() {
-            "." => ApiError::invalid(format!("the body is not what is expected: {inner}")),
-            _ => ApiError::field(path.clone(), format!("{path}: {inner}")),
-        }
-    })?;
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|e| refuse(&e.path().to_string(), e.inner()))?;
     deserializer
         .end()
         .map_err(|e| ApiError::invalid(format!("the body goes on after its JSON: {e}")))?;
     Ok(value)
+}
+
+/// A part of parsed JSON as `T`; the error names the field.
+///
+/// # Errors
+/// 400.
+pub fn from_value<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, ApiError> {
+    serde_path_to_error::deserialize(value).map_err(|e| refuse(&e.path().to_string(), e.inner()))
+}
+
+fn refuse(path: &str, error: &serde_json::Error) -> ApiError {
+    match path {
+        "." => ApiError::invalid(format!("the body is not what is expected: {error}")),
+        _ => ApiError::field(path, format!("{path}: {error}")),
+    }
 }
 
 /// `application/json`, `application/problem+json`, with any parameters.

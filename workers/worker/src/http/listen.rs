@@ -21,7 +21,7 @@ pub struct ListenOptions {
     /// Address to listen on; 0.0.0.0 or :: lets other machines in.
     #[arg(
         long,
-        env = "HOST",
+        env = "WORKER_HOST",
         default_value = "127.0.0.1",
         value_name = "ADDRESS"
     )]
@@ -43,20 +43,20 @@ pub struct ListenOptions {
     /// Web origin whose pages may call this server, for example https://example.org; `*` is any.
     #[arg(
         long = "cors-origin",
-        env = "CORS_ORIGIN",
+        env = "WORKER_CORS_ORIGIN",
         value_delimiter = ',',
         value_name = "ORIGIN"
     )]
     pub cors_origins: Vec<String>,
 
     /// Longest request body in bytes.
-    #[arg(long, env = "MAX_BODY_BYTES", default_value_t = 16 << 20, value_name = "N")]
+    #[arg(long, env = "WORKER_MAX_BODY_BYTES", default_value_t = 16 << 20, value_name = "N")]
     pub max_body_bytes: usize,
 
     /// Seconds that running requests have to finish when the server is told to stop.
     #[arg(
         long,
-        env = "SHUTDOWN_GRACE",
+        env = "WORKER_SHUTDOWN_GRACE",
         default_value_t = 30,
         value_name = "SECONDS"
     )]

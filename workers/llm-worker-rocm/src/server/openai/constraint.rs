@@ -1,0 +1,135 @@
+//! What an answer must look like.
+
+use super::sampling::SamplingFields;
+use crate::engine::api::Constraint;
+use crate::server::backend::TextModel;
+use crate::server::error::from_worker;
+use serde_json::Value;
+use worker::http::ApiError;
+
+/// What an answer must look like, understood but not compiled: each answer takes a compilation of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Form {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON of a schema.
+    JsonSchema(Value),
+    /// A grammar in llguidance's Lark.
+    Lark(String),
+    /// A grammar in llama.cpp's GBNF.
+    Gbnf(String),
+}
+
+impl Form {
+    /// The form that a request's fields ask for.
+    ///
+    /// # Errors
+    /// 400 for a malformed or unknown one, or two at once.
+    pub fn of(fields: &SamplingFields) -> Result<Option<Self>, ApiError> {
+        let grammar = fields.grammar.as_ref().filter(|text| !text.is_empty());
+        let forms = [
+            response_format(fields.response_format.as_ref())?,
+            fields.json_schema.clone().map(Self::JsonSchema),
+            grammar.map(|text| match is_gbnf(text) {
+                true => Self::Gbnf(text.clone()),
+                false => Self::Lark(text.clone()),
+            }),
+        ];
+        let mut forms = forms.into_iter().flatten();
+        match (forms.next(), forms.next()) {
+            (form, None) => Ok(form),
+            _ => Err(ApiError::invalid(
+                "response_format, json_schema and grammar: only one of them can be followed",
+            )),
+        }
+    }
+
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// 400 for a schema or grammar that cannot be followed.
+    pub fn compile(&self, model: &TextModel) -> Result<Box<dyn Constraint>, ApiError> {
+        let grammars = model.grammars()?;
+        let compiled = match self {
+            Self::JsonObject => grammars.json_object(),
+            Self::JsonSchema(schema) => grammars.json_schema(schema),
+            Self::Lark(grammar) => grammars.lark(grammar),
+            Self::Gbnf(grammar) => grammars.gbnf(grammar),
+        };
+        compiled.map_err(|e| from_worker(&e))
+    }
+}
+
+/// Lark has no `::=`.
+fn is_gbnf(grammar: &str) -> bool {
+    grammar.lines().any(|line| {
+        line.trim_start()
+            .strip_prefix("root")
+            .is_some_and(|rest| rest.trim_start().starts_with("::="))
+    })
+}
+
+fn response_format(format: Option<&Value>) -> Result<Option<Form>, ApiError> {
+    let refuse = |reason: String| Err(ApiError::field("response_format", reason));
+    let Some(format) = format.filter(|format| !format.is_null()) else {
+        return Ok(None);
+    };
+    match format["type"].as_str() {
+        Some("text") => Ok(None),
+        // llama.cpp's server takes a schema here, too.
+        Some("json_object") => Ok(Some(match format.get("schema") {
+            Some(schema) => Form::JsonSchema(schema.clone()),
+            None => Form::JsonObject,
+        })),
+        Some("json_schema") => match format["json_schema"].get("schema").or(format.get("schema")) {
+            Some(schema) => Ok(Some(Form::JsonSchema(schema.clone()))),
+            None => refuse("response_format: json_schema.schema is missing".to_string()),
+        },
+        _ => refuse(format!(
+            "response_format: the type is \"text\", \"json_object\" or \"json_schema\", not {}",
+            format["type"]
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn form(body: Value) -> Result<Option<Form>, ApiError> {
+        Form::of(&worker::http::json::from_value(&body).unwrap())
+    }
+
+    #[test]
+    fn forms() {
+        let schema = json!({"type": "integer"});
+        assert_eq!(form(json!({})), Ok(None));
+        assert_eq!(
+            form(json!({"response_format": null, "grammar": ""})),
+            Ok(None)
+        );
+        assert_eq!(form(json!({"response_format": {"type": "text"}})), Ok(None));
+        let object = json!({"response_format": {"type": "json_object"}});
+        assert_eq!(form(object), Ok(Some(Form::JsonObject)));
+        for body in [
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}),
+            json!({"response_format": {"type": "json_object", "schema": schema}}),
+            json!({"json_schema": schema}),
+        ] {
+            assert_eq!(form(body), Ok(Some(Form::JsonSchema(schema.clone()))));
+        }
+        let gbnf = "root ::= \"a\"".to_string();
+        assert_eq!(form(json!({"grammar": gbnf})), Ok(Some(Form::Gbnf(gbnf))));
+        let lark = "start: \"a\"".to_string();
+        assert_eq!(form(json!({"grammar": lark})), Ok(Some(Form::Lark(lark))));
+        for bad in [
+            json!({"response_format": {}}),
+            json!({"response_format": {"type": "xml"}}),
+            json!({"response_format": {"type": "json_schema"}}),
+            json!({"response_format": {"type": "json_object"}, "grammar": "start: \"a\""}),
+        ] {
+            form(bad).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! OpenAI's API: completions, chats, embeddings, models.
+//!
+//! Fields that OpenAI does not have go by the names that llama.cpp's server and vLLM gave them. Unknown fields are ignored, as clients send many.
+
+pub mod chat;
+mod constraint;
+pub mod embeddings;
+pub mod models;
+mod sampling;
+pub mod text;
+mod wire;
+
+pub use sampling::SamplingFields;

@@ -1,0 +1,43 @@
+//! `GET /v1/models`
+
+use crate::server::app::App;
+use crate::server::Shared;
+use axum::extract::{Path, State};
+use axum::Json;
+use serde_json::{json, Value};
+use worker::http::ApiError;
+
+pub async fn list(State(app): Shared) -> Json<Value> {
+    Json(json!({"object": "list", "data": [model(&app)]}))
+}
+
+pub async fn show(State(app): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    app.check_model(Some(&id))?;
+    Ok(Json(model(&app)))
+}
+
+/// The model as OpenAI describes one, and what else clients like to know once it is loaded.
+fn model(app: &App) -> Value {
+    let loaded = app.loaded().unwrap_or_default();
+    let text = loaded.text.map(|text| {
+        json!({
+            "n_ctx": text.backend.context(),
+            "n_vocab": text.tokenizer.vocab_size(),
+        })
+    });
+    let embedding = loaded.embedding.map(|embedding| {
+        json!({
+            "dimensions": embedding.dimensions(),
+            "max_tokens": embedding.max_tokens(),
+        })
+    });
+    json!({
+        "id": app.options.model,
+        "object": "model",
+        "created": app.created,
+        "owned_by": "candle-rocm",
+        "aliases": app.options.aliases,
+        "text": text,
+        "embedding": embedding,
+    })
+}

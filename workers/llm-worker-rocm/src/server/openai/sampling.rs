@@ -1,0 +1,241 @@
+//! The fields that chats and plain completions have in common.
+
+use crate::engine::api::{SamplingOptions, MAX_TOP_LOGPROBS};
+use crate::server::app::AppOptions;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::time::Duration;
+use worker::http::ApiError;
+
+/// Most stop strings of a request, and the longest one in bytes: each token is compared with all of them.
+const MAX_STOPS: usize = 64;
+const MAX_STOP_BYTES: usize = 1024;
+/// Most answers to one request.
+const MAX_CHOICES: usize = 128;
+/// Random seeds stay below this, so that JavaScript's numbers hold them exactly.
+const SEED_LIMIT: u64 = 1 << 53;
+
+/// One or several.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+pub enum Texts {
+    /// One text.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+impl Texts {
+    /// All of them.
+    pub fn into_vec(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts,
+        }
+    }
+}
+
+/// How a stream behaves.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+pub struct StreamOptions {
+    /// Whether a last chunk tells what the request took.
+    pub include_usage: Option<bool>,
+}
+
+/// The fields that chats and plain completions have in common.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct SamplingFields {
+    /// The model's name; may be left out.
+    pub model: Option<String>,
+    /// Whether the answer comes as server-sent events.
+    pub stream: Option<bool>,
+    /// How the stream behaves.
+    pub stream_options: Option<StreamOptions>,
+    /// Answers to give.
+    pub n: Option<usize>,
+    /// Most tokens of an answer; absent or -1 is as many as the context takes.
+    pub max_tokens: Option<i64>,
+    /// The newer name of `max_tokens`.
+    pub max_completion_tokens: Option<i64>,
+    /// Texts that end the answer and are not part of it.
+    pub stop: Option<Texts>,
+    /// 0 always takes the most likely token; higher is more varied.
+    pub temperature: Option<f32>,
+    /// Only the most likely tokens that together reach this probability; 1 is off.
+    pub top_p: Option<f32>,
+    /// Only this many of the most likely tokens; 0 is off.
+    pub top_k: Option<i64>,
+    /// Only tokens at least this fraction as likely as the most likely one; 0 is off.
+    pub min_p: Option<f32>,
+    /// Only the tokens whose surprise is nearest to the expected one and that together reach this probability; 1 is off.
+    pub typical_p: Option<f32>,
+    /// Makes recent tokens less likely; 1 is off.
+    #[serde(alias = "repetition_penalty")]
+    pub repeat_penalty: Option<f32>,
+    /// How many recent tokens the penalties look at; -1 is all.
+    pub repeat_last_n: Option<i64>,
+    /// Taken from a token's logit for each time that it stands among the recent ones.
+    pub frequency_penalty: Option<f32>,
+    /// Taken from a token's logit if it stands among the recent ones.
+    pub presence_penalty: Option<f32>,
+    /// Added to logits, by token.
+    pub logit_bias: Option<HashMap<String, f32>>,
+    /// The same seed gives the same answer; absent, null or negative is random, and told in the answer.
+    pub seed: Option<i64>,
+    /// Goes on after the token that ends an answer (for benchmarks).
+    pub ignore_eos: Option<bool>,
+    /// Gives up after this many milliseconds; at most as long as the server allows.
+    pub timeout_ms: Option<u64>,
+    /// Whether answers list their tokens as numbers.
+    pub return_tokens: Option<bool>,
+    /// A grammar that the answer must follow: Lark, or GBNF if it has a rule `root ::=`.
+    pub grammar: Option<String>,
+    /// A JSON schema that the answer must follow.
+    pub json_schema: Option<Value>,
+    /// The answer's form: `{"type": "text" | "json_object" | "json_schema", …}`.
+    pub response_format: Option<Value>,
+}
+
+impl SamplingFields {
+    /// How to choose tokens; the seed is that of the first answer.
+    ///
+    /// # Errors
+    /// 400 that names the field; the engine checks the ranges.
+    pub fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+        // Off is a number on the wire and nothing in the engine.
+        let unless = |value: Option<f32>, off: f32, default: Option<f32>| match value {
+            Some(value) if value == off => None,
+            Some(value) => Some(value),
+            None => default,
+        };
+        Ok(SamplingOptions {
+            temperature: self.temperature.unwrap_or(defaults.temperature),
+            top_k: match self.top_k {
+                Some(k) => usize::try_from(k).ok().filter(|&k| k > 0),
+                None => defaults.top_k,
+            },
+            top_p: unless(self.top_p, 1.0, defaults.top_p),
+            min_p: unless(self.min_p, 0.0, defaults.min_p),
+            typical_p: unless(self.typical_p, 1.0, defaults.typical_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(defaults.repeat_penalty),
+            repeat_last_n: match self.repeat_last_n {
+                Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
+                None => defaults.repeat_last_n,
+            },
+            frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
+            logit_bias: self.logit_bias()?,
+            seed: match self.seed {
+                Some(seed) if seed >= 0 => seed as u64,
+                _ => random_seed(),
+            },
+        })
+    }
+
+    fn logit_bias(&self) -> Result<HashMap<u32, f32>, ApiError> {
+        let entries = self.logit_bias.iter().flatten();
+        entries
+            .map(|(token, bias)| {
+                let token = token.parse().map_err(|_| {
+                    let reason = format!("logit_bias: {token:?} is not the number of a token");
+                    ApiError::field("logit_bias", reason)
+                })?;
+                Ok((token, *bias))
+            })
+            .collect()
+    }
+
+    /// Most tokens of an answer.
+    ///
+    /// # Errors
+    /// 400 for two different numbers or a negative one.
+    pub fn max_tokens(&self) -> Result<Option<usize>, ApiError> {
+        let most = match (self.max_tokens, self.max_completion_tokens) {
+            (Some(a), Some(b)) if a != b => {
+                let reason = format!("max_tokens {a} and max_completion_tokens {b} contradict");
+                return Err(ApiError::field("max_tokens", reason));
+            }
+            (a, b) => a.or(b),
+        };
+        match most {
+            None | Some(-1) => Ok(None),
+            Some(n) => usize::try_from(n)
+                .ok()
+                .filter(|&n| n > 0)
+                .map(Some)
+                .ok_or_else(|| {
+                    ApiError::field("max_tokens", format!("max_tokens {n} is not at least 1"))
+                }),
+        }
+    }
+
+    /// The stop strings.
+    ///
+    /// # Errors
+    /// 400 for too many or too long ones.
+    pub fn stops(&self) -> Result<Vec<String>, ApiError> {
+        let stops = self.stop.clone().map(Texts::into_vec).unwrap_or_default();
+        if stops.len() > MAX_STOPS || stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
+            return Err(ApiError::field(
+                "stop",
+                format!("at most {MAX_STOPS} stop strings of at most {MAX_STOP_BYTES} bytes"),
+            ));
+        }
+        Ok(stops)
+    }
+
+    /// How many answers to give.
+    ///
+    /// # Errors
+    /// 400 for none or too many.
+    pub fn choices(&self) -> Result<usize, ApiError> {
+        let n = self.n.unwrap_or(1);
+        if (1..=MAX_CHOICES).contains(&n) {
+            Ok(n)
+        } else {
+            Err(ApiError::field(
+                "n",
+                format!("n {n} is not from 1 to {MAX_CHOICES}"),
+            ))
+        }
+    }
+
+    /// When to give up.
+    pub fn timeout(&self, options: &AppOptions) -> Option<Duration> {
+        let asked = self.timeout_ms.map(Duration::from_millis);
+        asked.into_iter().chain(options.timeout).min()
+    }
+
+    /// Whether the answer is a stream.
+    pub fn stream(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// Whether the stream ends with usage.
+    pub fn include_usage(&self) -> bool {
+        let options = self.stream_options.unwrap_or_default();
+        options.include_usage.unwrap_or(false)
+    }
+}
+
+/// Checks how many alternatives a token is reported with.
+///
+/// # Errors
+/// 400 for too many.
+pub fn check_top_logprobs(field: &str, top: usize) -> Result<usize, ApiError> {
+    if top > MAX_TOP_LOGPROBS {
+        let reason = format!("{field} {top} is more than {MAX_TOP_LOGPROBS}");
+        return Err(ApiError::field(field, reason));
+    }
+    Ok(top)
+}
+
+/// A seed that nobody chose.
+pub fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library seeds every hasher from the operating system's random numbers.
+    let state = std::collections::hash_map::RandomState::new();
+    state.build_hasher().finish() % SEED_LIMIT
+}

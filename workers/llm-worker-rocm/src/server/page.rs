@@ -1,0 +1,46 @@
+//! The chat page: static files of ours, built into the program. It needs no network but this server.
+
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::response::{IntoResponse, Response};
+
+/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a mistake.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+fn file(content_type: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (CONTENT_TYPE, content_type),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // The next version of the worker brings another page.
+        (CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, text).into_response()
+}
+
+/// `GET /`
+pub(super) async fn index() -> Response {
+    file("text/html; charset=utf-8", include_str!("page/index.html"))
+}
+
+/// `GET /chat.css`
+pub(super) async fn style() -> Response {
+    file("text/css; charset=utf-8", include_str!("page/chat.css"))
+}
+
+/// `GET /chat.js`
+pub(super) async fn script() -> Response {
+    file(
+        "text/javascript; charset=utf-8",
+        include_str!("page/chat.js"),
+    )
+}
+
+/// `GET /markdown.js`
+pub(super) async fn markdown() -> Response {
+    file(
+        "text/javascript; charset=utf-8",
+        include_str!("page/markdown.js"),
+    )
+}
