@@ -4,7 +4,7 @@
 //! |---|---|
 //! | of one length, `(batch, length, heads, head_size)` | [`flash_attn`], [`flash_attn_windowed`], [`flash_attn_alibi`], [`flash_attn_alibi_windowed`], [`flash_attn_alibi_windowed_softcap`] |
 //! | behind each other, `(total, heads, head_size)` | [`flash_attn_varlen`], [`flash_attn_varlen_windowed`], [`flash_attn_varlen_alibi`], [`flash_attn_varlen_alibi_windowed`], [`flash_attn_varlen_alibi_windowed_softcap`] |
-//! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`] |
+//! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`]; [`paged`] for a cache that is written and read in place, also of 8 bits |
 //!
 //! All compute `softmax(q kᵀ scale) v` for each head, without the matrix of scores in memory. Keys and values may have fewer heads than queries, if their number
 //! divides that of the queries. The last row of a sequence is aligned with its last key: with a window, the row at position `p` sees keys from `p - left` to
@@ -42,6 +42,7 @@
 
 mod cpu;
 mod op;
+pub mod paged;
 
 use candle::{Result, Tensor};
 use op::{FlashAttn, Sequences};

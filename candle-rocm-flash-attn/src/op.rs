@@ -1,10 +1,14 @@
 //! The operation behind the functions.
 
-use candle::rocm_backend::candle_rocm;
-use candle::{CpuStorage, CustomOp3, DType, Layout, Result, RocmStorage, Shape, Storage, Tensor};
-use candle_rocm::ops::attention::{attention, Attention, Lengths, Window};
-use candle_rocm::View;
-use std::ops::Deref;
+use candle::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor};
+#[cfg(feature = "rocm")]
+use {
+    candle::rocm_backend::candle_rocm,
+    candle::{RocmStorage, Storage},
+    candle_rocm::ops::attention::{self, attention, Attention, Lengths},
+    candle_rocm::View,
+    std::ops::Deref,
+};
 
 /// Attention with everything but queries, keys and values.
 pub(crate) struct FlashAttn {
@@ -32,6 +36,13 @@ pub(crate) enum Sequences {
 pub(crate) struct Paged {
     pub block_table: Tensor,
     pub mm_prefix_ranges: Option<Tensor>,
+}
+
+/// The keys that a row at position `p` sees: from `p - left` to `p + right`; `None` is without limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub left: Option<usize>,
+    pub right: Option<usize>,
 }
 
 impl FlashAttn {
@@ -123,11 +134,13 @@ impl FlashAttn {
 }
 
 /// A tensor held while the device layer looks at it.
+#[cfg(feature = "rocm")]
 struct Held<'a> {
     storage: Box<dyn Deref<Target = Storage> + 'a>,
     layout: &'a Layout,
 }
 
+#[cfg(feature = "rocm")]
 impl<'a> Held<'a> {
     fn new(tensor: &'a Tensor) -> Self {
         let (storage, layout) = tensor.storage_and_layout();
@@ -149,6 +162,7 @@ impl<'a> Held<'a> {
     }
 }
 
+#[cfg(feature = "rocm")]
 fn view<'a>(held: &'a Option<Held>, what: &'static str) -> Result<Option<View<'a>>> {
     held.as_ref().map(|held| held.view(what)).transpose()
 }
@@ -170,6 +184,7 @@ impl CustomOp3 for FlashAttn {
         crate::cpu::attend(self, (q, q_l), (k, k_l), (v, v_l))
     }
 
+    #[cfg(feature = "rocm")]
     fn rocm_fwd(
         &self,
         q: &RocmStorage,
@@ -225,9 +240,10 @@ impl CustomOp3 for FlashAttn {
                 }
             }
         };
+        let Window { left, right } = self.window(k_l);
         let problem = Attention {
             lengths,
-            window: self.window(k_l),
+            window: attention::Window { left, right },
             softcap: self.softcap,
             alibi: view(&slopes, "alibi_slopes")?,
             prefix: view(&prefix, "mm_prefix_ranges")?,

@@ -1,16 +1,13 @@
 //! The loop: prompt in, tokens out.
 
-use crate::engine::{Engine, Sampler, SamplingOptions};
-use crate::model::Model;
-use candle_core::{DType, Tensor};
+use crate::engine::api::{self, Engine, Event, SamplingOptions};
+use crate::tokenizer::Tokenizer;
 use serde::Serialize;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc::error::TryRecvError;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
-
-/// Prompt tokens run at once: bounds the attention matrix, which grows with the square of it.
-const PREFILL_CHUNK: usize = 512;
 
 /// What to generate.
 #[derive(Debug, Clone)]
@@ -35,6 +32,16 @@ pub enum FinishReason {
     Context,
     /// A signal, or the reader of the text went away.
     Interrupted,
+}
+
+impl From<api::FinishReason> for FinishReason {
+    fn from(reason: api::FinishReason) -> Self {
+        match reason {
+            api::FinishReason::Stop => Self::Stop,
+            api::FinishReason::Length => Self::Length,
+            api::FinishReason::Context => Self::Context,
+        }
+    }
 }
 
 /// Where the time went.
@@ -83,86 +90,77 @@ pub struct Generation {
     pub timings: Timings,
 }
 
-impl Model {
-    /// Generates from a prompt. `on_text` gets each piece of text once it is certain, never half a character, and
-    /// may break the generation off.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for a prompt that is empty or longer than the context, [`Error::Candle`] if the device fails.
-    pub fn generate(
-        &mut self,
-        request: &Request,
-        interrupt: &Interrupt,
-        on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
-    ) -> Result<Generation> {
-        let context = self.engine.context_length();
-        check_prompt(&request.prompt, context)?;
-        let mut sampler = Sampler::new(request.sampling)?;
-        let mut detokenizer = self.tokenizer.detokenizer();
-        let mut history = request.prompt.clone();
-        let mut text = String::new();
-        let start = Instant::now();
-        let mut first_token = start;
-
-        let mut logits = prefill(&mut *self.engine, &request.prompt, interrupt)?;
-        let finish_reason = loop {
-            let generated = history.len() - request.prompt.len();
-            let Some(current) = logits.as_ref().filter(|_| !interrupt.is_raised()) else {
-                break FinishReason::Interrupted;
-            };
-            if generated == request.max_tokens {
-                break FinishReason::Length;
+/// Generates from a prompt. `on_text` gets each piece of text once it is certain, never half a character, and
+/// may break the generation off.
+///
+/// # Errors
+/// [`Error::Usage`] for a prompt that is empty or longer than the context, [`Error::Runtime`] if the device fails.
+pub fn generate(
+    engine: &Engine,
+    tokenizer: &Tokenizer,
+    request: &Request,
+    interrupt: &Interrupt,
+    on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Generation> {
+    /// How often the interrupt is looked at while no token comes.
+    const PAUSE: Duration = Duration::from_micros(200);
+    let mut detokenizer = tokenizer.detokenizer();
+    let mut tokens = Vec::new();
+    let mut text = String::new();
+    let start = Instant::now();
+    let mut first_token = None;
+    let mut ticket = engine.submit(api::Request {
+        max_tokens: Some(request.max_tokens),
+        ..api::Request::new(request.prompt.clone(), request.sampling.clone())
+    })?;
+    let finish_reason = loop {
+        let event = match ticket.events.try_recv() {
+            Ok(event) => event,
+            Err(_) if interrupt.is_raised() => break FinishReason::Interrupted,
+            Err(TryRecvError::Empty) => {
+                std::thread::sleep(PAUSE);
+                continue;
             }
-            let token = sampler.sample(current, &history)?;
-            if generated == 0 {
-                first_token = Instant::now();
+            Err(TryRecvError::Disconnected) => {
+                return Err(Error::Runtime("the engine ended unexpectedly".to_string()))
             }
-            history.push(token);
-            if self.tokenizer.is_end(token) {
-                break FinishReason::Stop;
-            }
-            let piece = detokenizer.push(token);
-            text.push_str(&piece);
-            if !piece.is_empty() && on_text(&piece).is_break() {
-                break FinishReason::Interrupted;
-            }
-            if generated + 1 == request.max_tokens {
-                break FinishReason::Length;
-            }
-            if history.len() == context {
-                break FinishReason::Context;
-            }
-            logits = Some(self.engine.forward(&[token], history.len() - 1)?);
         };
-        let rest = detokenizer.finish();
-        if !rest.is_empty() {
-            text.push_str(&rest);
-            // The generation is over; whether the reader still listens changes nothing.
-            let _ = on_text(&rest);
+        match event {
+            Event::Started { .. } => {}
+            Event::Token(token) => {
+                first_token.get_or_insert_with(Instant::now);
+                tokens.push(token.token);
+                if tokenizer.is_end(token.token) {
+                    continue;
+                }
+                let piece = detokenizer.push(token.token);
+                text.push_str(&piece);
+                if !piece.is_empty() && on_text(&piece).is_break() {
+                    break FinishReason::Interrupted;
+                }
+            }
+            Event::Finished(summary) => break summary.reason.into(),
+            Event::Failed(failure) => return Err(failure.into()),
         }
-        let tokens = history.split_off(request.prompt.len());
-        let timings = if tokens.is_empty() {
-            Timings {
-                prompt: start.elapsed(),
-                decode: Duration::ZERO,
-                prompt_tokens: request.prompt.len(),
-                generated_tokens: 0,
-            }
-        } else {
-            Timings {
-                prompt: first_token - start,
-                decode: first_token.elapsed(),
-                prompt_tokens: request.prompt.len(),
-                generated_tokens: tokens.len(),
-            }
-        };
-        Ok(Generation {
-            tokens,
-            text,
-            finish_reason,
-            timings,
-        })
+    };
+    let rest = detokenizer.finish();
+    if !rest.is_empty() {
+        text.push_str(&rest);
+        // The generation is over; whether the reader still listens changes nothing.
+        let _ = on_text(&rest);
     }
+    let first_token = first_token.unwrap_or_else(Instant::now);
+    Ok(Generation {
+        text,
+        finish_reason,
+        timings: Timings {
+            prompt: first_token - start,
+            decode: first_token.elapsed(),
+            prompt_tokens: request.prompt.len(),
+            generated_tokens: tokens.len(),
+        },
+        tokens,
+    })
 }
 
 /// Refuses prompts that cannot be run.
@@ -178,40 +176,6 @@ pub fn check_prompt(prompt: &[u32], context: usize) -> Result<()> {
             "the prompt has {} tokens, the model takes at most {context} with the answer; shorten it",
             prompt.len()
         )));
-    }
-    Ok(())
-}
-
-/// Runs the prompt and returns the logits after it, `None` if interrupted.
-fn prefill(
-    engine: &mut dyn Engine,
-    prompt: &[u32],
-    interrupt: &Interrupt,
-) -> Result<Option<Tensor>> {
-    let mut logits = None;
-    for (i, chunk) in prompt.chunks(PREFILL_CHUNK).enumerate() {
-        if interrupt.is_raised() {
-            return Ok(None);
-        }
-        logits = Some(engine.forward(chunk, i * PREFILL_CHUNK)?);
-    }
-    if let Some(logits) = &logits {
-        check_numbers(logits)?;
-    }
-    Ok(logits)
-}
-
-/// Damaged weights or a miscomputing device show in the first logits; later steps would only hide it.
-fn check_numbers(logits: &Tensor) -> Result<()> {
-    let values = logits
-        .to_dtype(DType::F32)
-        .and_then(|logits| logits.to_vec1::<f32>())
-        .map_err(Error::candle("reading the logits"))?;
-    if values.iter().any(|v| v.is_nan()) {
-        return Err(Error::Runtime(
-            "the model's output is not a number: its file is damaged, or the device computes wrongly (compare with --device cpu)"
-                .to_string(),
-        ));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! |---------------|-----------------------------------------------------------------------------|
 //! | [`model`]     | a model file opened, checked and loaded: engine, tokenizer, chat template   |
 //! | [`hf`]        | a Hugging Face model folder seen as a GGUF file                             |
-//! | [`engine`]    | the forward pass behind a trait, and the sampler                            |
+//! | [`engine`]    | the thread that runs a model for many requests at once                      |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |

@@ -1,11 +1,14 @@
 //! A model file opened, checked and loaded.
 
 use crate::chat::ChatTemplate;
-use crate::engine::{Engine, LlamaConfig, LlamaEngine};
+use crate::engine::api::Failure;
+use crate::engine::decoder::{Decoder, DecoderConfig};
+use crate::engine::forward::Forward;
 use crate::hf::HfFolder;
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use std::path::Path;
+use std::sync::Arc;
 use worker::gguf::{MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
@@ -13,17 +16,26 @@ use worker::{Error, Result};
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
     file: Box<dyn Weights>,
-    config: LlamaConfig,
+    config: DecoderConfig,
     tokenizer: Tokenizer,
     template: Option<String>,
 }
 
-/// A model ready to run.
-pub struct Model {
-    /// The forward pass.
-    pub engine: Box<dyn Engine>,
+/// How to load.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// Longest sequence that will come, in tokens; `None` is the model's own. Some models have weights for short sequences and for long ones.
+    pub context: Option<usize>,
+}
+
+/// A model on its device, ready for [`crate::engine::Engine::start`].
+pub struct LoadedModel {
     /// The file's tokenizer.
-    pub tokenizer: Tokenizer,
+    pub tokenizer: Arc<Tokenizer>,
+    /// The forward pass.
+    pub forward: Box<dyn Forward>,
+    /// Tokens that end an answer.
+    pub end_tokens: Vec<u32>,
 }
 
 impl ModelFile {
@@ -34,7 +46,8 @@ impl ModelFile {
     pub fn open(path: &Path) -> Result<Self> {
         let file = open_weights(path)?;
         let gguf = file.header();
-        let config = LlamaConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
+        let config = DecoderConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
+        config.check_tensors(gguf).map_err(|e| bad_model(path, e))?;
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
         let template = gguf
             .get_str("tokenizer.chat_template")
@@ -76,14 +89,43 @@ impl ModelFile {
     ///
     /// # Errors
     /// [`Error::Candle`] if the device has no room.
-    pub fn load(self, device: &Device) -> Result<Model> {
+    pub fn load(self, device: &Device, options: &LoadOptions) -> Result<LoadedModel> {
         let bar = byte_bar("loading", self.file.header().file_bytes);
-        let engine = LlamaEngine::load(self.config, &*self.file, device, &|bytes| bar.inc(bytes))?;
+        let loaded = self.load_with(device, options, &|bytes| bar.inc(bytes))?;
         bar.finish_and_clear();
-        Ok(Model {
-            engine: Box::new(engine),
-            tokenizer: self.tokenizer,
+        Ok(loaded)
+    }
+
+    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor.
+    ///
+    /// # Errors
+    /// [`Error::Candle`] if the device has no room.
+    pub fn load_with(
+        self,
+        device: &Device,
+        options: &LoadOptions,
+        progress: &dyn Fn(u64),
+    ) -> Result<LoadedModel> {
+        let context = options.context.unwrap_or(self.config.context_length);
+        let decoder = Decoder::load(self.config, &*self.file, device, context, progress)?;
+        let vocab = decoder.vocab_size() as u32;
+        let tokenizer = self.tokenizer;
+        Ok(LoadedModel {
+            end_tokens: (0..vocab)
+                .filter(|token| tokenizer.is_end(*token))
+                .collect(),
+            tokenizer: Arc::new(tokenizer),
+            forward: Box::new(decoder),
         })
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Invalid(_) | Failure::TooLong { .. } => Self::Usage(failure.to_string()),
+            failure => Self::Runtime(failure.to_string()),
+        }
     }
 }
 

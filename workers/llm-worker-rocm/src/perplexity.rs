@@ -1,7 +1,7 @@
 //! How well a model predicts a text.
 
-use crate::model::Model;
-use candle_core::{DType, D};
+use crate::engine::score::Scorer;
+use candle_core::{Tensor, D};
 use worker::{Error, Result};
 
 /// What [`perplexity`] found.
@@ -26,12 +26,12 @@ pub struct Perplexity {
 /// # Errors
 /// [`Error::Usage`] if there is nothing to predict or `context` is beyond the model's; [`Error::Candle`] if the device fails.
 pub fn perplexity(
-    model: &mut Model,
+    model: &mut Scorer,
     tokens: &[u32],
     context: usize,
     mut progress: impl FnMut(usize) -> Result<()>,
 ) -> Result<Perplexity> {
-    let most = model.engine.context_length();
+    let most = model.context_length();
     if context < 2 || context > most {
         return Err(Error::Usage(format!(
             "a context of {context} tokens; this model takes 2 to {most}"
@@ -64,22 +64,27 @@ pub fn perplexity(
 }
 
 /// Negative log-likelihood of each token but the first.
-fn chunk_losses(model: &mut Model, chunk: &[u32]) -> Result<Vec<f64>> {
-    let logits = model.engine.forward_all(&chunk[..chunk.len() - 1], 0)?;
-    let device = model.engine.device().clone();
-    let losses = || {
-        let logits = logits.to_dtype(DType::F32)?;
-        // log of the sum of exponentials, less the logit of the token that came.
-        let largest = logits.max_keepdim(D::Minus1)?;
-        let sums = logits
-            .broadcast_sub(&largest)?
-            .exp()?
-            .sum_keepdim(D::Minus1)?;
-        let normaliser = (sums.log()? + largest)?;
-        let next = candle_core::Tensor::new(&chunk[1..], &device)?.unsqueeze(1)?;
-        let losses = (normaliser - logits.gather(&next, D::Minus1)?)?;
-        losses.squeeze(1)?.to_vec1::<f32>()
-    };
-    let losses = losses().map_err(Error::candle("computing the likelihood"))?;
+fn chunk_losses(model: &mut Scorer, chunk: &[u32]) -> Result<Vec<f64>> {
+    let mut all = Vec::with_capacity(chunk.len());
+    model.logits(&chunk[..chunk.len() - 1], |first, logits| {
+        let losses = losses(&logits, &chunk[first + 1..]);
+        all.extend(losses.map_err(Error::candle("computing the likelihood"))?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Of the tokens that come behind rows of logits: the log of the sum of exponentials, less the logit of the token.
+fn losses(logits: &Tensor, next: &[u32]) -> candle_core::Result<Vec<f64>> {
+    let next = &next[..logits.dim(0)?];
+    let largest = logits.max_keepdim(D::Minus1)?;
+    let sums = logits
+        .broadcast_sub(&largest)?
+        .exp()?
+        .sum_keepdim(D::Minus1)?;
+    let normaliser = (sums.log()? + largest)?;
+    let next = Tensor::new(next, logits.device())?.unsqueeze(1)?;
+    let losses = (normaliser - logits.gather(&next, D::Minus1)?)?;
+    let losses = losses.squeeze(1)?.to_vec1::<f32>()?;
     Ok(losses.into_iter().map(f64::from).collect())
 }

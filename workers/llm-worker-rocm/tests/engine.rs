@@ -1,24 +1,118 @@
-//! The llama forward pass against itself: however a sequence is cut into steps, its logits are the same.
+//! The engine on a tiny model: batches, prefixes, blocks that run out, cancelled requests and failures.
+//!
+//! `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset). Equality of batches is asserted bit for bit on the CPU.
 
 #[path = "../../worker/tests/common/mod.rs"]
 mod common;
 
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};
-use llm_worker_rocm::engine::{Engine, LlamaConfig, LlamaEngine};
-use worker::gguf::{MappedGguf, Weights};
+use llm_worker_rocm::engine::api::{
+    Constraint, Engine, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType,
+    Request, SamplingOptions, Status, Summary, Ticket,
+};
+use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence};
+use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use worker::device::DeviceRequest;
 
 const TOKENS: [u32; 9] = [6, 3, 9, 7, 26, 5, 3, 11, 30];
+/// A token that [`Faulty`] models stumble over.
+const POISON: u32 = 31;
 
-fn engine(change: impl FnOnce(&mut File)) -> LlamaEngine {
+fn device() -> Device {
+    let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
+    let selected = device.parse::<DeviceRequest>().unwrap().select().unwrap();
+    assert!(selected.name.starts_with(&device), "{}", selected.name);
+    selected.device
+}
+
+fn model(change: impl FnOnce(&mut File)) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let mut file = tiny_llama();
     change(&mut file);
     file.write(&path);
-    let file = MappedGguf::open(&path).unwrap();
-    let config = LlamaConfig::from_gguf(file.header()).unwrap();
-    LlamaEngine::load(config, &file, &Device::Cpu, &|_| ()).unwrap()
+    let opened = ModelFile::open(&path).unwrap();
+    opened.load(&device(), &LoadOptions::default()).unwrap()
+}
+
+fn long(file: &mut File) {
+    file.set("llama.context_length", u32(2048));
+}
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        kv_blocks: Some(64),
+        block_size: 4,
+        ..EngineOptions::default()
+    }
+}
+
+fn start(options: EngineOptions) -> Engine {
+    Engine::start(model(|_| {}), &options).unwrap()
+}
+
+fn prompt(seed: u32, len: u32) -> Vec<u32> {
+    (0..len)
+        .map(|i| 3 + (i * 7 + seed * 13 + i * i * seed) % 28)
+        .collect()
+}
+
+fn warm(seed: u64) -> SamplingOptions {
+    SamplingOptions {
+        temperature: 1.5,
+        top_p: Some(0.95),
+        seed,
+        ..SamplingOptions::greedy()
+    }
+}
+
+fn request(prompt: Vec<u32>, sampling: SamplingOptions, max_tokens: usize) -> Request {
+    Request {
+        max_tokens: Some(max_tokens),
+        ignore_end: true,
+        ..Request::new(prompt, sampling)
+    }
+}
+
+/// What comes of a request.
+fn outcome(ticket: &mut Ticket) -> (Vec<GeneratedToken>, Result<Summary, Failure>) {
+    let mut tokens = Vec::new();
+    loop {
+        match ticket.events.blocking_recv().expect("an event of the end") {
+            Event::Started { .. } => {}
+            Event::Token(token) => tokens.push(token),
+            Event::Finished(summary) => return (tokens, Ok(summary)),
+            Event::Failed(failure) => return (tokens, Err(failure)),
+        }
+    }
+}
+
+fn tokens(ticket: &mut Ticket) -> Vec<u32> {
+    let (tokens, end) = outcome(ticket);
+    end.unwrap();
+    tokens.iter().map(|t| t.token).collect()
+}
+
+/// Waits until the figures are as they should be.
+fn eventually(engine: &Engine, what: impl Fn(&Status) -> bool) -> Status {
+    let start = Instant::now();
+    loop {
+        let status = engine.status();
+        if what(&status) {
+            return status;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{status:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn nothing_held(status: &Status) -> bool {
+    status.running == 0 && status.waiting == 0 && status.kv_blocks_used == 0
 }
 
 fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
@@ -33,34 +127,59 @@ fn assert_close(found: &[f32], expected: &[f32]) {
     }
 }
 
+/// The same rows, bit for bit on the CPU, in whatever steps they come and whatever else comes with them.
 #[test]
-fn one_step_or_many() {
-    let mut engine = engine(|_| {});
-    let whole = rows(&engine.forward_all(&TOKENS, 0).unwrap());
-    for cut in [1, 4, 8] {
-        engine.forward(&TOKENS[..cut], 0).unwrap();
-        let rest = rows(&engine.forward_all(&TOKENS[cut..], cut).unwrap());
-        for (found, expected) in rest.iter().zip(&whole[cut..]) {
-            assert_close(found, expected);
+fn steps_and_company_change_no_row() {
+    let mut forward = model(|_| {}).forward;
+    for dtype in [KvDType::F32, KvDType::F16, KvDType::Bf16] {
+        let cache = CacheOptions {
+            blocks: 16,
+            block_size: 4,
+            dtype,
+            context: 64,
+        };
+        forward.reserve(&cache).unwrap();
+        let mut run = |parts: &[(&[u32], &[u32], usize)]| -> Vec<Vec<f32>> {
+            let mut step = Step::default();
+            for (id, (tokens, blocks, before)) in parts.iter().enumerate() {
+                step.tokens.extend_from_slice(tokens);
+                step.sequences.push(StepSequence {
+                    id: id as u64,
+                    blocks: blocks.to_vec(),
+                    keys: before + tokens.len(),
+                    rows: tokens.len(),
+                });
+            }
+            step.outputs = (0..step.tokens.len() as u32).collect();
+            rows(&forward.forward(&step).unwrap())
+        };
+        let whole = run(&[(&TOKENS, &[0, 1, 2], 0)]);
+        let other = prompt(5, 11);
+        for cut in 1..TOKENS.len() {
+            let mut cuts = run(&[(&TOKENS[..cut], &[9, 4, 7], 0), (&other, &[3, 2, 5], 0)]);
+            cuts.truncate(cut);
+            cuts.extend(
+                run(&[(&other[..1], &[12], 0), (&TOKENS[cut..], &[9, 4, 7], cut)]).split_off(1),
+            );
+            for (found, expected) in cuts.iter().zip(&whole) {
+                if device().is_cpu() {
+                    assert_eq!(found, expected, "{dtype} cut at {cut}");
+                } else {
+                    assert_close(found, expected);
+                }
+            }
         }
-    }
-    engine.forward(&TOKENS[..1], 0).unwrap();
-    for (i, &token) in TOKENS.iter().enumerate().skip(1) {
-        let logits: Vec<f32> = engine.forward(&[token], i).unwrap().to_vec1().unwrap();
-        assert_close(&logits, &whole[i]);
     }
 }
 
 #[test]
-fn a_sequence_longer_than_the_first_tables_and_cache() {
-    let mut engine = engine(|f| {
-        f.set("llama.context_length", u32(2048));
-    });
+fn a_text_longer_than_the_first_tables_and_cache() {
+    let mut scorer = Scorer::new(model(long));
     let tokens: Vec<u32> = (0..700).map(|i| 3 + i * 7 % 29).collect();
-    let whole = rows(&engine.forward_all(&tokens, 0).unwrap());
-    engine.forward(&tokens[..500], 0).unwrap();
-    let rest = rows(&engine.forward_all(&tokens[500..], 500).unwrap());
-    assert_close(&rest[199], &whole[699]);
+    let short = rows(&scorer.all_logits(&tokens[..100]).unwrap());
+    let whole = rows(&scorer.all_logits(&tokens).unwrap());
+    assert_close(&whole[99], &short[99]);
+    assert_eq!(whole.len(), 700);
 }
 
 #[test]
@@ -71,15 +190,16 @@ fn rotary_factors_divide_the_frequencies() {
             f.tensors.push(factors);
         }
     };
-    let last = |engine: &mut LlamaEngine| -> Vec<f32> {
-        engine.forward(&TOKENS, 0).unwrap().to_vec1().unwrap()
+    let last = |model: LoadedModel| -> Vec<f32> {
+        let logits = Scorer::new(model).all_logits(&TOKENS).unwrap();
+        rows(&logits).pop().unwrap()
     };
-    let plain = last(&mut engine(|_| {}));
-    assert_eq!(last(&mut engine(factors([1.0; 4]))), plain);
+    let plain = last(model(|_| {}));
+    assert_eq!(last(model(factors([1.0; 4]))), plain);
     // The frequencies are base^(-2 pair / 8); dividing them by that power of the base once more squares the base.
     let step = |pair: i32| 10_000f32.powf(2.0 * pair as f32 / 8.0);
-    let scaled = last(&mut engine(factors([step(0), step(1), step(2), step(3)])));
-    let squared = last(&mut engine(|f| {
+    let scaled = last(model(factors([step(0), step(1), step(2), step(3)])));
+    let squared = last(model(|f| {
         f.set("llama.rope.freq_base", common::f32(1e8));
     }));
     assert_close(&scaled, &squared);
@@ -89,4 +209,543 @@ fn rotary_factors_divide_the_frequencies() {
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f32::max);
     assert!(difference > 1e-3, "the factors changed nothing");
+}
+
+/// Requests of many lengths: greedy ones and drawn ones.
+fn requests() -> Vec<(Vec<u32>, SamplingOptions)> {
+    (0..12)
+        .map(|i| {
+            let sampling = match i % 2 {
+                0 => SamplingOptions::greedy(),
+                _ => warm(u64::from(i)),
+            };
+            (prompt(i, 1 + i * 5), sampling)
+        })
+        .collect()
+}
+
+fn answers(engine: &Engine, together: bool) -> Vec<Vec<u32>> {
+    let submit = |(prompt, sampling): (Vec<u32>, SamplingOptions)| {
+        engine.submit(request(prompt, sampling, 20)).unwrap()
+    };
+    if together {
+        let mut tickets: Vec<Ticket> = requests().into_iter().map(submit).collect();
+        tickets.iter_mut().map(tokens).collect()
+    } else {
+        requests()
+            .into_iter()
+            .map(|request| tokens(&mut submit(request)))
+            .collect()
+    }
+}
+
+#[test]
+fn together_as_alone_with_prefixes_and_without_with_many_blocks_and_few() {
+    let alone = answers(
+        &start(EngineOptions {
+            prefix_cache: false,
+            ..options()
+        }),
+        false,
+    );
+    assert!(alone.iter().all(|tokens| tokens.len() == 20));
+    let distinct: std::collections::HashSet<&Vec<u32>> = alone.iter().collect();
+    assert!(distinct.len() > 6, "the requests are too much alike");
+    for (prefix_cache, kv_blocks, max_step_tokens, preempts) in [
+        (false, 320, 512, false),
+        (true, 320, 16, false),
+        (true, 40, 16, true),
+        (false, 24, 5, true),
+    ] {
+        let engine = start(EngineOptions {
+            prefix_cache,
+            kv_blocks: Some(kv_blocks),
+            max_step_tokens,
+            ..options()
+        });
+        assert_eq!(answers(&engine, true), alone, "{kv_blocks} blocks");
+        let status = eventually(&engine, nothing_held);
+        assert_eq!(status.preemptions > 0, preempts, "{status:?}");
+        assert_eq!(status.requests_finished, 12);
+        assert_eq!(status.generated_tokens, 240);
+        // Once more, now that the cache knows all the prompts.
+        assert_eq!(answers(&engine, true), alone, "{kv_blocks} blocks again");
+        let again = eventually(&engine, nothing_held);
+        if prefix_cache {
+            assert!(again.prefix_hit_tokens > status.prefix_hit_tokens);
+        } else {
+            assert_eq!((again.prefix_hit_tokens, again.kv_blocks_cached), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn a_known_beginning_is_not_computed_again() {
+    let engine = start(options());
+    let long = prompt(3, 50);
+    let ask = |prompt: Vec<u32>| {
+        let mut ticket = engine
+            .submit(request(prompt, SamplingOptions::greedy(), 4))
+            .unwrap();
+        let (tokens, summary) = outcome(&mut ticket);
+        (tokens, summary.unwrap())
+    };
+    let (first, summary) = ask(long.clone());
+    assert_eq!((summary.prompt_tokens, summary.cached_tokens), (50, 0));
+    assert_eq!(
+        (summary.generated_tokens, summary.reason),
+        (4, FinishReason::Length)
+    );
+    let computed = engine.status().prompt_tokens;
+    let (second, summary) = ask(long.clone());
+    assert_eq!(summary.cached_tokens, 48);
+    assert_eq!(first, second);
+    assert_eq!(engine.status().prompt_tokens, computed + 2);
+    // A chat that goes on: the answer is known, too.
+    let mut chat = long.clone();
+    chat.extend(first.iter().map(|t| t.token));
+    chat.push(9);
+    assert_eq!(ask(chat).1.cached_tokens, 52);
+    // Another end, and another start.
+    let mut other = long.clone();
+    other[30] = 30;
+    assert_eq!(ask(other).1.cached_tokens, 28);
+    let mut other = long;
+    other[0] = 30;
+    assert_eq!(ask(other).1.cached_tokens, 0);
+}
+
+#[test]
+fn probabilities_are_reported_as_asked() {
+    let engine = start(options());
+    let mut asked = request(TOKENS.to_vec(), SamplingOptions::greedy(), 3);
+    asked.top_logprobs = Some(40);
+    let (chosen, _) = outcome(&mut engine.submit(asked).unwrap());
+    for token in &chosen {
+        // All of the vocabulary: 33 tokens.
+        assert_eq!(token.top.len(), 33);
+        assert_eq!(token.top[0], (token.token, token.logprob.unwrap()));
+        let sum: f32 = token.top.iter().map(|t| t.1.exp()).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{sum}");
+        assert!(token.top.windows(2).all(|pair| pair[0].1 >= pair[1].1));
+    }
+    let logits = Scorer::new(model(|_| {})).all_logits(&TOKENS).unwrap();
+    let logits = rows(&logits).pop().unwrap();
+    let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+    let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
+    assert!((chosen[0].logprob.unwrap() + sum.ln()).abs() < 1e-4);
+    let mut none = request(TOKENS.to_vec(), SamplingOptions::greedy(), 1);
+    none.top_logprobs = Some(0);
+    let (chosen, _) = outcome(&mut engine.submit(none).unwrap());
+    assert!(chosen[0].logprob.is_some() && chosen[0].top.is_empty());
+}
+
+/// Allows one token after another.
+struct Only {
+    tokens: Vec<u32>,
+    at: usize,
+}
+
+impl Constraint for Only {
+    fn mask(&mut self) -> Result<Vec<u32>, String> {
+        let token = *self.tokens.get(self.at).ok_or("the grammar has ended")?;
+        let mut mask = vec![0; 2];
+        mask[token as usize / 32] = 1 << (token % 32);
+        Ok(mask)
+    }
+
+    fn accept(&mut self, token: u32) -> Result<(), String> {
+        assert_eq!(token, self.tokens[self.at]);
+        self.at += 1;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_constraint_decides_and_its_failure_is_its_requests_alone() {
+    let engine = start(options());
+    let ask = |tokens: Vec<u32>| {
+        let mut asked = request(TOKENS.to_vec(), warm(1), 4);
+        asked.constraint = Some(Box::new(Only { tokens, at: 0 }));
+        engine.submit(asked).unwrap()
+    };
+    let mut free = engine.submit(request(prompt(1, 9), warm(2), 30)).unwrap();
+    let mut short = ask(vec![32, 9]);
+    assert_eq!(tokens(&mut ask(vec![9, 32, 31, 8])), [9, 32, 31, 8]);
+    let (before, end) = outcome(&mut short);
+    assert_eq!(before.len(), 2);
+    assert_eq!(
+        end.unwrap_err(),
+        Failure::Invalid("the grammar has ended".to_string())
+    );
+    assert_eq!(tokens(&mut free).len(), 30);
+    eventually(&engine, nothing_held);
+}
+
+#[test]
+fn what_ends_an_answer() {
+    let end = |file: &mut File| {
+        // A token that greedy answers soon contain.
+        file.set("tokenizer.ggml.eos_token_id", u32(6));
+    };
+    let engine = start(options());
+    let free = tokens(
+        &mut engine
+            .submit(request(TOKENS.to_vec(), warm(4), 60))
+            .unwrap(),
+    );
+    let first = free
+        .iter()
+        .position(|t| *t == 6)
+        .expect("it is likely enough");
+    let engine = Engine::start(model(end), &options()).unwrap();
+    let mut asked = request(TOKENS.to_vec(), warm(4), 60);
+    asked.ignore_end = false;
+    let (answer, summary) = outcome(&mut engine.submit(asked).unwrap());
+    assert_eq!(summary.unwrap().reason, FinishReason::Stop);
+    assert_eq!(answer.len(), first + 1);
+    // As many as the context takes.
+    let mut asked = request(TOKENS.to_vec(), warm(4), 0);
+    asked.max_tokens = None;
+    let (answer, summary) = outcome(&mut engine.submit(asked).unwrap());
+    assert_eq!(summary.unwrap().reason, FinishReason::Context);
+    assert_eq!(answer.len(), 128 - TOKENS.len());
+}
+
+#[test]
+fn senseless_requests_are_refused_at_once() {
+    let engine = start(EngineOptions {
+        kv_blocks: Some(8),
+        ..options()
+    });
+    assert_eq!(engine.context(), 32);
+    let refusal = |request: Request| engine.submit(request).err().unwrap();
+    let greedy = SamplingOptions::greedy;
+    let invalid = |request| {
+        let failure = refusal(request);
+        assert!(matches!(failure, Failure::Invalid(_)), "{failure}");
+    };
+    invalid(request(vec![], greedy(), 1));
+    invalid(request(vec![33], greedy(), 1));
+    invalid(request(vec![3], greedy(), 0));
+    for bad in [
+        SamplingOptions {
+            temperature: -1.0,
+            ..greedy()
+        },
+        SamplingOptions {
+            temperature: f32::NAN,
+            ..greedy()
+        },
+        SamplingOptions {
+            top_p: Some(0.0),
+            ..greedy()
+        },
+        SamplingOptions {
+            top_k: Some(0),
+            ..greedy()
+        },
+        SamplingOptions {
+            typical_p: Some(1.5),
+            ..greedy()
+        },
+        SamplingOptions {
+            min_p: Some(-0.1),
+            ..greedy()
+        },
+        SamplingOptions {
+            repeat_penalty: 0.0,
+            ..greedy()
+        },
+        SamplingOptions {
+            frequency_penalty: f32::INFINITY,
+            ..greedy()
+        },
+        SamplingOptions {
+            logit_bias: [(99, 1.0)].into(),
+            ..greedy()
+        },
+    ] {
+        invalid(request(vec![3], bad, 1));
+    }
+    assert_eq!(
+        refusal(request(prompt(1, 32), greedy(), 1)),
+        Failure::TooLong {
+            prompt: 32,
+            context: 32
+        }
+    );
+    assert!(Engine::start(
+        model(|_| {}),
+        &EngineOptions {
+            context: Some(129),
+            ..options()
+        }
+    )
+    .is_err());
+}
+
+/// A model that is slow, and stumbles over some tokens.
+struct Faulty {
+    inner: Box<dyn Forward>,
+    pause: Duration,
+    fault: fn() -> candle_core::Result<()>,
+    steps: Arc<AtomicUsize>,
+}
+
+impl Forward for Faulty {
+    fn vocab_size(&self) -> usize {
+        self.inner.vocab_size()
+    }
+
+    fn context_length(&self) -> usize {
+        self.inner.context_length()
+    }
+
+    fn device(&self) -> &Device {
+        self.inner.device()
+    }
+
+    fn kv_dtype(&self) -> KvDType {
+        self.inner.kv_dtype()
+    }
+
+    fn kv_token_bytes(&self, dtype: KvDType) -> usize {
+        self.inner.kv_token_bytes(dtype)
+    }
+
+    fn reserve(&mut self, cache: &CacheOptions) -> candle_core::Result<()> {
+        self.inner.reserve(cache)
+    }
+
+    fn forward(&mut self, step: &Step) -> candle_core::Result<Tensor> {
+        self.steps.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(self.pause);
+        if step.tokens.contains(&POISON) {
+            (self.fault)()?;
+        }
+        self.inner.forward(step)
+    }
+}
+
+fn faulty(
+    pause: Duration,
+    fault: fn() -> candle_core::Result<()>,
+    options: EngineOptions,
+) -> (Engine, Arc<AtomicUsize>) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let model = model(|file| {
+        // Never drawn by itself.
+        let table = file.tensor_mut("token_embd.weight");
+        let row = table.data.len() / 33;
+        table.data[POISON as usize * row..][..row].fill(0);
+    });
+    let forward = Box::new(Faulty {
+        inner: model.forward,
+        pause,
+        fault,
+        steps: steps.clone(),
+    });
+    let engine = Engine::start(LoadedModel { forward, ..model }, &options).unwrap();
+    (engine, steps)
+}
+
+fn fine() -> candle_core::Result<()> {
+    Ok(())
+}
+
+fn slow(options: EngineOptions) -> (Engine, Arc<AtomicUsize>) {
+    faulty(Duration::from_millis(20), fine, options)
+}
+
+#[test]
+fn a_dropped_ticket_ends_its_request_within_a_step() {
+    let (engine, steps) = slow(options());
+    let mut ticket = engine.submit(request(prompt(2, 9), warm(1), 100)).unwrap();
+    while !matches!(ticket.events.blocking_recv(), Some(Event::Token(_))) {}
+    assert_eq!(engine.status().running, 1);
+    drop(ticket);
+    let before = steps.load(Ordering::SeqCst);
+    let status = eventually(&engine, nothing_held);
+    assert!(steps.load(Ordering::SeqCst) <= before + 1);
+    assert_eq!(status.requests_cancelled, 1);
+    // One that waits, too.
+    let one = EngineOptions {
+        max_sequences: 1,
+        ..options()
+    };
+    let (engine, _) = slow(one);
+    let mut first = engine.submit(request(prompt(2, 9), warm(1), 10)).unwrap();
+    drop(engine.submit(request(prompt(3, 9), warm(1), 10)).unwrap());
+    assert_eq!(tokens(&mut first).len(), 10);
+    assert_eq!(eventually(&engine, nothing_held).requests_cancelled, 1);
+}
+
+#[test]
+fn deadlines_and_full_queues_fail_visibly() {
+    let (engine, _) = slow(EngineOptions {
+        max_sequences: 1,
+        max_waiting: 2,
+        ..options()
+    });
+    let within = |milliseconds| Request {
+        deadline: Some(Instant::now() + Duration::from_millis(milliseconds)),
+        ..request(prompt(2, 9), warm(1), 100)
+    };
+    let mut running = engine.submit(within(300)).unwrap();
+    while !matches!(running.events.blocking_recv(), Some(Event::Token(_))) {}
+    let mut waiting = engine.submit(within(50)).unwrap();
+    let other = engine.submit(within(10_000)).unwrap();
+    match engine.submit(within(10_000)).err() {
+        Some(Failure::QueueFull {
+            waiting: 2,
+            retry_after,
+        }) => {
+            assert!(retry_after >= Duration::from_secs(1));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(outcome(&mut waiting).1.unwrap_err(), Failure::Timeout(0));
+    let (before, end) = outcome(&mut running);
+    match end {
+        Err(Failure::Timeout(count)) => assert_eq!(count, before.len() + 1),
+        end => panic!("{end:?}"),
+    }
+    drop(other);
+    eventually(&engine, nothing_held);
+}
+
+#[test]
+fn stopping_lets_running_requests_end_within_the_grace() {
+    let options = || EngineOptions {
+        max_sequences: 1,
+        ..options()
+    };
+    let (engine, _) = slow(options());
+    let mut short = engine.submit(request(prompt(2, 9), warm(1), 5)).unwrap();
+    let mut waiting = engine.submit(request(prompt(2, 9), warm(1), 5)).unwrap();
+    while !matches!(short.events.blocking_recv(), Some(Event::Token(_))) {}
+    engine.stop(Duration::from_secs(60));
+    assert_eq!(tokens(&mut short).len(), 4);
+    assert_eq!(outcome(&mut waiting).1.unwrap_err(), Failure::Stopping);
+    let late = engine.submit(request(prompt(2, 9), warm(1), 5)).err();
+    assert_eq!(late, Some(Failure::Stopping));
+    let (engine, _) = slow(options());
+    let mut long = engine.submit(request(prompt(2, 9), warm(1), 100)).unwrap();
+    while !matches!(long.events.blocking_recv(), Some(Event::Token(_))) {}
+    engine.stop(Duration::from_millis(50));
+    assert_eq!(outcome(&mut long).1.unwrap_err(), Failure::Stopping);
+    assert!(nothing_held(&engine.status()));
+}
+
+/// One request of several fails, whatever the kind of fault; the others come out as if it had not been there.
+fn one_fails(fault: fn() -> candle_core::Result<()>) -> Failure {
+    let (engine, _) = faulty(Duration::ZERO, fault, options());
+    let others = || -> Vec<Ticket> {
+        (0..4)
+            .map(|i| engine.submit(request(prompt(i, 9), warm(1), 12)).unwrap())
+            .collect()
+    };
+    let expected: Vec<Vec<u32>> = others().iter_mut().map(tokens).collect();
+    let mut tickets = others();
+    let mut bad = prompt(7, 9);
+    bad[4] = POISON;
+    let mut bad = engine.submit(request(bad, warm(1), 12)).unwrap();
+    let failure = outcome(&mut bad).1.unwrap_err();
+    let found: Vec<Vec<u32>> = tickets.iter_mut().map(tokens).collect();
+    assert_eq!(found, expected);
+    let status = eventually(&engine, nothing_held);
+    assert_eq!((status.requests_failed, status.requests_finished), (1, 8));
+    failure
+}
+
+#[test]
+fn a_fault_ends_only_the_request_that_causes_it() {
+    let failure = one_fails(|| candle_core::bail!("a bad kernel"));
+    assert!(matches!(failure, Failure::Internal(text) if text.contains("a bad kernel")));
+    let failure = one_fails(|| panic!("a panic of a test"));
+    assert!(matches!(failure, Failure::Internal(text) if text.contains("panicked")));
+    #[cfg(feature = "rocm")]
+    {
+        use candle_core::rocm_backend::candle_rocm::Error;
+        let failure = one_fails(|| {
+            Err(candle_core::Error::from(Error::OutOfMemory {
+                ordinal: 0,
+                requested: 1 << 30,
+                free: 0,
+                total: 1 << 30,
+                cached: 0,
+                live: 1 << 30,
+            }))
+        });
+        assert!(matches!(failure, Failure::OutOfMemory(_)), "{failure}");
+    }
+}
+
+#[test]
+fn many_clients_that_come_and_go_leave_nothing_behind() {
+    const CLIENTS: u32 = 64;
+    let engine = start(EngineOptions {
+        kv_blocks: Some(48),
+        max_sequences: 8,
+        max_step_tokens: 48,
+        max_waiting: 32,
+        ..options()
+    });
+    let client = |id: u32| {
+        let engine = engine.clone();
+        std::thread::spawn(move || {
+            let mut state = id.wrapping_mul(2_654_435_761);
+            let mut random = |below: u32| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 16) % below
+            };
+            let mut counts = [0u64; 3];
+            for _ in 0..6 {
+                let asked = request(prompt(random(5), 1 + random(60)), warm(id.into()), 30);
+                let mut ticket = match engine.submit(asked) {
+                    Ok(ticket) => ticket,
+                    Err(Failure::QueueFull { .. }) => {
+                        std::thread::sleep(Duration::from_millis(5));
+                        counts[2] += 1;
+                        continue;
+                    }
+                    Err(failure) => panic!("{failure}"),
+                };
+                let patience = random(60);
+                let mut seen = 0;
+                let finished = loop {
+                    if seen == patience {
+                        break false;
+                    }
+                    match ticket.events.blocking_recv().expect("an event of the end") {
+                        Event::Started { .. } => {}
+                        Event::Token(_) => seen += 1,
+                        Event::Finished(summary) => {
+                            assert_eq!(summary.generated_tokens, 30);
+                            break true;
+                        }
+                        Event::Failed(failure) => panic!("{failure}"),
+                    }
+                };
+                counts[usize::from(finished)] += 1;
+            }
+            counts
+        })
+    };
+    let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+    let mut sums = [0u64; 3];
+    for client in clients {
+        let counts = client.join().unwrap();
+        sums.iter_mut().zip(counts).for_each(|(sum, c)| *sum += c);
+    }
+    let [left, finished, refused] = sums;
+    assert_eq!(left + finished + refused, u64::from(CLIENTS) * 6);
+    assert!(left > 0 && finished > 0, "{sums:?}");
+    let status = eventually(&engine, nothing_held);
+    // A client may leave when its answer is just complete.
+    assert!(status.requests_finished >= finished, "{status:?} {sums:?}");
+    let ended = status.requests_finished + status.requests_cancelled;
+    assert_eq!(ended, left + finished, "{status:?} {sums:?}");
+    assert_eq!(status.requests_failed, 0);
 }

@@ -6,6 +6,7 @@
 
 mod smollm2;
 
+use llm_worker_rocm::engine::score::Scorer;
 use smollm2::{cases, difference, first_logits, model};
 
 /// Allowed difference of the ten largest logits, relative to the largest: sums in another order.
@@ -14,7 +15,7 @@ const LOGIT_TOLERANCE: f32 = 1e-3;
 #[test]
 fn first_logits_match_float32() {
     std::env::set_var("CANDLE_DEQUANTIZE_ALL", "1");
-    let mut model = model();
+    let mut model = Scorer::new(model());
     let mut compared = 0;
     for case in cases() {
         let Some(reference) = &case.float32 else {

@@ -3,11 +3,11 @@
 mod smollm2;
 
 use llm_worker_rocm::chat::{Message, Role};
-use llm_worker_rocm::engine::SamplingOptions;
-use llm_worker_rocm::generate::Request;
+use llm_worker_rocm::engine::api::{
+    Engine, EngineOptions, Event, Request, SamplingOptions, Ticket,
+};
+use llm_worker_rocm::engine::score::Scorer;
 use smollm2::{cases, difference, first_logits, model, model_file, Case, LogProb, MAX_TOKENS};
-use std::ops::ControlFlow;
-use worker::signal::Interrupt;
 
 /// Allowed difference of the first token's top logits, relative to the largest.
 const LOGIT_TOLERANCE: f32 = 0.02;
@@ -57,10 +57,9 @@ fn decided_steps(case: &Case) -> usize {
 }
 
 #[test]
-fn first_logits_and_greedy_answers_match_the_references() {
-    let mut model = model();
+fn first_logits_match_the_references() {
+    let mut model = Scorer::new(model());
     let mut failures = Vec::new();
-    let mut exact = 0;
     for case in cases() {
         let prompt = &case.prompt;
         let logits = first_logits(&mut model, &case);
@@ -69,40 +68,85 @@ fn first_logits_and_greedy_answers_match_the_references() {
         if difference.is_nan() || difference > LOGIT_TOLERANCE {
             failures.push(format!("{prompt:?}: first logits differ by {difference}"));
         }
-        if !case.assert_exact {
-            continue;
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// All of a request's tokens.
+fn answer(ticket: &mut Ticket) -> Vec<u32> {
+    let mut tokens = Vec::new();
+    loop {
+        match ticket.events.blocking_recv().expect("an event of the end") {
+            Event::Started { .. } => {}
+            Event::Token(token) => tokens.push(token.token),
+            Event::Finished(_) => return tokens,
+            Event::Failed(failure) => panic!("{failure}"),
         }
-        exact += 1;
+    }
+}
+
+/// One after another, and all at once: in a batch, where prompts are cut into pieces, and blocks run out.
+#[test]
+fn greedy_answers_match_the_references_alone_and_together() {
+    let model = model();
+    let options = EngineOptions {
+        kv_blocks: Some(24),
+        context: Some(256),
+        max_step_tokens: 24,
+        prefix_cache: false,
+        ..EngineOptions::default()
+    };
+    let tokenizer = model.tokenizer.clone();
+    let engine = Engine::start(model, &options).unwrap();
+    let exact: Vec<Case> = cases().into_iter().filter(|c| c.assert_exact).collect();
+    assert!(!exact.is_empty(), "the fixture has exact cases");
+    let submit = |case: &Case| {
+        let greedy = SamplingOptions::greedy();
+        engine.submit(Request {
+            max_tokens: Some(MAX_TOKENS),
+            ..Request::new(case.prompt_tokens.clone(), greedy)
+        })
+    };
+    let alone: Vec<Vec<u32>> = exact
+        .iter()
+        .map(|case| answer(&mut submit(case).unwrap()))
+        .collect();
+    let mut failures = Vec::new();
+    for (case, tokens) in exact.iter().zip(&alone) {
         let expected = &case.float32.as_ref().unwrap().tokens;
         assert_eq!(
             expected, &case.llama_cpp.tokens,
             "the references agree where exact"
         );
-        let request = Request {
-            prompt: case.prompt_tokens.clone(),
-            max_tokens: MAX_TOKENS,
-            sampling: SamplingOptions::greedy(),
-        };
-        let mut streamed = String::new();
-        let generation = model
-            .generate(&request, &Interrupt::manual(), &mut |piece| {
-                streamed.push_str(piece);
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        let decided = decided_steps(&case);
-        if !(generation.tokens == *expected
-            || generation.tokens.len() >= decided
-                && generation.tokens[..decided] == expected[..decided])
+        let decided = decided_steps(case);
+        if !(tokens == expected
+            || tokens.len() >= decided && tokens[..decided] == expected[..decided])
         {
             failures.push(format!(
-                "{prompt:?}: got {:?} for {expected:?}",
-                generation.tokens
+                "{:?}: got {tokens:?} for {expected:?}",
+                case.prompt
             ));
         }
-        assert_eq!(streamed, generation.text);
-        assert_eq!(streamed, model.tokenizer.decode(&generation.tokens));
+        let mut detokenizer = tokenizer.detokenizer();
+        let mut streamed: String = tokens.iter().map(|t| detokenizer.push(*t)).collect();
+        streamed.push_str(&detokenizer.finish());
+        assert_eq!(streamed, tokenizer.decode(tokens));
+    }
+    let mut tickets: Vec<Ticket> = exact.iter().map(|case| submit(case).unwrap()).collect();
+    for ((case, alone), ticket) in exact.iter().zip(&alone).zip(&mut tickets) {
+        let together = answer(ticket);
+        let decided = decided_steps(case);
+        let same = together == *alone
+            || together.len() >= decided && together[..decided] == alone[..decided];
+        if !same {
+            let prompt = &case.prompt;
+            failures.push(format!(
+                "{prompt:?}: {together:?} together, {alone:?} alone"
+            ));
+        }
     }
     assert!(failures.is_empty(), "{failures:#?}");
-    assert!(exact > 0, "the fixture has exact cases");
+    let status = engine.status();
+    println!("{status:?}");
+    assert_eq!(status.kv_blocks_used, 0);
 }

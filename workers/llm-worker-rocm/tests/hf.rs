@@ -5,8 +5,9 @@ mod common;
 
 use candle_core::Device;
 use common::tiny_llama;
+use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::hf::HfFolder;
-use llm_worker_rocm::model::ModelFile;
+use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -164,8 +165,8 @@ impl Both {
 fn logits(path: &Path) -> (Vec<u32>, Vec<Vec<f32>>) {
     let file = ModelFile::open(path).unwrap();
     let tokens = file.tokenizer().encode("the cat<|im_end|>", true).unwrap();
-    let mut model = file.load(&Device::Cpu).unwrap();
-    let logits = model.engine.forward_all(&tokens, 0).unwrap();
+    let model = file.load(&Device::Cpu, &LoadOptions::default()).unwrap();
+    let logits = Scorer::new(model).all_logits(&tokens).unwrap();
     (tokens, logits.to_vec2().unwrap())
 }
 

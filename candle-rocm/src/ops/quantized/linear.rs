@@ -35,6 +35,18 @@ pub fn linear(
     }
 }
 
+/// Whether [`linear`] multiplies `columns` vectors as floats, so that there is nothing to share by quantizing them before.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the forced path does not exist or cannot take the format or number of vectors.
+pub fn multiplies_floats(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    columns: usize,
+) -> Result<bool> {
+    Ok(path(device, weights, columns)? == Path::Dequantize)
+}
+
 /// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. Not for plain formats.
 ///
 /// # Errors

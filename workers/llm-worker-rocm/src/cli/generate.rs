@@ -2,9 +2,9 @@
 
 use super::source::{read_text, SourceArgs};
 use crate::chat::{message, RenderOptions};
-use crate::engine::SamplingOptions;
-use crate::generate::{check_prompt, FinishReason, Generation, Request};
-use crate::model::ModelFile;
+use crate::engine::{Engine, EngineOptions, SamplingOptions};
+use crate::generate::{check_prompt, generate, FinishReason, Generation, Request};
+use crate::model::{LoadOptions, ModelFile};
 use clap::Args;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
@@ -47,7 +47,7 @@ pub struct GenerateArgs {
 
     /// Randomness: 0 always takes the most likely token.
     #[arg(long, default_value_t = 0.7, value_name = "T")]
-    temperature: f64,
+    temperature: f32,
 
     /// The most likely token at every step; the same as --temperature 0.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "seed"])]
@@ -59,7 +59,7 @@ pub struct GenerateArgs {
 
     /// Choose among the most likely tokens that together have probability P.
     #[arg(long, value_name = "P")]
-    top_p: Option<f64>,
+    top_p: Option<f32>,
 
     /// Makes the choice repeatable; random if absent, and told at the end.
     #[arg(long, value_name = "N")]
@@ -112,6 +112,7 @@ struct TimingsOutput {
 impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
         let sampling = self.sampling();
+        sampling.validate()?;
         let path = self.source.resolve()?;
         let file = ModelFile::open(&path)?;
         let prompt = self.prompt_tokens(&file)?;
@@ -122,7 +123,13 @@ impl GenerateArgs {
             eprintln!("using the CPU: {reason}");
         }
         let start = Instant::now();
-        let mut model = file.load(&selected.device)?;
+        let model = file.load(&selected.device, &LoadOptions::default())?;
+        let tokenizer = model.tokenizer.clone();
+        let options = EngineOptions {
+            max_sequences: 1,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::start(model, &options)?;
         let load = start.elapsed();
 
         let request = Request {
@@ -132,7 +139,7 @@ impl GenerateArgs {
         };
         let interrupt = Interrupt::install()?;
         let mut write_error = None;
-        let generation = model.generate(&request, &interrupt, &mut |piece| {
+        let generation = generate(&engine, &tokenizer, &request, &interrupt, &mut |piece| {
             if self.json {
                 return ControlFlow::Continue(());
             }
@@ -147,6 +154,7 @@ impl GenerateArgs {
         if let Some(error) = write_error {
             stdout_result(Err(error))?;
         }
+        let sampling = &request.sampling;
         let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
         if self.json {
             self.print_json(&request, &generation, &selected, load, seed)
@@ -165,6 +173,7 @@ impl GenerateArgs {
             repeat_penalty: self.repeat_penalty,
             repeat_last_n: self.repeat_last_n,
             seed: self.seed.unwrap_or_else(random_seed),
+            ..SamplingOptions::greedy()
         }
     }
 

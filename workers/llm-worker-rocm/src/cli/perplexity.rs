@@ -1,7 +1,8 @@
 //! `llm-worker-rocm perplexity`.
 
 use super::source::{read_text, SourceArgs};
-use crate::model::ModelFile;
+use crate::engine::score::Scorer;
+use crate::model::{LoadOptions, ModelFile};
 use crate::perplexity::perplexity;
 use clap::Args;
 use std::path::PathBuf;
@@ -51,7 +52,10 @@ impl PerplexityArgs {
         if let Some(reason) = &selected.fallback {
             eprintln!("using the CPU: {reason}");
         }
-        let mut model = file.load(&selected.device)?;
+        let options = LoadOptions {
+            context: Some(context),
+        };
+        let mut model = Scorer::new(file.load(&selected.device, &options)?);
         let interrupt = Interrupt::install()?;
         let bar = count_bar("predicting", tokens.len() as u64, "tokens");
         let found = perplexity(&mut model, &tokens, context, |done| {

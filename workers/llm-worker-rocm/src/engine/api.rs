@@ -22,11 +22,11 @@ pub struct SamplingOptions {
     pub typical_p: Option<f32>,
     /// Divides the positive and multiplies the negative logits of recent tokens; 1 is off.
     pub repeat_penalty: f32,
-    /// How many recent tokens the penalties look at.
+    /// How many recent tokens, the prompt's included, the repeat penalty looks at.
     pub repeat_last_n: usize,
-    /// Taken from a token's logit for each time that it stands among the recent tokens; 0 is off.
+    /// Taken from a token's logit for each time that it was generated; 0 is off.
     pub frequency_penalty: f32,
-    /// Taken from a token's logit if it stands among the recent tokens; 0 is off.
+    /// Taken from a token's logit if it was generated; 0 is off.
     pub presence_penalty: f32,
     /// Added to logits, by token.
     pub logit_bias: HashMap<u32, f32>,

@@ -130,10 +130,11 @@ impl Engine {
     /// At once [`Failure::Invalid`], [`Failure::TooLong`], [`Failure::QueueFull`], [`Failure::Stopping`] or [`Failure::DeviceLost`].
     pub fn submit(&self, request: Request) -> Result<Ticket, Failure> {
         self.check(&request)?;
+        let mut queue = self.shared.queue();
+        // Under the queue's lock: the thread empties the queue after it has set this.
         if let Some(reason) = &self.shared.status().lost {
             return Err(Failure::DeviceLost(reason.clone()));
         }
-        let mut queue = self.shared.queue();
         if queue.stop_by.is_some() {
             return Err(Failure::Stopping);
         }

@@ -5,7 +5,8 @@
 
 #![allow(dead_code)] // each test program uses its own part
 
-use llm_worker_rocm::model::{Model, ModelFile};
+use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use serde::Deserialize;
 use std::path::PathBuf;
 use worker::device::DeviceRequest;
@@ -71,7 +72,7 @@ pub fn model_file() -> ModelFile {
     ModelFile::open(&model_path()).unwrap()
 }
 
-pub fn model() -> Model {
+pub fn model() -> LoadedModel {
     let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
     let selected = device.parse::<DeviceRequest>().unwrap().select().unwrap();
     assert!(
@@ -79,13 +80,15 @@ pub fn model() -> Model {
         "{device} was asked for, {} is used",
         selected.name
     );
-    model_file().load(&selected.device).unwrap()
+    model_file()
+        .load(&selected.device, &LoadOptions::default())
+        .unwrap()
 }
 
 /// The logits after a prompt.
-pub fn first_logits(model: &mut Model, case: &Case) -> Vec<f32> {
-    let logits = model.engine.forward(&case.prompt_tokens, 0).unwrap();
-    logits.to_vec1().unwrap()
+pub fn first_logits(model: &mut Scorer, case: &Case) -> Vec<f32> {
+    let logits = model.all_logits(&case.prompt_tokens).unwrap();
+    logits.to_vec2().unwrap().pop().unwrap()
 }
 
 /// Largest difference between logits and their expected values, relative to the largest logit; NaN if any is.

@@ -1,0 +1,165 @@
+//! What one forward pass needs to know about its sequences.
+
+#[cfg(feature = "rocm")]
+use candle::Tensor;
+use candle::{bail, Device, Result};
+
+/// A sequence of a forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct PagedSequence<'a> {
+    /// Its blocks, in the order of positions.
+    pub blocks: &'a [u32],
+    /// Its tokens, the new ones included.
+    pub keys: usize,
+    /// New tokens: the last ones.
+    pub rows: usize,
+}
+
+/// A sequence as the CPU reads it.
+#[derive(Clone, Debug)]
+pub(super) struct HostSequence {
+    pub first_row: usize,
+    pub rows: usize,
+    pub keys: usize,
+    pub blocks: Vec<u32>,
+}
+
+/// The sequences of one forward pass, on the host and on the device. All layers share it.
+pub struct PagedBatch {
+    block_size: usize,
+    pub(super) sequences: Vec<HostSequence>,
+    /// Of each new token, its position and its place in the cache.
+    pub(super) positions: Vec<u32>,
+    pub(super) slots: Vec<u32>,
+    longest: usize,
+    last_block: Option<usize>,
+    #[cfg(feature = "rocm")]
+    pub(super) device: Option<DeviceBatch>,
+}
+
+/// The numbers that kernels read, u32.
+#[cfg(feature = "rocm")]
+pub(super) struct DeviceBatch {
+    pub positions: Tensor,
+    pub slots: Tensor,
+    /// Running sums of rows and of keys.
+    pub cu_rows: Tensor,
+    pub cu_keys: Tensor,
+    /// `(sequences, blocks of the longest)`.
+    pub table: Tensor,
+    pub max_rows: usize,
+}
+
+impl PagedBatch {
+    /// # Errors
+    /// For a sequence without new tokens, with more new tokens than tokens, or with too few blocks; and those of the device.
+    pub fn new(sequences: &[PagedSequence], block_size: usize, device: &Device) -> Result<Self> {
+        let mut batch = Self {
+            block_size,
+            sequences: Vec::with_capacity(sequences.len()),
+            positions: Vec::new(),
+            slots: Vec::new(),
+            longest: 0,
+            last_block: None,
+            #[cfg(feature = "rocm")]
+            device: None,
+        };
+        for (i, sequence) in sequences.iter().enumerate() {
+            let PagedSequence { blocks, keys, rows } = *sequence;
+            let used = keys.div_ceil(block_size.max(1));
+            if rows == 0 || rows > keys || block_size == 0 || blocks.len() < used {
+                bail!(
+                    "sequence {i}: {rows} new of {keys} tokens in {} blocks of {block_size}",
+                    blocks.len()
+                )
+            }
+            let blocks = &blocks[..used];
+            batch.sequences.push(HostSequence {
+                first_row: batch.positions.len(),
+                rows,
+                keys,
+                blocks: blocks.to_vec(),
+            });
+            for position in keys - rows..keys {
+                let slot = blocks[position / block_size] as usize * block_size;
+                let slot = u32::try_from(slot + position % block_size);
+                batch.slots.push(slot.map_err(candle::Error::wrap)?);
+                batch.positions.push(position as u32);
+            }
+            batch.longest = batch.longest.max(keys);
+            let last = blocks.iter().map(|b| *b as usize).max();
+            batch.last_block = batch.last_block.max(last);
+        }
+        if batch.sequences.is_empty() {
+            bail!("a batch without sequences")
+        }
+        #[cfg(feature = "rocm")]
+        if device.is_rocm() {
+            batch.device = Some(batch.upload(device)?);
+        }
+        #[cfg(not(feature = "rocm"))]
+        let _ = device;
+        Ok(batch)
+    }
+
+    /// One copy to the device for all numbers.
+    #[cfg(feature = "rocm")]
+    fn upload(&self, device: &Device) -> Result<DeviceBatch> {
+        let sums = |count: fn(&HostSequence) -> usize| {
+            let mut sum = 0;
+            std::iter::once(0)
+                .chain(self.sequences.iter().map(move |s| {
+                    sum += count(s) as u32;
+                    sum
+                }))
+                .collect::<Vec<u32>>()
+        };
+        let width = self.longest.div_ceil(self.block_size);
+        let mut table = vec![0; self.sequences.len() * width];
+        for (row, sequence) in table.chunks_exact_mut(width).zip(&self.sequences) {
+            row[..sequence.blocks.len()].copy_from_slice(&sequence.blocks);
+        }
+        let parts = [
+            self.positions.clone(),
+            self.slots.clone(),
+            sums(|s| s.rows),
+            sums(|s| s.keys),
+            table,
+        ];
+        let lengths = parts.each_ref().map(Vec::len);
+        let all = Tensor::from_vec(parts.concat(), lengths.iter().sum::<usize>(), device)?;
+        let mut start = 0;
+        let mut next = |len: usize| {
+            start += len;
+            all.narrow(0, start - len, len)
+        };
+        Ok(DeviceBatch {
+            positions: next(lengths[0])?,
+            slots: next(lengths[1])?,
+            cu_rows: next(lengths[2])?,
+            cu_keys: next(lengths[3])?,
+            table: next(lengths[4])?.reshape((self.sequences.len(), width))?,
+            max_rows: self.sequences.iter().map(|s| s.rows).max().unwrap_or(0),
+        })
+    }
+
+    /// New tokens of all sequences.
+    pub fn tokens(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Tokens of a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Tokens of the longest sequence: one more than its last position.
+    pub fn positions(&self) -> usize {
+        self.longest
+    }
+
+    /// The largest number of a block.
+    pub(super) fn last_block(&self) -> Option<usize> {
+        self.last_block
+    }
+}

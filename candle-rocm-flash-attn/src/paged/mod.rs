@@ -1,0 +1,236 @@
+//! A paged cache of keys and values, written with the rotary embedding fused and read in place.
+//!
+//! A [`PagedCache`] is one layer's blocks of keys and values; sequences own blocks by number, and a [`PagedBatch`] says, for one forward pass, which blocks and how many
+//! new tokens each sequence has. New tokens of all sequences lie behind each other, as in [`crate::flash_attn_varlen`]. On a ROCm device each call is one or two
+//! launches; on the CPU, threads share the heads and rows, with memory for a few rows each. Every row is computed alike whatever else is in the batch
+//! on the CPU, bit for bit.
+//!
+//! ```
+//! use candle::{Device, Tensor};
+//! use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence};
+//!
+//! # fn main() -> candle::Result<()> {
+//! let device = Device::Cpu;
+//! let shape = CacheShape { blocks: 8, block_size: 16, kv_heads: 2, head_size: 64, v_head_size: 64 };
+//! let mut cache = PagedCache::new(shape, CacheDType::F16, &device)?;
+//! // A prompt of 20 tokens in blocks 5 and 1.
+//! let batch = PagedBatch::new(&[PagedSequence { blocks: &[5, 1], keys: 20, rows: 20 }], 16, &device)?;
+//! let q = Tensor::randn(0f32, 1., (20, 4, 64), &device)?;
+//! let kv = Tensor::randn(0f32, 1., (20, 2, 64), &device)?;
+//! cache.write(None, &kv, &kv, &batch, None)?;
+//! let out = cache.attend(&q, &batch, 1. / 8., None, None)?;
+//! assert_eq!(out.dims(), [20, 4, 64]);
+//! # Ok(())
+//! # }
+//! ```
+
+mod batch;
+mod cpu;
+#[cfg(feature = "rocm")]
+mod rocm;
+mod simd;
+
+pub use batch::{PagedBatch, PagedSequence};
+
+use candle::{bail, DType, Device, Result, Tensor};
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheDType {
+    /// 4 bytes an element.
+    F32,
+    /// 2 bytes.
+    F16,
+    /// 2 bytes.
+    BF16,
+    /// 8 bits, and an f16 factor for 32 elements.
+    Q8_0,
+}
+
+/// Elements that share a factor in [`CacheDType::Q8_0`].
+const SCALED: usize = 32;
+
+impl CacheDType {
+    /// Bytes of `elements` elements, a multiple of 32 for [`CacheDType::Q8_0`].
+    pub fn bytes(self, elements: usize) -> usize {
+        match self {
+            Self::F32 => 4 * elements,
+            Self::F16 | Self::BF16 => 2 * elements,
+            Self::Q8_0 => elements + elements / SCALED * 2,
+        }
+    }
+}
+
+/// Sizes of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    /// Number of blocks.
+    pub blocks: usize,
+    /// Tokens of a block.
+    pub block_size: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Elements of a key.
+    pub head_size: usize,
+    /// Elements of a value.
+    pub v_head_size: usize,
+}
+
+impl CacheShape {
+    /// Bytes of keys and values in all.
+    pub fn bytes(&self, dtype: CacheDType) -> usize {
+        let elements = self.block_size * self.kv_heads * (self.head_size + self.v_head_size);
+        self.blocks * dtype.bytes(elements)
+    }
+}
+
+/// A rotary embedding: the first `2 * pairs` elements of a head turn by the angle of the token's position.
+#[derive(Clone, Debug)]
+pub struct Rotary {
+    /// Cosines, f32 `(positions, pairs)` without gaps.
+    pub cos: Tensor,
+    /// Sines, as the cosines.
+    pub sin: Tensor,
+    /// Pairs are `(2i, 2i + 1)` instead of `(i, i + pairs)`.
+    pub interleaved: bool,
+}
+
+/// One layer's keys and values.
+pub struct PagedCache {
+    shape: CacheShape,
+    store: Store,
+}
+
+enum Store {
+    Cpu(cpu::Store),
+    #[cfg(feature = "rocm")]
+    Rocm(rocm::Store),
+}
+
+impl PagedCache {
+    /// Reserves the blocks; what they hold before the first write is undefined and never read.
+    ///
+    /// # Errors
+    /// For a device other than the CPU and ROCm, for head sizes that the format does not take, and if there is no memory.
+    pub fn new(shape: CacheShape, dtype: CacheDType, device: &Device) -> Result<Self> {
+        let sizes = [shape.head_size, shape.v_head_size];
+        if dtype == CacheDType::Q8_0 && sizes.iter().any(|s| s % SCALED != 0) {
+            bail!("a q8_0 cache takes heads of a multiple of {SCALED} elements, not {sizes:?}; use f16")
+        }
+        if shape.block_size == 0 || shape.kv_heads == 0 || sizes.contains(&0) {
+            bail!("a cache of {shape:?} holds nothing")
+        }
+        let store = match device {
+            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype)),
+            #[cfg(feature = "rocm")]
+            Device::Rocm(device) => Store::Rocm(rocm::Store::new(&shape, dtype, device)?),
+            device => bail!("there is no paged cache on {:?}", device.location()),
+        };
+        Ok(Self { shape, store })
+    }
+
+    /// Its sizes.
+    pub fn shape(&self) -> &CacheShape {
+        &self.shape
+    }
+
+    /// Turns queries and keys by their positions and writes keys and values to their blocks. `q` is `(tokens, heads, head_size)`, `k` `(tokens, kv_heads, head_size)`,
+    /// `v` `(tokens, kv_heads, v_head_size)`, f32, f16 or bf16 with a dense last dimension. Gives the turned queries, if there are queries.
+    ///
+    /// # Errors
+    /// For shapes that fit neither the cache nor the batch, positions beyond the rotary tables, and dtypes other than those.
+    pub fn write(
+        &mut self,
+        q: Option<&Tensor>,
+        k: &Tensor,
+        v: &Tensor,
+        batch: &PagedBatch,
+        rotary: Option<&Rotary>,
+    ) -> Result<Option<Tensor>> {
+        let CacheShape {
+            kv_heads,
+            head_size,
+            v_head_size,
+            ..
+        } = self.shape;
+        let tokens = batch.tokens();
+        let fits = k.dims() == [tokens, kv_heads, head_size]
+            && v.dims() == [tokens, kv_heads, v_head_size]
+            && q.is_none_or(
+                |q| matches!(*q.dims(), [n, _, size] if n == tokens && size == head_size),
+            );
+        if !fits || batch.block_size() != self.shape.block_size {
+            bail!(
+                "q {:?}, k {:?} and v {:?} of {tokens} tokens do not fit a cache of {:?}",
+                q.map(Tensor::dims),
+                k.dims(),
+                v.dims(),
+                self.shape
+            )
+        }
+        if batch.last_block().is_some_and(|b| b >= self.shape.blocks) {
+            bail!("a block of the batch lies outside of {:?}", self.shape)
+        }
+        if let Some(rotary) = rotary {
+            let (positions, pairs) = rotary.cos.dims2()?;
+            if batch.positions() > positions || 2 * pairs > head_size {
+                bail!(
+                    "rotary tables {:?} for {} positions of heads of {head_size}",
+                    rotary.cos.dims(),
+                    batch.positions()
+                )
+            }
+        }
+        match &mut self.store {
+            Store::Cpu(store) => store.write(&self.shape, q, k, v, batch, rotary),
+            #[cfg(feature = "rocm")]
+            Store::Rocm(store) => store.write(&self.shape, q, k, v, batch, rotary),
+        }
+    }
+
+    /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each and no further back than `left`, where it is given. Scores are
+    /// multiplied by `scale`, then bounded by `softcap`. Gives `(tokens, heads, v_head_size)` in the dtype of `q`.
+    ///
+    /// # Errors
+    /// For shapes that do not fit the cache and the batch.
+    pub fn attend(
+        &self,
+        q: &Tensor,
+        batch: &PagedBatch,
+        scale: f32,
+        left: Option<usize>,
+        softcap: Option<f32>,
+    ) -> Result<Tensor> {
+        let (tokens, heads, size) = q.dims3()?;
+        let fits = tokens == batch.tokens()
+            && size == self.shape.head_size
+            && heads % self.shape.kv_heads == 0
+            && batch.block_size() == self.shape.block_size;
+        if !fits || !matches!(q.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+            bail!(
+                "queries {:?} of {:?} do not fit {} tokens and a cache of {:?}",
+                q.dims(),
+                q.dtype(),
+                batch.tokens(),
+                self.shape
+            )
+        }
+        let options = Scores {
+            scale,
+            left,
+            softcap,
+        };
+        match &self.store {
+            Store::Cpu(store) => store.attend(&self.shape, q, batch, &options),
+            #[cfg(feature = "rocm")]
+            Store::Rocm(store) => store.attend(&self.shape, q, batch, &options),
+        }
+    }
+}
+
+/// How scores are made of products, and which there are.
+struct Scores {
+    scale: f32,
+    left: Option<usize>,
+    softcap: Option<f32>,
+}

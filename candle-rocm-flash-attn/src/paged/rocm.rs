@@ -1,0 +1,219 @@
+//! The cache in device memory.
+
+use super::{batch::DeviceBatch, CacheDType, CacheShape, PagedBatch, Rotary, Scores, SCALED};
+use candle::op::BackpropOp;
+use candle::rocm_backend::{candle_rocm, RocmDevice};
+use candle::{bail, Result, RocmStorage, Shape, Storage, Tensor};
+use candle_rocm::ops::attention::kv_cache::{self, KvCache, Tokens};
+use candle_rocm::ops::attention::{attention, Attention, Lengths, Window};
+use candle_rocm::{Buffer, DType, View};
+use std::ops::Deref;
+
+const OP: &str = "paged attention";
+
+pub(super) struct Store {
+    device: RocmDevice,
+    keys: Half,
+    values: Half,
+}
+
+/// Keys, or values.
+struct Half {
+    data: Buffer,
+    dtype: DType,
+    dims: [usize; 4],
+    strides: [usize; 4],
+    scales: Option<(Buffer, [usize; 4], [usize; 4])>,
+}
+
+impl Half {
+    fn new(
+        shape: &CacheShape,
+        size: usize,
+        dtype: CacheDType,
+        device: &RocmDevice,
+    ) -> Result<Self> {
+        let device = device.device();
+        let CacheShape {
+            blocks,
+            block_size,
+            kv_heads,
+            ..
+        } = *shape;
+        let elements = blocks * block_size * kv_heads * size;
+        let strides = kv_cache::strides(block_size, kv_heads, size);
+        let (dtype, scales) = match dtype {
+            CacheDType::F32 => (DType::F32, None),
+            CacheDType::F16 => (DType::F16, None),
+            CacheDType::BF16 => (DType::BF16, None),
+            CacheDType::Q8_0 => {
+                let [block, entry, head, last] = strides;
+                let dims = [blocks, block_size, kv_heads, size / SCALED];
+                let strides = [block / SCALED, entry / SCALED, head / SCALED, last];
+                let buffer = device.alloc(elements / SCALED * 2)?;
+                (DType::U8, Some((buffer, dims, strides)))
+            }
+        };
+        Ok(Self {
+            data: device.alloc(elements * dtype.size_in_bytes())?,
+            dtype,
+            dims: [blocks, block_size, kv_heads, size],
+            strides,
+            scales,
+        })
+    }
+
+    fn view(&self) -> View<'_> {
+        View {
+            buffer: &self.data,
+            dtype: self.dtype,
+            offset: 0,
+            dims: &self.dims,
+            strides: &self.strides,
+        }
+    }
+
+    fn scales(&self) -> Option<View<'_>> {
+        let (buffer, dims, strides) = self.scales.as_ref()?;
+        Some(View {
+            buffer,
+            dtype: DType::F16,
+            offset: 0,
+            dims,
+            strides,
+        })
+    }
+}
+
+/// Binds a name to the device layer's view of a tensor.
+macro_rules! with_view {
+    ($name:ident = $tensor:expr) => {
+        let (storage, layout) = $tensor.storage_and_layout();
+        let storage = rocm_storage(storage.deref())?;
+        let $name = storage.view(layout, OP)?;
+    };
+}
+
+fn rocm_storage(storage: &Storage) -> Result<&RocmStorage> {
+    match storage {
+        Storage::Rocm(storage) => Ok(storage),
+        _ => bail!("{OP}: the tensors must be on the device of the cache"),
+    }
+}
+
+/// A tensor around a result of the device layer.
+fn tensor(like: &Tensor, buffer: Buffer, shape: Shape) -> Result<Tensor> {
+    let (storage, _) = like.storage_and_layout();
+    let count = shape.elem_count();
+    let storage = rocm_storage(storage.deref())?.with_buffer(buffer, like.dtype(), count);
+    Ok(Tensor::from_storage(
+        Storage::Rocm(storage),
+        shape,
+        BackpropOp::none(),
+        false,
+    ))
+}
+
+fn device_batch(batch: &PagedBatch) -> Result<&DeviceBatch> {
+    match &batch.device {
+        Some(batch) => Ok(batch),
+        None => bail!("{OP}: the batch was made for another device"),
+    }
+}
+
+impl Store {
+    pub(super) fn new(shape: &CacheShape, dtype: CacheDType, device: &RocmDevice) -> Result<Self> {
+        Ok(Self {
+            device: device.clone(),
+            keys: Half::new(shape, shape.head_size, dtype, device)?,
+            values: Half::new(shape, shape.v_head_size, dtype, device)?,
+        })
+    }
+
+    pub(super) fn write(
+        &mut self,
+        _shape: &CacheShape,
+        q: Option<&Tensor>,
+        k: &Tensor,
+        v: &Tensor,
+        batch: &PagedBatch,
+        rotary: Option<&Rotary>,
+    ) -> Result<Option<Tensor>> {
+        let batch = device_batch(batch)?;
+        let cache = KvCache {
+            k: self.keys.view(),
+            v: self.values.view(),
+            scales: self.keys.scales().zip(self.values.scales()),
+        };
+        with_view!(key = k);
+        let device = self.device.device();
+        with_view!(value = v);
+        with_view!(slots = batch.slots);
+        // What is not there borrows the keys' place and is not used.
+        with_view!(query = q.unwrap_or(k));
+        let tokens = Tokens {
+            q: q.is_some().then_some(query),
+            k: key,
+            v: value,
+            slots,
+        };
+        let turned = match rotary {
+            None => kv_cache::write(device, &cache, &tokens, None)?,
+            Some(rotary) => {
+                with_view!(cos = rotary.cos);
+                with_view!(sin = rotary.sin);
+                with_view!(positions = batch.positions);
+                let rotary = kv_cache::Rotary {
+                    cos,
+                    sin,
+                    interleaved: rotary.interleaved,
+                    positions,
+                };
+                kv_cache::write(device, &cache, &tokens, Some(&rotary))?
+            }
+        };
+        match (turned, q) {
+            (Some(buffer), Some(q)) => Ok(Some(tensor(q, buffer, q.shape().clone())?)),
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn attend(
+        &self,
+        shape: &CacheShape,
+        q: &Tensor,
+        batch: &PagedBatch,
+        scores: &Scores,
+    ) -> Result<Tensor> {
+        let max_keys = batch.positions();
+        let batch = device_batch(batch)?;
+        with_view!(query = q);
+        let device = self.device.device();
+        with_view!(cu_rows = batch.cu_rows);
+        with_view!(cu_keys = batch.cu_keys);
+        with_view!(blocks = batch.table);
+        let problem = Attention {
+            scales: self.keys.scales().zip(self.values.scales()),
+            lengths: Lengths::Paged {
+                cu_rows,
+                cu_keys,
+                max_rows: batch.max_rows,
+                max_keys,
+                blocks,
+            },
+            window: Window {
+                left: scores.left,
+                ..Window::CAUSAL
+            },
+            softcap: scores.softcap,
+            ..Attention::new(query, self.keys.view(), self.values.view(), scores.scale)
+        };
+        let attended = attention(device, &problem)?;
+        let (tokens, heads, _) = q.dims3()?;
+        tensor(
+            q,
+            attended.out,
+            Shape::from((tokens, heads, shape.v_head_size)),
+        )
+    }
+}

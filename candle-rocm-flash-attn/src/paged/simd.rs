@@ -1,0 +1,172 @@
+//! Inner loops of attention on the CPU. Written as plain arithmetic on lanes, compiled for the vector units that a machine may have.
+
+/// Lanes that are summed apart: one AVX-512 register, two of AVX.
+const LANES: usize = 16;
+
+/// One query's scores, weights and sum so far: the state of an online softmax.
+pub(super) struct Line<'a> {
+    pub query: &'a [f32],
+    pub out: &'a mut [f32],
+    pub max: f32,
+    pub sum: f32,
+}
+
+/// What happens to a product on its way to a score.
+#[derive(Clone, Copy)]
+pub(super) struct Scale {
+    pub scale: f32,
+    pub softcap: Option<f32>,
+}
+
+/// Takes a few keys and values, one behind the other, into a line. `weights` has room for a number for each.
+pub(super) fn attend(
+    line: &mut Line,
+    keys: &[f32],
+    values: &[f32],
+    scale: Scale,
+    weights: &mut [f32],
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has what the function was compiled for.
+            return unsafe { attend_avx512(line, keys, values, scale, weights) };
+        }
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: the processor has what the function was compiled for.
+            return unsafe { attend_avx2(line, keys, values, scale, weights) };
+        }
+    }
+    attend_body::<{ cfg!(target_arch = "aarch64") }>(line, keys, values, scale, weights)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,fma")]
+fn attend_avx512(line: &mut Line, keys: &[f32], values: &[f32], scale: Scale, w: &mut [f32]) {
+    attend_body::<true>(line, keys, values, scale, w)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn attend_avx2(line: &mut Line, keys: &[f32], values: &[f32], scale: Scale, w: &mut [f32]) {
+    attend_body::<true>(line, keys, values, scale, w)
+}
+
+#[inline(always)]
+fn attend_body<const FMA: bool>(
+    line: &mut Line,
+    keys: &[f32],
+    values: &[f32],
+    scale: Scale,
+    weights: &mut [f32],
+) {
+    let width = line.query.len();
+    let v_width = line.out.len();
+    let mut max = line.max;
+    for (weight, key) in weights.iter_mut().zip(keys.chunks_exact(width)) {
+        let mut score = dot::<FMA>(line.query, key) * scale.scale;
+        if let Some(cap) = scale.softcap {
+            score = cap * (score / cap).tanh();
+        }
+        *weight = score;
+        max = if score > max { score } else { max };
+    }
+    if max > line.max {
+        let factor = exp::<FMA>(line.max - max);
+        line.sum *= factor;
+        line.out.iter_mut().for_each(|x| *x *= factor);
+        line.max = max;
+    }
+    // Only if no score is a number above minus infinity; their weights are 0 or NaN then.
+    let max = if max == f32::NEG_INFINITY { 0.0 } else { max };
+    for weight in weights.iter_mut() {
+        *weight = exp::<FMA>(*weight - max);
+    }
+    for weight in weights.iter() {
+        line.sum += weight;
+    }
+    for (weight, value) in weights.iter().zip(values.chunks_exact(v_width)) {
+        for (out, v) in line.out.iter_mut().zip(value) {
+            *out = fma::<FMA>(*weight, *v, *out);
+        }
+    }
+}
+
+#[inline(always)]
+fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA {
+        a.mul_add(b, c)
+    } else {
+        a * b + c
+    }
+}
+
+#[inline(always)]
+fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0f32; LANES];
+    let (a, b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest: f32 = a
+        .remainder()
+        .iter()
+        .zip(b.remainder())
+        .map(|(a, b)| a * b)
+        .sum();
+    for (a, b) in a.zip(b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = fma::<FMA>(*a, *b, *sum);
+        }
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0] + rest
+}
+
+/// The exponential of a number that is not above 0, to about 1e-7 of it: a power of two times a polynomial.
+#[inline(always)]
+fn exp<const FMA: bool>(x: f32) -> f32 {
+    /// Below, the result is as good as 0.
+    const LEAST: f32 = -87.0;
+    /// Adding and subtracting it rounds to whole numbers.
+    const ROUND: f32 = 12_582_912.0;
+    /// The natural logarithm of 2 in two parts, the first with few bits.
+    const LN2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
+    let zero = x < LEAST;
+    let x = if zero { LEAST } else { x };
+    let power = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND) - ROUND;
+    let r = fma::<FMA>(power, -LN2[1], fma::<FMA>(power, -LN2[0], x));
+    let mut sum = 1.0 / 720.0;
+    for factor in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        sum = fma::<FMA>(sum, r, factor);
+    }
+    // NaN casts to 0 and stays NaN in the sum.
+    let scale = f32::from_bits(((power as i32 + 127) << 23) as u32);
+    if zero {
+        0.0
+    } else {
+        sum * scale
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_are_close() {
+        for i in 0..8700 {
+            let x = -(i as f32) / 100.0;
+            let (got, want) = (exp::<false>(x), f64::from(x).exp());
+            assert!(
+                (f64::from(got) - want).abs() <= 3e-7 * want,
+                "{x}: {got} for {want}"
+            );
+        }
+        assert_eq!(exp::<false>(f32::NEG_INFINITY), 0.0);
+        assert!(exp::<false>(f32::NAN).is_nan());
+    }
+}

@@ -1,0 +1,120 @@
+//! One block of the decoder.
+
+use super::config::Base;
+use super::experts::FeedForward;
+use super::linear::Linear;
+use super::norm::{Norm, Residual};
+use candle_core::{Result, Tensor};
+use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache, Rotary};
+
+/// Attention and the feed-forward part, with the norms that a model has.
+pub(super) struct Block {
+    pub attention: Attention,
+    pub feed_forward: FeedForward,
+    pub attention_norm: Option<Norm>,
+    pub attention_post_norm: Option<Norm>,
+    pub ffn_norm: Option<Norm>,
+    pub ffn_post_norm: Option<Norm>,
+    /// Both parts work on the block's input.
+    pub parallel: bool,
+    pub residual_scale: Option<f64>,
+}
+
+/// Grouped-query attention over a paged cache.
+pub(super) struct Attention {
+    pub query: Linear,
+    pub key: Linear,
+    pub value: Linear,
+    pub output: Linear,
+    pub query_norm: Option<Norm>,
+    pub key_norm: Option<Norm>,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub v_head_dim: usize,
+    pub scale: f32,
+    pub softcap: Option<f32>,
+    /// Keys before its own that a row sees.
+    pub left: Option<usize>,
+    pub rotary: Option<Base>,
+}
+
+impl Block {
+    /// Adds what the block gives to the stream.
+    pub(super) fn forward(
+        &self,
+        stream: &mut Residual,
+        cache: &mut PagedCache,
+        batch: &PagedBatch,
+        rotary: Option<&Rotary>,
+    ) -> Result<()> {
+        let normed = |stream: &mut Residual, norm: &Option<Norm>| match norm {
+            Some(norm) => stream.normed(norm),
+            None => stream.sum(),
+        };
+        let input = normed(stream, &self.attention_norm)?;
+        let attended = self.attention.forward(&input, cache, batch, rotary)?;
+        if self.parallel {
+            let input = match &self.ffn_norm {
+                Some(_) => normed(stream, &self.ffn_norm)?,
+                None => input,
+            };
+            let fed = self.feed_forward.forward(&input)?;
+            stream.add(self.finish(attended, &self.attention_post_norm)?)?;
+            return stream.add(self.finish(fed, &self.ffn_post_norm)?);
+        }
+        stream.add(self.finish(attended, &self.attention_post_norm)?)?;
+        let input = normed(stream, &self.ffn_norm)?;
+        let fed = self.feed_forward.forward(&input)?;
+        stream.add(self.finish(fed, &self.ffn_post_norm)?)
+    }
+
+    fn finish(&self, part: Tensor, norm: &Option<Norm>) -> Result<Tensor> {
+        let part = match norm {
+            Some(norm) => norm.forward(&part)?,
+            None => part,
+        };
+        match self.residual_scale {
+            Some(scale) => part * scale,
+            None => Ok(part),
+        }
+    }
+}
+
+impl Attention {
+    /// `(tokens, width)` to the same.
+    fn forward(
+        &self,
+        x: &Tensor,
+        cache: &mut PagedCache,
+        batch: &PagedBatch,
+        rotary: Option<&Rotary>,
+    ) -> Result<Tensor> {
+        let tokens = x.dim(0)?;
+        let [query, key, value] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
+        let query = heads(query, &self.query_norm, self.heads, self.head_dim)?;
+        let key = heads(key, &self.key_norm, self.kv_heads, self.head_dim)?;
+        let value = value.reshape((tokens, self.kv_heads, self.v_head_dim))?;
+        let query = match rotary {
+            Some(_) => cache.write(Some(&query), &key, &value, batch, rotary)?,
+            None => cache.write(None, &key, &value, batch, None)?,
+        }
+        .unwrap_or(query);
+        let attended = cache.attend(&query, batch, self.scale, self.left, self.softcap)?;
+        let attended = attended.reshape((tokens, self.heads * self.v_head_dim))?;
+        self.output.forward(&attended)
+    }
+}
+
+/// `(tokens, heads, size)`, behind a norm of each head or of all together.
+fn heads(x: Tensor, norm: &Option<Norm>, heads: usize, size: usize) -> Result<Tensor> {
+    let tokens = x.dim(0)?;
+    let by_head = (tokens, heads, size);
+    match norm {
+        None => x.reshape(by_head),
+        Some(norm) if norm.weight.dims() == [heads * size] && heads > 1 => {
+            norm.forward(&x)?.reshape(by_head)
+        }
+        Some(norm) => norm.forward(&x.reshape(by_head)?),
+    }
+}

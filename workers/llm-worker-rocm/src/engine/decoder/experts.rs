@@ -1,0 +1,156 @@
+//! A mixture of experts in place of the feed-forward part.
+
+use super::linear::Linear;
+use candle_core::{DType, Device, Result, Tensor, D};
+use candle_nn::{ops, Activation};
+
+/// Experts, and what chooses among them.
+pub(super) struct Mixture {
+    /// From the input to a number for each expert.
+    pub router: Linear,
+    pub experts: Experts,
+    pub count: usize,
+    /// Experts of a token.
+    pub used: usize,
+    /// Whether the weights of a token's experts are scaled to a sum of 1.
+    pub normalised: bool,
+    pub scale: f64,
+    pub activation: Activation,
+    pub shared: Option<Shared>,
+}
+
+/// The experts' matrices.
+pub(super) enum Experts {
+    /// Each on its own; rows are brought to it.
+    Apart(Vec<Expert>),
+    #[cfg(feature = "rocm")]
+    Together(super::rocm::Experts),
+}
+
+/// One expert.
+pub(super) struct Expert {
+    pub gate: Linear,
+    pub up: Linear,
+    pub down: Linear,
+}
+
+/// An expert of all tokens.
+pub(super) struct Shared {
+    pub expert: Expert,
+    /// What its share is the sigmoid of.
+    pub gate: Option<Linear>,
+}
+
+impl Expert {
+    pub(super) fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        let hidden = Linear::gated(&self.gate, &self.up, activation, x)?;
+        self.down.forward(&hidden)
+    }
+}
+
+impl Mixture {
+    /// `(tokens, width)` to the same.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let logits = self.router.forward(x)?.to_dtype(DType::F32)?;
+        let (ids, weights) = self.route(&logits)?;
+        let each = match &self.experts {
+            Experts::Apart(experts) => self.apart(experts, x, &ids)?,
+            #[cfg(feature = "rocm")]
+            Experts::Together(experts) => experts.forward(x, &ids, self.activation)?,
+        };
+        let weighted = each
+            .to_dtype(DType::F32)?
+            .broadcast_mul(&weights.unsqueeze(D::Minus1)?)?;
+        let mut out = weighted.sum(1)?.to_dtype(x.dtype())?;
+        if let Some(shared) = &self.shared {
+            let mut y = shared.expert.forward(x, self.activation)?;
+            if let Some(gate) = &shared.gate {
+                y = y.broadcast_mul(&ops::sigmoid(&gate.forward(x)?)?)?;
+            }
+            out = (out + y)?;
+        }
+        Ok(out)
+    }
+
+    /// The experts of each token, most likely first, and their weights: `(tokens, used)`.
+    fn route(&self, logits: &Tensor) -> Result<(Tensor, Tensor)> {
+        let probabilities = ops::softmax_last_dim(logits)?;
+        let order = probabilities.arg_sort_last_dim(false)?;
+        let ids = order.narrow(1, 0, self.used)?.contiguous()?;
+        let mut weights = probabilities.gather(&ids, 1)?;
+        if self.normalised {
+            weights = weights.broadcast_div(&weights.sum_keepdim(1)?)?;
+        }
+        if self.scale != 1.0 {
+            weights = (weights * self.scale)?;
+        }
+        Ok((ids, weights))
+    }
+
+    /// `(tokens, used, width)`: what each of a token's experts gives.
+    fn apart(&self, experts: &[Expert], x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+        let (tokens, width) = x.dims2()?;
+        let ids = ids
+            .to_device(&Device::Cpu)?
+            .flatten_all()?
+            .to_vec1::<u32>()?;
+        let mut slots: Vec<Vec<u32>> = vec![Vec::new(); self.count];
+        for (slot, id) in ids.iter().enumerate() {
+            slots[*id as usize].push(slot as u32);
+        }
+        let mut parts = Vec::new();
+        let mut places = vec![0u32; ids.len()];
+        let mut done = 0;
+        for (expert, slots) in experts.iter().zip(&slots) {
+            if slots.is_empty() {
+                continue;
+            }
+            let rows: Vec<u32> = slots.iter().map(|slot| slot / self.used as u32).collect();
+            let rows = Tensor::new(rows.as_slice(), x.device())?;
+            parts.push(expert.forward(&x.index_select(&rows, 0)?, self.activation)?);
+            for slot in slots {
+                places[*slot as usize] = done;
+                done += 1;
+            }
+        }
+        let places = Tensor::new(places.as_slice(), x.device())?;
+        let all = Tensor::cat(&parts, 0)?.index_select(&places, 0)?;
+        all.reshape((tokens, self.used, width))
+    }
+}
+
+/// The feed-forward part.
+pub(super) enum FeedForward {
+    Gated {
+        gate: Linear,
+        up: Linear,
+        down: Linear,
+        activation: Activation,
+    },
+    Plain {
+        up: Linear,
+        down: Linear,
+        activation: Activation,
+    },
+    Mixture(Mixture),
+}
+
+impl FeedForward {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        use candle_core::Module;
+        match self {
+            Self::Gated {
+                gate,
+                up,
+                down,
+                activation,
+            } => down.forward(&Linear::gated(gate, up, *activation, x)?),
+            Self::Plain {
+                up,
+                down,
+                activation,
+            } => down.forward(&activation.forward(&up.forward(x)?)?),
+            Self::Mixture(mixture) => mixture.forward(x),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Matrices of weights, in whatever format the file has them.
+//!
+//! On the CPU a row's result does not depend on the rows beside it, bit for bit.
+
+use super::float::FloatMatrix;
+use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
+use candle_core::{bail, DType, Device, Module, Result, Tensor};
+use candle_nn::{fused, Activation};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+#[cfg(feature = "rocm")]
+use super::rocm;
+
+/// A matrix with an optional bias.
+#[derive(Clone)]
+pub(super) struct Linear {
+    weight: Weight,
+    bias: Option<Tensor>,
+}
+
+/// `outputs` rows of `inputs` elements.
+#[derive(Clone)]
+pub(super) enum Weight {
+    /// Blocks on the CPU.
+    Blocks(QMatMul),
+    /// Plain numbers on the CPU.
+    Floats(Arc<FloatMatrix>),
+    /// Plain numbers elsewhere, `(outputs, inputs)` in the dtype of activations.
+    Tensor(Tensor),
+    #[cfg(feature = "rocm")]
+    Rocm(Arc<rocm::Blocks>),
+}
+
+/// candle's switch that turns all blocks into plain numbers.
+fn dequantize_all() -> bool {
+    std::env::var("CANDLE_DEQUANTIZE_ALL").is_ok_and(|value| !value.is_empty() && value != "0")
+}
+
+impl Weight {
+    /// Takes rows as they lie in a file.
+    pub(super) fn new(
+        bytes: &[u8],
+        dtype: GgmlDType,
+        (outputs, inputs): (usize, usize),
+        device: &Device,
+        activations: DType,
+    ) -> Result<Self> {
+        let plain = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+        if plain && device.is_cpu() {
+            let matrix = FloatMatrix::new(bytes, dtype, (outputs, inputs))?;
+            return Ok(Self::Floats(Arc::new(matrix)));
+        }
+        if !plain && dequantize_all() {
+            let storage = QStorage::from_data(Cow::Borrowed(bytes), &Device::Cpu, dtype)?;
+            let floats = QTensor::new(storage, (outputs, inputs))?.dequantize(&Device::Cpu)?;
+            let floats = floats.flatten_all()?.to_vec1::<f32>()?;
+            let bytes: Vec<u8> = floats.into_iter().flat_map(f32::to_le_bytes).collect();
+            let shape = (outputs, inputs);
+            return Self::new(&bytes, GgmlDType::F32, shape, device, activations);
+        }
+        if inputs % dtype.block_size() != 0 {
+            bail!("rows of {inputs} elements have no whole blocks of {dtype:?}")
+        }
+        let storage = QStorage::from_data(Cow::Borrowed(bytes), device, dtype)?;
+        #[cfg(feature = "rocm")]
+        let storage = match storage {
+            QStorage::Rocm(blocks) if !plain => {
+                let blocks = rocm::Blocks::new(blocks, outputs, inputs);
+                return Ok(Self::Rocm(Arc::new(blocks)));
+            }
+            storage => storage,
+        };
+        let tensor = QTensor::new(storage, (outputs, inputs))?;
+        if plain {
+            return Ok(Self::Tensor(
+                tensor.dequantize(device)?.to_dtype(activations)?,
+            ));
+        }
+        Ok(Self::Blocks(QMatMul::from_qtensor(tensor)?))
+    }
+
+    /// Rows `ids` of it, in the dtype of activations.
+    pub(super) fn rows(&self, ids: &Tensor, activations: DType) -> Result<Tensor> {
+        match self {
+            Self::Blocks(blocks) => blocks.embedding(ids)?.to_dtype(activations),
+            Self::Floats(matrix) => matrix.rows(&ids.to_vec1()?)?.to_dtype(activations),
+            Self::Tensor(tensor) => tensor.index_select(ids, 0),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(blocks) => blocks.rows(ids)?.to_dtype(activations),
+        }
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Blocks(blocks) => multiply_blocks(blocks, x),
+            Self::Floats(matrix) => matrix.forward(x),
+            Self::Tensor(tensor) => x.matmul(&tensor.t()?),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(blocks) => blocks.forward(x),
+        }
+    }
+}
+
+/// candle has kernels for many rows that sum in another order than those for one; whatever comes is given to the former.
+fn multiply_blocks(blocks: &QMatMul, x: &Tensor) -> Result<Tensor> {
+    let is_q6k = matches!(blocks, QMatMul::QTensor(blocks) if blocks.dtype() == GgmlDType::Q6K);
+    if x.dim(0)? == 1 && is_q6k && cfg!(target_arch = "x86_64") {
+        let twice = Tensor::cat(&[x, x], 0)?;
+        return blocks.forward(&twice)?.narrow(0, 0, 1)?.contiguous();
+    }
+    blocks.forward(x)
+}
+
+impl Linear {
+    pub(super) fn new(weight: Weight, bias: Option<Tensor>) -> Self {
+        Self { weight, bias }
+    }
+
+    /// `(rows, inputs)` to `(rows, outputs)`.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.add_bias(self.weight.forward(x)?)
+    }
+
+    fn add_bias(&self, product: Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
+        }
+    }
+
+    /// Products of one input with several matrices.
+    pub(super) fn forward_each<const N: usize>(
+        linears: [&Self; N],
+        x: &Tensor,
+    ) -> Result<[Tensor; N]> {
+        #[cfg(feature = "rocm")]
+        {
+            let blocks = linears.map(|linear| match &linear.weight {
+                Weight::Rocm(blocks) => Some(&**blocks),
+                _ => None,
+            });
+            if blocks.iter().all(Option::is_some) {
+                let mut products = rocm::forward_each(&blocks.map(|b| b.expect("checked")), x)?
+                    .into_iter()
+                    .zip(linears)
+                    .map(|(product, linear)| linear.add_bias(product));
+                return try_array(|| products.next().expect("one for each"));
+            }
+        }
+        let mut linears = linears.into_iter();
+        try_array(|| linears.next().expect("one for each").forward(x))
+    }
+
+    /// `activation(gate x) * up x`.
+    pub(super) fn gated(
+        gate: &Self,
+        up: &Self,
+        activation: Activation,
+        x: &Tensor,
+    ) -> Result<Tensor> {
+        #[cfg(feature = "rocm")]
+        if let (Weight::Rocm(g), Weight::Rocm(u), None, None) =
+            (&gate.weight, &up.weight, &gate.bias, &up.bias)
+        {
+            if let Some(gated) = rocm::gated(g, u, activation, x)? {
+                return Ok(gated);
+            }
+        }
+        let [gate, up] = Self::forward_each([gate, up], x)?;
+        fused::gate_mul(activation, &gate, &up)
+    }
+}
+
+fn try_array<T, const N: usize>(mut next: impl FnMut() -> Result<T>) -> Result<[T; N]> {
+    let items = (0..N).map(|_| next()).collect::<Result<Vec<T>>>()?;
+    items
+        .try_into()
+        .map_err(|_| candle_core::Error::Msg("a wrong number of products".to_string()))
+}

@@ -1,0 +1,170 @@
+//! A decoder for the llama-like families: one loop, told by metadata in GGUF's terms what a model has and how.
+//!
+//! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `architecture` has what only the architecture's name
+//! tells, `config` what the metadata say, `tensors` which tensors there have to be.
+
+mod architecture;
+mod block;
+mod config;
+mod experts;
+mod float;
+mod linear;
+mod load;
+mod norm;
+#[cfg(feature = "rocm")]
+mod rocm;
+mod rotary;
+mod tensors;
+
+pub use config::{ConfigError, DecoderConfig};
+
+use super::api::KvDType;
+use super::forward::{CacheOptions, Forward, Step};
+use block::Block;
+use candle_core::{DType, Device, Result, Tensor};
+use candle_rocm_flash_attn::paged::{
+    CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence,
+};
+use config::Base;
+use linear::{Linear, Weight};
+use norm::{Norm, Residual};
+use rotary::Tables;
+use worker::gguf::Gguf;
+
+/// A model on a device.
+pub struct Decoder {
+    config: DecoderConfig,
+    embedding: Weight,
+    blocks: Vec<Block>,
+    norm: Norm,
+    output: Linear,
+    /// The file's rotary tables, and those of blocks with a base of their own.
+    tables: Tables,
+    local_tables: Tables,
+    /// One for each block.
+    caches: Vec<PagedCache>,
+    block_size: usize,
+    activations: DType,
+    device: Device,
+}
+
+impl DecoderConfig {
+    /// Checks that the file has the tensors of the shape, and none that would be ignored.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the tensor.
+    pub fn check_tensors(&self, gguf: &Gguf) -> std::result::Result<(), ConfigError> {
+        tensors::check(self, gguf)
+    }
+}
+
+impl From<KvDType> for CacheDType {
+    fn from(dtype: KvDType) -> Self {
+        match dtype {
+            KvDType::F32 => Self::F32,
+            KvDType::F16 => Self::F16,
+            KvDType::Bf16 => Self::BF16,
+            KvDType::Q8_0 => Self::Q8_0,
+        }
+    }
+}
+
+impl Decoder {
+    fn cache_shape(&self, blocks: usize, block_size: usize) -> CacheShape {
+        CacheShape {
+            blocks,
+            block_size,
+            kv_heads: self.config.kv_heads,
+            head_size: self.config.head_dim,
+            v_head_size: self.config.v_head_dim,
+        }
+    }
+
+    /// The residual stream behind the last block.
+    fn run(&mut self, step: &Step, batch: &PagedBatch) -> Result<Tensor> {
+        let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
+        let mut x = self.embedding.rows(&ids, self.activations)?;
+        if let Some(scale) = self.config.embedding_scale {
+            x = (x * scale)?;
+        }
+        let mut stream = Residual::new(x);
+        for (block, cache) in self.blocks.iter().zip(&mut self.caches) {
+            let rotary = match block.attention.rotary {
+                Some(Base::Global) => Some(self.tables.rows(batch.positions())?),
+                Some(Base::Local) => Some(self.local_tables.rows(batch.positions())?),
+                None => None,
+            };
+            block.forward(&mut stream, cache, batch, rotary)?;
+        }
+        stream.sum()
+    }
+}
+
+impl Forward for Decoder {
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.config.context_length
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn kv_dtype(&self) -> KvDType {
+        match self.activations {
+            _ if self.device.is_cpu() => KvDType::F32,
+            DType::BF16 => KvDType::Bf16,
+            _ => KvDType::F16,
+        }
+    }
+
+    fn kv_token_bytes(&self, dtype: KvDType) -> usize {
+        self.blocks.len() * self.cache_shape(1, 1).bytes(dtype.into())
+    }
+
+    fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
+        self.caches = Vec::new();
+        let shape = self.cache_shape(cache.blocks, cache.block_size);
+        self.caches = self
+            .blocks
+            .iter()
+            .map(|_| PagedCache::new(shape, cache.dtype.into(), &self.device))
+            .collect::<Result<_>>()?;
+        self.block_size = cache.block_size;
+        Ok(())
+    }
+
+    fn forward(&mut self, step: &Step) -> Result<Tensor> {
+        let sequences: Vec<PagedSequence> = step
+            .sequences
+            .iter()
+            .map(|sequence| PagedSequence {
+                blocks: &sequence.blocks,
+                keys: sequence.keys,
+                rows: sequence.rows,
+            })
+            .collect();
+        let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
+        let stream = self.run(step, &batch)?;
+        let wanted = match step.outputs.len() {
+            0 => return Tensor::zeros((0, self.config.vocab_size), DType::F32, &self.device),
+            all if all == step.tokens.len() => stream,
+            _ => {
+                let rows = Tensor::new(step.outputs.as_slice(), &self.device)?;
+                stream.index_select(&rows, 0)?
+            }
+        };
+        let hidden = self.norm.forward(&wanted)?;
+        let mut logits = self.output.forward(&hidden)?.to_dtype(DType::F32)?;
+        if let Some(scale) = self.config.logit_scale {
+            logits = (logits * scale)?;
+        }
+        if let Some(cap) = self.config.logit_cap {
+            logits = ((logits / f64::from(cap))?.tanh()? * f64::from(cap))?;
+        }
+        Ok(logits)
+    }
+}

@@ -1,0 +1,85 @@
+//! Norms, and the residual stream between them.
+
+use super::architecture::NormKind;
+use candle_core::{Module, Result, Tensor};
+use candle_nn::{fused, ops, LayerNorm};
+
+/// A norm along the last dimension.
+pub(super) struct Norm {
+    pub kind: NormKind,
+    pub weight: Tensor,
+    pub bias: Option<Tensor>,
+    pub epsilon: f32,
+}
+
+impl Norm {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match (self.kind, &self.bias) {
+            (NormKind::Rms, None) => ops::rms_norm(x, &self.weight, self.epsilon),
+            (NormKind::Rms, Some(bias)) => {
+                ops::rms_norm(x, &self.weight, self.epsilon)?.broadcast_add(bias)
+            }
+            (NormKind::Layer, Some(bias)) => ops::layer_norm(x, &self.weight, bias, self.epsilon),
+            (NormKind::Layer, None) => {
+                LayerNorm::new_no_bias(self.weight.clone(), self.epsilon.into()).forward(x)
+            }
+        }
+    }
+
+    /// `x + residual` and its norm.
+    fn add(&self, x: &Tensor, residual: &Tensor) -> Result<(Tensor, Tensor)> {
+        match (self.kind, &self.bias) {
+            (NormKind::Rms, None) => fused::add_rms_norm(x, residual, &self.weight, self.epsilon),
+            (NormKind::Layer, bias) => {
+                fused::add_layer_norm(x, residual, &self.weight, bias.as_ref(), self.epsilon)
+            }
+            (NormKind::Rms, Some(_)) => {
+                let sum = (x + residual)?;
+                let normed = self.forward(&sum)?;
+                Ok((sum, normed))
+            }
+        }
+    }
+}
+
+/// The residual stream, and what is still to be added to it: adding and the next norm are one operation.
+pub(super) struct Residual {
+    sum: Tensor,
+    addend: Option<Tensor>,
+}
+
+impl Residual {
+    pub(super) fn new(x: Tensor) -> Self {
+        Self {
+            sum: x,
+            addend: None,
+        }
+    }
+
+    pub(super) fn add(&mut self, x: Tensor) -> Result<()> {
+        if let Some(before) = self.addend.replace(x) {
+            self.sum = (&self.sum + before)?;
+        }
+        Ok(())
+    }
+
+    /// The stream.
+    pub(super) fn sum(&mut self) -> Result<Tensor> {
+        if let Some(addend) = self.addend.take() {
+            self.sum = (addend + &self.sum)?;
+        }
+        Ok(self.sum.clone())
+    }
+
+    /// The stream behind a norm.
+    pub(super) fn normed(&mut self, norm: &Norm) -> Result<Tensor> {
+        match self.addend.take() {
+            Some(addend) => {
+                let (sum, normed) = norm.add(&addend, &self.sum)?;
+                self.sum = sum;
+                Ok(normed)
+            }
+            None => norm.forward(&self.sum),
+        }
+    }
+}

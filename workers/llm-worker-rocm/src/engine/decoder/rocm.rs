@@ -1,0 +1,207 @@
+//! Quantized matrices on AMD GPUs, where activations are quantized once for all matrices that they meet.
+
+use candle_core::op::BackpropOp;
+use candle_core::quantized::rocm::QRocmStorage;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::rocm_backend::candle_rocm::ops::quantized::{
+    self, Epilogue, QuantizedActivations, QuantizedMatrix,
+};
+use candle_core::rocm_backend::candle_rocm::{Buffer, DType as DeviceDType};
+use candle_core::{bail, DType, Device, Result, RocmStorage, Shape, Storage, Tensor};
+use candle_nn::{fused, moe, Activation};
+use std::borrow::Cow;
+use std::ops::Deref;
+
+const OP: &str = "linear";
+
+/// A matrix of blocks.
+pub(super) struct Blocks {
+    storage: QRocmStorage,
+    outputs: usize,
+    inputs: usize,
+}
+
+fn rocm(storage: &Storage) -> Result<&RocmStorage> {
+    match storage {
+        Storage::Rocm(storage) => Ok(storage),
+        _ => bail!("{OP}: the input must be on the device of the weights"),
+    }
+}
+
+fn tensor(storage: RocmStorage, shape: impl Into<Shape>) -> Tensor {
+    Tensor::from_storage(Storage::Rocm(storage), shape, BackpropOp::none(), false)
+}
+
+fn device_dtype(dtype: DType) -> Result<DeviceDType> {
+    Ok(match dtype {
+        DType::F32 => DeviceDType::F32,
+        DType::F16 => DeviceDType::F16,
+        DType::BF16 => DeviceDType::BF16,
+        dtype => bail!("{OP}: activations of {dtype:?}"),
+    })
+}
+
+impl Blocks {
+    pub(super) fn new(storage: QRocmStorage, outputs: usize, inputs: usize) -> Self {
+        Self {
+            storage,
+            outputs,
+            inputs,
+        }
+    }
+
+    fn matrix(&self) -> QuantizedMatrix<'_> {
+        self.storage.matrix(self.outputs, self.inputs)
+    }
+
+    pub(super) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
+        let (storage, layout) = ids.storage_and_layout();
+        let rows =
+            self.storage
+                .embedding(self.outputs, self.inputs, rocm(storage.deref())?, layout)?;
+        Ok(tensor(rows, (layout.shape().elem_count(), self.inputs)))
+    }
+
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (storage, layout) = x.storage_and_layout();
+        let shape = Shape::from((self.outputs, self.inputs));
+        let (y, shape) = self.storage.fwd(&shape, rocm(storage.deref())?, layout)?;
+        Ok(tensor(y, shape))
+    }
+}
+
+/// Products of one input with each matrix.
+pub(super) fn forward_each(matrices: &[&Blocks], x: &Tensor) -> Result<Vec<Tensor>> {
+    let (storage, layout) = x.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let view = storage.view(layout, OP)?;
+    let device = storage.buffer().device();
+    let rows = x.dim(0)?;
+    let wraps = |buffer: Buffer, outputs: usize| {
+        tensor(
+            storage.with_buffer(buffer, x.dtype(), rows * outputs),
+            (rows, outputs),
+        )
+    };
+    for matrix in matrices {
+        if quantized::multiplies_floats(device, &matrix.matrix(), rows)? {
+            return matrices.iter().map(|matrix| matrix.forward(x)).collect();
+        }
+    }
+    let activations = QuantizedActivations::quantize(device, &view)?;
+    let to = device_dtype(x.dtype())?;
+    let product = |matrix: &&Blocks| {
+        let epilogue = Epilogue::default();
+        let buffer =
+            quantized::linear_quantized(device, &matrix.matrix(), &activations, &epilogue, to)?;
+        Ok(wraps(buffer, matrix.outputs))
+    };
+    matrices.iter().map(product).collect()
+}
+
+/// `activation(gate x) * up x`, if the device has it in one.
+pub(super) fn gated(
+    gate: &Blocks,
+    up: &Blocks,
+    activation: Activation,
+    x: &Tensor,
+) -> Result<Option<Tensor>> {
+    let activation = match activation {
+        Activation::Silu => quantized::Activation::Silu,
+        Activation::GeluPytorchTanh => quantized::Activation::Gelu,
+        _ => return Ok(None),
+    };
+    if gate.storage.dtype() != up.storage.dtype() {
+        return Ok(None);
+    }
+    let (storage, layout) = x.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let view = storage.view(layout, OP)?;
+    let device = storage.buffer().device();
+    let buffer = quantized::gated(device, &gate.matrix(), &up.matrix(), &view, activation)?;
+    let shape = (x.dim(0)?, gate.outputs);
+    let storage = storage.with_buffer(buffer, x.dtype(), shape.0 * shape.1);
+    Ok(Some(tensor(storage, shape)))
+}
+
+/// All experts' matrices, one kernel for those of all tokens.
+pub(super) struct Experts {
+    pub gate: Stack,
+    pub up: Stack,
+    pub down: Stack,
+}
+
+/// A matrix for each expert.
+pub(super) enum Stack {
+    /// Blocks of `(experts, outputs, inputs)`.
+    Blocks(QRocmStorage, Shape),
+    /// Plain numbers, `(experts, outputs, inputs)` in the dtype of activations.
+    Floats(Tensor),
+}
+
+impl Experts {
+    /// `x` `(tokens, width)` and `ids` `(tokens, used)` to `(tokens, used, width)`.
+    pub(super) fn forward(
+        &self,
+        x: &Tensor,
+        ids: &Tensor,
+        activation: Activation,
+    ) -> Result<Tensor> {
+        let x = x.unsqueeze(1)?;
+        let gate = self.gate.forward(&x, ids)?;
+        let up = self.up.forward(&x, ids)?;
+        let hidden = fused::gate_mul(activation, &gate, &up)?;
+        self.down.forward(&hidden, ids)
+    }
+}
+
+impl Stack {
+    /// Takes matrices as they lie in a file.
+    pub(super) fn new(
+        bytes: &[u8],
+        dtype: GgmlDType,
+        shape: (usize, usize, usize),
+        device: &Device,
+        activations: DType,
+    ) -> Result<Self> {
+        let shape = Shape::from(shape);
+        match QStorage::from_data(Cow::Borrowed(bytes), device, dtype)? {
+            QStorage::Rocm(blocks) if dtype.block_size() > 1 => Ok(Self::Blocks(blocks, shape)),
+            plain => {
+                let tensor = QTensor::new(plain, shape)?.dequantize(device)?;
+                Ok(Self::Floats(tensor.to_dtype(activations)?))
+            }
+        }
+    }
+
+    /// `x` `(tokens, used or 1, inputs)` to `(tokens, used, outputs)`.
+    fn forward(&self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Blocks(blocks, shape) => {
+                let dtype = x.dtype();
+                let x = x.to_dtype(DType::F32)?;
+                let (x, x_l) = x.storage_and_layout();
+                let (i, ids_l) = ids.storage_and_layout();
+                let (x, i) = (rocm(x.deref())?, rocm(i.deref())?);
+                let (y, shape) = blocks.indexed_moe_forward(shape, x, x_l, i, ids_l)?;
+                tensor(y, shape).to_dtype(dtype)
+            }
+            Self::Floats(weights) => {
+                let (tokens, used) = ids.dims2()?;
+                let (_, outputs, inputs) = weights.dims3()?;
+                let slots = ids.flatten_all()?;
+                let (experts, order) = sorted(&slots)?;
+                // A row for each slot, or one for all of a token's.
+                let rows = x.reshape((x.dim(0)? * x.dim(1)?, inputs))?;
+                let per_row = tokens * used / rows.dim(0)?;
+                let y = moe::moe_gemm(&rows, weights, &None, &order, &experts, per_row, false)?;
+                y.reshape((tokens, used, outputs))
+            }
+        }
+    }
+}
+
+/// The experts in ascending order, and the slots in the order of their experts.
+fn sorted(slots: &Tensor) -> Result<(Tensor, Tensor)> {
+    slots.sort_last_dim(true)
+}

@@ -1,0 +1,430 @@
+//! The choice from a row of logits in memory.
+
+use super::random::{gumbel, MAX_GUMBEL};
+use super::{not_a_number, nothing_left, Wish};
+use crate::engine::api::{Failure, GeneratedToken, SamplingOptions};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+/// A token with its logit, or what has become of it.
+type Candidate = (u32, f32);
+
+/// The larger first; of equal ones, the lower token.
+fn descending(a: &Candidate, b: &Candidate) -> Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+}
+
+/// Chooses the next token.
+pub(super) fn choose(logits: &[f32], wish: &Wish) -> Result<GeneratedToken, Failure> {
+    if logits.iter().any(|x| x.is_nan()) {
+        return Err(not_a_number());
+    }
+    let adjusted = adjust(logits, wish);
+    let adjusted = adjusted.as_deref().unwrap_or(logits);
+    let best = largest(adjusted).ok_or_else(nothing_left)?;
+    let token = if wish.options.temperature == 0.0 {
+        best.0
+    } else {
+        draw(adjusted, best, wish.options, wish.generated as u32)
+    };
+    let Some(count) = wish.top_logprobs else {
+        return Ok(GeneratedToken {
+            token,
+            logprob: None,
+            top: Vec::new(),
+        });
+    };
+    let normaliser = log_sum_exp(logits);
+    let mut all: Vec<Candidate> = (0..).zip(logits.iter().copied()).collect();
+    keep_largest(&mut all, count);
+    all.sort_unstable_by(descending);
+    Ok(GeneratedToken {
+        token,
+        logprob: Some(logits[token as usize] - normaliser),
+        top: all
+            .into_iter()
+            .map(|(token, logit)| (token, logit - normaliser))
+            .collect(),
+    })
+}
+
+/// Bias, penalties and constraint; `None` if there are none.
+fn adjust(logits: &[f32], wish: &Wish) -> Option<Vec<f32>> {
+    let options = wish.options;
+    let counts = options.frequency_penalty != 0.0 || options.presence_penalty != 0.0;
+    if options.logit_bias.is_empty()
+        && options.repeat_penalty == 1.0
+        && !counts
+        && wish.mask.is_none()
+    {
+        return None;
+    }
+    let mut adjusted = logits.to_vec();
+    for (token, bias) in &options.logit_bias {
+        adjusted[*token as usize] += bias;
+    }
+    if options.repeat_penalty != 1.0 {
+        let mut recent = wish.recent().to_vec();
+        recent.sort_unstable();
+        recent.dedup();
+        for token in recent {
+            let logit = &mut adjusted[token as usize];
+            *logit = if *logit > 0.0 {
+                *logit / options.repeat_penalty
+            } else {
+                *logit * options.repeat_penalty
+            };
+        }
+    }
+    if counts {
+        let mut generated: HashMap<u32, u32> = HashMap::new();
+        for token in wish.generated() {
+            *generated.entry(*token).or_default() += 1;
+        }
+        for (token, count) in generated {
+            adjusted[token as usize] -=
+                count as f32 * options.frequency_penalty + options.presence_penalty;
+        }
+    }
+    if let Some(mask) = &wish.mask {
+        for (token, logit) in adjusted.iter_mut().enumerate() {
+            let allowed = mask
+                .get(token / 32)
+                .is_some_and(|word| word >> (token % 32) & 1 == 1);
+            if !allowed {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+    Some(adjusted)
+}
+
+/// The largest logit, the first of equal ones; `None` if all are minus infinity.
+fn largest(logits: &[f32]) -> Option<Candidate> {
+    let mut best = (0, f32::NEG_INFINITY);
+    for (token, logit) in logits.iter().enumerate() {
+        if *logit > best.1 {
+            best = (token as u32, *logit);
+        }
+    }
+    (best.1 > f32::NEG_INFINITY).then_some(best)
+}
+
+fn log_sum_exp(logits: &[f32]) -> f32 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|x| f64::from(x - max).exp()).sum();
+    max + sum.ln() as f32
+}
+
+/// Drops all but the `count` largest.
+fn keep_largest(candidates: &mut Vec<Candidate>, count: usize) {
+    if count == 0 {
+        candidates.clear();
+    } else if count < candidates.len() {
+        candidates.select_nth_unstable_by(count - 1, descending);
+        candidates.truncate(count);
+    }
+}
+
+/// Draws a token; `best` is the one with the largest logit.
+fn draw(logits: &[f32], best: Candidate, options: &SamplingOptions, position: u32) -> u32 {
+    let scaled = |logit: f32| (logit - best.1) / options.temperature;
+    let noisy = |(token, score): &Candidate| score + gumbel(options.seed, position, *token);
+    let filtered = options.top_k.is_some()
+        || options.typical_p.is_some()
+        || options.top_p.is_some()
+        || options.min_p.is_some();
+    let mut chosen = (best.0, f32::NEG_INFINITY);
+    let mut consider = |candidate: &Candidate| {
+        // What cannot win any more needs no random number.
+        if candidate.1 + MAX_GUMBEL >= chosen.1 {
+            let score = noisy(candidate);
+            if score > chosen.1 || score == chosen.1 && candidate.0 < chosen.0 {
+                chosen = (candidate.0, score);
+            }
+        }
+    };
+    if !filtered {
+        consider(&(best.0, 0.0));
+        for (token, logit) in (0..).zip(logits) {
+            consider(&(token, scaled(*logit)));
+        }
+        return chosen.0;
+    }
+    let mut candidates: Vec<Candidate> = (0..)
+        .zip(logits.iter().map(|logit| scaled(*logit)))
+        .filter(|(_, score)| *score > f32::NEG_INFINITY)
+        .collect();
+    if let Some(k) = options.top_k {
+        keep_largest(&mut candidates, k);
+    }
+    if let Some(p) = options.typical_p.filter(|p| *p < 1.0) {
+        keep_typical(&mut candidates, p);
+    }
+    if let Some(p) = options.top_p.filter(|p| *p < 1.0) {
+        keep_top(&mut candidates, p);
+    }
+    if let Some(p) = options.min_p.filter(|p| *p > 0.0) {
+        let most = candidates
+            .iter()
+            .map(|c| c.1)
+            .fold(f32::NEG_INFINITY, f32::max);
+        candidates.retain(|c| c.1 >= most + p.ln());
+    }
+    candidates.iter().for_each(&mut consider);
+    chosen.0
+}
+
+fn weight(candidate: &Candidate) -> f64 {
+    f64::from(candidate.1).exp()
+}
+
+/// Keeps the fewest most likely candidates that together have the share `p`.
+fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
+    /// Below, candidates are so unlikely that they are rarely needed.
+    const LIKELY: f32 = -9.0;
+    let wanted = f64::from(p) * candidates.iter().map(weight).sum::<f64>();
+    let mut likely: Vec<Candidate> = candidates
+        .iter()
+        .copied()
+        .filter(|c| c.1 >= LIKELY)
+        .collect();
+    if likely.iter().map(weight).sum::<f64>() < wanted {
+        likely = std::mem::take(candidates);
+    }
+    likely.sort_unstable_by(descending);
+    keep_share(&mut likely, wanted);
+    *candidates = likely;
+}
+
+/// Keeps the fewest candidates nearest to the expected surprise that together have the share `p` ("Locally Typical Sampling", Meister et al., 2022).
+fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
+    let sum: f64 = candidates.iter().map(weight).sum();
+    let mean: f64 = candidates
+        .iter()
+        .map(|c| weight(c) * f64::from(c.1))
+        .sum::<f64>()
+        / sum;
+    // Surprise is the logarithm of the sum less the score, on average less the mean score.
+    let distance = |c: &Candidate| (f64::from(c.1) - mean).abs();
+    candidates.sort_unstable_by(|a, b| {
+        distance(a)
+            .total_cmp(&distance(b))
+            .then_with(|| descending(a, b))
+    });
+    keep_share(candidates, f64::from(p) * sum);
+}
+
+/// Keeps the first candidates up to the one with which their weights reach `wanted`.
+fn keep_share(candidates: &mut Vec<Candidate>, wanted: f64) {
+    let mut sum = 0.0;
+    let reached = candidates.iter().position(|candidate| {
+        sum += weight(candidate);
+        sum >= wanted
+    });
+    candidates.truncate(reached.map_or(candidates.len(), |last| last + 1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish<'a>(options: &'a SamplingOptions, history: &'a [u32]) -> Wish<'a> {
+        Wish {
+            options,
+            history,
+            generated: history.len(),
+            mask: None,
+            top_logprobs: None,
+        }
+    }
+
+    fn token(logits: &[f32], options: &SamplingOptions, history: &[u32]) -> u32 {
+        choose(logits, &wish(options, history)).unwrap().token
+    }
+
+    /// How often each token is drawn.
+    fn shares(logits: &[f32], options: SamplingOptions) -> Vec<f64> {
+        const DRAWS: usize = 20_000;
+        let mut counts = vec![0.0; logits.len()];
+        for seed in 0..DRAWS as u64 {
+            let options = SamplingOptions {
+                seed,
+                ..options.clone()
+            };
+            counts[token(logits, &options, &[]) as usize] += 1.0 / DRAWS as f64;
+        }
+        counts
+    }
+
+    fn warm() -> SamplingOptions {
+        SamplingOptions {
+            temperature: 1.0,
+            ..SamplingOptions::greedy()
+        }
+    }
+
+    fn close(got: &[f64], want: &[f64]) {
+        let near = got.iter().zip(want).all(|(a, b)| (a - b).abs() < 0.015);
+        assert!(near && got.len() == want.len(), "{got:?} for {want:?}");
+    }
+
+    /// Probabilities 0.1, 0.4, 0.2, 0.3 as logits.
+    fn logits() -> Vec<f32> {
+        [0.1f32, 0.4, 0.2, 0.3].map(f32::ln).to_vec()
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        close(&shares(&logits(), warm()), &[0.1, 0.4, 0.2, 0.3]);
+        // Temperature 1/2 squares them.
+        let cold = SamplingOptions {
+            temperature: 0.5,
+            ..warm()
+        };
+        close(
+            &shares(&logits(), cold),
+            &[1.0 / 30.0, 16.0 / 30.0, 4.0 / 30.0, 9.0 / 30.0],
+        );
+    }
+
+    #[test]
+    fn filters_keep_what_they_should() {
+        let sevenths = [0.0, 4.0 / 7.0, 0.0, 3.0 / 7.0];
+        let ninths = [0.0, 4.0 / 9.0, 2.0 / 9.0, 3.0 / 9.0];
+        let top_k = SamplingOptions {
+            top_k: Some(2),
+            ..warm()
+        };
+        close(&shares(&logits(), top_k), &sevenths);
+        for (p, want) in [
+            (0.69, sevenths),
+            (0.71, ninths),
+            (1.0, [0.1, 0.4, 0.2, 0.3]),
+        ] {
+            let top_p = SamplingOptions {
+                top_p: Some(p),
+                ..warm()
+            };
+            close(&shares(&logits(), top_p), &want);
+        }
+        for (p, want) in [
+            (0.74, sevenths),
+            (0.49, ninths),
+            (0.0, [0.1, 0.4, 0.2, 0.3]),
+        ] {
+            let min_p = SamplingOptions {
+                min_p: Some(p),
+                ..warm()
+            };
+            close(&shares(&logits(), min_p), &want);
+        }
+        // The entropy is 1.28 nats: 0.3 is nearest, with a surprise of 1.20, then 0.2, 0.4, 0.1.
+        for (p, want) in [
+            (0.25, [0.0, 0.0, 0.0, 1.0]),
+            (0.45, [0.0, 0.0, 0.4, 0.6]),
+            (0.85, ninths),
+        ] {
+            let typical = SamplingOptions {
+                typical_p: Some(p),
+                ..warm()
+            };
+            close(&shares(&logits(), typical), &want);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_and_position_draw_the_same_token() {
+        let logits: Vec<f32> = (0..1000).map(|i| (i % 7) as f32).collect();
+        let options = |seed| SamplingOptions { seed, ..warm() };
+        let sequence = |seed| -> Vec<u32> {
+            let mut history = Vec::new();
+            for _ in 0..32 {
+                let next = token(&logits, &options(seed), &history);
+                history.push(next);
+            }
+            history
+        };
+        assert_eq!(sequence(1), sequence(1));
+        assert_ne!(sequence(1), sequence(2));
+        // A filter that keeps the drawn token does not change the draw.
+        let wide = SamplingOptions {
+            top_k: Some(999),
+            ..options(1)
+        };
+        assert_eq!(token(&logits, &wide, &[]), sequence(1)[0]);
+    }
+
+    #[test]
+    fn penalties_bias_and_masks_change_the_choice() {
+        let logits = [1.0, 3.0, 2.9, -1.0];
+        let greedy = SamplingOptions::greedy();
+        assert_eq!(token(&logits, &greedy, &[1]), 1);
+        let repeat = SamplingOptions {
+            repeat_penalty: 1.2,
+            ..greedy.clone()
+        };
+        assert_eq!(token(&logits, &repeat, &[1]), 2);
+        let forgetful = SamplingOptions {
+            repeat_last_n: 1,
+            ..repeat
+        };
+        assert_eq!(token(&logits, &forgetful, &[1, 0]), 1);
+        let presence = SamplingOptions {
+            presence_penalty: 0.2,
+            ..greedy.clone()
+        };
+        assert_eq!(token(&logits, &presence, &[1]), 2);
+        let frequency = SamplingOptions {
+            frequency_penalty: 0.06,
+            ..greedy.clone()
+        };
+        assert_eq!(token(&logits, &frequency, &[1]), 1);
+        assert_eq!(token(&logits, &frequency, &[1, 1]), 2);
+        // The prompt counts for the repeat penalty only.
+        let prompt = Wish {
+            generated: 0,
+            ..wish(&presence, &[1])
+        };
+        assert_eq!(choose(&logits, &prompt).unwrap().token, 1);
+        let bias = SamplingOptions {
+            logit_bias: [(3, 100.0)].into(),
+            ..greedy.clone()
+        };
+        assert_eq!(token(&logits, &bias, &[]), 3);
+        let masked = |mask: u32| {
+            choose(
+                &logits,
+                &Wish {
+                    mask: Some(vec![mask]),
+                    ..wish(&greedy, &[])
+                },
+            )
+        };
+        assert_eq!(masked(0b1001).unwrap().token, 0);
+        assert!(matches!(masked(0), Err(Failure::Invalid(_))));
+    }
+
+    #[test]
+    fn probabilities_are_those_before_temperature() {
+        let options = SamplingOptions {
+            temperature: 0.1,
+            top_k: Some(1),
+            ..SamplingOptions::greedy()
+        };
+        let mut wish = wish(&options, &[]);
+        wish.top_logprobs = Some(2);
+        let chosen = choose(&logits(), &wish).unwrap();
+        assert_eq!(chosen.token, 1);
+        assert!((chosen.logprob.unwrap() - 0.4f32.ln()).abs() < 1e-6);
+        assert_eq!(chosen.top.iter().map(|t| t.0).collect::<Vec<_>>(), [1, 3]);
+        assert!((chosen.top[1].1 - 0.3f32.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        let greedy = SamplingOptions::greedy();
+        let failed = choose(&[0.0, f32::NAN], &wish(&greedy, &[]));
+        assert!(matches!(failed, Err(Failure::Internal(_))));
+    }
+}

@@ -1,0 +1,441 @@
+//! The thread that runs the model: who is computed when.
+//!
+//! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for besides. When blocks run out, the youngest sequence
+//! gives its own back and is computed anew later, from what the pool then still knows of it.
+
+use super::api::{Event, Failure, FinishReason, GeneratedToken};
+use super::blocks::BlockPool;
+use super::device::{self, Trouble};
+use super::forward::{Forward, Step, StepSequence};
+use super::handle::{Queue, Shared, Waiting};
+use super::sampling;
+use super::sequence::Sequence;
+use std::collections::VecDeque;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::{Duration, Instant};
+
+/// How often device memory is looked at.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The state of the thread.
+pub(super) struct Scheduler {
+    pub forward: Box<dyn Forward>,
+    pub pool: BlockPool,
+    pub end_tokens: Vec<u32>,
+    pub context: usize,
+    pub max_sequences: usize,
+    pub max_step_tokens: usize,
+    /// Those that have blocks, or had none before their first step; oldest first.
+    running: Vec<Sequence>,
+    /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
+    standby: VecDeque<Sequence>,
+    /// Sequences of a step that failed: each runs alone, to find the one at fault.
+    suspects: Vec<u64>,
+    memory_seen: Option<Instant>,
+}
+
+/// A sequence's share of a step.
+#[derive(Clone, Copy)]
+struct Share {
+    id: u64,
+    rows: usize,
+}
+
+impl Scheduler {
+    pub(super) fn new(
+        forward: Box<dyn Forward>,
+        pool: BlockPool,
+        end_tokens: Vec<u32>,
+        context: usize,
+        max_sequences: usize,
+        max_step_tokens: usize,
+    ) -> Self {
+        Self {
+            forward,
+            pool,
+            end_tokens,
+            context,
+            max_sequences,
+            max_step_tokens,
+            running: Vec::new(),
+            standby: VecDeque::new(),
+            suspects: Vec::new(),
+            memory_seen: None,
+        }
+    }
+
+    /// Runs until the engine is stopped or the device lost.
+    pub(super) fn run(mut self, shared: &Shared) {
+        while self.take_requests(shared) {
+            self.drop_cancelled(shared);
+            let shares = self.plan(shared);
+            if shares.is_empty() {
+                self.publish(shared);
+                continue;
+            }
+            let step = self.step(&shares);
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(&step)));
+            match outcome {
+                Ok(Ok(chosen)) => self.deliver(&shares, chosen, shared),
+                Ok(Err(error)) => {
+                    let trouble = device::diagnose(self.forward.device(), error);
+                    if let Trouble::Lost(reason) = trouble {
+                        self.end(Failure::DeviceLost(reason), shared);
+                        return;
+                    }
+                    self.suspect(&shares, trouble, shared);
+                }
+                Err(_) => {
+                    let trouble = Trouble::Other("the model's computation panicked".to_string());
+                    self.suspect(&shares, trouble, shared);
+                }
+            }
+            self.publish(shared);
+        }
+    }
+
+    /// Takes what is new from the queue; waits for it if there is nothing else to do. Gives whether to go on.
+    fn take_requests(&mut self, shared: &Shared) -> bool {
+        let idle = self.running.is_empty() && self.standby.is_empty();
+        let mut queue = if idle { shared.wait() } else { shared.queue() };
+        let now = Instant::now();
+        if let Some(by) = queue.stop_by {
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            for waiting in waiting {
+                refuse(&waiting, Failure::Stopping, shared);
+            }
+            if now >= by {
+                self.fail_all(&Failure::Stopping, shared);
+            }
+            let done = self.running.is_empty() && self.standby.is_empty();
+            if done {
+                self.publish(shared);
+            }
+            return !done;
+        }
+        queue.waiting.retain(|waiting| {
+            let cancelled = waiting.events.is_closed();
+            let late = waiting.request.deadline.is_some_and(|by| now >= by);
+            if cancelled {
+                shared.status().requests_cancelled += 1;
+            } else if late {
+                refuse(waiting, Failure::Timeout(0), shared);
+            }
+            !cancelled && !late
+        });
+        self.admit(&mut queue, shared);
+        true
+    }
+
+    /// Starts sequences as long as there are blocks for all that they have so far.
+    fn admit(&mut self, queue: &mut Queue, shared: &Shared) {
+        let size = self.pool.block_size();
+        let missing = |s: &Sequence| s.tokens.len().div_ceil(size) - s.blocks.len();
+        let mut promised: usize = self.running.iter().map(missing).sum();
+        while self.running.len() < self.max_sequences {
+            let next = self.standby.pop_front();
+            let Some(mut sequence) = next.or_else(|| queue.waiting.pop_front().map(Sequence::new))
+            else {
+                return;
+            };
+            if self.forward.shares_prefixes() {
+                sequence.take_known(&mut self.pool);
+            }
+            let needed = missing(&sequence);
+            if promised + needed > self.pool.available() && !self.running.is_empty() {
+                sequence.give_back(&mut self.pool);
+                self.standby.push_front(sequence);
+                return;
+            }
+            promised += needed;
+            if sequence.start() {
+                shared.status().prefix_hit_tokens += sequence.cached() as u64;
+            }
+            let place = self.running.partition_point(|other| other.id < sequence.id);
+            self.running.insert(place, sequence);
+        }
+    }
+
+    /// Takes out sequences that nobody waits for, and those whose time is over.
+    fn drop_cancelled(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        let pool = &mut self.pool;
+        let mut stays = |sequence: &mut Sequence| {
+            let cancelled = sequence.is_cancelled();
+            if !cancelled && !sequence.is_late(now) {
+                return true;
+            }
+            let mut status = shared.status();
+            if cancelled {
+                status.requests_cancelled += 1;
+            } else {
+                status.requests_failed += 1;
+                sequence.fail(Failure::Timeout(sequence.generated()));
+            }
+            sequence.give_back(pool);
+            false
+        };
+        self.running.retain_mut(&mut stays);
+        self.standby.retain_mut(&mut stays);
+    }
+
+    /// Decides what the next step computes, and takes the blocks for it.
+    fn plan(&mut self, shared: &Shared) -> Vec<Share> {
+        self.suspects
+            .retain(|id| self.running.iter().any(|sequence| sequence.id == *id));
+        let mut shares: Vec<Share> = Vec::new();
+        if let Some(alone) = self.suspects.first().copied() {
+            shares.extend(
+                self.running
+                    .iter()
+                    .filter(|s| s.id == alone)
+                    .map(|s| Share {
+                        id: alone,
+                        rows: s.pending().min(self.max_step_tokens),
+                    }),
+            );
+        } else {
+            let mut room = self.max_step_tokens;
+            let decoding = self.running.iter().filter(|s| s.pending() == 1);
+            let reading = self.running.iter().filter(|s| s.pending() > 1);
+            for sequence in decoding.chain(reading) {
+                let rows = sequence.pending().min(room);
+                if rows > 0 && shares.len() < self.forward.max_sequences() {
+                    room -= rows;
+                    shares.push(Share {
+                        id: sequence.id,
+                        rows,
+                    });
+                }
+            }
+        }
+        // The oldest first: they take blocks from the youngest.
+        shares.sort_by_key(|share| share.id);
+        for share in &shares {
+            self.take_blocks(*share, shared);
+        }
+        shares.retain(|share| self.running.iter().any(|s| s.id == share.id));
+        shares
+    }
+
+    /// Takes a sequence's blocks for its share, from the youngest sequences if there are none left.
+    fn take_blocks(&mut self, share: Share, shared: &Shared) {
+        while let Some(index) = self.running.iter().position(|s| s.id == share.id) {
+            let sequence = &mut self.running[index];
+            let needed = (sequence.computed + share.rows).div_ceil(self.pool.block_size());
+            if sequence.blocks.len() >= needed {
+                return;
+            }
+            if let Some(block) = self.pool.take() {
+                sequence.blocks.push(block);
+            } else if let Some(mut youngest) = self.running.pop() {
+                youngest.give_back(&mut self.pool);
+                shared.status().preemptions += 1;
+                let place = self.standby.partition_point(|s| s.id < youngest.id);
+                self.standby.insert(place, youngest);
+            }
+        }
+    }
+
+    fn step(&self, shares: &[Share]) -> Step {
+        let mut step = Step::default();
+        for (sequence, rows) in self.shared_out(shares) {
+            let keys = sequence.computed + rows;
+            step.tokens
+                .extend_from_slice(&sequence.tokens[sequence.computed..keys]);
+            step.sequences.push(StepSequence {
+                id: sequence.id,
+                blocks: sequence.blocks.clone(),
+                keys,
+                rows,
+            });
+            if keys == sequence.tokens.len() {
+                step.outputs.push(step.tokens.len() as u32 - 1);
+            }
+        }
+        step
+    }
+
+    fn shared_out<'a>(
+        &'a self,
+        shares: &'a [Share],
+    ) -> impl Iterator<Item = (&'a Sequence, usize)> + 'a {
+        shares.iter().filter_map(|share| {
+            let sequence = self.running.iter().find(|s| s.id == share.id)?;
+            Some((sequence, share.rows))
+        })
+    }
+
+    /// Runs the model and chooses tokens for the sequences that are read to their end: one for each output, in their order.
+    fn compute(
+        &mut self,
+        step: &Step,
+    ) -> candle_core::Result<Vec<(u64, Result<GeneratedToken, Failure>)>> {
+        let logits = self.forward.forward(step)?;
+        if step.outputs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ends = |s: &StepSequence, tokens: usize| s.keys == tokens;
+        let mut ids = Vec::new();
+        let mut wishes = Vec::new();
+        let mut refused = Vec::new();
+        for sequence in &mut self.running {
+            let len = sequence.tokens.len();
+            let in_step = step.sequences.iter().find(|s| s.id == sequence.id);
+            if !in_step.is_some_and(|s| ends(s, len)) {
+                continue;
+            }
+            let row = ids.len();
+            ids.push(sequence.id);
+            match sequence.wish() {
+                Ok(wish) => wishes.push((row, wish)),
+                Err(failure) => refused.push((row, failure)),
+            }
+        }
+        let rows: Vec<usize> = wishes.iter().map(|(row, _)| *row).collect();
+        let wishes: Vec<_> = wishes.into_iter().map(|(_, wish)| wish).collect();
+        let logits = if rows.len() == ids.len() {
+            logits
+        } else {
+            let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
+            let index = candle_core::Tensor::new(rows.as_slice(), logits.device())?;
+            logits.index_select(&index, 0)?
+        };
+        let chosen = if wishes.is_empty() {
+            Vec::new()
+        } else {
+            sampling::choose(&logits, &wishes)?
+        };
+        let refused = refused.into_iter().map(|(row, f)| (ids[row], Err(f)));
+        Ok(rows
+            .iter()
+            .map(|row| ids[*row])
+            .zip(chosen)
+            .chain(refused)
+            .collect())
+    }
+
+    /// Takes a step's outcome into the sequences.
+    fn deliver(
+        &mut self,
+        shares: &[Share],
+        chosen: Vec<(u64, Result<GeneratedToken, Failure>)>,
+        shared: &Shared,
+    ) {
+        self.suspects
+            .retain(|id| shares.iter().all(|share| share.id != *id));
+        let mut prompt_tokens = 0;
+        for share in shares {
+            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == share.id) {
+                let read = sequence.prompt.saturating_sub(sequence.computed);
+                prompt_tokens += read.min(share.rows) as u64;
+                sequence.computed += share.rows;
+                sequence.remember(&mut self.pool);
+            }
+        }
+        shared.status().prompt_tokens += prompt_tokens;
+        for (id, token) in chosen {
+            let Some(index) = self.running.iter().position(|s| s.id == id) else {
+                continue;
+            };
+            let sequence = &mut self.running[index];
+            let outcome = token.and_then(|token| {
+                shared.status().generated_tokens += 1;
+                sequence.push(token, &self.end_tokens, self.context)
+            });
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(reason)) => self.finish(index, reason, shared),
+                Err(failure) => self.fail(index, failure, shared),
+            }
+        }
+    }
+
+    fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {
+        let mut sequence = self.running.remove(index);
+        sequence.give_back(&mut self.pool);
+        let mut queue = shared.queue();
+        queue.mean_time = (queue.mean_time * 7 + sequence.age()) / 8;
+        drop(queue);
+        // Figures first: whoever sees the event sees them, too.
+        shared.status().requests_finished += 1;
+        self.publish(shared);
+        sequence.finish(reason);
+    }
+
+    fn fail(&mut self, index: usize, failure: Failure, shared: &Shared) {
+        let mut sequence = self.running.remove(index);
+        sequence.give_back(&mut self.pool);
+        shared.status().requests_failed += 1;
+        self.publish(shared);
+        sequence.fail(failure);
+    }
+
+    /// A step failed: a lone sequence is at fault; of several, each has to run alone.
+    fn suspect(&mut self, shares: &[Share], trouble: Trouble, shared: &Shared) {
+        if let [share] = shares {
+            let failure = match trouble {
+                Trouble::Memory(text) => Failure::OutOfMemory(text),
+                Trouble::Lost(text) => Failure::DeviceLost(text),
+                Trouble::Other(text) => Failure::Internal(text),
+            };
+            if let Some(index) = self.running.iter().position(|s| s.id == share.id) {
+                self.fail(index, failure, shared);
+            }
+            return;
+        }
+        self.suspects = shares.iter().map(|share| share.id).collect();
+    }
+
+    fn fail_all(&mut self, failure: &Failure, shared: &Shared) {
+        let mut ended: Vec<Sequence> = self.running.drain(..).collect();
+        ended.extend(self.standby.drain(..));
+        for sequence in &mut ended {
+            sequence.give_back(&mut self.pool);
+        }
+        shared.status().requests_failed += ended.len() as u64;
+        self.publish(shared);
+        for sequence in ended {
+            sequence.fail(failure.clone());
+        }
+    }
+
+    /// Ends everything for good.
+    fn end(&mut self, failure: Failure, shared: &Shared) {
+        if let Failure::DeviceLost(reason) = &failure {
+            shared.status().lost = Some(reason.clone());
+        }
+        let waiting = std::mem::take(&mut shared.queue().waiting);
+        for waiting in waiting {
+            refuse(&waiting, failure.clone(), shared);
+        }
+        self.fail_all(&failure, shared);
+    }
+
+    fn publish(&mut self, shared: &Shared) {
+        let due = self
+            .memory_seen
+            .is_none_or(|seen| seen.elapsed() >= MEMORY_INTERVAL);
+        let memory = due.then(|| device::memory(self.forward.device())).flatten();
+        if due {
+            self.memory_seen = Some(Instant::now());
+        }
+        let mut status = shared.status();
+        status.running = self.running.len() + self.standby.len();
+        status.kv_blocks_total = self.pool.total();
+        status.kv_blocks_used = self.pool.held();
+        status.kv_blocks_cached = self.pool.kept();
+        if let Some((free, total)) = memory {
+            status.device_bytes_used = Some(total.saturating_sub(free));
+            status.device_bytes_total = Some(total);
+        }
+    }
+}
+
+/// Ends a request that did not start.
+fn refuse(waiting: &Waiting, failure: Failure, shared: &Shared) {
+    shared.status().requests_failed += 1;
+    // Nobody listens: then there is nobody to tell.
+    let _ = waiting.events.send(Event::Failed(failure));
+}

@@ -1,0 +1,193 @@
+//! A request while it runs.
+
+use super::api::{
+    Constraint, Event, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
+};
+use super::blocks::{BlockPool, Prefix, ROOT};
+use super::handle::Waiting;
+use super::sampling::Wish;
+use std::time::Instant;
+use tokio::sync::mpsc;
+
+/// Its tokens, and how far their keys and values are computed.
+pub(super) struct Sequence {
+    pub id: u64,
+    /// The prompt and what was generated.
+    pub tokens: Vec<u32>,
+    pub prompt: usize,
+    /// Tokens whose keys and values are in the cache.
+    pub computed: usize,
+    pub blocks: Vec<u32>,
+    /// The name of the beginning that the first `remembered` blocks make.
+    prefix: Prefix,
+    remembered: usize,
+    sampling: SamplingOptions,
+    top_logprobs: Option<usize>,
+    max_tokens: Option<usize>,
+    ignore_end: bool,
+    constraint: Option<Box<dyn Constraint>>,
+    deadline: Option<Instant>,
+    events: mpsc::UnboundedSender<Event>,
+    arrived: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+    /// Prompt tokens that were in the cache when it started.
+    cached: usize,
+}
+
+impl Sequence {
+    pub(super) fn new(waiting: Waiting) -> Self {
+        let request = waiting.request;
+        Self {
+            id: waiting.id,
+            prompt: request.prompt.len(),
+            tokens: request.prompt,
+            computed: 0,
+            blocks: Vec::new(),
+            prefix: ROOT,
+            remembered: 0,
+            sampling: request.sampling,
+            top_logprobs: request.top_logprobs,
+            max_tokens: request.max_tokens,
+            ignore_end: request.ignore_end,
+            constraint: request.constraint,
+            deadline: request.deadline,
+            events: waiting.events,
+            arrived: waiting.arrived,
+            started: None,
+            first_token: None,
+            cached: 0,
+        }
+    }
+
+    /// Tokens that are still to be computed before the next can be chosen.
+    pub(super) fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    pub(super) fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Takes the blocks that are known already. All but the last token may be.
+    pub(super) fn take_known(&mut self, pool: &mut BlockPool) {
+        let (blocks, prefix) = pool.take_known(&self.tokens[..self.tokens.len() - 1]);
+        self.computed = blocks.len() * pool.block_size();
+        self.remembered = blocks.len();
+        self.prefix = prefix;
+        self.blocks = blocks;
+    }
+
+    /// Gives all blocks back, to be computed anew.
+    pub(super) fn give_back(&mut self, pool: &mut BlockPool) {
+        pool.give_back(std::mem::take(&mut self.blocks));
+        self.computed = 0;
+        self.remembered = 0;
+        self.prefix = ROOT;
+    }
+
+    /// Takes the full blocks among the computed tokens into the pool's memory.
+    pub(super) fn remember(&mut self, pool: &mut BlockPool) {
+        let size = pool.block_size();
+        while (self.remembered + 1) * size <= self.computed {
+            let start = self.remembered * size;
+            let tokens = &self.tokens[start..start + size];
+            self.prefix = pool.remember(self.prefix, self.blocks[self.remembered], tokens);
+            self.remembered += 1;
+        }
+    }
+
+    /// Tells that it left the queue, the first time that it does. Gives whether this is.
+    pub(super) fn start(&mut self) -> bool {
+        let first = self.started.is_none();
+        if first {
+            self.started = Some(Instant::now());
+            self.cached = self.computed;
+            self.send(Event::Started {
+                cached_tokens: self.cached,
+            });
+        }
+        first
+    }
+
+    pub(super) fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// What the sampler is to do.
+    pub(super) fn wish(&mut self) -> Result<Wish<'_>, Failure> {
+        let mask = match &mut self.constraint {
+            Some(constraint) => Some(constraint.mask().map_err(Failure::Invalid)?),
+            None => None,
+        };
+        Ok(Wish {
+            options: &self.sampling,
+            history: &self.tokens,
+            generated: self.tokens.len() - self.prompt,
+            mask,
+            top_logprobs: self.top_logprobs,
+        })
+    }
+
+    /// Takes the next token. Gives why the sequence ends with it, if it does.
+    pub(super) fn push(
+        &mut self,
+        token: GeneratedToken,
+        end: &[u32],
+        context: usize,
+    ) -> Result<Option<FinishReason>, Failure> {
+        let id = token.token;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id).map_err(Failure::Internal)?;
+        }
+        self.first_token.get_or_insert_with(Instant::now);
+        self.tokens.push(id);
+        self.send(Event::Token(token));
+        Ok(if !self.ignore_end && end.contains(&id) {
+            Some(FinishReason::Stop)
+        } else if Some(self.generated()) == self.max_tokens {
+            Some(FinishReason::Length)
+        } else if self.tokens.len() >= context {
+            Some(FinishReason::Context)
+        } else {
+            None
+        })
+    }
+
+    pub(super) fn finish(&self, reason: FinishReason) {
+        let first = self.first_token.unwrap_or_else(Instant::now);
+        let started = self.started.unwrap_or(first);
+        self.send(Event::Finished(Summary {
+            reason,
+            prompt_tokens: self.prompt,
+            cached_tokens: self.cached,
+            generated_tokens: self.generated(),
+            queued: started - self.arrived,
+            prefill: first - started,
+            decode: first.elapsed(),
+        }));
+    }
+
+    pub(super) fn fail(&self, failure: Failure) {
+        self.send(Event::Failed(failure));
+    }
+
+    /// How long it has run, its time in standby included.
+    pub(super) fn age(&self) -> std::time::Duration {
+        self.started.unwrap_or(self.arrived).elapsed()
+    }
+
+    fn send(&self, event: Event) {
+        // Nobody listens: the sequence is taken out before the next step.
+        let _ = self.events.send(event);
+    }
+}
