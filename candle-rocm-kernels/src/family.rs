@@ -51,6 +51,8 @@ pub enum Family {
     Upsample,
     /// argsort along the last dimension.
     Sort,
+    /// The choice of next tokens from logits.
+    Sampling,
     /// Block-quantized weights to floating point.
     Dequantize,
     /// The same for the IQ formats, the ternary ones and the 4-bit floats.
@@ -108,6 +110,7 @@ impl Family {
         Self::Pool,
         Self::Upsample,
         Self::Sort,
+        Self::Sampling,
         Self::Dequantize,
         Self::DequantizeIq,
         Self::QuantizedEmbedding,
@@ -151,6 +154,7 @@ impl Family {
             Self::Pool => "pool.hip",
             Self::Upsample => "upsample.hip",
             Self::Sort => "sort.hip",
+            Self::Sampling => "sampling.hip",
             Self::Dequantize => "quantized/dequantize.hip",
             Self::DequantizeIq => "quantized/dequantize_iq.hip",
             Self::QuantizedEmbedding => "quantized/embedding.hip",

@@ -22,6 +22,7 @@ pub mod pool;
 pub mod quantized;
 pub mod rand;
 pub mod reduce;
+pub mod sampling;
 pub mod sort;
 pub mod ternary;
 pub mod unary;

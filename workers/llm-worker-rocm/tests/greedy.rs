@@ -2,7 +2,7 @@
 
 mod smollm2;
 
-use llm_worker_rocm::chat::{Message, Role};
+use llm_worker_rocm::chat::{message, RenderOptions};
 use llm_worker_rocm::engine::api::{
     Engine, EngineOptions, Event, Request, SamplingOptions, Ticket,
 };
@@ -30,8 +30,12 @@ fn prompts_are_tokenized_as_the_references_did() {
 #[test]
 fn the_template_of_the_file_gives_the_references_prompts() {
     let template = model_file().chat_template().unwrap();
-    let chat = [Message::new(Role::User, "Are dogs real?")];
-    let prompt = template.render(&chat).unwrap();
+    let chat = [message("user", "Are dogs real?")];
+    let options = RenderOptions {
+        add_generation_prompt: true,
+        ..RenderOptions::default()
+    };
+    let prompt = template.render(&chat, None, &options).unwrap();
     assert!(cases().iter().any(|case| case.prompt == prompt), "{prompt}");
 }
 

@@ -1,10 +1,9 @@
 //! The choice from a row of logits in memory.
 
 use super::random::{gumbel, MAX_GUMBEL};
-use super::{not_a_number, nothing_left, Wish};
+use super::{not_a_number, nothing_left, penalties, Wish};
 use crate::engine::api::{Failure, GeneratedToken, SamplingOptions};
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 /// A token with its logit, or what has become of it.
 type Candidate = (u32, f32);
@@ -50,41 +49,22 @@ pub(super) fn choose(logits: &[f32], wish: &Wish) -> Result<GeneratedToken, Fail
 
 /// Bias, penalties and constraint; `None` if there are none.
 fn adjust(logits: &[f32], wish: &Wish) -> Option<Vec<f32>> {
-    let options = wish.options;
-    let counts = options.frequency_penalty != 0.0 || options.presence_penalty != 0.0;
-    if options.logit_bias.is_empty()
-        && options.repeat_penalty == 1.0
-        && !counts
-        && wish.mask.is_none()
-    {
+    let bias = &wish.options.logit_bias;
+    let penalties = penalties(wish);
+    if bias.is_empty() && penalties.is_empty() && wish.mask.is_none() {
         return None;
     }
     let mut adjusted = logits.to_vec();
-    for (token, bias) in &options.logit_bias {
+    for (token, bias) in bias {
         adjusted[*token as usize] += bias;
     }
-    if options.repeat_penalty != 1.0 {
-        let mut recent = wish.recent().to_vec();
-        recent.sort_unstable();
-        recent.dedup();
-        for token in recent {
-            let logit = &mut adjusted[token as usize];
-            *logit = if *logit > 0.0 {
-                *logit / options.repeat_penalty
-            } else {
-                *logit * options.repeat_penalty
-            };
-        }
-    }
-    if counts {
-        let mut generated: HashMap<u32, u32> = HashMap::new();
-        for token in wish.generated() {
-            *generated.entry(*token).or_default() += 1;
-        }
-        for (token, count) in generated {
-            adjusted[token as usize] -=
-                count as f32 * options.frequency_penalty + options.presence_penalty;
-        }
+    for (token, (factor, less)) in penalties {
+        let logit = &mut adjusted[token as usize];
+        *logit = if *logit > 0.0 {
+            *logit / factor
+        } else {
+            *logit * factor
+        } - less;
     }
     if let Some(mask) = &wish.mask {
         for (token, logit) in adjusted.iter_mut().enumerate() {
@@ -193,7 +173,7 @@ fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
         likely = std::mem::take(candidates);
     }
     likely.sort_unstable_by(descending);
-    keep_share(&mut likely, wanted);
+    keep_share(&mut likely, wanted, |candidate| candidate.1);
     *candidates = likely;
 }
 
@@ -205,24 +185,30 @@ fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
         .map(|c| weight(c) * f64::from(c.1))
         .sum::<f64>()
         / sum;
+    let mean = mean as f32;
     // Surprise is the logarithm of the sum less the score, on average less the mean score.
-    let distance = |c: &Candidate| (f64::from(c.1) - mean).abs();
+    let distance = |c: &Candidate| (c.1 - mean).abs();
     candidates.sort_unstable_by(|a, b| {
         distance(a)
             .total_cmp(&distance(b))
             .then_with(|| descending(a, b))
     });
-    keep_share(candidates, f64::from(p) * sum);
+    keep_share(candidates, f64::from(p) * sum, distance);
 }
 
-/// Keeps the first candidates up to the one with which their weights reach `wanted`.
-fn keep_share(candidates: &mut Vec<Candidate>, wanted: f64) {
+/// Keeps the first candidates up to the one with which their weights reach `wanted`, and those that have the same `key` as it.
+fn keep_share(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candidate) -> f32) {
     let mut sum = 0.0;
     let reached = candidates.iter().position(|candidate| {
         sum += weight(candidate);
         sum >= wanted
     });
-    candidates.truncate(reached.map_or(candidates.len(), |last| last + 1));
+    if let Some(last) = reached {
+        let same = key(&candidates[last]);
+        let more = candidates[last..].iter().take_while(|c| key(c) == same);
+        let count = last + more.count();
+        candidates.truncate(count);
+    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,15 @@
 //! A token is drawn by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
 //! largest sum: the draw needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
+#[cfg(feature = "rocm")]
+mod device;
 mod host;
 mod random;
 
 use super::api::{Failure, GeneratedToken, SamplingOptions};
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
+use std::collections::HashMap;
 
 /// What is asked of a row of logits.
 pub(super) struct Wish<'a> {
@@ -37,16 +40,41 @@ impl Wish<'_> {
     }
 }
 
+type Chosen = std::result::Result<GeneratedToken, Failure>;
+
 /// Chooses a token for each row of `(wishes, vocabulary)` f32 logits.
-pub(super) fn choose(
-    logits: &Tensor,
-    wishes: &[Wish],
-) -> Result<Vec<std::result::Result<GeneratedToken, Failure>>> {
+pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
+    #[cfg(feature = "rocm")]
+    if logits.device().is_rocm() {
+        return device::choose(logits, wishes);
+    }
     let vocab = logits.dim(1)?;
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
     let logits = logits.flatten_all()?.to_vec1::<f32>()?;
     let rows = logits.par_chunks_exact(vocab).zip(wishes);
     Ok(rows.map(|(row, wish)| host::choose(row, wish)).collect())
+}
+
+/// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
+fn penalties(wish: &Wish) -> HashMap<u32, (f32, f32)> {
+    let options = wish.options;
+    let mut changes: HashMap<u32, (f32, f32)> = HashMap::new();
+    if options.repeat_penalty != 1.0 {
+        for token in wish.recent() {
+            changes.insert(*token, (options.repeat_penalty, 0.0));
+        }
+    }
+    if options.frequency_penalty != 0.0 || options.presence_penalty != 0.0 {
+        let mut counts: HashMap<u32, u32> = HashMap::new();
+        for token in wish.generated() {
+            *counts.entry(*token).or_default() += 1;
+        }
+        for (token, count) in counts {
+            changes.entry(token).or_insert((1.0, 0.0)).1 =
+                count as f32 * options.frequency_penalty + options.presence_penalty;
+        }
+    }
+    changes
 }
 
 /// Why there is no token.
@@ -60,4 +88,115 @@ fn not_a_number() -> Failure {
 /// Why there is no token, either.
 fn nothing_left() -> Failure {
     Failure::Invalid("the constraint and the logit bias leave no token to choose".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use worker::device::DeviceRequest;
+
+    const VOCAB: usize = 777;
+
+    /// The device's choices are the host's; `CANDLE_ROCM_TEST_DEVICE` names the device.
+    #[test]
+    fn a_device_chooses_what_the_host_does() {
+        let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
+        let device = device.parse::<DeviceRequest>().unwrap().select().unwrap();
+        let greedy = SamplingOptions::greedy;
+        let warm = || SamplingOptions {
+            temperature: 0.8,
+            ..greedy()
+        };
+        let kinds = [
+            greedy(),
+            SamplingOptions {
+                repeat_penalty: 1.3,
+                frequency_penalty: 0.4,
+                presence_penalty: 0.2,
+                logit_bias: [(5, 4.0), (700, f32::NEG_INFINITY)].into(),
+                ..greedy()
+            },
+            warm(),
+            SamplingOptions {
+                top_k: Some(7),
+                ..warm()
+            },
+            SamplingOptions {
+                top_p: Some(0.7),
+                ..warm()
+            },
+            SamplingOptions {
+                min_p: Some(0.1),
+                ..warm()
+            },
+            SamplingOptions {
+                typical_p: Some(0.6),
+                ..warm()
+            },
+            SamplingOptions {
+                top_k: Some(40),
+                typical_p: Some(0.95),
+                top_p: Some(0.9),
+                min_p: Some(0.02),
+                repeat_penalty: 1.1,
+                ..warm()
+            },
+        ];
+        let history: Vec<u32> = (0..40).map(|i| i * i % 23).collect();
+        let options: Vec<SamplingOptions> = (0..4)
+            .flat_map(|seed| kinds.clone().map(|kind| SamplingOptions { seed, ..kind }))
+            .collect();
+        let wishes: Vec<Wish> = options
+            .iter()
+            .enumerate()
+            .map(|(i, options)| Wish {
+                options,
+                history: &history,
+                generated: 25,
+                mask: (i % 3 == 1).then(|| vec![0x5555_5555; VOCAB.div_ceil(32)]),
+                top_logprobs: [None, Some(0), Some(5)][i % 3],
+            })
+            .collect();
+        // Coarse numbers, so that equal ones occur.
+        let mut state = 1u64;
+        let logits: Vec<f32> = (0..wishes.len() * VOCAB)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                ((state >> 33) as f32 / (1u64 << 31) as f32 * 12.0).powi(2) / 24.0
+            })
+            .map(|x| (x * 64.0).round() / 64.0)
+            .collect();
+        let on_device =
+            Tensor::from_vec(logits.clone(), (wishes.len(), VOCAB), &device.device).unwrap();
+        let found = choose(&on_device, &wishes).unwrap();
+        for ((row, wish), found) in logits.chunks(VOCAB).zip(&wishes).zip(found) {
+            let (expected, found) = (host::choose(row, wish).unwrap(), found.unwrap());
+            assert_eq!(found.token, expected.token, "{:?}", wish.options);
+            let near = |a: f32, b: f32| (a - b).abs() < 1e-4;
+            match (found.logprob, expected.logprob) {
+                (None, None) => {}
+                (Some(a), Some(b)) => assert!(near(a, b), "{a} and {b}"),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(found.top.len(), expected.top.len());
+            for (a, b) in found.top.iter().zip(&expected.top) {
+                assert!(a.0 == b.0 && near(a.1, b.1), "{a:?} and {b:?}");
+            }
+        }
+        let wrong = Tensor::new(&[[0f32, f32::NAN], [1.0, 0.0], [0.0, 0.0]], &device.device);
+        let wish = |mask| Wish {
+            options: &kinds[2],
+            history: &[],
+            generated: 0,
+            mask,
+            top_logprobs: Some(1),
+        };
+        let wishes = [wish(None), wish(Some(vec![0])), wish(None)];
+        let found = choose(&wrong.unwrap(), &wishes).unwrap();
+        assert!(matches!(found[0], Err(Failure::Internal(_))));
+        assert!(matches!(found[1], Err(Failure::Invalid(_))));
+        assert!(found[2].is_ok());
+    }
 }

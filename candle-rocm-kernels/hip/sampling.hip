@@ -1,0 +1,239 @@
+// The choice of next tokens from rows of logits. A block has a row and reads it a few times for each filter; nothing is sorted: a filter is a threshold, found by
+// halving the range of what a float can be.
+//
+// The draw adds a number of the Gumbel distribution to each score, a function of seed, position and token alone, and takes the largest sum.
+#include "device.h"
+
+// What becomes of one logit before the choice; at most one for a row and token.
+struct Edit {
+    u32 row;
+    u32 token;
+    float bias;
+    float penalty;   // divides what is above 0, multiplies the rest
+    float subtract;
+};
+
+struct Choice {
+    float temperature;  // 0 takes the largest
+    u32 top_k;          // 0 is all
+    float typical_p;    // from 1 on all
+    float top_p;        // from 1 on all
+    float log_min_p;    // minus infinity is all
+    u32 seed_low;
+    u32 seed_high;
+    u32 position;
+};
+
+// In place of a token.
+constexpr u32 NOT_A_NUMBER = 0xffffffffu;
+constexpr u32 NOTHING_LEFT = 0xfffffffeu;
+
+// No Gumbel number is larger, or smaller.
+constexpr float MOST_GUMBEL = 17.5f;
+constexpr float LEAST_GUMBEL = -3.f;
+
+struct Most {
+    template <typename T> static DEVICE_FN T apply(T a, T b) { return a > b ? a : b; }
+    template <typename T> static DEVICE_FN T identity() { return T(0); }
+};
+
+constexpr float LOWEST = -__builtin_inff();
+
+extern "C" __global__ void sampling_edit(float* logits, const Edit* edits, u32 count, u32 vocab) {
+    for (u64 i = global_index(); i < count; i += global_size()) {
+        const Edit edit = edits[i];
+        float* at = logits + (u64)edit.row * vocab + edit.token;
+        const float logit = *at + edit.bias;
+        *at = (logit > 0.f ? logit / edit.penalty : logit * edit.penalty) - edit.subtract;
+    }
+}
+
+// Row rows[i] keeps the tokens whose bit is set in masks[i].
+extern "C" __global__ void sampling_mask(float* logits, const u32* rows, const u32* masks, u32 count, u32 vocab) {
+    const u32 words = (vocab + 31) / 32;
+    for (u64 i = global_index(); i < (u64)count * vocab; i += global_size()) {
+        const u32 row = (u32)(i / vocab);
+        const u32 token = (u32)(i % vocab);
+        if (!(masks[(u64)row * words + token / 32] >> token % 32 & 1)) logits[(u64)rows[row] * vocab + token] = LOWEST;
+    }
+}
+
+// Whole numbers in the order of floats; minus zero counts as zero.
+DEVICE_FN u32 ordered(float x) {
+    const u32 bits = bit_cast<u32>(x + 0.f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+DEVICE_FN float unordered(u32 key) { return bit_cast<float>(key >> 31 ? key & 0x7fffffffu : ~key); }
+
+// A value and its token: the larger value first, of equal ones the lower token.
+DEVICE_FN u64 rank(float value, u32 token) { return (u64)ordered(value) << 32 | (u32)~token; }
+
+struct Filter {
+    float score;    // at least
+    u32 token;      // up to, where the score is `tie`
+    float tie;
+    float mean;
+    float distance;  // from the mean at most
+
+    DEVICE_FN bool keeps(float s, u32 t) const {
+        return s >= score && !(s == tie && t > token) && (s > mean ? s - mean : mean - s) <= distance;
+    }
+};
+
+DEVICE_FN float gumbel(u32 seed_low, u32 seed_high, u32 position, u32 token) {
+    u32 c0 = token, c1 = position, c2 = 0, c3 = 0;
+    for (u32 round = 0; round < 10; ++round) {
+        const u64 a = (u64)c0 * 0xd2511f53u;
+        const u64 b = (u64)c2 * 0xcd9e8d57u;
+        c0 = (u32)(b >> 32) ^ c1 ^ seed_low;
+        c1 = (u32)b;
+        c2 = (u32)(a >> 32) ^ c3 ^ seed_high;
+        c3 = (u32)a;
+        seed_low += 0x9e3779b9u;
+        seed_high += 0xbb67ae85u;
+    }
+    const float uniform = ((float)(c0 >> 8) + 0.5f) * 0x1p-24f;
+    return -math::log(-math::log(uniform));
+}
+
+// One row, and what a block asks of it. Every thread gets every answer.
+struct Row {
+    const float* logits;
+    u32 vocab;
+    float max;
+    float temperature;
+
+    DEVICE_FN float score(u32 token) const { return (logits[token] - max) / temperature; }
+
+    template <typename F> DEVICE_FN u32 count(F f) const {
+        __shared__ u32 scratch[MAX_WAVES];
+        u32 n = 0;
+        for (u32 token = thread_x(); token < vocab; token += block_dim()) n += f(score(token), token) ? 1 : 0;
+        return block_reduce<Sum>(n, scratch);
+    }
+    template <typename F> DEVICE_FN float sum(F f) const {
+        __shared__ float scratch[MAX_WAVES];
+        float total = 0.f;
+        for (u32 token = thread_x(); token < vocab; token += block_dim()) total += f(score(token), token);
+        return block_reduce<Sum>(total, scratch);
+    }
+    // The first by rank of what f gives, where it gives more than minus infinity; 0 if nowhere.
+    template <typename F> DEVICE_FN u64 best(F f) const {
+        __shared__ u64 scratch[MAX_WAVES];
+        u64 best = 0;
+        for (u32 token = thread_x(); token < vocab; token += block_dim()) {
+            const float value = f(token);
+            if (value > LOWEST) best = Most::apply(best, rank(value, token));
+        }
+        return block_reduce<Most>(best, scratch);
+    }
+};
+
+// The largest whole number from 0 to `most` for which f holds, which holds for 0 and, once it does not, for none above.
+template <typename F> DEVICE_FN u32 last_where(u32 most, F f) {
+    u32 low = 0, high = most;
+    while (low < high) {
+        const u32 middle = low + (high - low) / 2 + 1;
+        if (f(middle)) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
+    Filter filter{LOWEST, 0xffffffffu, LOWEST, 0.f, __builtin_inff()};
+    const auto weight = [&](float s, u32 t) { return s > LOWEST && filter.keeps(s, t) ? math::exp(s) : 0.f; };
+    if (choice.top_k && choice.top_k < row.vocab) {
+        // Scores are not above 0.
+        const u32 key = last_where(ordered(0.f), [&](u32 key) {
+            return row.count([&](float s, u32) { return ordered(s) >= key; }) >= choice.top_k;
+        });
+        const float least = unordered(key);
+        const u32 above = row.count([&](float s, u32) { return s > least; });
+        // Of those with the least score, as many as are missing, the lowest tokens.
+        const u32 missing = choice.top_k - above;
+        const u32 token = last_where(row.vocab - 1, [&](u32 last) {
+            return row.count([&](float s, u32 t) { return s == least && t < last; }) < missing;
+        });
+        filter.score = least;
+        filter.tie = least;
+        filter.token = token;
+    }
+    if (choice.typical_p < 1.f) {
+        const float total = row.sum(weight);
+        filter.mean = row.sum([&](float s, u32 t) { const float w = weight(s, t); return w > 0.f ? w * s : 0.f; }) / total;
+        const auto within = [&](float distance) {
+            return row.sum([&](float s, u32 t) {
+                const float w = weight(s, t);
+                return (s > filter.mean ? s - filter.mean : filter.mean - s) <= distance ? w : 0.f;
+            });
+        };
+        // The smallest distance that has the share: the one after the last that has not.
+        const u32 infinity = bit_cast<u32>(__builtin_inff());
+        const u32 last = last_where(infinity, [&](u32 key) { return within(bit_cast<float>(key - 1)) < choice.typical_p * total; });
+        filter.distance = bit_cast<float>(last);
+    }
+    if (choice.top_p < 1.f) {
+        const float total = row.sum(weight);
+        const u32 key = last_where(ordered(0.f), [&](u32 key) {
+            return row.sum([&](float s, u32 t) { return ordered(s) >= key ? weight(s, t) : 0.f; }) >= choice.top_p * total;
+        });
+        filter.score = Most::apply(filter.score, unordered(key));
+    }
+    const auto kept = [&](u32 token) {
+        const float s = row.score(token);
+        return filter.keeps(s, token) ? s : LOWEST;
+    };
+    const u64 first = row.best(kept);
+    const float most = unordered((u32)(first >> 32));
+    filter.score = Most::apply(filter.score, most + choice.log_min_p);
+    const float hopeless = most + LEAST_GUMBEL - MOST_GUMBEL;
+    const u64 chosen = row.best([&](u32 token) {
+        const float s = kept(token);
+        return s >= hopeless && s > LOWEST ? s + gumbel(choice.seed_low, choice.seed_high, choice.position, token) : LOWEST;
+    });
+    return ~(u32)chosen;
+}
+
+extern "C" __global__ void sampling_choose(const float* logits, const Choice* choices, u32* tokens, u32 rows, u32 vocab) {
+    for (u32 index = block_x(); index < rows; index += grid_dim()) {
+        const Choice choice = choices[index];
+        Row row{logits + (u64)index * vocab, vocab, 0.f, 1.f};
+        const u64 first = row.best([&](u32 token) { return row.logits[token]; });
+        const u32 wrong = row.count([&](float, u32 token) { return !(row.logits[token] == row.logits[token]); });
+        u32 token = ~(u32)first;
+        if (wrong) {
+            token = NOT_A_NUMBER;
+        } else if (!first) {
+            token = NOTHING_LEFT;
+        } else if (choice.temperature > 0.f) {
+            row.max = unordered((u32)(first >> 32));
+            row.temperature = choice.temperature;
+            token = draw(row, choice);
+        }
+        if (thread_x() == 0) tokens[index] = token;
+        barrier();
+    }
+}
+
+// For row rows[i]: the logarithm of the probability of its chosen token, then those of the `top` most likely, most likely first, and these tokens.
+extern "C" __global__ void sampling_report(const float* logits, const u32* rows, const u32* chosen, u32* tokens, float* values, u32 count, u32 top, u32 vocab) {
+    for (u32 index = block_x(); index < count; index += grid_dim()) {
+        Row row{logits + (u64)rows[index] * vocab, vocab, 0.f, 1.f};
+        u64 last = row.best([&](u32 token) { return row.logits[token]; });
+        row.max = unordered((u32)(last >> 32));
+        const float normaliser = row.max + math::log(row.sum([&](float s, u32) { return math::exp(s); }));
+        float* out = values + (u64)index * (top + 1);
+        const u32 token = chosen[rows[index]];
+        if (thread_x() == 0) out[0] = token < vocab ? row.logits[token] - normaliser : 0.f;
+        for (u32 place = 0; place < top; ++place) {
+            if (thread_x() == 0) {
+                out[place + 1] = unordered((u32)(last >> 32)) - normaliser;
+                tokens[(u64)index * top + place] = ~(u32)last;
+            }
+            const u64 before = last;
+            last = row.best([&](u32 token) { return rank(row.logits[token], token) < before ? row.logits[token] : LOWEST; });
+        }
+        barrier();
+    }
+}

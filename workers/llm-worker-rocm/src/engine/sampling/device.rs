@@ -1,0 +1,159 @@
+//! The choice on an AMD GPU: the chosen tokens come back, and the probabilities that are asked for.
+
+use super::{not_a_number, nothing_left, penalties, Chosen, Wish};
+use crate::engine::api::GeneratedToken;
+use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
+use candle_core::rocm_backend::candle_rocm::{Buffer, Device};
+use candle_core::{bail, Result, RocmStorage, Storage, Tensor};
+use std::collections::HashMap;
+use std::ops::Deref;
+
+const OP: &str = "sampling";
+
+fn rocm(storage: &Storage) -> Result<&RocmStorage> {
+    match storage {
+        Storage::Rocm(storage) => Ok(storage),
+        _ => bail!("{OP}: the logits are not on a ROCm device"),
+    }
+}
+
+/// See [`super::choose`]. May change `logits`.
+pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
+    let vocab = logits.dim(1)?;
+    let logits = logits.contiguous()?;
+    let edits = edits(wishes);
+    let (masked, masks) = masks(wishes, vocab);
+    let reported: Vec<u32> = (0..)
+        .zip(wishes)
+        .filter(|(_, wish)| wish.top_logprobs.is_some())
+        .map(|(row, _)| row)
+        .collect();
+    let changed = !edits.is_empty() || !masked.is_empty();
+    let adjusted = if changed && !reported.is_empty() {
+        logits.copy()?
+    } else {
+        logits.clone()
+    };
+    let (storage, layout) = adjusted.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let view = storage.view(layout, OP)?;
+    let device = storage.buffer().device();
+    sampling::edit(device, &view, &edits)?;
+    sampling::mask(device, &view, &masked, &masks)?;
+    let choices: Vec<Choice> = wishes.iter().map(choice).collect();
+    let tokens = sampling::choose(device, &view, &choices)?;
+    let mut chosen: Vec<Chosen> = words(device, &tokens)?
+        .into_iter()
+        .map(|token| match token {
+            sampling::NOT_A_NUMBER => Err(not_a_number()),
+            sampling::NOTHING_LEFT => Err(nothing_left()),
+            token => Ok(GeneratedToken {
+                token,
+                logprob: None,
+                top: Vec::new(),
+            }),
+        })
+        .collect();
+    if !reported.is_empty() {
+        report(&logits, wishes, &tokens, &reported, &mut chosen)?;
+    }
+    Ok(chosen)
+}
+
+/// Bias and penalties, one edit for a row and token.
+fn edits(wishes: &[Wish]) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    for (row, wish) in (0..).zip(wishes) {
+        let mut of_row: HashMap<u32, Edit> = HashMap::new();
+        let plain = |token| Edit {
+            row,
+            token,
+            bias: 0.0,
+            penalty: 1.0,
+            subtract: 0.0,
+        };
+        for (token, bias) in &wish.options.logit_bias {
+            of_row.entry(*token).or_insert(plain(*token)).bias = *bias;
+        }
+        for (token, (penalty, subtract)) in penalties(wish) {
+            let edit = of_row.entry(token).or_insert(plain(token));
+            (edit.penalty, edit.subtract) = (penalty, subtract);
+        }
+        edits.extend(of_row.into_values());
+    }
+    edits
+}
+
+/// Rows with a constraint, and their masks behind each other, each as long as the vocabulary asks for.
+fn masks(wishes: &[Wish], vocab: usize) -> (Vec<u32>, Vec<u32>) {
+    let words = vocab.div_ceil(32);
+    let (mut rows, mut masks) = (Vec::new(), Vec::new());
+    for (row, wish) in (0..).zip(wishes) {
+        if let Some(mask) = &wish.mask {
+            rows.push(row);
+            masks.extend(mask.iter().copied().chain(std::iter::repeat(0)).take(words));
+        }
+    }
+    (rows, masks)
+}
+
+fn choice(wish: &Wish) -> Choice {
+    let options = wish.options;
+    Choice {
+        temperature: options.temperature,
+        top_k: options
+            .top_k
+            .map_or(0, |k| u32::try_from(k).unwrap_or(u32::MAX)),
+        typical_p: options.typical_p.unwrap_or(1.0),
+        top_p: options.top_p.unwrap_or(1.0),
+        log_min_p: options.min_p.unwrap_or(0.0).ln(),
+        seed: [options.seed as u32, (options.seed >> 32) as u32],
+        position: wish.generated as u32,
+    }
+}
+
+/// Adds the probabilities that were asked for.
+fn report(
+    logits: &Tensor,
+    wishes: &[Wish],
+    tokens: &Buffer,
+    rows: &[u32],
+    chosen: &mut [Chosen],
+) -> Result<()> {
+    let most = rows
+        .iter()
+        .filter_map(|row| wishes[*row as usize].top_logprobs)
+        .max()
+        .unwrap_or(0);
+    let top = most.min(logits.dim(1)?);
+    let (storage, layout) = logits.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let device = storage.buffer().device();
+    let view = storage.view(layout, OP)?;
+    let (likely, values) = sampling::report(device, &view, tokens, rows, top)?;
+    let (likely, values) = (words(device, &likely)?, words(device, &values)?);
+    for (i, row) in rows.iter().enumerate() {
+        let Ok(token) = &mut chosen[*row as usize] else {
+            continue;
+        };
+        let count = wishes[*row as usize].top_logprobs.unwrap_or(0).min(top);
+        let values = &values[i * (top + 1)..(i + 1) * (top + 1)];
+        token.logprob = Some(f32::from_bits(values[0]));
+        token.top = likely[i * top..i * top + count]
+            .iter()
+            .zip(&values[1..])
+            .map(|(token, value)| (*token, f32::from_bits(*value)))
+            .collect();
+    }
+    Ok(())
+}
+
+/// What a buffer holds.
+fn words(device: &Device, buffer: &Buffer) -> Result<Vec<u32>> {
+    let mut bytes = vec![0; buffer.len()];
+    device.download(buffer, 0, &mut bytes)?;
+    let words = bytes.chunks_exact(4);
+    Ok(words
+        .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+        .collect())
+}
