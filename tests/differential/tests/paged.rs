@@ -228,7 +228,9 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     )?;
     let piece = inputs(&device, DType::F32, 0, 2)?;
     let beyond = sequence(&[2], 2, 2)?;
-    assert!(cache.write(None, &piece.k, &piece.v, &beyond, None).is_err());
+    assert!(cache
+        .write(None, &piece.k, &piece.v, &beyond, None)
+        .is_err());
     let fewer = sequence(&[1], 1, 1)?;
     assert!(cache.write(None, &piece.k, &piece.v, &fewer, None).is_err());
     Ok(())

@@ -394,11 +394,10 @@ fn what_ends_an_answer() {
             .submit(request(TOKENS.to_vec(), warm(4), 60))
             .unwrap(),
     );
-    let first = free
-        .iter()
-        .position(|t| *t == 6)
-        .expect("it is likely enough");
-    let engine = Engine::start(model(end), &options()).unwrap();
+    let model = model(end);
+    let first = free.iter().position(|t| model.end_tokens.contains(t));
+    let first = first.expect("it is likely enough");
+    let engine = Engine::start(model, &options()).unwrap();
     let mut asked = request(TOKENS.to_vec(), warm(4), 60);
     asked.ignore_end = false;
     let (answer, summary) = outcome(&mut engine.submit(asked).unwrap());
@@ -534,12 +533,7 @@ fn faulty(
     options: EngineOptions,
 ) -> (Engine, Arc<AtomicUsize>) {
     let steps = Arc::new(AtomicUsize::new(0));
-    let model = model(|file| {
-        // Never drawn by itself.
-        let table = file.tensor_mut("token_embd.weight");
-        let row = table.data.len() / 33;
-        table.data[POISON as usize * row..][..row].fill(0);
-    });
+    let model = model(|_| {});
     let forward = Box::new(Faulty {
         inner: model.forward,
         pause,
@@ -592,9 +586,9 @@ fn deadlines_and_full_queues_fail_visibly() {
         deadline: Some(Instant::now() + Duration::from_millis(milliseconds)),
         ..request(prompt(2, 9), warm(1), 100)
     };
-    let mut running = engine.submit(within(300)).unwrap();
+    let mut running = engine.submit(within(1000)).unwrap();
     while !matches!(running.events.blocking_recv(), Some(Event::Token(_))) {}
-    let mut waiting = engine.submit(within(50)).unwrap();
+    let mut waiting = engine.submit(within(400)).unwrap();
     let other = engine.submit(within(10_000)).unwrap();
     match engine.submit(within(10_000)).err() {
         Some(Failure::QueueFull {
@@ -638,19 +632,31 @@ fn stopping_lets_running_requests_end_within_the_grace() {
     assert!(nothing_held(&engine.status()));
 }
 
+/// As [`warm`], without the token that faulty models stumble over.
+fn harmless() -> SamplingOptions {
+    SamplingOptions {
+        logit_bias: [(POISON, f32::NEG_INFINITY)].into(),
+        ..warm(1)
+    }
+}
+
 /// One request of several fails, whatever the kind of fault; the others come out as if it had not been there.
 fn one_fails(fault: fn() -> candle_core::Result<()>) -> Failure {
     let (engine, _) = faulty(Duration::ZERO, fault, options());
     let others = || -> Vec<Ticket> {
         (0..4)
-            .map(|i| engine.submit(request(prompt(i, 9), warm(1), 12)).unwrap())
+            .map(|i| {
+                engine
+                    .submit(request(prompt(i, 9), harmless(), 12))
+                    .unwrap()
+            })
             .collect()
     };
     let expected: Vec<Vec<u32>> = others().iter_mut().map(tokens).collect();
     let mut tickets = others();
     let mut bad = prompt(7, 9);
     bad[4] = POISON;
-    let mut bad = engine.submit(request(bad, warm(1), 12)).unwrap();
+    let mut bad = engine.submit(request(bad, harmless(), 12)).unwrap();
     let failure = outcome(&mut bad).1.unwrap_err();
     let found: Vec<Vec<u32>> = tickets.iter_mut().map(tokens).collect();
     assert_eq!(found, expected);

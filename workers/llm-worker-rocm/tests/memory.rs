@@ -64,6 +64,9 @@ fn attention_takes_memory_linear_in_length() {
     for (tokens, other) in others {
         // Rotary tables and block numbers grow with length, too; a matrix of scores would be 64 times 4 times the tokens in f32.
         let tables = (tokens - shortest) * 64;
-        assert!(other <= least + tables + (1 << 16), "{tokens}: {other} of {least}");
+        assert!(
+            other <= least + tables + (1 << 16),
+            "{tokens}: {other} of {least}"
+        );
     }
 }
