@@ -3,18 +3,25 @@
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig, LayerNorm, Linear, VarBuilder};
 
+/// A weight of `shape`, for which a file may also have one of the shape `same`.
+fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
+    if let Ok(weight) = vb.get(shape, "weight") {
+        return Ok(weight);
+    }
+    let weight = vb.get_unchecked("weight")?;
+    if weight.dims() != same {
+        candle_core::bail!(
+            "{}.weight has shape {:?}; the configuration wants {shape:?}",
+            vb.prefix(),
+            weight.dims()
+        )
+    }
+    weight.reshape(shape)
+}
+
 /// A linear layer. A 1x1 convolution in the file is the same and accepted; a bias is used where there is one.
 pub fn linear(vb: VarBuilder, inputs: usize, outputs: usize) -> Result<Linear> {
-    let weight = vb.get_unchecked("weight")?;
-    let weight = match weight.dims() {
-        [o, i] | [o, i, 1, 1] if *o == outputs && *i == inputs => {
-            weight.reshape((outputs, inputs))?
-        }
-        dims => candle_core::bail!(
-            "{}.weight has shape {dims:?}; the configuration wants [{outputs}, {inputs}]",
-            vb.prefix()
-        ),
-    };
+    let weight = weight(&vb, &[outputs, inputs], &[outputs, inputs, 1, 1])?;
     let bias = match vb.contains_tensor("bias") {
         true => Some(vb.get(outputs, "bias")?),
         false => None,
@@ -31,16 +38,12 @@ pub fn conv(
     stride: usize,
     padding: usize,
 ) -> Result<Conv2d> {
-    let shape = (outputs, inputs, kernel, kernel);
-    let weight = vb.get_unchecked("weight")?;
-    let weight = match weight.dims() {
-        [o, i] if kernel == 1 && *o == outputs && *i == inputs => weight.reshape(shape)?,
-        dims if dims == [outputs, inputs, kernel, kernel] => weight,
-        dims => candle_core::bail!(
-            "{}.weight has shape {dims:?}; the configuration wants {shape:?}",
-            vb.prefix()
-        ),
+    let shape = [outputs, inputs, kernel, kernel];
+    let same = match kernel {
+        1 => &shape[..2],
+        _ => &shape[..],
     };
+    let weight = weight(&vb, &shape, same)?;
     let bias = match vb.contains_tensor("bias") {
         true => Some(vb.get(outputs, "bias")?),
         false => None,

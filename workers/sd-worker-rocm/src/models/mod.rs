@@ -9,6 +9,7 @@ pub mod controlnet;
 pub mod layers;
 pub mod norm;
 pub mod taesd;
+pub mod transformer;
 pub mod unet;
 pub mod vae;
 pub mod vae_tiles;

@@ -2,6 +2,7 @@
 
 use super::part::Part;
 use super::text::Encoded;
+use super::transformer::TransformerDenoiser;
 use super::types::Control;
 use super::{picture, ImageRequest};
 use crate::models::controlnet::ControlNet;
@@ -33,6 +34,65 @@ pub trait Run {
     /// The network's output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level. `done` is the part of
     /// the steps, 0 to 1, that lies behind.
     fn output(&mut self, x: &Tensor, level: &NoiseLevel, done: f64) -> CandleResult<Tensor>;
+}
+
+/// What removes the noise.
+pub enum Denoiser {
+    /// Stable Diffusion 1, 2 and XL.
+    UNet(Box<UNetDenoiser>),
+    /// Stable Diffusion 3, FLUX.1 and Z-Image.
+    Transformer(Box<TransformerDenoiser>),
+}
+
+impl Denoiser {
+    /// Prepares a run on latents of this size.
+    ///
+    /// # Errors
+    /// For what the network has no use for, and if the device fails.
+    pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
+        match self {
+            Self::UNet(unet) => unet.run(setting),
+            Self::Transformer(transformer) => transformer.run(setting, height, width),
+        }
+    }
+
+    /// Not needed for now.
+    pub fn rest(&mut self) {
+        match self {
+            Self::UNet(unet) => unet.rest(),
+            Self::Transformer(transformer) => transformer.rest(),
+        }
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::UNet(unet) => unet.part.names().map(String::from).collect(),
+            Self::Transformer(transformer) => transformer.names(),
+        }
+    }
+
+    /// As [`Part::add`].
+    ///
+    /// # Errors
+    /// Those of [`Part::add`].
+    pub fn add(&mut self, name: &str, delta: &Tensor) -> CandleResult<()> {
+        match self {
+            Self::UNet(unet) => unet.part.add(name, delta),
+            Self::Transformer(transformer) => transformer.add(name, delta),
+        }
+    }
+
+    /// As [`Part::restore`].
+    ///
+    /// # Errors
+    /// Those of [`Part::restore`].
+    pub fn restore(&mut self) -> Result<()> {
+        match self {
+            Self::UNet(unet) => unet.part.restore(),
+            Self::Transformer(transformer) => transformer.restore(),
+        }
+    }
 }
 
 /// The UNet of Stable Diffusion 1, 2 and XL, with its ControlNets.

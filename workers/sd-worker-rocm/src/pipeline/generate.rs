@@ -53,7 +53,9 @@ impl Pipeline {
         }
         let begun = Instant::now();
         let prompts = [request.negative_prompt.as_str(), request.prompt.as_str()];
-        let encoded = self.text.encode(&prompts, request.clip_skip)?;
+        let encoded = self
+            .text
+            .encode(&prompts, request.clip_skip, &self.device)?;
         let [negative, positive] = encoded.as_slice() else {
             return Err(Error::Runtime("a prompt is lost".to_string()));
         };
@@ -88,7 +90,7 @@ impl Pipeline {
             negative,
             inpainting,
         };
-        let mut run = self.denoiser.run(&setting)?;
+        let mut run = self.denoiser.run(&setting, height, width)?;
         let keep = match start.as_ref().and_then(|s| Some((s, s.mask.as_ref()?))) {
             Some((start, mask)) => Some((
                 start.latents.clone(),
@@ -190,7 +192,7 @@ impl Pipeline {
 
     /// Pixels a latent, each way.
     fn factor(&self) -> usize {
-        self.info.size_multiple
+        self.factor
     }
 
     fn check(&self, request: &ImageRequest) -> Result<(Sampler, Schedule)> {
@@ -260,7 +262,7 @@ impl Pipeline {
 
     fn restore(&mut self) -> Result<()> {
         self.loras.clear();
-        self.denoiser.part.restore()?;
+        self.denoiser.restore()?;
         for tower in &mut self.text.towers {
             tower.part.restore()?;
         }
@@ -271,15 +273,15 @@ impl Pipeline {
         if files.is_empty() {
             return Ok(());
         }
-        let names = |names: &mut dyn Iterator<Item = &str>| names.map(String::from).collect();
-        let mut networks = vec![(Network::Denoiser, names(&mut self.denoiser.part.names()))];
+        let mut networks = vec![(Network::Denoiser, self.denoiser.names())];
         for (i, tower) in self.text.towers.iter().enumerate() {
-            networks.push((Network::Text(i), names(&mut tower.part.names())));
+            let names = tower.part.names().map(String::from).collect();
+            networks.push((Network::Text(i), names));
         }
         for (file, strength) in files {
             for delta in file.deltas(f64::from(*strength), &networks, &self.device)? {
                 let added = match delta.network {
-                    Network::Denoiser => self.denoiser.part.add(&delta.tensor, &delta.delta),
+                    Network::Denoiser => self.denoiser.add(&delta.tensor, &delta.delta),
                     Network::Text(i) => self.text.towers[i].part.add(&delta.tensor, &delta.delta),
                 };
                 added.map_err(Error::candle("merging a LoRA"))?;

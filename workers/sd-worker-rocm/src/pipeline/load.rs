@@ -1,9 +1,11 @@
 //! From files to a pipeline.
 
 use super::builtin;
-use super::denoiser::UNetDenoiser;
+use super::denoiser::{Denoiser, UNetDenoiser};
+use super::long_text::LongText;
 use super::part::Part;
-use super::text::{Reading, TextStage, Tower};
+use super::text::{Layout, Reading, TextStage, Tower};
+use super::transformer::{Kind, TransformerDenoiser};
 use super::types::{Defaults, Family, ModelInfo, PipelineOptions, Precision};
 use super::vae::VaeStage;
 use super::Pipeline;
@@ -15,6 +17,8 @@ use crate::prompt::ClipTokenizer;
 use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
 use crate::textual_inversion::Concept;
+use crate::weights::bytes::Bytes;
+use crate::weights::file::SafetensorsFile;
 use crate::weights::folder::Folder;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device};
@@ -47,12 +51,24 @@ impl Pipeline {
             let folder = Folder::Disk(path.to_path_buf());
             return Self::from_folder(&folder, name, device, options, progress);
         }
-        progress("checkpoint");
-        let weights = Weights::open(path)?;
         let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
             reason,
         };
+        progress("checkpoint");
+        let bytes = Bytes::map(path)?;
+        if bytes.starts_with(b"GGUF") {
+            return Err(bad(
+                "GGUF is not implemented for images; use the model's folder as diffusers writes it"
+                    .to_string(),
+            ));
+        }
+        let weights = Weights::new([SafetensorsFile::new(bytes, path)?]);
+        if let Some(kind) = ldm::transformer(&weights) {
+            return Err(bad(format!(
+                "single files of {kind} are not implemented; use the model's folder as diffusers writes it"
+            )));
+        }
         if !ldm::is_checkpoint(&weights) {
             return Err(bad(
                 "this file is no checkpoint of a kind that is implemented (Stable Diffusion 1, 2 and XL as single files)"
@@ -87,10 +103,7 @@ impl Pipeline {
             });
         }
         if !folder.part("unet").exists() {
-            return Err(Error::BadModel {
-                path: folder.path("unet"),
-                reason: "the model has no UNet; other denoisers are not implemented".to_string(),
-            });
+            return Self::from_transformer(folder, name, device, options, progress);
         }
         progress("configuration");
         let unet = folder.part("unet");
@@ -143,10 +156,7 @@ impl Pipeline {
                 leave_out,
                 norm: family != Family::Sdxl,
             };
-            let weights = weights.renamed(|name| {
-                // Written by older transformers; a list of numbers that is always the same.
-                (!name.ends_with("position_ids")).then(|| name.to_string())
-            });
+            let weights = without_position_ids(&weights);
             towers.push(Tower::new(
                 config,
                 weights,
@@ -209,15 +219,188 @@ impl Pipeline {
             device: device.clone(),
             info,
             schedule: model.schedule,
-            text: TextStage::new(towers),
-            denoiser,
+            text: TextStage::new(towers, None, Layout::Towers),
+            denoiser: Denoiser::UNet(Box::new(denoiser)),
             vae,
             taesd,
             latent_channels,
+            factor,
             options,
             loras: Vec::new(),
         })
     }
+}
+
+impl Pipeline {
+    fn from_transformer(
+        folder: &Folder,
+        name: String,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        #[derive(serde::Deserialize)]
+        struct Class {
+            _class_name: String,
+        }
+        progress("configuration");
+        let part = folder.part("transformer");
+        if !part.exists() {
+            return Err(Error::BadModel {
+                path: folder.path("transformer"),
+                reason: "the model has neither a unet nor a transformer".to_string(),
+            });
+        }
+        let class: Class = part.config()?;
+        let (kind, family) = match class._class_name.as_str() {
+            "SD3Transformer2DModel" => (Kind::Sd3(part.config()?), Family::Sd3),
+            "FluxTransformer2DModel" => (Kind::Flux(part.config()?), Family::Flux),
+            "ZImageTransformer2DModel" => (Kind::ZImage(part.config()?), Family::ZImage),
+            other => {
+                return Err(
+                    part.bad_config(format!("a denoiser of kind {other} is not implemented"))
+                )
+            }
+        };
+        let checked = match &kind {
+            Kind::Sd3(config) => config.check(),
+            Kind::Flux(config) => config.check(),
+            Kind::ZImage(config) => config.check(),
+        };
+        checked.map_err(|e| part.bad_config(e))?;
+        let weights = part.weights()?;
+        let dtype = dtype(options.precision, &weights, device);
+        let offload = options.offload;
+
+        progress("text encoders");
+        let long =
+            |encoder: &str, tokenizer: &str, length: usize| match folder.part(encoder).exists() {
+                true => LongText::t5(folder, encoder, tokenizer, length, dtype, device, offload)
+                    .map(Some),
+                false => Ok(None),
+            };
+        let (towers, long, layout): (&[(&str, &str, Reading)], _, _) = match &kind {
+            Kind::Sd3(config) => (
+                &[
+                    ("text_encoder", "tokenizer", PENULTIMATE),
+                    ("text_encoder_2", "tokenizer_2", PENULTIMATE),
+                ],
+                long("text_encoder_3", "tokenizer_3", 256)?,
+                Layout::Both(config.joint_attention_dim),
+            ),
+            Kind::Flux(config) => (
+                &[("text_encoder", "tokenizer", LAST)],
+                long(
+                    "text_encoder_2",
+                    "tokenizer_2",
+                    if config.guidance_embeds { 512 } else { 256 },
+                )?,
+                Layout::Long,
+            ),
+            Kind::ZImage(_) => (
+                &[],
+                Some(LongText::qwen(folder, dtype, device, offload)?),
+                Layout::Long,
+            ),
+        };
+        let concepts = Concept::open_all(&options.embeddings)?;
+        let towers = towers
+            .iter()
+            .map(|(encoder, tokenizer, reading)| {
+                let part = folder.part(encoder);
+                let config: ClipConfig = part.config()?;
+                config.check().map_err(|e| part.bad_config(e))?;
+                let tokenizer = open_tokenizer(folder, tokenizer)?;
+                let weights = without_position_ids(&part.weights()?);
+                let reading = *reading;
+                Tower::new(
+                    config, weights, tokenizer, &concepts, reading, dtype, device, offload,
+                )
+            })
+            .collect::<Result<Vec<_>>>()?;
+
+        progress("denoiser");
+        let denoiser = TransformerDenoiser::new(kind.clone(), weights, dtype, device, offload)?;
+        progress("VAE");
+        let (vae_config, vae_weights) = match &options.vae {
+            Some(path) => open_vae(path, family)?,
+            None => {
+                let vae = folder.part("vae");
+                let config: VaeConfig = vae.config()?;
+                config.check().map_err(|e| vae.bad_config(e))?;
+                (config, vae.weights()?)
+            }
+        };
+        let factor = vae_config.factor();
+        let latent_channels = vae_config.latent_channels;
+        let vae = VaeStage::new(
+            vae_config,
+            vae_weights,
+            dtype,
+            device,
+            offload,
+            options.vae_tiling,
+        )?;
+        let taesd = match &options.taesd {
+            Some(path) => Some(open_taesd(path, latent_channels, dtype, device)?),
+            None => None,
+        };
+        let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
+        let schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
+        let (steps, guidance) = match &kind {
+            _ if is_distilled(&name) => (4, 1.0),
+            Kind::Sd3(_) => (28, 4.5),
+            Kind::Flux(config) if config.guidance_embeds => (28, 3.5),
+            Kind::Flux(_) => (4, 1.0),
+            Kind::ZImage(_) => (8, 1.0),
+        };
+        let info = ModelInfo {
+            defaults: Defaults {
+                width: 128 * factor,
+                height: 128 * factor,
+                steps,
+                guidance,
+                sampler: Sampler::Euler.label().to_string(),
+                schedule: Schedule::Discrete.label().to_string(),
+            },
+            name,
+            family,
+            inpainting: false,
+            precision: format!("{dtype:?}").to_lowercase(),
+            // Patches of 2x2 latents.
+            size_multiple: 2 * factor,
+        };
+        Ok(Self {
+            device: device.clone(),
+            info,
+            schedule,
+            text: TextStage::new(towers, long, layout),
+            denoiser: Denoiser::Transformer(Box::new(denoiser)),
+            vae,
+            taesd,
+            latent_channels,
+            factor,
+            options,
+            loras: Vec::new(),
+        })
+    }
+}
+
+/// A tower read as Stable Diffusion 3 does.
+const PENULTIMATE: Reading = Reading {
+    leave_out: 1,
+    norm: false,
+};
+
+/// A tower read to its end.
+const LAST: Reading = Reading {
+    leave_out: 0,
+    norm: true,
+};
+
+/// Without what older transformers wrote: a list of numbers that is always the same.
+fn without_position_ids(weights: &Weights) -> Weights {
+    weights.renamed(|name| (!name.ends_with("position_ids")).then(|| name.to_string()))
 }
 
 fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> Result<UNetModel> {

@@ -4,10 +4,14 @@ mod builtin;
 mod denoiser;
 mod generate;
 mod load;
+mod long_text;
 mod pace;
 mod part;
 pub mod picture;
+#[cfg(test)]
+mod tests;
 mod text;
+mod transformer;
 mod types;
 mod vae;
 
@@ -20,7 +24,7 @@ pub use types::{
 use crate::models::taesd::Taesd;
 use crate::sampling::NoiseSchedule;
 use candle_core::Device;
-use denoiser::UNetDenoiser;
+use denoiser::Denoiser;
 use part::Part;
 use text::TextStage;
 use vae::VaeStage;
@@ -31,10 +35,12 @@ pub struct Pipeline {
     info: ModelInfo,
     schedule: NoiseSchedule,
     text: TextStage,
-    denoiser: UNetDenoiser,
+    denoiser: Denoiser,
     vae: VaeStage,
     taesd: Option<Part<Taesd>>,
     latent_channels: usize,
+    /// Pixels a latent, each way.
+    factor: usize,
     options: PipelineOptions,
     /// Merged at the moment.
     loras: Vec<Lora>,

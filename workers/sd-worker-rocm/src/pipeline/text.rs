@@ -1,11 +1,12 @@
 //! Prompts to what the denoiser reads.
 
+use super::long_text::LongText;
 use super::part::Part;
 use crate::models::clip::{ClipConfig, ClipTextEncoder};
 use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipTokenizer, Tokenize};
 use crate::textual_inversion::Concept;
 use crate::weights::Weights;
-use candle_core::{DType, Device, Tensor, D};
+use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
 use worker::{Error, Result};
 
 /// Encoded prompts that are kept.
@@ -24,6 +25,7 @@ pub struct Tower {
 }
 
 /// How a tower is read.
+#[derive(Debug, Clone, Copy)]
 pub struct Reading {
     /// Layers that the model leaves out at the tower's end.
     pub leave_out: usize,
@@ -121,18 +123,34 @@ struct Key {
     chunks: usize,
 }
 
-/// The model's text towers, and prompts that went through them lately.
+/// How a denoiser wants what the encoders say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// The towers side by side, the last tower's pooled text.
+    Towers,
+    /// The towers side by side, filled with zeros to the language model's width (given, for models without one) and in front of it; all towers'
+    /// pooled texts side by side.
+    Both(usize),
+    /// The language model's text, the last tower's pooled one.
+    Long,
+}
+
+/// The model's text encoders, and prompts that went through them lately.
 pub struct TextStage {
     /// The towers, in the model's order.
     pub towers: Vec<Tower>,
+    long: Option<LongText>,
+    layout: Layout,
     cache: Vec<(Key, Encoded)>,
 }
 
 impl TextStage {
-    /// A stage of these towers.
-    pub fn new(towers: Vec<Tower>) -> Self {
+    /// A stage of these encoders.
+    pub fn new(towers: Vec<Tower>, long: Option<LongText>, layout: Layout) -> Self {
         Self {
             towers,
+            long,
+            layout,
             cache: Vec::new(),
         }
     }
@@ -146,7 +164,12 @@ impl TextStage {
     ///
     /// # Errors
     /// For prompts that are too long, and if the device fails.
-    pub fn encode(&mut self, prompts: &[&str], skip: usize) -> Result<Vec<Encoded>> {
+    pub fn encode(
+        &mut self,
+        prompts: &[&str],
+        skip: usize,
+        device: &Device,
+    ) -> Result<Vec<Encoded>> {
         let mut longest = 1;
         for tower in &self.towers {
             for prompt in prompts {
@@ -155,13 +178,22 @@ impl TextStage {
         }
         let encoded = prompts
             .iter()
-            .map(|prompt| self.encode_one(prompt, skip, longest))
+            .map(|prompt| self.encode_one(prompt, skip, longest, device))
             .collect();
+        if let Some(long) = &mut self.long {
+            long.rest();
+        }
         self.towers.iter_mut().for_each(|tower| tower.part.rest());
         encoded
     }
 
-    fn encode_one(&mut self, prompt: &str, skip: usize, length: usize) -> Result<Encoded> {
+    fn encode_one(
+        &mut self,
+        prompt: &str,
+        skip: usize,
+        length: usize,
+        device: &Device,
+    ) -> Result<Encoded> {
         let key = Key {
             prompt: prompt.to_string(),
             skip,
@@ -173,23 +205,63 @@ impl TextStage {
             return Ok(hit.1);
         }
         let mut texts = Vec::new();
-        let mut pooled = None;
+        let mut pooled = Vec::new();
         for tower in &mut self.towers {
             let mut chunks = tower.chunks(prompt)?;
             pad_to(&mut chunks, length, &tower.tokenizer);
             let (text, last) = tower.encode(&chunks, skip)?;
             texts.push(text);
-            pooled = Some(last);
+            pooled.push(last);
         }
-        let text = Tensor::cat(&texts, D::Minus1).map_err(Error::candle("encoding the prompt"))?;
-        let Some(pooled) = pooled else {
-            return Err(Error::Runtime("the model has no text encoder".to_string()));
+        let long = match &mut self.long {
+            Some(long) => Some(long.encode(prompt, device)?),
+            None => None,
         };
-        let encoded = Encoded { text, pooled };
+        let encoded = self
+            .composed(&texts, &pooled, long, device)
+            .map_err(Error::candle("encoding the prompt"))?;
         if self.cache.len() >= CACHE {
             self.cache.remove(0);
         }
         self.cache.push((key, encoded.clone()));
         Ok(encoded)
+    }
+
+    fn composed(
+        &self,
+        texts: &[Tensor],
+        pooled: &[Tensor],
+        long: Option<Tensor>,
+        device: &Device,
+    ) -> CandleResult<Encoded> {
+        let last = match pooled.last() {
+            Some(last) => last.clone(),
+            // Models without a tower do not look at it.
+            None => Tensor::zeros((1, 1), DType::F32, device)?,
+        };
+        match (self.layout, long) {
+            (Layout::Towers, _) => Ok(Encoded {
+                text: Tensor::cat(texts, D::Minus1)?,
+                pooled: last,
+            }),
+            (Layout::Long, Some(long)) => Ok(Encoded {
+                text: long,
+                pooled: last,
+            }),
+            (Layout::Long, None) => candle_core::bail!("the model has no language model"),
+            (Layout::Both(width), long) => {
+                let towers = Tensor::cat(texts, D::Minus1)?;
+                let missing = width.saturating_sub(towers.dim(D::Minus1)?);
+                let towers = towers.pad_with_zeros(D::Minus1, 0, missing)?;
+                let long = match long {
+                    Some(long) => long,
+                    None => towers.zeros_like()?,
+                };
+                Ok(Encoded {
+                    text: Tensor::cat(&[&towers, &long], 1)?,
+                    pooled: Tensor::cat(pooled, D::Minus1)?,
+                })
+            }
+        }
     }
 }

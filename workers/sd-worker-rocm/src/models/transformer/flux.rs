@@ -1,0 +1,248 @@
+//! The transformer of FLUX.1.
+
+use super::blocks::{
+    attend, Conditions, JointBlock, Modulation, PlainNorm, Projections, Rope, PICTURE,
+};
+use super::{pack, unpack};
+use crate::models::config::within;
+use crate::models::layers::linear;
+use candle_core::{Module, Result, Tensor, D};
+use candle_nn::{Linear, VarBuilder};
+use serde::Deserialize;
+
+/// `config.json` of a `FluxTransformer2DModel`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct FluxConfig {
+    /// Channels of a patch of 2x2 latents.
+    #[serde(default = "channels")]
+    pub in_channels: usize,
+    /// Blocks with layers of their own for picture and text.
+    #[serde(default = "double")]
+    pub num_layers: usize,
+    /// Blocks with the same layers for both.
+    #[serde(default = "single")]
+    pub num_single_layers: usize,
+    /// Channels of a head.
+    #[serde(default = "head")]
+    pub attention_head_dim: usize,
+    /// Heads.
+    #[serde(default = "heads")]
+    pub num_attention_heads: usize,
+    /// Width of the text.
+    #[serde(default = "joint")]
+    pub joint_attention_dim: usize,
+    /// Width of the pooled text.
+    #[serde(default = "pooled")]
+    pub pooled_projection_dim: usize,
+    /// Whether guidance is a condition.
+    #[serde(default)]
+    pub guidance_embeds: bool,
+    /// Shares of a head that turn with index, row and column.
+    #[serde(default = "axes")]
+    pub axes_dims_rope: Vec<usize>,
+}
+
+fn channels() -> usize {
+    64
+}
+
+fn double() -> usize {
+    19
+}
+
+fn single() -> usize {
+    38
+}
+
+fn head() -> usize {
+    128
+}
+
+fn heads() -> usize {
+    24
+}
+
+fn joint() -> usize {
+    4096
+}
+
+fn pooled() -> usize {
+    768
+}
+
+fn axes() -> Vec<usize> {
+    vec![16, 56, 56]
+}
+
+impl FluxConfig {
+    /// Whether the settings make sense.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        within(
+            &[
+                ("in_channels", self.in_channels),
+                ("num_layers", self.num_layers),
+                ("num_single_layers", self.num_single_layers),
+                ("attention_head_dim", self.attention_head_dim),
+                ("num_attention_heads", self.num_attention_heads),
+                ("joint_attention_dim", self.joint_attention_dim),
+                ("pooled_projection_dim", self.pooled_projection_dim),
+            ],
+            1 << 14,
+        )?;
+        let turned: usize = self.axes_dims_rope.iter().sum();
+        if self.axes_dims_rope.len() != 3 || turned != self.attention_head_dim {
+            return Err(format!(
+                "axes_dims_rope {:?} do not make up attention_head_dim {}",
+                self.axes_dims_rope, self.attention_head_dim
+            ));
+        }
+        if self.in_channels % 4 != 0 {
+            return Err(format!(
+                "in_channels {} are no patches of 2x2",
+                self.in_channels
+            ));
+        }
+        Ok(())
+    }
+
+    /// Channels inside.
+    pub fn width(&self) -> usize {
+        self.num_attention_heads * self.attention_head_dim
+    }
+}
+
+/// A block in which text and picture are one sequence: attention and feed-forward side by side.
+#[derive(Debug, Clone)]
+struct SingleBlock {
+    modulation: Modulation,
+    norm: PlainNorm,
+    projections: Projections,
+    up: Linear,
+    out: Linear,
+    heads: usize,
+}
+
+impl SingleBlock {
+    fn new(vb: VarBuilder, config: &FluxConfig) -> Result<Self> {
+        let (width, size) = (config.width(), config.attention_head_dim);
+        Ok(Self {
+            modulation: Modulation::new(vb.pp("norm.linear"), width, width, 3)?,
+            norm: PlainNorm::new(&vb, width)?,
+            projections: Projections::new(&vb.pp("attn"), &PICTURE, width, size, 1e-6)?,
+            up: linear(vb.pp("proj_mlp"), width, 4 * width)?,
+            out: linear(vb.pp("proj_out"), 5 * width, width)?,
+            heads: config.num_attention_heads,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, conditions: &Tensor, rope: &Rope) -> Result<Tensor> {
+        let by = self.modulation.forward(conditions)?;
+        let normed = self.norm.modulated(x, &by[1], Some(&by[0]))?;
+        let attended = attend(&self.projections.forward(&normed)?, self.heads, Some(rope))?;
+        let hidden = self.up.forward(&normed)?.gelu()?;
+        let out = self
+            .out
+            .forward(&Tensor::cat(&[&attended, &hidden], D::Minus1)?)?;
+        x + out.broadcast_mul(&by[2])?
+    }
+}
+
+/// The network.
+#[derive(Debug, Clone)]
+pub struct Flux {
+    config: FluxConfig,
+    picture: Linear,
+    text: Linear,
+    conditions: Conditions,
+    double: Vec<JointBlock>,
+    single: Vec<SingleBlock>,
+    norm: PlainNorm,
+    modulation: Modulation,
+    out: Linear,
+}
+
+impl Flux {
+    /// Builds the network that `config` describes, from diffusers' names.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense, or tensors are missing or of other shapes.
+    pub fn new(vb: VarBuilder, config: &FluxConfig) -> Result<Self> {
+        config.check().map_err(candle_core::Error::msg)?;
+        let width = config.width();
+        let (double, single) = (
+            vb.pp("transformer_blocks"),
+            vb.pp("single_transformer_blocks"),
+        );
+        Ok(Self {
+            picture: linear(vb.pp("x_embedder"), config.in_channels, width)?,
+            text: linear(vb.pp("context_embedder"), config.joint_attention_dim, width)?,
+            conditions: Conditions::new(
+                vb.pp("time_text_embed"),
+                width,
+                config.pooled_projection_dim,
+                config.guidance_embeds,
+            )?,
+            double: (0..config.num_layers)
+                .map(|i| {
+                    let heads = config.num_attention_heads;
+                    JointBlock::new(double.pp(i), width, heads, false, false)
+                })
+                .collect::<Result<_>>()?,
+            single: (0..config.num_single_layers)
+                .map(|i| SingleBlock::new(single.pp(i), config))
+                .collect::<Result<_>>()?,
+            norm: PlainNorm::new(&vb, width)?,
+            modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
+            out: linear(vb.pp("proj_out"), width, config.in_channels)?,
+            config: config.clone(),
+        })
+    }
+
+    /// Rotations for `tokens` of text, which all stand at the origin, and a picture of so many latents.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn rope(&self, tokens: usize, height: usize, width: usize, like: &Tensor) -> Result<Rope> {
+        let text = (0..tokens).map(|_| [0.0; 3]);
+        let patches = (0..height / 2)
+            .flat_map(|row| (0..width / 2).map(move |column| [0.0, row as f64, column as f64]));
+        let positions: Vec<[f64; 3]> = text.chain(patches).collect();
+        let sizes = &self.config.axes_dims_rope;
+        Rope::new(&positions, sizes, 10_000.0, like.dtype(), like.device())
+    }
+
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch, tokens, width)` and a pooled
+    /// one `(batch, width)`.
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        t: f64,
+        guidance: f64,
+        text: &Tensor,
+        pooled: &Tensor,
+        rope: &Rope,
+    ) -> Result<Tensor> {
+        let (_, _, height, width) = x.dims4()?;
+        let mut picture = self.picture.forward(&pack(x)?)?;
+        let mut text = self.text.forward(text)?;
+        let conditions = self.conditions.forward(t, Some(guidance), pooled)?;
+        for block in &self.double {
+            (picture, text) = block.forward(&picture, &text, &conditions, Some(rope))?;
+        }
+        let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
+        let mut both = Tensor::cat(&[&text, &picture], 1)?;
+        for block in &self.single {
+            both = block.forward(&both, &conditions, rope)?;
+        }
+        let picture = both.narrow(1, tokens, patches)?.contiguous()?;
+        let by = self.modulation.forward(&conditions)?;
+        let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
+        unpack(&self.out.forward(&picture)?, height, width)
+    }
+}

@@ -1,0 +1,26 @@
+//! Diffusion transformers: Stable Diffusion 3, FLUX.1 and Z-Image.
+
+pub mod blocks;
+pub mod flux;
+pub mod sd3;
+pub mod z_image;
+
+use candle_core::{Result, Tensor};
+
+/// `(batch, channels, height, width)` as patches of 2x2: `(batch, patches, channels * 4)`, channels outermost.
+pub fn pack(x: &Tensor) -> Result<Tensor> {
+    let (b, c, h, w) = x.dims4()?;
+    x.reshape(vec![b, c, h / 2, 2, w / 2, 2])?
+        .permute(vec![0, 2, 4, 1, 3, 5])?
+        .contiguous()?
+        .reshape((b, h / 2 * (w / 2), c * 4))
+}
+
+/// Undoes [`pack`].
+pub fn unpack(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
+    let (b, _, c) = x.dims3()?;
+    x.reshape(vec![b, height / 2, width / 2, c / 4, 2, 2])?
+        .permute(vec![0, 3, 1, 4, 2, 5])?
+        .contiguous()?
+        .reshape((b, c / 4, height, width))
+}

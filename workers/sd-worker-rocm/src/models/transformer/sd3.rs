@@ -1,0 +1,191 @@
+//! The transformer of Stable Diffusion 3 and 3.5.
+
+use super::blocks::{Conditions, JointBlock, Modulation, PlainNorm};
+use crate::models::config::within;
+use crate::models::layers::{conv, linear, pixels_as_rows};
+use candle_core::{Module, Result, Tensor};
+use candle_nn::{Conv2d, Linear, VarBuilder};
+use serde::Deserialize;
+
+/// `config.json` of an `SD3Transformer2DModel`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sd3Config {
+    /// Latents a patch, each way.
+    #[serde(default = "patch_size")]
+    pub patch_size: usize,
+    /// Channels of a latent.
+    #[serde(default = "channels")]
+    pub in_channels: usize,
+    /// Blocks.
+    pub num_layers: usize,
+    /// Heads.
+    pub num_attention_heads: usize,
+    /// Channels of a head.
+    #[serde(default = "head")]
+    pub attention_head_dim: usize,
+    /// Width of the text.
+    #[serde(default = "joint")]
+    pub joint_attention_dim: usize,
+    /// Width of the pooled text.
+    #[serde(default = "pooled")]
+    pub pooled_projection_dim: usize,
+    /// Patches each way in the table of positions.
+    #[serde(default = "positions")]
+    pub pos_embed_max_size: usize,
+    /// Blocks in which the picture has a second attention.
+    #[serde(default)]
+    pub dual_attention_layers: Vec<usize>,
+    /// Norm of queries and keys.
+    #[serde(default)]
+    pub qk_norm: Option<String>,
+}
+
+fn patch_size() -> usize {
+    2
+}
+
+fn channels() -> usize {
+    16
+}
+
+fn head() -> usize {
+    64
+}
+
+fn joint() -> usize {
+    4096
+}
+
+fn pooled() -> usize {
+    2048
+}
+
+fn positions() -> usize {
+    192
+}
+
+impl Sd3Config {
+    /// Whether the settings make sense and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        within(
+            &[
+                ("patch_size", self.patch_size),
+                ("in_channels", self.in_channels),
+                ("num_layers", self.num_layers),
+                ("num_attention_heads", self.num_attention_heads),
+                ("attention_head_dim", self.attention_head_dim),
+                ("joint_attention_dim", self.joint_attention_dim),
+                ("pooled_projection_dim", self.pooled_projection_dim),
+                ("pos_embed_max_size", self.pos_embed_max_size),
+            ],
+            1 << 14,
+        )?;
+        match self.qk_norm.as_deref() {
+            None | Some("rms_norm") => Ok(()),
+            Some(other) => Err(format!("qk_norm {other} is not implemented")),
+        }
+    }
+
+    /// Channels inside.
+    pub fn width(&self) -> usize {
+        self.num_attention_heads * self.attention_head_dim
+    }
+}
+
+/// The network.
+#[derive(Debug, Clone)]
+pub struct Sd3 {
+    config: Sd3Config,
+    patches: Conv2d,
+    positions: Tensor,
+    conditions: Conditions,
+    text: Linear,
+    blocks: Vec<JointBlock>,
+    norm: PlainNorm,
+    modulation: Modulation,
+    out: Linear,
+}
+
+impl Sd3 {
+    /// Builds the network that `config` describes, from diffusers' names.
+    ///
+    /// # Errors
+    /// If the configuration is not implemented, or tensors are missing or of other shapes.
+    pub fn new(vb: VarBuilder, config: &Sd3Config) -> Result<Self> {
+        config.check().map_err(candle_core::Error::msg)?;
+        let (width, patch) = (config.width(), config.patch_size);
+        let table = config.pos_embed_max_size;
+        let blocks = vb.pp("transformer_blocks");
+        let block = |i: usize| {
+            let ends = i + 1 == config.num_layers;
+            let alone = config.dual_attention_layers.contains(&i);
+            JointBlock::new(blocks.pp(i), width, config.num_attention_heads, ends, alone)
+        };
+        Ok(Self {
+            patches: conv(
+                vb.pp("pos_embed.proj"),
+                config.in_channels,
+                width,
+                patch,
+                patch,
+                0,
+            )?,
+            positions: vb
+                .get((1, table * table, width), "pos_embed.pos_embed")?
+                .reshape((table, table, width))?,
+            conditions: Conditions::new(
+                vb.pp("time_text_embed"),
+                width,
+                config.pooled_projection_dim,
+                false,
+            )?,
+            text: linear(vb.pp("context_embedder"), config.joint_attention_dim, width)?,
+            blocks: (0..config.num_layers).map(block).collect::<Result<_>>()?,
+            norm: PlainNorm::new(&vb, width)?,
+            modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
+            out: linear(vb.pp("proj_out"), width, patch * patch * config.in_channels)?,
+            config: config.clone(),
+        })
+    }
+
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch, tokens, width)` and a pooled
+    /// one `(batch, width)`.
+    ///
+    /// # Errors
+    /// If the picture is larger than the table of positions, shapes do not fit together, or the device fails.
+    pub fn forward(&self, x: &Tensor, t: f64, text: &Tensor, pooled: &Tensor) -> Result<Tensor> {
+        let (batch, channels, height, width) = x.dims4()?;
+        let patch = self.config.patch_size;
+        let (rows, columns) = (height / patch, width / patch);
+        let table = self.config.pos_embed_max_size;
+        if rows > table || columns > table || height % patch != 0 || width % patch != 0 {
+            candle_core::bail!(
+                "{height}x{width} latents; the model takes multiples of {patch} up to {}",
+                table * patch
+            )
+        }
+        let positions = self
+            .positions
+            .narrow(0, (table - rows) / 2, rows)?
+            .narrow(1, (table - columns) / 2, columns)?
+            .contiguous()?
+            .reshape((1, rows * columns, ()))?;
+        let mut picture = pixels_as_rows(&self.patches.forward(x)?)?.broadcast_add(&positions)?;
+        let conditions = self.conditions.forward(t, None, pooled)?;
+        let mut text = self.text.forward(text)?;
+        for block in &self.blocks {
+            (picture, text) = block.forward(&picture, &text, &conditions, None)?;
+        }
+        let by = self.modulation.forward(&conditions)?;
+        let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
+        self.out
+            .forward(&picture)?
+            .reshape(vec![batch, rows, columns, patch, patch, channels])?
+            .permute(vec![0, 5, 1, 3, 2, 4])?
+            .contiguous()?
+            .reshape((batch, channels, height, width))
+    }
+}

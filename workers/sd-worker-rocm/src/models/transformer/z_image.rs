@@ -1,0 +1,363 @@
+//! The transformer of Z-Image.
+
+use super::blocks::{attend, Modulation, PlainNorm, Projections, Rope, PICTURE, TIME};
+use crate::models::config::within;
+use crate::models::layers::{linear, sinusoidal};
+use candle_core::{DType, Module, Result, Tensor};
+use candle_nn::{Linear, VarBuilder};
+use serde::Deserialize;
+
+/// Text and picture are filled up to multiples of so many tokens.
+const MULTIPLE: usize = 32;
+/// Widest conditions.
+const CONDITIONS: usize = 256;
+
+/// `config.json` of a `ZImageTransformer2DModel`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ZImageConfig {
+    /// Channels of a latent.
+    #[serde(default = "channels")]
+    pub in_channels: usize,
+    /// Channels inside.
+    pub dim: usize,
+    /// Blocks.
+    pub n_layers: usize,
+    /// Blocks that picture and text go through each on its own first.
+    #[serde(default = "refiners")]
+    pub n_refiner_layers: usize,
+    /// Heads.
+    pub n_heads: usize,
+    /// Heads of keys and values.
+    pub n_kv_heads: usize,
+    /// Of the norms.
+    #[serde(default = "eps")]
+    pub norm_eps: f64,
+    /// Width of the text.
+    pub cap_feat_dim: usize,
+    /// Of the rotations.
+    #[serde(default = "theta")]
+    pub rope_theta: f64,
+    /// Times go up to this.
+    #[serde(default = "time_scale")]
+    pub t_scale: f64,
+    /// Shares of a head that turn with index, row and column.
+    #[serde(default = "axes")]
+    pub axes_dims: Vec<usize>,
+    #[serde(default = "patch")]
+    all_patch_size: Vec<usize>,
+    #[serde(default = "frames")]
+    all_f_patch_size: Vec<usize>,
+}
+
+fn channels() -> usize {
+    16
+}
+
+fn refiners() -> usize {
+    2
+}
+
+fn eps() -> f64 {
+    1e-5
+}
+
+fn theta() -> f64 {
+    256.0
+}
+
+fn time_scale() -> f64 {
+    1000.0
+}
+
+fn axes() -> Vec<usize> {
+    vec![32, 48, 48]
+}
+
+fn patch() -> Vec<usize> {
+    vec![2]
+}
+
+fn frames() -> Vec<usize> {
+    vec![1]
+}
+
+impl ZImageConfig {
+    /// Whether the settings make sense and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        within(
+            &[
+                ("in_channels", self.in_channels),
+                ("dim", self.dim),
+                ("n_layers", self.n_layers),
+                ("n_refiner_layers", self.n_refiner_layers),
+                ("n_heads", self.n_heads),
+                ("cap_feat_dim", self.cap_feat_dim),
+            ],
+            1 << 14,
+        )?;
+        if self.n_heads != self.n_kv_heads {
+            return Err("n_kv_heads other than n_heads is not implemented".to_string());
+        }
+        if self.all_patch_size != [2] || self.all_f_patch_size != [1] {
+            return Err("patches other than 2x2 are not implemented".to_string());
+        }
+        let turned: usize = self.axes_dims.iter().sum();
+        if self.axes_dims.len() != 3 || turned * self.n_heads != self.dim {
+            return Err(format!(
+                "axes_dims {:?} do not make up a head",
+                self.axes_dims
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// An RMS norm over all channels.
+#[derive(Debug, Clone)]
+struct Norm {
+    weight: Tensor,
+    eps: f32,
+}
+
+impl Norm {
+    fn new(vb: VarBuilder, width: usize, eps: f64) -> Result<Self> {
+        Ok(Self {
+            weight: vb.get(width, "weight")?,
+            eps: eps as f32,
+        })
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight, self.eps)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Block {
+    modulation: Option<Modulation>,
+    norms: [Norm; 4],
+    projections: Projections,
+    out: Linear,
+    gate: Linear,
+    up: Linear,
+    down: Linear,
+    heads: usize,
+}
+
+impl Block {
+    fn new(vb: VarBuilder, config: &ZImageConfig, modulated: bool) -> Result<Self> {
+        let width = config.dim;
+        let hidden = width * 8 / 3;
+        let norm = |name: &str| Norm::new(vb.pp(name), width, config.norm_eps);
+        let (attn, feed) = (vb.pp("attention"), vb.pp("feed_forward"));
+        let size = width / config.n_heads;
+        Ok(Self {
+            modulation: match modulated {
+                true => Some(Modulation::new(
+                    vb.pp("adaLN_modulation.0"),
+                    width.min(CONDITIONS),
+                    width,
+                    4,
+                )?),
+                false => None,
+            },
+            norms: [
+                norm("attention_norm1")?,
+                norm("attention_norm2")?,
+                norm("ffn_norm1")?,
+                norm("ffn_norm2")?,
+            ],
+            projections: Projections::new(&attn, &PICTURE, width, size, config.norm_eps)?,
+            out: linear(attn.pp("to_out.0"), width, width)?,
+            gate: linear(feed.pp("w1"), width, hidden)?,
+            up: linear(feed.pp("w3"), width, hidden)?,
+            down: linear(feed.pp("w2"), hidden, width)?,
+            heads: config.n_heads,
+        })
+    }
+
+    fn forward(&self, x: &Tensor, rope: &Rope, conditions: &Tensor) -> Result<Tensor> {
+        let by = match &self.modulation {
+            Some(modulation) => Some(modulation.forward(conditions)?),
+            None => None,
+        };
+        let scaled = |x: Tensor, part: usize| match &by {
+            Some(by) => x.broadcast_mul(&(&by[part] + 1.0)?),
+            None => Ok(x),
+        };
+        let gated = |x: Tensor, part: usize| match &by {
+            Some(by) => x.broadcast_mul(&by[part].tanh()?),
+            None => Ok(x),
+        };
+        let [before, after, before_feed, after_feed] = &self.norms;
+        let h = scaled(before.forward(x)?, 0)?;
+        let h = attend(&self.projections.forward(&h)?, self.heads, Some(rope))?;
+        let h = after.forward(&self.out.forward(&h)?)?;
+        let x = (x + gated(h, 1)?)?;
+        let h = scaled(before_feed.forward(&x)?, 2)?;
+        let h = candle_nn::fused::silu_mul(&self.gate.forward(&h)?, &self.up.forward(&h)?)?;
+        let h = after_feed.forward(&self.down.forward(&h)?)?;
+        x + gated(h, 3)?
+    }
+}
+
+/// The network.
+#[derive(Debug, Clone)]
+pub struct ZImage {
+    config: ZImageConfig,
+    time: [Linear; 2],
+    text_norm: Norm,
+    text: Linear,
+    picture: Linear,
+    /// What fills picture and text up.
+    fill: [Tensor; 2],
+    picture_blocks: Vec<Block>,
+    text_blocks: Vec<Block>,
+    blocks: Vec<Block>,
+    norm: PlainNorm,
+    modulation: Modulation,
+    out: Linear,
+    dtype: DType,
+}
+
+/// Where the tokens of a picture and its text stand.
+#[derive(Debug, Clone)]
+pub struct Positions {
+    picture: Rope,
+    text: Rope,
+    both: Rope,
+}
+
+impl ZImage {
+    /// Builds the network that `config` describes.
+    ///
+    /// # Errors
+    /// If the configuration is not implemented, or tensors are missing or of other shapes.
+    pub fn new(vb: VarBuilder, config: &ZImageConfig) -> Result<Self> {
+        config.check().map_err(candle_core::Error::msg)?;
+        let width = config.dim;
+        let conditions = width.min(CONDITIONS);
+        let patch = 4 * config.in_channels;
+        let blocks = |name: &str, count: usize, modulated: bool| {
+            let vb = vb.pp(name);
+            (0..count)
+                .map(|i| Block::new(vb.pp(i), config, modulated))
+                .collect::<Result<Vec<_>>>()
+        };
+        let last = vb.pp("all_final_layer.2-1");
+        let fill = |name: &str| vb.get((1, width), name)?.reshape((1, 1, width));
+        Ok(Self {
+            time: [
+                linear(vb.pp("t_embedder.mlp.0"), TIME, 1024)?,
+                linear(vb.pp("t_embedder.mlp.2"), 1024, conditions)?,
+            ],
+            text_norm: Norm::new(
+                vb.pp("cap_embedder.0"),
+                config.cap_feat_dim,
+                config.norm_eps,
+            )?,
+            text: linear(vb.pp("cap_embedder.1"), config.cap_feat_dim, width)?,
+            picture: linear(vb.pp("all_x_embedder.2-1"), patch, width)?,
+            fill: [fill("x_pad_token")?, fill("cap_pad_token")?],
+            picture_blocks: blocks("noise_refiner", config.n_refiner_layers, true)?,
+            text_blocks: blocks("context_refiner", config.n_refiner_layers, false)?,
+            blocks: blocks("layers", config.n_layers, true)?,
+            norm: PlainNorm::new(&vb, width)?,
+            modulation: Modulation::new(last.pp("adaLN_modulation.1"), conditions, width, 1)?,
+            out: linear(last.pp("linear"), width, patch)?,
+            dtype: vb.dtype(),
+            config: config.clone(),
+        })
+    }
+
+    /// Rotations for `tokens` of text and a picture of so many latents, filled up as [`ZImage::forward`] does.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn positions(
+        &self,
+        tokens: usize,
+        height: usize,
+        width: usize,
+        like: &Tensor,
+    ) -> Result<Positions> {
+        let tokens = tokens.next_multiple_of(MULTIPLE);
+        let text: Vec<[f64; 3]> = (1..=tokens).map(|i| [i as f64, 0.0, 0.0]).collect();
+        let start = tokens as f64 + 1.0;
+        let mut picture: Vec<[f64; 3]> = (0..height / 2)
+            .flat_map(|row| (0..width / 2).map(move |column| [start, row as f64, column as f64]))
+            .collect();
+        picture.resize(picture.len().next_multiple_of(MULTIPLE), [0.0; 3]);
+        let both: Vec<[f64; 3]> = picture.iter().chain(&text).copied().collect();
+        let rope = |positions: &[[f64; 3]]| {
+            let (sizes, theta) = (&self.config.axes_dims, self.config.rope_theta);
+            Rope::new(positions, sizes, theta, self.dtype, like.device())
+        };
+        Ok(Positions {
+            picture: rope(&picture)?,
+            text: rope(&text)?,
+            both: rope(&both)?,
+        })
+    }
+
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 (noise) to 1 (picture), with a text `(batch, tokens, width)`.
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn forward(
+        &self,
+        x: &Tensor,
+        t: f64,
+        text: &Tensor,
+        positions: &Positions,
+    ) -> Result<Tensor> {
+        let (batch, channels, height, width) = x.dims4()?;
+        let row = sinusoidal(&[t * self.config.t_scale], TIME, true, 0.0, x.device())?;
+        let [first, second] = &self.time;
+        let conditions = second.forward(&first.forward(&row.to_dtype(self.dtype)?)?.silu()?)?;
+        // Patches with channels innermost.
+        let patches = x
+            .reshape(vec![batch, channels, height / 2, 2, width / 2, 2])?
+            .permute(vec![0, 2, 4, 3, 5, 1])?
+            .contiguous()?
+            .reshape((batch, (), 4 * channels))?;
+        let count = patches.dim(1)?;
+        let [picture_fill, text_fill] = &self.fill;
+        let mut picture = filled(self.picture.forward(&patches)?, picture_fill)?;
+        for block in &self.picture_blocks {
+            picture = block.forward(&picture, &positions.picture, &conditions)?;
+        }
+        let text = self.text.forward(&self.text_norm.forward(text)?)?;
+        let mut text = filled(text, text_fill)?;
+        for block in &self.text_blocks {
+            text = block.forward(&text, &positions.text, &conditions)?;
+        }
+        let mut both = Tensor::cat(&[&picture, &text], 1)?;
+        for block in &self.blocks {
+            both = block.forward(&both, &positions.both, &conditions)?;
+        }
+        let picture = both.narrow(1, 0, count)?.contiguous()?;
+        let by = self.modulation.forward(&conditions.silu()?)?;
+        let picture = self.norm.modulated(&picture, &by[0], None)?;
+        self.out
+            .forward(&picture)?
+            .reshape(vec![batch, height / 2, width / 2, 2, 2, channels])?
+            .permute(vec![0, 5, 1, 3, 2, 4])?
+            .contiguous()?
+            .reshape((batch, channels, height, width))
+    }
+}
+
+/// `x`, `(batch, tokens, width)`, filled up to a multiple of tokens.
+fn filled(x: Tensor, fill: &Tensor) -> Result<Tensor> {
+    let (batch, tokens, width) = x.dims3()?;
+    let missing = tokens.next_multiple_of(MULTIPLE) - tokens;
+    if missing == 0 {
+        return Ok(x);
+    }
+    let fill = fill.broadcast_as((batch, missing, width))?.contiguous()?;
+    Tensor::cat(&[&x, &fill], 1)
+}

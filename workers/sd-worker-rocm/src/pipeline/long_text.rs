@@ -1,0 +1,163 @@
+//! Prompts of many tokens through a language model: T5 for Stable Diffusion 3 and FLUX.1, Qwen3 for Z-Image.
+
+use super::part::Part;
+use crate::prompt::{parse, Segment};
+use crate::weights::folder::Folder;
+use candle_core::{DType, Device, Tensor};
+use candle_transformers::models::t5::{Config as T5Config, T5EncoderModel};
+use candle_transformers::models::z_image::text_encoder::{TextEncoderConfig, ZImageTextEncoder};
+use std::sync::Mutex;
+use tokenizers::Tokenizer;
+use worker::{Error, Result};
+
+/// Most tokens of a prompt for Z-Image, as in its training.
+const QWEN_TOKENS: usize = 512;
+
+enum Network {
+    // candle's encoder wants to be borrowed mutably.
+    T5 {
+        part: Part<Mutex<T5EncoderModel>>,
+        length: usize,
+        pad: u32,
+        end: u32,
+    },
+    Qwen(Part<ZImageTextEncoder>),
+}
+
+/// A language model that reads prompts.
+pub struct LongText {
+    network: Network,
+    tokenizer: Tokenizer,
+}
+
+impl LongText {
+    /// T5's encoder from a part of a model; prompts are filled up to `length` tokens.
+    ///
+    /// # Errors
+    /// If configuration, tokenizer or weights are missing or damaged.
+    pub fn t5(
+        folder: &Folder,
+        encoder: &str,
+        tokenizer: &str,
+        length: usize,
+        dtype: DType,
+        device: &Device,
+        offload: bool,
+    ) -> Result<Self> {
+        let part = folder.part(encoder);
+        let config: T5Config = part.config()?;
+        let (pad, end) = (config.pad_token_id as u32, config.eos_token_id as u32);
+        // It exceeds f16 in its feed-forward layers.
+        let dtype = match dtype {
+            DType::F16 => DType::BF16,
+            other => other,
+        };
+        let build =
+            move |vb: candle_nn::VarBuilder| Ok(Mutex::new(T5EncoderModel::load(vb, &config)?));
+        let part = Part::new("T5", part.weights()?, dtype, device, offload, build)?;
+        Ok(Self {
+            network: Network::T5 {
+                part,
+                length,
+                pad,
+                end,
+            },
+            tokenizer: open_tokenizer(folder, tokenizer)?,
+        })
+    }
+
+    /// Qwen3 as Z-Image reads it.
+    ///
+    /// # Errors
+    /// If configuration, tokenizer or weights are missing or damaged.
+    pub fn qwen(folder: &Folder, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
+        let part = folder.part("text_encoder");
+        let config: TextEncoderConfig = part.config()?;
+        if config.num_hidden_layers < 2 {
+            return Err(part.bad_config("a text encoder of fewer than 2 layers".to_string()));
+        }
+        let build = move |vb: candle_nn::VarBuilder| ZImageTextEncoder::new(&config, vb);
+        let part = Part::new("Qwen3", part.weights()?, dtype, device, offload, build)?;
+        Ok(Self {
+            network: Network::Qwen(part),
+            tokenizer: open_tokenizer(folder, "tokenizer")?,
+        })
+    }
+
+    /// `(1, tokens, width)`, f32. Weights in brackets do not count: these models take prompts as they are.
+    ///
+    /// # Errors
+    /// For prompts that cannot be tokenised, and if the device fails.
+    pub fn encode(&mut self, prompt: &str, device: &Device) -> Result<Tensor> {
+        let text: String = parse(prompt)
+            .into_iter()
+            .map(|segment| match segment {
+                Segment::Text(text, _) => text,
+                Segment::Break => " ".to_string(),
+            })
+            .collect();
+        let text = match &self.network {
+            Network::T5 { .. } => text,
+            Network::Qwen(_) => {
+                format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
+            }
+        };
+        let encoding = self
+            .tokenizer
+            .encode(text, true)
+            .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
+        let mut ids = encoding.get_ids().to_vec();
+        let failed = || Error::candle("encoding the prompt");
+        let tensor = |ids: Vec<u32>| {
+            let count = ids.len();
+            Tensor::from_vec(ids, (1, count), device).map_err(failed())
+        };
+        let output = match &mut self.network {
+            Network::T5 {
+                part,
+                length,
+                pad,
+                end,
+            } => {
+                if ids.len() > *length {
+                    ids.truncate(*length - 1);
+                    ids.push(*end);
+                }
+                ids.resize(*length, *pad);
+                let network = part.network()?;
+                let mut network = network.lock().unwrap_or_else(|e| e.into_inner());
+                network.forward(&tensor(ids)?)
+            }
+            Network::Qwen(part) => {
+                ids.truncate(QWEN_TOKENS);
+                part.network()?.forward(&tensor(ids)?)
+            }
+        };
+        output
+            .and_then(|x| x.to_dtype(DType::F32))
+            .map_err(failed())
+    }
+
+    /// Not needed for now.
+    pub fn rest(&mut self) {
+        match &mut self.network {
+            Network::T5 { part, .. } => part.rest(),
+            Network::Qwen(part) => part.rest(),
+        }
+    }
+}
+
+fn open_tokenizer(folder: &Folder, name: &str) -> Result<Tokenizer> {
+    let name = format!("{name}/tokenizer.json");
+    let bad = |reason: String| Error::BadModel {
+        path: folder.path(&name),
+        reason,
+    };
+    let bytes = folder.bytes(&name)?;
+    let mut tokenizer = Tokenizer::from_bytes(&*bytes).map_err(|e| bad(e.to_string()))?;
+    tokenizer
+        .with_truncation(None)
+        .map_err(|e| bad(e.to_string()))?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
+}

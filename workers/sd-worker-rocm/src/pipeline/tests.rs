@@ -1,0 +1,214 @@
+//! What needs a look inside: LoRAs merged and undone.
+
+use super::denoiser::Denoiser;
+use super::{ImageRequest, Lora, Pipeline, PipelineOptions};
+use crate::rng::RngKind;
+use candle_core::{Device, Tensor};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+fn request(loras: Vec<Lora>) -> ImageRequest {
+    ImageRequest {
+        prompt: "a red circle".to_string(),
+        negative_prompt: String::new(),
+        width: 64,
+        height: 64,
+        steps: 1,
+        guidance: 1.0,
+        guidance_rescale: 0.0,
+        sampler: "Euler".to_string(),
+        schedule: "discrete".to_string(),
+        seed: 1,
+        rng: RngKind::Philox,
+        batch: 1,
+        clip_skip: 0,
+        eta: None,
+        init: None,
+        loras,
+        controls: Vec::new(),
+        preview_every: 0,
+    }
+}
+
+fn values(x: &Tensor) -> Vec<f32> {
+    x.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn matrix(rows: usize, columns: usize, seed: u32) -> Tensor {
+    let value = |i: u32| ((i * 37 + seed) % 19) as f32 / 19.0 - 0.5;
+    let all: Vec<f32> = (0..(rows * columns) as u32).map(value).collect();
+    Tensor::from_vec(all, (rows, columns), &Device::Cpu).unwrap()
+}
+
+struct Files {
+    folder: tempfile::TempDir,
+}
+
+impl Files {
+    fn save(&self, name: &str, tensors: &[(&str, Tensor)]) -> PathBuf {
+        let tensors: HashMap<String, Tensor> = tensors
+            .iter()
+            .map(|(name, tensor)| (name.to_string(), tensor.clone()))
+            .collect();
+        let path = self.folder.path().join(format!("{name}.safetensors"));
+        candle_core::safetensors::save(&tensors, &path).unwrap();
+        path
+    }
+}
+
+const LINEAR: &str = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.weight";
+const CONV: &str = "down_blocks.0.resnets.0.conv1.weight";
+const TEXT: &str = "text_model.encoder.layers.0.mlp.fc1.weight";
+
+#[test]
+fn loras_are_merged_as_written_and_undone_bit_for_bit() {
+    let files = Files {
+        folder: tempfile::tempdir().unwrap(),
+    };
+    let alpha = Tensor::new(2f32, &Device::Cpu).unwrap();
+    let (down, up) = (matrix(4, 64, 1), matrix(64, 4, 2));
+    // A LoCon with a core: (64, 3), (3, 3, 3, 3), (3, 64).
+    let (outer, inner) = (matrix(64, 3, 3), matrix(3, 64, 4));
+    let core = matrix(9, 9, 5).reshape((3, 3, 3, 3)).unwrap();
+    let (text_down, text_up) = (matrix(2, 32, 6), matrix(128, 2, 7));
+    files.save(
+        "kohya",
+        &[
+            ("lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_down.weight", down.clone()),
+            ("lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_up.weight", up.clone()),
+            ("lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.alpha", alpha.clone()),
+            ("lora_unet_down_blocks_0_resnets_0_conv1.lora_down.weight", inner.reshape((3, 64, 1, 1)).unwrap()),
+            ("lora_unet_down_blocks_0_resnets_0_conv1.lora_mid.weight", core.clone()),
+            ("lora_unet_down_blocks_0_resnets_0_conv1.lora_up.weight", outer.reshape((64, 3, 1, 1)).unwrap()),
+            ("lora_te_text_model_encoder_layers_0_mlp_fc1.lora_down.weight", text_down.clone()),
+            ("lora_te_text_model_encoder_layers_0_mlp_fc1.lora_up.weight", text_up.clone()),
+        ],
+    );
+    let peft = files.save(
+        "peft",
+        &[
+            (
+                "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.lora_A.weight",
+                down.clone(),
+            ),
+            (
+                "unet.down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q.lora_B.weight",
+                up.clone(),
+            ),
+        ],
+    );
+    let options = PipelineOptions {
+        lora_dirs: vec![files.folder.path().to_path_buf()],
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = Pipeline::builtin(&Device::Cpu, options).unwrap();
+    let unet = |p: &Pipeline, name: &str| match &p.denoiser {
+        Denoiser::UNet(unet) => values(unet.part.tensor(name).unwrap()),
+        Denoiser::Transformer(_) => panic!("the built-in model has a UNet"),
+    };
+    let text = |p: &Pipeline| values(p.text.towers[0].part.tensor(TEXT).unwrap());
+    let before = [
+        unet(&pipeline, LINEAR),
+        unet(&pipeline, CONV),
+        text(&pipeline),
+    ];
+    let mut go_on = |_| ControlFlow::Continue(());
+    let plain = pipeline.generate(&request(vec![]), &mut go_on).unwrap();
+
+    let lora = |name: &str, strength| Lora {
+        name: name.to_string(),
+        strength,
+    };
+    let both = vec![lora("kohya", 0.5), lora(peft.to_str().unwrap(), 0.25)];
+    let changed = pipeline.generate(&request(both), &mut go_on).unwrap();
+    assert_ne!(plain.images, changed.images);
+    // up down, times alpha over rank and strength, for both files.
+    let product = up.matmul(&down).unwrap();
+    let share = 0.5 * 2.0 / 4.0 + 0.25;
+    let delta = values(&(product * share).unwrap());
+    for ((old, new), delta) in before[0].iter().zip(unet(&pipeline, LINEAR)).zip(delta) {
+        assert!((old + delta - new).abs() < 1e-5);
+    }
+    let (outer, core, inner) = (values(&outer), values(&core), values(&inner));
+    let new = unet(&pipeline, CONV);
+    for (o, i, kl) in [(0, 0, 0), (5, 60, 4), (63, 31, 8)] {
+        let mut delta = 0f32;
+        for p in 0..3 {
+            for q in 0..3 {
+                delta += outer[o * 3 + p] * core[(p * 3 + q) * 9 + kl] * inner[q * 64 + i];
+            }
+        }
+        let at = (o * 64 + i) * 9 + kl;
+        assert!((before[1][at] + 0.5 * delta - new[at]).abs() < 1e-5);
+    }
+    let delta = values(&(text_up.matmul(&text_down).unwrap() * 0.5).unwrap());
+    for ((old, new), delta) in before[2].iter().zip(text(&pipeline)).zip(delta) {
+        assert!((old + delta - new).abs() < 1e-5);
+    }
+
+    let again = pipeline.generate(&request(vec![]), &mut go_on).unwrap();
+    assert_eq!(plain.images, again.images);
+    let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    for (before, after) in before.iter().zip([
+        unet(&pipeline, LINEAR),
+        unet(&pipeline, CONV),
+        text(&pipeline),
+    ]) {
+        assert_eq!(bits(before), bits(&after));
+    }
+}
+
+#[test]
+fn loras_of_other_models_are_refused_and_leave_no_trace() {
+    let files = Files {
+        folder: tempfile::tempdir().unwrap(),
+    };
+    let other = files.save(
+        "other",
+        &[
+            (
+                "lora_unet_down_blocks_7_resnets_0_conv1.lora_down.weight",
+                matrix(1, 64, 0),
+            ),
+            (
+                "lora_unet_down_blocks_7_resnets_0_conv1.lora_up.weight",
+                matrix(64, 1, 0),
+            ),
+        ],
+    );
+    let narrow = files.save(
+        "narrow",
+        &[
+            (
+                "unet.down_blocks.0.resnets.0.conv1.lora_A.weight",
+                matrix(1, 64, 0),
+            ),
+            (
+                "unet.down_blocks.0.resnets.0.conv1.lora_B.weight",
+                matrix(64, 1, 0),
+            ),
+        ],
+    );
+    let loha = files.save("loha", &[("lora_unet_x.hada_w1_a", matrix(1, 1, 0))]);
+    let pickle = files.folder.path().join("old.pt");
+    std::fs::write(&pickle, b"PK\x03\x04").unwrap();
+    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let mut go_on = |_| ControlFlow::Continue(());
+    for (path, reason) in [
+        (other, "another kind of model"),
+        (narrow, "merging a LoRA"),
+        (loha, "LoHa"),
+        (pickle, "pickle"),
+    ] {
+        let lora = Lora {
+            name: path.to_str().unwrap().to_string(),
+            strength: 1.0,
+        };
+        let error = pipeline
+            .generate(&request(vec![lora]), &mut go_on)
+            .unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(pipeline.loras.is_empty());
+    }
+}

@@ -1,0 +1,201 @@
+//! Diffusion transformers as denoisers.
+
+use super::denoiser::{Run, Setting};
+use super::part::Part;
+use crate::models::transformer::blocks::Rope;
+use crate::models::transformer::flux::{Flux, FluxConfig};
+use crate::models::transformer::sd3::{Sd3, Sd3Config};
+use crate::models::transformer::z_image::{Positions, ZImage, ZImageConfig};
+use crate::sampling::{Guidance, NoiseLevel};
+use crate::weights::Weights;
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use std::sync::Arc;
+use worker::{Error, Result};
+
+/// Which transformer, with its configuration.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// Stable Diffusion 3 and 3.5.
+    Sd3(Sd3Config),
+    /// FLUX.1.
+    Flux(FluxConfig),
+    /// Z-Image.
+    ZImage(ZImageConfig),
+}
+
+/// One of the networks.
+enum Network {
+    Sd3(Sd3),
+    Flux(Flux),
+    ZImage(ZImage),
+}
+
+/// A transformer at work.
+pub struct TransformerDenoiser {
+    part: Part<Network>,
+    kind: Kind,
+}
+
+impl TransformerDenoiser {
+    /// Loads the network.
+    ///
+    /// # Errors
+    /// If weights do not fit the configuration, or the device has no room.
+    pub fn new(
+        kind: Kind,
+        weights: Weights,
+        dtype: DType,
+        device: &Device,
+        offload: bool,
+    ) -> Result<Self> {
+        let of = kind.clone();
+        let build = move |vb: candle_nn::VarBuilder| {
+            Ok(match &of {
+                Kind::Sd3(config) => Network::Sd3(Sd3::new(vb, config)?),
+                Kind::Flux(config) => Network::Flux(Flux::new(vb, config)?),
+                Kind::ZImage(config) => Network::ZImage(ZImage::new(vb, config)?),
+            })
+        };
+        Ok(Self {
+            part: Part::new("the denoiser", weights, dtype, device, offload, build)?,
+            kind,
+        })
+    }
+
+    /// Whether guidance is a condition of the network rather than a second evaluation.
+    fn guided_inside(&self) -> bool {
+        matches!(&self.kind, Kind::Flux(config) if config.guidance_embeds)
+    }
+
+    /// Prepares a run on latents of this size.
+    ///
+    /// # Errors
+    /// For what the network has no use for, and if the device fails.
+    pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
+        let request = setting.request;
+        if !request.controls.is_empty() {
+            return Err(Error::Usage(
+                "ControlNets are implemented for models with a UNet only".to_string(),
+            ));
+        }
+        let guidance = Guidance {
+            scale: f64::from(request.guidance),
+            rescale: f64::from(request.guidance_rescale),
+        };
+        let strength = guidance.scale;
+        let guidance = (guidance.is_active() && !self.guided_inside()).then_some(guidance);
+        let network = self.part.network()?;
+        let dtype = self.part.dtype();
+        let batch = request.batch;
+        let prepare = || -> CandleResult<TransformerRun> {
+            let both = |positive: &Tensor, negative: &Tensor| -> CandleResult<Tensor> {
+                let times = |x: &Tensor| {
+                    let mut times = vec![1; x.rank()];
+                    times[0] = batch;
+                    x.to_dtype(dtype)?.repeat(times)
+                };
+                match guidance {
+                    Some(_) => Tensor::cat(&[&times(negative)?, &times(positive)?], 0),
+                    None => times(positive),
+                }
+            };
+            let text = both(&setting.positive.text, &setting.negative.text)?;
+            let pooled = both(&setting.positive.pooled, &setting.negative.pooled)?;
+            let tokens = text.dim(1)?;
+            let places = match &*network {
+                Network::Sd3(_) => Places::Table,
+                Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
+                Network::ZImage(net) => {
+                    Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
+                }
+            };
+            Ok(TransformerRun {
+                network: network.clone(),
+                text,
+                pooled,
+                places,
+                guidance,
+                strength,
+                dtype,
+            })
+        };
+        let run = prepare().map_err(Error::candle("preparing the denoiser"))?;
+        Ok(Box::new(run))
+    }
+
+    /// Not needed for now.
+    pub fn rest(&mut self) {
+        self.part.rest();
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> Vec<String> {
+        self.part.names().map(String::from).collect()
+    }
+
+    /// As [`Part::add`].
+    ///
+    /// # Errors
+    /// Those of [`Part::add`].
+    pub fn add(&mut self, name: &str, delta: &Tensor) -> CandleResult<()> {
+        self.part.add(name, delta)
+    }
+
+    /// As [`Part::restore`].
+    ///
+    /// # Errors
+    /// Those of [`Part::restore`].
+    pub fn restore(&mut self) -> Result<()> {
+        self.part.restore()
+    }
+}
+
+/// Where tokens stand.
+enum Places {
+    /// The network has a table.
+    Table,
+    Flux(Rope),
+    ZImage(Box<Positions>),
+}
+
+struct TransformerRun {
+    network: Arc<Network>,
+    text: Tensor,
+    pooled: Tensor,
+    places: Places,
+    guidance: Option<Guidance>,
+    strength: f64,
+    dtype: DType,
+}
+
+impl Run for TransformerRun {
+    fn output(&mut self, x: &Tensor, level: &NoiseLevel, _done: f64) -> CandleResult<Tensor> {
+        let batch = x.dim(0)?;
+        let x = x.to_dtype(self.dtype)?;
+        let x = match self.guidance {
+            Some(_) => Tensor::cat(&[&x, &x], 0)?,
+            None => x,
+        };
+        let (text, pooled) = (&self.text, &self.pooled);
+        let output = match (&*self.network, &self.places) {
+            (Network::Sd3(net), _) => net.forward(&x, 1000.0 * level.sigma, text, pooled)?,
+            (Network::Flux(net), Places::Flux(rope)) => {
+                let time = 1000.0 * level.sigma;
+                net.forward(&x, time, self.strength, text, pooled, rope)?
+            }
+            (Network::ZImage(net), Places::ZImage(positions)) => {
+                // It counts time from noise to picture, and predicts the way to the picture.
+                net.forward(&x, 1.0 - level.sigma, text, positions)?.neg()?
+            }
+            _ => candle_core::bail!("positions of another network"),
+        };
+        let output = output.to_dtype(DType::F32)?;
+        match &self.guidance {
+            None => Ok(output),
+            Some(guidance) => guidance.combine(
+                &output.narrow(0, 0, batch)?,
+                &output.narrow(0, batch, batch)?,
+            ),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the tests share.
+
+use candle_core::{Device, Tensor};
+use sd_worker_rocm::pipeline::{ImageRequest, Pipeline, PipelineOptions, Progress};
+use sd_worker_rocm::rng::RngKind;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+pub fn device() -> Device {
+    let name = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
+    let request: worker::device::DeviceRequest = name.parse().unwrap();
+    request.select().unwrap().device
+}
+
+pub fn file(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+pub fn tensors(path: &str) -> HashMap<String, Tensor> {
+    candle_core::safetensors::load(file(path), &Device::Cpu).unwrap()
+}
+
+/// Largest absolute difference.
+pub fn difference(a: &Tensor, b: &Tensor) -> f32 {
+    let a = a.to_device(&Device::Cpu).unwrap();
+    let b = b.to_device(&Device::Cpu).unwrap();
+    assert_eq!(a.dims(), b.dims());
+    (a - b)
+        .unwrap()
+        .abs()
+        .unwrap()
+        .flatten_all()
+        .unwrap()
+        .max(0)
+        .unwrap()
+        .to_scalar()
+        .unwrap()
+}
+
+/// A request that the built-in model meets, as its reference was made.
+pub fn request(prompt: &str, seed: u64) -> ImageRequest {
+    ImageRequest {
+        prompt: prompt.to_string(),
+        negative_prompt: String::new(),
+        width: 128,
+        height: 128,
+        steps: 20,
+        guidance: 5.0,
+        guidance_rescale: 0.0,
+        sampler: "DDIM".to_string(),
+        schedule: "discrete".to_string(),
+        seed,
+        rng: RngKind::TorchCpu,
+        batch: 1,
+        clip_skip: 0,
+        eta: None,
+        init: None,
+        loras: Vec::new(),
+        controls: Vec::new(),
+        preview_every: 0,
+    }
+}
+
+pub fn tiny(options: PipelineOptions) -> Pipeline {
+    Pipeline::builtin(&device(), options).unwrap()
+}
+
+pub fn go_on(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}

@@ -1,0 +1,9 @@
+//! Models and pipeline. `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset), so that the same tests run on both.
+
+mod checkpoints;
+mod classify;
+mod common;
+mod hashed;
+mod networks;
+mod parity;
+mod pipeline;
