@@ -10,12 +10,24 @@
 //! | [`rng`]                | the random numbers of a seed, the same on every device                                |
 //! | [`sampling`]           | noise schedules and samplers                                                          |
 //! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |
+//! | [`parameters`]         | the text in pictures that says how they were made                                     |
+//! | [`image_io`]           | pictures in and out of files and requests                                             |
+//! | [`jobs`]               | a bounded queue before one model                                                      |
+//! | [`cli`]                | the command line                                                                      |
+//! | [`server`]             | the HTTP server                                                                       |
 
+pub mod cli;
+pub mod exif;
+pub mod image_io;
+pub mod jobs;
 pub mod lora;
 pub mod models;
+pub mod parameters;
 pub mod pipeline;
+pub mod png;
 pub mod prompt;
 pub mod rng;
 pub mod sampling;
+pub mod server;
 pub mod textual_inversion;
 pub mod weights;

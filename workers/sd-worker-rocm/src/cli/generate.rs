@@ -1,0 +1,242 @@
+//! `sd-worker-rocm generate`.
+
+use super::model::ModelArgs;
+use super::output::{print_line, write_file, OutputFolder};
+use super::request::RequestArgs;
+use crate::image_io::{self, Format};
+use crate::parameters::Parameters;
+use crate::pipeline::{Generated, ImageRequest, Progress, Stage};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal, Read};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Instant;
+use worker::signal::Interrupt;
+use worker::{Error, Result};
+
+/// Arguments of `generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// What to make; several words are joined by spaces, `-` reads standard input.
+    #[arg(required = true)]
+    prompt: Vec<String>,
+
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// File to write; for several pictures a number is put before the ending.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Folder to write to, when there is no --output.
+    #[arg(
+        long,
+        env = "SD_OUTPUT_DIR",
+        default_value = "outputs",
+        value_name = "DIR"
+    )]
+    output_dir: PathBuf,
+
+    /// png, jpeg or webp; the ending of --output counts more.
+    #[arg(long, env = "SD_FORMAT", default_value = "png", value_parser = Format::from_name)]
+    format: Format,
+
+    /// Quality of JPEG, 1 to 100.
+    #[arg(long, env = "SD_QUALITY", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
+    quality: u8,
+
+    /// Print one JSON object instead of file names.
+    #[arg(long)]
+    json: bool,
+}
+
+impl GenerateArgs {
+    pub(super) fn run(self) -> Result<()> {
+        let prompt = match self.prompt.join(" ") {
+            dash if dash == "-" => read_standard_input()?,
+            prompt => prompt,
+        };
+        let format = match &self.output {
+            Some(path) => Format::of_path(path)?,
+            None => self.format,
+        };
+        let start = Instant::now();
+        let mut loaded = self.model.load()?;
+        let load = start.elapsed();
+        let info = loaded.pipeline.info().clone();
+        let request = self.request.request(&prompt, &info)?;
+
+        let interrupt = Interrupt::install()?;
+        let bar = Bar::new();
+        let generated = loaded.pipeline.generate(&request, &mut |progress| {
+            bar.show(&progress);
+            if interrupt.is_raised() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        bar.clear();
+        let generated = generated?;
+        if generated.cancelled {
+            return Err(Error::Runtime("interrupted".to_string()));
+        }
+
+        let mut files = self.names(&prompt, &generated, format)?.into_iter();
+        let mut written = Vec::new();
+        for (image, seed) in generated.images.iter().zip(&generated.seeds) {
+            let parameters = Parameters::of(&request, *seed, &info).to_string();
+            let bytes = image_io::encode(image, format, self.quality, Some(&parameters))?;
+            if let Some(path) = files.next() {
+                write_file(&path, &bytes)?;
+                written.push((path, *seed));
+            }
+        }
+        if self.json {
+            return self.print_json(&request, &generated, &written, &loaded, load.as_secs_f64());
+        }
+        for (path, _) in &written {
+            print_line(&path.display().to_string())?;
+        }
+        let timings = &generated.timings;
+        let seconds = timings.denoise.as_secs_f64();
+        eprintln!(
+            "{} on {}: load {:.2} s, text {:.2} s, {} steps at {:.2} it/s, pixels {:.2} s, seed {}",
+            info.name,
+            loaded.selected.description,
+            load.as_secs_f64(),
+            timings.encode.as_secs_f64(),
+            request.steps,
+            timings.evaluations as f64 / seconds.max(1e-9),
+            timings.decode.as_secs_f64(),
+            request.seed,
+        );
+        Ok(())
+    }
+
+    /// A file for each picture.
+    fn names(&self, prompt: &str, generated: &Generated, format: Format) -> Result<Vec<PathBuf>> {
+        let Some(path) = &self.output else {
+            let mut folder = OutputFolder::open(&self.output_dir)?;
+            let seeds = generated.seeds.iter();
+            return Ok(seeds
+                .map(|seed| folder.next(prompt, *seed, format.extension()))
+                .collect());
+        };
+        if generated.images.len() == 1 {
+            return Ok(vec![path.clone()]);
+        }
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        Ok((1..=generated.images.len())
+            .map(|i| path.with_file_name(format!("{stem}-{i}.{ending}")))
+            .collect())
+    }
+
+    fn print_json(
+        &self,
+        request: &ImageRequest,
+        generated: &Generated,
+        written: &[(PathBuf, u64)],
+        loaded: &super::model::Loaded,
+        load: f64,
+    ) -> Result<()> {
+        let timings = &generated.timings;
+        let denoise = timings.denoise.as_secs_f64();
+        let images: Vec<_> = written
+            .iter()
+            .map(|(path, seed)| serde_json::json!({"file": path, "seed": seed}))
+            .collect();
+        let json = serde_json::json!({
+            "images": images,
+            "model": loaded.pipeline.info().name,
+            "precision": loaded.pipeline.info().precision,
+            "device": {
+                "name": loaded.selected.name,
+                "description": loaded.selected.description,
+                "fallback": loaded.selected.fallback,
+            },
+            "request": {
+                "prompt": request.prompt,
+                "negative_prompt": request.negative_prompt,
+                "width": request.width,
+                "height": request.height,
+                "steps": request.steps,
+                "guidance": request.guidance,
+                "sampler": request.sampler,
+                "schedule": request.schedule,
+                "rng": request.rng.name(),
+                "clip_skip": request.clip_skip,
+            },
+            "timings": {
+                "load_ms": load * 1e3,
+                "lora_ms": timings.lora.as_secs_f64() * 1e3,
+                "encode_ms": timings.encode.as_secs_f64() * 1e3,
+                "denoise_ms": denoise * 1e3,
+                "enqueue_ms": timings.enqueue.as_secs_f64() * 1e3,
+                "decode_ms": timings.decode.as_secs_f64() * 1e3,
+                "evaluations": timings.evaluations,
+                "iterations_per_second": timings.evaluations as f64 / denoise.max(1e-9),
+            },
+        });
+        print_line(&json.to_string())
+    }
+}
+
+/// Steps with iterations a second and time left, on a terminal only.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = if std::io::stderr().is_terminal() {
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+        } else {
+            ProgressBar::hidden()
+        };
+        Self(bar)
+    }
+
+    fn show(&self, progress: &Progress) {
+        let bar = &self.0;
+        match progress.stage {
+            Stage::Encode => bar.set_message("text"),
+            Stage::Decode => bar.set_message("pixels"),
+            Stage::Denoise => {
+                if progress.step == 0 {
+                    bar.set_length(progress.total as u64);
+                    bar.reset_elapsed();
+                    bar.reset_eta();
+                    let template =
+                        "{msg} [{wide_bar}] {pos}/{len} steps, {my_rate} it/s, {eta} left";
+                    if let Ok(style) = ProgressStyle::with_template(template) {
+                        let rate =
+                            |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
+                                // A full terminal line is all that is lost if writing fails.
+                                let _ = write!(w, "{:.2}", state.per_sec());
+                            };
+                        bar.set_style(style.with_key("my_rate", rate));
+                    }
+                    bar.set_message("image");
+                }
+                bar.set_position(progress.step as u64);
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn read_standard_input() -> Result<String> {
+    let mut text = String::new();
+    std::io::stdin()
+        .take(crate::prompt::tokenizer::MAX_PROMPT_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| Error::Usage(format!("standard input: {e}")))?;
+    Ok(text.trim().to_string())
+}

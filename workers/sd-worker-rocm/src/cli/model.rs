@@ -1,0 +1,210 @@
+//! Which model, on which device, loaded how.
+
+use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch};
+use clap::builder::BoolishValueParser;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use worker::device::{DeviceRequest, Selected};
+use worker::{Error, Result};
+
+/// The arguments that say what runs where.
+#[derive(Debug, Args)]
+pub struct ModelArgs {
+    /// Model: a folder as diffusers writes it, or a single .safetensors file. Without it the built-in model, which draws plain shapes.
+    #[arg(
+        long,
+        short,
+        visible_alias = "model-path",
+        env = "MODEL_PATH",
+        value_name = "PATH"
+    )]
+    model: Option<PathBuf>,
+
+    /// What the model has to be; another kind is an error.
+    #[arg(long, env = "SD_VERSION", value_name = "VERSION")]
+    sd_version: Option<Version>,
+
+    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
+    #[arg(long, short, env = "SD_DEVICE", default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
+    device: DeviceRequest,
+
+    /// The AMD GPU of this number; the same as --device rocm:N.
+    #[arg(long, env = "ROCM_DEVICE", value_name = "N")]
+    rocm_device: Option<usize>,
+
+    /// Arithmetic of denoiser and text encoders; auto is what the weights are stored in, and f32 on a CPU.
+    #[arg(long, env = "SD_PRECISION", value_enum, default_value = "auto")]
+    precision: PrecisionArg,
+
+    /// The same as --precision f16.
+    #[arg(long, env = "USE_F16", value_parser = BoolishValueParser::new())]
+    use_f16: bool,
+
+    /// Decode pictures in tiles, which takes less memory; auto does for large ones.
+    #[arg(long, env = "SD_VAE_TILING", value_enum, default_value = "auto")]
+    vae_tiling: SwitchArg,
+
+    /// Keep weights in host memory and bring each part to the GPU only while it runs.
+    #[arg(long, env = "SD_OFFLOAD", value_parser = BoolishValueParser::new())]
+    offload: bool,
+
+    /// A VAE instead of the model's own: file or folder.
+    #[arg(long, env = "SD_VAE", value_name = "PATH")]
+    vae: Option<PathBuf>,
+
+    /// A TAESD decoder for quick previews: file or folder.
+    #[arg(long, env = "SD_TAESD", value_name = "PATH")]
+    taesd: Option<PathBuf>,
+
+    /// Folder with LoRA files; may be given several times.
+    #[arg(long, env = "SD_LORA_DIR", value_delimiter = ':', value_name = "DIR")]
+    lora_dir: Vec<PathBuf>,
+
+    /// Textual inversions: a file or a folder of files; may be given several times.
+    #[arg(
+        long,
+        env = "SD_EMBEDDINGS",
+        value_delimiter = ':',
+        value_name = "PATH"
+    )]
+    embeddings: Vec<PathBuf>,
+}
+
+/// rbee's names of versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Version {
+    #[value(name = "v1-5")]
+    V15,
+    #[value(name = "v1-5-inpaint")]
+    V15Inpaint,
+    #[value(name = "v2-1")]
+    V21,
+    #[value(name = "v2-1-inpaint")]
+    V21Inpaint,
+    Xl,
+    XlInpaint,
+    Turbo,
+    FluxDev,
+    FluxSchnell,
+}
+
+impl Version {
+    fn fits(self, info: &ModelInfo) -> bool {
+        let (families, inpainting): (&[Family], bool) = match self {
+            Self::V15 => (&[Family::Sd1], false),
+            Self::V15Inpaint => (&[Family::Sd1], true),
+            Self::V21 => (&[Family::Sd2], false),
+            Self::V21Inpaint => (&[Family::Sd2], true),
+            Self::Xl => (&[Family::Sdxl], false),
+            Self::XlInpaint => (&[Family::Sdxl], true),
+            Self::Turbo => (&[Family::Sdxl, Family::Sd2], false),
+            Self::FluxDev | Self::FluxSchnell => (&[Family::Flux], false),
+        };
+        families.contains(&info.family) && info.inpainting == inpainting
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PrecisionArg {
+    Auto,
+    F32,
+    F16,
+    Bf16,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SwitchArg {
+    Auto,
+    On,
+    Off,
+}
+
+/// A model that is ready.
+pub(super) struct Loaded {
+    pub pipeline: Pipeline,
+    pub selected: Selected,
+}
+
+impl ModelArgs {
+    /// Folders with LoRAs.
+    pub(super) fn lora_dirs(&self) -> &[PathBuf] {
+        &self.lora_dir
+    }
+
+    /// Opens the device and loads the model, telling on standard error what is going on.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for arguments that contradict each other, and the device's and the model's.
+    pub(super) fn load(&self) -> Result<Loaded> {
+        let precision = match (self.precision, self.use_f16) {
+            (PrecisionArg::Auto, false) => Precision::Auto,
+            (PrecisionArg::Auto | PrecisionArg::F16, true) | (PrecisionArg::F16, _) => {
+                Precision::F16
+            }
+            (PrecisionArg::F32, false) => Precision::F32,
+            (PrecisionArg::Bf16, false) => Precision::Bf16,
+            (PrecisionArg::F32 | PrecisionArg::Bf16, true) => {
+                return Err(Error::Usage(
+                    "--use-f16 and --precision say different things; give one of them".to_string(),
+                ))
+            }
+        };
+        let request = match (self.rocm_device, self.device) {
+            (None, device) => device,
+            (Some(n), DeviceRequest::Auto) => DeviceRequest::Rocm(n),
+            (Some(n), device) if device == DeviceRequest::Rocm(n) => device,
+            (Some(_), _) => {
+                return Err(Error::Usage(
+                    "--rocm-device and --device say different things; give one of them".to_string(),
+                ))
+            }
+        };
+        if let Some(path) = &self.model {
+            if !path.exists() {
+                return Err(Error::Usage(format!(
+                    "there is no model {}; give a folder that `hf download OWNER/NAME --local-dir FOLDER` made, or a .safetensors file",
+                    path.display()
+                )));
+            }
+        }
+        let selected = request.select()?;
+        if let Some(reason) = &selected.fallback {
+            eprintln!("using the CPU: {reason}");
+        }
+        let switch = match self.vae_tiling {
+            SwitchArg::Auto => Switch::Auto,
+            SwitchArg::On => Switch::On,
+            SwitchArg::Off => Switch::Off,
+        };
+        let options = PipelineOptions {
+            precision,
+            vae_tiling: switch,
+            offload: self.offload,
+            vae: self.vae.clone(),
+            taesd: self.taesd.clone(),
+            lora_dirs: self.lora_dir.clone(),
+            embeddings: self.embeddings.clone(),
+        };
+        let pipeline = match &self.model {
+            Some(path) => Pipeline::load(path, &selected.device, options, &mut |part| {
+                eprintln!("loading {part}");
+            })?,
+            None => Pipeline::builtin(&selected.device, options)?,
+        };
+        if let Some(version) = self.sd_version.filter(|v| !v.fits(pipeline.info())) {
+            let name = version.to_possible_value();
+            let name = name.as_ref().map_or("", |v| v.get_name());
+            let info = pipeline.info();
+            let kind = if info.inpainting {
+                ", for inpainting"
+            } else {
+                ""
+            };
+            return Err(Error::Usage(format!(
+                "--sd-version {name}, but the model {} is of the family {:?}{kind}; give the right --model, or leave --sd-version out",
+                info.name, info.family
+            )));
+        }
+        Ok(Loaded { pipeline, selected })
+    }
+}

@@ -1,0 +1,239 @@
+//! What to make: the arguments that `generate` and `bench` share.
+
+use super::png_info::read_picture;
+use crate::image_io::{self, DecodeLimits};
+use crate::pipeline::{Control, ImageRequest, Init, Lora, ModelInfo};
+use crate::prompt::lora::take_loras;
+use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
+use clap::builder::BoolishValueParser;
+use clap::Args;
+use std::path::PathBuf;
+use worker::{Error, Result};
+
+/// Settings of a request; what is left out is the model's own.
+#[derive(Debug, Args)]
+pub struct RequestArgs {
+    /// What to keep away from.
+    #[arg(
+        long,
+        short,
+        env = "SD_NEGATIVE_PROMPT",
+        default_value = "",
+        value_name = "TEXT"
+    )]
+    negative_prompt: String,
+
+    /// Pixels, a multiple of 8.
+    #[arg(long, short = 'W', env = "SD_WIDTH", value_name = "N")]
+    width: Option<usize>,
+
+    /// Pixels, a multiple of 8.
+    #[arg(long, short = 'H', env = "SD_HEIGHT", value_name = "N")]
+    height: Option<usize>,
+
+    /// Sampler steps.
+    #[arg(long, env = "SD_STEPS", value_name = "N")]
+    steps: Option<usize>,
+
+    /// How strongly the prompt steers; 1 is not at all.
+    #[arg(
+        long,
+        visible_alias = "cfg-scale",
+        env = "SD_GUIDANCE",
+        value_name = "X"
+    )]
+    guidance: Option<f32>,
+
+    /// Share of the guided prediction that is scaled back, 0 to 1, against overexposure.
+    #[arg(
+        long,
+        env = "SD_GUIDANCE_RESCALE",
+        default_value_t = 0.0,
+        value_name = "X"
+    )]
+    guidance_rescale: f32,
+
+    /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule behind it ("DPM++ 2M Karras").
+    #[arg(long, env = "SD_SAMPLER", value_name = "NAME")]
+    sampler: Option<String>,
+
+    /// discrete, karras, exponential, sgm_uniform, simple or beta.
+    #[arg(
+        long,
+        visible_alias = "scheduler",
+        env = "SD_SCHEDULE",
+        value_name = "NAME"
+    )]
+    schedule: Option<String>,
+
+    /// Makes pictures repeatable; random if absent. Each further picture of a batch has the next number.
+    #[arg(long, env = "SD_SEED", value_name = "N")]
+    seed: Option<u64>,
+
+    /// Whose random numbers: philox (web UIs on a GPU) or torch-cpu (diffusers).
+    #[arg(long, env = "SD_RNG", default_value = "philox", value_parser = RngKind::from_name)]
+    rng: RngKind,
+
+    /// Number of pictures.
+    #[arg(long, short, env = "SD_BATCH", default_value_t = 1, value_name = "N")]
+    batch: usize,
+
+    /// Which of the text encoder's last layers counts, as web UIs have it: 1 the last, 2 the one before; 0 is the model's own.
+    #[arg(long, env = "SD_CLIP_SKIP", default_value_t = 0, value_name = "N")]
+    clip_skip: usize,
+
+    /// Fresh noise in each step, 0 to 1, for samplers that have the choice.
+    #[arg(long, env = "SD_ETA", value_name = "X")]
+    eta: Option<f32>,
+
+    /// Start from this picture.
+    #[arg(long, value_name = "FILE")]
+    init_image: Option<PathBuf>,
+
+    /// How much of --init-image is changed: 0 nothing, 1 all.
+    #[arg(long, env = "SD_STRENGTH", default_value_t = 0.75, value_name = "X")]
+    strength: f32,
+
+    /// Paint only what is white in this picture.
+    #[arg(long, requires = "init_image", value_name = "FILE")]
+    mask: Option<PathBuf>,
+
+    /// Softens the mask by so many pixels.
+    #[arg(long, env = "SD_MASK_BLUR", default_value_t = 4.0, value_name = "X")]
+    mask_blur: f32,
+
+    /// Paint what is black in the mask.
+    #[arg(long, env = "SD_MASK_INVERT", value_parser = BoolishValueParser::new())]
+    mask_invert: bool,
+
+    /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have <lora:NAME:STRENGTH>, too.
+    #[arg(long, env = "SD_LORA", value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
+    lora: Vec<Lora>,
+
+    /// A ControlNet: file or folder.
+    #[arg(
+        long,
+        env = "SD_CONTROL_MODEL",
+        requires = "control_image",
+        value_name = "PATH"
+    )]
+    control_model: Option<PathBuf>,
+
+    /// The picture that the ControlNet follows.
+    #[arg(
+        long,
+        env = "SD_CONTROL_IMAGE",
+        requires = "control_model",
+        value_name = "FILE"
+    )]
+    control_image: Option<PathBuf>,
+
+    /// How strongly the ControlNet steers.
+    #[arg(
+        long,
+        env = "SD_CONTROL_STRENGTH",
+        default_value_t = 1.0,
+        value_name = "X"
+    )]
+    control_strength: f32,
+}
+
+fn parse_lora(text: &str) -> std::result::Result<Lora, String> {
+    let (name, strength) = match text.rsplit_once('=') {
+        Some((name, strength)) => {
+            let strength = strength
+                .parse::<f32>()
+                .ok()
+                .filter(|strength| strength.is_finite());
+            let wrong = || format!("the strength of the LoRA {text:?} is no number");
+            (name, strength.ok_or_else(wrong)?)
+        }
+        None => (text, 1.0),
+    };
+    if name.is_empty() {
+        return Err(format!("{text:?} has no name of a LoRA"));
+    }
+    Ok(Lora {
+        name: name.to_string(),
+        strength,
+    })
+}
+
+impl RequestArgs {
+    /// The request for this prompt.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for names that are none and pictures that cannot be read.
+    pub(super) fn request(&self, prompt: &str, info: &ModelInfo) -> Result<ImageRequest> {
+        let defaults = &info.defaults;
+        let mut sampler = defaults.sampler.clone();
+        let mut schedule = defaults.schedule.clone();
+        if let Some(name) = &self.sampler {
+            let (found, named) = Sampler::with_schedule(name)?;
+            sampler = found.label().to_string();
+            if let Some(named) = named {
+                schedule = named.label().to_string();
+            }
+        }
+        if let Some(name) = &self.schedule {
+            schedule = Schedule::from_name(name)?.label().to_string();
+        }
+        let (prompt, marked) = take_loras(prompt);
+        let loras = self.lora.iter().cloned().chain(marked).collect();
+        Ok(ImageRequest {
+            prompt,
+            negative_prompt: self.negative_prompt.clone(),
+            width: self.width.unwrap_or(defaults.width),
+            height: self.height.unwrap_or(defaults.height),
+            steps: self.steps.unwrap_or(defaults.steps),
+            guidance: self.guidance.unwrap_or(defaults.guidance),
+            guidance_rescale: self.guidance_rescale,
+            sampler,
+            schedule,
+            seed: self
+                .seed
+                .unwrap_or_else(crate::server::request::random_seed),
+            rng: self.rng,
+            batch: self.batch,
+            clip_skip: self.clip_skip,
+            eta: self.eta,
+            init: self.init()?,
+            loras,
+            controls: self.controls()?,
+            preview_every: 0,
+        })
+    }
+
+    fn init(&self) -> Result<Option<Init>> {
+        let Some(path) = &self.init_image else {
+            return Ok(None);
+        };
+        let mask = self.mask.as_ref().map(picture).transpose()?;
+        Ok(Some(Init {
+            image: image_io::to_rgb(&picture(path)?),
+            strength: self.strength,
+            mask: mask.as_ref().map(image_io::to_mask),
+            mask_blur: self.mask_blur,
+            mask_invert: self.mask_invert,
+        }))
+    }
+
+    fn controls(&self) -> Result<Vec<Control>> {
+        let (Some(model), Some(image)) = (&self.control_model, &self.control_image) else {
+            return Ok(Vec::new());
+        };
+        Ok(vec![Control {
+            model: model.clone(),
+            image: image_io::to_rgb(&picture(image)?),
+            strength: self.control_strength,
+            start: 0.0,
+            end: 1.0,
+        }])
+    }
+}
+
+fn picture(path: &PathBuf) -> Result<image::DynamicImage> {
+    image_io::decode(&read_picture(path)?, &DecodeLimits::default())
+        .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+}

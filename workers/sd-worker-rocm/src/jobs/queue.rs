@@ -1,0 +1,474 @@
+//! Submit, watch, cancel.
+
+use super::state::{Failure, Job, Outcome, Picture, State};
+use super::Generate;
+use crate::parameters::Parameters;
+use crate::pipeline::{Generated, ImageRequest, ModelInfo, Progress};
+use crate::png;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+use std::ops::ControlFlow;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::watch;
+use worker::{Error, Result};
+
+/// How much waits and how much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// Jobs that may wait, the running one not counted.
+    pub capacity: usize,
+    /// How long a finished job and its pictures are kept.
+    pub keep: Duration,
+    /// Finished jobs that are kept at most; the oldest go first.
+    pub keep_count: usize,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 16,
+            keep: Duration::from_secs(600),
+            keep_count: 64,
+        }
+    }
+}
+
+/// Why a job is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The queue is full.
+    Full {
+        /// Its capacity.
+        capacity: usize,
+    },
+    /// The server is about to stop.
+    Stopping,
+}
+
+/// Sums since the start, for `/metrics`.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Jobs taken.
+    pub submitted: AtomicU64,
+    /// Jobs not taken because the queue was full.
+    pub refused: AtomicU64,
+    /// Jobs that gave pictures.
+    pub completed: AtomicU64,
+    /// Jobs that ended with an error.
+    pub failed: AtomicU64,
+    /// Jobs called off.
+    pub cancelled: AtomicU64,
+    /// Pictures made.
+    pub pictures: AtomicU64,
+    /// Sampler steps done.
+    pub steps: AtomicU64,
+    /// Microseconds of work.
+    pub busy_micros: AtomicU64,
+}
+
+struct Entry {
+    cancel: AtomicBool,
+    snapshot: watch::Sender<Job>,
+    /// Taken by the worker.
+    request: Mutex<Option<ImageRequest>>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    waiting: VecDeque<Arc<Entry>>,
+    running: Option<Arc<Entry>>,
+    jobs: HashMap<String, Arc<Entry>>,
+    /// No more jobs are taken.
+    closed: bool,
+    /// The thread is to end.
+    stopping: bool,
+}
+
+struct Shared {
+    shelf: Mutex<Shelf>,
+    wake: Condvar,
+    options: QueueOptions,
+    counters: Counters,
+    info: ModelInfo,
+}
+
+/// The queue and the thread that works it. Clones are handles to the same.
+#[derive(Clone)]
+pub struct JobQueue {
+    shared: Arc<Shared>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl JobQueue {
+    /// Starts the thread that owns the model.
+    ///
+    /// # Errors
+    /// [`Error::Runtime`] if the system gives no thread.
+    pub fn start(generator: Box<dyn Generate>, options: QueueOptions) -> Result<Self> {
+        let shared = Arc::new(Shared {
+            shelf: Mutex::default(),
+            wake: Condvar::new(),
+            options,
+            counters: Counters::default(),
+            info: generator.info().clone(),
+        });
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("images".to_string())
+            .spawn(move || work(&theirs, generator))
+            .map_err(|e| Error::Runtime(format!("cannot start a thread: {e}")))?;
+        Ok(Self {
+            shared,
+            thread: Arc::new(Mutex::new(Some(thread))),
+        })
+    }
+
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.shared.info
+    }
+
+    /// Sums since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Jobs waiting.
+    pub fn waiting(&self) -> usize {
+        self.shared.shelf().waiting.len()
+    }
+
+    /// Whether jobs are taken.
+    pub fn is_open(&self) -> bool {
+        !self.shared.shelf().closed
+    }
+
+    /// The job that is being worked on.
+    pub fn running(&self) -> Option<Job> {
+        let shelf = self.shared.shelf();
+        let running = shelf.running.as_ref()?;
+        let job = running.snapshot.borrow().clone();
+        Some(job)
+    }
+
+    /// Puts a request in line and gives the job's id.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the queue is full or about to stop.
+    pub fn submit(&self, request: ImageRequest) -> std::result::Result<String, Refusal> {
+        let mut shelf = self.shared.shelf();
+        self.shared.forget_old(&mut shelf);
+        if shelf.closed {
+            return Err(Refusal::Stopping);
+        }
+        let capacity = self.shared.options.capacity;
+        // A job that an idle worker is about to pick up does not wait.
+        let idle = usize::from(shelf.running.is_none());
+        if shelf.waiting.len() >= capacity + idle {
+            self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Refusal::Full { capacity });
+        }
+        let id = random_id();
+        let job = Job {
+            id: id.clone(),
+            state: State::Queued,
+            position: 0,
+            stage: None,
+            step: 0,
+            total: request.steps,
+            batch: request.batch,
+            created: SystemTime::now(),
+            started: None,
+            finished: None,
+            preview: None,
+            outcome: None,
+            failure: None,
+        };
+        let entry = Arc::new(Entry {
+            cancel: AtomicBool::new(false),
+            snapshot: watch::Sender::new(job),
+            request: Mutex::new(Some(request)),
+        });
+        shelf.jobs.insert(id.clone(), entry.clone());
+        shelf.waiting.push_back(entry);
+        shelf.number();
+        self.shared
+            .counters
+            .submitted
+            .fetch_add(1, Ordering::Relaxed);
+        self.shared.wake.notify_one();
+        Ok(id)
+    }
+
+    /// A job as it is now; `None` if there is none of this id, or no longer.
+    pub fn job(&self, id: &str) -> Option<Job> {
+        let receiver = self.watch(id)?;
+        let job = receiver.borrow().clone();
+        Some(job)
+    }
+
+    /// A job now and whenever it changes.
+    pub fn watch(&self, id: &str) -> Option<watch::Receiver<Job>> {
+        let mut shelf = self.shared.shelf();
+        self.shared.forget_old(&mut shelf);
+        shelf.jobs.get(id).map(|entry| entry.snapshot.subscribe())
+    }
+
+    /// All jobs that are known, oldest first.
+    pub fn jobs(&self) -> Vec<Job> {
+        let mut shelf = self.shared.shelf();
+        self.shared.forget_old(&mut shelf);
+        let mut jobs: Vec<Job> = shelf
+            .jobs
+            .values()
+            .map(|entry| entry.snapshot.borrow().clone())
+            .collect();
+        jobs.sort_by_key(|job| job.created);
+        jobs
+    }
+
+    /// Calls a job off: at once if it waits, within a step if it runs. Gives the job, `None` if there is none of this id.
+    pub fn cancel(&self, id: &str) -> Option<Job> {
+        let mut shelf = self.shared.shelf();
+        let entry = shelf.jobs.get(id)?.clone();
+        entry.cancel.store(true, Ordering::Relaxed);
+        if let Some(at) = shelf.waiting.iter().position(|e| Arc::ptr_eq(e, &entry)) {
+            shelf.waiting.remove(at);
+            shelf.number();
+            self.shared.finish(&entry, State::Cancelled, |_| {});
+        }
+        let job = entry.snapshot.borrow().clone();
+        Some(job)
+    }
+
+    /// Waits until a job has ended and gives it; `None` if there is none of this id.
+    pub async fn finished(&self, id: &str) -> Option<Job> {
+        let mut receiver = self.watch(id)?;
+        // The sender lives as long as the job is known; a forgotten job has ended.
+        let _ = receiver.wait_for(|job| job.state.is_final()).await;
+        let job = receiver.borrow().clone();
+        Some(job)
+    }
+
+    /// Takes no more jobs; those in line are still worked on.
+    pub fn close(&self) {
+        self.shared.shelf().closed = true;
+    }
+
+    /// Calls all jobs off.
+    pub fn cancel_all(&self) {
+        let mut shelf = self.shared.shelf();
+        for entry in std::mem::take(&mut shelf.waiting) {
+            self.shared.finish(&entry, State::Cancelled, |_| {});
+        }
+        if let Some(running) = &shelf.running {
+            running.cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes no more jobs, calls all off and waits for the thread, at most one step of the model.
+    pub fn stop(&self) {
+        {
+            let mut shelf = self.shared.shelf();
+            shelf.closed = true;
+            shelf.stopping = true;
+        }
+        self.cancel_all();
+        self.shared.wake.notify_all();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            // The thread catches the model's panics; there is nothing to learn from its end.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shelf {
+    /// Tells each waiting job its place.
+    fn number(&mut self) {
+        let ahead = usize::from(self.running.is_some());
+        for (i, entry) in self.waiting.iter().enumerate() {
+            entry.snapshot.send_if_modified(|job| {
+                let changed = job.position != i + ahead;
+                job.position = i + ahead;
+                changed
+            });
+        }
+    }
+}
+
+impl Shared {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        // The shelf is whole between any two statements that change it.
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops finished jobs that are too old or too many.
+    fn forget_old(&self, shelf: &mut Shelf) {
+        let mut finished: Vec<(SystemTime, String)> = shelf
+            .jobs
+            .iter()
+            .filter_map(|(id, entry)| Some((entry.snapshot.borrow().finished?, id.clone())))
+            .collect();
+        finished.sort();
+        let surplus = finished.len().saturating_sub(self.options.keep_count);
+        for (i, (when, id)) in finished.iter().enumerate() {
+            let age = when.elapsed().unwrap_or_default();
+            if i < surplus || age > self.options.keep {
+                shelf.jobs.remove(id);
+            }
+        }
+    }
+
+    fn finish(&self, entry: &Entry, state: State, change: impl FnOnce(&mut Job)) {
+        let counter = match state {
+            State::Completed => &self.counters.completed,
+            State::Failed => &self.counters.failed,
+            _ => &self.counters.cancelled,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        entry.snapshot.send_modify(|job| {
+            job.state = state;
+            job.position = 0;
+            job.stage = None;
+            job.preview = None;
+            job.finished = Some(SystemTime::now());
+            change(job);
+        });
+    }
+
+    /// The next job, `None` when it is time to stop.
+    fn next(&self) -> Option<Arc<Entry>> {
+        let mut shelf = self.shelf();
+        shelf.running = None;
+        loop {
+            if shelf.stopping {
+                return None;
+            }
+            if let Some(entry) = shelf.waiting.pop_front() {
+                shelf.running = Some(entry.clone());
+                shelf.number();
+                return Some(entry);
+            }
+            shelf = self
+                .wake
+                .wait(shelf)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn work(shared: &Shared, mut generator: Box<dyn Generate>) {
+    while let Some(entry) = shared.next() {
+        let request = entry
+            .request
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(request) = request else { continue };
+        entry.snapshot.send_modify(|job| {
+            job.state = State::Running;
+            job.position = 0;
+            job.started = Some(SystemTime::now());
+        });
+        let start = Instant::now();
+        // A panic of the model is this job's failure, not the end of the server.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            generator.generate(&request, &mut |progress| report(shared, &entry, progress))
+        }));
+        let micros = start.elapsed().as_micros() as u64;
+        shared
+            .counters
+            .busy_micros
+            .fetch_add(micros, Ordering::Relaxed);
+        match result {
+            Ok(Ok(generated)) if generated.cancelled => {
+                shared.finish(&entry, State::Cancelled, |_| {});
+            }
+            Ok(Ok(generated)) => {
+                let outcome = outcome(generated, &request, &shared.info);
+                let count = outcome.pictures.len() as u64;
+                shared.counters.pictures.fetch_add(count, Ordering::Relaxed);
+                shared.finish(&entry, State::Completed, |job| {
+                    job.step = job.total;
+                    job.outcome = Some(Arc::new(outcome));
+                });
+            }
+            Ok(Err(error)) => {
+                let failure = Failure::of(&error);
+                tracing::warn!("job failed: {}", failure.message);
+                shared.finish(&entry, State::Failed, |job| job.failure = Some(failure));
+            }
+            Err(_) => {
+                let failure = Failure {
+                    code: "GENERATION_FAILED",
+                    message:
+                        "the model made a mistake with this request; the server's log has its words"
+                            .to_string(),
+                };
+                shared.finish(&entry, State::Failed, |job| job.failure = Some(failure));
+            }
+        }
+    }
+}
+
+fn report(shared: &Shared, entry: &Entry, progress: Progress) -> ControlFlow<()> {
+    let preview = progress
+        .preview
+        .and_then(|picture| png::encode(&picture, None).ok())
+        .map(Arc::new);
+    entry.snapshot.send_modify(|job| {
+        let new_steps = progress.step.saturating_sub(job.step) as u64;
+        shared
+            .counters
+            .steps
+            .fetch_add(new_steps, Ordering::Relaxed);
+        job.stage = Some(progress.stage);
+        job.step = progress.step;
+        job.total = progress.total;
+        if preview.is_some() {
+            job.preview = preview;
+        }
+    });
+    if entry.cancel.load(Ordering::Relaxed) {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
+    }
+}
+
+fn outcome(generated: Generated, request: &ImageRequest, info: &ModelInfo) -> Outcome {
+    let pictures = generated
+        .images
+        .into_iter()
+        .zip(generated.seeds)
+        .map(|(image, seed)| Picture {
+            parameters: Parameters::of(request, seed, info).to_string(),
+            image,
+            seed,
+        })
+        .collect();
+    Outcome {
+        pictures,
+        timings: generated.timings,
+    }
+}
+
+/// 128 bits that other clients cannot guess.
+fn random_id() -> String {
+    // The standard library seeds every hasher from the operating system's random numbers.
+    let half = || {
+        std::collections::hash_map::RandomState::new()
+            .build_hasher()
+            .finish()
+    };
+    format!("{:016x}{:016x}", half(), half())
+}

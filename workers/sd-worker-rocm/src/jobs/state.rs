@@ -1,0 +1,126 @@
+//! What is known of a job at a moment.
+
+use crate::pipeline::{Stage, Timings};
+use image::RgbImage;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The stations of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Waits for its turn.
+    Queued,
+    /// Is being worked on.
+    Running,
+    /// Its pictures are there.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// It was called off.
+    Cancelled,
+}
+
+impl State {
+    /// Whether nothing more will happen.
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// `INVALID_REQUEST`, `VRAM_OOM` or `GENERATION_FAILED`.
+    pub code: &'static str,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// The failure that an error is.
+    pub fn of(error: &worker::Error) -> Self {
+        let message = error.to_string();
+        let code = match error {
+            worker::Error::Usage(_) | worker::Error::BadModel { .. } => "INVALID_REQUEST",
+            _ if message.to_lowercase().contains("out of memory") => "VRAM_OOM",
+            _ => "GENERATION_FAILED",
+        };
+        Self { code, message }
+    }
+}
+
+/// A finished picture.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// The pixels.
+    pub image: RgbImage,
+    /// Its seed.
+    pub seed: u64,
+    /// The text that goes into its file.
+    pub parameters: String,
+}
+
+/// What a job gave.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// The pictures.
+    pub pictures: Vec<Picture>,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// A snapshot of a job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its name: 32 hexadecimal digits.
+    pub id: String,
+    /// Its station.
+    pub state: State,
+    /// Jobs before it, the running one included; 0 once it runs.
+    pub position: usize,
+    /// What is being done.
+    pub stage: Option<Stage>,
+    /// Steps done.
+    pub step: usize,
+    /// Steps in all.
+    pub total: usize,
+    /// Number of pictures asked for.
+    pub batch: usize,
+    /// When it was submitted.
+    pub created: SystemTime,
+    /// When its turn came.
+    pub started: Option<SystemTime>,
+    /// When it ended.
+    pub finished: Option<SystemTime>,
+    /// The last preview as PNG.
+    pub preview: Option<Arc<Vec<u8>>>,
+    /// The pictures of a completed job.
+    pub outcome: Option<Arc<Outcome>>,
+    /// The reason of a failed job.
+    pub failure: Option<Failure>,
+}
+
+impl Job {
+    /// Share that is done, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        /// What the steps are of the whole; decoding follows them.
+        const STEPS_SHARE: f64 = 0.98;
+        match self.state {
+            State::Completed => 1.0,
+            _ if self.total == 0 => 0.0,
+            _ => (self.step as f64 / self.total as f64).min(1.0) * STEPS_SHARE,
+        }
+    }
+
+    /// Seconds left by the pace so far, `None` before the first step.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let started = self.started?;
+        if self.state != State::Running || self.step == 0 {
+            return None;
+        }
+        let spent = started.elapsed().ok()?.as_secs_f64();
+        Some(spent / self.step as f64 * self.total.saturating_sub(self.step) as f64)
+    }
+}

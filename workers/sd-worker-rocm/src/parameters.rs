@@ -1,0 +1,212 @@
+//! The parameters text that web UIs put into pictures.
+//!
+//! ```text
+//! a red circle
+//! Negative prompt: blurry
+//! Steps: 20, Sampler: Euler a, Schedule type: Karras, CFG scale: 7, Seed: 5, Size: 512x512
+//! ```
+
+use crate::pipeline::{ImageRequest, ModelInfo};
+use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
+use std::fmt;
+
+const NEGATIVE: &str = "Negative prompt: ";
+/// A line with fewer settings than this is part of the prompt.
+const MIN_SETTINGS: usize = 3;
+
+/// What a picture was made with.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parameters {
+    /// The prompt.
+    pub prompt: String,
+    /// The negative prompt.
+    pub negative_prompt: String,
+    /// Names and values in the order of the text.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Parameters {
+    /// The parameters of one picture of a request.
+    pub fn of(request: &ImageRequest, seed: u64, model: &ModelInfo) -> Self {
+        let label = |name: &str| Sampler::from_name(name).map(Sampler::label);
+        let mut settings = vec![
+            ("Steps", request.steps.to_string()),
+            (
+                "Sampler",
+                label(&request.sampler).map_or_else(|_| request.sampler.clone(), str::to_string),
+            ),
+            (
+                "Schedule type",
+                Schedule::from_name(&request.schedule)
+                    .map_or_else(|_| request.schedule.clone(), |s| s.label().to_string()),
+            ),
+            ("CFG scale", request.guidance.to_string()),
+            ("Seed", seed.to_string()),
+            ("Size", format!("{}x{}", request.width, request.height)),
+            ("Model", model.name.clone()),
+        ];
+        if let Some(init) = &request.init {
+            settings.push(("Denoising strength", init.strength.to_string()));
+            if init.mask.is_some() {
+                settings.push(("Mask blur", init.mask_blur.to_string()));
+            }
+        }
+        if request.clip_skip > 1 {
+            settings.push(("Clip skip", request.clip_skip.to_string()));
+        }
+        if let Some(eta) = request.eta {
+            settings.push(("Eta", eta.to_string()));
+        }
+        if request.guidance_rescale != 0.0 {
+            settings.push(("CFG Rescale", request.guidance_rescale.to_string()));
+        }
+        if !request.loras.is_empty() {
+            let loras: Vec<_> = request
+                .loras
+                .iter()
+                .map(|lora| format!("{}: {}", file_stem(&lora.name), lora.strength))
+                .collect();
+            settings.push(("Loras", loras.join(", ")));
+        }
+        settings.push((
+            "RNG",
+            match request.rng {
+                RngKind::Philox => "NV",
+                RngKind::TorchCpu => "CPU",
+            }
+            .to_string(),
+        ));
+        settings.push((
+            "Version",
+            concat!("sd-worker-rocm ", env!("CARGO_PKG_VERSION")).to_string(),
+        ));
+        Self {
+            prompt: request.prompt.clone(),
+            negative_prompt: request.negative_prompt.clone(),
+            settings: settings
+                .into_iter()
+                .map(|(name, value)| (name.to_string(), value))
+                .collect(),
+        }
+    }
+
+    /// Reads a parameters text; any text is one.
+    pub fn parse(text: &str) -> Self {
+        let text = text.trim();
+        let (body, settings) = match text.rsplit_once('\n') {
+            Some((body, line)) => (body, read_settings(line)),
+            None => ("", read_settings(text)),
+        };
+        let (body, settings) = if settings.len() < MIN_SETTINGS {
+            (text, Vec::new())
+        } else {
+            (body, settings)
+        };
+        let (prompt, negative) = match body.strip_prefix(NEGATIVE) {
+            Some(negative) => ("", negative),
+            None => body
+                .split_once(&format!("\n{NEGATIVE}"))
+                .unwrap_or((body, "")),
+        };
+        Self {
+            prompt: prompt.trim().to_string(),
+            negative_prompt: negative.trim().to_string(),
+            settings,
+        }
+    }
+
+    /// A setting's value.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.settings.iter().find(|(n, _)| n == name)?;
+        Some(&found.1)
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.prompt)?;
+        if !self.negative_prompt.is_empty() {
+            writeln!(f, "{NEGATIVE}{}", self.negative_prompt)?;
+        }
+        for (i, (name, value)) in self.settings.iter().enumerate() {
+            let comma = if i == 0 { "" } else { ", " };
+            if value.contains([',', '\n', ':']) {
+                write!(f, "{comma}{name}: {}", serde_json::json!(value))?;
+            } else {
+                write!(f, "{comma}{name}: {value}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `Name: value, Name: "quoted, value"`; nothing if the line is not of this form.
+fn read_settings(line: &str) -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let Some((name, after)) = rest.split_once(':') else {
+            return Vec::new();
+        };
+        let is_name = name
+            .chars()
+            .all(|c| c.is_alphanumeric() || " -_/".contains(c));
+        if name.is_empty() || !is_name {
+            return Vec::new();
+        }
+        let after = after.trim_start();
+        let (value, left) = if after.starts_with('"') {
+            let mut stream = serde_json::Deserializer::from_str(after).into_iter::<String>();
+            match stream.next() {
+                Some(Ok(value)) => (value, &after[stream.byte_offset()..]),
+                _ => return Vec::new(),
+            }
+        } else {
+            let end = after.find(',').unwrap_or(after.len());
+            (after[..end].trim().to_string(), &after[end..])
+        };
+        settings.push((name.trim().to_string(), value));
+        let left = left.trim_start();
+        rest = left.strip_prefix(',').unwrap_or(left).trim_start();
+    }
+    settings
+}
+
+/// A path's last part without its extension; a name as it is.
+fn file_stem(name: &str) -> &str {
+    let last = name.rsplit(['/', '\\']).next().unwrap_or(name);
+    last.strip_suffix(".safetensors").unwrap_or(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_web_ui() {
+        let text = "a cat, (sitting:1.2)\nsecond line\nNegative prompt: dog,\nrain\nSteps: 20, Sampler: DPM++ 2M, Schedule type: Karras, CFG scale: 7.5, Seed: 18446744073709551615, Size: 512x768, Lora hashes: \"a: 12, b: \\\"x\\\"\", Version: v1.9.4";
+        let read = Parameters::parse(text);
+        assert_eq!(read.prompt, "a cat, (sitting:1.2)\nsecond line");
+        assert_eq!(read.negative_prompt, "dog,\nrain");
+        assert_eq!(read.get("Sampler"), Some("DPM++ 2M"));
+        assert_eq!(read.get("Seed"), Some("18446744073709551615"));
+        assert_eq!(read.get("Lora hashes"), Some("a: 12, b: \"x\""));
+        assert_eq!(read.to_string(), text);
+    }
+
+    #[test]
+    fn any_text_is_a_prompt() {
+        for text in [
+            "",
+            "just a prompt",
+            "a: b, c: d",
+            "x\ny: \"unfinished, z: 1, w: 2",
+        ] {
+            assert_eq!(Parameters::parse(text).prompt, text);
+        }
+        let only_negative = Parameters::parse("Negative prompt: x\nSteps: 1, Seed: 2, Size: 3x4");
+        assert_eq!(only_negative.prompt, "");
+        assert_eq!(only_negative.negative_prompt, "x");
+    }
+}

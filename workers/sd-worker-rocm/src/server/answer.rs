@@ -1,0 +1,125 @@
+//! Waiting for a job and encoding what it gave.
+
+use super::request::blocking;
+use super::App;
+use crate::image_io::{self, Format};
+use crate::jobs::{Failure, Job, JobQueue, Outcome, Refusal, State};
+use crate::pipeline::ImageRequest;
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+use worker::http::ApiError;
+
+/// When a client of a full queue may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Calls a job off when the client that waits for it goes away.
+pub(super) struct Waiting {
+    queue: JobQueue,
+    pub(super) id: String,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Nothing happens to a job that has ended.
+        self.queue.cancel(&self.id);
+    }
+}
+
+impl App {
+    /// Checks a request and puts it in line.
+    pub(super) fn submit(&self, request: ImageRequest) -> Result<String, ApiError> {
+        let request = self.complete(request)?;
+        self.queue()
+            .submit(request)
+            .map_err(|refusal| match refusal {
+                Refusal::Full { capacity } => ApiError {
+                    retry_after: Some(RETRY_AFTER),
+                    ..ApiError::new(
+                        StatusCode::TOO_MANY_REQUESTS,
+                        "QUEUE_FULL",
+                        format!("{capacity} requests are waiting already; try again later"),
+                    )
+                },
+                Refusal::Stopping => {
+                    ApiError::unavailable("STOPPING", "the server is about to stop")
+                }
+            })
+    }
+
+    /// As [`Self::submit`], for a client that stays on the line.
+    pub(super) fn submit_waiting(&self, request: ImageRequest) -> Result<Waiting, ApiError> {
+        Ok(Waiting {
+            id: self.submit(request)?,
+            queue: self.queue().clone(),
+        })
+    }
+
+    /// Makes pictures for a client that stays on the line; when it goes away, the job is called off.
+    pub(super) async fn generate(&self, request: ImageRequest) -> Result<Arc<Outcome>, ApiError> {
+        let waiting = self.submit_waiting(request)?;
+        let job = self.queue().finished(&waiting.id).await;
+        outcome_of(job.ok_or_else(|| ApiError::internal("the job was forgotten"))?)
+    }
+}
+
+/// The pictures of a job that has ended, or its failure.
+pub(super) fn outcome_of(job: Job) -> Result<Arc<Outcome>, ApiError> {
+    match (job.state, job.outcome, job.failure) {
+        (State::Completed, Some(outcome), _) => Ok(outcome),
+        (State::Failed, _, Some(failure)) => Err(failed(&failure)),
+        (State::Cancelled, ..) => Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "CANCELLED",
+            "the job was called off",
+        )),
+        _ => Err(ApiError::internal("the job has not ended")),
+    }
+}
+
+fn failed(failure: &Failure) -> ApiError {
+    let status = match failure.code {
+        "INVALID_REQUEST" => StatusCode::BAD_REQUEST,
+        "VRAM_OOM" => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    ApiError::new(status, failure.code, failure.message.clone())
+}
+
+/// All pictures as files, off the threads that serve.
+pub(super) async fn encode_all(
+    outcome: Arc<Outcome>,
+    format: Format,
+    quality: u8,
+) -> Result<Vec<Vec<u8>>, ApiError> {
+    blocking(move || {
+        outcome
+            .pictures
+            .iter()
+            .map(|p| image_io::encode(&p.image, format, quality, Some(&p.parameters)))
+            .collect::<worker::Result<Vec<_>>>()
+    })
+    .await?
+    .map_err(|e| ApiError::internal(e.to_string()))
+}
+
+/// One picture as a file.
+pub(super) async fn encode_one(
+    outcome: Arc<Outcome>,
+    index: usize,
+    format: Format,
+    quality: u8,
+) -> Result<Vec<u8>, ApiError> {
+    if index >= outcome.pictures.len() {
+        return Err(ApiError::not_found(format!(
+            "the job has {} pictures",
+            outcome.pictures.len()
+        )));
+    }
+    blocking(move || {
+        let picture = &outcome.pictures[index];
+        image_io::encode(&picture.image, format, quality, Some(&picture.parameters))
+    })
+    .await?
+    .map_err(|e| ApiError::internal(e.to_string()))
+}

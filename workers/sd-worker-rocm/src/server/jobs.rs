@@ -1,0 +1,327 @@
+//! `/v1/jobs`: rbee's operations as jobs, with what people need to follow them.
+
+use super::answer::{encode_one, outcome_of};
+use super::health::unix_seconds;
+use super::request::{seed, set_sampler, Upload};
+use super::App;
+use crate::image_io::{to_base64, Format};
+use crate::jobs::{Job, State as JobState};
+use crate::pipeline::{ImageRequest, Lora, Stage};
+use crate::rng::RngKind;
+use axum::extract::{Path, Query, State};
+use axum::http::{header, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use worker::http::sse::{self, Frames, Protocol};
+use worker::http::{ApiError, JsonBody};
+
+/// rbee's most guidance.
+const MAX_GUIDANCE: f32 = 20.0;
+
+/// rbee's streams: events by name, an error is one of them.
+const RBEE: Protocol = Protocol {
+    failure: |error| {
+        sse::named(
+            "error",
+            &json!({"message": error.message, "code": error.code}),
+        )
+    },
+    done: None,
+};
+
+/// The routes.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/v1/jobs", post(submit).get(list))
+        .route("/v1/jobs/{id}", get(status).delete(cancel))
+        .route("/v1/jobs/{id}/cancel", post(cancel))
+        .route("/v1/jobs/{id}/stream", get(stream))
+        .route("/v1/jobs/{id}/images/{index}", get(picture))
+}
+
+/// What is asked for. The fields after `worker_id` are this worker's own.
+#[derive(Debug, Deserialize)]
+struct Body {
+    operation: String,
+    // One model, one hive: these say where the request was sent, which is here.
+    #[serde(rename = "hive_id")]
+    _hive_id: Option<String>,
+    #[serde(rename = "model")]
+    _model: Option<String>,
+    #[serde(rename = "worker_id")]
+    _worker_id: Option<String>,
+    prompt: String,
+    negative_prompt: Option<String>,
+    steps: Option<usize>,
+    guidance_scale: Option<f32>,
+    seed: Option<i64>,
+    width: Option<usize>,
+    height: Option<usize>,
+    #[serde(default)]
+    loras: Vec<LoraBody>,
+    input_image: Option<String>,
+    init_image: Option<String>,
+    mask_image: Option<String>,
+    strength: Option<f32>,
+
+    sampler: Option<String>,
+    schedule: Option<String>,
+    rng: Option<String>,
+    batch: Option<usize>,
+    clip_skip: Option<usize>,
+    eta: Option<f32>,
+    guidance_rescale: Option<f32>,
+    mask_blur: Option<f32>,
+    mask_invert: Option<bool>,
+    preview_every: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoraBody {
+    path: String,
+    #[serde(default = "one")]
+    strength: f32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+impl App {
+    async fn job_request(&self, body: Body) -> Result<ImageRequest, ApiError> {
+        let missing = |field: &str| {
+            ApiError::field(
+                field,
+                format!("{} needs {field}, a picture in base64", body.operation),
+            )
+        };
+        let image = match body.operation.as_str() {
+            "image_generation" => None,
+            "image_transform" => Some((
+                "input_image",
+                body.input_image.clone().ok_or_else(|| missing("input_image"))?,
+            )),
+            "image_inpaint" => Some((
+                "init_image",
+                body.init_image.clone().ok_or_else(|| missing("init_image"))?,
+            )),
+            other => {
+                return Err(ApiError::field(
+                    "operation",
+                    format!("{other:?} is no operation of this worker; there are image_generation, image_transform and image_inpaint"),
+                ))
+            }
+        };
+        let mask = match body.operation.as_str() {
+            "image_inpaint" => Some((
+                "mask_image",
+                body.mask_image
+                    .clone()
+                    .ok_or_else(|| missing("mask_image"))?,
+            )),
+            _ => None,
+        };
+        let mut request = self.blank_request(body.prompt);
+        if let Some((field, image)) = image {
+            let mask = mask.map(|(field, mask)| (field, Upload::Base64(mask)));
+            let strength = body.strength.unwrap_or(0.8);
+            let mut init = self
+                .init((field, Upload::Base64(image)), mask, strength)
+                .await?;
+            init.mask_blur = body.mask_blur.unwrap_or(0.0);
+            init.mask_invert = body.mask_invert.unwrap_or(false);
+            request.init = Some(init);
+        }
+        request.negative_prompt = body.negative_prompt.unwrap_or_default();
+        request.steps = body.steps.unwrap_or(request.steps);
+        request.guidance = body.guidance_scale.unwrap_or(request.guidance);
+        if request.guidance > MAX_GUIDANCE {
+            return Err(ApiError::field(
+                "guidance_scale",
+                format!("guidance_scale must be from 0 to {MAX_GUIDANCE}"),
+            ));
+        }
+        request.seed = seed(body.seed.map(i128::from))?;
+        request.width = body.width.unwrap_or(request.width);
+        request.height = body.height.unwrap_or(request.height);
+        request.batch = body.batch.unwrap_or(1);
+        request.clip_skip = body.clip_skip.unwrap_or(0);
+        request.eta = body.eta;
+        request.guidance_rescale = body.guidance_rescale.unwrap_or(0.0);
+        request.preview_every = body.preview_every.unwrap_or(request.preview_every);
+        if let Some(name) = &body.rng {
+            request.rng =
+                RngKind::from_name(name).map_err(|e| ApiError::field("rng", e.to_string()))?;
+        }
+        set_sampler(
+            &mut request,
+            body.sampler.as_deref(),
+            body.schedule.as_deref(),
+        )?;
+        request.loras = body
+            .loras
+            .into_iter()
+            .map(|lora| Lora {
+                name: lora.path,
+                strength: lora.strength,
+            })
+            .collect();
+        Ok(request)
+    }
+}
+
+async fn submit(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<Body>,
+) -> Result<Response, ApiError> {
+    let request = app.job_request(body).await?;
+    let id = app.submit(request)?;
+    let body = json!({"job_id": id, "sse_url": format!("/v1/jobs/{id}/stream")});
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
+}
+
+fn unknown() -> ApiError {
+    ApiError::not_found(
+        "there is no job of this id, or it is so long finished that it was forgotten",
+    )
+}
+
+fn describe(job: &Job) -> Value {
+    let pictures = job.outcome.as_ref().map(|outcome| {
+        let pictures = outcome.pictures.iter().enumerate();
+        pictures
+            .map(|(i, picture)| {
+                json!({
+                    "url": format!("/v1/jobs/{}/images/{i}", job.id),
+                    "seed": picture.seed,
+                    "parameters": picture.parameters,
+                })
+            })
+            .collect::<Vec<_>>()
+    });
+    json!({
+        "id": job.id,
+        "state": job.state,
+        "position": job.position,
+        "stage": job.stage.map(stage_name),
+        "step": job.step,
+        "total": job.total,
+        "progress": job.progress(),
+        "seconds_left": job.seconds_left(),
+        "created": unix_seconds(job.created),
+        "started": job.started.map(unix_seconds),
+        "finished": job.finished.map(unix_seconds),
+        "error": job.failure,
+        "images": pictures,
+    })
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Encode => "encode",
+        Stage::Denoise => "denoise",
+        Stage::Decode => "decode",
+    }
+}
+
+async fn list(State(app): State<App>) -> Json<Value> {
+    let jobs: Vec<_> = app.queue().jobs().iter().map(describe).collect();
+    Json(json!({"jobs": jobs}))
+}
+
+async fn status(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let job = app.queue().job(&id).ok_or_else(unknown)?;
+    Ok(Json(describe(&job)))
+}
+
+async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let job = app.queue().cancel(&id).ok_or_else(unknown)?;
+    Ok(Json(describe(&job)))
+}
+
+async fn stream(State(app): State<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
+    let mut receiver = app.queue().watch(&id).ok_or_else(unknown)?;
+    Ok(sse::stream(RBEE, |frames| async move {
+        let mut told = Told::default();
+        loop {
+            let job = receiver.borrow_and_update().clone();
+            told.tell(&job, &frames).await;
+            if job.state.is_final() {
+                return complete(job, &frames).await;
+            }
+            if receiver.changed().await.is_err() {
+                return Err(unknown());
+            }
+        }
+    }))
+}
+
+/// What a stream has told already.
+#[derive(Default)]
+struct Told {
+    step: Option<usize>,
+    position: Option<usize>,
+    preview: Option<std::sync::Arc<Vec<u8>>>,
+}
+
+impl Told {
+    async fn tell(&mut self, job: &Job, frames: &Frames) {
+        if job.state == JobState::Queued && self.position != Some(job.position) {
+            self.position = Some(job.position);
+            frames
+                .send(sse::named("queued", &json!({"position": job.position})))
+                .await;
+        }
+        if job.started.is_some() && self.step != Some(job.step) {
+            self.step = Some(job.step);
+            let percent = 100.0 * job.step as f64 / job.total.max(1) as f64;
+            let progress = json!({"step": job.step, "total": job.total, "percent": percent});
+            frames.send(sse::named("progress", &progress)).await;
+        }
+        let preview = job.preview.as_ref().filter(|new| {
+            let old = self.preview.as_ref();
+            !old.is_some_and(|old| std::sync::Arc::ptr_eq(old, new))
+        });
+        if let Some(preview) = preview {
+            self.preview = Some(preview.clone());
+            let image = to_base64(preview);
+            let preview = json!({"step": job.step, "total": job.total, "image": image});
+            frames.send(sse::named("preview", &preview)).await;
+        }
+    }
+}
+
+async fn complete(job: Job, frames: &Frames) -> Result<(), ApiError> {
+    let description = describe(&job);
+    let outcome = outcome_of(job)?;
+    let png = encode_one(outcome.clone(), 0, Format::Png, 0).await?;
+    let body = json!({
+        "image": to_base64(&png),
+        "format": "png",
+        "seed": outcome.pictures[0].seed,
+        "images": description["images"],
+    });
+    frames.send(sse::named("complete", &body)).await;
+    Ok(())
+}
+
+#[derive(Deserialize)]
+struct PictureQuery {
+    format: Option<String>,
+    quality: Option<u8>,
+}
+
+async fn picture(
+    State(app): State<App>,
+    Path((id, index)): Path<(String, usize)>,
+    Query(query): Query<PictureQuery>,
+) -> Result<Response, ApiError> {
+    let job = app.queue().job(&id).ok_or_else(unknown)?;
+    let format = Format::from_name(query.format.as_deref().unwrap_or("png"))
+        .map_err(|e| ApiError::field("format", e.to_string()))?;
+    let bytes = encode_one(outcome_of(job)?, index, format, query.quality.unwrap_or(90)).await?;
+    Ok(([(header::CONTENT_TYPE, format.media_type())], bytes).into_response())
+}

@@ -1,0 +1,76 @@
+//! The LoRAs that clients may name: files in folders that the operator chose, nothing else of the machine.
+
+use crate::pipeline::Lora;
+use std::path::{Path, PathBuf};
+use worker::http::ApiError;
+
+/// Folders with `.safetensors` files.
+#[derive(Debug, Clone, Default)]
+pub struct LoraFolders(Vec<PathBuf>);
+
+impl LoraFolders {
+    /// Takes folders; those that are not there have no LoRAs.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self(folders)
+    }
+
+    /// Names and files, sorted by name; of two files with one name the first folder's counts.
+    pub fn list(&self) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for folder in &self.0 {
+            // A folder that cannot be read has nothing to offer.
+            let Ok(entries) = std::fs::read_dir(folder) else {
+                continue;
+            };
+            for path in entries.flatten().map(|entry| entry.path()) {
+                let is_lora = path.extension().is_some_and(|e| e == "safetensors");
+                let Some(name) = path.file_stem().and_then(|s| s.to_str()) else {
+                    continue;
+                };
+                if is_lora && !found.iter().any(|(n, _)| n == name) {
+                    found.push((name.to_string(), path));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// A client's LoRA, by name, file name, or a path that leads to one of the folders' files, as the file on disk.
+    ///
+    /// # Errors
+    /// 400 that lists what is there.
+    pub fn find(&self, lora: &Lora) -> Result<Lora, ApiError> {
+        let known = self.list();
+        let wanted = Path::new(&lora.name);
+        let found = known.iter().find(|(name, path)| {
+            *name == lora.name
+                || path == wanted
+                || path.file_name().is_some_and(|f| wanted.as_os_str() == f)
+        });
+        match found {
+            Some((_, path)) => Ok(Lora {
+                name: path.display().to_string(),
+                strength: lora.strength,
+            }),
+            None => {
+                let names: Vec<_> = known.iter().map(|(name, _)| name.as_str()).collect();
+                Err(ApiError::field(
+                    "loras",
+                    if names.is_empty() {
+                        format!(
+                            "the LoRA {:?} is not here; this server has none (--lora-dir)",
+                            lora.name
+                        )
+                    } else {
+                        format!(
+                            "the LoRA {:?} is not here; there are {}",
+                            lora.name,
+                            names.join(", ")
+                        )
+                    },
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! `/v1/images/generations` and `/v1/images/edits` as OpenAI's API has them, with this worker's own settings as further fields.
+
+use super::answer::{encode_all, outcome_of};
+use super::request::{seed, set_sampler, Upload};
+use super::App;
+use crate::image_io::{self, to_base64, Format};
+use crate::jobs::Outcome;
+use crate::pipeline::{ImageRequest, Init};
+use axum::extract::{FromRequest, Multipart, Request, State};
+use axum::http::{header, HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{json, Value};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use worker::http::sse::{self, Protocol};
+use worker::http::{ApiError, JsonBody};
+
+/// How much an edit changes: without a mask all is kept in outline, within a mask all is new.
+const STRENGTH: f32 = 0.8;
+const STRENGTH_IN_MASK: f32 = 1.0;
+/// Most previews of a stream.
+const MAX_PARTIAL_IMAGES: usize = 10;
+
+/// The routes.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/v1/images/generations", post(generations))
+        .route("/v1/images/edits", post(edits))
+        .route("/v1/models", get(models))
+}
+
+/// Fields of both routes. `model`, `user`, `background` and `moderation` are taken and have no effect: there is one model, and its pictures
+/// are opaque.
+#[derive(Debug, Default, Deserialize)]
+struct Fields {
+    prompt: String,
+    n: Option<usize>,
+    size: Option<String>,
+    response_format: Option<String>,
+    output_format: Option<String>,
+    output_compression: Option<u8>,
+    #[serde(default)]
+    stream: bool,
+    partial_images: Option<usize>,
+
+    negative_prompt: Option<String>,
+    steps: Option<usize>,
+    guidance_scale: Option<f32>,
+    seed: Option<i64>,
+    sampler: Option<String>,
+    schedule: Option<String>,
+    strength: Option<f32>,
+}
+
+impl Fields {
+    fn request(&self, app: &App) -> Result<ImageRequest, ApiError> {
+        let mut request = app.blank_request(self.prompt.clone());
+        if let Some(size) = self.size.as_deref().filter(|size| *size != "auto") {
+            (request.width, request.height) = size
+                .split_once('x')
+                .and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)))
+                .ok_or_else(|| {
+                    ApiError::field(
+                        "size",
+                        format!("{size:?} is no size; an example is 512x512"),
+                    )
+                })?;
+        }
+        request.batch = self.n.unwrap_or(1);
+        request.negative_prompt = self.negative_prompt.clone().unwrap_or_default();
+        request.steps = self.steps.unwrap_or(request.steps);
+        request.guidance = self.guidance_scale.unwrap_or(request.guidance);
+        request.seed = seed(self.seed.map(i128::from))?;
+        set_sampler(
+            &mut request,
+            self.sampler.as_deref(),
+            self.schedule.as_deref(),
+        )?;
+        request.preview_every = match (self.stream, self.partial_images.unwrap_or(0)) {
+            (true, 0) | (false, _) => 0,
+            (true, count) if count > MAX_PARTIAL_IMAGES => {
+                return Err(ApiError::field(
+                    "partial_images",
+                    format!("partial_images must be from 0 to {MAX_PARTIAL_IMAGES}"),
+                ))
+            }
+            (true, count) => request.steps.div_ceil(count + 1).max(1),
+        };
+        Ok(request)
+    }
+
+    fn answer(&self) -> Result<Answer, ApiError> {
+        let format = self.output_format.as_deref().unwrap_or("png");
+        let by_url = match self.response_format.as_deref() {
+            None | Some("b64_json") => false,
+            Some("url") => true,
+            Some(other) => {
+                return Err(ApiError::field(
+                    "response_format",
+                    format!("{other:?} is no response format; there are b64_json and url"),
+                ))
+            }
+        };
+        if by_url && self.stream {
+            return Err(ApiError::field(
+                "response_format",
+                "a stream carries b64_json only",
+            ));
+        }
+        Ok(Answer {
+            format: Format::from_name(format)
+                .map_err(|e| ApiError::field("output_format", e.to_string()))?,
+            quality: self.output_compression.unwrap_or(90),
+            by_url,
+        })
+    }
+}
+
+/// How pictures are handed over.
+#[derive(Clone, Copy)]
+struct Answer {
+    format: Format,
+    quality: u8,
+    by_url: bool,
+}
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+async fn generations(
+    State(app): State<App>,
+    headers: HeaderMap,
+    JsonBody(fields): JsonBody<Fields>,
+) -> Result<Response, ApiError> {
+    let answer = fields.answer()?;
+    let request = fields.request(&app)?;
+    respond(
+        &app,
+        request,
+        answer,
+        fields.stream.then_some("image_generation"),
+        &headers,
+    )
+    .await
+}
+
+async fn edits(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
+    let headers = request.headers().clone();
+    same_origin(&headers, &app.options().origins)?;
+    let form = Multipart::from_request(request, &app)
+        .await
+        .map_err(|e| ApiError::new(e.status(), "INVALID_REQUEST", e.body_text()))?;
+    let Form {
+        fields,
+        image,
+        mask,
+    } = Form::read(form).await?;
+    let answer = fields.answer()?;
+    let mut request = fields.request(&app)?;
+    let image = image.ok_or_else(|| ApiError::field("image", "the form has no file image"))?;
+    let picture = app.decode("image", Upload::Bytes(image)).await?;
+    // What is transparent is to be painted: in the mask, or without one in the picture itself.
+    let mask = match mask {
+        Some(mask) => {
+            let mask = app.decode("mask", Upload::Bytes(mask)).await?;
+            let found = image_io::transparency_mask(&mask);
+            Some(found.ok_or_else(|| {
+                ApiError::field(
+                    "mask",
+                    "the mask has no transparent areas; they say what to paint",
+                )
+            })?)
+        }
+        None => image_io::transparency_mask(&picture)
+            .filter(|mask| mask.iter().any(|transparency| *transparency > 0)),
+    };
+    if fields.size.is_none() {
+        (request.width, request.height) = app.fitting_size(picture.width(), picture.height());
+    }
+    let usual = if mask.is_some() {
+        STRENGTH_IN_MASK
+    } else {
+        STRENGTH
+    };
+    request.init = Some(Init {
+        image: image_io::to_rgb(&picture),
+        strength: fields.strength.unwrap_or(usual),
+        mask,
+        mask_blur: 0.0,
+        mask_invert: false,
+    });
+    respond(
+        &app,
+        request,
+        answer,
+        fields.stream.then_some("image_edit"),
+        &headers,
+    )
+    .await
+}
+
+impl App {
+    /// The size nearest to a picture's shape with as many pixels as the model likes.
+    fn fitting_size(&self, width: u32, height: u32) -> (usize, usize) {
+        let info = self.queue().info();
+        let multiple = info.size_multiple.max(8);
+        let pixels = (info.defaults.width * info.defaults.height) as f64;
+        // Beyond one to four a model sees nothing that it knows.
+        let ratio = (f64::from(width) / f64::from(height)).clamp(0.25, 4.0);
+        let round = |side: f64| ((side / multiple as f64).round() as usize).max(1) * multiple;
+        (
+            round((pixels * ratio).sqrt()),
+            round((pixels / ratio).sqrt()),
+        )
+    }
+}
+
+async fn respond(
+    app: &App,
+    request: ImageRequest,
+    answer: Answer,
+    stream: Option<&'static str>,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    if let Some(kind) = stream {
+        return streamed(app, request, answer, kind);
+    }
+    if answer.by_url {
+        return linked(app, request, answer, headers).await;
+    }
+    let outcome = app.generate(request).await?;
+    let data: Vec<Value> = files(&outcome, answer)
+        .await?
+        .into_iter()
+        .map(|(file, seed)| json!({"b64_json": file, "seed": seed}))
+        .collect();
+    Ok(Json(body(data, &outcome, answer)).into_response())
+}
+
+fn body(data: Vec<Value>, outcome: &Outcome, answer: Answer) -> Value {
+    let size = outcome
+        .pictures
+        .first()
+        .map(|p| format!("{}x{}", p.image.width(), p.image.height()));
+    json!({
+        "created": now(),
+        "data": data,
+        "output_format": answer.format.extension(),
+        "size": size,
+    })
+}
+
+async fn files(outcome: &Arc<Outcome>, answer: Answer) -> Result<Vec<(String, u64)>, ApiError> {
+    let files = encode_all(outcome.clone(), answer.format, answer.quality).await?;
+    let seeds = outcome.pictures.iter().map(|p| p.seed);
+    Ok(files.iter().map(|f| to_base64(f)).zip(seeds).collect())
+}
+
+/// Links to the job's pictures, good as long as the job is kept.
+async fn linked(
+    app: &App,
+    request: ImageRequest,
+    answer: Answer,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let waiting = app.submit_waiting(request)?;
+    let job = app.queue().finished(&waiting.id).await;
+    let outcome = outcome_of(job.ok_or_else(|| ApiError::internal("the job was forgotten"))?)?;
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .map_or_else(
+            || format!("127.0.0.1:{}", app.options().port),
+            str::to_string,
+        );
+    let format = answer.format.extension();
+    let quality = answer.quality;
+    let id = &waiting.id;
+    let pictures = outcome.pictures.iter().enumerate();
+    let data = pictures
+        .map(|(i, picture)| {
+            let url =
+                format!("http://{host}/v1/jobs/{id}/images/{i}?format={format}&quality={quality}");
+            json!({"url": url, "seed": picture.seed})
+        })
+        .collect();
+    Ok(Json(body(data, &outcome, answer)).into_response())
+}
+
+/// OpenAI's named events: `….partial_image`, `….completed` for each picture.
+fn streamed(
+    app: &App,
+    request: ImageRequest,
+    answer: Answer,
+    kind: &'static str,
+) -> Result<Response, ApiError> {
+    const PROTOCOL: Protocol = Protocol {
+        failure: |error| {
+            let mut body = error.to_json();
+            body["type"] = json!("error");
+            sse::named("error", &body)
+        },
+        done: None,
+    };
+    let waiting = app.submit_waiting(request)?;
+    let receiver = app.queue().watch(&waiting.id);
+    let mut receiver = receiver.ok_or_else(|| ApiError::internal("the job was forgotten"))?;
+    Ok(sse::stream(PROTOCOL, |frames| async move {
+        // Dropped with this future: when the client goes away, the job is called off.
+        let _waiting = waiting;
+        let mut last_preview: Option<Arc<Vec<u8>>> = None;
+        let mut index = 0;
+        let job = loop {
+            let job = receiver.borrow_and_update().clone();
+            if job.state.is_final() {
+                break job;
+            }
+            if let Some(preview) = job.preview {
+                let known = last_preview.as_ref();
+                if !known.is_some_and(|known| Arc::ptr_eq(known, &preview)) {
+                    let name = format!("{kind}.partial_image");
+                    let body = json!({
+                        "type": name, "b64_json": to_base64(&preview), "partial_image_index": index,
+                        "created_at": now(), "output_format": "png",
+                    });
+                    frames.send(sse::named(&name, &body)).await;
+                    index += 1;
+                    last_preview = Some(preview);
+                }
+            }
+            if receiver.changed().await.is_err() {
+                return Err(ApiError::internal("the job was forgotten"));
+            }
+        };
+        let outcome = outcome_of(job)?;
+        for (file, seed) in files(&outcome, answer).await? {
+            let name = format!("{kind}.completed");
+            let body = json!({
+                "type": name, "b64_json": file, "seed": seed, "created_at": now(),
+                "output_format": answer.format.extension(),
+            });
+            frames.send(sse::named(&name, &body)).await;
+        }
+        Ok(())
+    }))
+}
+
+async fn models(State(app): State<App>) -> Json<Value> {
+    let name = &app.queue().info().name;
+    Json(json!({
+        "object": "list",
+        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "local"}],
+    }))
+}
+
+/// Refuses forms that a page of another site sends: browsers post those without asking first.
+fn same_origin(headers: &HeaderMap, allowed: &[String]) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).and_then(|v| v.to_str().ok());
+    let Some(origin) = text(header::ORIGIN) else {
+        return Ok(());
+    };
+    let host = text(header::HOST).unwrap_or_default();
+    let is_own = origin.split_once("://").is_some_and(|(_, o)| o == host);
+    if is_own || allowed.iter().any(|a| a == "*" || a == origin) {
+        return Ok(());
+    }
+    Err(ApiError::new(
+        StatusCode::FORBIDDEN,
+        "FOREIGN_ORIGIN",
+        format!("pages of {origin} may not use this server; --cors-origin allows them"),
+    ))
+}
+
+/// A form of `/v1/images/edits`.
+#[derive(Default)]
+struct Form {
+    fields: Fields,
+    image: Option<Vec<u8>>,
+    mask: Option<Vec<u8>>,
+}
+
+impl Form {
+    async fn read(mut form: Multipart) -> Result<Self, ApiError> {
+        let failed = |e: axum::extract::multipart::MultipartError| {
+            ApiError::new(e.status(), "INVALID_REQUEST", e.body_text())
+        };
+        let mut read = Self::default();
+        let mut has_prompt = false;
+        while let Some(field) = form.next_field().await.map_err(failed)? {
+            let name = field.name().unwrap_or_default().to_string();
+            match name.as_str() {
+                "image" | "image[]" if read.image.is_some() => {
+                    return Err(ApiError::field(
+                        "image",
+                        "this model edits one picture at a time",
+                    ))
+                }
+                "image" | "image[]" => {
+                    read.image = Some(field.bytes().await.map_err(failed)?.to_vec())
+                }
+                "mask" => read.mask = Some(field.bytes().await.map_err(failed)?.to_vec()),
+                _ => {
+                    let value = field.text().await.map_err(failed)?;
+                    has_prompt |= name == "prompt";
+                    read.fields.set(&name, value)?;
+                }
+            }
+        }
+        if !has_prompt {
+            return Err(ApiError::field("prompt", "the form has no prompt"));
+        }
+        Ok(read)
+    }
+}
+
+impl Fields {
+    /// Takes a field of a form; unknown ones count as little as in JSON.
+    fn set(&mut self, name: &str, value: String) -> Result<(), ApiError> {
+        fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<Option<T>, ApiError> {
+            let bad = |_| ApiError::field(name, format!("{name}: {value:?} is no number"));
+            value.trim().parse().map(Some).map_err(bad)
+        }
+        match name {
+            "prompt" => self.prompt = value,
+            "n" => self.n = number(name, &value)?,
+            "size" => self.size = Some(value),
+            "response_format" => self.response_format = Some(value),
+            "output_format" => self.output_format = Some(value),
+            "output_compression" => self.output_compression = number(name, &value)?,
+            "stream" => self.stream = value == "true",
+            "partial_images" => self.partial_images = number(name, &value)?,
+            "negative_prompt" => self.negative_prompt = Some(value),
+            "steps" => self.steps = number(name, &value)?,
+            "guidance_scale" => self.guidance_scale = number(name, &value)?,
+            "seed" => self.seed = number(name, &value)?,
+            "sampler" => self.sampler = Some(value),
+            "schedule" => self.schedule = Some(value),
+            "strength" => self.strength = number(name, &value)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}

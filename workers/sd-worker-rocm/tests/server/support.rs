@@ -1,0 +1,299 @@
+//! A stand-in for the model, a server over it, and what tests need to talk to it.
+
+use sd_worker_rocm::image_io::{self, DecodeLimits, Format};
+use sd_worker_rocm::jobs::{Generate, JobQueue, QueueOptions};
+use sd_worker_rocm::pipeline::{
+    Defaults, Family, Generated, ImageRequest, ModelInfo, Progress, Stage, Timings,
+};
+use sd_worker_rocm::server::{App, ServerOptions};
+use serde_json::{json, Value};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use worker::http::ListenOptions;
+
+/// Paints one colour a picture. The prompt says what goes wrong: `slow` takes 20 ms a step, `oom` and `panic` fail.
+struct Painter {
+    info: ModelInfo,
+    steps: Arc<AtomicUsize>,
+}
+
+impl Generate for Painter {
+    fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    fn generate(
+        &mut self,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> worker::Result<Generated> {
+        let painted = |seed: u64| {
+            let [r, g, b, ..] = seed.to_le_bytes();
+            let (width, height) = (request.width as u32, request.height as u32);
+            match &request.init {
+                Some(init) => image::imageops::resize(
+                    &init.image,
+                    width,
+                    height,
+                    image::imageops::FilterType::Nearest,
+                ),
+                None => image::RgbImage::from_pixel(width, height, image::Rgb([r, g, b])),
+            }
+        };
+        for step in 0..=request.steps {
+            if request.prompt.contains("slow") {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let due = request.preview_every > 0 && step % request.preview_every == 0 && step > 0;
+            let report = Progress {
+                stage: Stage::Denoise,
+                step,
+                total: request.steps,
+                preview: due.then(|| painted(0)),
+            };
+            self.steps.store(step, Ordering::SeqCst);
+            if progress(report).is_break() {
+                return Ok(Generated {
+                    cancelled: true,
+                    ..Generated::default()
+                });
+            }
+            assert!(!request.prompt.contains("panic"), "asked to");
+            if request.prompt.contains("oom") {
+                return Err(worker::Error::Runtime(
+                    "hipMalloc: out of memory".to_string(),
+                ));
+            }
+        }
+        let seeds: Vec<u64> = (0..request.batch as u64)
+            .map(|i| request.seed + i)
+            .collect();
+        Ok(Generated {
+            images: seeds.iter().map(|seed| painted(*seed)).collect(),
+            seeds,
+            timings: Timings::default(),
+            cancelled: false,
+        })
+    }
+}
+
+/// A server on a free port, stopped when dropped.
+pub struct Server {
+    pub address: String,
+    pub queue: JobQueue,
+    /// Steps that the running job has done.
+    pub steps: Arc<AtomicUsize>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.queue.stop();
+    }
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::with(QueueOptions::default(), ServerOptions::default())
+    }
+
+    pub fn with(queue: QueueOptions, options: ServerOptions) -> Self {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let painter = Painter {
+            steps: steps.clone(),
+            info: ModelInfo {
+                name: "painter".to_string(),
+                family: Family::Sd1,
+                inpainting: false,
+                precision: "f32".to_string(),
+                size_multiple: 8,
+                defaults: Defaults {
+                    width: 64,
+                    height: 64,
+                    steps: 4,
+                    guidance: 5.0,
+                    sampler: "DDIM".to_string(),
+                    schedule: "discrete".to_string(),
+                },
+            },
+        };
+        let queue = JobQueue::start(Box::new(painter), queue).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let app = App::new(queue.clone(), options);
+        let listen = ListenOptions {
+            host: [127, 0, 0, 1].into(),
+            port: 0,
+            api_keys: Vec::new(),
+            cors_origins: Vec::new(),
+            max_body_bytes: 1 << 20,
+            shutdown_grace: 1,
+        };
+        let router = listen.limit(app.router()).unwrap();
+        let listener = runtime.block_on(listen.bind()).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        runtime.spawn(worker::http::listen::serve(
+            listener,
+            router,
+            std::future::pending(),
+            Duration::ZERO,
+        ));
+        Self {
+            address,
+            queue,
+            steps,
+            _runtime: runtime,
+        }
+    }
+
+    /// Sends a request and gives status, head and body.
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> (u16, String, Vec<u8>) {
+        let mut stream = self.open(method, path, headers, body);
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer[end + 4..].to_vec();
+        if head.to_lowercase().contains("transfer-encoding: chunked") {
+            return (status, head, unchunk(&body));
+        }
+        (status, head, body)
+    }
+
+    /// Sends a request and gives the connection.
+    pub fn open(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        // A server that refuses early may close before the end of the body.
+        let _ = stream.write_all(body);
+        stream
+    }
+
+    pub fn get(&self, path: &str) -> (u16, Value) {
+        let (status, _, body) = self.send("GET", path, "", b"");
+        (status, parse(&body))
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, _, body) = self.send("POST", path, JSON, body.to_string().as_bytes());
+        (status, parse(&body))
+    }
+
+    pub fn submit(&self, body: &Value) -> String {
+        let (status, answer) = self.post("/v1/jobs", body);
+        assert_eq!(status, 202, "{answer}");
+        let id = answer["job_id"].as_str().unwrap().to_string();
+        assert_eq!(answer["sse_url"], format!("/v1/jobs/{id}/stream"));
+        id
+    }
+
+    pub fn state(&self, id: &str) -> String {
+        let (status, job) = self.get(&format!("/v1/jobs/{id}"));
+        assert_eq!(status, 200);
+        job["state"].as_str().unwrap().to_string()
+    }
+
+    pub fn wait_for(&self, id: &str, state: &str) {
+        let start = Instant::now();
+        while self.state(id) != state {
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "{}",
+                self.state(id)
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// The named events of a stream, to its end.
+    pub fn events(&self, path: &str, method: &str, body: &[u8]) -> Vec<(String, Value)> {
+        let (status, head, body) = self.send(method, path, JSON, body);
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        assert!(head.contains("text/event-stream"));
+        let mut events = Vec::new();
+        let mut name = String::new();
+        for line in BufReader::new(&body[..]).lines() {
+            let line = line.unwrap();
+            if let Some(event) = line.strip_prefix("event: ") {
+                name = event.to_string();
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                events.push((name.clone(), parse(data.as_bytes())));
+            }
+        }
+        events
+    }
+}
+
+pub const JSON: &str = "Content-Type: application/json\r\n";
+
+pub fn parse(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap_or(Value::Null)
+}
+
+fn unchunk(mut body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some(at) = body.windows(2).position(|w| w == b"\r\n") {
+        let length = std::str::from_utf8(&body[..at]).unwrap();
+        let length = usize::from_str_radix(length, 16).unwrap();
+        out.extend(&body[at + 2..at + 2 + length]);
+        body = &body[at + 4 + length..];
+    }
+    out
+}
+
+pub fn picture(value: &Value) -> image::RgbImage {
+    let limits = DecodeLimits::default();
+    let bytes = image_io::from_base64(value.as_str().unwrap(), &limits).unwrap();
+    image_io::to_rgb(&image_io::decode(&bytes, &limits).unwrap())
+}
+
+pub fn png(width: u32, height: u32) -> Vec<u8> {
+    let image = image::RgbImage::from_pixel(width, height, image::Rgb([9, 8, 7]));
+    image_io::encode(&image, Format::Png, 0, None).unwrap()
+}
+
+pub fn generation(prompt: &str) -> Value {
+    json!({"operation": "image_generation", "hive_id": "h", "model": "m", "prompt": prompt, "worker_id": "w"})
+}
+
+pub fn form(parts: &[(&str, Option<&str>, &[u8])]) -> (String, Vec<u8>) {
+    let mut body = Vec::new();
+    for (name, file, content) in parts {
+        body.extend(b"--frontier\r\n");
+        let file = file.map_or(String::new(), |f| {
+            format!("; filename=\"{f}\"\r\nContent-Type: application/octet-stream")
+        });
+        body.extend(
+            format!("Content-Disposition: form-data; name=\"{name}\"{file}\r\n\r\n").bytes(),
+        );
+        body.extend(*content);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"--frontier--\r\n");
+    (
+        "Content-Type: multipart/form-data; boundary=frontier\r\n".to_string(),
+        body,
+    )
+}
