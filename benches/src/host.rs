@@ -3,6 +3,7 @@
 use crate::measure::{Bench, Work};
 use candle_rocm::ops::{binary, nn};
 use candle_rocm::{Args, Capture, DType, Family, LaunchConfig, Result};
+use std::ffi::c_void;
 use std::time::Instant;
 
 /// Calls enqueued at once: fewer than any queue holds, so that the host never waits.
@@ -19,6 +20,35 @@ pub fn run(bench: &Bench) -> Result<()> {
     let kernel = device.kernel(Family::Fill, "fill_f32")?;
     println!("# launching {}", kernel.name());
     let out = device.alloc(4096)?;
+    let hip = &candle_rocm::sys::hip::Hip::get()?.functions;
+    let (mut count, mut address, mut value) = (1024u64, out.as_ptr(), 1.0f32);
+    let mut params = [
+        (&raw mut count).cast::<c_void>(),
+        (&raw mut address).cast(),
+        (&raw mut value).cast(),
+    ];
+    enqueue(bench, "launch, the runtime alone", || {
+        let stream = device.stream().as_raw();
+        let params = params.as_mut_ptr();
+        // SAFETY: the kernel takes a count, an address with room for as many values, and a value; all live during the call.
+        let status = unsafe {
+            (hip.hipModuleLaunchKernel)(
+                kernel.as_raw(),
+                1,
+                1,
+                1,
+                256,
+                1,
+                1,
+                0,
+                stream,
+                params,
+                std::ptr::null_mut(),
+            )
+        };
+        assert_eq!(status, 0, "hipModuleLaunchKernel");
+        Ok(())
+    })?;
     enqueue(bench, "launch, kernel in hand", || {
         let args = fill_args(&out);
         kernel.launch(LaunchConfig::for_elements(1024), &args)
@@ -118,7 +148,7 @@ pub fn compile(bench: &Bench) -> Result<()> {
         (Family::Binary, "add_f32"),
         (Family::Unary, "exp_f32"),
         (Family::Norm, "rms_norm_f32"),
-        (Family::MatvecK, "matvec_q4_k_1"),
+        (Family::MatvecK, "matvec_q4k_1"),
         (Family::AttentionTiled, "attention_tiled_2"),
     ] {
         let start = Instant::now();

@@ -4,7 +4,8 @@
 // are neighbours along the reduced axes (`lanes_fast`, for rows) or along the kept ones (for columns); whichever is dense in memory.
 // Each thread walks the reduced elements in steps of `lanes`, then a tree in LDS joins the lanes, so that a result does not depend on
 // the wave size. A long reduction with few outputs is cut into `parts`, whose partial results [outputs, parts] a second launch reduces.
-#include "device.h"
+// Where the reduced elements are neighbours in memory, a thread takes a pack of 16 bytes at a time.
+#include "rows.h"
 
 constexpr u32 REDUCE_BLOCK = 256;
 // Elements that a thread adds up before it carries the partial sum over: keeps rounding errors of long sums small.
@@ -29,6 +30,9 @@ DEVICE_FN u64 offset_of(const Dims& dims, const Strides& strides, u64 index) {
     return dims.rank <= 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
 }
 
+// What the element at `at`, the r-th of the reduced ones, begins as.
+template <typename Op> DEVICE_FN typename Op::Acc lift(const Op& op, u64 at, u64 r) { return op.of(op.src[at], at, r); }
+
 template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     using Acc = typename Op::Acc;
     __shared__ Acc shared[REDUCE_BLOCK];
@@ -38,6 +42,8 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     const u32 my_column = plan.lanes_fast ? t / plan.lanes : t % columns;
     const u32 next_lane = plan.lanes_fast ? 1 : columns;
     const u64 tiles = (plan.outputs + columns - 1) / columns * plan.parts;
+    constexpr u32 N = PACK<typename Op::Element>;
+    const bool packed = plan.lanes_fast && plan.reduced_dims.rank == 1 && plan.reduced_strides.s[0] == 1;
 
     for (u64 tile = block_x(); tile < tiles; tile += grid_dim()) {
         const u64 part = tile % plan.parts;
@@ -48,12 +54,27 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
         if (output < plan.outputs) {
             const u64 base = offset_of(plan.kept_dims, plan.kept_strides, output);
             if (begin == 0 && my_lane == 0) acc = op.start(base);
-            for (u64 r = begin + my_lane; r < end;) {
+            u64 r = begin + my_lane;
+            if (packed) {
+                const u64 packs_end = begin + (end - begin) / N * N;
+                for (r = begin + my_lane * N; r < packs_end;) {
+                    const u64 carry_at = packs_end - r > CARRY * plan.lanes ? r + CARRY * plan.lanes : packs_end;
+                    Acc some = op.identity();
+#pragma unroll 2
+                    for (; r < carry_at; r += plan.lanes * N) {
+                        const Neighbours<N, typename Op::Element> pack = copy_from<N>(op.src + base + r);
+                        for (u32 j = 0; j < N; ++j) some = op.combine(some, op.of(pack.v[j], base + r + j, r + j));
+                    }
+                    acc = op.combine(acc, some);
+                }
+                r = packs_end + my_lane;
+            }
+            while (r < end) {
                 const u64 carry_at = end - r > CARRY * plan.lanes ? r + CARRY * plan.lanes : end;
                 Acc some = op.identity();
 #pragma unroll 4
                 for (; r < carry_at; r += plan.lanes) {
-                    some = op.combine(some, op.lift(base + offset_of(plan.reduced_dims, plan.reduced_strides, r), r));
+                    some = op.combine(some, lift(op, base + offset_of(plan.reduced_dims, plan.reduced_strides, r), r));
                 }
                 acc = op.combine(acc, some);
             }
@@ -72,12 +93,13 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
 
 // Integers add up in the unsigned type, where overflow wraps.
 template <typename T, typename A, typename Out> struct SumOf {
+    using Element = T;
     using Acc = A;
     const T* src;
     Out* dst;
     DEVICE_FN Acc identity() const { return Acc(0); }
     DEVICE_FN Acc start(u64) const { return Acc(0); }
-    DEVICE_FN Acc lift(u64 at, u64) const { return (Acc)load(src[at]); }
+    DEVICE_FN Acc of(T element, u64, u64) const { return (Acc)load(element); }
     DEVICE_FN Acc combine(Acc a, Acc b) const { return a + b; }
     DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<Out>(acc); }
 };
@@ -98,12 +120,13 @@ template <bool MIN, typename C> DEVICE_FN C worst() {
 template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
 
 template <bool MIN, typename T> struct Extremum {
+    using Element = T;
     using Acc = compute_t<T>;
     const T* src;
     T* dst;
     DEVICE_FN Acc identity() const { return worst<MIN, Acc>(); }
     DEVICE_FN Acc start(u64 at) const { return load(src[at]); }
-    DEVICE_FN Acc lift(u64 at, u64) const { return load(src[at]); }
+    DEVICE_FN Acc of(T element, u64, u64) const { return load(element); }
     DEVICE_FN Acc combine(Acc a, Acc b) const { return better<MIN>(b, a) ? b : a; }
     DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<T>(acc); }
 };
@@ -116,14 +139,15 @@ template <typename C> struct Candidate {
 // `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
 // values, and is null in the last launch.
 template <bool MIN, typename T> struct ArgExtremum {
+    using Element = T;
     using Acc = Candidate<compute_t<T>>;
     const T* src;
     const u32* indices;
     u32* dst;
     T* values;
     DEVICE_FN Acc identity() const { return Acc{worst<MIN, compute_t<T>>(), ~0u}; }
-    DEVICE_FN Acc start(u64 at) const { return lift(at, 0); }
-    DEVICE_FN Acc lift(u64 at, u64 r) const { return Acc{load(src[at]), indices ? indices[at] : (u32)r}; }
+    DEVICE_FN Acc start(u64 at) const { return of(src[at], at, 0); }
+    DEVICE_FN Acc of(T element, u64 at, u64 r) const { return Acc{load(element), indices ? indices[at] : (u32)r}; }
     DEVICE_FN Acc combine(Acc a, Acc b) const {
         return better<MIN>(b.value, a.value) || (b.value == a.value && b.index < a.index) ? b : a;
     }

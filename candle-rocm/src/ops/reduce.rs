@@ -299,11 +299,11 @@ impl Plan {
         plan
     }
 
-    /// Along rows, about four elements a thread until the block is full; along columns, a block spans enough neighbouring columns for
+    /// Along rows, about eight elements a thread until the block is full; along columns, a block spans enough neighbouring columns for
     /// dense loads first.
     fn choose_lanes(&mut self) {
         let lanes = if self.lanes_fast == 1 {
-            (self.reduced / 4).max(1).next_power_of_two().min(BLOCK)
+            (self.reduced / 8).max(1).next_power_of_two().min(BLOCK)
         } else {
             let columns = self.outputs.next_power_of_two().min(DENSE_COLUMNS);
             (self.reduced / 8)

@@ -72,6 +72,65 @@ fn translate(options: &[String], capability: [c_int; 2]) -> Vec<String> {
     translated
 }
 
+/// Marks the parameters of kernels that are structures: an index that is not constant into one is an index into the arguments then, as on AMD
+/// GPUs, and not into a copy that every thread makes in its local memory.
+fn read_in_place(source: &str) -> String {
+    let mut marked = String::with_capacity(source.len() + source.len() / 64);
+    let mut rest = source;
+    while let Some(at) = rest.find("__global__") {
+        let (before, kernel) = rest.split_at(at);
+        marked.push_str(before);
+        match parameters(kernel) {
+            Some((open, close)) => {
+                marked.push_str(&kernel[..open]);
+                let list = kernel[open..close].split(',').map(mark);
+                marked.push_str(&list.collect::<Vec<_>>().join(","));
+                rest = &kernel[close..];
+            }
+            None => {
+                let (word, after) = kernel.split_at("__global__".len());
+                marked.push_str(word);
+                rest = after;
+            }
+        }
+    }
+    marked.push_str(rest);
+    marked
+}
+
+/// Start and end of a kernel's parameters: what stands between the parentheses before its body.
+fn parameters(kernel: &str) -> Option<(usize, usize)> {
+    let body = kernel.find('{')?;
+    let close = kernel[..body].rfind(')')?;
+    let is_gap = |c: char| c.is_whitespace() || c == '\\';
+    if !kernel[close + 1..body].chars().all(is_gap) {
+        return None;
+    }
+    let open = kernel[..close].rfind('(')? + 1;
+    Some((open, close))
+}
+
+/// A parameter whose type is one capitalised word of several letters is a structure by value.
+fn mark(parameter: &str) -> String {
+    let start = parameter
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(parameter.len());
+    let (gap, declaration) = parameter.split_at(start);
+    let mut words = declaration.split_whitespace();
+    let is_structure = |word: &str| {
+        word.len() > 1
+            && word.starts_with(|c: char| c.is_ascii_uppercase())
+            && word.chars().all(|c| c.is_ascii_alphanumeric())
+            && word.chars().any(|c| c.is_ascii_lowercase())
+    };
+    match (words.next(), words.next(), words.next()) {
+        (Some(kind), Some(_), None) if is_structure(kind) => {
+            format!("{gap}const __grid_constant__ {declaration}")
+        }
+        _ => parameter.to_string(),
+    }
+}
+
 // SAFETY: as the functions of hiprtc of these names ask.
 impl Cuda {
     pub unsafe fn hiprtcVersion(&self, major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
@@ -92,7 +151,13 @@ impl Cuda {
         }
         // SAFETY: not null; a C string.
         let source = unsafe { CStr::from_ptr(source) };
-        let Ok(whole) = CString::new([PRELUDE.as_bytes(), source.to_bytes()].concat()) else {
+        let Ok(whole) = source
+            .to_str()
+            .map(|source| CString::new(PRELUDE.to_string() + &read_in_place(source)))
+        else {
+            return INVALID_INPUT;
+        };
+        let Ok(whole) = whole else {
             return INVALID_INPUT;
         };
         call(|rtc| unsafe {
@@ -171,7 +236,16 @@ impl Cuda {
 
 #[cfg(test)]
 mod tests {
-    use super::translate;
+    use super::{read_in_place, translate};
+
+    #[test]
+    fn structures_are_read_in_place() {
+        let source = "#define K(T) \\\n extern \"C\" __global__ MAX_BLOCK(256) void k_##T(u64 n, Dims dims, \\\n  Strides xs, const T* x, T v, const Dims& d) { \\\n f(n); }";
+        let marked = read_in_place(source);
+        assert!(marked.contains("(u64 n, const __grid_constant__ Dims dims, \\\n  const __grid_constant__ Strides xs, const T* x, T v, const Dims& d) {"));
+        assert_eq!(marked.matches("__grid_constant__").count(), 2);
+        assert_eq!(read_in_place("no kernel"), "no kernel");
+    }
 
     #[test]
     fn options_of_amd_fall_away() {

@@ -131,7 +131,7 @@ fn products(bench: &Bench) -> Result<()> {
             (1, 1, 4096, 4096),
             (1, 1, 14336, 4096),
             (1, 512, 14336, 4096),
-            (32, 512, 512, 128),
+            (32, 512, 512, 256),
         ] {
             let x = bench.random(dtype, &[b, m, k])?;
             let w = bench.random(dtype, &[b, n, k])?.transpose(D::Minus1, D::Minus2)?;
