@@ -49,6 +49,18 @@ template <typename F, typename Bits, u32 MANTISSA, i32 BIAS> DEVICE_FN F scale_i
 }
 DEVICE_FN float ldexp(float x, i32 k) { return scale_in_steps<float, u32, 23, 127>(x, k); }
 DEVICE_FN double ldexp(double x, i32 k) { return scale_in_steps<double, u64, 52, 1023>(x, k); }
+#elif defined(__CUDACC__)
+// In two halves, for x in [1, 2) or so: where the result is normal, neither rounds, and below that only the second one does.
+DEVICE_FN float ldexp(float x, i32 k) {
+    k = k < -252 ? -252 : k > 252 ? 252 : k;
+    const i32 half = k >> 1;
+    return x * bit_cast<float>((u32)(127 + half) << 23) * bit_cast<float>((u32)(127 + k - half) << 23);
+}
+DEVICE_FN double ldexp(double x, i32 k) {
+    k = k < -2044 ? -2044 : k > 2044 ? 2044 : k;
+    const i32 half = k >> 1;
+    return x * bit_cast<double>((u64)(1023 + half) << 52) * bit_cast<double>((u64)(1023 + k - half) << 52);
+}
 #else
 DEVICE_FN float ldexp(float x, i32 k) { return __builtin_ldexpf(x, k); }
 DEVICE_FN double ldexp(double x, i32 k) { return __builtin_ldexp(x, k); }

@@ -18,7 +18,7 @@ template <typename T> DEVICE_FN T field(const u8* block, u32 offset) {
     // There, words only load from multiples of their size: the aligned words that hold a field, shifted into place.
     constexpr u32 WORDS = sizeof(T) / 4;
     if constexpr (WORDS == 1 || WORDS == 2 || WORDS == 4) {
-        struct alignas(alignof(T)) {
+        struct alignas(alignof(T) > 4 ? alignof(T) : 4) {
             u32 w[WORDS];
         } value;
         const u64 address = (u64)(block + offset);

@@ -27,3 +27,7 @@
 #define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
 #define __builtin_parity(x) (__popc(x) & 1)
 #define __builtin_memcpy(to, from, bytes) ::memcpy(to, from, bytes)
+
+// Constant memory answers one address at a time; tables that lanes read at different places lie in global memory, as on AMD GPUs.
+#undef __constant__
+#define __constant__ __device__

@@ -59,6 +59,8 @@ fn translate(options: &[String], capability: [c_int; 2]) -> Vec<String> {
         "--device-as-default-execution-space".to_string(),
         "--device-int128".to_string(),
         "--disable-warnings".to_string(),
+        // Of a kernel without launch bounds, which go before: a block of 1024 threads has 64 registers for each.
+        "--maxrregcount=64".to_string(),
     ];
     if options.iter().any(|option| option == "-ffp-contract=off") {
         translated.push("--fmad=false".to_string());
