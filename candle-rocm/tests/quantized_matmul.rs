@@ -172,6 +172,23 @@ fn every_shape_in_k_format() {
     check_family(GgmlType::Q4K, 256);
 }
 
+/// The whole list: for a GPU.
+#[test]
+#[ignore = "every shape in every format: hours on the simulator"]
+fn every_shape_in_every_format() {
+    let device = device();
+    let mut rng = Rng::new(5);
+    for format in BLOCK_FORMATS.into_iter().chain(LEVEL_FORMATS) {
+        for columns in COLUMNS {
+            for rows in [1, 3, 127, 4097] {
+                for cols in [256, 512, 4096] {
+                    check_shape(&device, format, (rows, cols, columns), &mut rng);
+                }
+            }
+        }
+    }
+}
+
 /// Narrow and wide tiles, with little enough work for an emulator of the hardware.
 #[test]
 fn tiny() {
