@@ -331,6 +331,26 @@ pub const FIXES: &[Fix] = &[
         ],
     },
     Fix {
+        name: "gradients of conv2d with strides that leave a remainder",
+        reason: "The input's gradient took the remainder of the height for that of the width, so that images whose height and width leave \
+                 different ones had none: an error of shapes. Each has its own.",
+        edits: &[Edit {
+            file: "src/backprop.rs",
+            find: "                        let out_padding = arg.dim(2)? - out_size;\n                        \
+                   let grad_arg = grad.conv_transpose2d(\n                            kernel,\n                            \
+                   *padding,\n                            out_padding,\n                            *stride,\n                            \
+                   *dilation,\n                        )?;\n",
+            replace: "                        let out_width = (grad.dim(3)? - 1) * stride\n                            \
+                      + dilation * (kernel.dim(3)? - 1)\n                            + 1\n                            \
+                      - 2 * padding;\n                        \
+                      let out_padding = (arg.dim(2)? - out_size).max(arg.dim(3)? - out_width);\n                        \
+                      let grad_arg = grad\n                            \
+                      .conv_transpose2d(kernel, *padding, out_padding, *stride, *dilation)?\n                            \
+                      .narrow(2, 0, arg.dim(2)?)?\n                            .narrow(3, 0, arg.dim(3)?)?;\n",
+            count: 1,
+        }],
+    },
+    Fix {
         name: "gradients of nearest-neighbour resizing",
         reason: "The gradient replaces what other uses of the same tensor have added up so far. It is added.",
         edits: &[Edit {

@@ -60,6 +60,122 @@ pub const FIXES: &[Fix] = &[
         }],
     },
     Fix {
+        name: "sliding windows are as wide as their configurations say",
+        reason: "A window of n tokens let n + 1 through in a prompt: n before the token, and the token itself, which counts as one of them. \
+                 Tokens after the prompt saw n where caches are limited.",
+        edits: &[
+            Edit {
+                file: "src/models/gemma2.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/gemma3.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/gemma4/text.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/mistral.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/mixtral.rs",
+                find: "i < j || j + self.sliding_window < i",
+                replace: "i < j || j + self.sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/quantized_gemma3.rs",
+                find: "i < j || j + sliding_window_size < i",
+                replace: "i < j || j + sliding_window_size <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/quantized_mistral.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/qwen2.rs",
+                find: "i < j || j + self.sliding_window < i",
+                replace: "i < j || j + self.sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/qwen2_moe.rs",
+                find: "i < j || j + self.sliding_window < i",
+                replace: "i < j || j + self.sliding_window <= i",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/starcoder2.rs",
+                find: "i < j || j + sliding_window < i",
+                replace: "i < j || j + sliding_window <= i",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "quantized Gemma takes a prompt in pieces",
+        reason: "A second piece of several tokens failed, as its mask was joined from two dtypes, and what it saw of the pieces before was hidden.",
+        edits: &[
+            Edit {
+                file: "src/models/quantized_gemma3.rs",
+                find: "use candle::D;\n",
+                replace: "",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/quantized_gemma3.rs",
+                find: "            (0..seq_len)\n                .flat_map(|i| {\n                    (0..seq_len).map(move |j| {\n",
+                replace: "            (index_pos..index_pos + seq_len)\n                .flat_map(|i| {\n                    (0..index_pos + seq_len).map(move |j| {\n",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/quantized_gemma3.rs",
+                find: "            (0..seq_len)\n                .flat_map(|i| (0..seq_len).map(",
+                replace: "            (index_pos..index_pos + seq_len)\n                .flat_map(|i| (0..index_pos + seq_len).map(",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/quantized_gemma3.rs",
+                find: "        let mask = Tensor::from_slice(&mask, (seq_len, seq_len), device)?;\n        let mask = if index_pos > 0 {\n            let mask0 = Tensor::zeros((seq_len, index_pos), DType::F32, device)?;\n            Tensor::cat(&[&mask0, &mask], D::Minus1)?\n        } else {\n            mask\n        };\n",
+                replace: "        let mask = Tensor::from_slice(&mask, (seq_len, seq_len + index_pos), device)?;\n",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "TrOCR's decoder sees the whole picture",
+        reason: "The causal mask among tokens was applied to the picture's patches, too: several tokens at once failed, as there are not as many patches. \
+                 Every token sees every patch.",
+        edits: &[
+            Edit {
+                file: "src/models/trocr.rs",
+                find: "            let encoder_attention_mask = attention_mask.clone(); // TODO\n",
+                replace: "",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/trocr.rs",
+                find: "                Some(encoder_hidden_states),\n                Some(&encoder_attention_mask),\n",
+                replace: "                Some(encoder_hidden_states),\n                None,\n",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
         name: "quantized Llama scales its rotary frequencies",
         reason: "Llama 3.1 and later store a divisor per frequency in `rope_freqs.weight`, which was ignored: right at first, \
                  and worse with every position.",

@@ -365,6 +365,29 @@ fn gradients_of_nearest_neighbour_resizing_add_up() -> Result<()> {
     Ok(())
 }
 
+/// A convolution is linear in its input, so the gradient times any change of the input is what that change makes of the result.
+#[test]
+fn gradients_of_conv2d_with_remainders() -> Result<()> {
+    let count = |shape: &[usize], step: f64| -> Result<Tensor> {
+        let elements = shape.iter().product::<usize>() as f32;
+        ((Tensor::arange(0f32, elements, &CPU)? * step)?.sin()?).reshape(shape)
+    };
+    for (height, width, padding) in [(5, 6, 0), (6, 5, 0), (8, 5, 1), (5, 5, 0)] {
+        let shape = [1, 2, height, width];
+        let x = Var::from_tensor(&count(&shape, 0.7)?)?;
+        let kernel = count(&[3, 2, 3, 3], 1.3)?;
+        let conv = |x: &Tensor| x.conv2d(&kernel, padding, 2, 1, 1);
+        let y = conv(&x)?;
+        let weights = count(y.dims(), 0.9)?;
+        let change = count(&shape, 0.4)?;
+        let scalar = |t: Tensor| t.sum_all()?.to_scalar::<f32>();
+        let got = scalar((grad(&x, &(y * &weights)?)? * &change)?)?;
+        let want = scalar((conv(&change)? * &weights)?)?;
+        assert!((got - want).abs() < 1e-4, "{height}x{width}: {got} {want}");
+    }
+    Ok(())
+}
+
 /// 3x5 pixels with windows of 2x2: the last row and column are in none.
 #[test]
 fn gradients_of_pooling() -> Result<()> {

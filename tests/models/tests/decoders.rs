@@ -1,8 +1,9 @@
 //! Decoders of text: a prompt and one cached step.
 
-use candle_core::{DType, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
+use candle_nn::VarBuilder;
 use candle_transformers::models as m;
-use models::{agree, agree_in, config, merge, Case};
+use models::{agree, agree_in, config, distance, merge, weights, Case};
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
 
@@ -368,4 +369,47 @@ fn mixformer() {
         let mut model = m::mixformer::MixFormerSequentialForCausalLM::new_v2(&config, vb.clone())?;
         vb.prompt_and_step(|ids, _| model.forward(ids))
     });
+}
+
+/// With a window of 4, the last of 6 tokens sees the third and not the second. One layer, so that nothing comes through another token.
+#[test]
+fn windows_are_as_wide_as_they_say() -> Result<()> {
+    type Logits = fn(Value, VarBuilder, &Tensor) -> Result<Tensor>;
+    let models: [(&str, Logits); 5] = [
+        ("mistral", |settings, vb, ids| {
+            m::mistral::Model::new(&small(settings), vb)?.forward(ids, 0)
+        }),
+        ("mixtral", |settings, vb, ids| {
+            m::mixtral::Model::new(&small(settings), vb)?.forward(ids, 0)
+        }),
+        ("qwen2", |settings, vb, ids| {
+            m::qwen2::ModelForCausalLM::new(&small(settings), vb)?.forward(ids, 0)
+        }),
+        ("qwen2_moe", |settings, vb, ids| {
+            m::qwen2_moe::Model::new(&small(settings), vb)?.forward(ids, 0)
+        }),
+        ("starcoder2", |settings, vb, ids| {
+            m::starcoder2::Model::new(&small(settings), vb)?.forward(ids, 0)
+        }),
+    ];
+    for (name, logits) in models {
+        let mut settings = experts();
+        merge(
+            &mut settings,
+            json!({
+                "num_hidden_layers": 1, "num_local_experts": 4, "norm_epsilon": 1e-5, "use_bias": true
+            }),
+        );
+        let vb = weights(DType::F32, DType::F32, &Device::Cpu);
+        let last = |ids: [u32; 6]| {
+            let ids = Tensor::new(&[ids], &Device::Cpu)?;
+            let all = logits(settings.clone(), vb.clone(), &ids)?.flatten_all()?;
+            all.narrow(0, all.elem_count() - 48, 48)
+        };
+        let want = last([3, 14, 15, 9, 26, 5])?;
+        let (beyond, within) = (last([7, 21, 15, 9, 26, 5])?, last([3, 14, 16, 9, 26, 5])?);
+        assert!(distance(&beyond, &want) < 1e-10, "{name} sees too much");
+        assert!(distance(&within, &want) > 1e-6, "{name} sees too little");
+    }
+    Ok(())
 }

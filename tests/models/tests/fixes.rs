@@ -1,6 +1,6 @@
 //! A test for each entry of `fork/candle-transformers/FIXES.md`: the published crate fails it. What changes a picture is
 //! in `stable_diffusion.rs`, and what made a model fail altogether is in the file of its kind: Gemma 3 (`decoders.rs`),
-//! EnCodec, Mimi and Whisper (`audio.rs`), MMDiT (`diffusion.rs`), BERT and T5 (`encoders.rs`).
+//! EnCodec, Mimi and Whisper (`audio.rs`), MMDiT (`diffusion.rs`), BERT and T5 (`encoders.rs`), TrOCR (`vision.rs`); sliding windows are in `decoders.rs`.
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::GgmlDType;
@@ -166,6 +166,21 @@ fn quantized_gemma_sees_its_window() -> Result<()> {
         let token = Tensor::new(&[[token]], &Device::Cpu)?;
         let got = quantized.forward(&token, position)?;
         assert_same(&got, &full.forward(&token, position)?.squeeze(1)?);
+    }
+    Ok(())
+}
+
+/// Both with a window that the second piece leaves behind, and with one that holds everything.
+#[test]
+fn quantized_gemma_takes_a_prompt_in_pieces() -> Result<()> {
+    let ids = [3u32, 14, 15, 9, 26, 5, 35, 8];
+    for window in [5, 64] {
+        let (mut whole, _) = gemmas(window)?;
+        let want = whole.forward(&Tensor::new(&[ids], &Device::Cpu)?, 0)?;
+        let (mut pieces, _) = gemmas(window)?;
+        pieces.forward(&Tensor::new(&ids[..3], &Device::Cpu)?.unsqueeze(0)?, 0)?;
+        let got = pieces.forward(&Tensor::new(&ids[3..], &Device::Cpu)?.unsqueeze(0)?, 3)?;
+        assert_same(&got, &want);
     }
     Ok(())
 }

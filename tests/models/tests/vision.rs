@@ -307,9 +307,8 @@ fn trocr() {
         }));
         let mut model = m::trocr::TrOCRModel::new(&config(vision), &decoder, vb.clone())?;
         let seen = model.encoder().forward(&image(16, &vb)?)?;
-        // candle lays the causal mask over the picture as well, so that the prompt has to be one token.
-        let first = model.decode(&vb.tokens(&[[2]])?, &seen, 0)?;
-        let second = model.decode(&vb.tokens(&[[9]])?, &seen, 1)?;
+        let first = model.decode(&vb.tokens(&[[2, 17, 5]])?, &seen, 0)?;
+        let second = model.decode(&vb.tokens(&[[9]])?, &seen, 3)?;
         Ok(vec![seen, first, second])
     });
 }
