@@ -93,7 +93,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Ok(())
     };
     chain()?;
-    once(bench, "chain of 200 operations, enqueued", &chain)?;
+    once(bench, "chain of 200 operations, enqueued", chain)?;
     let capture = Capture::begin(device)?;
     chain()?;
     let graph = capture.end()?;

@@ -1,5 +1,10 @@
 //! Devices, versions and errors.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 use super::{api, current_device, put, status, CURRENT_DEVICE, LAST_ERROR, VERSION};
 use crate::arch::Arch;

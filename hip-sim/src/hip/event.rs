@@ -1,5 +1,10 @@
 //! Events: points in time, since work is done when its call returns.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 use super::graph::{forbid_while_capturing, Capture};
 use super::stream::{hipStream_t, stream};

@@ -1,5 +1,10 @@
 //! Stream capture and graphs: a captured call is kept with its arguments and run when the graph is launched.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 use super::stream::{hipStream_t, stream, Stream};
 use super::{api, put};

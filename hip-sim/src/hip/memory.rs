@@ -1,5 +1,10 @@
 //! Allocation, copies and memsets.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 use super::graph::{forbid_while_capturing, NodeKind};
 use super::stream::{hipStream_t, stream};

@@ -3,7 +3,8 @@
     missing_docs,
     non_snake_case,
     clippy::missing_safety_doc,
-    clippy::too_many_arguments
+    clippy::too_many_arguments,
+    clippy::not_unsafe_ptr_arg_deref
 )]
 
 use super::graph::NodeKind;

@@ -1,5 +1,10 @@
 //! Streams: each call's work is done before the call returns, in the order of the calls.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 use super::event::{hipEvent_t, Event};
 use super::graph::{forbid_while_capturing, Capture, NodeKind};

@@ -1,5 +1,10 @@
 //! The C ABI of hiprtc. Functions have the names and signatures of AMD's library.
-#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
+#![allow(
+    missing_docs,
+    non_snake_case,
+    clippy::missing_safety_doc,
+    clippy::not_unsafe_ptr_arg_deref
+)]
 
 pub(crate) mod compile;
 mod translate;

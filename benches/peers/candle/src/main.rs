@@ -154,11 +154,11 @@ fn quantized(bench: &Bench) -> Result<()> {
         (Q5_0, "q5_0"),
         (Q5_1, "q5_1"),
         (Q8_0, "q8_0"),
-        (Q2K, "q2_k"),
-        (Q3K, "q3_k"),
-        (Q4K, "q4_k"),
-        (Q5K, "q5_k"),
-        (Q6K, "q6_k"),
+        (Q2K, "q2k"),
+        (Q3K, "q3k"),
+        (Q4K, "q4k"),
+        (Q5K, "q5k"),
+        (Q6K, "q6k"),
     ] {
         for (rows, cols) in [(4096usize, 4096usize), (14336, 4096), (32000, 4096)] {
             let bytes = rows * cols / format.block_size() * format.type_size();
