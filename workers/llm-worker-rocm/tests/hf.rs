@@ -8,6 +8,7 @@ use common::tiny_llama;
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::hf::HfFolder;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
+use llm_worker_rocm::tokenizer::Tokenizer;
 use serde_json::{json, Value as Json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,12 @@ fn hf_name(name: &str) -> String {
     })
 }
 
+/// A control token of `tokenizer.json`.
+fn special(id: usize, text: &str) -> Json {
+    json!({"id": id, "content": text, "special": true,
+        "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+}
+
 /// Rows of each head from neighbours to halves.
 fn halves(data: &[u8], rows: usize, heads: usize) -> Vec<u8> {
     let row = data.len() / rows;
@@ -80,15 +87,13 @@ impl Both {
             .skip(3)
             .map(|(id, text)| (text.clone(), id.into()))
             .collect();
-        let added: Vec<Json> = (0..3)
-            .map(|id| json!({"id": id, "content": tokens[id], "special": true}))
-            .collect();
+        let added: Vec<Json> = (0..3).map(|id| special(id, &tokens[id])).collect();
         let tokenizer = json!({
             "model": {"type": "BPE", "vocab": vocab, "merges": strings("tokenizer.ggml.merges")},
             "added_tokens": added,
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
                 {"type": "Digits", "individual_digits": true},
-                {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+                {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
             ]},
         });
         let config = json!({
@@ -239,16 +244,12 @@ fn what_is_not_implemented_is_refused_by_name() {
     };
     let check = |message: String, why: &str| assert!(message.contains(why), "{message}");
     check(
-        refusal(|b| b.config["architectures"] = json!(["GemmaForCausalLM"])),
-        "GemmaForCausalLM",
+        refusal(|b| b.config["architectures"] = json!(["MambaForCausalLM"])),
+        "MambaForCausalLM",
     );
     check(
-        refusal(|b| b.config["attention_bias"] = json!(true)),
-        "attention_bias true",
-    );
-    check(
-        refusal(|b| b.config["rope_scaling"] = json!({"rope_type": "yarn"})),
-        "yarn",
+        refusal(|b| b.config["rope_scaling"] = json!({"rope_type": "dynamic"})),
+        "dynamic",
     );
     check(
         refusal(|b| b.config["num_attention_heads"] = json!(0)),
@@ -259,12 +260,12 @@ fn what_is_not_implemented_is_refused_by_name() {
         "the model has 5",
     );
     check(
-        refusal(|b| b.tokenizer["model"]["byte_fallback"] = json!(true)),
-        "byte-level",
+        refusal(|b| b.config["hidden_act"] = json!("relu")),
+        "hidden_act \"relu\"",
     );
     check(
-        refusal(|b| b.tokenizer["pre_tokenizer"] = json!({"type": "Metaspace"})),
-        "splitting rules",
+        refusal(|b| b.config["vocab_size"] = json!(u32::MAX)),
+        "at most",
     );
     check(
         refusal(|b| b.tokenizer["model"]["merges"] = json!([1])),
@@ -273,12 +274,12 @@ fn what_is_not_implemented_is_refused_by_name() {
     check(
         refusal(|b| {
             let bias = (
-                "model.layers.0.mlp.up_proj.bias".to_string(),
+                "model.layers.0.mlp.mid_proj.weight".to_string(),
                 (vec![1], vec![0; 4]),
             );
             b.tensors.extend([bias]);
         }),
-        "model.layers.0.mlp.up_proj.bias",
+        "model.layers.0.mlp.mid_proj.weight",
     );
 }
 
@@ -307,4 +308,280 @@ fn damaged_folders_are_refused() {
     assert!(open().contains("config.json"), "{}", open());
     std::fs::remove_file(path.join("config.json")).unwrap();
     assert!(open().contains("has no config.json"), "{}", open());
+}
+
+fn floats(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+/// A tensor of the folder in GGUF's terms: dimensions and numbers.
+fn converted(folder: &HfFolder, name: &str) -> (Vec<u64>, Vec<f32>) {
+    let info = folder
+        .header()
+        .tensor(name)
+        .unwrap_or_else(|| panic!("{name} is missing"));
+    assert_eq!(info.bytes, folder.bytes(name, info).len() as u64);
+    let tensor = worker::gguf::load(folder, name, &Device::Cpu).unwrap();
+    let tensor = tensor.dequantize(&Device::Cpu).unwrap();
+    let values = tensor.flatten_all().unwrap().to_vec1().unwrap();
+    (info.dims.clone(), values)
+}
+
+#[test]
+fn experts_become_one_tensor() {
+    let mut both = Both::new();
+    both.config["architectures"] = json!(["MixtralForCausalLM"]);
+    both.config["num_local_experts"] = json!(2);
+    both.config["num_experts_per_tok"] = json!(1);
+    both.tensors.retain(|name, _| !name.contains(".mlp."));
+    let moe = "model.layers.0.block_sparse_moe";
+    for expert in 0..2 {
+        for (matrix, shape) in [("w1", [2, 3]), ("w3", [2, 3]), ("w2", [3, 2])] {
+            let values: Vec<f32> = (0..6).map(|i| (expert * 10 + i) as f32).collect();
+            both.tensors.insert(
+                format!("{moe}.experts.{expert}.{matrix}.weight"),
+                (shape.to_vec(), floats(&values)),
+            );
+        }
+    }
+    both.tensors.insert(
+        format!("{moe}.gate.weight"),
+        (vec![2, 32], floats(&[0.5; 64])),
+    );
+    let folder = HfFolder::open(&both.write(3)).unwrap();
+    let values: Vec<f32> = (0..6).chain(10..16).map(|i| i as f32).collect();
+    let gate = converted(&folder, "blk.0.ffn_gate_exps.weight");
+    assert_eq!(gate, (vec![3, 2, 2], values.clone()));
+    assert_eq!(
+        converted(&folder, "blk.0.ffn_down_exps.weight"),
+        (vec![2, 3, 2], values)
+    );
+    assert_eq!(converted(&folder, "blk.0.ffn_gate_inp.weight").0, [32, 2]);
+    assert_eq!(
+        folder.header().get("llama.expert_count"),
+        Some(&Value::U32(2))
+    );
+    assert_eq!(
+        folder.header().get("llama.expert_used_count"),
+        Some(&Value::U32(1))
+    );
+    both.tensors.remove(&format!("{moe}.experts.1.w3.weight"));
+    assert!(both.refusal().contains("1 of 2 experts"));
+}
+
+#[test]
+fn gemmas_norms_are_stored_less_one() {
+    let mut both = Both::new();
+    both.config["architectures"] = json!(["Gemma2ForCausalLM"]);
+    both.config["hidden_activation"] = json!("gelu_pytorch_tanh");
+    both.config["head_dim"] = json!(8);
+    both.config["query_pre_attn_scalar"] = json!(16);
+    both.config["sliding_window"] = json!(64);
+    both.config["attn_logit_softcapping"] = json!(50.0);
+    both.config["final_logit_softcapping"] = json!(30.0);
+    let norm = both.tensors["model.norm.weight"].1.clone();
+    let query = both.tensors["model.layers.0.self_attn.q_proj.weight"]
+        .1
+        .clone();
+    let folder = HfFolder::open(&both.write(1)).unwrap();
+    let expected: Vec<f32> = norm
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()) + 1.0)
+        .collect();
+    assert_eq!(converted(&folder, "output_norm.weight").1, expected);
+    // Its rows stay where they are, and so do the names of its four norms.
+    let info = folder.header().tensor("blk.0.attn_q.weight").unwrap();
+    assert_eq!(*folder.bytes("blk.0.attn_q.weight", info), query);
+    assert!(folder
+        .header()
+        .tensor("blk.0.post_attention_norm.weight")
+        .is_some());
+    for (key, value) in [
+        ("attention.scale", 0.25),
+        ("attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", 30.0),
+    ] {
+        assert_eq!(
+            folder.header().get(&format!("gemma2.{key}")),
+            Some(&Value::F32(value)),
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn every_family_has_an_architecture() {
+    let with = |name: &str, changes: Json| {
+        let mut both = Both::new();
+        both.config["architectures"] = json!([name]);
+        for (key, value) in changes.as_object().unwrap() {
+            both.config[key] = value.clone();
+        }
+        let folder = HfFolder::open(&both.write(1)).unwrap();
+        folder
+            .header()
+            .require_str("general.architecture")
+            .unwrap()
+            .to_string()
+    };
+    let granite = json!({"attention_multiplier": 0.1, "embedding_multiplier": 12.0, "residual_multiplier": 0.2, "logits_scaling": 8.0});
+    let gemma3 = json!({"hidden_activation": "gelu_pytorch_tanh", "sliding_window": 64, "query_pre_attn_scalar": 8, "head_dim": 8, "rope_local_base_freq": 10000.0});
+    for (name, architecture, changes) in [
+        (
+            "MistralForCausalLM",
+            "llama",
+            json!({"sliding_window": null}),
+        ),
+        (
+            "Qwen2ForCausalLM",
+            "qwen2",
+            json!({"use_sliding_window": false, "sliding_window": 64}),
+        ),
+        ("Qwen3ForCausalLM", "qwen3", json!({"head_dim": 8})),
+        ("Qwen3MoeForCausalLM", "qwen3moe", json!({"head_dim": 8})),
+        ("GemmaForCausalLM", "gemma", json!({"hidden_act": "gelu"})),
+        ("Gemma3ForCausalLM", "gemma3", gemma3),
+        ("Phi3ForCausalLM", "phi3", json!({"sliding_window": 64})),
+        ("GraniteForCausalLM", "granite", granite),
+        ("Olmo2ForCausalLM", "olmo2", json!({})),
+        (
+            "SmolLM3ForCausalLM",
+            "smollm3",
+            json!({"no_rope_layer_interval": 4}),
+        ),
+        (
+            "Starcoder2ForCausalLM",
+            "starcoder2",
+            json!({"hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5}),
+        ),
+        (
+            "Glm4ForCausalLM",
+            "glm4",
+            json!({"partial_rotary_factor": 0.5}),
+        ),
+    ] {
+        assert_eq!(with(name, changes), architecture);
+    }
+}
+
+#[test]
+fn long_texts_have_rotary_factors_of_their_own() {
+    let mut both = Both::new();
+    both.config["architectures"] = json!(["Phi3ForCausalLM"]);
+    both.config["original_max_position_embeddings"] = json!(64);
+    both.config["rope_scaling"] =
+        json!({"type": "longrope", "long_factor": [1, 2, 3, 4], "short_factor": [1, 1, 1, 1]});
+    let folder = HfFolder::open(&both.write(1)).unwrap();
+    assert_eq!(
+        converted(&folder, "rope_factors_long.weight"),
+        (vec![4], vec![1.0, 2.0, 3.0, 4.0])
+    );
+    assert_eq!(converted(&folder, "rope_factors_short.weight").1, [1.0; 4]);
+    // sqrt(1 + ln 2 / ln 64)
+    assert_eq!(
+        folder.header().get("phi3.rope.scaling.attn_factor"),
+        Some(&Value::F32((1.0f64 + 1.0 / 6.0).sqrt() as f32))
+    );
+    both.config["rope_scaling"]["long_factor"] = json!([1]);
+    assert!(both.refusal().contains("long_factor must be 4 numbers"));
+}
+
+/// Tokens of the folder's own tokenizer, and of what its metadata describe.
+fn both_encodings(path: &Path, text: &str) -> (Vec<u32>, Vec<u32>) {
+    let folder = HfFolder::open(path).unwrap();
+    let own = Tokenizer::open(path, folder.header()).unwrap();
+    let described = Tokenizer::from_gguf(folder.header()).unwrap();
+    let encode = |tokenizer: &Tokenizer| {
+        let ids = tokenizer.encode(text, true).unwrap();
+        assert_eq!(
+            tokenizer.decode(&ids).trim_start(),
+            text.replace("<|im_end|>", "")
+        );
+        ids
+    };
+    assert_eq!(own.end_ids(), described.end_ids());
+    (encode(&own), encode(&described))
+}
+
+#[test]
+fn the_tokenizer_is_the_one_that_its_metadata_describe() {
+    let both = Both::new();
+    let path = both.write(1);
+    let (own, described) = both_encodings(&path, "the cat<|im_end|>");
+    assert_eq!(own, described);
+    assert_eq!(own, [6, 3, 9, 7, 26, 2]);
+}
+
+#[test]
+fn sentencepiece_as_merges_is_converted_to_scores() {
+    let mut both = Both::new();
+    let mut vocab = serde_json::Map::new();
+    let bytes: Vec<String> = (0..=255u8).map(|b| format!("<0x{b:02X}>")).collect();
+    let texts = ["<unk>", "<s>", "</s>"]
+        .into_iter()
+        .chain(bytes.iter().map(String::as_str));
+    let pieces = [
+        "\u{2581}",
+        "a",
+        "b",
+        "c",
+        "bc",
+        "ab",
+        "\u{2581}a",
+        "\u{2581}abc",
+    ];
+    for (id, text) in texts.chain(pieces).enumerate() {
+        vocab.insert(text.to_string(), id.into());
+    }
+    both.tokenizer = json!({
+        "model": {
+            "type": "BPE", "vocab": vocab, "byte_fallback": true, "fuse_unk": true, "unk_token": "<unk>",
+            "merges": [["b", "c"], ["a", "b"], ["\u{2581}", "a"], ["\u{2581}a", "bc"]],
+        },
+        "added_tokens": [special(0, "<unk>"), special(1, "<s>"), special(2, "</s>")],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u{2581}"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u{2581}"},
+        ]},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+        ]},
+    });
+    let rows = 3 + 256 + pieces.len();
+    both.config["vocab_size"] = json!(rows);
+    both.tensors.insert(
+        "model.embed_tokens.weight".to_string(),
+        (vec![rows, 32], vec![0; rows * 32 * 4]),
+    );
+    let path = both.write(1);
+    std::fs::write(
+        path.join("tokenizer_config.json"),
+        r#"{"add_bos_token": true, "bos_token": "<s>"}"#,
+    )
+    .unwrap();
+    for text in ["abc", "ab", "a bc", "cab é", "bcbc"] {
+        let (own, described) = both_encodings(&path, text);
+        assert_eq!(own, described, "{text}");
+        assert_eq!(own[0], 1);
+    }
+    assert_eq!(both_encodings(&path, "abc").0, [1, 3 + 256 + 7]);
+}
+
+#[test]
+fn a_tokenizer_that_gguf_cannot_describe_is_used_as_it_is() {
+    let mut both = Both::new();
+    both.tokenizer["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
+    ]});
+    let path = both.write(1);
+    let folder = HfFolder::open(&path).unwrap();
+    assert_eq!(folder.header().get("tokenizer.ggml.model"), None);
+    assert!(folder.header().get("tokenizer.ggml.tokens").is_some());
+    let tokenizer = Tokenizer::open(&path, folder.header()).unwrap();
+    assert_eq!(
+        tokenizer.encode("the cat", false).unwrap(),
+        [6, 3, 9, 7, 26]
+    );
 }

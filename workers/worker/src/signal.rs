@@ -43,6 +43,11 @@ impl Interrupt {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Makes the flag wait for the next signal: what the last one interrupted is over.
+    pub fn lower(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
     /// Whether a signal has arrived.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)

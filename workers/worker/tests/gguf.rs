@@ -4,7 +4,7 @@ mod common;
 
 use common::{array, raw, string, strings, tiny_llama, u32, File, Tensor};
 use std::io::Cursor;
-use worker::gguf::{Array, Gguf, GgufError, Value};
+use worker::gguf::{Array, Gguf, GgufError, MappedGguf, Value, Weights};
 
 fn read(file: &File) -> Result<Gguf, GgufError> {
     Gguf::read(Cursor::new(file.bytes()))
@@ -275,4 +275,42 @@ fn truncation_anywhere_is_an_error() {
             .to_string();
         assert!(!error.is_empty());
     }
+}
+
+#[test]
+fn parts_of_a_split_file_are_one_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = tiny_llama();
+    let path = |part: usize| folder.path().join(format!("m-0000{part}-of-00002.gguf"));
+    for part in 1..=2 {
+        let mut file = tiny_llama();
+        file.set("split.count", u32(2));
+        file.tensors = whole
+            .tensors
+            .iter()
+            .skip(part - 1)
+            .step_by(2)
+            .cloned()
+            .collect();
+        file.write(&path(part));
+    }
+    let file = MappedGguf::open(&path(1)).unwrap();
+    assert_eq!(file.header().get("split.count"), None);
+    assert_eq!(file.header().tensors().count(), whole.tensors.len());
+    for tensor in &whole.tensors {
+        let info = file.header().tensor(&tensor.name).unwrap();
+        assert_eq!(
+            &*file.bytes(&tensor.name, info),
+            tensor.data,
+            "{}",
+            tensor.name
+        );
+        file.give_back(&tensor.name, info);
+    }
+    std::fs::copy(path(1), path(2)).unwrap();
+    let error = MappedGguf::open(&path(1)).unwrap_err().to_string();
+    assert!(error.contains("in an earlier part, too"), "{error}");
+    std::fs::remove_file(path(2)).unwrap();
+    let error = MappedGguf::open(&path(1)).unwrap_err().to_string();
+    assert!(error.contains("m-00002-of-00002.gguf"), "{error}");
 }

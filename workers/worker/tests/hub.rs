@@ -15,7 +15,38 @@ const FILES: [(&str, &str); 3] = [
     ("model-Q8_0.gguf", "eight bits"),
 ];
 
-/// Serves one repository, `owner/name`, at revision `main`; counts requests.
+/// The file of each repository that breaks off in the middle the first time.
+const FRAGILE: &str = "fragile-Q8_0.gguf";
+
+/// A repository with a safetensors model, one with a split GGUF file, and one whose file breaks off.
+const OTHERS: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "owner/folder",
+        &[
+            ("README.md", "text"),
+            ("config.json", "{}"),
+            ("tokenizer.json", "{}"),
+            ("1_Pooling/config.json", "{}"),
+            (
+                "model.safetensors.index.json",
+                "{\"weight_map\": {\"a\": \"model-1.safetensors\", \"b\": \"model-2.safetensors\"}}",
+            ),
+            ("model-1.safetensors", "one"),
+            ("model-2.safetensors", "two"),
+            ("other.safetensors", "not named by the index"),
+        ],
+    ),
+    (
+        "owner/split",
+        &[
+            ("m-Q8_0-00001-of-00002.gguf", "first"),
+            ("m-Q8_0-00002-of-00002.gguf", "second"),
+        ],
+    ),
+    ("owner/fragile", &[(FRAGILE, "comes in two pieces")]),
+];
+
+/// Serves `owner/name` and the others at revision `main`; counts requests.
 struct Hub {
     endpoint: String,
     requests: Arc<AtomicUsize>,
@@ -41,6 +72,16 @@ impl Hub {
     }
 }
 
+fn files_of(repo: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    if repo == "owner/name" {
+        return Some(&FILES);
+    }
+    OTHERS
+        .iter()
+        .find(|(name, _)| *name == repo)
+        .map(|(_, files)| *files)
+}
+
 fn answer(mut stream: TcpStream) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let request = lines.next().unwrap().unwrap();
@@ -60,9 +101,17 @@ fn answer(mut stream: TcpStream) {
         authorized |= line == "authorization: bearer secret";
     }
     let path = request.split(' ').nth(1).unwrap();
-    let (status, headers, body) = match path {
-        "/api/models/owner/name/revision/main" => {
-            let names: Vec<_> = FILES
+    let info = path
+        .strip_prefix("/api/models/")
+        .and_then(|rest| rest.strip_suffix("/revision/main"))
+        .and_then(files_of);
+    let file = path[1..]
+        .split_once("/resolve/main/")
+        .and_then(|(repo, name)| files_of(repo)?.iter().find(|(n, _)| *n == name));
+    let mut cut = false;
+    let (status, headers, body) = match (info, file) {
+        (Some(files), _) => {
+            let names: Vec<_> = files
                 .iter()
                 .map(|(n, _)| format!("{{\"rfilename\":\"{n}\"}}"))
                 .collect();
@@ -75,27 +124,28 @@ fn answer(mut stream: TcpStream) {
         _ if path.starts_with("/api/models/owner/gated/") && !authorized => {
             ("401 Unauthorized", String::new(), String::new())
         }
-        _ => match path.strip_prefix("/owner/name/resolve/main/") {
-            Some(name) => {
-                let (_, content) = FILES.iter().find(|(n, _)| *n == name).unwrap();
-                let end = last.map_or(content.len(), |last| last + 1);
-                let headers = format!(
-                    "x-repo-commit: {COMMIT}\r\netag: \"etag-{name}\"\r\ncontent-range: bytes {from}-{}/{}\r\n",
-                    end - 1,
-                    content.len()
-                );
-                (
-                    "206 Partial Content",
-                    headers,
-                    content[from..end].to_string(),
-                )
-            }
-            None => ("404 Not Found", String::new(), String::new()),
-        },
+        (None, Some((name, content))) => {
+            let end = last.map_or(content.len(), |last| last + 1);
+            let headers = format!(
+                "x-repo-commit: {COMMIT}\r\netag: \"etag-{}\"\r\ncontent-range: bytes {from}-{}/{}\r\n",
+                name.replace('/', "-"),
+                end - 1,
+                content.len()
+            );
+            // The download itself, not the question for its size.
+            cut = *name == FRAGILE && from == 0 && end > 1;
+            (
+                "206 Partial Content",
+                headers,
+                content[from..end].to_string(),
+            )
+        }
+        (None, None) => ("404 Not Found", String::new(), String::new()),
     };
+    let sent = if cut { &body[..8] } else { &body };
     write!(
         stream,
-        "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{sent}",
         body.len()
     )
     .unwrap();
@@ -208,4 +258,66 @@ fn a_revision_cannot_leave_the_cache() {
             "{revision}"
         );
     }
+}
+
+#[test]
+fn a_safetensors_model_comes_as_a_folder() {
+    let hub = Hub::start();
+    let cache = tempfile::tempdir().unwrap();
+    let mut options = options(&hub.endpoint, cache.path());
+    let source = ModelSource::parse("owner/folder").unwrap();
+    let folder = options.resolve(&source).unwrap();
+    for file in [
+        "config.json",
+        "tokenizer.json",
+        "1_Pooling/config.json",
+        "model-1.safetensors",
+        "model-2.safetensors",
+    ] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+    assert!(!folder.join("README.md").exists());
+    assert!(!folder.join("other.safetensors").exists());
+    let after_download = hub.requests();
+    assert_eq!(options.resolve(&source).unwrap(), folder);
+    assert_eq!(
+        hub.requests(),
+        after_download + 1,
+        "only the list of files is asked for"
+    );
+    options.offline = true;
+    assert_eq!(options.resolve(&source).unwrap(), folder);
+    std::fs::remove_file(folder.join("model-2.safetensors")).unwrap();
+    let error = options.resolve(&source).unwrap_err().to_string();
+    assert!(error.contains("of it only model-1.safetensors"), "{error}");
+    // What is missing is fetched, nothing else.
+    options.offline = false;
+    let before = hub.requests();
+    assert_eq!(options.resolve(&source).unwrap(), folder);
+    assert!(folder.join("model-2.safetensors").exists());
+    assert!(hub.requests() - before <= 4, "{}", hub.requests() - before);
+}
+
+#[test]
+fn all_parts_of_a_split_file_are_fetched() {
+    let hub = Hub::start();
+    let cache = tempfile::tempdir().unwrap();
+    let options = options(&hub.endpoint, cache.path());
+    let path = options
+        .resolve(&ModelSource::parse("owner/split:Q8_0").unwrap())
+        .unwrap();
+    assert!(path.ends_with("m-Q8_0-00001-of-00002.gguf"));
+    let second = path.with_file_name("m-Q8_0-00002-of-00002.gguf");
+    assert_eq!(std::fs::read_to_string(second).unwrap(), "second");
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on_where_it_was() {
+    let hub = Hub::start();
+    let cache = tempfile::tempdir().unwrap();
+    let options = options(&hub.endpoint, cache.path());
+    assert_eq!(
+        resolve(&options, "owner/fragile").unwrap(),
+        "comes in two pieces"
+    );
 }

@@ -11,7 +11,7 @@ use std::io;
 /// Marks the text of `raise_exception`.
 pub(super) const RAISED: &str = "raised:";
 
-/// Adds the functions and filters, and Python's spelling of constants.
+/// Adds the functions and filters.
 pub(super) fn add_to(environment: &mut Environment) {
     environment.add_function("raise_exception", |message: String| {
         Err::<String, _>(Error::new(
@@ -21,19 +21,6 @@ pub(super) fn add_to(environment: &mut Environment) {
     });
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
-    environment.set_formatter(|out, state, value| {
-        let constant = match value.as_str() {
-            Some(_) => None,
-            None if value.is_none() => Some("None"),
-            None if *value == Value::from(true) && !value.is_number() => Some("True"),
-            None if *value == Value::from(false) && !value.is_number() => Some("False"),
-            None => None,
-        };
-        match constant {
-            Some(text) => out.write_str(text).map_err(Error::from),
-            None => minijinja::escape_formatter(out, state, value),
-        }
-    });
 }
 
 /// `{% generation %}` and its end mark what a training loss looks at; a prompt needs what is between them only.

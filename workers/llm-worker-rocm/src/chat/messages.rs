@@ -64,7 +64,10 @@ impl Form {
             None,
         );
         // A template that prints the list itself shows its keys.
-        let parts = in_parts.contains(NEEDLE) && !in_parts.contains("\"type\"");
+        let printed = ["'type'", "\"type\""]
+            .iter()
+            .any(|key| in_parts.contains(key));
+        let parts = in_parts.contains(NEEDLE) && !printed;
         let user = |content: &str| {
             if text || !parts {
                 message("user", content)

@@ -1,133 +1,288 @@
 //! `config.json` in the terms of GGUF's metadata.
 
+use super::family::{Family, FAMILIES};
+use super::rope::Rope;
 use serde_json::Value as Json;
 use worker::gguf::Value;
 
-/// The architectures whose weights and arithmetic are those of GGUF's `llama`.
-const LLAMA_LIKE: [&str; 2] = ["LlamaForCausalLM", "MistralForCausalLM"];
+/// More tokens than any vocabulary has.
+const MAX_VOCABULARY: u32 = 4 << 20;
 
 /// What the rest of the conversion needs of `config.json`, checked.
 pub(super) struct Config {
-    name: String,
+    pub family: Family,
     pub blocks: u32,
-    width: u32,
-    feed_forward: u32,
     pub heads: u32,
     pub kv_heads: u32,
-    head_dim: u32,
-    context: u32,
+    pub experts: u32,
     pub vocab: u32,
-    epsilon: f32,
-    rope_base: f32,
-    pub rope_factors: Option<Vec<f32>>,
     /// Whether the output matrix is the embedding table.
     pub tied: bool,
+    pub rope: Rope,
     pub bos: Option<u32>,
     pub eos: Vec<u32>,
+    metadata: Vec<(String, Value)>,
 }
 
 impl Config {
     /// Reads and checks; the error says what is wrong.
     pub(super) fn read(json: &Json) -> Result<Self, String> {
-        let architecture = json["architectures"][0].as_str().unwrap_or("none");
-        if !LLAMA_LIKE.contains(&architecture) {
-            return Err(format!(
-                "config.json: architecture {architecture} is not implemented for safetensors ({} are); take a GGUF file of the model",
-                LLAMA_LIKE.join(" and ")
-            ));
-        }
-        refuse(json, "attention_bias", &[Json::Null, false.into()])?;
-        refuse(json, "mlp_bias", &[Json::Null, false.into()])?;
-        refuse(json, "sliding_window", &[Json::Null])?;
-        refuse(json, "quantization_config", &[Json::Null])?;
-        refuse(json, "hidden_act", &["silu".into()])?;
+        let name = json["architectures"][0].as_str().unwrap_or("none");
+        let family = Family::of(name).ok_or_else(|| {
+            let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+            format!(
+                "config.json: architecture {name} is not implemented for safetensors ({} are); take a GGUF file of the model",
+                known.join(", ")
+            )
+        })?;
+        let outer = json;
+        // Models that also see keep their language part in an object of its own.
+        let json = json.get("text_config").unwrap_or(json);
+        refuse(outer, "quantization_config", &[Json::Null])?;
+        refuse_other_activations(json, &family)?;
         let heads = number(json, "num_attention_heads")?;
         let width = number(json, "hidden_size")?;
-        let head_dim = match json.get("head_dim") {
-            None | Some(Json::Null) => width / heads,
-            Some(_) => number(json, "head_dim")?,
+        let head_dim = match optional(json, "head_dim")? {
+            Some(dim) => dim,
+            None => width / heads,
         };
-        if head_dim == 0 || head_dim % 2 != 0 {
+        let kv_heads = optional(json, "num_key_value_heads")?.unwrap_or(heads);
+        let fraction = json["partial_rotary_factor"].as_f64().unwrap_or(1.0);
+        let rotary = (f64::from(head_dim) * fraction) as u32;
+        if head_dim == 0 || head_dim % 2 != 0 || rotary == 0 || rotary % 2 != 0 || rotary > head_dim
+        {
             return Err(format!(
-                "config.json: heads of {head_dim} elements; an even number is needed"
+                "config.json: heads of {head_dim} elements, {rotary} of them rotated; even numbers are needed"
             ));
         }
-        let kv_heads = match json.get("num_key_value_heads") {
-            None | Some(Json::Null) => heads,
-            Some(_) => number(json, "num_key_value_heads")?,
+        let rope = Rope::read(json, rotary)?;
+        let vocab = number(json, "vocab_size")?;
+        if vocab > MAX_VOCABULARY {
+            return Err(format!(
+                "config.json: vocab_size {vocab}, at most {MAX_VOCABULARY} is allowed"
+            ));
+        }
+        let experts = match optional(json, "num_experts")? {
+            Some(experts) => experts,
+            None => optional(json, "num_local_experts")?.unwrap_or(0),
         };
-        // Newer files gather everything rotary in one object.
-        let rope = json.get("rope_parameters").unwrap_or(&Json::Null);
-        let base = rope.get("rope_theta").or(json.get("rope_theta"));
-        let rope_base = match base {
-            None | Some(Json::Null) => 10_000.0,
-            Some(base) => base
-                .as_f64()
-                .ok_or("config.json: rope_theta is no number")?,
-        };
-        let scaling = json
-            .get("rope_scaling")
-            .filter(|s| !s.is_null())
-            .unwrap_or(rope);
         let ids = |key: &str| -> Vec<u32> {
-            match &json[key] {
+            let value = json.get(key).unwrap_or(&outer[key]);
+            match value {
                 Json::Array(ids) => ids.iter().filter_map(id).collect(),
                 other => id(other).into_iter().collect(),
             }
         };
+        let mut writer = Writer {
+            architecture: family.architecture,
+            metadata: Vec::new(),
+        };
+        let title = outer["_name_or_path"].as_str().filter(|n| !n.is_empty());
+        writer.general("architecture", family.architecture);
+        writer.general("name", title.unwrap_or("model"));
+        for (key, value) in [
+            ("block_count", number(json, "num_hidden_layers")?),
+            ("context_length", number(json, "max_position_embeddings")?),
+            ("embedding_length", width),
+            ("feed_forward_length", number(json, "intermediate_size")?),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", head_dim),
+            ("attention.value_length", head_dim),
+            ("rope.dimension_count", rotary),
+            ("vocab_size", vocab),
+        ] {
+            writer.number(key, value);
+        }
+        let epsilon = ["rms_norm_eps", "norm_epsilon", "layer_norm_eps"]
+            .iter()
+            .find_map(|key| json[*key].as_f64())
+            .ok_or("config.json: rms_norm_eps is missing")?;
+        let epsilon_key = match family.layer_norm {
+            true => "attention.layer_norm_epsilon",
+            false => "attention.layer_norm_rms_epsilon",
+        };
+        writer.float(epsilon_key, epsilon);
+        rope.write(&mut writer);
+        if experts > 0 {
+            write_experts(json, &family, experts, &mut writer)?;
+        }
+        write_own(json, &family, head_dim, &mut writer)?;
         Ok(Self {
-            name: json["_name_or_path"]
-                .as_str()
-                .unwrap_or("model")
-                .to_string(),
             blocks: number(json, "num_hidden_layers")?,
-            feed_forward: number(json, "intermediate_size")?,
-            context: number(json, "max_position_embeddings")?,
-            vocab: number(json, "vocab_size")?,
-            epsilon: json["rms_norm_eps"]
-                .as_f64()
-                .ok_or("config.json: rms_norm_eps is missing")? as f32,
-            rope_factors: rope_factors(scaling, rope_base, head_dim)?,
-            rope_base: rope_base as f32,
-            tied: json["tie_word_embeddings"].as_bool().unwrap_or(false),
+            vocab,
+            tied: [json, outer]
+                .iter()
+                .find_map(|j| j["tie_word_embeddings"].as_bool())
+                .unwrap_or(family.tied_by_default),
             bos: ids("bos_token_id").first().copied(),
             eos: ids("eos_token_id"),
-            width,
+            metadata: writer.metadata,
+            family,
             heads,
             kv_heads,
-            head_dim,
+            experts,
+            rope,
         })
     }
 
     /// The metadata that a GGUF file of the model would have, but for the tokenizer's.
     pub(super) fn metadata(&self) -> Vec<(String, Value)> {
-        let text = |v: &str| Value::String(v.to_string());
-        let llama = [
-            ("block_count", self.blocks),
-            ("context_length", self.context),
-            ("embedding_length", self.width),
-            ("feed_forward_length", self.feed_forward),
-            ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
-            ("attention.key_length", self.head_dim),
-            ("attention.value_length", self.head_dim),
-            ("rope.dimension_count", self.head_dim),
-            ("vocab_size", self.vocab),
-        ];
-        let mut metadata = vec![
-            ("general.architecture".to_string(), text("llama")),
-            ("general.name".to_string(), text(&self.name)),
-            (
-                "llama.attention.layer_norm_rms_epsilon".to_string(),
-                Value::F32(self.epsilon),
-            ),
-            (
-                "llama.rope.freq_base".to_string(),
-                Value::F32(self.rope_base),
-            ),
-        ];
-        metadata.extend(llama.map(|(key, value)| (format!("llama.{key}"), Value::U32(value))));
-        metadata
+        self.metadata.clone()
+    }
+}
+
+/// Metadata in the making.
+pub(super) struct Writer {
+    architecture: &'static str,
+    metadata: Vec<(String, Value)>,
+}
+
+impl Writer {
+    fn general(&mut self, key: &str, text: &str) {
+        self.metadata
+            .push((format!("general.{key}"), Value::String(text.to_string())));
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.metadata
+            .push((format!("{}.{key}", self.architecture), value));
+    }
+
+    pub(super) fn number(&mut self, key: &str, value: u32) {
+        self.set(key, Value::U32(value));
+    }
+
+    pub(super) fn float(&mut self, key: &str, value: f64) {
+        self.set(key, Value::F32(value as f32));
+    }
+
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        self.set(key, Value::String(value.to_string()));
+    }
+}
+
+fn write_experts(
+    json: &Json,
+    family: &Family,
+    experts: u32,
+    writer: &mut Writer,
+) -> Result<(), String> {
+    refuse(
+        json,
+        "mlp_only_layers",
+        &[Json::Null, Json::Array(Vec::new())],
+    )?;
+    refuse(json, "decoder_sparse_step", &[Json::Null, 1.into()])?;
+    // Whether the chosen experts' shares are made to add up to 1 belongs to the architecture in GGUF.
+    match family.architecture {
+        "qwen2moe" => refuse(json, "norm_topk_prob", &[Json::Null, false.into()])?,
+        "qwen3moe" => refuse(json, "norm_topk_prob", &[true.into()])?,
+        _ => {}
+    }
+    writer.number("expert_count", experts);
+    writer.number("expert_used_count", number(json, "num_experts_per_tok")?);
+    if let Some(length) = optional(json, "moe_intermediate_size")? {
+        writer.number("expert_feed_forward_length", length);
+    }
+    if let Some(length) = optional(json, "shared_expert_intermediate_size")? {
+        writer.number("expert_shared_feed_forward_length", length);
+    }
+    Ok(())
+}
+
+/// What a family has that others do not.
+fn write_own(
+    json: &Json,
+    family: &Family,
+    head_dim: u32,
+    writer: &mut Writer,
+) -> Result<(), String> {
+    let float = |key: &str| -> Result<f64, String> {
+        json[key]
+            .as_f64()
+            .ok_or_else(|| format!("config.json: {key} must be a number, it is {}", json[key]))
+    };
+    match family.architecture {
+        "llama" => {
+            // The window of Mistral's first models.
+            if let Some(window) = optional(json, "sliding_window")? {
+                writer.number("attention.sliding_window", window);
+            }
+        }
+        "qwen2" | "qwen2moe" | "qwen3" | "qwen3moe" => {
+            refuse(json, "use_sliding_window", &[Json::Null, false.into()])?;
+        }
+        "granite" => {
+            writer.float("attention.scale", float("attention_multiplier")?);
+            writer.float("embedding_scale", float("embedding_multiplier")?);
+            writer.float("residual_scale", float("residual_multiplier")?);
+            writer.float("logit_scale", float("logits_scaling")?);
+        }
+        "gemma2" | "gemma3" => {
+            writer.number("attention.sliding_window", number(json, "sliding_window")?);
+            let scalar = float("query_pre_attn_scalar")?;
+            if scalar != f64::from(head_dim) {
+                writer.float("attention.scale", scalar.sqrt().recip());
+            }
+            if family.architecture == "gemma2" {
+                writer.float("attn_logit_softcapping", float("attn_logit_softcapping")?);
+                writer.float("final_logit_softcapping", float("final_logit_softcapping")?);
+            } else {
+                refuse(json, "attn_logit_softcapping", &[Json::Null])?;
+                refuse(json, "final_logit_softcapping", &[Json::Null])?;
+                refuse_other_layers(json, 6)?;
+            }
+        }
+        "phi3" => {
+            if let Some(window) = optional(json, "sliding_window")? {
+                writer.number("attention.sliding_window", window);
+            }
+        }
+        "smollm3" => {
+            refuse(json, "use_sliding_window", &[Json::Null, false.into()])?;
+            refuse(json, "no_rope_layer_interval", &[Json::Null, 4.into()])?;
+        }
+        "starcoder2" => refuse(json, "use_bias", &[Json::Null, true.into()])?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Every `pattern`th layer sees everything, the others a window; GGUF's architecture fixes the pattern.
+fn refuse_other_layers(json: &Json, pattern: usize) -> Result<(), String> {
+    refuse(
+        json,
+        "sliding_window_pattern",
+        &[Json::Null, pattern.into()],
+    )?;
+    let kinds = json["layer_types"].as_array();
+    let fits = kinds.into_iter().flatten().enumerate().all(|(i, kind)| {
+        let full = (i + 1) % pattern == 0;
+        *kind
+            == if full {
+                "full_attention"
+            } else {
+                "sliding_attention"
+            }
+    });
+    match fits {
+        true => Ok(()),
+        false => Err("config.json: these layer_types are not implemented".to_string()),
+    }
+}
+
+fn refuse_other_activations(json: &Json, family: &Family) -> Result<(), String> {
+    let key = match json.get("hidden_activation") {
+        Some(value) if !value.is_null() => "hidden_activation",
+        _ => "hidden_act",
+    };
+    match json[key].as_str() {
+        Some(activation) if family.activations.contains(&activation) => Ok(()),
+        _ => Err(format!(
+            "config.json: {key} {} is not implemented for {}",
+            json[key], family.name
+        )),
     }
 }
 
@@ -155,50 +310,10 @@ fn number(json: &Json, key: &str) -> Result<u32, String> {
     }
 }
 
-/// The divisors of Llama 3.1's rotary frequencies: none for short wavelengths, `factor` for those beyond the original context, a blend
-/// between. (Llama 3.1 model card and reference implementation.)
-fn rope_factors(scaling: &Json, base: f64, head_dim: u32) -> Result<Option<Vec<f32>>, String> {
-    let kind = scaling.get("rope_type").or(scaling.get("type"));
-    match kind.and_then(Json::as_str) {
-        None | Some("default") => return Ok(None),
-        Some("llama3") => {}
-        Some(other) => {
-            return Err(format!(
-                "config.json: rotary scaling of type {other} is not implemented"
-            ))
-        }
+/// A number that may be absent or null.
+fn optional(json: &Json, key: &str) -> Result<Option<u32>, String> {
+    match json.get(key) {
+        None | Some(Json::Null) => Ok(None),
+        Some(_) => number(json, key).map(Some),
     }
-    let get = |key: &str| {
-        scaling[key]
-            .as_f64()
-            .filter(|v| v.is_finite() && *v > 0.0)
-            .ok_or_else(|| format!("config.json: rope_scaling.{key} must be a number above 0"))
-    };
-    let (factor, low, high) = (
-        get("factor")?,
-        get("low_freq_factor")?,
-        get("high_freq_factor")?,
-    );
-    let original = get("original_max_position_embeddings")?;
-    if high <= low {
-        return Err(
-            "config.json: rope_scaling.high_freq_factor must be above low_freq_factor".to_string(),
-        );
-    }
-    let divisor = |pair: u32| {
-        let wavelength =
-            2.0 * std::f64::consts::PI * base.powf(f64::from(2 * pair) / f64::from(head_dim));
-        let turns = original / wavelength;
-        if turns > high {
-            1.0
-        } else if turns < low {
-            factor
-        } else {
-            let blend = (turns - low) / (high - low);
-            1.0 / ((1.0 - blend) / factor + blend)
-        }
-    };
-    Ok(Some(
-        (0..head_dim / 2).map(|pair| divisor(pair) as f32).collect(),
-    ))
 }

@@ -2,6 +2,8 @@
 //! GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
 
 mod config;
+mod family;
+mod rope;
 mod tensors;
 mod tokenizer;
 
@@ -33,11 +35,11 @@ impl HfFolder {
             reason,
         };
         let config = required_json(path, "config.json")?;
-        let config = config::Config::read(&config).map_err(bad)?;
+        let config = config::Config::read(&config).map_err(&bad)?;
         let mut metadata = config.metadata();
         metadata.extend(tokenizer::metadata(path, &config)?);
         let shards = Shards::open(path, &config)?;
-        let header = Gguf::from_parts(metadata, shards.table());
+        let header = Gguf::from_parts(metadata, shards.table().map_err(bad)?);
         Ok(Self {
             path: path.to_path_buf(),
             header,

@@ -1,63 +1,117 @@
 //! The folder's safetensors files: names and rows as GGUF has them.
 
 use super::config::Config;
+use super::family::Heads;
+use super::read_json;
+use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use worker::gguf::{give_back, map_file, GgmlType, TensorInfo};
 use worker::{Error, Result};
 
-/// Where a tensor's data is.
-struct Place {
+/// Names the files of a model in several.
+const INDEX: &str = "model.safetensors.index.json";
+/// The model in one file.
+const SINGLE: &str = "model.safetensors";
+
+/// Where a tensor's data is, or an expert's part of it.
+#[derive(Clone, Copy)]
+struct Source {
     shard: usize,
     start: usize,
-    info: TensorInfo,
+    bytes: usize,
+}
+
+/// A tensor as GGUF has it.
+struct Place {
+    /// One for each expert, or just one.
+    sources: BTreeMap<u32, Source>,
+    dtype: Dtype,
+    /// Shape in the file, outermost first, of one expert.
+    shape: Vec<usize>,
     /// Heads whose rows are to be reordered.
     heads: Option<u32>,
+    /// Whether the experts are stacked.
+    stacked: bool,
+    /// Added to each element.
+    plus_one: bool,
+}
+
+impl Place {
+    /// Vectors are float32 in GGUF files.
+    fn as_floats(&self) -> bool {
+        self.shape.len() == 1
+    }
+
+    fn info(&self) -> std::result::Result<TensorInfo, String> {
+        let name = match self.dtype {
+            _ if self.as_floats() => "F32",
+            Dtype::F16 => "F16",
+            Dtype::BF16 => "BF16",
+            _ => "F32",
+        };
+        let mut dims: Vec<u64> = self.shape.iter().rev().map(|&d| d as u64).collect();
+        if self.stacked {
+            dims.push(self.sources.len() as u64);
+        }
+        let one: u64 = self.sources.values().map(|s| s.bytes as u64).sum();
+        let bytes = match self.dtype {
+            Dtype::F16 | Dtype::BF16 if self.as_floats() => one * 2,
+            _ => one,
+        };
+        Ok(TensorInfo {
+            ggml_type: GgmlType::from_name(name).ok_or("the type table lacks a plain type")?,
+            offset: 0,
+            dims,
+            bytes,
+        })
+    }
 }
 
 /// All shards, mapped.
 pub(super) struct Shards {
     maps: Vec<Mmap>,
     places: HashMap<String, Place>,
-    rope_factors: Option<Vec<u8>>,
+    /// Tensors that are in no file, float32.
+    extra: HashMap<&'static str, Vec<u8>>,
 }
 
 impl Shards {
     pub(super) fn open(folder: &Path, config: &Config) -> Result<Self> {
-        let mut files: Vec<_> = std::fs::read_dir(folder)
-            .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-            .map_err(|source| Error::Io {
-                path: folder.to_path_buf(),
-                source,
-            })?
-            .into_iter()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
-            .collect();
-        files.sort();
-        if files.is_empty() {
-            return Err(Error::BadModel {
-                path: folder.to_path_buf(),
-                reason: "it has no .safetensors file; pickled checkpoints (.bin, .pt) can run code and are not read, convert them with the safetensors package".to_string(),
-            });
-        }
+        let floats = |values: &[f32]| values.iter().flat_map(|f| f.to_le_bytes()).collect();
         let mut shards = Self {
             maps: Vec::new(),
             places: HashMap::new(),
-            rope_factors: config
-                .rope_factors
-                .as_ref()
-                .map(|factors| factors.iter().flat_map(|f| f.to_le_bytes()).collect()),
+            extra: config
+                .rope
+                .tensors
+                .iter()
+                .map(|(name, values)| (*name, floats(values)))
+                .collect(),
         };
-        for path in files {
+        for path in files(folder)? {
             let map = map_file(&path)?;
             shards
                 .add(&map, config)
                 .map_err(|reason| Error::BadModel { path, reason })?;
             shards.maps.push(map);
+        }
+        let incomplete = shards.places.iter().find(|(_, place)| {
+            // Every expert, from the first to the last.
+            place.stacked && !place.sources.keys().copied().eq(0..config.experts)
+        });
+        if let Some((name, place)) = incomplete {
+            return Err(Error::BadModel {
+                path: folder.to_path_buf(),
+                reason: format!(
+                    "{name} has {} of {} experts",
+                    place.sources.len(),
+                    config.experts
+                ),
+            });
         }
         Ok(shards)
     }
@@ -66,140 +120,186 @@ impl Shards {
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
-            let Some((new, heads)) = gguf_name(name, config)? else {
+            let found = config.family.tensor(name, config.tied).map_err(|()| {
+                format!(
+                    "tensor {name} has no place in a {} model",
+                    config.family.architecture
+                )
+            })?;
+            let Some(found) = found else {
                 continue;
             };
-            let ty = match view.dtype() {
-                Dtype::F32 => "F32",
-                Dtype::F16 => "F16",
-                Dtype::BF16 => "BF16",
-                other => {
-                    return Err(format!(
-                        "tensor {name} has dtype {other:?}; F32, F16 and BF16 are read"
-                    ))
-                }
-            };
-            let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
-            let info = TensorInfo {
-                dims: view.shape().iter().rev().map(|&d| d as u64).collect(),
-                ggml_type: GgmlType::from_name(ty).ok_or("the type table lacks a plain type")?,
-                offset: 0,
-                bytes: view.data().len() as u64,
-            };
-            if info.dims.contains(&0) {
-                return Err(format!("tensor {name} has a dimension of zero"));
+            let block = found
+                .name
+                .strip_prefix("blk.")
+                .and_then(|rest| rest.split_once('.'));
+            if block.is_some_and(|(block, _)| block.parse().is_ok_and(|b: u32| b >= config.blocks))
+            {
+                return Err(format!(
+                    "tensor {name}: the model has {} blocks",
+                    config.blocks
+                ));
             }
-            if let Some(heads) = heads {
-                let rows = info.dims.get(1).copied().unwrap_or(0);
-                if rows == 0 || rows % (2 * u64::from(heads)) != 0 {
-                    return Err(format!(
-                        "tensor {name} of {rows} rows does not belong to {heads} heads"
-                    ));
-                }
+            if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+                return Err(format!(
+                    "tensor {name} has dtype {:?}; F32, F16 and BF16 are read",
+                    view.dtype()
+                ));
             }
-            let place = Place {
+            if view.shape().contains(&0) || view.shape().is_empty() {
+                return Err(format!("tensor {name} has no elements"));
+            }
+            let heads = found.heads.map(|heads| match heads {
+                Heads::Query => config.heads,
+                Heads::Key => config.kv_heads,
+            });
+            let rows = view.shape()[0];
+            if heads.is_some_and(|heads| rows % (2 * heads as usize) != 0) {
+                return Err(format!(
+                    "tensor {name} of {rows} rows does not belong to {} heads",
+                    heads.unwrap_or_default()
+                ));
+            }
+            let source = Source {
                 shard: self.maps.len(),
-                start,
-                info,
-                heads,
+                start: view.data().as_ptr() as usize - map.as_ptr() as usize,
+                bytes: view.data().len(),
             };
-            if self.places.insert(new.clone(), place).is_some() {
+            let place = self
+                .places
+                .entry(found.name.clone())
+                .or_insert_with(|| Place {
+                    sources: BTreeMap::new(),
+                    dtype: view.dtype(),
+                    shape: view.shape().to_vec(),
+                    stacked: found.expert.is_some(),
+                    plus_one: config.family.norm_plus_one && found.name.ends_with("norm.weight"),
+                    heads,
+                });
+            if place.shape != view.shape() || place.dtype != view.dtype() {
+                return Err(format!("tensor {name} differs from the other experts'"));
+            }
+            let expert = found.expert.unwrap_or(0);
+            if place.sources.insert(expert, source).is_some() {
                 return Err(format!("tensor {name} appears twice"));
             }
         }
         Ok(())
     }
 
-    /// Every tensor under its GGUF name, in the order of the model.
-    pub(super) fn table(&self) -> Vec<(String, TensorInfo)> {
-        let mut table: Vec<(String, TensorInfo)> = self
-            .places
-            .iter()
-            .map(|(name, place)| (name.clone(), place.info.clone()))
-            .collect();
-        if let Some(factors) = &self.rope_factors {
+    /// Every tensor under its GGUF name.
+    pub(super) fn table(&self) -> std::result::Result<Vec<(String, TensorInfo)>, String> {
+        let mut table = Vec::with_capacity(self.places.len() + self.extra.len());
+        for (name, place) in &self.places {
+            table.push((name.clone(), place.info()?));
+        }
+        for (name, bytes) in &self.extra {
             let info = TensorInfo {
-                dims: vec![factors.len() as u64 / 4],
+                dims: vec![bytes.len() as u64 / 4],
                 ggml_type: GgmlType::ALL[0],
                 offset: 0,
-                bytes: factors.len() as u64,
+                bytes: bytes.len() as u64,
             };
-            table.push((ROPE_FACTORS.to_string(), info));
+            table.push(((*name).to_string(), info));
         }
-        table
+        Ok(table)
     }
 
     pub(super) fn bytes(&self, name: &str) -> Cow<'_, [u8]> {
         let Some(place) = self.places.get(name) else {
-            // The table has one name that is in no file.
-            return Cow::Borrowed(self.rope_factors.as_deref().unwrap_or_default());
+            return Cow::Borrowed(self.extra.get(name).map_or(&[], Vec::as_slice));
         };
-        let data = &self.maps[place.shard][place.start..place.start + place.info.bytes as usize];
-        match place.heads {
-            Some(heads) => Cow::Owned(interleave(
-                data,
-                place.info.dims[1] as usize,
-                heads as usize,
-            )),
-            None if place.start % 4 == 0 => Cow::Borrowed(data),
+        let part =
+            |source: &Source| &self.maps[source.shard][source.start..source.start + source.bytes];
+        let mut sources = place.sources.values();
+        let data = match (sources.next(), sources.next()) {
             // The format does not promise alignment; fresh memory has it.
-            None => Cow::Owned(data.to_vec()),
+            (Some(only), None) if only.start % 4 == 0 => Cow::Borrowed(part(only)),
+            _ => Cow::Owned(
+                place
+                    .sources
+                    .values()
+                    .flat_map(|s| part(s).iter().copied())
+                    .collect(),
+            ),
+        };
+        let data = match place.heads {
+            Some(heads) => Cow::Owned(interleave(&data, place.shape[0], heads as usize)),
+            None => data,
+        };
+        if place.as_floats() && (place.dtype != Dtype::F32 || place.plus_one) {
+            let added = if place.plus_one { 1.0 } else { 0.0 };
+            return Cow::Owned(floats(&data, place.dtype, added));
         }
+        data
     }
 
     pub(super) fn give_back(&self, name: &str) {
-        if let Some(place) = self.places.get(name) {
-            give_back(
-                &self.maps[place.shard],
-                place.start,
-                place.info.bytes as usize,
-            );
+        for source in self
+            .places
+            .get(name)
+            .into_iter()
+            .flat_map(|p| p.sources.values())
+        {
+            give_back(&self.maps[source.shard], source.start, source.bytes);
         }
     }
 }
 
-const ROPE_FACTORS: &str = "rope_freqs.weight";
-
-/// GGUF's name of a tensor and the heads whose rows it reorders; `None` for what GGUF leaves out.
-fn gguf_name(
-    name: &str,
-    config: &Config,
-) -> std::result::Result<Option<(String, Option<u32>)>, String> {
-    let plain = |name: &str| Ok(Some((name.to_string(), None)));
-    match name {
-        "model.embed_tokens.weight" => return plain("token_embd.weight"),
-        "model.norm.weight" => return plain("output_norm.weight"),
-        "lm_head.weight" if config.tied => return Ok(None),
-        "lm_head.weight" => return plain("output.weight"),
-        _ => {}
-    }
-    let unknown = || format!("tensor {name} has no place in a llama model");
-    let (block, part) = name
-        .strip_prefix("model.layers.")
-        .and_then(|rest| rest.split_once('.'))
-        .and_then(|(block, part)| Some((block.parse::<u32>().ok()?, part)))
-        .ok_or_else(unknown)?;
-    let (part, heads) = match part {
-        "input_layernorm.weight" => ("attn_norm", None),
-        "self_attn.q_proj.weight" => ("attn_q", Some(config.heads)),
-        "self_attn.k_proj.weight" => ("attn_k", Some(config.kv_heads)),
-        "self_attn.v_proj.weight" => ("attn_v", None),
-        "self_attn.o_proj.weight" => ("attn_output", None),
-        "post_attention_layernorm.weight" => ("ffn_norm", None),
-        "mlp.gate_proj.weight" => ("ffn_gate", None),
-        "mlp.up_proj.weight" => ("ffn_up", None),
-        "mlp.down_proj.weight" => ("ffn_down", None),
-        // Older files carry what is computed from the base.
-        "self_attn.rotary_emb.inv_freq" => return Ok(None),
-        _ => return Err(unknown()),
+/// The model's files: those that the index names, else the single file, else all.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let bad = |reason: String| Error::BadModel {
+        path: folder.to_path_buf(),
+        reason,
     };
-    if block >= config.blocks {
-        return Err(format!(
-            "tensor {name}: the model has {} blocks",
-            config.blocks
-        ));
+    if let Some(index) = read_json(folder, INDEX)? {
+        let map = index["weight_map"]
+            .as_object()
+            .ok_or_else(|| bad(format!("{INDEX} has no weight_map")))?;
+        let names: BTreeSet<&str> = map.values().filter_map(|file| file.as_str()).collect();
+        let plain = |name: &&str| Path::new(name).file_name().is_some_and(|f| f == *name);
+        return match names.iter().find(|name| !plain(name)) {
+            Some(other) => Err(bad(format!(
+                "{INDEX} names {other}, which is no file beside it"
+            ))),
+            None => Ok(names.into_iter().map(|name| folder.join(name)).collect()),
+        };
     }
-    Ok(Some((format!("blk.{block}.{part}.weight"), heads)))
+    if folder.join(SINGLE).exists() {
+        return Ok(vec![folder.join(SINGLE)]);
+    }
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
+        .map_err(|source| Error::Io {
+            path: folder.to_path_buf(),
+            source,
+        })?
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
+        .collect();
+    files.sort();
+    match files.is_empty() {
+        true => Err(bad("it has no .safetensors file; pickled checkpoints (.bin, .pt) can run code and are not read, convert them with the safetensors package".to_string())),
+        false => Ok(files),
+    }
+}
+
+/// Numbers as float32, with something added.
+fn floats(data: &[u8], dtype: Dtype, added: f32) -> Vec<u8> {
+    let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
+    let values: Vec<f32> = match dtype {
+        Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
+        Dtype::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+        _ => data
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+    };
+    values
+        .into_iter()
+        .flat_map(|v| (v + added).to_le_bytes())
+        .collect()
 }
 
 /// Rows of each head from halves, as transformers rotates them, to neighbours, as GGUF's llama does.
@@ -220,10 +320,26 @@ fn interleave(data: &[u8], rows: usize, heads: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn halves_become_neighbours() {
         // Two heads of four rows, one byte each.
         let rows = [0, 1, 2, 3, 10, 11, 12, 13];
-        assert_eq!(super::interleave(&rows, 8, 2), [0, 2, 1, 3, 10, 12, 11, 13]);
+        assert_eq!(interleave(&rows, 8, 2), [0, 2, 1, 3, 10, 12, 11, 13]);
+    }
+
+    #[test]
+    fn vectors_become_float32() {
+        let halves: Vec<u8> = [1.5f32, -2.0]
+            .iter()
+            .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+            .collect();
+        let expected: Vec<u8> = [2.5f32, -1.0]
+            .iter()
+            .flat_map(|v| v.to_le_bytes())
+            .collect();
+        assert_eq!(floats(&halves, Dtype::BF16, 1.0), expected);
+        assert_eq!(floats(&expected, Dtype::F32, 0.0), expected);
     }
 }

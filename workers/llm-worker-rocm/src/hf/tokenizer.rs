@@ -1,38 +1,36 @@
 //! `tokenizer.json` in the terms of GGUF's metadata.
 
 use super::config::Config;
-use super::{read_json as json, required_json};
-use crate::tokenizer::pre_tokenizer_of;
+use super::{read_json, required_json};
+use crate::tokenizer::{byte_token, pre_tokenizer_of};
 use serde_json::Value as Json;
+use std::collections::HashMap;
 use std::path::Path;
 use worker::gguf::{Array, Value};
 use worker::{Error, Result};
 
 /// Codes of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;
+const UNKNOWN: i32 = 2;
 const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
+const BYTE: i32 = 6;
 
-/// The tokenizer's metadata, with the chat template.
+/// The tokenizer's metadata, with the chat template. What GGUF has no words for is left out: such a model runs with its own
+/// `tokenizer.json`, but cannot be written as a GGUF file.
 pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Value)>> {
     let bad = |reason: String| Error::BadModel {
         path: folder.join("tokenizer.json"),
         reason,
     };
     let tokenizer = required_json(folder, "tokenizer.json")?;
-    let settings = json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
-    let generation = json(folder, "generation_config.json")?.unwrap_or(Json::Null);
+    let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
+    let generation = read_json(folder, "generation_config.json")?.unwrap_or(Json::Null);
 
-    let mut metadata = vocabulary(&tokenizer, config).map_err(bad)?;
-    let pre = pre_tokenizer_of(&tokenizer).map_err(bad)?;
-    let text = |v: &str| Value::String(v.to_string());
-    metadata.push(("tokenizer.ggml.model".to_string(), text("gpt2")));
-    metadata.push(("tokenizer.ggml.pre".to_string(), text(pre)));
-    metadata.push((
-        "tokenizer.ggml.merges".to_string(),
-        merges(&tokenizer).map_err(bad)?,
-    ));
+    let vocabulary = Vocabulary::read(&tokenizer, config).map_err(bad)?;
+    let mut metadata = vocabulary.metadata();
+    metadata.extend(rules(&tokenizer, &vocabulary).map_err(bad)?);
     let mut id = |key: &str, id: Option<u32>| {
         metadata.extend(id.map(|id| (format!("tokenizer.ggml.{key}"), Value::U32(id))));
     };
@@ -65,75 +63,168 @@ pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Va
 }
 
 /// Spellings and kinds by id. Ids of the embedding table that no token has are unused.
-fn vocabulary(
+struct Vocabulary {
+    tokens: Vec<String>,
+    kinds: Vec<i32>,
+}
+
+impl Vocabulary {
+    fn read(tokenizer: &Json, config: &Config) -> std::result::Result<Self, String> {
+        let size = config.vocab as usize;
+        let mut vocabulary = Self {
+            tokens: (0..size).map(|id| format!("[UNUSED{id}]")).collect(),
+            kinds: vec![UNUSED; size],
+        };
+        let too_large =
+            |text: &str, id: u64| format!("token {text:?} has id {id}, the model has {size}");
+        let model = &tokenizer["model"];
+        match &model["vocab"] {
+            Json::Object(vocab) => {
+                for (text, id) in vocab {
+                    let id = id
+                        .as_u64()
+                        .ok_or_else(|| format!("token {text:?} has the id {id}"))?;
+                    if !vocabulary.set(id, text, NORMAL) {
+                        return Err(too_large(text, id));
+                    }
+                }
+            }
+            // A vocabulary of probabilities is a list.
+            Json::Array(vocab) => {
+                for (id, entry) in vocab.iter().enumerate() {
+                    let text = entry[0]
+                        .as_str()
+                        .ok_or("a token of model.vocab has no text")?;
+                    if !vocabulary.set(id as u64, text, NORMAL) {
+                        return Err(too_large(text, id as u64));
+                    }
+                }
+            }
+            _ => return Err("model.vocab is missing".to_string()),
+        }
+        for token in tokenizer["added_tokens"].as_array().into_iter().flatten() {
+            let text = token["content"]
+                .as_str()
+                .ok_or("an added token has no content")?;
+            let special = token["special"].as_bool() == Some(true);
+            let id = token["id"].as_u64().ok_or("an added token has no id")?;
+            // Marks of images and the like may lie beyond what a text model has.
+            vocabulary.set(id, text, if special { CONTROL } else { USER_DEFINED });
+        }
+        Ok(vocabulary)
+    }
+
+    fn set(&mut self, id: u64, text: &str, kind: i32) -> bool {
+        let Some(place) = usize::try_from(id)
+            .ok()
+            .filter(|id| *id < self.tokens.len())
+        else {
+            return false;
+        };
+        self.tokens[place] = text.to_string();
+        self.kinds[place] = kind;
+        true
+    }
+
+    fn metadata(&self) -> Vec<(String, Value)> {
+        vec![
+            (
+                "tokenizer.ggml.tokens".to_string(),
+                Value::Array(Array::String(self.tokens.clone())),
+            ),
+            (
+                "tokenizer.ggml.token_type".to_string(),
+                Value::Array(Array::I32(self.kinds.clone())),
+            ),
+        ]
+    }
+}
+
+/// How text becomes tokens, in the words of GGUF; nothing where it has none.
+fn rules(
     tokenizer: &Json,
-    config: &Config,
+    vocabulary: &Vocabulary,
 ) -> std::result::Result<Vec<(String, Value)>, String> {
     let model = &tokenizer["model"];
-    if model["type"].as_str().unwrap_or("BPE") != "BPE"
-        || model["byte_fallback"].as_bool() == Some(true)
-    {
-        return Err(
-            "only byte-level BPE tokenizers are converted; take a GGUF file of the model"
-                .to_string(),
-        );
+    let set = |key: &str, value: Value| (format!("tokenizer.ggml.{key}"), value);
+    let text = |v: &str| Value::String(v.to_string());
+    if model["type"].as_str().unwrap_or("BPE") != "BPE" {
+        return Ok(Vec::new());
     }
-    let vocab = model["vocab"].as_object().ok_or("model.vocab is missing")?;
-    let size = config.vocab as usize;
-    let mut tokens: Vec<String> = (0..size).map(|id| format!("[UNUSED{id}]")).collect();
-    let mut kinds = vec![UNUSED; size];
-    let mut set = |id: &Json, text: &str, kind: i32| {
-        let place = id.as_u64().map(|id| id as usize).filter(|id| *id < size);
-        let place =
-            place.ok_or_else(|| format!("token {text:?} has id {id}, the model has {size}"))?;
-        tokens[place] = text.to_string();
-        kinds[place] = kind;
-        Ok::<(), String>(())
+    let merges = merges(tokenizer)?;
+    if model["byte_fallback"].as_bool() == Some(true) {
+        // The earlier a merge, the higher the score of what it makes.
+        let mut scores = vec![-(merges.len() as f32); vocabulary.tokens.len()];
+        let ids: HashMap<&str, usize> = vocabulary
+            .tokens
+            .iter()
+            .enumerate()
+            .map(|(id, token)| (token.as_str(), id))
+            .collect();
+        for (rank, (left, right)) in merges.iter().enumerate().rev() {
+            if let Some(&id) = ids.get(format!("{left}{right}").as_str()) {
+                scores[id] = -(rank as f32);
+            }
+        }
+        let kinds: Vec<i32> = vocabulary
+            .tokens
+            .iter()
+            .zip(&vocabulary.kinds)
+            .map(|(token, &kind)| match kind {
+                NORMAL if byte_token(token).is_some() => BYTE,
+                CONTROL if model["unk_token"] == **token => UNKNOWN,
+                kind => kind,
+            })
+            .collect();
+        let prefixed = mentions(&tokenizer["normalizer"], "Prepend")
+            || tokenizer["pre_tokenizer"]["prepend_scheme"]
+                .as_str()
+                .is_some_and(|scheme| scheme != "never");
+        return Ok(vec![
+            set("model", text("llama")),
+            set("scores", Value::Array(Array::F32(scores))),
+            set("token_type", Value::Array(Array::I32(kinds))),
+            set("add_space_prefix", Value::Bool(prefixed)),
+        ]);
+    }
+    let Ok(pre) = pre_tokenizer_of(tokenizer) else {
+        return Ok(Vec::new());
     };
-    for (text, id) in vocab {
-        set(id, text, NORMAL)?;
-    }
-    for token in tokenizer["added_tokens"].as_array().into_iter().flatten() {
-        let text = token["content"]
-            .as_str()
-            .ok_or("an added token has no content")?;
-        let special = token["special"].as_bool() == Some(true);
-        set(
-            &token["id"],
-            text,
-            if special { CONTROL } else { USER_DEFINED },
-        )?;
-    }
+    let merges = merges
+        .into_iter()
+        .map(|(left, right)| format!("{left} {right}"));
     Ok(vec![
-        (
-            "tokenizer.ggml.tokens".to_string(),
-            Value::Array(Array::String(tokens)),
-        ),
-        (
-            "tokenizer.ggml.token_type".to_string(),
-            Value::Array(Array::I32(kinds)),
-        ),
+        set("model", text("gpt2")),
+        set("pre", text(pre)),
+        set("merges", Value::Array(Array::String(merges.collect()))),
     ])
 }
 
+fn mentions(part: &Json, kind: &str) -> bool {
+    let steps = part["normalizers"].as_array();
+    part["type"] == kind || steps.into_iter().flatten().any(|step| mentions(step, kind))
+}
+
 /// Merges are strings "a b" or, in newer files, pairs.
-fn merges(tokenizer: &Json) -> std::result::Result<Value, String> {
-    let merges = tokenizer["model"]["merges"]
-        .as_array()
-        .ok_or("model.merges is missing")?;
+fn merges(tokenizer: &Json) -> std::result::Result<Vec<(String, String)>, String> {
+    let no_pair = |merge: &Json| format!("merge {merge} is no pair");
     let merge = |merge: &Json| match merge {
-        Json::String(text) => Ok(text.clone()),
+        Json::String(text) => text
+            .split_once(' ')
+            .map(|(left, right)| (left.to_string(), right.to_string()))
+            .ok_or_else(|| no_pair(merge)),
         Json::Array(pair) => match &pair[..] {
-            [Json::String(left), Json::String(right)] => Ok(format!("{left} {right}")),
-            _ => Err(format!("merge {merge} is no pair")),
+            [Json::String(left), Json::String(right)] => Ok((left.clone(), right.clone())),
+            _ => Err(no_pair(merge)),
         },
-        _ => Err(format!("merge {merge} is no pair")),
+        _ => Err(no_pair(merge)),
     };
-    let merges = merges
+    tokenizer["model"]["merges"]
+        .as_array()
+        .ok_or("model.merges is missing")?
         .iter()
         .map(merge)
-        .collect::<std::result::Result<_, _>>()?;
-    Ok(Value::Array(Array::String(merges)))
+        .collect()
 }
 
 /// Whether texts begin with the BOS token: by the settings, else by the post-processor's template for one text.
@@ -164,7 +255,12 @@ fn chat_template(folder: &Path, settings: &Json) -> Result<Option<String>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(source) => return Err(Error::Io { path, source }),
     }
-    let template = match &settings["chat_template"] {
+    // Models that also see had a file for it of their own for a while.
+    let older = read_json(folder, "chat_template.json")?.unwrap_or(Json::Null);
+    let template = match settings
+        .get("chat_template")
+        .unwrap_or(&older["chat_template"])
+    {
         Json::String(template) => Some(template.clone()),
         Json::Array(all) => all
             .iter()

@@ -49,6 +49,13 @@ impl<'a> Conversion<'a> {
     /// [`Error::BadModel`] for a tensor of a type that candle cannot read.
     pub fn new(source: &'a dyn Weights, plan: &Plan) -> Result<Self> {
         let gguf = source.header();
+        if gguf.get("tokenizer.ggml.tokens").is_some() && gguf.get("tokenizer.ggml.model").is_none()
+        {
+            return Err(Error::BadModel {
+                path: source.path().to_path_buf(),
+                reason: "its tokenizer cannot be described in a GGUF file; the model runs from its folder only".to_string(),
+            });
+        }
         let mut tensors: Vec<_> = gguf.tensors().collect();
         tensors.sort_by_key(|(name, info)| (info.offset, *name));
         let blocks = gguf

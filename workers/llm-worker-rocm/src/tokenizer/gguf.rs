@@ -192,7 +192,7 @@ impl<'a> Vocabulary<'a> {
 }
 
 /// `<0x0A>` of a scored vocabulary.
-pub(super) fn byte_token(text: &str) -> Option<u8> {
+pub(crate) fn byte_token(text: &str) -> Option<u8> {
     let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
     u8::from_str_radix(hex, 16).ok().filter(|_| hex.len() == 2)
 }

@@ -1,8 +1,7 @@
 //! The tokenizer of a Hugging Face folder: `tokenizer.json` with the settings beside it.
 
 use super::detokenize::{byte_of_char, Pieces};
-use super::gguf::byte_token;
-use super::{Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK};
+use super::{byte_token, Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK};
 use crate::hf::read_json;
 use serde_json::Value as Json;
 use std::collections::HashMap;

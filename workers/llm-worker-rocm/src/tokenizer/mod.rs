@@ -10,6 +10,7 @@ mod pre;
 pub use detokenize::Detokenizer;
 
 use detokenize::Pieces;
+pub(crate) use gguf::byte_token;
 use pre::PreTokenizer;
 use std::collections::HashMap;
 use std::path::Path;

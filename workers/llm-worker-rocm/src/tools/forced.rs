@@ -76,10 +76,11 @@ impl OutputFormat {
             format!("{} args_{i} \"}}\"", literal(&head))
         };
         let mark = |text: &str| writer.mark(text);
-        let repeated = |separator: &str| match more {
-            0 => "answer: call".to_string(),
-            more => format!("answer: call ({separator}call){{0,{more}}}"),
+        let calls = |separator: &str| match more {
+            0 => "call".to_string(),
+            more => format!("call ({separator}call){{0,{more}}}"),
         };
+        let repeated = |separator: &str| format!("answer: {}", calls(separator));
         match self.tools {
             ToolFormat::Hermes => {
                 lines.push(repeated("\"\\n\" "));
@@ -116,7 +117,8 @@ impl OutputFormat {
                     None => String::new(),
                 };
                 lines.push(format!(
-                    "answer: {open} \"[\" call (\", \" call){{0,{more}}} \"]\" {close}"
+                    "answer: {open} \"[\" {} \"]\" {close}",
+                    calls("\", \" ")
                 ));
                 for (i, tool) in tools.iter().enumerate() {
                     lines.push(format!("call_{i}: {}", object(tool, i, "arguments")));
@@ -136,9 +138,7 @@ impl OutputFormat {
             ToolFormat::DeepSeek { fenced } => {
                 let (begin, end) = (mark("<｜tool▁calls▁begin｜>"), mark("<｜tool▁calls▁end｜>"));
                 let separator = if fenced { "\"\\n\" " } else { "" };
-                lines.push(format!(
-                    "answer: {begin} call ({separator}call){{0,{more}}} {end}"
-                ));
+                lines.push(format!("answer: {begin} {} {end}", calls(separator)));
                 for (i, tool) in tools.iter().enumerate() {
                     let (open, sep, close) = (
                         mark("<｜tool▁call▁begin｜>"),

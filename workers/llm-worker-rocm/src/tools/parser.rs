@@ -212,10 +212,12 @@ impl OutputParser {
             marks.extend(self.format.call_markers());
         }
         // Reasoning comes first or not at all.
+        let lead = self.buffer.trim_start();
+        let first = self.reasoning && !self.spoken && self.calls == 0;
         let open = self
             .format
             .reasoning
-            .filter(|_| self.reasoning && !self.spoken && self.calls == 0);
+            .filter(|tags| first && (lead.starts_with(tags.open) || tags.open.starts_with(lead)));
         marks.extend(open.map(|tags| tags.open));
         let found = marks
             .iter()

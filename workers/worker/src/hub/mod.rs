@@ -1,16 +1,20 @@
 //! A model argument resolved to a file on this machine.
 //!
 //! `FILE` is taken as it is. `OWNER/NAME[:FILE-OR-QUANT]` is a Hugging Face repository: the cache that
-//! the Python tools use comes first, then the network unless it is ruled out.
+//! the Python tools use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all
+//! parts of one that is split); from others the folder of config.json, tokenizer and safetensors files.
+
+mod select;
 
 use crate::progress::DownloadProgress;
 use crate::{Error, Result};
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
+pub(crate) use select::split_of;
+use select::{
+    choose, complete_folder, files_below, folder_files, has_gguf_extension, parts_of, Choice, INDEX,
+};
 use std::path::{Component, Path, PathBuf};
-
-/// Quantisations taken, in this order, when a repository has several files and none was named.
-const PREFERRED_QUANTS: [&str; 3] = ["Q4_K_M", "Q4_0", "Q8_0"];
 
 /// What `--model` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +25,7 @@ pub enum ModelSource {
     Hub {
         /// `owner/name`.
         repo: String,
-        /// A file name, or a quantisation such as `Q4_K_M`; `None` takes the only or the preferred file.
+        /// A file name, a quantisation such as `Q4_K_M`, or `safetensors`; `None` takes the only or the preferred file.
         selector: Option<String>,
     },
 }
@@ -60,12 +64,6 @@ fn is_repo_id(text: &str) -> bool {
                 .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     };
     matches!(text.split_once('/'), Some((owner, name)) if valid(owner) && valid(name))
-}
-
-fn has_gguf_extension(name: &str) -> bool {
-    Path::new(name)
-        .extension()
-        .is_some_and(|e| e.eq_ignore_ascii_case("gguf"))
 }
 
 /// How to reach the hub.
@@ -119,25 +117,17 @@ impl HubOptions {
             )));
         }
         let cached = self.snapshot(repo);
-        let cached_files = cached.as_deref().map(gguf_files).unwrap_or_default();
+        let cached_files = cached.as_deref().map(files_below).unwrap_or_default();
         // Without a selector the choice depends on everything the repository has, which only the hub knows.
         if selector.is_some() || self.offline {
-            if let (Some(snapshot), Ok(file)) = (&cached, choose(repo, &cached_files, selector)) {
-                return Ok(snapshot.join(file));
+            let choice = choose(repo, &cached_files, selector).ok();
+            let found = choice.zip(cached.as_deref());
+            if let Some(path) = found.and_then(|(c, s)| from_cache(repo, s, &cached_files, &c)) {
+                return Ok(path);
             }
         }
         if self.offline {
-            let have = if cached_files.is_empty() {
-                "no GGUF file of it".to_string()
-            } else {
-                format!("of it only {}", cached_files.join(", "))
-            };
-            return Err(Error::Hub(format!(
-                "{repo}{} is not in the cache, and the network is ruled out by --offline or HF_HUB_OFFLINE; {} holds {have}. \
-                 Run once without it, or give the path of a file",
-                selector.map(|s| format!(":{s}")).unwrap_or_default(),
-                self.cache.display(),
-            )));
+            return Err(self.not_cached(repo, selector, &cached_files));
         }
         let api = self.api(repo)?;
         let info = api.info().map_err(|e| self.explain(repo, e))?;
@@ -145,14 +135,72 @@ impl HubOptions {
             .siblings
             .into_iter()
             .map(|s| s.rfilename)
-            .filter(|name| has_gguf_extension(name) && is_plain_relative(name))
+            .filter(|name| is_plain_relative(name))
             .collect();
-        let file = choose(repo, &files, selector)?;
-        if let Some(snapshot) = cached.filter(|_| cached_files.contains(&file)) {
-            return Ok(snapshot.join(file));
+        let choice = choose(repo, &files, selector)?;
+        let complete = cached.as_deref();
+        if let Some(path) = complete.and_then(|s| from_cache(repo, s, &cached_files, &choice)) {
+            return Ok(path);
         }
-        api.download_with_progress(&file, DownloadProgress::new())
-            .map_err(|e| self.explain(repo, e))
+        // What is there of another commit does not belong with what is fetched now.
+        let current = cached.filter(|snapshot| snapshot.ends_with(&info.sha));
+        let get = |file: &str| match &current {
+            Some(snapshot) if cached_files.iter().any(|f| f == file) => Ok(snapshot.join(file)),
+            _ => api
+                .download_with_progress(file, DownloadProgress::new())
+                .map_err(|e| self.explain(repo, e)),
+        };
+        match choice {
+            Choice::Gguf(file) => {
+                let parts = parts_of(repo, &file, &files)?;
+                let first = get(&parts[0])?;
+                for part in &parts[1..] {
+                    get(part)?;
+                }
+                Ok(first)
+            }
+            Choice::Folder => self.get_folder(repo, &files, get),
+        }
+    }
+
+    /// The files of a model folder, the index of its shards first.
+    fn get_folder(
+        &self,
+        repo: &str,
+        files: &[String],
+        get: impl Fn(&str) -> Result<PathBuf>,
+    ) -> Result<PathBuf> {
+        let config = get("config.json")?;
+        let index = match files.iter().any(|f| f == INDEX) {
+            true => Some(get(INDEX)?),
+            false => None,
+        };
+        for file in folder_files(repo, files, index.as_deref())? {
+            get(&file)?;
+        }
+        config
+            .parent()
+            .map(Path::to_path_buf)
+            .ok_or_else(|| Error::Hub(format!("{repo}: the cache has no folder for it")))
+    }
+
+    fn not_cached(&self, repo: &str, selector: Option<&str>, files: &[String]) -> Error {
+        let models: Vec<&str> = files
+            .iter()
+            .map(String::as_str)
+            .filter(|f| has_gguf_extension(f) || f.ends_with(".safetensors"))
+            .collect();
+        let have = if models.is_empty() {
+            "no model file of it".to_string()
+        } else {
+            format!("of it only {}", models.join(", "))
+        };
+        Error::Hub(format!(
+            "{repo}{} is not in the cache, and the network is ruled out by --offline or HF_HUB_OFFLINE; {} holds {have}. \
+             Run once without it, or give the path of a file",
+            selector.map(|s| format!(":{s}")).unwrap_or_default(),
+            self.cache.display(),
+        ))
     }
 
     fn repo(&self, repo: &str) -> Repo {
@@ -214,6 +262,17 @@ impl HubOptions {
     }
 }
 
+/// The path of a choice in a snapshot, if all of it is there.
+fn from_cache(repo: &str, snapshot: &Path, files: &[String], choice: &Choice) -> Option<PathBuf> {
+    match choice {
+        Choice::Gguf(file) => {
+            let here = files.contains(file) && parts_of(repo, file, files).is_ok();
+            here.then(|| snapshot.join(file))
+        }
+        Choice::Folder => complete_folder(snapshot).then(|| snapshot.to_path_buf()),
+    }
+}
+
 /// A branch, tag or commit that is safe as a path below `refs`.
 fn is_revision(revision: &str) -> bool {
     !revision.is_empty() && is_plain_relative(revision)
@@ -227,111 +286,9 @@ fn is_plain_relative(name: &str) -> bool {
             .all(|c| matches!(c, Component::Normal(_)))
 }
 
-/// The GGUF files of a snapshot and its subfolders, relative to it.
-fn gguf_files(snapshot: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![snapshot.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            // Files are links into the blob folder; only real folders are walked, so there are no cycles.
-            if entry.file_type().is_ok_and(|t| t.is_dir()) {
-                folders.push(path);
-            } else if let Some(name) = path.strip_prefix(snapshot).ok().and_then(Path::to_str) {
-                if has_gguf_extension(name) && path.exists() {
-                    found.push(name.to_string());
-                }
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-/// Picks the file that a selector means.
-fn choose(repo: &str, files: &[String], selector: Option<&str>) -> Result<String> {
-    let listing = || {
-        if files.is_empty() {
-            "it has no GGUF file".to_string()
-        } else {
-            format!("it has {}", files.join(", "))
-        }
-    };
-    let none = |what: &str| Error::Hub(format!("{repo} has no GGUF file {what}; {}", listing()));
-    let chosen = match selector {
-        Some(name) if has_gguf_extension(name) => files
-            .iter()
-            .find(|f| *f == name)
-            .ok_or_else(|| none(name))?,
-        Some(quant) => {
-            let matching: Vec<_> = files.iter().filter(|f| is_quant_of(f, quant)).collect();
-            match matching[..] {
-                [] => return Err(none(&format!("of quantisation {quant}"))),
-                [one] => one,
-                _ => {
-                    return Err(Error::Hub(format!(
-                    "{repo} has several files of quantisation {quant}: {}; name one as {repo}:FILE",
-                    matching
-                        .iter()
-                        .map(|f| f.as_str())
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )))
-                }
-            }
-        }
-        None => match files {
-            [one] => one,
-            _ => PREFERRED_QUANTS
-                .iter()
-                .find_map(|quant| files.iter().find(|f| is_quant_of(f, quant)))
-                .ok_or_else(|| {
-                    Error::Hub(format!(
-                        "{repo}: which file? {}; name one as {repo}:FILE",
-                        listing()
-                    ))
-                })?,
-        },
-    };
-    if is_part_of_split(chosen) {
-        return Err(Error::Hub(format!(
-            "{repo}: {chosen} is one part of a split model, which is not supported; choose a single file"
-        )));
-    }
-    Ok(chosen.clone())
-}
-
-/// Whether the quantisation stands in the file name as a word of its own, in either case: `Q4_K` is not `Q4_K_M`.
-fn is_quant_of(file: &str, quant: &str) -> bool {
-    let name = file.rsplit('/').next().unwrap_or(file).to_lowercase();
-    let quant = quant.to_lowercase();
-    let is_word = |c: Option<char>| !c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    !quant.is_empty()
-        && name.match_indices(&quant).any(|(start, matched)| {
-            is_word(name[..start].chars().next_back())
-                && is_word(name[start + matched.len()..].chars().next())
-        })
-}
-
-/// `…-00001-of-00003.gguf`.
-fn is_part_of_split(file: &str) -> bool {
-    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
-    let number = |text: &str| text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
-    match stem.rsplit_once("-of-") {
-        Some((head, count)) => {
-            number(count) && head.rsplit_once('-').is_some_and(|(_, part)| number(part))
-        }
-        None => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn names(list: &[&str]) -> Vec<String> {
-        list.iter().map(|s| s.to_string()).collect()
-    }
 
     #[test]
     fn model_arguments() {
@@ -371,40 +328,6 @@ mod tests {
                 "{bad}"
             );
         }
-    }
-
-    #[test]
-    fn quantisation_matches_whole_words_only() {
-        assert!(is_quant_of("Model-Q4_K_M.gguf", "q4_k_m"));
-        assert!(is_quant_of("dir/Model.Q8_0.gguf", "Q8_0"));
-        assert!(!is_quant_of("Model-Q4_K_M.gguf", "Q4_K"));
-        assert!(!is_quant_of("Model-IQ4_XS.gguf", "Q4_XS"));
-        assert!(!is_quant_of("Q4_0/Model-Q8_0.gguf", "Q4_0"));
-    }
-
-    #[test]
-    fn choice_of_a_file() {
-        let files = names(&["m-Q2_K.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"]);
-        assert_eq!(choose("o/n", &files, None).unwrap(), "m-Q4_K_M.gguf");
-        assert_eq!(choose("o/n", &files, Some("Q2_K")).unwrap(), "m-Q2_K.gguf");
-        assert_eq!(
-            choose("o/n", &files, Some("m-Q8_0.gguf")).unwrap(),
-            "m-Q8_0.gguf"
-        );
-        assert_eq!(choose("o/n", &files[..1], None).unwrap(), "m-Q2_K.gguf");
-        let error = choose("o/n", &files, Some("Q3_K")).unwrap_err().to_string();
-        assert!(
-            error.contains("Q3_K") && error.contains("m-Q2_K.gguf"),
-            "{error}"
-        );
-        let ambiguous = names(&["a-Q2_K.gguf", "b-Q2_K.gguf"]);
-        assert!(choose("o/n", &ambiguous, Some("Q2_K")).is_err());
-        assert!(choose("o/n", &ambiguous, None).is_err());
-        let split = names(&["m-Q4_K_M-00001-of-00002.gguf"]);
-        assert!(choose("o/n", &split, None)
-            .unwrap_err()
-            .to_string()
-            .contains("split"));
     }
 
     #[test]

@@ -1,0 +1,211 @@
+//! Rotary positions in `config.json`, and what GGUF has for them.
+
+use super::config::Writer;
+use serde_json::Value as Json;
+
+/// How positions rotate.
+pub(super) struct Rope {
+    base: f64,
+    /// Base in layers that see a window only.
+    window_base: Option<f64>,
+    scaling: Scaling,
+    /// Tensors that a GGUF file has for this, by name.
+    pub tensors: Vec<(&'static str, Vec<f32>)>,
+}
+
+enum Scaling {
+    /// None, or all in [`Rope::tensors`].
+    None,
+    Linear {
+        factor: f64,
+    },
+    Yarn {
+        factor: f64,
+        original: f64,
+    },
+    Long {
+        original: f64,
+        attention: Option<f64>,
+    },
+}
+
+impl Rope {
+    /// Reads `rope_theta`, `rope_scaling` and their newer home `rope_parameters`, for heads of which `dim` elements rotate.
+    pub(super) fn read(json: &Json, dim: u32) -> Result<Self, String> {
+        let parameters = json.get("rope_parameters").unwrap_or(&Json::Null);
+        // Families with two kinds of layers have an object for each.
+        let window = parameters.get("sliding_attention").unwrap_or(&Json::Null);
+        let parameters = parameters.get("full_attention").unwrap_or(parameters);
+        let base = positive(
+            parameters
+                .get("rope_theta")
+                .or(json.get("rope_theta"))
+                .unwrap_or(&Json::Null),
+            "rope_theta",
+        )?
+        .unwrap_or(10_000.0);
+        let window_base = window
+            .get("rope_theta")
+            .or(json.get("rope_local_base_freq"))
+            .unwrap_or(&Json::Null);
+        let scaling = json
+            .get("rope_scaling")
+            .filter(|s| !s.is_null())
+            .unwrap_or(parameters);
+        let mut rope = Self {
+            window_base: positive(window_base, "rope_local_base_freq")?,
+            scaling: Scaling::None,
+            tensors: Vec::new(),
+            base,
+        };
+        let get = |key: &str| {
+            positive(&scaling[key], key)?
+                .ok_or_else(|| format!("config.json: rope_scaling.{key} must be a number above 0"))
+        };
+        let kind = scaling.get("rope_type").or(scaling.get("type"));
+        match kind.and_then(Json::as_str) {
+            None | Some("default") => {}
+            Some("llama3") => rope
+                .tensors
+                .push(("rope_freqs.weight", llama3_factors(&get, base, dim)?)),
+            Some("linear") => {
+                rope.scaling = Scaling::Linear {
+                    factor: get("factor")?,
+                }
+            }
+            Some("yarn") => {
+                for key in ["beta_fast", "beta_slow", "mscale", "mscale_all_dim"] {
+                    if scaling.get(key).is_some_and(|v| !v.is_null()) {
+                        return Err(format!(
+                            "config.json: rope_scaling.{key} is not implemented for safetensors; take a GGUF file of the model"
+                        ));
+                    }
+                }
+                rope.scaling = Scaling::Yarn {
+                    factor: get("factor")?,
+                    original: get("original_max_position_embeddings")?,
+                }
+            }
+            Some("longrope" | "su") => rope.read_long(json, scaling, dim)?,
+            Some(other) => {
+                return Err(format!(
+                    "config.json: rotary scaling of type {other} is not implemented"
+                ))
+            }
+        }
+        Ok(rope)
+    }
+
+    /// Phi-3's scaling: one list of divisors for short texts, one for long ones, and larger scores for the latter.
+    fn read_long(&mut self, json: &Json, scaling: &Json, dim: u32) -> Result<(), String> {
+        let pairs = dim as usize / 2;
+        for (key, name) in [
+            ("long_factor", "rope_factors_long.weight"),
+            ("short_factor", "rope_factors_short.weight"),
+        ] {
+            let factors: Option<Vec<f32>> = scaling[key].as_array().map(|list| {
+                list.iter()
+                    .filter_map(Json::as_f64)
+                    .map(|f| f as f32)
+                    .collect()
+            });
+            let factors = factors
+                .filter(|f| f.len() == pairs && f.iter().all(|f| f.is_finite() && *f > 0.0))
+                .ok_or_else(|| {
+                    format!("config.json: rope_scaling.{key} must be {pairs} numbers above 0")
+                })?;
+            self.tensors.push((name, factors));
+        }
+        let most = positive(&json["max_position_embeddings"], "max_position_embeddings")?;
+        let original = positive(
+            &json["original_max_position_embeddings"],
+            "original_max_position_embeddings",
+        )?;
+        let (most, original) = most.zip(original).ok_or(
+            "config.json: longrope needs max_position_embeddings and original_max_position_embeddings",
+        )?;
+        // sqrt(1 + ln(scale) / ln(original)): the paper's temperature of the scores.
+        let scale = most / original;
+        let attention = (scale > 1.0).then(|| (1.0 + scale.ln() / original.ln()).sqrt());
+        self.scaling = Scaling::Long {
+            original,
+            attention,
+        };
+        Ok(())
+    }
+
+    /// Writes GGUF's metadata.
+    pub(super) fn write(&self, writer: &mut Writer) {
+        writer.float("rope.freq_base", self.base);
+        if let Some(base) = self.window_base {
+            writer.float("rope.freq_base_swa", base);
+        }
+        match self.scaling {
+            Scaling::None => {}
+            Scaling::Linear { factor } => {
+                writer.text("rope.scaling.type", "linear");
+                writer.float("rope.scaling.factor", factor);
+            }
+            Scaling::Yarn { factor, original } => {
+                writer.text("rope.scaling.type", "yarn");
+                writer.float("rope.scaling.factor", factor);
+                writer.number("rope.scaling.original_context_length", original as u32);
+            }
+            Scaling::Long {
+                original,
+                attention,
+            } => {
+                writer.number("rope.scaling.original_context_length", original as u32);
+                if let Some(factor) = attention {
+                    writer.float("rope.scaling.attn_factor", factor);
+                }
+            }
+        }
+    }
+}
+
+fn positive(json: &Json, key: &str) -> Result<Option<f64>, String> {
+    match json {
+        Json::Null => Ok(None),
+        other => match other.as_f64().filter(|v| v.is_finite() && *v > 0.0) {
+            Some(value) => Ok(Some(value)),
+            None => Err(format!(
+                "config.json: {key} must be a number above 0, it is {other}"
+            )),
+        },
+    }
+}
+
+/// The divisors of Llama 3.1's rotary frequencies: none for short wavelengths, `factor` for those beyond the original context, a blend
+/// between. (Llama 3.1 model card and reference implementation.)
+fn llama3_factors(
+    get: &dyn Fn(&str) -> Result<f64, String>,
+    base: f64,
+    dim: u32,
+) -> Result<Vec<f32>, String> {
+    let (factor, low, high) = (
+        get("factor")?,
+        get("low_freq_factor")?,
+        get("high_freq_factor")?,
+    );
+    let original = get("original_max_position_embeddings")?;
+    if high <= low {
+        return Err(
+            "config.json: rope_scaling.high_freq_factor must be above low_freq_factor".to_string(),
+        );
+    }
+    let divisor = |pair: u32| {
+        let wavelength =
+            2.0 * std::f64::consts::PI * base.powf(f64::from(2 * pair) / f64::from(dim));
+        let turns = original / wavelength;
+        if turns > high {
+            1.0
+        } else if turns < low {
+            factor
+        } else {
+            let blend = (turns - low) / (high - low);
+            1.0 / ((1.0 - blend) / factor + blend)
+        }
+    };
+    Ok((0..dim / 2).map(|pair| divisor(pair) as f32).collect())
+}
