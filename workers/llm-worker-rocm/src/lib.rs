@@ -12,7 +12,6 @@
 //! | [`embedding`] | texts to vectors                                                            |
 //! | [`completion`] | a request's tokens as text                                                |
 //! | [`server`]    | the HTTP server                                                             |
-//! | [`generate`]  | the loop: prompt in, tokens out, with timings                               |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
 //! | [`cli`]       | the command line                                                            |
@@ -22,7 +21,6 @@ pub mod cli;
 pub mod completion;
 pub mod embedding;
 pub mod engine;
-pub mod generate;
 pub mod grammar;
 pub mod hf;
 pub mod model;

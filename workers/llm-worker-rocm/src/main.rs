@@ -1,15 +1,11 @@
 //! The `llm-worker-rocm` program.
 
-use clap::Parser;
 use llm_worker_rocm::cli::Cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Cli::parse().run() {
+    match Cli::read().run() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+        Err(error) => ExitCode::from(error.exit_code()),
     }
 }

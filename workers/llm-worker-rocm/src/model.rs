@@ -48,7 +48,7 @@ impl ModelFile {
         let gguf = file.header();
         let config = DecoderConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
         config.check_tensors(gguf).map_err(|e| bad_model(path, e))?;
-        let tokenizer = Tokenizer::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
+        let tokenizer = Tokenizer::open(path, gguf).map_err(|e| bad_model(path, e))?;
         let template = gguf
             .get_str("tokenizer.chat_template")
             .map_err(|e| bad_model(path, e))?
@@ -69,6 +69,16 @@ impl ModelFile {
     /// Longest sequence in tokens.
     pub fn context_length(&self) -> usize {
         self.config.context_length
+    }
+
+    /// The text of the file's chat template.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    /// Size of the model in bytes, as loading counts them.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.header().file_bytes
     }
 
     /// The file's chat template.

@@ -143,9 +143,14 @@ fn a_chat_goes_through_the_template() {
     let model = TinyModel::new(|f| {
         f.remove("tokenizer.chat_template");
     });
-    let output = generate(&model, &["--chat", "cat"]);
+    let output = generate(&model, &["--chat", "cat", "--greedy", "-n", "1", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("ChatML"));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["prompt_tokens"][0], 1);
+    let output = generate(&model, &["--chat", "cat", "--chat-template", "absent"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("no chat template"));
+    assert!(text(&output.stderr).contains("chatml, llama2"));
 }
 
 #[test]
@@ -499,5 +504,195 @@ fn truncated_files_are_refused() {
     for length in (0..bytes.len()).step_by(997) {
         std::fs::write(&path, &bytes[..length]).unwrap();
         assert_refused(&path, &format!("first {length} bytes"));
+    }
+}
+
+/// Runs the program with text on standard input.
+fn run_with(args: &[&str], input: &str) -> Output {
+    let mut child = worker()
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_conversation_goes_on_and_obeys_commands() {
+    let model = TinyModel::new(|_| {});
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("chat.json");
+    let script = format!(
+        "the cat\n/set temperature 0\n/nonsense\nsat \\\ndown\n/save {0}\n/regen\n/stats\n/clear\n/load {0}\n/system be brief\n/set\n/quit\nnever read\n",
+        file.display()
+    );
+    let args = [
+        "chat",
+        "--device",
+        "cpu",
+        "--greedy",
+        "-n",
+        "4",
+        "--model",
+        model.arg(),
+    ];
+    let output = run_with(&args, &script);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("there is no command /nonsense"), "{stderr}");
+    assert!(stdout.contains("last answer: prompt"), "{stdout}");
+    assert!(stdout.contains("temperature 0\n"), "{stdout}");
+    let saved: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let messages = saved["messages"].as_array().unwrap();
+    let roles: Vec<&str> = messages
+        .iter()
+        .map(|m| m["role"].as_str().unwrap())
+        .collect();
+    assert_eq!(roles, ["user", "assistant", "user", "assistant"]);
+    assert_eq!(messages[2]["content"], "sat \ndown");
+    // The answer given anew is the same: the choice is greedy.
+    let answer = messages[3]["content"].as_str().unwrap();
+    assert!(!answer.is_empty());
+    assert!(
+        stdout.matches(&format!("{answer}\n")).count() >= 2,
+        "{stdout}"
+    );
+    // A prompt that does not fit spoils nothing.
+    let long = format!("{}\nthe\n", "cat ".repeat(200));
+    let output = run_with(&args, &long);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("takes 128 with the answer"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(!output.stdout.is_empty());
+}
+
+#[test]
+fn a_benchmark_measures_each_test() {
+    let model = TinyModel::new(|_| {});
+    let args = [
+        "bench",
+        "--device",
+        "cpu",
+        "--model",
+        model.arg(),
+        "-p",
+        "16,8",
+        "-g",
+        "4",
+        "-b",
+        "1,2",
+        "-r",
+        "2",
+    ];
+    let table = run(&args);
+    assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
+    for test in ["| pp16 ", "| pp8 ", "| tg4 ", "| tg4 x 2 ", "tokens/s |"] {
+        assert!(
+            text(&table.stdout).contains(test),
+            "{}",
+            text(&table.stdout)
+        );
+    }
+    let json = run(&[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let results = json["results"].as_array().unwrap();
+    assert_eq!(results.len(), 6);
+    for result in results {
+        assert_eq!(result["samples"].as_array().unwrap().len(), 2);
+        assert!(
+            result["tokens_per_second"].as_f64().unwrap() > 0.0,
+            "{result}"
+        );
+    }
+    assert_eq!(json["architecture"], "llama");
+    assert_eq!(
+        run(&[&args[..], &["--batch", "0"]].concat()).status.code(),
+        Some(2)
+    );
+}
+
+#[test]
+fn an_answer_can_be_held_to_a_grammar() {
+    let model = TinyModel::new(|_| {});
+    let output = generate(
+        &model,
+        &["the", "--greedy", "--regex", "(cat|dog) sat{2}", "--json"],
+    );
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    let answer = json["text"].as_str().unwrap();
+    assert!(["cat satt", "dog satt"].contains(&answer), "{answer}");
+    assert_eq!(json["finish_reason"], "stop");
+    let output = generate(&model, &["the", "--regex", "("]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = generate(
+        &model,
+        &[
+            "the", "--greedy", "-n", "40", "--stop", "a", "--stop", "e", "--json",
+        ],
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(
+        !json["text"].as_str().unwrap().contains(['a', 'e']),
+        "{json}"
+    );
+}
+
+#[test]
+fn options_come_from_the_environment_and_logs_can_be_json() {
+    let model = TinyModel::new(|_| {});
+    let output = worker()
+        .env("LLM_MODEL", model.arg())
+        .env("LLM_GREEDY", "1")
+        .env("LLM_MAX_TOKENS", "3")
+        .env("LLM_JSON", "true")
+        .args(["generate", "the", "--log-format", "json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["tokens"].as_array().unwrap().len(), 3);
+    assert_eq!(json["seed"], Value::Null);
+    let logs: Vec<Value> = text(&output.stderr)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")))
+        .collect();
+    let fallback = logs.iter().find(|log| log["level"] == "WARN").unwrap();
+    assert!(fallback["message"]
+        .as_str()
+        .unwrap()
+        .starts_with("using the CPU: "));
+    let output = worker()
+        .args(["pull", "--model", "absent.gguf", "--log-format", "json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let log: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(
+        (&log["level"], &log["exit_code"]),
+        (&"ERROR".into(), &2.into())
+    );
+}
+
+#[test]
+fn small_commands() {
+    let model = TinyModel::new(|_| {});
+    let output = run(&["pull", "--model", model.arg()]);
+    assert_eq!(text(&output.stdout), format!("{}\n", model.arg()));
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text(&output.stdout).contains("max-tokens"), "{shell}");
     }
 }

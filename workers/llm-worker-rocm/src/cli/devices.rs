@@ -21,6 +21,6 @@ impl DevicesArgs {
         } else {
             report.to_string()
         };
-        super::generate::print_line(text.trim_end())
+        super::output::print_line(text.trim_end())
     }
 }

@@ -1,17 +1,17 @@
 //! `llm-worker-rocm generate`.
 
-use super::source::{read_text, SourceArgs};
+use super::output::{print, print_json, print_line};
+use super::sampling::SamplingArgs;
+use super::session::{template, Session, SessionArgs, Step};
+use super::source::read_text;
 use crate::chat::{message, RenderOptions};
-use crate::engine::{Engine, EngineOptions, SamplingOptions};
-use crate::generate::{check_prompt, generate, FinishReason, Generation, Request};
-use crate::model::{LoadOptions, ModelFile};
+use crate::completion::{Finish, Output, StopReason, TextOptions, Timings, Usage};
+use crate::engine::api::{Constraint, EngineOptions, Request};
+use crate::grammar::Grammars;
+use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
-use std::ops::ControlFlow;
-use std::path::Path;
-use std::time::{Duration, Instant};
-use worker::device::{DeviceRequest, Selected};
+use std::path::{Path, PathBuf};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 
@@ -23,7 +23,7 @@ pub struct GenerateArgs {
     prompt: Vec<String>,
 
     #[command(flatten)]
-    source: SourceArgs,
+    session: SessionArgs,
 
     /// Answer this message through the model's chat template; `-` reads standard input.
     #[arg(long, value_name = "MESSAGE")]
@@ -33,65 +33,93 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
 
+    /// Another chat template: a Jinja file, or the name of a built-in one (chatml, llama2, llama3, mistral, gemma, phi3, zephyr, vicuna).
+    #[arg(long, value_name = "FILE|NAME", requires = "chat")]
+    chat_template: Option<String>,
+
+    /// Whether a model that can think aloud first does so: true or false.
+    #[arg(long, value_name = "BOOL", requires = "chat")]
+    thinking: Option<bool>,
+
     /// Take PROMPT exactly as it is: no beginning-of-sequence token is added.
     #[arg(long, conflicts_with = "chat")]
     raw: bool,
-
-    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
-    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
-    device: DeviceRequest,
 
     /// Most tokens to generate.
     #[arg(long, short = 'n', default_value_t = 256, value_name = "N")]
     max_tokens: usize,
 
-    /// Randomness: 0 always takes the most likely token.
-    #[arg(long, default_value_t = 0.7, value_name = "T")]
-    temperature: f32,
+    #[command(flatten)]
+    sampling: SamplingArgs,
 
-    /// The most likely token at every step; the same as --temperature 0.
-    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "seed"])]
-    greedy: bool,
+    /// End the answer before this text; can be given several times.
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
 
-    /// Choose among the K most likely tokens only.
-    #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
-
-    /// Choose among the most likely tokens that together have probability P.
-    #[arg(long, value_name = "P")]
-    top_p: Option<f32>,
-
-    /// Makes the choice repeatable; random if absent, and told at the end.
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-
-    /// Makes recent tokens less likely: 1 is off, 1.1 is mild.
-    #[arg(long, default_value_t = 1.0, value_name = "X")]
-    repeat_penalty: f32,
-
-    /// How many recent tokens --repeat-penalty looks at.
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    repeat_last_n: usize,
+    #[command(flatten)]
+    grammar: GrammarArgs,
 
     /// Print one JSON object at the end instead of streaming text.
     #[arg(long)]
     json: bool,
 }
 
+/// What the answer must look like.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct GrammarArgs {
+    /// Only JSON that the schema in this file describes.
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
+
+    /// Only text that the grammar in this file produces: GBNF with the extension .gbnf, else Lark.
+    #[arg(long, value_name = "FILE")]
+    grammar: Option<PathBuf>,
+
+    /// Only text that this regular expression matches as a whole.
+    #[arg(long, value_name = "PATTERN")]
+    regex: Option<String>,
+}
+
+impl GrammarArgs {
+    fn constraint(&self, file: &ModelFile) -> Result<Option<Box<dyn Constraint>>> {
+        let grammars = || Grammars::new(file.tokenizer());
+        if let Some(path) = &self.json_schema {
+            let schema = serde_json::from_str(&read_text(path)?)
+                .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
+            return grammars()?.json_schema(&schema).map(Some);
+        }
+        if let Some(path) = &self.grammar {
+            let text = read_text(path)?;
+            let gbnf = path.extension().is_some_and(|e| e == "gbnf");
+            let grammars = grammars()?;
+            let constraint = match gbnf {
+                true => grammars.gbnf(&text),
+                false => grammars.lark(&text),
+            };
+            return constraint.map(Some);
+        }
+        match &self.regex {
+            Some(pattern) => grammars()?.regex(pattern).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Output<'a> {
+struct Report<'a> {
     text: &'a str,
     tokens: &'a [u32],
     prompt_tokens: &'a [u32],
-    finish_reason: FinishReason,
+    finish_reason: &'a str,
     seed: Option<u64>,
-    device: DeviceOutput<'a>,
-    timings: TimingsOutput,
+    device: DeviceReport<'a>,
+    timings: TimingsReport,
 }
 
 #[derive(Debug, Serialize)]
-struct DeviceOutput<'a> {
+struct DeviceReport<'a> {
     name: &'a str,
     description: &'a str,
     /// Why `auto` did not take a GPU.
@@ -99,7 +127,7 @@ struct DeviceOutput<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct TimingsOutput {
+struct TimingsReport {
     load_ms: f64,
     /// Start to first token.
     prompt_ms: f64,
@@ -109,72 +137,100 @@ struct TimingsOutput {
     tokens_per_second: f64,
 }
 
+/// An answer as far as it came.
+struct Answer {
+    text: String,
+    tokens: Vec<u32>,
+    /// `None` if the user or the reader had enough.
+    reason: Option<StopReason>,
+    usage: Usage,
+    timings: Timings,
+}
+
 impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
-        let sampling = self.sampling();
+        let sampling = self.sampling.options();
         sampling.validate()?;
-        let path = self.source.resolve()?;
-        let file = ModelFile::open(&path)?;
+        let file = self.session.open()?;
         let prompt = self.prompt_tokens(&file)?;
-        check_prompt(&prompt, file.context_length())?;
-
-        let selected = self.device.select()?;
-        if let Some(reason) = &selected.fallback {
-            eprintln!("using the CPU: {reason}");
-        }
-        let start = Instant::now();
-        let model = file.load(&selected.device, &LoadOptions::default())?;
-        let tokenizer = model.tokenizer.clone();
-        let options = EngineOptions {
-            max_sequences: 1,
-            ..EngineOptions::default()
-        };
-        let engine = Engine::start(model, &options)?;
-        let load = start.elapsed();
-
-        let request = Request {
-            prompt,
-            max_tokens: self.max_tokens,
-            sampling,
-        };
-        let interrupt = Interrupt::install()?;
-        let mut write_error = None;
-        let generation = generate(&engine, &tokenizer, &request, &interrupt, &mut |piece| {
-            if self.json {
-                return ControlFlow::Continue(());
-            }
-            match print(piece) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    write_error = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        })?;
-        if let Some(error) = write_error {
-            stdout_result(Err(error))?;
-        }
-        let sampling = &request.sampling;
+        let context = self
+            .session
+            .context
+            .unwrap_or(usize::MAX)
+            .min(file.context_length());
+        check_prompt(&prompt, context)?;
+        let constraint = self.grammar.constraint(&file)?;
         let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
+        // No more of the cache than this request can use.
+        let useful = prompt.len().saturating_add(self.max_tokens).min(context);
+        let session = self.session.start(
+            file,
+            EngineOptions {
+                context: Some(useful.max(1)),
+                max_sequences: 1,
+                ..EngineOptions::default()
+            },
+        )?;
+        let request = Request {
+            max_tokens: Some(self.max_tokens),
+            constraint,
+            ..Request::new(prompt.clone(), sampling)
+        };
+        let answer = self.answer(&session, request)?;
+        // The cache is as long as the request, so that its end may be the request's own limit.
+        let answer = Answer {
+            reason: match answer.reason {
+                Some(StopReason::Context) if useful < context => Some(StopReason::Length),
+                reason => reason,
+            },
+            ..answer
+        };
         if self.json {
-            self.print_json(&request, &generation, &selected, load, seed)
+            print_report(&session, &prompt, &answer, seed)
         } else {
             print_line("")?;
-            print_summary(&generation, &selected, load, seed);
+            print_summary(&session, &answer, seed);
             Ok(())
         }
     }
 
-    fn sampling(&self) -> SamplingOptions {
-        SamplingOptions {
-            temperature: if self.greedy { 0.0 } else { self.temperature },
-            top_k: self.top_k,
-            top_p: self.top_p,
-            repeat_penalty: self.repeat_penalty,
-            repeat_last_n: self.repeat_last_n,
-            seed: self.seed.unwrap_or_else(random_seed),
-            ..SamplingOptions::greedy()
-        }
+    fn answer(&self, session: &Session, request: Request) -> Result<Answer> {
+        let interrupt = Interrupt::install()?;
+        let options = TextOptions {
+            stop: self.stop.clone(),
+            ..TextOptions::default()
+        };
+        let mut completion = session.submit(request, options)?;
+        let (mut text, mut tokens) = (String::new(), Vec::new());
+        let finish = loop {
+            match session.wait(&mut completion, &interrupt)? {
+                Step::Output(Output::Delta(delta)) => {
+                    tokens.extend(delta.tokens.iter().map(|token| token.id));
+                    text.push_str(&delta.text);
+                    if !self.json && !delta.text.is_empty() && !print(&delta.text)? {
+                        break None;
+                    }
+                }
+                Step::Output(Output::Finished(finish)) => break Some(finish),
+                Step::Output(_) => {}
+                Step::Interrupted => break None,
+            }
+        };
+        let (reason, usage, timings) = match finish {
+            Some(Finish {
+                reason,
+                usage,
+                timings,
+            }) => (Some(reason), usage, timings),
+            None => (None, completion.usage(), completion.timings()),
+        };
+        Ok(Answer {
+            text,
+            tokens,
+            reason,
+            usage,
+            timings,
+        })
     }
 
     fn prompt_tokens(&self, file: &ModelFile) -> Result<Vec<u32>> {
@@ -185,8 +241,11 @@ impl GenerateArgs {
                     messages.push(message("system", system));
                 }
                 messages.push(message("user", &or_stdin(text)?));
-                file.chat_template()?
-                    .render(&messages, None, &RenderOptions::default())?
+                let options = RenderOptions {
+                    enable_thinking: self.thinking,
+                    ..RenderOptions::default()
+                };
+                template(self.chat_template.as_deref(), file)?.render(&messages, None, &options)?
             }
             None => or_stdin(&self.prompt.join(" "))?,
         };
@@ -194,39 +253,20 @@ impl GenerateArgs {
             .encode(&text, !self.raw)
             .map_err(|e| Error::Usage(e.to_string()))
     }
+}
 
-    fn print_json(
-        &self,
-        request: &Request,
-        generation: &Generation,
-        selected: &Selected,
-        load: Duration,
-        seed: Option<u64>,
-    ) -> Result<()> {
-        let timings = &generation.timings;
-        let output = Output {
-            text: &generation.text,
-            tokens: &generation.tokens,
-            prompt_tokens: &request.prompt,
-            finish_reason: generation.finish_reason,
-            seed,
-            device: DeviceOutput {
-                name: &selected.name,
-                description: &selected.description,
-                fallback: selected.fallback.as_deref(),
-            },
-            timings: TimingsOutput {
-                load_ms: milliseconds(load),
-                prompt_ms: milliseconds(timings.prompt),
-                prompt_tokens_per_second: timings.prompt_per_second(),
-                decode_ms: milliseconds(timings.decode),
-                tokens_per_second: timings.decode_per_second(),
-            },
-        };
-        let json = serde_json::to_string(&output)
-            .map_err(|e| Error::Runtime(format!("cannot write JSON: {e}")))?;
-        print_line(&json)
+/// Refuses prompts that cannot be run, before the model is loaded.
+fn check_prompt(prompt: &[u32], context: usize) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(Error::Usage("the prompt is empty".to_string()));
     }
+    if prompt.len() >= context {
+        return Err(Error::Usage(format!(
+            "the prompt has {} tokens, the model takes at most {context} with the answer; shorten it",
+            prompt.len()
+        )));
+    }
+    Ok(())
 }
 
 /// The argument, or standard input for `-`.
@@ -238,54 +278,59 @@ fn or_stdin(argument: &str) -> Result<String> {
     }
 }
 
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // The standard library seeds every hasher from the operating system's random numbers.
-    std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish()
-}
-
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-fn print_summary(generation: &Generation, selected: &Selected, load: Duration, seed: Option<u64>) {
-    let timings = &generation.timings;
-    let seed = seed.map(|s| format!(", seed {s}")).unwrap_or_default();
-    let end = match generation.finish_reason {
-        FinishReason::Stop | FinishReason::Length => "",
-        FinishReason::Context => ", context full",
-        FinishReason::Interrupted => ", interrupted",
-    };
-    eprintln!(
-        "{}: load {:.2} s, prompt {} tokens at {:.1} tokens/s, generated {} tokens at {:.1} tokens/s{seed}{end}",
-        selected.description,
-        load.as_secs_f64(),
-        timings.prompt_tokens,
-        timings.prompt_per_second(),
-        timings.generated_tokens,
-        timings.decode_per_second(),
-    );
-}
-
-fn print(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
-}
-
-/// Writes a line to standard output.
-pub(super) fn print_line(text: &str) -> Result<()> {
-    stdout_result(print(&format!("{text}\n")))
-}
-
-/// A reader that has seen enough, such as `head`, is no failure.
-fn stdout_result(result: std::io::Result<()>) -> Result<()> {
-    match result {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Runtime(format!("standard output: {e}")))
-        }
-        _ => Ok(()),
+fn reason_name(reason: &Option<StopReason>) -> &'static str {
+    match reason {
+        Some(StopReason::End | StopReason::StopString(_)) => "stop",
+        Some(StopReason::Length) => "length",
+        Some(StopReason::Context) => "context",
+        None => "interrupted",
     }
+}
+
+fn print_report(
+    session: &Session,
+    prompt: &[u32],
+    answer: &Answer,
+    seed: Option<u64>,
+) -> Result<()> {
+    let milliseconds = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let (usage, timings) = (&answer.usage, &answer.timings);
+    print_json(&Report {
+        text: &answer.text,
+        tokens: &answer.tokens,
+        prompt_tokens: prompt,
+        finish_reason: reason_name(&answer.reason),
+        seed,
+        device: DeviceReport {
+            name: &session.selected.name,
+            description: &session.selected.description,
+            fallback: session.selected.fallback.as_deref(),
+        },
+        timings: TimingsReport {
+            load_ms: milliseconds(session.load),
+            prompt_ms: milliseconds(timings.prefill),
+            prompt_tokens_per_second: timings.prefill_per_second(usage),
+            decode_ms: milliseconds(timings.decode),
+            tokens_per_second: timings.decode_per_second(usage),
+        },
+    })
+}
+
+fn print_summary(session: &Session, answer: &Answer, seed: Option<u64>) {
+    let (usage, timings) = (&answer.usage, &answer.timings);
+    let seed = seed.map(|s| format!(", seed {s}")).unwrap_or_default();
+    let end = match reason_name(&answer.reason) {
+        "context" => ", context full",
+        "interrupted" => ", interrupted",
+        _ => "",
+    };
+    tracing::info!(
+        "{}: load {:.2} s, prompt {} tokens at {:.1} tokens/s, generated {} tokens at {:.1} tokens/s{seed}{end}",
+        session.selected.description,
+        session.load.as_secs_f64(),
+        usage.prompt_tokens,
+        timings.prefill_per_second(usage),
+        usage.completion_tokens,
+        timings.decode_per_second(usage),
+    );
 }

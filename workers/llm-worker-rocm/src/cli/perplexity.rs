@@ -50,7 +50,7 @@ impl PerplexityArgs {
 
         let selected = self.device.select()?;
         if let Some(reason) = &selected.fallback {
-            eprintln!("using the CPU: {reason}");
+            tracing::warn!("using the CPU: {reason}");
         }
         let options = LoadOptions {
             context: Some(context),
@@ -80,6 +80,6 @@ impl PerplexityArgs {
                 selected.description
             )
         };
-        super::generate::print_line(&line)
+        super::output::print_line(&line)
     }
 }

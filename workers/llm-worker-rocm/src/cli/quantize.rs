@@ -66,7 +66,7 @@ impl QuantizeArgs {
         } else {
             describe(&summary)
         };
-        super::generate::print_line(&text)
+        super::output::print_line(&text)
     }
 }
 

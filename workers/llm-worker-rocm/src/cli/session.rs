@@ -1,0 +1,147 @@
+//! A model that runs, for commands that generate.
+
+use super::source::SourceArgs;
+use crate::chat::ChatTemplate;
+use crate::completion::{Completion, Output, TextOptions};
+use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
+use crate::engine::Engine;
+use crate::model::{LoadOptions, ModelFile};
+use crate::tokenizer::Tokenizer;
+use clap::Args;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use worker::device::{DeviceRequest, Selected};
+use worker::signal::Interrupt;
+use worker::{Error, Result};
+
+/// How often a wait for the next token looks whether the user has had enough.
+const INTERRUPT_POLL: Duration = Duration::from_millis(50);
+
+/// The arguments that make a model run.
+#[derive(Debug, Args)]
+pub struct SessionArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+
+    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
+    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
+    pub device: DeviceRequest,
+
+    /// Longest sequence in tokens, prompt and answer together; the model's own if absent, as far as memory goes.
+    #[arg(long, short, value_name = "N")]
+    pub context: Option<usize>,
+
+    /// How keys and values are stored: f32, f16, bf16 or q8_0.
+    #[arg(long, value_name = "TYPE", value_parser = str::parse::<KvDType>)]
+    pub kv_type: Option<KvDType>,
+}
+
+/// A running model.
+pub(super) struct Session {
+    pub engine: Engine,
+    pub tokenizer: Arc<Tokenizer>,
+    pub selected: Selected,
+    pub load: Duration,
+    runtime: Runtime,
+}
+
+/// What a wait brought.
+pub(super) enum Step {
+    /// Something happened.
+    Output(Output),
+    /// The user has had enough.
+    Interrupted,
+}
+
+impl SessionArgs {
+    /// Opens the model file.
+    pub(super) fn open(&self) -> Result<ModelFile> {
+        ModelFile::open(&self.source.resolve()?)
+    }
+
+    /// Loads an opened model, and says so if the CPU takes the place of a GPU.
+    pub(super) fn start(&self, file: ModelFile, options: EngineOptions) -> Result<Session> {
+        let selected = self.device.select()?;
+        if let Some(reason) = &selected.fallback {
+            tracing::warn!("using the CPU: {reason}");
+        }
+        let start = Instant::now();
+        let options = EngineOptions {
+            context: self.context.or(options.context),
+            kv_dtype: self.kv_type,
+            ..options
+        };
+        let model = file.load(
+            &selected.device,
+            &LoadOptions {
+                context: options.context,
+            },
+        )?;
+        let tokenizer = model.tokenizer.clone();
+        let engine = Engine::start(model, &options)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(|e| Error::Runtime(format!("cannot start a clock: {e}")))?;
+        Ok(Session {
+            load: start.elapsed(),
+            engine,
+            tokenizer,
+            selected,
+            runtime,
+        })
+    }
+}
+
+impl Session {
+    /// Hands a request to the engine.
+    pub(super) fn submit(&self, request: Request, text: TextOptions) -> Result<Completion> {
+        let prompt = request.prompt.len();
+        let ticket = self.engine.submit(request)?;
+        Ok(Completion::new(
+            ticket,
+            self.tokenizer.clone(),
+            prompt,
+            text,
+        ))
+    }
+
+    /// Waits for the next thing that happens to a request, or the user.
+    ///
+    /// # Errors
+    /// What the engine failed with.
+    pub(super) fn wait(&self, completion: &mut Completion, interrupt: &Interrupt) -> Result<Step> {
+        loop {
+            if interrupt.is_raised() {
+                return Ok(Step::Interrupted);
+            }
+            let next = self
+                .runtime
+                .block_on(async { tokio::time::timeout(INTERRUPT_POLL, completion.next()).await });
+            match next {
+                Err(_) => {}
+                Ok(Some(Output::Failed(failure))) => return Err(failure.into()),
+                Ok(Some(output)) => return Ok(Step::Output(output)),
+                Ok(None) => {
+                    return Err(Failure::Internal("the answer has no end".to_string()).into())
+                }
+            }
+        }
+    }
+}
+
+/// The template for a model: `--chat-template`, the model's own, or ChatML with a note.
+pub(super) fn template(argument: Option<&str>, file: &ModelFile) -> Result<ChatTemplate> {
+    let tokenizer = file.tokenizer();
+    let template = ChatTemplate::choose(
+        argument,
+        file.template(),
+        tokenizer.bos_text(),
+        tokenizer.eos_text(),
+    )?;
+    if let Some(note) = template.note() {
+        tracing::warn!("{note}");
+    }
+    Ok(template)
+}
