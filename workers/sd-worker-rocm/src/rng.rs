@@ -73,7 +73,7 @@ impl BatchNoise {
     ///
     /// # Errors
     /// candle's, from the copy to the device.
-    pub fn next(&mut self) -> candle_core::Result<Tensor> {
+    pub fn draw(&mut self) -> candle_core::Result<Tensor> {
         let count = self.shape.iter().product();
         let mut values = vec![0f32; count * self.generators.len()];
         for (generator, image) in self
@@ -222,7 +222,7 @@ impl Mt19937 {
         for block in values.chunks_exact_mut(Self::BLOCK) {
             Self::box_muller(block);
         }
-        if count % Self::BLOCK != 0 {
+        if !count.is_multiple_of(Self::BLOCK) {
             // The last block is drawn anew and overlaps the one before.
             let last = &mut values[count - Self::BLOCK..];
             for value in &mut *last {
@@ -315,8 +315,8 @@ mod tests {
     fn an_image_does_not_depend_on_its_batch() {
         let draw = |kind, seeds: &[u64]| {
             let mut noise = BatchNoise::new(kind, seeds, &[4, 3, 5], &Device::Cpu);
-            let first = noise.next().unwrap();
-            let second = noise.next().unwrap();
+            let first = noise.draw().unwrap();
+            let second = noise.draw().unwrap();
             Tensor::cat(&[first, second], 1).unwrap()
         };
         for kind in [RngKind::Philox, RngKind::TorchCpu] {

@@ -132,7 +132,7 @@ fn diffusers_numbers() {
             error / largest
         );
         let time_limit = if case.time { 0.01 } else { 0.51 };
-        if time_error > time_limit || error / largest > 2e-4 || error.is_nan() {
+        if time_error > time_limit || error / largest > 1e-5 || error.is_nan() {
             failures += &format!(
                 "{} {} {}\n{theirs:?}\n{asked:?}\n",
                 case.sampler, case.schedule, case.config

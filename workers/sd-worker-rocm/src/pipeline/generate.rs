@@ -109,7 +109,7 @@ impl Pipeline {
         let mut pace = Pace::new(&self.device).map_err(failed())?;
         let latents = start.as_ref().map(|start| &start.latents);
         let mut first = || -> CandleResult<Tensor> {
-            let noise = noise.next()?;
+            let noise = noise.draw()?;
             let latents = match latents {
                 Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
                 None => None,
@@ -137,7 +137,7 @@ impl Pipeline {
                         }
                     }
                 },
-                &mut || noise.next(),
+                &mut || noise.draw(),
             );
             let stepped = stepped.map_err(failed())?;
             x = stepped.x;

@@ -37,9 +37,9 @@ pub struct Stepped {
 ///
 /// ```ignore
 /// let mut run = SamplerRun::new(&schedule, &options)?;
-/// let mut x = run.start(None, &noise.next()?)?;
+/// let mut x = run.start(None, &noise.draw()?)?;
 /// while !run.is_done() {
-///     x = run.step(&x, &mut |x, level| prediction.denoised(x, &unet(x, level.timestep)?, level), &mut || noise.next())?.x;
+///     x = run.step(&x, &mut |x, level| prediction.denoised(x, &unet(x, level.timestep)?, level), &mut || noise.draw())?.x;
 /// }
 /// ```
 ///
