@@ -90,9 +90,9 @@ pub fn sinusoidal(
     let mut rows = Vec::with_capacity(values.len() * size);
     for value in values {
         let angle = |i: usize| {
-            let exponent = -(10000f64.ln()) * i as f64 / (half as f64 - shift);
-            // The original takes exponent, frequency and angle in f32.
-            *value as f32 * (exponent as f32).exp()
+            // In f32 step by step, as the originals do: the last bits of a large angle matter.
+            let exponent = -(10000f64.ln()) as f32 * i as f32 / (half as f64 - shift) as f32;
+            *value as f32 * exponent.exp()
         };
         let sines = (0..half).map(|i| angle(i).sin());
         let cosines = (0..half).map(|i| angle(i).cos());

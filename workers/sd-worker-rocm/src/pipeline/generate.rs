@@ -359,7 +359,7 @@ impl Pipeline {
                 let smaller = || {
                     let (_, _, height, width) = first.dims4()?;
                     let factor = (1..).find(|f| (height / f) * (width / f) <= PREVIEW);
-                    match factor {
+                    match factor.map(|factor| factor.min(height).min(width)) {
                         Some(factor) if factor > 1 => first.avg_pool2d(factor),
                         _ => Ok(first.clone()),
                     }

@@ -65,7 +65,7 @@ impl SafetensorsFile {
                 .shape
                 .iter()
                 .try_fold(dtype.size_in_bytes(), |n, dim| n.checked_mul(*dim));
-            if range.end > bytes.len() || count != Some(end - start) {
+            if range.end > bytes.len() || count != end.checked_sub(start) {
                 return Err(bad(format!("tensor {name} leaves the file")));
             }
             let entry = Entry {

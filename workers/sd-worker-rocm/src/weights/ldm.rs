@@ -177,7 +177,7 @@ fn unet_config(unet: &Weights) -> Result<UNetConfig, String> {
         let block = format!("input_blocks.{i}");
         if let Some(shape) = unet.shape(&format!("{block}.0.in_layers.2.weight")) {
             if layers_here == 0 {
-                channels.push(shape[0]);
+                channels.push(shape.first().copied().unwrap_or(0));
                 let transformers = (0..256)
                     .take_while(|j| {
                         unet.contains(&format!("{block}.1.transformer_blocks.{j}.norm1.weight"))
@@ -284,7 +284,8 @@ pub fn unet_name(name: &str, layers: usize, blocks: usize) -> Option<String> {
         Some((block, layer, parts.next()?.to_string()))
     };
     if let Some((i, part, rest)) = numbered("input_blocks.") {
-        let (block, layer) = ((i - 1) / (layers + 1), (i - 1) % (layers + 1));
+        let i = i.checked_sub(1)?;
+        let (block, layer) = (i / (layers + 1), i % (layers + 1));
         return Some(match (layer < layers, part) {
             (true, 0) => format!("down_blocks.{block}.resnets.{layer}.{}", resnet(&rest)),
             (true, _) => format!("down_blocks.{block}.attentions.{layer}.{rest}"),
@@ -450,18 +451,18 @@ pub fn clip_config(tower: &Weights, openclip: bool) -> Option<ClipConfig> {
     let size = *tokens.get(1)?;
     let projection = tower.shape("text_projection.weight");
     Some(ClipConfig {
-        vocab_size: tokens[0],
+        vocab_size: *tokens.first()?,
         hidden_size: size,
-        intermediate_size: up[0],
+        intermediate_size: *up.first()?,
         num_hidden_layers: layers,
         num_attention_heads: (size / 64).max(1),
-        max_position_embeddings: positions[0],
+        max_position_embeddings: *positions.first()?,
         // The larger towers are OpenCLIP's, whatever names their tensors have.
         hidden_act: match openclip || size > 768 {
             true => Activation::Gelu,
             false => Activation::QuickGelu,
         },
         layer_norm_eps: 1e-5,
-        projection_dim: projection.map(|shape| shape[0]),
+        projection_dim: projection.and_then(|shape| shape.first().copied()),
     })
 }

@@ -24,7 +24,10 @@ pub fn text_tower(tower: &Weights) -> Weights {
         .map(String::from)
         .collect();
     for name in stacked {
-        let rows = renamed.shape(&name).map_or(0, |shape| shape[0] / 3);
+        let rows = renamed
+            .shape(&name)
+            .and_then(|shape| Some(shape.first()? / 3))
+            .unwrap_or(0);
         for (i, part) in ["q_proj.", "k_proj.", "v_proj."].into_iter().enumerate() {
             let new = name.replace("in_proj_", part);
             renamed.split(&name, new, i * rows, rows);

@@ -70,6 +70,8 @@ pub struct UNetConfig {
     pub(crate) resnet_out_scale_factor: f64,
     pub(crate) resnet_skip_time_act: bool,
     pub(crate) cross_attention_norm: Option<String>,
+    pub(crate) only_cross_attention: PerBlock<bool>,
+    pub(crate) reverse_transformer_layers_per_block: Option<serde_json::Value>,
     pub(crate) timestep_post_act: Option<String>,
     pub(crate) time_embedding_act_fn: Option<String>,
 }
@@ -126,6 +128,8 @@ impl Default for UNetConfig {
             resnet_out_scale_factor: 1.0,
             resnet_skip_time_act: false,
             cross_attention_norm: None,
+            only_cross_attention: PerBlock::One(false),
+            reverse_transformer_layers_per_block: None,
             timestep_post_act: None,
             time_embedding_act_fn: None,
         }
@@ -284,6 +288,17 @@ impl UNetConfig {
             ),
             ("resnet_skip_time_act", !self.resnet_skip_time_act),
             ("cross_attention_norm", self.cross_attention_norm.is_none()),
+            (
+                "only_cross_attention",
+                match &self.only_cross_attention {
+                    PerBlock::One(only) => !only,
+                    PerBlock::Each(only) => !only.contains(&true),
+                },
+            ),
+            (
+                "reverse_transformer_layers_per_block",
+                self.reverse_transformer_layers_per_block.is_none(),
+            ),
             ("timestep_post_act", self.timestep_post_act.is_none()),
             (
                 "time_embedding_act_fn",
