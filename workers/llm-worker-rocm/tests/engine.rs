@@ -268,12 +268,12 @@ fn together_as_alone_with_prefixes_and_without_with_many_blocks_and_few() {
         assert_eq!(status.preemptions > 0, preempts, "{status:?}");
         assert_eq!(status.requests_finished, 12);
         assert_eq!(status.generated_tokens, 240);
-        // Once more, now that the cache knows all the prompts.
+        // Once more, now that the cache knows the prompts, if there was room for all.
         assert_eq!(answers(&engine, true), alone, "{kv_blocks} blocks again");
         let again = eventually(&engine, nothing_held);
-        if prefix_cache {
+        if prefix_cache && !preempts {
             assert!(again.prefix_hit_tokens > status.prefix_hit_tokens);
-        } else {
+        } else if !prefix_cache {
             assert_eq!((again.prefix_hit_tokens, again.kv_blocks_cached), (0, 0));
         }
     }
@@ -577,18 +577,19 @@ fn a_dropped_ticket_ends_its_request_within_a_step() {
 
 #[test]
 fn deadlines_and_full_queues_fail_visibly() {
-    let (engine, _) = slow(EngineOptions {
+    let one = EngineOptions {
         max_sequences: 1,
         max_waiting: 2,
         ..options()
-    });
+    };
+    let (engine, _) = faulty(Duration::from_millis(40), fine, one);
     let within = |milliseconds| Request {
         deadline: Some(Instant::now() + Duration::from_millis(milliseconds)),
-        ..request(prompt(2, 9), warm(1), 100)
+        ..request(prompt(2, 9), warm(1), 110)
     };
-    let mut running = engine.submit(within(1000)).unwrap();
+    let mut running = engine.submit(within(3000)).unwrap();
     while !matches!(running.events.blocking_recv(), Some(Event::Token(_))) {}
-    let mut waiting = engine.submit(within(400)).unwrap();
+    let mut waiting = engine.submit(within(100)).unwrap();
     let other = engine.submit(within(10_000)).unwrap();
     match engine.submit(within(10_000)).err() {
         Some(Failure::QueueFull {

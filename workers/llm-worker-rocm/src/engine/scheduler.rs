@@ -73,6 +73,8 @@ impl Scheduler {
                 self.publish(shared);
                 continue;
             }
+            // Before events are sent: whoever sees one finds the figures that go with it.
+            self.publish(shared);
             let step = self.step(&shares);
             let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(&step)));
             match outcome {
