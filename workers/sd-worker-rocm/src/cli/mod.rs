@@ -31,7 +31,7 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Serves pictures over HTTP: rbee, OpenAI and web UI interfaces, and a page for people.
     Serve(Box<serve::ServeArgs>),
-    /// Measures time and launches of a step.
+    /// Measures how long a step takes, and how much of it is enqueueing.
     Bench(Box<bench::BenchArgs>),
     /// Shows what a picture was made with.
     PngInfo(png_info::PngInfoArgs),
