@@ -134,6 +134,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Invalid(_) | Failure::TooLong { .. } => Self::Usage(failure.to_string()),
+            Failure::DeviceLost(reason) => Self::DeviceLost(reason),
             failure => Self::Runtime(failure.to_string()),
         }
     }

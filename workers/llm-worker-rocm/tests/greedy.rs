@@ -7,7 +7,9 @@ use llm_worker_rocm::engine::api::{
     Engine, EngineOptions, Event, Request, SamplingOptions, Ticket,
 };
 use llm_worker_rocm::engine::score::Scorer;
-use smollm2::{cases, difference, first_logits, model, model_file, Case, LogProb, MAX_TOKENS};
+use smollm2::{
+    cases, decided_steps, difference, first_logits, model, model_file, Case, MAX_TOKENS,
+};
 
 /// Allowed difference of the first token's top logits, relative to the largest.
 const LOGIT_TOLERANCE: f32 = 0.02;
@@ -46,18 +48,6 @@ fn expected_logits(case: &Case, logits: &[f32]) -> Vec<(u32, f32)> {
     let constant = largest + sum.ln();
     let top = case.llama_cpp.top3_logprobs[0].iter();
     top.map(|p| (p.id, p.logprob + constant)).collect()
-}
-
-/// How many of the reference's tokens have to be found: all, but where the device rounds activations to 8 bits only those before the
-/// first near tie, which such rounding may decide either way.
-fn decided_steps(case: &Case) -> usize {
-    const NEAR_TIE: f32 = 0.5;
-    let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|v| v == value);
-    let rounds = is("CANDLE_ROCM_TEST_DEVICE", "rocm") && !is("CANDLE_ROCM_QMATMUL", "dequantize");
-    let steps = &case.llama_cpp.top3_logprobs;
-    let near_tie = |top: &Vec<LogProb>| top[0].logprob - top[1].logprob < NEAR_TIE;
-    let first = steps.iter().position(near_tie).filter(|_| rounds);
-    first.unwrap_or(case.llama_cpp.tokens.len())
 }
 
 #[test]

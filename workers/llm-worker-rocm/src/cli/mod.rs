@@ -14,6 +14,7 @@ mod perplexity;
 mod pull;
 mod quantize;
 mod sampling;
+mod serve;
 mod session;
 mod source;
 
@@ -25,7 +26,7 @@ use worker::Result;
 #[derive(Debug, Parser)]
 #[command(name = "llm-worker-rocm", version, about)]
 #[command(
-    after_help = "Every option can be given in the environment: --max-tokens as LLM_MAX_TOKENS.\nExit codes: 0 success, 1 failure while running, 2 bad arguments, prompt or model file."
+    after_help = "Every option can be given in the environment: --max-tokens as LLM_MAX_TOKENS.\nExit codes: 0 success, 1 failure while running, 2 bad arguments, prompt or model file, 3 the device was lost while serving."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -41,6 +42,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// A conversation at the terminal.
     Chat(Box<chat::ChatArgs>),
+    /// Serves a model over HTTP: OpenAI's API, a chat page, and more.
+    Serve(Box<serve::ServeArgs>),
     /// Measures how fast prompts are read and answers written.
     Bench(bench::BenchArgs),
     /// Measures how well a model predicts a text.
@@ -100,7 +103,7 @@ impl Cli {
     /// Whatever the command failed with; [`worker::Error::exit_code`] gives the exit code.
     pub fn run(self) -> Result<()> {
         let Self { command, log } = self;
-        log.start(false)
+        log.start(matches!(command, Command::Serve(_)))
             .and_then(|()| command.run())
             .inspect_err(|error| log.report(error))
     }
@@ -111,6 +114,7 @@ impl Command {
         match self {
             Self::Generate(args) => args.run(),
             Self::Chat(args) => args.run(),
+            Self::Serve(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Perplexity(args) => args.run(),
             Self::Quantize(args) => args.run(),

@@ -32,12 +32,34 @@ impl SourceArgs {
     /// # Errors
     /// [`worker::Error::Usage`] for a malformed name, [`worker::Error::Hub`] if the hub cannot give it.
     pub fn resolve(&self) -> Result<PathBuf> {
+        self.resolve_other(&self.model)
+    }
+
+    /// The same for another model, of the same revision.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_other(&self, model: &str) -> Result<PathBuf> {
         let mut hub = HubOptions::from_env();
         hub.offline |= self.offline;
         if let Some(revision) = &self.revision {
             hub.revision.clone_from(revision);
         }
-        hub.resolve(&ModelSource::parse(&self.model)?)
+        hub.resolve(&ModelSource::parse(model)?)
+    }
+
+    /// What to call the model: the name of its file or folder, or of its repository.
+    pub fn name(&self) -> String {
+        let path = Path::new(&self.model);
+        let name = match (path.is_dir(), path.exists()) {
+            (true, _) => path.file_name(),
+            (false, true) => path.file_stem(),
+            (false, false) => None,
+        };
+        name.map_or_else(
+            || self.model.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        )
     }
 }
 

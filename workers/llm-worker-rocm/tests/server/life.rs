@@ -1,0 +1,128 @@
+//! From an open port to the end.
+
+use crate::client::{listen, options, text_model};
+use crate::script::{Play, Script};
+use llm_worker_rocm::server::app::Unready;
+use llm_worker_rocm::server::{run, App, Loaded};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use worker::{Error, Result};
+
+/// A server on a port of its own.
+struct Running {
+    app: Arc<App>,
+    script: Arc<Script>,
+    address: SocketAddr,
+    terminate: oneshot::Sender<()>,
+    ended: tokio::task::JoinHandle<Result<()>>,
+}
+
+async fn start(plays: Vec<Play>) -> Running {
+    // The first request is the server's own forward pass.
+    let script = Arc::new(Script::new(std::iter::once(Play::Say("w")).chain(plays)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = App::new(options());
+    let model = text_model(script.clone());
+    let load = move |_: &App| {
+        Ok(Loaded {
+            text: Some(Arc::new(model)),
+            embedding: None,
+        })
+    };
+    let (terminate, terminated) = oneshot::channel();
+    let served = app.clone();
+    let ended = tokio::spawn(async move {
+        let termination = async {
+            terminated.await.unwrap();
+        };
+        let listen = listen(&["--shutdown-grace", "1"]);
+        run::run(served, listener, &listen, load, termination).await
+    });
+    while app.ready().is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Running {
+        app,
+        script,
+        address,
+        terminate,
+        ended,
+    }
+}
+
+/// Sends a request for a stream and gives the connection.
+fn ask(address: SocketAddr) -> TcpStream {
+    let body = r#"{"prompt": "x", "stream": true}"#;
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(stream, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").unwrap();
+    stream
+}
+
+/// Waits for something that another thread does.
+async fn until(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{what} did not happen");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_fails_running_streams_visibly() {
+    let server = start(vec![Play::SayAndHang("so far")]).await;
+    let mut stream = ask(server.address);
+    until("the request", || server.script.held() == 1).await;
+    server.terminate.send(()).unwrap();
+    let text = tokio::task::spawn_blocking(move || {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    });
+    let text = text.await.unwrap();
+    assert!(text.contains("the server is stopping"), "{text}");
+    assert!(text.contains("data: [DONE]\n\n"), "{text}");
+    server.ended.await.unwrap().unwrap();
+    assert!(matches!(server.app.ready(), Err(Unready::Stopping)));
+    TcpStream::connect(server.address).unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_frees_its_request() {
+    let server = start(vec![Play::SayAndHang("so far")]).await;
+    let stream = ask(server.address);
+    until("the request", || server.script.held() == 1).await;
+    drop(stream);
+    until("the end of the request", || server.script.held() == 0).await;
+    server.terminate.send(()).unwrap();
+    server.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_loaded_ends_the_server() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let load = |_: &App| Err(Error::Usage("there is no such model".to_string()));
+    let never = std::future::pending();
+    let error = run::run(App::new(options()), listener, &listen(&[]), load, never)
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "there is no such model");
+    assert_eq!(error.exit_code(), 2);
+}
+
+/// Takes the ten seconds for which `/health` tells of it.
+#[tokio::test]
+async fn a_lost_device_ends_the_server_with_its_own_exit_code() {
+    let server = start(Vec::new()).await;
+    server.script.status.lock().unwrap().lost = Some("fell off the bus".to_string());
+    let error = server.ended.await.unwrap().unwrap_err();
+    assert!(matches!(&error, Error::DeviceLost(reason) if reason == "fell off the bus"));
+    assert_eq!(error.exit_code(), 3);
+}

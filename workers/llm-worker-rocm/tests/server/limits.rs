@@ -1,0 +1,108 @@
+//! Keys, bodies, origins.
+
+use crate::client::{Answer, Server};
+use crate::script::Play;
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::json;
+
+#[tokio::test]
+async fn keys() {
+    let server = Server::with_arguments([], &["--api-key", "first", "--api-key", "second"]);
+    let get = |path: &str, key: Option<&str>| {
+        let mut request = Request::get(path);
+        if let Some(key) = key {
+            request = request.header("Authorization", key);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        async { Answer::of(server.send(request).await).await }
+    };
+    for path in [
+        "/v1/models",
+        "/metrics",
+        "/info",
+        "/props",
+        "/v1/jobs/x/stream",
+    ] {
+        let refused = get(path, None).await;
+        assert_eq!(
+            (refused.error().0, refused.error().1.as_str()),
+            (401, "MISSING_API_KEY")
+        );
+        assert_eq!(refused.headers["www-authenticate"], "Bearer");
+        let (status, code, _) = get(path, Some("Bearer third")).await.error();
+        assert_eq!((status, code.as_str()), (401, "INVALID_API_KEY"));
+    }
+    for key in ["Bearer first", "Bearer second"] {
+        get("/v1/models", Some(key)).await.json();
+    }
+    for path in ["/", "/chat.js", "/health", "/ready", "/openapi.json"] {
+        assert_eq!(get(path, None).await.status, 200, "{path} is open");
+    }
+    // What does not exist says so without a key.
+    assert_eq!(get("/nowhere", None).await.status, 404);
+}
+
+#[tokio::test]
+async fn bodies() {
+    let server = Server::with_arguments([Play::Say("x")], &["--max-body-bytes", "100"]);
+    let post = |content_type: Option<&str>, body: String| {
+        let mut request = Request::post("/v1/completions");
+        if let Some(content_type) = content_type {
+            request = request.header("Content-Type", content_type);
+        }
+        let request = request.body(Body::from(body)).unwrap();
+        async { Answer::of(server.send(request).await).await }
+    };
+    let good = json!({"prompt": "x"}).to_string();
+    post(None, good.clone()).await.json();
+    let (status, _, message) = post(Some("text/plain"), good).await.error();
+    assert!(
+        status == 415 && message.contains("application/json"),
+        "{message}"
+    );
+    for bad in [
+        "",
+        "{",
+        "[]",
+        "\"x\"",
+        "{\"prompt\": \"x\"} x",
+        "{\"prompt\": \"\\ud800\"}",
+    ] {
+        let (status, code, _) = post(Some("application/json"), bad.to_string())
+            .await
+            .error();
+        assert_eq!((status, code.as_str()), (400, "INVALID_REQUEST"), "{bad}");
+    }
+    let long = json!({"prompt": "x".repeat(100)}).to_string();
+    let (status, code, _) = post(Some("application/json"), long).await.error();
+    assert_eq!((status, code.as_str()), (413, "BODY_TOO_LARGE"));
+}
+
+#[tokio::test]
+async fn origins() {
+    let origin = |server: Server, origin: &'static str| async move {
+        let request = Request::get("/health")
+            .header("Origin", origin)
+            .body(Body::empty());
+        let answer = Answer::of(server.send(request.unwrap()).await).await;
+        answer
+            .headers
+            .get("access-control-allow-origin")
+            .map(|value| value.to_str().unwrap().to_string())
+    };
+    let server = |arguments: &[&str]| Server::with_arguments([], arguments);
+    assert_eq!(origin(server(&[]), "https://a.example").await, None);
+    let one = ["--cors-origin", "https://a.example"];
+    assert_eq!(
+        origin(server(&one), "https://a.example").await.as_deref(),
+        Some("https://a.example")
+    );
+    assert_eq!(origin(server(&one), "https://b.example").await, None);
+    assert_eq!(
+        origin(server(&["--cors-origin", "*"]), "https://b.example")
+            .await
+            .as_deref(),
+        Some("*")
+    );
+}

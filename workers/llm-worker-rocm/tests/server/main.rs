@@ -1,0 +1,15 @@
+//! The HTTP server: against an engine that plays scripts, and against a real model.
+
+#[path = "../../../worker/tests/common/mod.rs"]
+mod common;
+#[path = "../smollm2/mod.rs"]
+mod smollm2;
+
+mod client;
+mod life;
+mod limits;
+mod model;
+mod openai;
+mod rbee;
+mod script;
+mod worker_routes;

@@ -1,0 +1,216 @@
+//! An engine that plays scripts, and a tokenizer of bytes for it.
+
+use crate::common::{bool, f32s, i32s, string, strings, u32, File};
+use llm_worker_rocm::engine::api::{
+    Event, Failure, FinishReason, GeneratedToken, Request, SamplingOptions, Status, Summary, Ticket,
+};
+use llm_worker_rocm::server::Backend;
+use llm_worker_rocm::tokenizer::Tokenizer;
+use std::collections::VecDeque;
+use std::io::Cursor;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{unbounded_channel, UnboundedSender};
+use worker::gguf::Gguf;
+
+/// The token that ends an answer.
+pub const END: u32 = 2;
+/// `<unk>`, `<s>`, `</s>` and the bytes.
+const VOCABULARY: u32 = 3 + 256;
+/// Tokens that the context takes.
+pub const CONTEXT: usize = 4096;
+
+/// A vocabulary of bytes.
+pub fn tokenizer() -> Tokenizer {
+    let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_string).to_vec();
+    let mut kinds = vec![2, 3, 3];
+    for byte in 0..=255u8 {
+        tokens.push(format!("<0x{byte:02X}>"));
+        kinds.push(6);
+    }
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let mut file = File::default();
+    file.set("tokenizer.ggml.model", string("llama"))
+        .set("tokenizer.ggml.tokens", strings(&tokens))
+        .set("tokenizer.ggml.token_type", i32s(&kinds))
+        .set("tokenizer.ggml.scores", f32s(&vec![0.0; tokens.len()]))
+        .set("tokenizer.ggml.add_space_prefix", bool(false))
+        .set("tokenizer.ggml.bos_token_id", u32(1))
+        .set("tokenizer.ggml.eos_token_id", u32(END));
+    Tokenizer::from_gguf(&Gguf::read(Cursor::new(file.bytes())).unwrap()).unwrap()
+}
+
+/// The byte's token.
+pub fn token(byte: u8) -> u32 {
+    3 + u32::from(byte)
+}
+
+/// What becomes of a request.
+pub enum Play {
+    /// It is answered.
+    Say(&'static str),
+    /// It is answered until it fails.
+    SayAndFail(&'static str, Failure),
+    /// It is answered without an end.
+    SayAndHang(&'static str),
+    /// It is not taken.
+    Refuse(Failure),
+    /// It is answered with what its constraint allows: the end as soon as possible, else the last token, which is never white space without need.
+    FollowConstraint,
+}
+
+/// What the engine was asked.
+pub struct Seen {
+    pub prompt: Vec<u32>,
+    pub max_tokens: Option<usize>,
+    pub sampling: SamplingOptions,
+    pub top_logprobs: Option<usize>,
+    pub ignore_end: bool,
+    pub deadline: Option<Instant>,
+    pub constrained: bool,
+}
+
+/// The engine.
+#[derive(Default)]
+pub struct Script {
+    plays: Mutex<VecDeque<Play>>,
+    pub seen: Mutex<Vec<Seen>>,
+    pub status: Mutex<Status>,
+    /// Requests without an end.
+    hanging: Mutex<Vec<UnboundedSender<Event>>>,
+}
+
+impl Script {
+    pub fn new(plays: impl IntoIterator<Item = Play>) -> Self {
+        Self {
+            plays: Mutex::new(plays.into_iter().collect()),
+            ..Self::default()
+        }
+    }
+
+    /// Requests without an end whose client is still there.
+    pub fn held(&self) -> usize {
+        let hanging = self.hanging.lock().unwrap();
+        hanging.iter().filter(|sender| !sender.is_closed()).count()
+    }
+
+    /// Ends those.
+    fn end_all(&self, failure: &Failure) {
+        for sender in self.hanging.lock().unwrap().drain(..) {
+            // Its client may have gone.
+            let _ = sender.send(Event::Failed(failure.clone()));
+        }
+    }
+}
+
+/// Tokens with the probabilities that a script gives to each.
+fn generated(id: u32, top: Option<usize>) -> Event {
+    let alternatives = [(id, -0.25), (token(b'~'), -2.0), (END, f32::NEG_INFINITY)];
+    Event::Token(GeneratedToken {
+        token: id,
+        logprob: top.map(|_| -0.25),
+        top: alternatives[..top.unwrap_or(0).min(3)].to_vec(),
+    })
+}
+
+fn summary(reason: FinishReason, prompt_tokens: usize, generated_tokens: usize) -> Event {
+    Event::Finished(Summary {
+        reason,
+        prompt_tokens,
+        cached_tokens: 1,
+        generated_tokens,
+        queued: Duration::from_millis(1),
+        prefill: Duration::from_millis(20),
+        decode: Duration::from_millis(300),
+    })
+}
+
+impl Backend for Script {
+    fn submit(&self, request: Request) -> Result<Ticket, Failure> {
+        let Request {
+            prompt,
+            max_tokens,
+            sampling,
+            top_logprobs,
+            ignore_end,
+            constraint,
+            deadline,
+        } = request;
+        let (sender, events) = unbounded_channel();
+        let prompt_tokens = prompt.len();
+        let id = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push(Seen {
+                prompt,
+                max_tokens,
+                sampling,
+                top_logprobs,
+                ignore_end,
+                deadline,
+                constrained: constraint.is_some(),
+            });
+            seen.len() as u64
+        };
+        let say = |text: &str| {
+            let limit = max_tokens.unwrap_or(usize::MAX);
+            let tokens = text.bytes().take(limit).map(token);
+            sender.send(Event::Started { cached_tokens: 1 }).unwrap();
+            tokens.for_each(|id| sender.send(generated(id, top_logprobs)).unwrap());
+            let count = text.len().min(limit);
+            if count == limit {
+                summary(FinishReason::Length, prompt_tokens, count)
+            } else {
+                sender.send(generated(END, top_logprobs)).unwrap();
+                summary(FinishReason::Stop, prompt_tokens, count + 1)
+            }
+        };
+        let play = self.plays.lock().unwrap().pop_front();
+        match play.expect("more requests than the script has") {
+            Play::Say(text) => sender.send(say(text)).unwrap(),
+            Play::SayAndFail(text, failure) => {
+                say(text);
+                sender.send(Event::Failed(failure)).unwrap();
+            }
+            Play::SayAndHang(text) => {
+                say(text);
+                self.hanging.lock().unwrap().push(sender);
+            }
+            Play::Refuse(failure) => return Err(failure),
+            Play::FollowConstraint => {
+                let mut constraint = constraint.expect("a constraint was expected");
+                sender.send(Event::Started { cached_tokens: 0 }).unwrap();
+                let mut count = 0;
+                loop {
+                    let mask = constraint.mask().unwrap();
+                    let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
+                    let ends = Some(END).filter(allowed);
+                    let id = ends
+                        .or_else(|| (0..VOCABULARY).rev().find(allowed))
+                        .unwrap();
+                    count += 1;
+                    assert!(count < 500, "the constraint has no end");
+                    sender.send(generated(id, None)).unwrap();
+                    if id == END {
+                        break;
+                    }
+                    constraint.accept(id).unwrap();
+                }
+                let end = summary(FinishReason::Stop, prompt_tokens, count);
+                sender.send(end).unwrap();
+            }
+        }
+        Ok(Ticket { id, events })
+    }
+
+    fn status(&self) -> Status {
+        self.status.lock().unwrap().clone()
+    }
+
+    fn context(&self) -> usize {
+        CONTEXT
+    }
+
+    fn stop(&self, _grace: Duration) {
+        self.end_all(&Failure::Stopping);
+    }
+}

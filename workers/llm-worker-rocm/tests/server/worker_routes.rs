@@ -1,0 +1,158 @@
+//! Health, properties, tokens, metrics, the page, the document.
+
+use crate::client::Server;
+use crate::script::{token, Play};
+use serde_json::{json, Value};
+use std::sync::atomic::Ordering;
+
+#[tokio::test]
+async fn health_tells_the_phase() {
+    let server = Server::loading();
+    server.app.progress.total.store(200, Ordering::Relaxed);
+    server.app.progress.done.store(50, Ordering::Relaxed);
+    let health = server.get("/health").await;
+    assert_eq!(health.status, 503);
+    let body: Value = serde_json::from_str(&health.text).unwrap();
+    assert_eq!(
+        (&body["status"], &body["progress"]),
+        (&json!("loading"), &json!(0.25))
+    );
+    assert_eq!(server.get("/ready").await.status, 503);
+    let chat = json!({"messages": [{"role": "user", "content": "x"}]});
+    let refused = server.post("/v1/chat/completions", &chat).await;
+    assert_eq!(
+        refused.error(),
+        (
+            503,
+            "LOADING".into(),
+            "the model is loading, 25 % done".into()
+        )
+    );
+    assert_eq!(refused.headers["retry-after"], "1");
+
+    let server = Server::new([]);
+    let health = server.get("/health").await.json();
+    assert_eq!(health["status"], "healthy");
+    assert_eq!(
+        health["device"]["fallback"], "there is no GPU",
+        "auto's choice shows"
+    );
+    assert_eq!(server.get("/ready").await.json()["ready"], true);
+
+    server.script.status.lock().unwrap().lost = Some("fell off the bus".to_string());
+    let health = server.get("/health").await;
+    assert_eq!(health.status, 503);
+    assert!(health.text.contains("\"lost\"") && health.text.contains("fell off the bus"));
+    assert_eq!(server.get("/ready").await.status, 503);
+    assert_eq!(server.get("/info").await.json()["status"], "stopped");
+}
+
+#[tokio::test]
+async fn tokens_and_templates() {
+    let server = Server::new([]);
+    let to_tokens = &server;
+    let tokens = |body: Value| async move {
+        to_tokens.post("/tokenize", &body).await.json()["tokens"].clone()
+    };
+    let (h, i) = (token(b'h'), token(b'i'));
+    assert_eq!(tokens(json!({"content": "hi"})).await, json!([h, i]));
+    assert_eq!(
+        tokens(json!({"content": "hi", "add_special": true})).await,
+        json!([1, h, i])
+    );
+    let pieces = tokens(json!({"content": "é</s>", "with_pieces": true})).await;
+    assert_eq!(pieces[0], json!({"id": token(0xC3), "piece": [0xC3]}));
+    assert_eq!(pieces[2], json!({"id": 2, "piece": "</s>"}));
+    let text = server
+        .post("/detokenize", &json!({"tokens": [h, i]}))
+        .await
+        .json();
+    assert_eq!(text, json!({"content": "hi"}));
+    let (status, _, message) = server
+        .post("/detokenize", &json!({"tokens": [999]}))
+        .await
+        .error();
+    assert!(status == 400 && message.contains("999"), "{message}");
+    let chat = json!({"messages": [{"role": "user", "content": "hi"}], "enable_thinking": true});
+    let prompt = server.post("/apply-template", &chat).await.json();
+    assert_eq!(prompt["prompt"], "<user>hi<assistant><think>");
+}
+
+#[tokio::test]
+async fn models_and_properties() {
+    let server = Server::new([]);
+    let list = server.get("/v1/models").await.json();
+    assert_eq!(list["data"][0]["id"], "org/model");
+    assert_eq!(list["data"][0]["text"]["n_ctx"], 4096);
+    assert_eq!(
+        server.get("/v1/models/org/model").await.json()["id"],
+        "org/model"
+    );
+    assert_eq!(server.get("/v1/models/other").await.error().0, 404);
+    let props = server.get("/props").await.json();
+    assert_eq!(props["n_ctx"], 4096);
+    assert_eq!(props["eos_token"], "</s>");
+    assert_eq!(props["default_generation_settings"]["top_k"], 40);
+}
+
+#[tokio::test]
+async fn figures_for_prometheus() {
+    let server = Server::new([Play::Say("abc")]);
+    server
+        .post("/v1/completions", &json!({"prompt": "x"}))
+        .await
+        .json();
+    {
+        let mut status = server.script.status.lock().unwrap();
+        (status.kv_blocks_total, status.kv_blocks_used) = (8, 2);
+        (status.prefix_hit_tokens, status.device_bytes_used) = (5, Some(1024));
+    }
+    server.get("/nowhere").await;
+    let metrics = server.get("/metrics").await;
+    for line in [
+        "llm_http_answers_total{route=\"/v1/completions\",status=\"200\"} 1",
+        "llm_http_answers_total{route=\"unknown\",status=\"404\"} 1",
+        "llm_time_to_first_token_seconds_count 1",
+        // Three tokens and the one that ends the answer: three times from one to the next.
+        "llm_inter_token_seconds_count 3",
+        "llm_queue_seconds_count 1",
+        "llm_request_seconds_count 1",
+        "llm_kv_usage_ratio 0.25",
+        "llm_prefix_hit_tokens_total 5",
+        "llm_device_memory_used_bytes 1024.0",
+        "llm_device_lost 0.0",
+    ] {
+        assert!(
+            metrics.text.lines().any(|l| l == line),
+            "{line} is not in\n{}",
+            metrics.text
+        );
+    }
+    assert!(metrics.text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn the_page_and_the_document() {
+    let server = Server::new([]);
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/chat.css", "text/css"),
+        ("/chat.js", "text/javascript"),
+        ("/markdown.js", "text/javascript"),
+    ] {
+        let file = server.get(path).await;
+        assert_eq!(file.status, 200);
+        let header = |name: &str| file.headers[name].to_str().unwrap();
+        assert!(header("content-type").starts_with(kind));
+        assert!(header("content-security-policy").starts_with("default-src 'none'"));
+        // It must work without any other server.
+        assert!(!file.text.contains("src=\"http") && !file.text.contains("@import"));
+        assert!(!file.text.contains("innerHTML"));
+    }
+    let document = server.get("/openapi.json").await.json();
+    assert_eq!(document["openapi"], "3.0.3");
+    assert!(document["paths"]["/v1/chat/completions"]["post"]["requestBody"].is_object());
+    let (status, _, message) = server.get("/nowhere").await.error();
+    assert!(status == 404 && message.contains("/nowhere"));
+    assert_eq!(server.get("/v1/completions").await.error().0, 405);
+}
