@@ -473,9 +473,9 @@ fn hostile_files_are_refused_in_one_line_and_little_memory() {
         (
             "rotary scaling",
             |f| {
-                f.set("llama.rope.scaling.type", string("yarn"));
+                f.set("llama.rope.scaling.type", string("made-up"));
             },
-            "\"yarn\"",
+            "made-up",
         ),
         (
             "mistyped",

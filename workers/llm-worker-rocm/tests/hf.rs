@@ -84,7 +84,6 @@ impl Both {
         let vocab: serde_json::Map<String, Json> = tokens
             .iter()
             .enumerate()
-            .skip(3)
             .map(|(id, text)| (text.clone(), id.into()))
             .collect();
         let added: Vec<Json> = (0..3).map(|id| special(id, &tokens[id])).collect();

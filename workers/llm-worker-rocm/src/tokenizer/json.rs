@@ -38,6 +38,17 @@ impl Tokenizer {
         // Some files carry the settings of the program that wrote them.
         inner.with_truncation(None)?.with_padding(None);
 
+        // The library numbers added tokens itself where the vocabulary does not have them.
+        for token in tokenizer["added_tokens"].as_array().into_iter().flatten() {
+            let text = token["content"].as_str().unwrap_or_default();
+            let given = inner.token_to_id(text).map(u64::from);
+            if given != token["id"].as_u64() {
+                return Err(TokenizerError::Invalid(format!(
+                    "tokenizer.json: token {text:?} has id {} out of order",
+                    token["id"]
+                )));
+            }
+        }
         let vocabulary = inner.get_vocab(true);
         let vocab_size = vocabulary
             .values()
