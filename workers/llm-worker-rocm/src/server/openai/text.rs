@@ -276,7 +276,7 @@ impl Completions {
 
 /// Tokens of a request: each prompt counts once.
 fn total(usages: &[Usage], per_prompt: usize) -> Usage {
-    let prompts = usages.chunks(per_prompt).map(|usages| wire::sum(usages));
+    let prompts = usages.chunks(per_prompt).map(wire::sum);
     prompts.fold(Usage::default(), |total, usage| Usage {
         prompt_tokens: total.prompt_tokens + usage.prompt_tokens,
         cached_tokens: total.cached_tokens + usage.cached_tokens,
