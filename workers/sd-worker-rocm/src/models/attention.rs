@@ -13,7 +13,7 @@ const SCORES: usize = 1 << 24;
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool) -> Result<Tensor> {
     let (batch, rows, width) = q.dims3()?;
     let keys = k.dim(1)?;
-    if heads == 0 || width % heads != 0 {
+    if heads == 0 || !width.is_multiple_of(heads) {
         candle_core::bail!("attention: {heads} heads do not divide {width} channels")
     }
     let size = width / heads;

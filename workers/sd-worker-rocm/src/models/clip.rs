@@ -73,7 +73,7 @@ impl ClipConfig {
             ],
             1 << 20,
         )?;
-        if self.hidden_size % self.num_attention_heads != 0 {
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return Err(format!(
                 "{} heads do not divide hidden_size {}",
                 self.num_attention_heads, self.hidden_size

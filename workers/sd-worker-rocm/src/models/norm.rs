@@ -25,7 +25,7 @@ impl GroupNorm {
     /// # Errors
     /// If they are missing or of another size, or `groups` do not divide `channels`.
     pub fn new(vb: VarBuilder, groups: usize, channels: usize, eps: f64) -> Result<Self> {
-        if groups == 0 || channels % groups != 0 {
+        if groups == 0 || !channels.is_multiple_of(groups) {
             candle_core::bail!(
                 "{}: {groups} groups do not divide {channels} channels",
                 vb.prefix()
@@ -44,7 +44,7 @@ impl GroupNorm {
     /// # Errors
     /// If `x` has another number of channels, or the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.apply(x, &self.moments(&[x.clone()])?)
+        self.apply(x, &self.moments(std::slice::from_ref(x))?)
     }
 
     /// Mean and variance over all of `parts`, the pieces of a picture.

@@ -83,7 +83,7 @@ impl VaeConfig {
         )?;
         for channels in &self.block_out_channels {
             within(&[("block_out_channels", *channels)], 1 << 16)?;
-            if channels % self.norm_num_groups != 0 {
+            if !channels.is_multiple_of(self.norm_num_groups) {
                 return Err(format!(
                     "{} norm_num_groups do not divide {channels} channels",
                     self.norm_num_groups

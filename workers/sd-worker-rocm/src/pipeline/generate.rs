@@ -145,8 +145,9 @@ impl Pipeline {
             timings.evaluations += evaluations;
             pace.step().map_err(failed())?;
             let step = steps.index();
-            let due =
-                request.preview_every > 0 && step % request.preview_every == 0 && step < total;
+            let due = request.preview_every > 0
+                && step.is_multiple_of(request.preview_every)
+                && step < total;
             let preview = match due {
                 true => Some(self.preview(&stepped.denoised)?),
                 false => None,
@@ -199,7 +200,7 @@ impl Pipeline {
         let usage = |text: String| Err(Error::Usage(text));
         let multiple = self.info.size_multiple;
         for (side, pixels) in [("width", request.width), ("height", request.height)] {
-            if pixels == 0 || pixels % multiple != 0 || pixels > 1 << 14 {
+            if pixels == 0 || !pixels.is_multiple_of(multiple) || pixels > 1 << 14 {
                 return usage(format!(
                     "{side} {pixels}: it must be a multiple of {multiple} up to {}",
                     1 << 14

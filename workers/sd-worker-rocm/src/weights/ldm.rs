@@ -76,10 +76,7 @@ pub fn take_apart(weights: &Weights) -> Result<Checkpoint, String> {
     let text = text_width(&original).unwrap_or(0);
     let sdxl = unet_config.addition_embed_type.is_some();
     let first_vae = weights.under("first_stage_model.");
-    let (vae_config, vae) = match vae(&first_vae, sdxl) {
-        Some(both) => both,
-        None => (VaeConfig::default(), Weights::default()),
-    };
+    let (vae_config, vae) = vae(&first_vae, sdxl).unwrap_or_default();
     Ok(Checkpoint {
         predicts_velocity: weights.contains("v_pred")
             || weights

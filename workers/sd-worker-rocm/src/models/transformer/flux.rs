@@ -99,7 +99,7 @@ impl FluxConfig {
                 self.axes_dims_rope, self.attention_head_dim
             ));
         }
-        if self.in_channels % 4 != 0 {
+        if !self.in_channels.is_multiple_of(4) {
             return Err(format!(
                 "in_channels {} are no patches of 2x2",
                 self.in_channels

@@ -161,7 +161,11 @@ impl Sd3 {
         let patch = self.config.patch_size;
         let (rows, columns) = (height / patch, width / patch);
         let table = self.config.pos_embed_max_size;
-        if rows > table || columns > table || height % patch != 0 || width % patch != 0 {
+        if rows > table
+            || columns > table
+            || !height.is_multiple_of(patch)
+            || !width.is_multiple_of(patch)
+        {
             candle_core::bail!(
                 "{height}x{width} latents; the model takes multiples of {patch} up to {}",
                 table * patch

@@ -232,7 +232,7 @@ impl UNetConfig {
                 ],
                 1 << 16,
             )?;
-            if block.channels % self.norm_num_groups != 0 {
+            if !block.channels.is_multiple_of(self.norm_num_groups) {
                 return Err(format!(
                     "{} norm_num_groups do not divide {} channels",
                     self.norm_num_groups, block.channels
@@ -328,7 +328,7 @@ fn with_attention(block: BlockPlan, attends: bool) -> Result<BlockPlan, String> 
             ..block
         });
     }
-    if block.channels % block.heads != 0 {
+    if !block.channels.is_multiple_of(block.heads) {
         return Err(format!(
             "{} heads do not divide {} channels",
             block.heads, block.channels
