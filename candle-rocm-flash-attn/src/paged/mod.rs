@@ -104,7 +104,7 @@ pub struct PagedCache {
 enum Store {
     Cpu(cpu::Store),
     #[cfg(feature = "rocm")]
-    Rocm(rocm::Store),
+    Rocm(Box<rocm::Store>),
 }
 
 impl PagedCache {
@@ -123,7 +123,7 @@ impl PagedCache {
         let store = match device {
             Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype)),
             #[cfg(feature = "rocm")]
-            Device::Rocm(device) => Store::Rocm(rocm::Store::new(&shape, dtype, device)?),
+            Device::Rocm(device) => Store::Rocm(Box::new(rocm::Store::new(&shape, dtype, device)?)),
             device => bail!("there is no paged cache on {:?}", device.location()),
         };
         Ok(Self { shape, store })

@@ -134,7 +134,7 @@ fn exp<const FMA: bool>(x: f32) -> f32 {
     /// Adding and subtracting it rounds to whole numbers.
     const ROUND: f32 = 12_582_912.0;
     /// The natural logarithm of 2 in two parts, the first with few bits.
-    const LN2: [f32; 2] = [0.693_359_375, -2.121_944_4e-4];
+    const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let zero = x < LEAST;
     let x = if zero { LEAST } else { x };
     let power = fma::<FMA>(x, std::f32::consts::LOG2_E, ROUND) - ROUND;

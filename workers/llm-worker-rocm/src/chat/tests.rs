@@ -92,7 +92,10 @@ fn content_takes_the_form_that_the_template_knows() {
     let text = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
     let parts = "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text }}{% endfor %};{% endfor %}";
     let list = json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]});
-    assert_eq!(render(text, &[list.clone()]).unwrap(), "user:a\nb;");
+    assert_eq!(
+        render(text, std::slice::from_ref(&list)).unwrap(),
+        "user:a\nb;"
+    );
     assert_eq!(render(parts, &[list]).unwrap(), "user:ab;");
     assert_eq!(render(parts, &[message("user", "c")]).unwrap(), "user:c;");
     assert_eq!(

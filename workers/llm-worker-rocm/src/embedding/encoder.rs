@@ -186,7 +186,7 @@ fn check_numbers(config: &Json) -> std::result::Result<(), String> {
 }
 
 fn divides(width: usize, heads: usize) -> std::result::Result<(), String> {
-    if heads == 0 || width == 0 || width % heads != 0 {
+    if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
         return Err(format!(
             "config.json: {heads} heads cannot share a width of {width}"
         ));

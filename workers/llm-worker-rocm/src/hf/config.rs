@@ -49,7 +49,11 @@ impl Config {
         let kv_heads = optional(json, "num_key_value_heads")?.unwrap_or(heads);
         let fraction = json["partial_rotary_factor"].as_f64().unwrap_or(1.0);
         let rotary = (f64::from(head_dim) * fraction) as u32;
-        if head_dim == 0 || head_dim % 2 != 0 || rotary == 0 || rotary % 2 != 0 || rotary > head_dim
+        if head_dim == 0
+            || !head_dim.is_multiple_of(2)
+            || rotary == 0
+            || !rotary.is_multiple_of(2)
+            || rotary > head_dim
         {
             return Err(format!(
                 "config.json: heads of {head_dim} elements, {rotary} of them rotated; even numbers are needed"

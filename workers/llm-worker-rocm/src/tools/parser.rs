@@ -256,7 +256,7 @@ impl OutputParser {
             &text
         };
         // Without anything that could follow, nothing needs to be held back.
-        let body = if self.tools.is_empty() && !(self.reasoning && !self.spoken) {
+        let body = if self.tools.is_empty() && (self.spoken || !self.reasoning) {
             text
         } else {
             text.trim_end()

@@ -298,7 +298,7 @@ impl DecoderConfig {
 
     /// What a block differs in from others.
     pub(super) fn layer(&self, block: usize) -> LayerKind {
-        let every = |period: u32| (block + 1) % period.max(1) as usize == 0;
+        let every = |period: u32| (block + 1).is_multiple_of(period.max(1) as usize);
         match self.architecture.layers {
             Layers::Same => LayerKind {
                 window: self.window,

@@ -24,7 +24,7 @@ pub(super) enum Experts {
     /// Each on its own; rows are brought to it.
     Apart(Vec<Expert>),
     #[cfg(feature = "rocm")]
-    Together(super::rocm::Experts),
+    Together(Box<super::rocm::Experts>),
 }
 
 /// One expert.
@@ -132,7 +132,7 @@ pub(super) enum FeedForward {
         down: Linear,
         activation: Activation,
     },
-    Mixture(Mixture),
+    Mixture(Box<Mixture>),
 }
 
 impl FeedForward {

@@ -271,7 +271,7 @@ impl Loader<'_> {
         let (width, hidden) = (c.width, c.hidden);
         let activation = c.activation();
         if c.experts.is_some() {
-            return Ok(FeedForward::Mixture(self.mixture(block)?));
+            return Ok(FeedForward::Mixture(Box::new(self.mixture(block)?)));
         }
         let down = self.linear(&name("ffn_down"), width, hidden)?;
         let up = name("ffn_up");
@@ -348,11 +348,11 @@ impl Loader<'_> {
                     rocm::Stack::new(bytes, dtype, shape, self.device, self.activations)
                 })
             };
-            return Ok(Experts::Together(rocm::Experts {
+            return Ok(Experts::Together(Box::new(rocm::Experts {
                 gate: stack("ffn_gate_exps", hidden, width)?,
                 up: stack("ffn_up_exps", hidden, width)?,
                 down: stack("ffn_down_exps", width, hidden)?,
-            }));
+            })));
         }
         let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
             self.take(&name(part), |bytes, dtype| {
