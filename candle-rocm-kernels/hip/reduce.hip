@@ -43,7 +43,7 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     const u32 next_lane = plan.lanes_fast ? 1 : columns;
     const u64 tiles = (plan.outputs + columns - 1) / columns * plan.parts;
     constexpr u32 N = PACK<typename Op::Element>;
-    const bool packed = plan.lanes_fast && plan.reduced_dims.rank == 1 && plan.reduced_strides.s[0] == 1;
+    const bool packed = Op::PACKED && plan.lanes_fast && plan.reduced_dims.rank == 1 && plan.reduced_strides.s[0] == 1;
 
     for (u64 tile = block_x(); tile < tiles; tile += grid_dim()) {
         const u64 part = tile % plan.parts;
@@ -93,6 +93,7 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
 
 // Integers add up in the unsigned type, where overflow wraps.
 template <typename T, typename A, typename Out> struct SumOf {
+    static constexpr bool PACKED = true;
     using Element = T;
     using Acc = A;
     const T* src;
@@ -120,6 +121,7 @@ template <bool MIN, typename C> DEVICE_FN C worst() {
 template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
 
 template <bool MIN, typename T> struct Extremum {
+    static constexpr bool PACKED = true;
     using Element = T;
     using Acc = compute_t<T>;
     const T* src;
@@ -139,6 +141,8 @@ template <typename C> struct Candidate {
 // `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
 // values, and is null in the last launch.
 template <bool MIN, typename T> struct ArgExtremum {
+    // Indices beside a pack of values spill registers where waves are of 64.
+    static constexpr bool PACKED = false;
     using Element = T;
     using Acc = Candidate<compute_t<T>>;
     const T* src;
