@@ -143,7 +143,13 @@ fn every_type_on_the_first_blocks() {
         let (cpu, [exact, rounded]) =
             compare(&model, ty.name, &["--tensor-type", "token_embd=Q4_1"]);
         assert!(cpu.is_finite() && cpu > 1.0, "{}: {cpu}", ty.name);
-        assert!(exact <= EXACT, "{}: {exact}", ty.name);
+        // A device multiplies weights of 16 bits with activations of 16 bits.
+        let limit = if ["F16", "BF16"].contains(&ty.name) {
+            ROUNDED
+        } else {
+            EXACT
+        };
+        assert!(exact <= limit, "{}: {exact}", ty.name);
         assert!(
             rounded <= ROUNDED,
             "{} with 8-bit activations: {rounded}",
