@@ -2,7 +2,7 @@
 
 use super::constraint::Form;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use super::wire::{self, Head};
+use super::wire::{self, Chunks, Head};
 use crate::chat::RenderOptions;
 use crate::completion::{Finish, Output, TextOptions, TextToken, Usage};
 use crate::server::app::App;
@@ -232,19 +232,13 @@ impl Chat {
         let answers = try_join_all(choices.into_iter().map(Choice::collect)).await?;
         let finishes: Vec<&Finish> = answers.iter().filter_map(|a| a.finish.as_ref()).collect();
         let usage = wire::sum(finishes.iter().map(|finish| &finish.usage));
-        let timings = finishes
-            .first()
-            .map(|finish| wire::timings(&finish.usage, &finish.timings));
         let choices: Value = answers
             .iter()
             .enumerate()
             .map(|(index, answer)| answer.to_json(index, &model, return_tokens))
             .collect();
-        let mut body = head.with(choices);
-        body.insert("usage".to_string(), wire::usage(&usage));
-        body.insert("timings".to_string(), json!(timings));
-        body.insert("seed".to_string(), json!(seed));
-        Ok(Value::Object(body))
+        let first = finishes.first().copied();
+        Ok(wire::whole(&head, choices, &usage, first, seed))
     }
 
     /// The answer as it comes.
@@ -262,11 +256,7 @@ impl Chat {
             .into_iter()
             .map(|choice| choice.stream(&chunks));
         let usages = try_join_all(streams).await?;
-        if chunks.include_usage {
-            let mut chunk = chunks.head.with(json!([]));
-            chunk.insert("usage".to_string(), wire::usage(&wire::sum(&usages)));
-            chunks.frames.send(sse::data(&chunk)).await;
-        }
+        chunks.send_usage(&wire::sum(&usages)).await;
         Ok(())
     }
 }
@@ -342,7 +332,7 @@ impl Choice {
     async fn stream(mut self, chunks: &Chunks) -> Result<Usage, ApiError> {
         let index = self.index;
         let role = json!({"role": "assistant", "content": ""});
-        chunks.send(index, role, &[], None).await;
+        send(chunks, index, role, &[], None).await;
         // Tokens whose text is understood later, as of a call's name.
         let mut tokens = Vec::new();
         loop {
@@ -355,57 +345,37 @@ impl Choice {
             };
             for delta in deltas {
                 let tokens = std::mem::take(&mut tokens);
-                chunks.send(index, delta_json(delta), &tokens, None).await;
+                send(chunks, index, delta_json(delta), &tokens, None).await;
             }
             if let Some(finish) = finish {
                 let reason = self.finish_reason(&finish);
-                chunks
-                    .send(index, json!({}), &tokens, Some((reason, &finish)))
-                    .await;
+                let last = Some((reason, &finish));
+                send(chunks, index, json!({}), &tokens, last).await;
                 return Ok(finish.usage);
             }
         }
     }
 }
 
-/// Where the chunks of a stream go.
-struct Chunks {
-    model: Arc<TextModel>,
-    head: Head,
-    seed: u64,
-    include_usage: bool,
-    return_tokens: bool,
-    frames: Frames,
-}
-
-impl Chunks {
-    async fn send(
-        &self,
-        index: usize,
-        delta: Value,
-        tokens: &[TextToken],
-        finish: Option<(&str, &Finish)>,
-    ) {
-        let mut choice = json!({
-            "index": index,
-            "delta": delta,
-            "logprobs": logprobs(&self.model, tokens),
-            "finish_reason": finish.map(|(reason, _)| reason),
-        });
-        if self.return_tokens {
-            choice["tokens"] = tokens.iter().map(|token| token.id).collect();
-        }
-        let mut chunk = self.head.with(json!([choice]));
-        if self.include_usage {
-            chunk.insert("usage".to_string(), Value::Null);
-        }
-        if let Some((_, finish)) = finish {
-            let timings = wire::timings(&finish.usage, &finish.timings);
-            chunk.insert("timings".to_string(), timings);
-            chunk.insert("seed".to_string(), json!(self.seed));
-        }
-        self.frames.send(sse::data(&chunk)).await;
+/// Sends what a choice goes on with.
+async fn send(
+    chunks: &Chunks,
+    index: usize,
+    delta: Value,
+    tokens: &[TextToken],
+    finish: Option<(&str, &Finish)>,
+) {
+    let mut choice = json!({
+        "index": index,
+        "delta": delta,
+        "logprobs": logprobs(&chunks.model, tokens),
+        "finish_reason": finish.map(|(reason, _)| reason),
+    });
+    if chunks.return_tokens {
+        choice["tokens"] = tokens.iter().map(|token| token.id).collect();
     }
+    let finish = finish.map(|(_, finish)| finish);
+    chunks.send(choice, finish).await;
 }
 
 fn delta_json(delta: Delta) -> Value {

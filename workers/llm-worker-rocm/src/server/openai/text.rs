@@ -2,7 +2,7 @@
 
 use super::constraint::Form;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use super::wire::{self, Head};
+use super::wire::{self, Chunks, Head};
 use crate::completion::{Finish, Output, TextOptions, TextToken, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
@@ -238,15 +238,9 @@ impl Completions {
             })
             .collect();
         let usages: Vec<Usage> = answers.iter().map(|(_, _, finish)| finish.usage).collect();
-        let mut body = self.head.with(choices);
         let usage = total(&usages, self.per_prompt);
-        body.insert("usage".to_string(), wire::usage(&usage));
-        let timings = answers
-            .first()
-            .map(|(_, _, finish)| wire::timings(&finish.usage, &finish.timings));
-        body.insert("timings".to_string(), json!(timings));
-        body.insert("seed".to_string(), json!(self.seed));
-        Ok(Value::Object(body))
+        let first = answers.first().map(|(_, _, finish)| finish);
+        Ok(wire::whole(&self.head, choices, &usage, first, self.seed))
     }
 
     /// The answer as it comes.
@@ -264,12 +258,8 @@ impl Completions {
             .into_iter()
             .map(|choice| choice.stream(&chunks));
         let usages = try_join_all(streams).await?;
-        if chunks.include_usage {
-            let mut chunk = chunks.head.with(json!([]));
-            let usage = total(&usages, self.per_prompt);
-            chunk.insert("usage".to_string(), wire::usage(&usage));
-            chunks.frames.send(sse::data(&chunk)).await;
-        }
+        let usage = total(&usages, self.per_prompt);
+        chunks.send_usage(&usage).await;
         Ok(())
     }
 }
@@ -307,17 +297,17 @@ impl Choice {
         let echo = std::mem::take(&mut self.echo);
         let mut offset = 0;
         if !echo.is_empty() {
-            chunks.send(index, &echo, &[], 0, None).await;
+            send(chunks, index, &echo, &[], 0, None).await;
             offset = echo.chars().count();
         }
         loop {
             match self.next().await? {
                 Step::Piece(text, tokens) => {
-                    chunks.send(index, &text, &tokens, offset, None).await;
+                    send(chunks, index, &text, &tokens, offset, None).await;
                     offset += text.chars().count();
                 }
                 Step::End(finish) => {
-                    chunks.send(index, "", &[], offset, Some(&finish)).await;
+                    send(chunks, index, "", &[], offset, Some(&finish)).await;
                     return Ok(finish.usage);
                 }
             }
@@ -325,46 +315,19 @@ impl Choice {
     }
 }
 
-/// Where the chunks of a stream go.
-struct Chunks {
-    model: Arc<TextModel>,
-    head: Head,
-    seed: u64,
-    include_usage: bool,
-    return_tokens: bool,
-    frames: Frames,
-}
-
-impl Chunks {
-    async fn send(
-        &self,
-        index: usize,
-        text: &str,
-        tokens: &[TextToken],
-        offset: usize,
-        finish: Option<&Finish>,
-    ) {
-        let reason = finish.map(|finish| wire::finish_reason(&finish.reason));
-        let choice = choice_json(
-            index,
-            text,
-            tokens,
-            reason,
-            &self.model,
-            offset,
-            self.return_tokens,
-        );
-        let mut chunk = self.head.with(json!([choice]));
-        if self.include_usage {
-            chunk.insert("usage".to_string(), Value::Null);
-        }
-        if let Some(finish) = finish {
-            let timings = wire::timings(&finish.usage, &finish.timings);
-            chunk.insert("timings".to_string(), timings);
-            chunk.insert("seed".to_string(), json!(self.seed));
-        }
-        self.frames.send(sse::data(&chunk)).await;
-    }
+/// Sends what a choice goes on with; `offset` counts the characters before it.
+async fn send(
+    chunks: &Chunks,
+    index: usize,
+    text: &str,
+    tokens: &[TextToken],
+    offset: usize,
+    finish: Option<&Finish>,
+) {
+    let reason = finish.map(|finish| wire::finish_reason(&finish.reason));
+    let (model, return_tokens) = (&chunks.model, chunks.return_tokens);
+    let choice = choice_json(index, text, tokens, reason, model, offset, return_tokens);
+    chunks.send(choice, finish).await;
 }
 
 fn choice_json(

@@ -1,12 +1,15 @@
 //! What answers of several kinds have in common on the wire.
 
-use crate::completion::{StopReason, TextToken, Timings, Usage};
+use crate::completion::{Finish, StopReason, TextToken, Timings, Usage};
 use crate::server::app::App;
+use crate::server::backend::TextModel;
 use crate::tokenizer::Tokenizer;
 use chrono::Utc;
 use serde_json::{json, Map, Value};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
+use worker::http::sse::{self, Frames};
 
 /// What stands at the head of every answer and chunk.
 #[derive(Debug, Clone)]
@@ -47,6 +50,57 @@ impl Head {
         ];
         map.extend(entries.map(|(name, value)| (name.to_string(), value)));
         map
+    }
+}
+
+/// The whole of an answer. The timings are those of `first`, the first of its choices.
+pub fn whole(
+    head: &Head,
+    choices: Value,
+    usage: &Usage,
+    first: Option<&Finish>,
+    seed: u64,
+) -> Value {
+    let timings = first.map(|finish| timings(&finish.usage, &finish.timings));
+    let mut body = head.with(choices);
+    body.insert("usage".to_string(), self::usage(usage));
+    body.insert("timings".to_string(), json!(timings));
+    body.insert("seed".to_string(), json!(seed));
+    Value::Object(body)
+}
+
+/// Where the chunks of a stream go, and what all of them say.
+pub struct Chunks {
+    pub model: Arc<TextModel>,
+    pub head: Head,
+    pub seed: u64,
+    pub include_usage: bool,
+    pub return_tokens: bool,
+    pub frames: Frames,
+}
+
+impl Chunks {
+    /// Sends a piece of a choice, its last with `finish`.
+    pub async fn send(&self, choice: Value, finish: Option<&Finish>) {
+        let mut chunk = self.head.with(json!([choice]));
+        if self.include_usage {
+            chunk.insert("usage".to_string(), Value::Null);
+        }
+        if let Some(finish) = finish {
+            let timings = timings(&finish.usage, &finish.timings);
+            chunk.insert("timings".to_string(), timings);
+            chunk.insert("seed".to_string(), json!(self.seed));
+        }
+        self.frames.send(sse::data(&chunk)).await;
+    }
+
+    /// Sends what all choices used, if that was asked for.
+    pub async fn send_usage(&self, usage: &Usage) {
+        if self.include_usage {
+            let mut chunk = self.head.with(json!([]));
+            chunk.insert("usage".to_string(), self::usage(usage));
+            self.frames.send(sse::data(&chunk)).await;
+        }
     }
 }
 
