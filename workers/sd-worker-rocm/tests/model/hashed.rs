@@ -1,4 +1,4 @@
-//! Weights that are a function of tensor name and index, as `fixtures/tiny-sd/make_tiny_sd.py` makes them.
+//! Weights that are a function of tensor name and index, as `tests/fixtures/tiny-sd/make_tiny_sd.py` makes them.
 
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;

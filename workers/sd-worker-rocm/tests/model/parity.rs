@@ -12,7 +12,7 @@ use sd_worker_rocm::sampling::{NoiseSchedule, Sampler, SamplerOptions, SamplerRu
 use sd_worker_rocm::weights::folder::Folder;
 use std::collections::HashMap;
 
-const TINY_SD: &str = "tests/fixtures/tiny-sd";
+const TINY_SD: &str = "../../tests/fixtures/tiny-sd";
 const SHAPES: &str = "models/tiny-shapes-sd/reference/reference.safetensors";
 
 fn ids(reference: &HashMap<String, Tensor>, name: &str) -> Vec<u32> {

@@ -3,7 +3,7 @@
 
     python3 make_networks.py OUT
 
-Weights and inputs are a function of their names (`uniform`, as in ../fixtures/tiny-sd/make_tiny_sd.py), so OUT/networks.safetensors has
+Weights and inputs are a function of their names (`uniform`, as in tests/fixtures/tiny-sd/make_tiny_sd.py at the root), so OUT/networks.safetensors has
 only outputs; OUT/networks.json has the configurations and the shapes of all tensors.
 """
 import json
