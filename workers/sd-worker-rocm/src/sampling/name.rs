@@ -72,17 +72,7 @@ impl Sampler {
     /// # Errors
     /// [`Error::Usage`] that lists the names.
     pub fn from_name(name: &str) -> Result<Self> {
-        let wanted = normalise(name);
-        Self::ALL
-            .into_iter()
-            .find(|s| s.names().iter().any(|n| normalise(n) == wanted))
-            .ok_or_else(|| {
-                let known: Vec<_> = Self::ALL.iter().map(|s| s.label()).collect();
-                Error::Usage(format!(
-                    "{name:?} is no sampler; there are {}",
-                    known.join(", ")
-                ))
-            })
+        find(name, "sampler", &Self::ALL, |s| s.names())
     }
 
     /// A sampler with the schedule that older web UIs put behind its name, such as `DPM++ 2M Karras`.
@@ -173,18 +163,26 @@ impl Schedule {
     /// # Errors
     /// [`Error::Usage`] that lists the names.
     pub fn from_name(name: &str) -> Result<Self> {
-        let wanted = normalise(name);
-        Self::ALL
-            .into_iter()
-            .find(|s| s.names().iter().any(|n| normalise(n) == wanted))
-            .ok_or_else(|| {
-                let known: Vec<_> = Self::ALL.iter().map(|s| s.label()).collect();
-                Error::Usage(format!(
-                    "{name:?} is no schedule; there are {}",
-                    known.join(", ")
-                ))
-            })
+        find(name, "schedule", &Self::ALL, |s| s.names())
     }
+}
+
+/// The one of `all` that has this name among its `names`, the first of which is the one to show.
+fn find<T: Copy>(
+    name: &str,
+    kind: &str,
+    all: &[T],
+    names: impl Fn(T) -> &'static [&'static str],
+) -> Result<T> {
+    let wanted = normalise(name);
+    let has_name = |one: &T| names(*one).iter().any(|n| normalise(n) == wanted);
+    all.iter().copied().find(has_name).ok_or_else(|| {
+        let known: Vec<_> = all.iter().map(|one| names(*one)[0]).collect();
+        Error::Usage(format!(
+            "{name:?} is no {kind}; there are {}",
+            known.join(", ")
+        ))
+    })
 }
 
 fn normalise(name: &str) -> String {
