@@ -84,17 +84,10 @@ fn sequences(op: &FlashAttn, q: &Layout, k: &Layout) -> Result<Vec<Sequence>> {
         candle::bail!("flash-attn: {starts:?} and {key_starts:?} are no running sums of lengths")
     }
     let table = match paged {
-        Some(paged) => Some((
-            numbers(&paged.block_table)?,
-            paged.block_table.dims2()?.1,
-            k.dims()[1],
-        )),
+        Some(paged) => Some((numbers(&paged.table)?, paged.table.dims2()?.1, k.dims()[1])),
         None => None,
     };
-    let ranges = match paged
-        .as_ref()
-        .and_then(|paged| paged.mm_prefix_ranges.as_ref())
-    {
+    let ranges = match paged.as_ref().and_then(|paged| paged.seen_ranges.as_ref()) {
         Some(ranges) => ranges.to_dtype(DType::I64)?.to_vec3::<i64>()?,
         None => vec![Vec::new(); batch],
     };

@@ -262,9 +262,9 @@ pub fn flash_attn_varlen_alibi_windowed_softcap(
 }
 
 /// [`flash_attn_varlen_windowed`] with keys and values in the blocks of a cache, `(num_blocks, page_block_size, num_heads_kv, head_size)`: key `j` of sequence `b` is entry
-/// `j % page_block_size` of block `block_table[b, j / page_block_size]`. `block_table` is u32 or i32 of shape `(batch, max_blocks)`.
+/// `j % page_block_size` of block `table[b, j / page_block_size]`. `table` is u32 or i32 of shape `(batch, max_blocks)`.
 ///
-/// `mm_prefix_ranges`, i32 of shape `(batch, max_ranges, 2)`, are ranges of positions, from the first to before the second, that see each other whatever the window says.
+/// `seen_ranges`, i32 of shape `(batch, max_ranges, 2)`, are ranges of positions, from the first to before the second, that see each other whatever the window says.
 ///
 /// # Errors
 /// Those of [`flash_attn`], and if `page_block_size` is not that of the cache.
@@ -275,8 +275,8 @@ pub fn flash_attn_varlen_paged_windowed(
     v: &Tensor,
     seqlens_q: &Tensor,
     seqlens_k: &Tensor,
-    block_table: &Tensor,
-    mm_prefix_ranges: Option<&Tensor>,
+    table: &Tensor,
+    seen_ranges: Option<&Tensor>,
     max_seqlen_q: usize,
     max_seqlen_k: usize,
     scale: f32,
@@ -297,8 +297,8 @@ pub fn flash_attn_varlen_paged_windowed(
         seqlens_k,
         max_seqlen_q,
         max_seqlen_k,
-        block_table,
-        mm_prefix_ranges,
+        table,
+        seen_ranges,
     );
     q.apply_op3(k, v, op)
 }

@@ -34,8 +34,8 @@ pub(crate) enum Sequences {
 
 /// Keys and values in blocks.
 pub(crate) struct Paged {
-    pub block_table: Tensor,
-    pub mm_prefix_ranges: Option<Tensor>,
+    pub table: Tensor,
+    pub seen_ranges: Option<Tensor>,
 }
 
 /// The keys that a row at position `p` sees: from `p - left` to `p + right`; `None` is without limit.
@@ -69,8 +69,8 @@ impl FlashAttn {
         seqlens_k: &Tensor,
         max_seqlen_q: usize,
         max_seqlen_k: usize,
-        block_table: &Tensor,
-        mm_prefix_ranges: Option<&Tensor>,
+        table: &Tensor,
+        seen_ranges: Option<&Tensor>,
     ) -> Self {
         self.sequences = Sequences::Packed {
             seqlens_q: seqlens_q.clone(),
@@ -78,8 +78,8 @@ impl FlashAttn {
             max_seqlen_q,
             max_seqlen_k,
             paged: Some(Paged {
-                block_table: block_table.clone(),
-                mm_prefix_ranges: mm_prefix_ranges.cloned(),
+                table: table.clone(),
+                seen_ranges: seen_ranges.cloned(),
             }),
         };
         self
@@ -216,14 +216,14 @@ impl CustomOp3 for FlashAttn {
             ),
         };
         let slopes = Held::of(self.slopes.as_ref());
-        let table = Held::of(paged.map(|paged| &paged.block_table));
-        let prefix = Held::of(paged.and_then(|paged| paged.mm_prefix_ranges.as_ref()));
+        let table = Held::of(paged.map(|paged| &paged.table));
+        let prefix = Held::of(paged.and_then(|paged| paged.seen_ranges.as_ref()));
         let lengths = match &packed {
             None => Lengths::Fixed,
             Some((rows, keys, max_rows, max_keys)) => {
                 let (cu_rows, cu_keys) = (rows.view("seqlens_q")?, keys.view("seqlens_k")?);
                 let (max_rows, max_keys) = (*max_rows, *max_keys);
-                match view(&table, "block_table")? {
+                match view(&table, "table")? {
                     None => Lengths::Packed {
                         cu_rows,
                         cu_keys,
@@ -246,7 +246,7 @@ impl CustomOp3 for FlashAttn {
             window: attention::Window { left, right },
             softcap: self.softcap,
             alibi: view(&slopes, "alibi_slopes")?,
-            prefix: view(&prefix, "mm_prefix_ranges")?,
+            prefix: view(&prefix, "seen_ranges")?,
             ..Attention::new(
                 q.view(q_l, OP)?,
                 k.view(k_l, OP)?,
