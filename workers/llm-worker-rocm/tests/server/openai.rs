@@ -203,10 +203,7 @@ async fn calls() {
         .iter()
         .map(|piece| piece["function"]["arguments"].as_str().unwrap());
     let arguments: String = arguments.collect();
-    assert_eq!(
-        serde_json::from_str::<Value>(&arguments).unwrap(),
-        json!({"city": "Rome"})
-    );
+    assert_eq!(arguments, r#"{"city": "Rome"}"#, "{frames:#?}");
 
     // Without tools, or told not to call, the same text is text.
     let body = chat(json!({"tools": weather(), "tool_choice": "none"}));

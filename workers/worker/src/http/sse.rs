@@ -115,12 +115,16 @@ impl Stream for Body {
                 }
             }
         }
-        match this.frames.poll_recv(context) {
-            Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
-            Poll::Pending if this.producer.is_some() => Poll::Pending,
-            // The producer may have left a sender with somebody else; after its end nothing more counts.
-            _ => Poll::Ready(this.last.pop().map(Ok)),
+        if this.producer.is_some() {
+            return match this.frames.poll_recv(context) {
+                Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+                _ => Poll::Pending,
+            };
         }
+        // Not `poll_recv`: tokio lets a busy task wait although frames are there, which is not the end. The producer may have left a sender with
+        // somebody else; after its end nothing more counts.
+        let frame = this.frames.try_recv().ok();
+        Poll::Ready(frame.or_else(|| this.last.pop()).map(Ok))
     }
 }
 
@@ -154,6 +158,21 @@ mod tests {
         let text = text(response).await;
         assert_eq!(text.matches("data: ").count(), 3 * WAITING_FRAMES + 1);
         assert!(text.ends_with("data: 47\n\ndata: [DONE]\n\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_busy_task_loses_no_frame() {
+        // Around the number of operations after which tokio lets a task wait, whatever is there.
+        for count in 0..300 {
+            let response = stream(OPENAI, move |frames| async move {
+                for i in 0..count {
+                    frames.send(data(&i)).await;
+                }
+                Ok(())
+            });
+            let text = text(response).await;
+            assert_eq!(text.matches("data: ").count(), count + 1, "{text}");
+        }
     }
 
     #[tokio::test]
