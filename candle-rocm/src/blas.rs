@@ -337,6 +337,7 @@ pub(crate) fn matmul_into(
         (output.buffer.as_ptr()).wrapping_byte_add(output.offset * output.dtype.size_in_bytes());
     prepare(device)?;
     let (one, zero) = (Coefficient::new(dtype, 1.0), Coefficient::new(dtype, 0.0));
+    device.count_launch();
     let guard = lock(device.blas());
     let blas = guard.as_ref().expect("made by prepare, never removed");
     // SAFETY: views and output were checked to lie in their buffers, and

@@ -11,6 +11,7 @@ use crate::sys::hip;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
 use candle_rocm_kernels::{CkInstance, Family};
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Seed of a device that was given none.
@@ -32,6 +33,7 @@ struct Inner {
     error_word: ErrorWord,
     pool: Pool,
     random: Mutex<RandomState>,
+    launches: AtomicU64,
     stream: Stream,
     gpu: &'static Gpu,
 }
@@ -104,6 +106,7 @@ impl Device {
                     seed: DEFAULT_SEED,
                     next: 0,
                 }),
+                launches: AtomicU64::new(0),
                 stream,
                 gpu,
             }),
@@ -137,6 +140,7 @@ impl Device {
     /// those of earlier asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         self.enter()?;
+        self.check_not_capturing("synchronize", "nothing runs that could be waited for")?;
         let word = self.inner.error_word.fetch(self.stream())?;
         self.stream().wait_idle()?;
         word.map_or(Ok(()), |word| word.finish())
@@ -186,12 +190,10 @@ impl Device {
         self.enter()?;
         self.check_owner("upload", buffer)?;
         buffer.check_range("upload", byte_offset, bytes.len())?;
-        if self.pool().is_capturing() {
-            return Err(Error::InvalidArgument {
-                op: "upload",
-                reason: "a graph is being captured, and it would repeat an upload with stale bytes; upload before".to_string(),
-            });
-        }
+        self.check_not_capturing(
+            "upload",
+            "it would repeat an upload with stale bytes; upload before",
+        )?;
         let dst = buffer.as_ptr().wrapping_byte_add(byte_offset);
         // SAFETY: the range was checked.
         unsafe { lock(&self.inner.uploads).upload(self.stream(), bytes, dst) }
@@ -205,6 +207,7 @@ impl Device {
         self.enter()?;
         self.check_owner("download", buffer)?;
         buffer.check_range("download", byte_offset, bytes.len())?;
+        self.check_not_capturing("download", "there is no result yet; download afterwards")?;
         let word = self.inner.error_word.fetch(self.stream())?;
         let src = buffer.as_ptr().wrapping_byte_add(byte_offset);
         if bytes.is_empty() {
@@ -274,6 +277,22 @@ impl Device {
                 gpu.check("hipMemcpyPeerAsync", status)
             }
         }
+    }
+
+    /// Kernels, products, convolutions and graphs enqueued on this device so far. A graph counts as one each time that it is
+    /// launched, and nothing while it is captured.
+    pub fn launches(&self) -> u64 {
+        self.inner.launches.load(Ordering::Relaxed)
+    }
+
+    /// To be called for each of what [`Device::launches`] counts.
+    pub(crate) fn count_launch(&self) {
+        self.inner.launches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes back what was counted since `launches`.
+    pub(crate) fn restore_launches(&self, launches: u64) {
+        self.inner.launches.store(launches, Ordering::Relaxed);
     }
 
     /// What this device's allocator holds and has done.
@@ -385,6 +404,16 @@ impl Device {
     /// Distinguishes devices in comparisons.
     pub(crate) fn identity(&self) -> *const c_void {
         Arc::as_ptr(&self.inner).cast()
+    }
+
+    fn check_not_capturing(&self, op: &'static str, reason: &str) -> Result<()> {
+        if !self.pool().is_capturing() {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument {
+            op,
+            reason: format!("a graph is being captured: {reason}"),
+        })
     }
 
     fn check_owner(&self, op: &'static str, buffer: &Buffer) -> Result<()> {

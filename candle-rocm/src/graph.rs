@@ -18,6 +18,8 @@ use std::ptr;
 pub struct Capture {
     device: Device,
     open: bool,
+    /// The device's count of launches when it began.
+    launches: u64,
 }
 
 impl Capture {
@@ -36,6 +38,7 @@ impl Capture {
         Ok(Capture {
             device: device.clone(),
             open: true,
+            launches: device.launches(),
         })
     }
 
@@ -49,6 +52,7 @@ impl Capture {
             device: device.clone(),
             blocks: Vec::new(),
         };
+        let recorded = device.launches() - self.launches;
         let (graph, blocks) = self.stop(blocks)?;
         let gpu = device.gpu();
         let instantiate = function(gpu.hip.hipGraphInstantiate, "hipGraphInstantiate")?;
@@ -60,7 +64,11 @@ impl Capture {
             (made, destroy(graph))
         };
         gpu.check("hipGraphInstantiate", made)?;
-        let graph = Graph { exec, blocks };
+        let graph = Graph {
+            exec,
+            recorded,
+            blocks,
+        };
         gpu.check("hipGraphDestroy", destroyed)?;
         Ok(graph)
     }
@@ -68,6 +76,7 @@ impl Capture {
     fn stop(&mut self, mut blocks: Blocks) -> Result<(HipGraph, Blocks)> {
         self.open = false;
         let device = &self.device;
+        device.restore_launches(self.launches);
         blocks.blocks = device.pool().end_capture();
         let gpu = device.gpu();
         gpu.bind()?;
@@ -89,13 +98,17 @@ impl Drop for Capture {
             device: self.device.clone(),
             blocks: Vec::new(),
         };
+        // A capture is mostly given up because something could not be captured, which has spoiled it: then there is no graph, and its
+        // reason was told.
+        let Ok((graph, _blocks)) = self.stop(blocks) else {
+            return;
+        };
         let gpu = self.device.gpu();
-        let discarded = self.stop(blocks).and_then(|(graph, _)| {
-            let destroy = function(gpu.hip.hipGraphDestroy, "hipGraphDestroy")?;
+        let destroyed = function(gpu.hip.hipGraphDestroy, "hipGraphDestroy").and_then(|destroy| {
             // SAFETY: the graph is ours and not used after this.
             gpu.check("hipGraphDestroy", unsafe { destroy(graph) })
         });
-        gpu.defer(discarded);
+        gpu.defer(destroyed);
     }
 }
 
@@ -118,6 +131,7 @@ impl Drop for Blocks {
 #[derive(Debug)]
 pub struct Graph {
     exec: HipGraphExec,
+    recorded: u64,
     blocks: Blocks,
 }
 
@@ -127,6 +141,11 @@ unsafe impl Send for Graph {}
 unsafe impl Sync for Graph {}
 
 impl Graph {
+    /// What it recorded of that which [`Device::launches`] counts.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
     /// Enqueues the recorded work on the device's stream.
     ///
     /// # Errors
@@ -139,6 +158,7 @@ impl Graph {
         // SAFETY: graph and stream are alive.
         let status = unsafe { launch(self.exec, device.stream().as_raw()) };
         gpu.check("hipGraphLaunch", status)?;
+        device.count_launch();
         device.error_state().arm();
         Ok(())
     }

@@ -265,6 +265,7 @@ impl Kernel {
         if status != hip::SUCCESS {
             return Err(self.error(gpu, config, status));
         }
+        device.count_launch();
         if args.error_word {
             device.error_state().arm();
         }

@@ -74,15 +74,18 @@ fn a_graph_repeats_its_work_on_new_contents() {
     let input = upload(&device, &[1f32; 64]);
     // Loads the kernel: modules cannot be loaded during a capture.
     doubled(&device, &input);
+    let launches = device.launches();
     let capture = Capture::begin(&device).unwrap();
     let output = doubled(&device, &doubled(&device, &input));
     let graph = capture.end().unwrap();
+    assert_eq!((graph.recorded(), device.launches()), (2, launches));
     for value in [1f32, 3.0, -2.0] {
         let bytes: Vec<u8> = [value; 64].iter().flat_map(|v| v.to_le_bytes()).collect();
         device.upload_into(&bytes, &input, 0).unwrap();
         graph.launch().unwrap();
         assert_eq!(download::<f32>(&device, &output), [4.0 * value; 64]);
     }
+    assert_eq!(device.launches(), launches + 3);
 }
 
 #[test]
@@ -106,7 +109,7 @@ fn memory_that_a_graph_uses_is_given_to_nobody_else() {
 }
 
 #[test]
-fn an_upload_during_a_capture_is_refused_and_an_abandoned_capture_harms_nothing() {
+fn what_cannot_be_captured_is_refused_and_an_abandoned_capture_harms_nothing() {
     let device = device();
     let input = upload(&device, &[1f32; 64]);
     doubled(&device, &input);
@@ -116,10 +119,28 @@ fn an_upload_during_a_capture_is_refused_and_an_abandoned_capture_harms_nothing(
         matches!(refused, Err(Error::InvalidArgument { op: "upload", .. })),
         "{refused:?}"
     );
+    let refused = device.download(&input, 0, &mut [0; 4]);
+    assert!(
+        matches!(refused, Err(Error::InvalidArgument { op: "download", .. })),
+        "{refused:?}"
+    );
+    assert!(device.synchronize().is_err());
     drop(doubled(&device, &input));
     drop(capture);
-    assert_eq!(
-        download::<f32>(&device, &doubled(&device, &input)),
-        [2.0; 64]
-    );
+    let works = || {
+        assert_eq!(
+            download::<f32>(&device, &doubled(&device, &input)),
+            [2.0; 64]
+        );
+    };
+    works();
+    // One that HIP declares spoiled, told by the end or given up.
+    let capture = Capture::begin(&device).unwrap();
+    assert!(device.stream().is_idle().is_err());
+    assert!(capture.end().is_err());
+    works();
+    let capture = Capture::begin(&device).unwrap();
+    assert!(device.stream().is_idle().is_err());
+    drop(capture);
+    works();
 }

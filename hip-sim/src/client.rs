@@ -90,6 +90,7 @@ impl Client {
             Failure::Launch => c"launch",
             Failure::Copy => c"copy",
             Failure::Lost => c"lost",
+            Failure::Capture => c"capture",
         };
         // SAFETY: the kind is a C string.
         unsafe { (self.inject)(kind.as_ptr(), nth) };

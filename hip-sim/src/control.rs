@@ -81,7 +81,7 @@ pub extern "C" fn hip_sim_reset_counters() {
     );
 }
 
-/// Makes the `nth` call from now of a kind (`malloc`, `launch`, `copy`, `lost`) fail; 0 takes that back. 0 if the kind is known.
+/// Makes the `nth` call from now of a kind (`malloc`, `launch`, `copy`, `lost`, `capture`) fail; 0 takes that back. 0 if the kind is known.
 #[no_mangle]
 pub unsafe extern "C" fn hip_sim_inject(kind: *const c_char, nth: u64) -> c_int {
     if kind.is_null() {

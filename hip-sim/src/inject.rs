@@ -14,6 +14,8 @@ pub enum Failure {
     Copy,
     /// The n-th call of any kind and all after it answer launch failure, as after a GPU reset.
     Lost,
+    /// The end of a stream capture answers that the capture was spoiled.
+    Capture,
 }
 
 impl Failure {
@@ -24,6 +26,7 @@ impl Failure {
             "launch" => Failure::Launch,
             "copy" => Failure::Copy,
             "lost" => Failure::Lost,
+            "capture" => Failure::Capture,
             _ => return None,
         })
     }
@@ -33,6 +36,7 @@ impl Failure {
             Failure::Malloc => HipError::OutOfMemory,
             Failure::Launch | Failure::Lost => HipError::LaunchFailure,
             Failure::Copy => HipError::Unknown,
+            Failure::Capture => HipError::StreamCaptureInvalidated,
         }
     }
 }
@@ -40,7 +44,7 @@ impl Failure {
 /// Which failures are armed. A counter holds the calls still to go, 0 when none is armed.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    remaining: [AtomicU64; 4],
+    remaining: [AtomicU64; 5],
     lost: AtomicBool,
 }
 

@@ -243,6 +243,7 @@ impl Session {
 
     /// Enqueues what was chosen.
     pub fn run(&mut self, device: &Device, prepared: &Prepared, operands: Operands) -> Result<()> {
+        device.count_launch();
         self.in_graph |= device.pool().is_capturing() && prepared.solution.workspace_size > 0;
         self.enqueue(&prepared.descriptors, &prepared.solution, operands)
             .map_err(|failure| {

@@ -44,6 +44,27 @@ pub struct Choice {
     pub position: u32,
 }
 
+impl Choice {
+    /// Words of a choice in device memory.
+    pub const WORDS: usize = 8;
+
+    /// The choice as it lies in device memory.
+    pub fn words(&self) -> [u32; Self::WORDS] {
+        let [temperature, typical_p, top_p, log_min_p] =
+            [self.temperature, self.typical_p, self.top_p, self.log_min_p].map(f32::to_bits);
+        [
+            temperature,
+            self.top_k,
+            typical_p,
+            top_p,
+            log_min_p,
+            self.seed[0],
+            self.seed[1],
+            self.position,
+        ]
+    }
+}
+
 /// What [`choose`] gives in place of a token if a row has NaN.
 pub const NOT_A_NUMBER: u32 = u32::MAX;
 /// What [`choose`] gives in place of a token if all of a row is minus infinity.
@@ -107,7 +128,7 @@ pub fn mask(device: &Device, logits: &View, rows: &[u32], masks: &[u32]) -> Resu
 /// # Errors
 /// [`Error::InvalidArgument`] for logits that are not contiguous f32 `[rows, vocabulary]`, and unless there is a choice for each row.
 pub fn choose(device: &Device, logits: &View, choices: &[Choice]) -> Result<Buffer> {
-    let (rows, vocab) = sizes(logits)?;
+    let (rows, _) = sizes(logits)?;
     if choices.len() != rows as usize {
         return Err(invalid(format!(
             "{} choices for {:?}",
@@ -115,27 +136,32 @@ pub fn choose(device: &Device, logits: &View, choices: &[Choice]) -> Result<Buff
             logits.dims
         )));
     }
-    let tokens = device.alloc(choices.len() * size_of::<u32>())?;
-    if choices.is_empty() {
-        return Ok(tokens);
+    let buffer = upload(device, choices.iter().flat_map(Choice::words))?;
+    choose_by(device, logits, &buffer, 0)
+}
+
+/// [`choose`] by choices that are on the device already, [`Choice::words`] of each row behind each other from `byte_offset`: they may change
+/// between launches of a graph.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for logits that are not contiguous f32 `[rows, vocabulary]`, and unless the buffer has a choice for each row.
+pub fn choose_by(
+    device: &Device,
+    logits: &View,
+    choices: &Buffer,
+    byte_offset: usize,
+) -> Result<Buffer> {
+    let (rows, vocab) = sizes(logits)?;
+    let bytes = rows as usize * size_of::<[u32; Choice::WORDS]>();
+    if choices.len().saturating_sub(byte_offset) < bytes {
+        return Err(invalid(format!(
+            "choices in {choices:?} from byte {byte_offset} for {:?}",
+            logits.dims
+        )));
     }
-    let words = choices.iter().flat_map(|c| {
-        let [temperature, typical_p, top_p, log_min_p] =
-            [c.temperature, c.typical_p, c.top_p, c.log_min_p].map(f32::to_bits);
-        [
-            temperature,
-            c.top_k,
-            typical_p,
-            top_p,
-            log_min_p,
-            c.seed[0],
-            c.seed[1],
-            c.position,
-        ]
-    });
-    let buffer = upload(device, words)?;
+    let tokens = device.alloc(rows as usize * size_of::<u32>())?;
     let args = at(logits)
-        .ptr(&buffer, 0)
+        .ptr(choices, byte_offset)
         .ptr(&tokens, 0)
         .u32(rows)
         .u32(vocab);

@@ -10,6 +10,7 @@ use super::stream::{hipStream_t, stream, Stream};
 use super::{api, put};
 use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
+use crate::inject::Failure;
 use crate::sim::Sim;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -191,7 +192,8 @@ pub unsafe extern "C" fn hipStreamEndCapture(
                 *slot = None;
             }
         });
-        if capture.invalid.load(Ordering::SeqCst) {
+        let injected = sim.config.failures.check(Failure::Capture);
+        if injected.is_err() || capture.invalid.load(Ordering::SeqCst) {
             // SAFETY: not null; the caller's pointer.
             unsafe { put(graph, std::ptr::null_mut())? };
             return Err(HipError::StreamCaptureInvalidated);
