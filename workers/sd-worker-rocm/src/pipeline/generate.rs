@@ -59,6 +59,11 @@ impl Pipeline {
         let [negative, positive] = encoded.as_slice() else {
             return Err(Error::Runtime("a prompt is lost".to_string()));
         };
+        let nothing = match self.zeros_for_empty && request.negative_prompt.trim().is_empty() {
+            true => Some(negative.zeros_like()?),
+            false => None,
+        };
+        let negative = nothing.as_ref().unwrap_or(negative);
         let start = self.start(request)?;
         let inpainting = self.inpainting(request, start.as_ref())?;
         timings.encode = begun.elapsed();

@@ -32,6 +32,15 @@ struct UNetModel {
     vae: (VaeConfig, Weights),
     towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
     schedule: NoiseSchedule,
+    /// Whether no negative prompt means zeros instead of an encoded empty text.
+    zeros_for_empty: bool,
+}
+
+/// `model_index.json`, as far as it matters.
+#[derive(Default, serde::Deserialize)]
+#[serde(default)]
+struct ModelIndex {
+    force_zeros_for_empty_prompt: bool,
 }
 
 impl Pipeline {
@@ -102,6 +111,7 @@ impl Pipeline {
                 reason: "there is no such file; a model's folder has it, with a folder for each part beside it".to_string(),
             });
         }
+        let index: ModelIndex = folder.json("model_index.json")?;
         if !folder.part("unet").exists() {
             return Self::from_transformer(folder, name, device, options, progress);
         }
@@ -135,6 +145,7 @@ impl Pipeline {
             vae: (vae_config, ldm::modern_vae_names(&vae.weights()?)),
             towers,
             schedule: NoiseSchedule::from_config(&scheduler)?,
+            zeros_for_empty: index.force_zeros_for_empty_prompt && xl,
         };
         Self::from_unet_model(model, device, options, progress)
     }
@@ -156,7 +167,7 @@ impl Pipeline {
                 leave_out,
                 norm: family != Family::Sdxl,
             };
-            let weights = without_position_ids(&weights);
+            let weights = tower_names(&weights);
             towers.push(Tower::new(
                 config,
                 weights,
@@ -220,6 +231,7 @@ impl Pipeline {
             info,
             schedule: model.schedule,
             text: TextStage::new(towers, None, Layout::Towers),
+            zeros_for_empty: model.zeros_for_empty,
             denoiser: Denoiser::UNet(Box::new(denoiser)),
             vae,
             taesd,
@@ -285,8 +297,11 @@ impl Pipeline {
                     ("text_encoder", "tokenizer", PENULTIMATE),
                     ("text_encoder_2", "tokenizer_2", PENULTIMATE),
                 ],
-                long("text_encoder_3", "tokenizer_3", 256)?,
-                Layout::Both(config.joint_attention_dim),
+                long("text_encoder_3", "tokenizer_3", SD3_TOKENS)?,
+                Layout::Both {
+                    width: config.joint_attention_dim,
+                    missing_tokens: SD3_TOKENS,
+                },
             ),
             Kind::Flux(config) => (
                 &[("text_encoder", "tokenizer", LAST)],
@@ -311,7 +326,13 @@ impl Pipeline {
                 let config: ClipConfig = part.config()?;
                 config.check().map_err(|e| part.bad_config(e))?;
                 let tokenizer = open_tokenizer(folder, tokenizer)?;
-                let weights = without_position_ids(&part.weights()?);
+                let mut weights = tower_names(&part.weights()?);
+                if family == Family::Flux {
+                    // Its pooled text is the tower's own, whatever else the file has.
+                    weights = weights.renamed(|name| {
+                        (name != "text_projection.weight").then(|| name.to_string())
+                    });
+                }
                 let reading = *reading;
                 Tower::new(
                     config, weights, tokenizer, &concepts, reading, dtype, device, offload,
@@ -346,7 +367,11 @@ impl Pipeline {
             None => None,
         };
         let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
-        let schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
+        let mut schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
+        if matches!(kind, Kind::Sd3(_)) {
+            // The others' pipelines have steps of their own.
+            schedule = schedule.with_spacing(Spacing::Linspace);
+        }
         let (steps, guidance) = match &kind {
             _ if is_distilled(&name) => (4, 1.0),
             Kind::Sd3(_) => (28, 4.5),
@@ -375,6 +400,7 @@ impl Pipeline {
             info,
             schedule,
             text: TextStage::new(towers, long, layout),
+            zeros_for_empty: false,
             denoiser: Denoiser::Transformer(Box::new(denoiser)),
             vae,
             taesd,
@@ -385,6 +411,9 @@ impl Pipeline {
         })
     }
 }
+
+/// Tokens that Stable Diffusion 3 reads of T5.
+const SD3_TOKENS: usize = 256;
 
 /// A tower read as Stable Diffusion 3 does.
 const PENULTIMATE: Reading = Reading {
@@ -398,9 +427,15 @@ const LAST: Reading = Reading {
     norm: true,
 };
 
-/// Without what older transformers wrote: a list of numbers that is always the same.
-fn without_position_ids(weights: &Weights) -> Weights {
-    weights.renamed(|name| (!name.ends_with("position_ids")).then(|| name.to_string()))
+/// A tower's tensors under the names that most files have. Older transformers wrote a list of numbers that is always the same, newer ones leave out the first part of the
+/// names.
+fn tower_names(weights: &Weights) -> Weights {
+    let bare = weights.contains("embeddings.token_embedding.weight");
+    weights.renamed(|name| match name {
+        _ if name.ends_with("position_ids") => None,
+        _ if bare && !name.starts_with("text_projection.") => Some(format!("text_model.{name}")),
+        _ => Some(name.to_string()),
+    })
 }
 
 fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> Result<UNetModel> {
@@ -434,6 +469,7 @@ fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> R
     }
     Ok(UNetModel {
         name,
+        zeros_for_empty: checkpoint.unet_config.addition_embed_type.is_some(),
         unet: (checkpoint.unet_config, checkpoint.unet),
         vae: (checkpoint.vae_config, checkpoint.vae),
         towers,

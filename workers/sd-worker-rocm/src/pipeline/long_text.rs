@@ -1,6 +1,7 @@
 //! Prompts of many tokens through a language model: T5 for Stable Diffusion 3 and FLUX.1, Qwen3 for Z-Image.
 
 use super::part::Part;
+use crate::models::config::within;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
 use candle_core::{DType, Device, Tensor};
@@ -46,6 +47,7 @@ impl LongText {
     ) -> Result<Self> {
         let part = folder.part(encoder);
         let config: T5Config = part.config()?;
+        check_t5(&config).map_err(|e| part.bad_config(e))?;
         let (pad, end) = (config.pad_token_id as u32, config.eos_token_id as u32);
         // It exceeds f16 in its feed-forward layers.
         let dtype = match dtype {
@@ -54,7 +56,11 @@ impl LongText {
         };
         let build =
             move |vb: candle_nn::VarBuilder| Ok(Mutex::new(T5EncoderModel::load(vb, &config)?));
-        let part = Part::new("T5", part.weights()?, dtype, device, offload, build)?;
+        // Files of whole models have a decoder, too.
+        let weights = part
+            .weights()?
+            .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
+        let part = Part::new("T5", weights, dtype, device, offload, build)?;
         Ok(Self {
             network: Network::T5 {
                 part,
@@ -72,12 +78,29 @@ impl LongText {
     /// If configuration, tokenizer or weights are missing or damaged.
     pub fn qwen(folder: &Folder, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
         let part = folder.part("text_encoder");
-        let config: TextEncoderConfig = part.config()?;
-        if config.num_hidden_layers < 2 {
-            return Err(part.bad_config("a text encoder of fewer than 2 layers".to_string()));
+        let mut json: serde_json::Value = part.config()?;
+        // Newer transformers write the rotations' settings together.
+        if json.get("rope_theta").is_none() {
+            if let Some(theta) = json.pointer("/rope_parameters/rope_theta").cloned() {
+                json["rope_theta"] = theta;
+            }
         }
+        let config: TextEncoderConfig =
+            serde_json::from_value(json).map_err(|e| part.bad_config(e.to_string()))?;
+        check_qwen(&config).map_err(|e| part.bad_config(e))?;
+        let config = TextEncoderConfig {
+            // Room for no more than is read.
+            max_position_embeddings: QWEN_TOKENS,
+            ..config
+        };
+        let weights = part.weights()?;
+        let bare = weights.contains("embed_tokens.weight");
+        let weights = weights.renamed(|name| match bare {
+            true => Some(format!("model.{name}")),
+            false => name.starts_with("model.").then(|| name.to_string()),
+        });
         let build = move |vb: candle_nn::VarBuilder| ZImageTextEncoder::new(&config, vb);
-        let part = Part::new("Qwen3", part.weights()?, dtype, device, offload, build)?;
+        let part = Part::new("Qwen3", weights, dtype, device, offload, build)?;
         Ok(Self {
             network: Network::Qwen(part),
             tokenizer: open_tokenizer(folder, "tokenizer")?,
@@ -145,6 +168,62 @@ impl LongText {
             Network::Qwen(part) => part.rest(),
         }
     }
+}
+
+fn check_t5(config: &T5Config) -> std::result::Result<(), String> {
+    within(
+        &[
+            ("vocab_size", config.vocab_size),
+            ("d_model", config.d_model),
+            ("d_kv", config.d_kv),
+            ("d_ff", config.d_ff),
+            ("num_layers", config.num_layers),
+            ("num_heads", config.num_heads),
+        ],
+        1 << 20,
+    )?;
+    let (buckets, distance) = (
+        config.relative_attention_num_buckets,
+        config.relative_attention_max_distance,
+    );
+    if !(4..=1 << 10).contains(&buckets) || distance <= buckets || distance > 1 << 20 {
+        return Err(format!(
+            "{buckets} relative_attention_num_buckets up to a distance of {distance} are not possible"
+        ));
+    }
+    if config.is_decoder {
+        return Err("is_decoder is true; an encoder is needed".to_string());
+    }
+    Ok(())
+}
+
+fn check_qwen(config: &TextEncoderConfig) -> std::result::Result<(), String> {
+    within(
+        &[
+            ("vocab_size", config.vocab_size),
+            ("hidden_size", config.hidden_size),
+            ("intermediate_size", config.intermediate_size),
+            ("num_hidden_layers", config.num_hidden_layers),
+            ("num_attention_heads", config.num_attention_heads),
+            ("num_key_value_heads", config.num_key_value_heads),
+            ("head_dim", config.head_dim),
+        ],
+        1 << 20,
+    )?;
+    if config.num_hidden_layers < 2 {
+        return Err("a text encoder of fewer than 2 layers".to_string());
+    }
+    if !config
+        .num_attention_heads
+        .is_multiple_of(config.num_key_value_heads)
+        || !config.head_dim.is_multiple_of(2)
+    {
+        return Err(format!(
+            "{} heads of {} for {} of keys are not possible",
+            config.num_attention_heads, config.head_dim, config.num_key_value_heads
+        ));
+    }
+    Ok(())
 }
 
 fn open_tokenizer(folder: &Folder, name: &str) -> Result<Tokenizer> {

@@ -35,6 +35,8 @@ pub struct Pipeline {
     info: ModelInfo,
     schedule: NoiseSchedule,
     text: TextStage,
+    /// Whether no negative prompt means zeros instead of an encoded empty text.
+    zeros_for_empty: bool,
     denoiser: Denoiser,
     vae: VaeStage,
     taesd: Option<Part<Taesd>>,

@@ -116,6 +116,20 @@ pub struct Encoded {
     pub pooled: Tensor,
 }
 
+impl Encoded {
+    /// Zeros of the same shapes.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn zeros_like(&self) -> Result<Self> {
+        let zeros = |x: &Tensor| x.zeros_like().map_err(Error::candle("the negative prompt"));
+        Ok(Self {
+            text: zeros(&self.text)?,
+            pooled: zeros(&self.pooled)?,
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     prompt: String,
@@ -128,9 +142,13 @@ struct Key {
 pub enum Layout {
     /// The towers side by side, the last tower's pooled text.
     Towers,
-    /// The towers side by side, filled with zeros to the language model's width (given, for models without one) and in front of it; all towers'
-    /// pooled texts side by side.
-    Both(usize),
+    /// The towers side by side, filled with zeros to the language model's width, and in front of it; all towers' pooled texts side by side.
+    Both {
+        /// The language model's width.
+        width: usize,
+        /// Zeros that stand for a language model that is not there.
+        missing_tokens: usize,
+    },
     /// The language model's text, the last tower's pooled one.
     Long,
 }
@@ -249,13 +267,23 @@ impl TextStage {
                 pooled: last,
             }),
             (Layout::Long, None) => candle_core::bail!("the model has no language model"),
-            (Layout::Both(width), long) => {
+            (
+                Layout::Both {
+                    width,
+                    missing_tokens,
+                },
+                long,
+            ) => {
                 let towers = Tensor::cat(texts, D::Minus1)?;
                 let missing = width.saturating_sub(towers.dim(D::Minus1)?);
                 let towers = towers.pad_with_zeros(D::Minus1, 0, missing)?;
                 let long = match long {
                     Some(long) => long,
-                    None => towers.zeros_like()?,
+                    None => Tensor::zeros(
+                        (1, missing_tokens, towers.dim(D::Minus1)?),
+                        DType::F32,
+                        device,
+                    )?,
                 };
                 Ok(Encoded {
                     text: Tensor::cat(&[&towers, &long], 1)?,

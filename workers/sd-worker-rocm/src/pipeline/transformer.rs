@@ -2,6 +2,7 @@
 
 use super::denoiser::{Run, Setting};
 use super::part::Part;
+use super::text::Encoded;
 use crate::models::transformer::blocks::Rope;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
@@ -78,42 +79,56 @@ impl TransformerDenoiser {
                 "ControlNets are implemented for models with a UNet only".to_string(),
             ));
         }
+        let strength = f64::from(request.guidance);
         let guidance = Guidance {
-            scale: f64::from(request.guidance),
+            // Z-Image's own pipeline adds the whole difference to the prompt's prediction.
+            scale: match &self.kind {
+                Kind::ZImage(_) if strength > 1.0 => strength + 1.0,
+                _ => strength,
+            },
             rescale: f64::from(request.guidance_rescale),
         };
-        let strength = guidance.scale;
         let guidance = (guidance.is_active() && !self.guided_inside()).then_some(guidance);
         let network = self.part.network()?;
         let dtype = self.part.dtype();
         let batch = request.batch;
+        let (positive, negative) = (setting.positive, setting.negative);
         let prepare = || -> CandleResult<TransformerRun> {
-            let both = |positive: &Tensor, negative: &Tensor| -> CandleResult<Tensor> {
-                let times = |x: &Tensor| {
-                    let mut times = vec![1; x.rank()];
-                    times[0] = batch;
-                    x.to_dtype(dtype)?.repeat(times)
+            let condition = |of: &[&Encoded]| -> CandleResult<Condition> {
+                let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
+                    let rows = of.iter().map(|encoded| {
+                        let x = x(encoded).to_dtype(dtype)?;
+                        let mut times = vec![1; x.rank()];
+                        times[0] = batch;
+                        x.repeat(times)
+                    });
+                    Tensor::cat(&rows.collect::<CandleResult<Vec<_>>>()?, 0)
                 };
-                match guidance {
-                    Some(_) => Tensor::cat(&[&times(negative)?, &times(positive)?], 0),
-                    None => times(positive),
-                }
-            };
-            let text = both(&setting.positive.text, &setting.negative.text)?;
-            let pooled = both(&setting.positive.pooled, &setting.negative.pooled)?;
-            let tokens = text.dim(1)?;
-            let places = match &*network {
-                Network::Sd3(_) => Places::Table,
-                Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
-                Network::ZImage(net) => {
-                    Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
-                }
+                let text = rows(&|encoded| encoded.text.clone())?;
+                let tokens = text.dim(1)?;
+                let places = match &*network {
+                    Network::Sd3(_) => Places::Table,
+                    Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
+                    Network::ZImage(net) => {
+                        Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
+                    }
+                };
+                Ok(Condition {
+                    text,
+                    pooled: rows(&|encoded| encoded.pooled.clone())?,
+                    places,
+                })
             };
             Ok(TransformerRun {
                 network: network.clone(),
-                text,
-                pooled,
-                places,
+                conditions: match guidance {
+                    None => vec![condition(&[positive])?],
+                    Some(_) if positive.text.dims() == negative.text.dims() => {
+                        vec![condition(&[negative, positive])?]
+                    }
+                    // Texts of several lengths do not fit into one batch.
+                    Some(_) => vec![condition(&[negative])?, condition(&[positive])?],
+                },
                 guidance,
                 strength,
                 dtype,
@@ -158,44 +173,68 @@ enum Places {
     ZImage(Box<Positions>),
 }
 
-struct TransformerRun {
-    network: Arc<Network>,
+/// What a batch is about.
+struct Condition {
     text: Tensor,
     pooled: Tensor,
     places: Places,
+}
+
+struct TransformerRun {
+    network: Arc<Network>,
+    /// One without guidance; with it negative and positive prompt, in one batch or one after the other.
+    conditions: Vec<Condition>,
     guidance: Option<Guidance>,
     strength: f64,
     dtype: DType,
+}
+
+impl TransformerRun {
+    fn evaluate(
+        &self,
+        x: &Tensor,
+        level: &NoiseLevel,
+        condition: &Condition,
+    ) -> CandleResult<Tensor> {
+        let Condition {
+            text,
+            pooled,
+            places,
+        } = condition;
+        let output = match (&*self.network, places) {
+            (Network::Sd3(net), _) => net.forward(x, 1000.0 * level.sigma, text, pooled)?,
+            (Network::Flux(net), Places::Flux(rope)) => {
+                let time = 1000.0 * level.sigma;
+                net.forward(x, time, self.strength, text, pooled, rope)?
+            }
+            (Network::ZImage(net), Places::ZImage(positions)) => {
+                // It counts time from noise to picture, and predicts the way to the picture.
+                net.forward(x, 1.0 - level.sigma, text, positions)?.neg()?
+            }
+            _ => candle_core::bail!("positions of another network"),
+        };
+        output.to_dtype(DType::F32)
+    }
 }
 
 impl Run for TransformerRun {
     fn output(&mut self, x: &Tensor, level: &NoiseLevel, _done: f64) -> CandleResult<Tensor> {
         let batch = x.dim(0)?;
         let x = x.to_dtype(self.dtype)?;
-        let x = match self.guidance {
-            Some(_) => Tensor::cat(&[&x, &x], 0)?,
-            None => x,
-        };
-        let (text, pooled) = (&self.text, &self.pooled);
-        let output = match (&*self.network, &self.places) {
-            (Network::Sd3(net), _) => net.forward(&x, 1000.0 * level.sigma, text, pooled)?,
-            (Network::Flux(net), Places::Flux(rope)) => {
-                let time = 1000.0 * level.sigma;
-                net.forward(&x, time, self.strength, text, pooled, rope)?
+        match (&self.guidance, self.conditions.as_slice()) {
+            (None, [only]) => self.evaluate(&x, level, only),
+            (Some(guidance), [both]) => {
+                let output = self.evaluate(&Tensor::cat(&[&x, &x], 0)?, level, both)?;
+                guidance.combine(
+                    &output.narrow(0, 0, batch)?,
+                    &output.narrow(0, batch, batch)?,
+                )
             }
-            (Network::ZImage(net), Places::ZImage(positions)) => {
-                // It counts time from noise to picture, and predicts the way to the picture.
-                net.forward(&x, 1.0 - level.sigma, text, positions)?.neg()?
-            }
-            _ => candle_core::bail!("positions of another network"),
-        };
-        let output = output.to_dtype(DType::F32)?;
-        match &self.guidance {
-            None => Ok(output),
-            Some(guidance) => guidance.combine(
-                &output.narrow(0, 0, batch)?,
-                &output.narrow(0, batch, batch)?,
+            (Some(guidance), [negative, positive]) => guidance.combine(
+                &self.evaluate(&x, level, negative)?,
+                &self.evaluate(&x, level, positive)?,
             ),
+            _ => candle_core::bail!("conditions without guidance"),
         }
     }
 }

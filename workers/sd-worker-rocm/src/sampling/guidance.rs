@@ -5,7 +5,7 @@ use candle_core::{Result, Tensor, D};
 /// How strongly the prompt steers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guidance {
-    /// 1 is the prompt's prediction alone; larger moves away from the negative prompt's.
+    /// Up to 1 is the prompt's prediction alone; larger moves away from the negative prompt's.
     pub scale: f64,
     /// Share of the prediction that is scaled back to the spread of the prompt's own (Lin et al. 2024), against overexposure of
     /// zero-terminal-SNR models; 0 is off, 0.7 usual.
@@ -15,7 +15,7 @@ pub struct Guidance {
 impl Guidance {
     /// Whether the negative prompt's prediction is needed at all.
     pub fn is_active(&self) -> bool {
-        self.scale != 1.0
+        self.scale > 1.0
     }
 
     /// The guided prediction from the negative prompt's and the prompt's, `(N, C, H, W)` or `(N, L, C)` each.

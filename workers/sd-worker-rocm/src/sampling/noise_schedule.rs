@@ -107,6 +107,9 @@ struct Config {
     max_shift: Option<f64>,
     base_image_seq_len: Option<f64>,
     max_image_seq_len: Option<f64>,
+    time_shift_type: Option<String>,
+    shift_terminal: Option<f64>,
+    invert_sigmas: bool,
 }
 
 impl Default for Config {
@@ -131,6 +134,9 @@ impl Default for Config {
             max_shift: None,
             base_image_seq_len: None,
             max_image_seq_len: None,
+            time_shift_type: None,
+            shift_terminal: None,
+            invert_sigmas: false,
         }
     }
 }
@@ -341,6 +347,18 @@ impl Config {
     }
 
     fn flow(self) -> Result<NoiseSchedule> {
+        let kind = self.time_shift_type.as_deref().unwrap_or("exponential");
+        let missing = match kind {
+            "exponential" if self.shift_terminal.is_some() => Some("shift_terminal"),
+            "exponential" if self.invert_sigmas => Some("invert_sigmas"),
+            "exponential" => None,
+            _ => Some("time_shift_type other than exponential"),
+        };
+        if let Some(missing) = missing {
+            return Err(Error::Usage(format!(
+                "scheduler_config.json: {missing} is not supported"
+            )));
+        }
         let shift = if self.use_dynamic_shifting {
             Shift::Dynamic {
                 base: self.base_shift.unwrap_or(0.5),
@@ -549,6 +567,8 @@ mod tests {
             r#"{"beta_schedule": "exponential"}"#,
             r#"{"prediction_type": "colour"}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 0}"#,
+            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 0.02}"#,
+            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "linear"}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "use_dynamic_shifting": true, "max_shift": 1e9}"#,
         ] {
             assert!(NoiseSchedule::from_config(json).is_err(), "{json}");

@@ -1,7 +1,7 @@
 //! Which noise levels a run visits.
 
 use super::beta::symmetric_beta_quantile;
-use super::noise_schedule::{linspace, Process, Spacing, MIN_ALPHA};
+use super::noise_schedule::{linspace, Process, Shift, Spacing, MIN_ALPHA};
 use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
 use worker::{Error, Result};
 
@@ -33,9 +33,7 @@ impl NoiseSchedule {
         }
         let mut levels = match &self.process {
             Process::VariancePreserving { .. } => self.vp_levels(sampler, schedule, steps),
-            Process::Flow { shift, .. } => {
-                self.flow_levels(schedule, steps, shift.factor(image_tokens))
-            }
+            Process::Flow { shift, .. } => self.flow_levels(schedule, steps, shift, image_tokens),
         };
         if self.divides_by_alpha(sampler) {
             levels.iter_mut().for_each(|level| self.keep_signal(level));
@@ -105,11 +103,26 @@ impl NoiseSchedule {
         }
     }
 
-    fn flow_levels(&self, schedule: Schedule, steps: usize, shift: f64) -> Vec<NoiseLevel> {
+    fn flow_levels(
+        &self,
+        schedule: Schedule,
+        steps: usize,
+        shift: &Shift,
+        image_tokens: usize,
+    ) -> Vec<NoiseLevel> {
         let train = self.train_steps() as f64;
-        let shifted = |sigma: f64| shift * sigma / (1.0 + (shift - 1.0) * sigma);
+        let factor = shift.factor(image_tokens);
+        let shifted = |sigma: f64| factor * sigma / (1.0 + (factor - 1.0) * sigma);
         let smallest = shifted(1.0 / train);
         let sigmas: Vec<f64> = match schedule {
+            // diffusers' own steps end at the smallest level of training, which has a fixed shift in it already.
+            Schedule::Discrete if self.spacing == Spacing::Linspace => {
+                let end = match shift {
+                    Shift::Fixed(_) => smallest,
+                    Shift::Dynamic { .. } => 1.0 / train,
+                };
+                linspace(1.0, end, steps).into_iter().map(shifted).collect()
+            }
             Schedule::Discrete | Schedule::SgmUniform | Schedule::Simple => (0..steps)
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
@@ -206,7 +219,6 @@ fn beta(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::noise_schedule::Shift;
 
     #[test]
     fn noise_falls_in_every_schedule() {

@@ -7,3 +7,4 @@ mod hashed;
 mod networks;
 mod parity;
 mod pipeline;
+mod pipelines;

@@ -150,7 +150,8 @@ def z_image():
     keep('z_image', (out[0] if isinstance(out, tuple) else out.sample)[0])
 
 
-for part in (unets, clips, vaes, transformers, z_image):
-    part()
-save_file(outputs, f'{sys.argv[1]}/networks.safetensors')
-json.dump(about, open(f'{sys.argv[1]}/networks.json', 'w'), separators=(',', ':'))
+if __name__ == '__main__':
+    for part in (unets, clips, vaes, transformers, z_image):
+        part()
+    save_file(outputs, f'{sys.argv[1]}/networks.safetensors')
+    json.dump(about, open(f'{sys.argv[1]}/networks.json', 'w'), separators=(',', ':'))

@@ -1,0 +1,231 @@
+//! Whole models of every family, prompt to pixels, against diffusers' pictures: `tests/reference/make_pipelines.py` has made them.
+
+use super::common::{device, file, go_on, tensors};
+use super::hashed::weight;
+use candle_core::Tensor;
+use image::RgbImage;
+use sd_worker_rocm::pipeline::{
+    Control, ImageRequest, Init, Pipeline, PipelineOptions, Precision, Switch,
+};
+use sd_worker_rocm::rng::RngKind;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Small models, written to a folder as diffusers writes them.
+pub struct Pipelines {
+    about: Value,
+    pictures: HashMap<String, Tensor>,
+    place: tempfile::TempDir,
+}
+
+impl Pipelines {
+    pub fn open() -> Self {
+        let json = std::fs::read(file("tests/fixtures/pipelines/pipelines.json")).unwrap();
+        Self {
+            about: serde_json::from_slice(&json).unwrap(),
+            pictures: tensors("tests/fixtures/pipelines/pipelines.safetensors"),
+            place: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// The folder of a model.
+    pub fn folder(&self, model: &str) -> PathBuf {
+        let folder = self.place.path().join(model);
+        if folder.exists() {
+            return folder;
+        }
+        let about = &self.about["models"][model];
+        let at = |name: &str| {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            path
+        };
+        let entries = |key: &str| about[key].as_object().unwrap().iter();
+        for (name, content) in entries("files") {
+            std::fs::write(at(name), content.to_string()).unwrap();
+        }
+        for (name, kind) in entries("tokenizers") {
+            let tokenizer = &self.about["tokenizers"][kind.as_str().unwrap()];
+            std::fs::write(at(name), tokenizer.to_string()).unwrap();
+        }
+        for (name, _) in entries("weights") {
+            candle_core::safetensors::save(&self.weights(model, name), at(name)).unwrap();
+        }
+        folder
+    }
+
+    /// The tensors of one of a model's files.
+    pub fn weights(&self, model: &str, name: &str) -> HashMap<String, Tensor> {
+        let about = &self.about["models"][model]["weights"][name];
+        let prefix = about["prefix"].as_str().unwrap();
+        let shapes = about["shapes"].as_object().unwrap();
+        shapes
+            .iter()
+            .map(|(tensor, shape)| {
+                let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+                (tensor.clone(), weight(prefix, tensor, &shape))
+            })
+            .collect()
+    }
+
+    pub fn picture(&self, name: &str) -> RgbImage {
+        let tensor = &self.pictures[name];
+        let (height, width, _) = tensor.dims3().unwrap();
+        let bytes = tensor.flatten_all().unwrap().to_vec1().unwrap();
+        RgbImage::from_raw(width as u32, height as u32, bytes).unwrap()
+    }
+
+    /// What diffusers was asked for.
+    pub fn request(&self, case: &str) -> ImageRequest {
+        let about = &self.about["cases"][case]["request"];
+        let number = |key: &str| about[key].as_u64().unwrap() as usize;
+        let text = |key: &str| about[key].as_str().unwrap().to_string();
+        ImageRequest {
+            prompt: text("prompt"),
+            negative_prompt: text("negative_prompt"),
+            width: number("width"),
+            height: number("height"),
+            steps: number("steps"),
+            guidance: about["guidance"].as_f64().unwrap() as f32,
+            guidance_rescale: 0.0,
+            sampler: text("sampler"),
+            schedule: "discrete".to_string(),
+            seed: number("seed") as u64,
+            rng: RngKind::TorchCpu,
+            batch: 1,
+            clip_skip: 0,
+            eta: None,
+            init: None,
+            loras: Vec::new(),
+            controls: Vec::new(),
+            preview_every: 0,
+        }
+    }
+
+    /// A model in f32.
+    pub fn load(&self, path: &Path, options: PipelineOptions) -> Pipeline {
+        let options = PipelineOptions {
+            precision: Precision::F32,
+            ..options
+        };
+        Pipeline::load(path, &device(), options, &mut |_| {}).unwrap()
+    }
+
+    /// Draws a case's picture and compares it; another prompt must give another picture.
+    pub fn check(&self, case: &str, change: impl Fn(&mut ImageRequest)) {
+        let model = self.about["cases"][case]["model"].as_str().unwrap();
+        let mut pipeline = self.load(&self.folder(model), PipelineOptions::default());
+        self.check_with(&mut pipeline, case, change);
+    }
+
+    pub fn check_with(
+        &self,
+        pipeline: &mut Pipeline,
+        case: &str,
+        change: impl Fn(&mut ImageRequest),
+    ) {
+        let mut request = self.request(case);
+        change(&mut request);
+        let mut draw = |request: &ImageRequest| {
+            pipeline
+                .generate(request, &mut go_on)
+                .unwrap()
+                .images
+                .remove(0)
+        };
+        let apart = apart(&draw(&request), &self.picture(case));
+        assert!(apart <= 1, "{case}: {apart}");
+        request.prompt = "a blue sea".to_string();
+        let other = self::apart(&draw(&request), &self.picture(case));
+        assert!(other > 3, "{case}: the prompt hardly matters ({other})");
+    }
+}
+
+/// Largest difference of two pictures' bytes.
+pub fn apart(a: &RgbImage, b: &RgbImage) -> u8 {
+    assert_eq!(a.dimensions(), b.dimensions());
+    let bytes = a.as_raw().iter().zip(b.as_raw());
+    bytes.map(|(a, b)| a.abs_diff(*b)).max().unwrap()
+}
+
+fn as_it_is(_: &mut ImageRequest) {}
+
+#[test]
+fn stable_diffusion_3_without_and_with_t5() {
+    let p = Pipelines::open();
+    p.check("sd3", as_it_is);
+    p.check("sd35", as_it_is);
+}
+
+#[test]
+fn flux_dev_and_schnell() {
+    let p = Pipelines::open();
+    p.check("flux", as_it_is);
+    p.check("schnell", as_it_is);
+}
+
+#[test]
+fn z_image_without_and_with_guidance() {
+    let p = Pipelines::open();
+    p.check("z_image", as_it_is);
+    p.check("z_image_guided", as_it_is);
+}
+
+#[test]
+fn stable_diffusion_xl() {
+    let p = Pipelines::open();
+    p.check("xl", as_it_is);
+    p.check("xl_no_negative", as_it_is);
+}
+
+#[test]
+fn a_controlnet_steers() {
+    let p = Pipelines::open();
+    let model = p.folder("controlnet");
+    let mut pipeline = p.load(&p.folder("sd"), PipelineOptions::default());
+    let control = |strength| {
+        let (model, image) = (model.clone(), p.picture("hint"));
+        move |request: &mut ImageRequest| {
+            request.controls = vec![Control {
+                model: model.clone(),
+                image: image.clone(),
+                strength,
+                start: 0.0,
+                end: 1.0,
+            }];
+        }
+    };
+    p.check_with(&mut pipeline, "sd", as_it_is);
+    p.check_with(&mut pipeline, "control", control(0.8));
+    // Without strength it has no say.
+    p.check_with(&mut pipeline, "sd", control(0.0));
+}
+
+#[test]
+fn inpainting_with_nine_channels() {
+    let p = Pipelines::open();
+    let mask = image::GrayImage::from_fn(48, 32, |x, _| image::Luma([255 * u8::from(x >= 24)]));
+    p.check("inpaint", |request| {
+        request.init = Some(Init {
+            image: p.picture("start"),
+            strength: 1.0,
+            mask: Some(mask.clone()),
+            mask_blur: 0.0,
+            mask_invert: false,
+        });
+    });
+}
+
+/// Every part of the largest family, brought to the device only while it runs.
+#[test]
+fn offloaded_parts() {
+    let p = Pipelines::open();
+    let options = PipelineOptions {
+        offload: true,
+        vae_tiling: Switch::On,
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = p.load(&p.folder("sd35"), options);
+    p.check_with(&mut pipeline, "sd35", as_it_is);
+}
