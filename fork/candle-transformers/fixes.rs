@@ -1,6 +1,9 @@
 //! Faults of candle-transformers 0.11.1 that the derived crate does not have. `FIXES.md` is this list as a page;
 //! `tests/models/tests/fixes.rs` of the repository has a test for each that the published crate fails.
 
+#[path = "windows.rs"]
+mod windows;
+
 use candle_derive::{Edit, Fix};
 
 const UNET_BLOCKS: &str = "src/models/stable_diffusion/unet_2d_blocks.rs";
@@ -126,6 +129,8 @@ pub const FIXES: &[Fix] = &[
             },
         ],
     },
+    windows::IN_STEPS_AND_FLASH,
+    windows::OF_GEMMA2,
     Fix {
         name: "quantized Gemma takes a prompt in pieces",
         reason: "A second piece of several tokens failed, as its mask was joined from two dtypes, and what it saw of the pieces before was hidden.",
@@ -289,6 +294,16 @@ pub const FIXES: &[Fix] = &[
                 count: 1,
             },
         ],
+    },
+    Fix {
+        name: "Mixtral computes in the dtype of its weights",
+        reason: "The experts' weights in the sum were f32 whatever the model was, which failed in f16 and bf16, and so with flash attention.",
+        edits: &[Edit {
+            file: "src/models/mixtral.rs",
+            find: "Tensor::new(selected_rws[expert_idx].as_slice(), xs.device())?.reshape(((), 1))?;",
+            replace: "Tensor::new(selected_rws[expert_idx].as_slice(), xs.device())?\n                    .reshape(((), 1))?\n                    .to_dtype(xs.dtype())?;",
+            count: 1,
+        }],
     },
     Fix {
         name: "BERT in f16",

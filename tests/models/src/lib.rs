@@ -146,6 +146,19 @@ impl Case {
         Ok(vec![first, forward(&self.tokens(&[[7]])?, prompt.len())?])
     }
 
+    /// A decoder on its way out of a window of 4: a prompt longer than that, more tokens at once, and two one by one.
+    pub fn prompt_piece_and_steps(
+        &self,
+        mut forward: impl FnMut(&Tensor, usize) -> Result<Tensor>,
+    ) -> Result<Vec<Tensor>> {
+        Ok(vec![
+            forward(&self.tokens(&[[3, 14, 15, 9, 26, 5]])?, 0)?,
+            forward(&self.tokens(&[[35, 8, 9]])?, 6)?,
+            forward(&self.tokens(&[[7]])?, 9)?,
+            forward(&self.tokens(&[[32]])?, 10)?,
+        ])
+    }
+
     /// The same with other weights for the names.
     pub fn renamed(&self, rename: impl Fn(&str) -> String + Send + Sync + 'static) -> Self {
         Self {

@@ -371,45 +371,144 @@ fn mixformer() {
     });
 }
 
+/// Takes tokens at a position.
+type Decoder = Box<dyn FnMut(&Tensor, usize) -> Result<Tensor>>;
+
+/// What has a sliding window: a name, settings, and the model.
+type Windowed = (
+    &'static str,
+    fn() -> Value,
+    fn(Value, VarBuilder) -> Result<Decoder>,
+);
+
+fn windowed() -> [Windowed; 8] {
+    let plain = || json!({"norm_epsilon": 1e-5, "use_bias": true});
+    let experts = || {
+        let mut settings = experts();
+        let qwen =
+            json!({"num_local_experts": 4, "use_sliding_window": true, "max_window_layers": 0});
+        merge(&mut settings, qwen);
+        settings
+    };
+    let gemma = || {
+        let mut settings = gelu();
+        let windows = json!({
+            "rope_local_base_freq": 1e3, "sliding_window_pattern": 2, "layer_types": ["sliding_attention", "full_attention"],
+            "global_head_dim": 16
+        });
+        merge(&mut settings, windows);
+        settings
+    };
+    [
+        ("mistral", plain, |settings, vb| {
+            let mut model = m::mistral::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("mixtral", experts, |settings, vb| {
+            let mut model = m::mixtral::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("qwen2", experts, |settings, vb| {
+            let mut model = m::qwen2::ModelForCausalLM::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("qwen2_moe", experts, |settings, vb| {
+            let mut model = m::qwen2_moe::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("starcoder2", plain, |settings, vb| {
+            let mut model = m::starcoder2::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("gemma2", gemma, |settings, vb| {
+            let mut model = m::gemma2::Model::new(false, &small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("gemma3", gemma, |settings, vb| {
+            let mut model = m::gemma3::Model::new(false, &small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("gemma4", gemma, |settings, vb| {
+            let mut model = m::gemma4::text::TextModel::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+    ]
+}
+
+/// Logits of the last token.
+fn last(logits: Tensor) -> Result<Tensor> {
+    let all = logits.flatten_all()?;
+    all.narrow(0, all.elem_count() - 48, 48)
+}
+
 /// With a window of 4, the last of 6 tokens sees the third and not the second. One layer, so that nothing comes through another token.
 #[test]
 fn windows_are_as_wide_as_they_say() -> Result<()> {
-    type Logits = fn(Value, VarBuilder, &Tensor) -> Result<Tensor>;
-    let models: [(&str, Logits); 5] = [
-        ("mistral", |settings, vb, ids| {
-            m::mistral::Model::new(&small(settings), vb)?.forward(ids, 0)
-        }),
-        ("mixtral", |settings, vb, ids| {
-            m::mixtral::Model::new(&small(settings), vb)?.forward(ids, 0)
-        }),
-        ("qwen2", |settings, vb, ids| {
-            m::qwen2::ModelForCausalLM::new(&small(settings), vb)?.forward(ids, 0)
-        }),
-        ("qwen2_moe", |settings, vb, ids| {
-            m::qwen2_moe::Model::new(&small(settings), vb)?.forward(ids, 0)
-        }),
-        ("starcoder2", |settings, vb, ids| {
-            m::starcoder2::Model::new(&small(settings), vb)?.forward(ids, 0)
-        }),
-    ];
-    for (name, logits) in models {
-        let mut settings = experts();
-        merge(
-            &mut settings,
-            json!({
-                "num_hidden_layers": 1, "num_local_experts": 4, "norm_epsilon": 1e-5, "use_bias": true
-            }),
-        );
+    for (name, settings, model) in windowed() {
+        let mut settings = settings();
+        merge(&mut settings, json!({"num_hidden_layers": 1}));
         let vb = weights(DType::F32, DType::F32, &Device::Cpu);
-        let last = |ids: [u32; 6]| {
+        let said = |ids: [u32; 6]| {
             let ids = Tensor::new(&[ids], &Device::Cpu)?;
-            let all = logits(settings.clone(), vb.clone(), &ids)?.flatten_all()?;
-            all.narrow(0, all.elem_count() - 48, 48)
+            last(model(settings.clone(), vb.clone())?(&ids, 0)?)
         };
-        let want = last([3, 14, 15, 9, 26, 5])?;
-        let (beyond, within) = (last([7, 21, 15, 9, 26, 5])?, last([3, 14, 16, 9, 26, 5])?);
+        let want = said([3, 14, 15, 9, 26, 5])?;
+        let (beyond, within) = (said([7, 21, 15, 9, 26, 5])?, said([3, 14, 16, 9, 26, 5])?);
         assert!(distance(&beyond, &want) < 1e-10, "{name} sees too much");
         assert!(distance(&within, &want) > 1e-6, "{name} sees too little");
     }
+    Ok(())
+}
+
+/// However a text is divided, its tokens see the same. Pieces begin and end on both sides of a window's end, shorter and longer than it.
+#[test]
+fn windows_hold_for_steps_and_pieces() -> Result<()> {
+    let ids = [3u32, 14, 15, 9, 26, 5, 35, 8, 9, 7, 32, 38];
+    let vb = weights(DType::F32, DType::F32, &Device::Cpu);
+    for (name, settings, model) in windowed() {
+        let new = || model(settings(), vb.clone());
+        let mut whole = Vec::new();
+        for end in 1..=ids.len() {
+            let ids = Tensor::new(&ids[..end], &Device::Cpu)?.unsqueeze(0)?;
+            whole.push(last(new()?(&ids, 0)?)?);
+        }
+        for ends in [
+            &[6, 9, 10, 11, 12][..],
+            &[2, 5, 6, 9, 12],
+            &[3, 9, 11],
+            &[1, 2, 3, 4, 5, 6, 8],
+        ] {
+            let mut decoder = new()?;
+            let mut at = 0;
+            for &end in ends {
+                let piece = Tensor::new(&ids[at..end], &Device::Cpu)?.unsqueeze(0)?;
+                let got = last(decoder(&piece, at)?)?;
+                let error = distance(&got, &whole[end - 1]);
+                assert!(
+                    error < 1e-9,
+                    "{name}, {at}..{end} of {ends:?}: NMSE {error:e}"
+                );
+                at = end;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Qwen 2 has windows in the layers that its configuration says.
+#[test]
+fn qwen2_has_windows_from_a_layer_on() -> Result<()> {
+    let vb = weights(DType::F32, DType::F32, &Device::Cpu);
+    let ids = Tensor::new(&[[3u32, 14, 15, 9, 26, 5]], &Device::Cpu)?;
+    let said = |is_used: bool, first: usize, window: usize| {
+        let settings = json!({"use_sliding_window": is_used, "max_window_layers": first, "sliding_window": window});
+        last(m::qwen2::ModelForCausalLM::new(&small(settings), vb.clone())?.forward(&ids, 0)?)
+    };
+    let everything = said(true, 0, 16)?;
+    assert!(distance(&said(false, 0, 2)?, &everything) < 1e-10);
+    assert!(distance(&said(true, 2, 2)?, &everything) < 1e-10);
+    let (both, second) = (said(true, 0, 2)?, said(true, 1, 2)?);
+    assert!(distance(&both, &everything) > 1e-6 && distance(&second, &everything) > 1e-6);
+    assert!(distance(&both, &second) > 1e-6);
     Ok(())
 }

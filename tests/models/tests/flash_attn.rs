@@ -50,6 +50,72 @@ fn mistral_f16() {
     });
 }
 
+/// With a window of 4, and what the families with windows add.
+fn windowed<T: serde::de::DeserializeOwned>(vb: &Case, changes: serde_json::Value) -> T {
+    let mut settings = settings(vb);
+    models::merge(&mut settings, json!({"sliding_window": 4}));
+    models::merge(&mut settings, changes);
+    config(settings)
+}
+
+fn gemma() -> serde_json::Value {
+    json!({
+        "hidden_act": null, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 16,
+        "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "rope_local_base_freq": 1e3, "sliding_window_pattern": 2,
+        "layer_types": ["sliding_attention", "full_attention"], "global_head_dim": 32
+    })
+}
+
+#[test]
+fn mistral_with_a_window_f16() {
+    agree_in(DType::F16, F16_LIMIT, |vb| {
+        let mut model = m::mistral::Model::new(&windowed(&vb, json!({})), vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn mistral_with_a_window_bf16() {
+    agree_in(DType::BF16, BF16_LIMIT, |vb| {
+        let mut model = m::mistral::Model::new(&windowed(&vb, json!({})), vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn mixtral_with_a_window_f16() {
+    agree_in(DType::F16, F16_LIMIT, |vb| {
+        let experts = json!({"num_experts_per_tok": 2, "num_local_experts": 4});
+        let mut model = m::mixtral::Model::new(&windowed(&vb, experts), vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn gemma2_with_a_window_f16() {
+    agree_in(DType::F16, F16_LIMIT, |vb| {
+        let mut model = m::gemma2::Model::new(flash(&vb), &windowed(&vb, gemma()), vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn gemma3_with_a_window_f16() {
+    agree_in(DType::F16, F16_LIMIT, |vb| {
+        let mut model = m::gemma3::Model::new(flash(&vb), &windowed(&vb, gemma()), vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
+#[test]
+fn gemma4_with_a_window_f16() {
+    agree_in(DType::F16, F16_LIMIT, |vb| {
+        let config = windowed(&vb, gemma());
+        let mut model = m::gemma4::text::TextModel::new(&config, vb.clone())?;
+        vb.prompt_piece_and_steps(|ids, at| model.forward(ids, at))
+    });
+}
+
 #[test]
 fn stable_lm_f16() {
     agree_in(DType::F16, F16_LIMIT, |vb| {
