@@ -9,6 +9,7 @@ use candle_derive::{Edit, Fix};
 const UNET_BLOCKS: &str = "src/models/stable_diffusion/unet_2d_blocks.rs";
 const DEEPSEEK2: &str = "src/models/deepseek2.rs";
 const MMDIT_EMBEDDING: &str = "src/models/mmdit/embedding.rs";
+const QUANTIZED_LFM2: &str = "src/models/quantized_lfm2.rs";
 const QUANTIZED_LLAMA: &str = "src/models/quantized_llama.rs";
 
 pub const FIXES: &[Fix] = &[
@@ -347,5 +348,46 @@ pub const FIXES: &[Fix] = &[
                 count: 1,
             },
         ],
+    },
+    Fix {
+        name: "a prompt at position 0 begins a new sequence",
+        reason: "StableLM and StarCoder (`bigcode`) had no way to forget a sequence: what came before was seen by all later ones. \
+                 Quantized LFM2's convolutions began from the last sequence's tokens if the prompt was of one token.",
+        edits: &[
+            Edit {
+                file: "src/models/stable_lm.rs",
+                find: "        let (key_states, value_states) = match &self.kv_cache {\n",
+                replace: "        let (key_states, value_states) = match self.kv_cache.as_ref().filter(|_| seqlen_offset > 0) {\n",
+                count: 1,
+            },
+            Edit {
+                file: "src/models/bigcode.rs",
+                find: "            if let Some(kv_cache) = &self.kv_cache {\n",
+                replace: "            let begins = attention_mask.dim(D::Minus1)? == hidden_states.dim(1)?;\n            if let Some(kv_cache) = self.kv_cache.as_ref().filter(|_| !begins) {\n",
+                count: 1,
+            },
+            Edit {
+                file: QUANTIZED_LFM2,
+                find: "fn forward(&mut self, xs: &Tensor, _index_pos: usize) -> Result<Tensor> {",
+                replace: "fn forward(&mut self, xs: &Tensor, index_pos: usize) -> Result<Tensor> {",
+                count: 1,
+            },
+            Edit {
+                file: QUANTIZED_LFM2,
+                find: "let mut state = if let Some(cache) = &self.cache {",
+                replace: "let mut state = if let Some(cache) = self.cache.as_ref().filter(|_| index_pos > 0) {",
+                count: 1,
+            },
+        ],
+    },
+    Fix {
+        name: "Falcon has the exact GELU",
+        reason: "Its feed-forward part had the approximation by tanh; the models were trained with the function of erf.",
+        edits: &[Edit {
+            file: "src/models/falcon.rs",
+            find: ".gelu()?",
+            replace: ".gelu_erf()?",
+            count: 1,
+        }],
     },
 ];

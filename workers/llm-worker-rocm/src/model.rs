@@ -2,23 +2,61 @@
 
 use crate::chat::ChatTemplate;
 use crate::engine::api::Failure;
-use crate::engine::decoder::{Decoder, DecoderConfig};
+use crate::engine::decoder::{ConfigError, Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
-use crate::hf::HfFolder;
+use crate::engine::sequential::Source as Sequential;
+use crate::hf::{chat_template, HfFolder};
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use worker::gguf::{MappedGguf, Weights};
+use worker::gguf::{Gguf, MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
 
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
-    file: Box<dyn Weights>,
-    config: DecoderConfig,
+    path: PathBuf,
+    runner: Runner,
     tokenizer: Tokenizer,
     template: Option<String>,
+}
+
+/// What will run it.
+enum Runner {
+    /// The engine's decoder.
+    Decoder {
+        file: Box<dyn Weights>,
+        config: DecoderConfig,
+    },
+    /// candle-transformers, one sequence at a time.
+    Sequential(Sequential),
+}
+
+/// What a model is, for people and tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// What its makers call it.
+    pub name: String,
+    /// What it is built like, in the words of its format.
+    pub architecture: String,
+    /// Size of the weights in bytes.
+    pub bytes: u64,
+    /// Numbers of the weights.
+    pub parameters: u64,
+}
+
+impl Description {
+    /// From GGUF's metadata and tensor table.
+    pub(crate) fn of(header: &Gguf) -> Option<Self> {
+        let text = |key: &str| header.get_str(key).ok().flatten().map(str::to_string);
+        Some(Self {
+            name: text("general.name").unwrap_or("unnamed".to_string()),
+            architecture: text("general.architecture")?,
+            bytes: header.tensors().map(|(_, info)| info.bytes).sum(),
+            parameters: header.tensors().map(|(_, info)| info.elem_count()).sum(),
+        })
+    }
 }
 
 /// How to load.
@@ -44,18 +82,42 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = open_weights(path)?;
-        let gguf = file.header();
-        let config = DecoderConfig::from_gguf(gguf).map_err(|e| bad_model(path, e))?;
-        config.check_tensors(gguf).map_err(|e| bad_model(path, e))?;
-        let tokenizer = Tokenizer::open(path, gguf).map_err(|e| bad_model(path, e))?;
-        let template = gguf
+        let bad = |reason: String| bad_model(path, reason);
+        if path.is_dir() {
+            return match Sequential::of_folder(path)? {
+                Some(source) => Ok(Self {
+                    path: path.to_path_buf(),
+                    runner: Runner::Sequential(source),
+                    tokenizer: Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?,
+                    template: chat_template(path)?,
+                }),
+                None => Self::of_weights(path, HfFolder::open(path)?, decoder),
+            };
+        }
+        let file = MappedGguf::open(path)?;
+        match Sequential::recognises(file.header()) {
+            true => Self::of_weights(path, file, |file| {
+                Ok(Runner::Sequential(Sequential::of_gguf(file)?))
+            }),
+            false => Self::of_weights(path, file, decoder),
+        }
+    }
+
+    /// A model that has GGUF's metadata.
+    fn of_weights<W: Weights>(
+        path: &Path,
+        file: W,
+        runner: impl FnOnce(W) -> Result<Runner>,
+    ) -> Result<Self> {
+        let header = file.header();
+        let tokenizer = Tokenizer::open(path, header).map_err(|e| bad_model(path, e))?;
+        let template = header
             .get_str("tokenizer.chat_template")
             .map_err(|e| bad_model(path, e))?
             .map(str::to_string);
         Ok(Self {
-            file,
-            config,
+            path: path.to_path_buf(),
+            runner: runner(file)?,
             tokenizer,
             template,
         })
@@ -68,7 +130,10 @@ impl ModelFile {
 
     /// Longest sequence in tokens.
     pub fn context_length(&self) -> usize {
-        self.config.context_length
+        match &self.runner {
+            Runner::Decoder { config, .. } => config.context_length,
+            Runner::Sequential(source) => source.context_length(),
+        }
     }
 
     /// The text of the file's chat template.
@@ -78,7 +143,22 @@ impl ModelFile {
 
     /// Size of the model in bytes, as loading counts them.
     pub fn file_bytes(&self) -> u64 {
-        self.file.header().file_bytes
+        match &self.runner {
+            Runner::Decoder { file, .. } => file.header().file_bytes,
+            Runner::Sequential(source) => source.file_bytes(),
+        }
+    }
+
+    /// What the model is.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if its weights cannot be counted.
+    pub fn describe(&self) -> Result<Description> {
+        match &self.runner {
+            Runner::Decoder { file, .. } => Description::of(file.header())
+                .ok_or_else(|| bad_model(&self.path, "its architecture is missing")),
+            Runner::Sequential(source) => source.describe(),
+        }
     }
 
     /// The file's chat template.
@@ -89,7 +169,7 @@ impl ModelFile {
         let source = self.template.as_deref().ok_or_else(|| {
             Error::Usage(format!(
                 "{} has no chat template; give the whole prompt as PROMPT instead of --chat",
-                self.file.path().display()
+                self.path.display()
             ))
         })?;
         ChatTemplate::new(source, self.tokenizer.bos_text(), self.tokenizer.eos_text())
@@ -100,7 +180,7 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Candle`] if the device has no room.
     pub fn load(self, device: &Device, options: &LoadOptions) -> Result<LoadedModel> {
-        let bar = byte_bar("loading", self.file.header().file_bytes);
+        let bar = byte_bar("loading", self.file_bytes());
         let loaded = self.load_with(device, options, &|bytes| bar.inc(bytes))?;
         bar.finish_and_clear();
         Ok(loaded)
@@ -116,18 +196,40 @@ impl ModelFile {
         options: &LoadOptions,
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
-        let context = options.context.unwrap_or(self.config.context_length);
-        let decoder = Decoder::load(self.config, &*self.file, device, context, progress)?;
-        let vocab = decoder.vocab_size() as u32;
+        let forward: Box<dyn Forward> = match self.runner {
+            Runner::Decoder { file, config } => {
+                let context = options.context.unwrap_or(config.context_length);
+                let decoder = Decoder::load(config, &*file, device, context, progress)?;
+                Box::new(decoder)
+            }
+            Runner::Sequential(source) => {
+                let bytes = source.file_bytes();
+                let model = source.load(device, options.context)?;
+                progress(bytes);
+                Box::new(model)
+            }
+        };
+        let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;
         Ok(LoadedModel {
             end_tokens: (0..vocab)
                 .filter(|token| tokenizer.is_end(*token))
                 .collect(),
             tokenizer: Arc::new(tokenizer),
-            forward: Box::new(decoder),
+            forward,
         })
     }
+}
+
+/// The engine's decoder for a file, if it knows its architecture and has all of its tensors.
+fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
+    let bad = |e: ConfigError| bad_model(file.path(), e);
+    let config = DecoderConfig::from_gguf(file.header()).map_err(bad)?;
+    config.check_tensors(file.header()).map_err(bad)?;
+    Ok(Runner::Decoder {
+        file: Box::new(file),
+        config,
+    })
 }
 
 impl From<Failure> for Error {

@@ -4,7 +4,7 @@ use super::output::{print_json, print_line};
 use super::session::{Session, SessionArgs, Step};
 use crate::completion::{Completion, Finish, Output, TextOptions};
 use crate::engine::api::{EngineOptions, Request, SamplingOptions};
-use crate::model::open_weights;
+use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
 use std::time::Instant;
@@ -151,21 +151,8 @@ impl BenchArgs {
     pub(super) fn run(self) -> Result<()> {
         let tests = self.tests()?;
         let path = self.session.source.resolve()?;
-        let weights = open_weights(&path)?;
-        let header = weights.header();
-        let name = header
-            .get_str("general.name")
-            .ok()
-            .flatten()
-            .unwrap_or("unnamed")
-            .to_string();
-        let architecture = header
-            .require_str("general.architecture")
-            .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?
-            .to_string();
-        let bytes: u64 = header.tensors().map(|(_, info)| info.bytes).sum();
-        let parameters: u64 = header.tensors().map(|(_, info)| info.elem_count()).sum();
-        drop(weights);
+        let file = ModelFile::open(&path)?;
+        let model = file.describe()?;
 
         let longest = tests
             .iter()
@@ -174,7 +161,7 @@ impl BenchArgs {
             .max();
         let most = tests.iter().map(|test| test.batch).max().unwrap_or(1);
         let session = self.session.start(
-            self.session.open()?,
+            file,
             EngineOptions {
                 context: longest.map(|n| n + 1),
                 max_sequences: most,
@@ -205,18 +192,18 @@ impl BenchArgs {
         bar.finish_and_clear();
         if self.json {
             print_json(&Report {
-                model: &name,
+                model: &model.name,
                 device: &session.selected.description,
-                architecture: &architecture,
+                architecture: &model.architecture,
                 results: &results,
-                bytes,
-                parameters,
+                bytes: model.bytes,
+                parameters: model.parameters,
             })
         } else {
             print_table(
-                &name,
-                bytes,
-                parameters,
+                &model.name,
+                model.bytes,
+                model.parameters,
                 &session.selected.description,
                 &results,
             )

@@ -1,11 +1,13 @@
 //! The encoders of candle-transformers behind one type.
 
+use super::gguf::{self, Architecture};
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
+use worker::gguf::{MappedGguf, Weights};
 use worker::{Error, Result};
 
 /// Widest and deepest that a configuration may claim.
@@ -144,6 +146,49 @@ impl Encoder {
             }
         };
         Ok(encoder)
+    }
+
+    /// The encoder of a GGUF file.
+    pub(super) fn load_gguf(
+        file: MappedGguf,
+        architecture: Architecture,
+        device: &Device,
+    ) -> Result<Self> {
+        let path = file.path().to_path_buf();
+        let bad = |reason: String| Error::BadModel {
+            path: path.clone(),
+            reason,
+        };
+        // Whatever is missing or of another shape is named by the loader.
+        let loading = |e: candle_core::Error| bad(e.to_string());
+        match architecture {
+            Architecture::Bert => {
+                let config = gguf::bert_config(file.header()).map_err(bad)?;
+                divides(config.hidden_size, config.num_attention_heads).map_err(bad)?;
+                let weights = gguf::weights(file, architecture, device);
+                let model = bert::BertModel::load(weights, &config).map_err(loading)?;
+                Ok(Self {
+                    model: Model::Bert(Box::new(model)),
+                    width: config.hidden_size,
+                    vocab_size: config.vocab_size,
+                    max_tokens: config.max_position_embeddings,
+                    pad_token: 0,
+                })
+            }
+            Architecture::NomicBert => {
+                let config = gguf::nomic_bert_config(file.header()).map_err(bad)?;
+                divides(config.n_embd, config.n_head).map_err(bad)?;
+                let weights = gguf::weights(file, architecture, device);
+                let model = nomic_bert::NomicBertModel::load(weights, &config).map_err(loading)?;
+                Ok(Self {
+                    model: Model::NomicBert(Box::new(model)),
+                    width: config.n_embd,
+                    vocab_size: config.vocab_size,
+                    max_tokens: config.n_positions,
+                    pad_token: 0,
+                })
+            }
+        }
     }
 
     /// Vectors of all tokens, `(texts, tokens, width)`; `ids` and `mask` are `(texts, tokens)`.

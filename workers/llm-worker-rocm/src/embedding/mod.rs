@@ -1,24 +1,37 @@
-//! Texts to vectors, with the encoders of sentence-transformers: BERT and its kin from safetensors folders.
+//! Texts to vectors: the encoders of sentence-transformers (BERT and its kin), and decoders that were trained for it, from folders and GGUF files.
 
+mod decoder;
 mod encoder;
+mod gguf;
 mod pooling;
 
 pub use pooling::Pooling;
 
-use crate::hf::read_json;
+use crate::engine::decoder::DecoderConfig;
+use crate::hf::{self, read_json, HfFolder};
 use crate::tokenizer::Tokenizer;
 use candle_core::{DType, Device, Tensor};
+use decoder::DecoderEmbedder;
 use encoder::Encoder;
+use gguf::Architecture;
+use pooling::pooling_type;
 use serde_json::Value as Json;
 use std::path::Path;
+use worker::gguf::{Gguf, MappedGguf, Weights};
 use worker::{Error, Result};
 
 /// Tokens, padding included, that run at once: bounds the attention matrices.
 const MAX_BATCH_TOKENS: usize = 16 * 512;
 
+/// What gives the vectors of tokens.
+enum Runner {
+    Encoder(Encoder),
+    Decoder(Box<DecoderEmbedder>),
+}
+
 /// An embedding model.
 pub struct EmbeddingModel {
-    encoder: Encoder,
+    runner: Runner,
     tokenizer: Tokenizer,
     pooling: Pooling,
     max_tokens: usize,
@@ -36,41 +49,120 @@ pub struct Embedding {
 }
 
 impl EmbeddingModel {
-    /// Whether a model folder holds an embedding model that this module runs.
+    /// Whether a folder or a GGUF file holds an embedding model that this module runs.
     pub fn recognises(path: &Path) -> bool {
-        read_json(path, "config.json")
-            .ok()
-            .flatten()
-            .is_some_and(|config| Encoder::recognises(&config))
+        if path.is_dir() {
+            return read_json(path, "config.json")
+                .ok()
+                .flatten()
+                .is_some_and(|config| {
+                    let decoder = hf::knows(&config) && path.join("1_Pooling").is_dir();
+                    Encoder::recognises(&config) || decoder
+                });
+        }
+        MappedGguf::open(path).is_ok_and(|file| {
+            let header = file.header();
+            Architecture::of(header).is_some()
+                || knows(header) && pooling_type(header).is_some_and(|kind| kind > 0)
+        })
     }
 
-    /// Opens a folder with `config.json`, `tokenizer.json` and safetensors files, and loads it in float32.
+    /// Opens a folder with `config.json`, `tokenizer.json` and safetensors files, or a GGUF file, and loads it: encoders in float32, decoders in the file's formats.
     ///
     /// # Errors
     /// [`Error::BadModel`] if it is damaged or of a kind that is not implemented, [`Error::Candle`] if the device has no room.
     pub fn open(path: &Path, device: &Device) -> Result<Self> {
-        let bad = |reason: String| Error::BadModel {
-            path: path.to_path_buf(),
-            reason,
-        };
+        if path.is_dir() {
+            Self::open_folder(path, device)
+        } else {
+            Self::open_gguf(path, device)
+        }
+    }
+
+    fn open_folder(path: &Path, device: &Device) -> Result<Self> {
+        let bad = |reason: String| bad_model(path, reason);
         let config = read_json(path, "config.json")?
             .ok_or_else(|| bad("it has no config.json".to_string()))?;
-        let encoder = Encoder::load(path, &config, device)?;
+        refuse_other_modules(path)?;
+        let runner = match hf::knows(&config) {
+            true => {
+                let bidirectional = &config["use_bidirectional_attention"];
+                if !matches!(bidirectional, Json::Null | Json::Bool(false)) {
+                    return Err(bad(
+                        "config.json: use_bidirectional_attention is not implemented".to_string(),
+                    ));
+                }
+                let decoder = load_decoder(&HfFolder::open_base(path)?, device)?;
+                Runner::Decoder(Box::new(decoder))
+            }
+            false => Runner::Encoder(Encoder::load(path, &config, device)?),
+        };
         let tokenizer = Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?;
         let settings = read_json(path, "sentence_bert_config.json")?.unwrap_or(Json::Null);
         let limit = settings["max_seq_length"]
             .as_u64()
             .map_or(usize::MAX, |n| n as usize);
-        let max_tokens = limit.min(encoder.max_tokens());
+        Self::new(
+            path,
+            runner,
+            tokenizer,
+            Pooling::of_folder(path)?,
+            limit,
+            device,
+        )
+    }
+
+    fn open_gguf(path: &Path, device: &Device) -> Result<Self> {
+        let bad = |reason: String| bad_model(path, reason);
+        let file = MappedGguf::open(path)?;
+        let header = file.header();
+        let pooling = Pooling::of_gguf(header).map_err(bad)?;
+        let tokenizer = Tokenizer::open(path, header).map_err(|e| bad(e.to_string()))?;
+        let name = header.require_str("general.architecture");
+        let name = name.map_err(|e| bad(e.to_string()))?.to_string();
+        let runner = match Architecture::of(header) {
+            Some(architecture) => Runner::Encoder(Encoder::load_gguf(file, architecture, device)?),
+            None if knows(header) => {
+                let causal = header.get_bool(&format!("{name}.attention.causal"));
+                if causal.is_ok_and(|causal| causal == Some(false)) {
+                    return Err(bad(format!(
+                        "metadata {name}.attention.causal false is not implemented"
+                    )));
+                }
+                Runner::Decoder(Box::new(load_decoder(&file, device)?))
+            }
+            None => {
+                return Err(bad(format!(
+                    "architecture {name} is no embedding model that is implemented"
+                )))
+            }
+        };
+        Self::new(path, runner, tokenizer, pooling, usize::MAX, device)
+    }
+
+    fn new(
+        path: &Path,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        pooling: Pooling,
+        limit: usize,
+        device: &Device,
+    ) -> Result<Self> {
+        let (dimensions, own) = match &runner {
+            Runner::Encoder(encoder) => (encoder.width(), encoder.max_tokens()),
+            Runner::Decoder(decoder) => (decoder.width(), decoder.max_tokens()),
+        };
+        let max_tokens = limit.min(own);
         if max_tokens < 2 {
-            return Err(bad(format!("texts of at most {max_tokens} tokens")));
+            let reason = format!("texts of at most {max_tokens} tokens");
+            return Err(bad_model(path, reason));
         }
         Ok(Self {
-            pooling: Pooling::of_folder(path)?,
-            dimensions: encoder.width(),
+            pooling,
+            dimensions,
             device: device.clone(),
             max_tokens,
-            encoder,
+            runner,
             tokenizer,
         })
     }
@@ -115,7 +207,10 @@ impl EmbeddingModel {
                     "input {i} has {count} tokens; 1 to {most} are possible"
                 )));
             }
-            let vocabulary = self.encoder.vocab_size();
+            let vocabulary = match &self.runner {
+                Runner::Encoder(encoder) => encoder.vocab_size(),
+                Runner::Decoder(decoder) => decoder.vocab_size(),
+            };
             if let Some(token) = tokens.iter().find(|&&t| t as usize >= vocabulary) {
                 return Err(Error::Usage(format!(
                     "input {i}: there is no token {token}, the model has {vocabulary}"
@@ -158,13 +253,28 @@ impl EmbeddingModel {
             texts.iter().flat_map(row).collect()
         };
         let shape = (texts.len(), longest);
-        let ids = Tensor::from_vec(
-            padded(self.encoder.pad_token(), &|t| t),
-            shape,
-            &self.device,
-        )?;
         let mask = Tensor::from_vec(padded(0, &|_| 1), shape, &self.device)?;
-        let hidden = self.encoder.forward(&ids, &mask)?.to_dtype(DType::F32)?;
+        let hidden = match &self.runner {
+            Runner::Encoder(encoder) => {
+                let ids = padded(encoder.pad_token(), &|t| t);
+                let ids = Tensor::from_vec(ids, shape, &self.device)?;
+                encoder.forward(&ids, &mask)?
+            }
+            Runner::Decoder(decoder) => {
+                // Rows of texts lie behind each other; those of padding are any, the mask leaves them out.
+                let mut next = 0..;
+                let row = |text: &&[u32]| -> Vec<u32> {
+                    let own = next.by_ref().take(text.len()).collect::<Vec<u32>>();
+                    let padding = std::iter::repeat_n(0, longest - text.len());
+                    own.into_iter().chain(padding).collect()
+                };
+                let rows: Vec<u32> = texts.iter().flat_map(row).collect();
+                let rows = Tensor::new(rows, &self.device)?;
+                let hidden = decoder.forward(texts)?.index_select(&rows, 0)?;
+                hidden.reshape((texts.len(), longest, self.dimensions))?
+            }
+        };
+        let hidden = hidden.to_dtype(DType::F32)?;
         let pooled = self.pooling.apply(&hidden, &mask)?;
         let norm = pooled
             .sqr()?
@@ -172,5 +282,39 @@ impl EmbeddingModel {
             .sqrt()?
             .clamp(1e-12, f64::MAX)?;
         pooled.broadcast_div(&norm)?.to_vec2()
+    }
+}
+
+fn bad_model(path: &Path, reason: String) -> Error {
+    Error::BadModel {
+        path: path.to_path_buf(),
+        reason,
+    }
+}
+
+/// Whether the engine's decoder has a file's architecture.
+fn knows(header: &Gguf) -> bool {
+    let name = header.get_str("general.architecture");
+    name.is_ok_and(|name| name.is_some_and(DecoderConfig::knows))
+}
+
+fn load_decoder(file: &dyn Weights, device: &Device) -> Result<DecoderEmbedder> {
+    let bad = |e: crate::engine::decoder::ConfigError| bad_model(file.path(), e.to_string());
+    let config = DecoderConfig::from_gguf(file.header()).map_err(bad)?;
+    config.check_tensors(file.header()).map_err(bad)?;
+    DecoderEmbedder::load(config, file, device)
+}
+
+/// What sentence-transformers would do to vectors beyond pooling them and making them of length 1.
+fn refuse_other_modules(path: &Path) -> Result<()> {
+    let modules = read_json(path, "modules.json")?.unwrap_or(Json::Null);
+    let kinds = modules.as_array().into_iter().flatten();
+    let mut kinds = kinds.filter_map(|module| module["type"].as_str()?.rsplit('.').next());
+    match kinds.find(|kind| !["Transformer", "Pooling", "Normalize"].contains(kind)) {
+        Some(kind) => Err(bad_model(
+            path,
+            format!("modules.json: a module of type {kind} is not implemented"),
+        )),
+        None => Ok(()),
     }
 }

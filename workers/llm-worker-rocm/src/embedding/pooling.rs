@@ -4,6 +4,7 @@ use crate::hf::read_json;
 use candle_core::{DType, Result as CandleResult, Tensor};
 use serde_json::Value as Json;
 use std::path::Path;
+use worker::gguf::Gguf;
 use worker::{Error, Result};
 
 /// How the vectors of a text's tokens become one.
@@ -45,6 +46,19 @@ impl Pooling {
         }
     }
 
+    /// What a GGUF file says, by llama.cpp's numbers; the mean where it says nothing.
+    ///
+    /// # Errors
+    /// A text if it says a way that gives no vector.
+    pub(super) fn of_gguf(header: &Gguf) -> std::result::Result<Self, String> {
+        match pooling_type(header) {
+            None | Some(1) => Ok(Self::Mean),
+            Some(2) => Ok(Self::First),
+            Some(3) => Ok(Self::Last),
+            Some(other) => Err(format!("pooling of type {other} is not implemented")),
+        }
+    }
+
     /// Vectors `(texts, width)` from those of the tokens, `(texts, tokens, width)`; `mask` of `(texts, tokens)` is 1 for a text's own tokens, which come first.
     pub(super) fn apply(self, hidden: &Tensor, mask: &Tensor) -> CandleResult<Tensor> {
         let (texts, _, width) = hidden.dims3()?;
@@ -70,6 +84,13 @@ impl Pooling {
             }
         }
     }
+}
+
+/// The number of a GGUF file's pooling.
+pub(super) fn pooling_type(header: &Gguf) -> Option<u32> {
+    let architecture = header.get_str("general.architecture").ok().flatten()?;
+    let key = format!("{architecture}.pooling_type");
+    header.get_u32(&key).ok().flatten()
 }
 
 #[cfg(test)]

@@ -27,8 +27,9 @@ pub(super) fn diagnose(device: &Device, error: Error) -> Trouble {
     }
 }
 
+/// Whether an error says that the device's memory does not suffice.
 #[cfg(feature = "rocm")]
-fn is_out_of_memory(error: &Error) -> bool {
+pub(super) fn is_out_of_memory(error: &Error) -> bool {
     use candle_core::rocm_backend::RocmError;
     match error {
         Error::Rocm(RocmError::Device(error)) => error.is_out_of_memory(),
@@ -40,8 +41,9 @@ fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
+/// See above; the CPU's memory is the system's business.
 #[cfg(not(feature = "rocm"))]
-fn is_out_of_memory(_: &Error) -> bool {
+pub(super) fn is_out_of_memory(_: &Error) -> bool {
     false
 }
 

@@ -5,6 +5,7 @@
 //! | [`api`]       | the border: requests, tickets, events, options, figures                  |
 //! | [`forward`]   | the border to models: a forward pass over new tokens of many sequences   |
 //! | [`decoder`]   | the llama-like families behind that border                               |
+//! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
 //! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and finds known beginnings, and `sampling` chooses tokens.
@@ -19,6 +20,7 @@ mod sampling;
 mod scheduler;
 pub mod score;
 mod sequence;
+pub mod sequential;
 mod start;
 
 pub use api::{Engine, EngineOptions, SamplingOptions};

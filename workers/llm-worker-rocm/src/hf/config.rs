@@ -2,6 +2,7 @@
 
 use super::family::{Family, FAMILIES};
 use super::rope::Rope;
+use crate::engine::sequential::Source;
 use serde_json::Value as Json;
 use worker::gguf::Value;
 
@@ -28,8 +29,19 @@ impl Config {
     /// Reads and checks; the error says what is wrong.
     pub(super) fn read(json: &Json) -> Result<Self, String> {
         let name = json["architectures"][0].as_str().unwrap_or("none");
-        let family = Family::of(name).ok_or_else(|| {
-            let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        Self::read_as(json, Family::of(name), name)
+    }
+
+    /// The same of a model that may have no output matrix.
+    pub(super) fn read_base(json: &Json) -> Result<Self, String> {
+        let name = json["architectures"][0].as_str().unwrap_or("none");
+        Self::read_as(json, Family::of(name).or(Family::of_base(name)), name)
+    }
+
+    fn read_as(json: &Json, family: Option<Family>, name: &str) -> Result<Self, String> {
+        let family = family.ok_or_else(|| {
+            let own = FAMILIES.iter().map(|family| family.name);
+            let known: Vec<&str> = own.chain(Source::architectures()).collect();
             format!(
                 "config.json: architecture {name} is not implemented for safetensors ({} are); take a GGUF file of the model",
                 known.join(", ")
@@ -47,7 +59,11 @@ impl Config {
             None => width / heads,
         };
         let kv_heads = optional(json, "num_key_value_heads")?.unwrap_or(heads);
-        let fraction = json["partial_rotary_factor"].as_f64().unwrap_or(1.0);
+        let fraction = [
+            &json["partial_rotary_factor"],
+            &json["rope_parameters"]["partial_rotary_factor"],
+        ];
+        let fraction = fraction.iter().find_map(|f| f.as_f64()).unwrap_or(1.0);
         let rotary = (f64::from(head_dim) * fraction) as u32;
         if head_dim == 0
             || !head_dim.is_multiple_of(2)
@@ -180,7 +196,7 @@ fn write_experts(
     refuse(json, "decoder_sparse_step", &[Json::Null, 1.into()])?;
     // Whether the chosen experts' shares are made to add up to 1 belongs to the architecture in GGUF.
     match family.architecture {
-        "qwen2moe" => refuse(json, "norm_topk_prob", &[Json::Null, false.into()])?,
+        "qwen2moe" | "olmoe" => refuse(json, "norm_topk_prob", &[Json::Null, false.into()])?,
         "qwen3moe" => refuse(json, "norm_topk_prob", &[true.into()])?,
         _ => {}
     }
@@ -247,7 +263,23 @@ fn write_own(
             refuse(json, "use_sliding_window", &[Json::Null, false.into()])?;
             refuse(json, "no_rope_layer_interval", &[Json::Null, 4.into()])?;
         }
-        "starcoder2" => refuse(json, "use_bias", &[Json::Null, true.into()])?,
+        "starcoder2" => {
+            refuse(json, "use_bias", &[Json::Null, true.into()])?;
+            if let Some(window) = optional(json, "sliding_window")? {
+                writer.number("attention.sliding_window", window);
+            }
+        }
+        "ernie4_5" => refuse(json, "use_bias", &[Json::Null, false.into()])?,
+        "olmoe" => refuse(json, "clip_qkv", &[Json::Null])?,
+        "phi2" => refuse(json, "qk_layernorm", &[Json::Null, false.into()])?,
+        "command-r" | "cohere2" => {
+            writer.float("logit_scale", float("logit_scale")?);
+            refuse(json, "use_qk_norm", &[Json::Null, false.into()])?;
+            if family.architecture == "cohere2" {
+                writer.number("attention.sliding_window", number(json, "sliding_window")?);
+                refuse_other_layers(json, 4)?;
+            }
+        }
         _ => {}
     }
     Ok(())

@@ -43,7 +43,16 @@ const GEMMA: Family = Family {
     ..LLAMA
 };
 
-pub(super) const FAMILIES: [Family; 17] = [
+const COHERE: Family = Family {
+    name: "CohereForCausalLM",
+    architecture: "command-r",
+    interleaved: false,
+    layer_norm: true,
+    tied_by_default: true,
+    ..LLAMA
+};
+
+pub(super) const FAMILIES: [Family; 23] = [
     LLAMA,
     Family {
         name: "MistralForCausalLM",
@@ -128,10 +137,42 @@ pub(super) const FAMILIES: [Family; 17] = [
         ..LLAMA
     },
     Family {
-        name: "Glm4ForCausalLM",
-        architecture: "glm4",
+        name: "GlmForCausalLM",
+        architecture: "chatglm",
         // Its own code rotates neighbours, too.
         interleaved: false,
+        ..LLAMA
+    },
+    Family {
+        name: "Glm4ForCausalLM",
+        architecture: "glm4",
+        interleaved: false,
+        ..LLAMA
+    },
+    Family {
+        name: "Ernie4_5ForCausalLM",
+        architecture: "ernie4_5",
+        interleaved: false,
+        ..LLAMA
+    },
+    COHERE,
+    Family {
+        name: "Cohere2ForCausalLM",
+        architecture: "cohere2",
+        ..COHERE
+    },
+    Family {
+        name: "OlmoeForCausalLM",
+        architecture: "olmoe",
+        interleaved: false,
+        ..LLAMA
+    },
+    Family {
+        name: "PhiForCausalLM",
+        architecture: "phi2",
+        interleaved: false,
+        activations: &["gelu_new", "gelu_pytorch_tanh"],
+        layer_norm: true,
         ..LLAMA
     },
 ];
@@ -158,6 +199,13 @@ impl Family {
     /// The family of `architectures` in `config.json`.
     pub(super) fn of(name: &str) -> Option<Self> {
         FAMILIES.into_iter().find(|family| family.name == name)
+    }
+
+    /// The family of a model without output matrix, as embedding models are stored.
+    pub(super) fn of_base(name: &str) -> Option<Self> {
+        let base = name.strip_suffix("Model")?;
+        let mut families = FAMILIES.into_iter();
+        families.find(|family| family.name.strip_suffix("ForCausalLM") == Some(base))
     }
 
     /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the family does not have.
@@ -194,8 +242,8 @@ impl Family {
         let inner = inner.strip_prefix("model.").unwrap_or(inner);
         match inner {
             "embed_tokens.weight" => return whole("token_embd.weight"),
-            "norm.weight" => return whole("output_norm.weight"),
-            "norm.bias" => return whole("output_norm.bias"),
+            "norm.weight" | "final_layernorm.weight" => return whole("output_norm.weight"),
+            "norm.bias" | "final_layernorm.bias" => return whole("output_norm.bias"),
             _ => {}
         }
         let (block, part) = inner
@@ -243,7 +291,7 @@ impl Family {
             "self_attn.k_proj" => "attn_k",
             "self_attn.v_proj" => "attn_v",
             "self_attn.qkv_proj" => "attn_qkv",
-            "self_attn.o_proj" => "attn_output",
+            "self_attn.o_proj" | "self_attn.dense" => "attn_output",
             "self_attn.q_norm" => "attn_q_norm",
             "self_attn.k_norm" => "attn_k_norm",
             "post_attention_layernorm" if self.post_attention_is_ffn_norm => "ffn_norm",
@@ -251,8 +299,8 @@ impl Family {
             "pre_feedforward_layernorm" => "ffn_norm",
             "post_feedforward_layernorm" | "post_mlp_layernorm" => "post_ffw_norm",
             "mlp.gate_proj" => "ffn_gate",
-            "mlp.up_proj" | "mlp.gate_up_proj" | "mlp.c_fc" => "ffn_up",
-            "mlp.down_proj" | "mlp.c_proj" => "ffn_down",
+            "mlp.up_proj" | "mlp.gate_up_proj" | "mlp.c_fc" | "mlp.fc1" => "ffn_up",
+            "mlp.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
             "mlp.gate" | "block_sparse_moe.gate" => "ffn_gate_inp",
             "mlp.shared_expert_gate" => "ffn_gate_inp_shexp",
             "mlp.shared_expert.gate_proj" => "ffn_gate_shexp",

@@ -7,6 +7,9 @@ mod rope;
 mod tensors;
 mod tokenizer;
 
+pub(crate) use tensors::files as weight_files;
+pub(crate) use tokenizer::chat_template;
+
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -30,12 +33,27 @@ impl HfFolder {
     /// # Errors
     /// [`Error::Io`] if something cannot be read, [`Error::BadModel`] if it is damaged or of a kind that is not implemented.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_as(path, config::Config::read)
+    }
+
+    /// The same of a model that may have no output matrix.
+    ///
+    /// # Errors
+    /// Those of [`HfFolder::open`].
+    pub fn open_base(path: &Path) -> Result<Self> {
+        Self::open_as(path, config::Config::read_base)
+    }
+
+    fn open_as(
+        path: &Path,
+        read: impl FnOnce(&Json) -> std::result::Result<config::Config, String>,
+    ) -> Result<Self> {
         let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
             reason,
         };
         let config = required_json(path, "config.json")?;
-        let config = config::Config::read(&config).map_err(&bad)?;
+        let config = read(&config).map_err(&bad)?;
         let mut metadata = config.metadata();
         metadata.extend(tokenizer::metadata(path, &config)?);
         let shards = Shards::open(path, &config)?;
@@ -46,6 +64,14 @@ impl HfFolder {
             shards,
         })
     }
+}
+
+/// Whether the decoder has the family of a configuration, with output matrix or without.
+pub(crate) fn knows(config: &Json) -> bool {
+    let name = config["architectures"][0].as_str().unwrap_or("none");
+    family::Family::of(name)
+        .or(family::Family::of_base(name))
+        .is_some()
 }
 
 impl Weights for HfFolder {

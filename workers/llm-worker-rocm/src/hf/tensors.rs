@@ -165,18 +165,23 @@ impl Shards {
                 start: view.data().as_ptr() as usize - map.as_ptr() as usize,
                 bytes: view.data().len(),
             };
+            // A matrix of one row, which GGUF has as a vector.
+            let shape = match view.shape() {
+                [1, columns] if found.name.ends_with("ffn_gate_inp_shexp.weight") => vec![*columns],
+                shape => shape.to_vec(),
+            };
             let place = self
                 .places
                 .entry(found.name.clone())
                 .or_insert_with(|| Place {
                     sources: BTreeMap::new(),
                     dtype: view.dtype(),
-                    shape: view.shape().to_vec(),
+                    shape: shape.clone(),
                     stacked: found.expert.is_some(),
                     plus_one: config.family.norm_plus_one && found.name.ends_with("norm.weight"),
                     heads,
                 });
-            if place.shape != view.shape() || place.dtype != view.dtype() {
+            if place.shape != shape || place.dtype != view.dtype() {
                 return Err(format!("tensor {name} differs from the other experts'"));
             }
             let expert = found.expert.unwrap_or(0);
@@ -247,7 +252,10 @@ impl Shards {
 }
 
 /// The model's files: those that the index names, else the single file, else all.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// [`Error::BadModel`] if there are none or the index is damaged.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let bad = |reason: String| Error::BadModel {
         path: folder.to_path_buf(),
         reason,

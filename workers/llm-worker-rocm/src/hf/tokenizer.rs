@@ -53,7 +53,7 @@ pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Va
     if let Some(add) = adds_bos(&tokenizer, &settings) {
         metadata.push(("tokenizer.ggml.add_bos_token".to_string(), Value::Bool(add)));
     }
-    if let Some(template) = chat_template(folder, &settings)? {
+    if let Some(template) = chat_template(folder)? {
         metadata.push((
             "tokenizer.chat_template".to_string(),
             Value::String(template),
@@ -248,7 +248,11 @@ fn adds_bos(tokenizer: &Json, settings: &Json) -> Option<bool> {
 }
 
 /// From a file of its own, else from the settings; of several, the one called "default".
-fn chat_template(folder: &Path, settings: &Json) -> Result<Option<String>> {
+///
+/// # Errors
+/// [`Error::Io`] if a file cannot be read, [`Error::BadModel`] if one is no JSON.
+pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>> {
+    let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let path = folder.join("chat_template.jinja");
     match std::fs::read_to_string(&path) {
         Ok(template) => return Ok(Some(template)),

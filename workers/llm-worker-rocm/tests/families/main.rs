@@ -4,8 +4,11 @@
 
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
+mod embedding;
 mod list;
 mod reference;
+mod sequential;
+mod transformers;
 mod weights;
 
 use candle_core::{Device, Tensor};

@@ -13,6 +13,8 @@ pub(super) struct Architecture {
     pub post_norms: bool,
     /// Norms of queries and keys, before they turn.
     pub qk_norms: bool,
+    /// The same without weights, where they turn.
+    pub plain_qk_norms: bool,
     pub activation: Act,
     /// How the embedding is scaled, unless the file says.
     pub embedding: EmbeddingScale,
@@ -24,6 +26,8 @@ pub(super) struct Architecture {
     pub layers: Layers,
     /// What the file's `logit_scale` does to logits.
     pub logit_scale: LogitScale,
+    /// Positions beyond which attention is another (in chunks, at a temperature), and contexts end here.
+    pub longest: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub(super) enum Routing {
     Plain,
     /// Those of the chosen ones are scaled to a sum of 1.
     Normalised,
+    /// The sigmoid of each chosen one's number, and it is the expert's input that is scaled.
+    Input,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +91,14 @@ const LLAMA: Architecture = Architecture {
     pre_norms: true,
     post_norms: false,
     qk_norms: false,
+    plain_qk_norms: false,
     activation: Act::Silu,
     embedding: EmbeddingScale::None,
     routing: Routing::Normalised,
     parallel: false,
     layers: Layers::Same,
     logit_scale: LogitScale::Divides,
+    longest: None,
 };
 
 const QWEN: Architecture = Architecture {
@@ -124,8 +132,17 @@ const NEOX: Architecture = Architecture {
 };
 
 /// Every architecture.
-pub(super) const ALL: [Architecture; 26] = [
+pub(super) const ALL: [Architecture; 27] = [
     LLAMA,
+    Architecture {
+        name: "llama4",
+        plain_qk_norms: true,
+        routing: Routing::Input,
+        layers: Layers::Positionless { period: 4 },
+        // Scores of the 8192nd position have a temperature; chunks have 8192.
+        longest: Some(8191),
+        ..LLAMA
+    },
     Architecture {
         name: "mistral3",
         ..LLAMA

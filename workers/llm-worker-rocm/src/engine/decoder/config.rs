@@ -3,7 +3,9 @@
 //! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for more than it does: a wrong answer
 //! is worse than none.
 
-use super::architecture::{self, Act, Architecture, EmbeddingScale, Layers, LogitScale, NormKind};
+use super::architecture::{
+    self, Act, Architecture, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
+};
 use super::rotary::{Scaling, Yarn};
 use worker::gguf::{Gguf, GgufError};
 
@@ -73,6 +75,8 @@ pub(super) struct Experts {
     /// Width of an expert.
     pub hidden: usize,
     pub scale: f64,
+    /// Every how many blocks there is a mixture.
+    pub period: usize,
 }
 
 /// Why a model cannot be run.
@@ -208,7 +212,10 @@ impl DecoderConfig {
         let v_head_dim = keys
             .count("attention.value_length", MAX_HEAD_DIM)?
             .unwrap_or(head_dim);
-        let context_length = keys.require_count("context_length", MAX_CONTEXT)?;
+        let longest = architecture.longest.unwrap_or(MAX_CONTEXT) as usize;
+        let context_length = keys
+            .require_count("context_length", MAX_CONTEXT)?
+            .min(longest);
         let blocks = keys.require_count("block_count", MAX_BLOCKS)?;
         let epsilon = match architecture.norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
@@ -230,7 +237,7 @@ impl DecoderConfig {
             None if architecture.embedding == EmbeddingScale::Root => Some((width as f64).sqrt()),
             None => None,
         };
-        let experts = experts(&keys)?;
+        let experts = experts(&keys, &architecture)?;
         let hidden = match &experts {
             Some(experts) => keys
                 .count("feed_forward_length", u32::MAX)?
@@ -293,7 +300,28 @@ impl DecoderConfig {
                 )));
             }
         }
+        // Within a chunk attention is whole.
+        let chunk = keys.count("attention.chunk_size", u32::MAX)?;
+        if chunk.is_some_and(|chunk| chunk < self.context_length) {
+            return Err(ConfigError::Unsupported(format!(
+                "metadata {}",
+                keys.full("attention.chunk_size")
+            )));
+        }
         Ok(())
+    }
+
+    /// The mixture of a block that has one.
+    pub(super) fn experts(&self, block: usize) -> Option<&Experts> {
+        let experts = self.experts.as_ref();
+        experts.filter(|experts| (block + 1).is_multiple_of(experts.period))
+    }
+
+    /// Whether a block has norms of queries and keys that have no weights.
+    pub(super) fn plain_qk_norms(&self, block: usize) -> bool {
+        // Llama 4's largest, which only its number of experts tells, has none.
+        let largest = self.experts.is_some_and(|experts| experts.count == 128);
+        self.architecture.plain_qk_norms && !largest && self.layer(block).rotary.is_some()
     }
 
     /// What a block differs in from others.
@@ -412,7 +440,7 @@ fn rope(keys: &Keys, head_dim: usize, context_length: usize) -> Result<Rope> {
     })
 }
 
-fn experts(keys: &Keys) -> Result<Option<Experts>> {
+fn experts(keys: &Keys, architecture: &Architecture) -> Result<Option<Experts>> {
     let Some(count) = keys
         .u32("expert_count")?
         .filter(|count| *count > 1)
@@ -422,7 +450,15 @@ fn experts(keys: &Keys) -> Result<Option<Experts>> {
         return Ok(None);
     };
     let used = keys.require_count("expert_used_count", count as u32)?;
-    if keys.u32("expert_gating_func")?.is_some_and(|kind| kind > 1) {
+    // llama.cpp's numbers: 1 is softmax, 2 the sigmoid.
+    let own = match architecture.routing {
+        Routing::Input => 2,
+        _ => 1,
+    };
+    if keys
+        .u32("expert_gating_func")?
+        .is_some_and(|kind| kind != 0 && kind != own)
+    {
         return Err(ConfigError::Unsupported(format!(
             "metadata {}",
             keys.full("expert_gating_func")
@@ -439,6 +475,9 @@ fn experts(keys: &Keys) -> Result<Option<Experts>> {
         scale: keys
             .positive("expert_weights_scale", true)?
             .map_or(1.0, f64::from),
+        period: keys
+            .count("interleave_moe_layer_step", MAX_BLOCKS)?
+            .unwrap_or(1),
     }))
 }
 

@@ -1,5 +1,6 @@
 //! A mixture of experts in place of the feed-forward part.
 
+use super::architecture::Routing;
 use super::linear::Linear;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
@@ -12,8 +13,7 @@ pub(super) struct Mixture {
     pub count: usize,
     /// Experts of a token.
     pub used: usize,
-    /// Whether the weights of a token's experts are scaled to a sum of 1.
-    pub normalised: bool,
+    pub routing: Routing,
     pub scale: f64,
     pub activation: Activation,
     pub shared: Option<Shared>,
@@ -53,14 +53,24 @@ impl Mixture {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let logits = self.router.forward(x)?.to_dtype(DType::F32)?;
         let (ids, weights) = self.route(&logits)?;
-        let each = match &self.experts {
-            Experts::Apart(experts) => self.apart(experts, x, &ids)?,
-            #[cfg(feature = "rocm")]
-            Experts::Together(experts) => experts.forward(x, &ids, self.activation)?,
+        let weights = weights.unsqueeze(D::Minus1)?;
+        // `(tokens, used or 1, width)`
+        let inputs = match self.routing {
+            Routing::Input => x
+                .unsqueeze(1)?
+                .broadcast_mul(&weights.to_dtype(x.dtype())?)?,
+            _ => x.unsqueeze(1)?,
         };
-        let weighted = each
-            .to_dtype(DType::F32)?
-            .broadcast_mul(&weights.unsqueeze(D::Minus1)?)?;
+        let each = match &self.experts {
+            Experts::Apart(experts) => self.apart(experts, &inputs, &ids)?,
+            #[cfg(feature = "rocm")]
+            Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
+        };
+        let each = each.to_dtype(DType::F32)?;
+        let weighted = match self.routing {
+            Routing::Input => each,
+            _ => each.broadcast_mul(&weights)?,
+        };
         let mut out = weighted.sum(1)?.to_dtype(x.dtype())?;
         if let Some(shared) = &self.shared {
             let mut y = shared.expert.forward(x, self.activation)?;
@@ -74,11 +84,14 @@ impl Mixture {
 
     /// The experts of each token, most likely first, and their weights: `(tokens, used)`.
     fn route(&self, logits: &Tensor) -> Result<(Tensor, Tensor)> {
-        let probabilities = ops::softmax_last_dim(logits)?;
+        let probabilities = match self.routing {
+            Routing::Input => ops::sigmoid(logits)?,
+            _ => ops::softmax_last_dim(logits)?,
+        };
         let order = probabilities.arg_sort_last_dim(false)?;
         let ids = order.narrow(1, 0, self.used)?.contiguous()?;
         let mut weights = probabilities.gather(&ids, 1)?;
-        if self.normalised {
+        if self.routing == Routing::Normalised {
             weights = weights.broadcast_div(&weights.sum_keepdim(1)?)?;
         }
         if self.scale != 1.0 {
@@ -87,9 +100,11 @@ impl Mixture {
         Ok((ids, weights))
     }
 
-    /// `(tokens, used, width)`: what each of a token's experts gives.
-    fn apart(&self, experts: &[Expert], x: &Tensor, ids: &Tensor) -> Result<Tensor> {
-        let (tokens, width) = x.dims2()?;
+    /// `(tokens, used, width)`: what each of a token's experts gives for its input, or the one of all.
+    fn apart(&self, experts: &[Expert], inputs: &Tensor, ids: &Tensor) -> Result<Tensor> {
+        let (tokens, each, width) = inputs.dims3()?;
+        let x = inputs.reshape((tokens * each, width))?;
+        let slots_of_row = (self.used / each) as u32;
         let ids = ids
             .to_device(&Device::Cpu)?
             .flatten_all()?
@@ -105,7 +120,7 @@ impl Mixture {
             if slots.is_empty() {
                 continue;
             }
-            let rows: Vec<u32> = slots.iter().map(|slot| slot / self.used as u32).collect();
+            let rows: Vec<u32> = slots.iter().map(|slot| slot / slots_of_row).collect();
             let rows = Tensor::new(rows.as_slice(), x.device())?;
             parts.push(expert.forward(&x.index_select(&rows, 0)?, self.activation)?);
             for slot in slots {

@@ -8,7 +8,7 @@ use super::linear::{Linear, Weight};
 use super::norm::Norm;
 use super::rotary::{self, Scaling, Tables};
 use super::tensors::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
-use super::{architecture::Routing, Decoder};
+use super::{config, Decoder};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use std::borrow::Cow;
@@ -241,6 +241,15 @@ impl Loader<'_> {
             ]
         };
         let qk_norm = |part: &str| -> Result<Option<Norm>> {
+            if c.plain_qk_norms(block) {
+                let weight = Tensor::ones(c.head_dim, self.activations, self.device);
+                return Ok(Some(Norm {
+                    kind: NormKind::Rms,
+                    weight: weight.map_err(Error::candle("loading the model"))?,
+                    bias: None,
+                    epsilon: c.epsilon,
+                }));
+            }
             Ok(self.norm_if_there(&name(part))?.map(|norm| Norm {
                 kind: NormKind::Rms,
                 ..norm
@@ -270,8 +279,9 @@ impl Loader<'_> {
         let name = |part: &str| format!("blk.{block}.{part}");
         let (width, hidden) = (c.width, c.hidden);
         let activation = c.activation();
-        if c.experts.is_some() {
-            return Ok(FeedForward::Mixture(Box::new(self.mixture(block)?)));
+        if let Some(shape) = c.experts(block) {
+            let mixture = self.mixture(block, shape)?;
+            return Ok(FeedForward::Mixture(Box::new(mixture)));
         }
         let down = self.linear(&name("ffn_down"), width, hidden)?;
         let up = name("ffn_up");
@@ -300,9 +310,8 @@ impl Loader<'_> {
         })
     }
 
-    fn mixture(&self, block: usize) -> Result<Mixture> {
+    fn mixture(&self, block: usize, shape: &config::Experts) -> Result<Mixture> {
         let c = self.config;
-        let shape = c.experts.as_ref().expect("the caller has checked");
         let name = |part: &str| format!("blk.{block}.{part}");
         let shared = match self.has(&name("ffn_up_shexp.weight")) {
             false => None,
@@ -329,7 +338,7 @@ impl Loader<'_> {
             experts: self.experts(block, shape.count, shape.hidden)?,
             count: shape.count,
             used: shape.used,
-            normalised: c.architecture.routing == Routing::Normalised,
+            routing: c.architecture.routing,
             scale: shape.scale,
             activation: c.activation(),
             shared,

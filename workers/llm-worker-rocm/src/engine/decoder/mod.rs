@@ -80,6 +80,39 @@ impl Decoder {
         }
     }
 
+    /// Width of the residual stream.
+    pub fn width(&self) -> usize {
+        self.config.width
+    }
+
+    /// Computes new tokens and writes their keys and values, as [`Forward::forward`] does. Gives what the output matrix would be applied to: the rows
+    /// that are asked for behind the last norm, `(outputs, width)`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn hidden(&mut self, step: &Step) -> Result<Tensor> {
+        let sequences: Vec<PagedSequence> = step
+            .sequences
+            .iter()
+            .map(|sequence| PagedSequence {
+                blocks: &sequence.blocks,
+                keys: sequence.keys,
+                rows: sequence.rows,
+            })
+            .collect();
+        let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
+        let stream = self.run(step, &batch)?;
+        let wanted = match step.outputs.len() {
+            0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
+            all if all == step.tokens.len() => stream,
+            _ => {
+                let rows = Tensor::new(step.outputs.as_slice(), &self.device)?;
+                stream.index_select(&rows, 0)?
+            }
+        };
+        self.norm.forward(&wanted)
+    }
+
     /// The residual stream behind the last block.
     fn run(&mut self, step: &Step, batch: &PagedBatch) -> Result<Tensor> {
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
@@ -138,26 +171,10 @@ impl Forward for Decoder {
     }
 
     fn forward(&mut self, step: &Step) -> Result<Tensor> {
-        let sequences: Vec<PagedSequence> = step
-            .sequences
-            .iter()
-            .map(|sequence| PagedSequence {
-                blocks: &sequence.blocks,
-                keys: sequence.keys,
-                rows: sequence.rows,
-            })
-            .collect();
-        let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
-        let stream = self.run(step, &batch)?;
-        let wanted = match step.outputs.len() {
-            0 => return Tensor::zeros((0, self.config.vocab_size), DType::F32, &self.device),
-            all if all == step.tokens.len() => stream,
-            _ => {
-                let rows = Tensor::new(step.outputs.as_slice(), &self.device)?;
-                stream.index_select(&rows, 0)?
-            }
-        };
-        let hidden = self.norm.forward(&wanted)?;
+        let hidden = self.hidden(step)?;
+        if step.outputs.is_empty() {
+            return Tensor::zeros((0, self.config.vocab_size), DType::F32, &self.device);
+        }
         let mut logits = self.output.forward(&hidden)?.to_dtype(DType::F32)?;
         if let Some(scale) = self.config.logit_scale {
             logits = (logits * scale)?;

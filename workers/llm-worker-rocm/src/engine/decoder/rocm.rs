@@ -140,16 +140,15 @@ pub(super) enum Stack {
 }
 
 impl Experts {
-    /// `x` `(tokens, width)` and `ids` `(tokens, used)` to `(tokens, used, width)`.
+    /// `x` `(tokens, used or 1, width)` and `ids` `(tokens, used)` to `(tokens, used, width)`.
     pub(super) fn forward(
         &self,
         x: &Tensor,
         ids: &Tensor,
         activation: Activation,
     ) -> Result<Tensor> {
-        let x = x.unsqueeze(1)?;
-        let gate = self.gate.forward(&x, ids)?;
-        let up = self.up.forward(&x, ids)?;
+        let gate = self.gate.forward(x, ids)?;
+        let up = self.up.forward(x, ids)?;
         let hidden = fused::gate_mul(activation, &gate, &up)?;
         self.down.forward(&hidden, ids)
     }

@@ -30,7 +30,7 @@ pub(super) fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     }
     for block in 0..c.blocks {
         check.attention(c, &|part| format!("blk.{block}.{part}"))?;
-        check.feed_forward(c, &|part| format!("blk.{block}.{part}"))?;
+        check.feed_forward(c, block, &|part| format!("blk.{block}.{part}"))?;
     }
     let ignored = gguf.tensors().find(|(name, _)| !check.seen.contains(*name));
     match ignored {
@@ -114,7 +114,12 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn feed_forward(&mut self, c: &DecoderConfig, name: &dyn Fn(&str) -> String) -> Result<()> {
+    fn feed_forward(
+        &mut self,
+        c: &DecoderConfig,
+        block: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
         let (width, hidden) = (c.width, c.hidden);
         if c.architecture.post_norms {
             self.norm(&name("post_ffw_norm"), &[width])?;
@@ -124,7 +129,7 @@ impl Check<'_> {
         } else if c.architecture.pre_norms {
             self.norm(&name("ffn_norm"), &[width])?;
         }
-        let Some(experts) = &c.experts else {
+        let Some(experts) = c.experts(block) else {
             let packed = self.gguf.tensor(&name("ffn_gate.weight")).is_none()
                 && self
                     .gguf

@@ -1,0 +1,225 @@
+//! A file or folder of a family that runs through candle-transformers, from its checks to the device.
+
+use super::families::{self, Family, Trouble};
+use super::settings::{Settings, MAX_CONTEXT};
+use super::weights::Files;
+use super::{gguf, Loaded, Sequential};
+use crate::hf::{read_json, weight_files};
+use crate::model::Description;
+use candle_core::safetensors::MmapedSafetensors;
+use candle_core::{DType, Device};
+use safetensors::Dtype;
+use serde_json::Value as Json;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use worker::gguf::{Gguf, MappedGguf, Weights};
+use worker::{Error, Result};
+
+/// A checked model that is not loaded yet.
+pub struct Source {
+    path: PathBuf,
+    format: Format,
+}
+
+enum Format {
+    Folder {
+        family: &'static Family,
+        config: Json,
+    },
+    Gguf(MappedGguf),
+}
+
+impl Source {
+    /// The model of a folder, if its family is one of these.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
+    pub fn of_folder(path: &Path) -> Result<Option<Self>> {
+        let Some(config) = read_json(path, "config.json")? else {
+            return Ok(None);
+        };
+        let Some(family) = families::of(&config) else {
+            return Ok(None);
+        };
+        let source = Self {
+            path: path.to_path_buf(),
+            format: Format::Folder {
+                family,
+                config: config.clone(),
+            },
+        };
+        source.settings(&config, None)?;
+        weight_files(path)?;
+        Ok(Some(source))
+    }
+
+    /// Whether the architecture of a GGUF file is one of these.
+    pub fn recognises(header: &Gguf) -> bool {
+        gguf::recognises(header)
+    }
+
+    /// The model of a GGUF file.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if it is hostile or not supported.
+    pub fn of_gguf(file: MappedGguf) -> Result<Self> {
+        let checked = gguf::check(file.header());
+        let source = Self {
+            path: file.path().to_path_buf(),
+            format: Format::Gguf(file),
+        };
+        checked.map_err(|reason| source.bad(reason))?;
+        Ok(source)
+    }
+
+    fn bad(&self, reason: String) -> Error {
+        Error::BadModel {
+            path: self.path.clone(),
+            reason,
+        }
+    }
+
+    fn settings(&self, config: &Json, asked: Option<usize>) -> Result<Settings> {
+        Settings::new(config.clone(), asked).map_err(|reason| self.bad(reason))
+    }
+
+    /// Longest sequence in tokens that the files speak of.
+    pub fn context_length(&self) -> usize {
+        let own = match &self.format {
+            Format::Folder { config, .. } => [
+                "max_position_embeddings",
+                "n_positions",
+                "attention_window_size",
+            ]
+            .iter()
+            .find_map(|key| config[*key].as_u64()),
+            Format::Gguf(file) => file
+                .header()
+                .get_u32("lfm2.context_length")
+                .ok()
+                .flatten()
+                .map(u64::from),
+        };
+        own.map_or(MAX_CONTEXT, |own| MAX_CONTEXT.min(own as usize))
+    }
+
+    /// Size of the files in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        let files = match &self.format {
+            Format::Folder { .. } => weight_files(&self.path).unwrap_or_default(),
+            Format::Gguf(_) => vec![self.path.clone()],
+        };
+        let sizes = files.iter().filter_map(|file| file.metadata().ok());
+        sizes.map(|data| data.len()).sum()
+    }
+
+    /// What the model is.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if the files are damaged.
+    pub fn describe(&self) -> Result<Description> {
+        match &self.format {
+            Format::Gguf(file) => Description::of(file.header())
+                .ok_or_else(|| self.bad("its architecture is missing".to_string())),
+            Format::Folder { family, config } => {
+                let files = self.map()?;
+                let tensors = files.tensors();
+                let named = config["_name_or_path"].as_str().filter(|n| !n.is_empty());
+                Ok(Description {
+                    name: named.unwrap_or("model").to_string(),
+                    architecture: family.name.to_string(),
+                    bytes: tensors.iter().map(|(_, t)| t.data().len() as u64).sum(),
+                    parameters: tensors
+                        .iter()
+                        .map(|(_, t)| t.shape().iter().product::<usize>() as u64)
+                        .sum(),
+                })
+            }
+        }
+    }
+
+    /// The folder's files.
+    fn map(&self) -> Result<MmapedSafetensors> {
+        let paths = weight_files(&self.path)?;
+        // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every offset.
+        let files = unsafe { MmapedSafetensors::multi(&paths) };
+        files.map_err(|e| self.bad(format!("damaged: {e}")))
+    }
+
+    /// Names of the architectures that folders may have.
+    pub(crate) fn architectures() -> impl Iterator<Item = &'static str> {
+        families::FAMILIES.iter().map(|family| family.name)
+    }
+
+    /// Loads the weights onto a device; `context` is the longest sequence that will come, if that is known.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if tensors do not fit the configuration, [`Error::Candle`] if the device has no room.
+    pub fn load(&self, device: &Device, context: Option<usize>) -> Result<Sequential> {
+        // The model code indexes and divides by what the files say.
+        let loaded = catch_unwind(AssertUnwindSafe(|| match &self.format {
+            Format::Folder { family, config } => self.load_folder(family, config, device, context),
+            Format::Gguf(file) => gguf::load(&self.path, file.header(), device, context)
+                .map(|loaded| (loaded, DType::F32))
+                .map_err(|error| self.diagnose(device, error)),
+        }));
+        let (loaded, dtype) = loaded.unwrap_or_else(|_| {
+            Err(self.bad("the model's code does not take this configuration".to_string()))
+        })?;
+        Ok(Sequential {
+            loaded,
+            dtype,
+            device: device.clone(),
+            held: None,
+        })
+    }
+
+    fn load_folder(
+        &self,
+        family: &Family,
+        config: &Json,
+        device: &Device,
+        context: Option<usize>,
+    ) -> Result<(Loaded, DType)> {
+        let settings = self.settings(config, context)?;
+        let files = self.map()?;
+        let dtype = dtype(&files, device);
+        let files = Files::new(files, family.stand_ins);
+        let loaded =
+            (family.load)(&settings, files.builder(dtype, device)).map_err(|e| match e {
+                Trouble::Settings(reason) => self.bad(reason),
+                Trouble::Candle(error) => self.diagnose(device, error),
+            })?;
+        let tied = settings.get("tie_word_embeddings").as_bool();
+        match files.left_over(tied.unwrap_or(family.tied)) {
+            Some(name) => Err(self.bad(format!(
+                "tensor {name} of {} is not implemented",
+                family.name
+            ))),
+            None => Ok((loaded, dtype)),
+        }
+    }
+
+    /// Whether the files or the device are at fault.
+    fn diagnose(&self, device: &Device, error: candle_core::Error) -> Error {
+        match device.is_cpu() || !crate::engine::device::is_out_of_memory(&error) {
+            true => self.bad(error.to_string()),
+            false => Error::candle("loading the model")(error),
+        }
+    }
+}
+
+/// What activations are in: halves on a GPU if all matrices are, else f32.
+fn dtype(files: &MmapedSafetensors, device: &Device) -> DType {
+    let tensors = files.tensors();
+    let all = |dtype: Dtype| {
+        let mut matrices = tensors.iter().filter(|(_, view)| view.shape().len() > 1);
+        matrices.all(|(_, view)| view.dtype() == dtype)
+    };
+    match () {
+        () if device.is_cpu() => DType::F32,
+        () if all(Dtype::BF16) => DType::BF16,
+        () if all(Dtype::F16) => DType::F16,
+        () => DType::F32,
+    }
+}

@@ -1,0 +1,360 @@
+//! Logits of tiny safetensors folders against those of Hugging Face transformers.
+//!
+//! `transformers/generate.py` wrote the numbers and says what they are of.
+
+use super::common::{self, tiny_llama, File, Tensor as FileTensor};
+use super::device;
+use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence};
+use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::model::{LoadOptions, ModelFile};
+use serde_json::{json, Value as Json};
+use std::path::{Path, PathBuf};
+
+/// Largest difference, as a share of the row's largest logit.
+pub const TOLERANCE: f32 = 1e-4;
+
+/// What the numbers are of.
+pub fn tokens() -> Vec<u32> {
+    (0..24).map(|i| 3 + i * 7 % 29).collect()
+}
+
+/// A file beside `generate.py`.
+pub struct Case {
+    pub json: Json,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/families/transformers")
+}
+
+/// The same numbers as in `generate.py`.
+fn numbers(name: &str, count: usize) -> impl Iterator<Item = f64> {
+    let seed = name.bytes().fold(2_166_136_261u32, |seed, byte| {
+        (seed ^ u32::from(byte)).wrapping_mul(16_777_619)
+    });
+    (0..count as u32).map(move |i| {
+        let mut x = i.wrapping_mul(2_654_435_761).wrapping_add(seed);
+        x ^= x >> 16;
+        x = x.wrapping_mul(0x7feb_352d);
+        x ^= x >> 15;
+        x = x.wrapping_mul(0x846c_a68b);
+        x ^= x >> 16;
+        f64::from(x) / f64::from(1u32 << 31) - 1.0
+    })
+}
+
+fn weight(name: &str, shape: &[usize], norm: f64) -> Vec<u8> {
+    let (scale, center) = if shape.len() > 1 {
+        (1.7 / (shape[shape.len() - 1] as f64).sqrt(), 0.0)
+    } else if name.contains("norm") && name.ends_with("weight") {
+        (0.3, norm)
+    } else {
+        (0.2, 0.0)
+    };
+    numbers(name, shape.iter().product())
+        .flat_map(|x| ((center + scale * x) as f32).to_le_bytes())
+        .collect()
+}
+
+/// A byte-level tokenizer for the vocabulary of the cases.
+fn tokenizer() -> Json {
+    let letters = ('a'..='z').map(String::from);
+    let texts = ["<pad>", "<s>", "</s>", "Ġ"].map(String::from);
+    let vocab: serde_json::Map<String, Json> = texts
+        .into_iter()
+        .chain(letters)
+        .enumerate()
+        .map(|(id, text)| (text, id.into()))
+        .collect();
+    let special = |id: usize, text: &str| {
+        json!({"id": id, "content": text, "special": true,
+            "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+    };
+    json!({
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+        "added_tokens": [special(0, "<pad>"), special(1, "<s>"), special(2, "</s>")],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    })
+}
+
+impl Case {
+    pub fn read(name: &str) -> Self {
+        let text = std::fs::read(folder().join(format!("{name}.json"))).unwrap();
+        Self {
+            json: serde_json::from_slice(&text).unwrap(),
+        }
+    }
+
+    /// Tensors by name: shape and float32.
+    pub fn tensors(&self) -> Vec<(String, Vec<usize>, Vec<u8>)> {
+        let norm = self.json["norm"].as_f64().unwrap();
+        let made = |(name, shape): (&String, &Json)| {
+            let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+            let data = weight(name, &shape, norm);
+            (name.clone(), shape, data)
+        };
+        let tensors = self.json["tensors"].as_object().unwrap();
+        tensors.iter().map(made).collect()
+    }
+
+    /// Writes the model's folder.
+    pub fn write(&self, path: &Path) {
+        self.write_tensors(path, safetensors::Dtype::F32, &self.tensors());
+    }
+
+    /// The same with weights in bf16.
+    pub fn write_bf16(&self, path: &Path) {
+        let mut tensors = self.tensors();
+        for (_, _, data) in &mut tensors {
+            let numbers = data.chunks_exact(4);
+            let numbers = numbers.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            let halves = numbers.flat_map(|x| half::bf16::from_f32(x).to_le_bytes());
+            *data = halves.collect();
+        }
+        self.write_tensors(path, safetensors::Dtype::BF16, &tensors);
+    }
+
+    fn write_tensors(
+        &self,
+        path: &Path,
+        dtype: safetensors::Dtype,
+        tensors: &[(String, Vec<usize>, Vec<u8>)],
+    ) {
+        let views = tensors.iter().map(|(name, shape, data)| {
+            let view = safetensors::tensor::TensorView::new(dtype, shape.clone(), data);
+            (name, view.unwrap())
+        });
+        safetensors::serialize_to_file(views, None, &path.join("model.safetensors")).unwrap();
+        for (name, json) in [
+            ("config.json", &self.json["config"]),
+            ("tokenizer.json", &tokenizer()),
+        ] {
+            std::fs::write(path.join(name), json.to_string()).unwrap();
+        }
+    }
+
+    /// The model on the test's device.
+    pub fn load(&self, options: &LoadOptions) -> llm_worker_rocm::model::LoadedModel {
+        let folder = tempfile::tempdir().unwrap();
+        self.write(folder.path());
+        let file = ModelFile::open(folder.path()).unwrap();
+        file.load(&device(), options).unwrap()
+    }
+
+    /// The largest difference of the rows that the file has, of the last one in a prompt that comes at once, too.
+    fn difference(&self) -> f32 {
+        let mut scorer = Scorer::new(self.load(&LoadOptions::default()));
+        let logits = scorer.all_logits(&tokens()).unwrap();
+        let mut logits: Vec<Vec<f32>> = logits.to_vec2().unwrap();
+        let each = self.difference_of(&logits);
+        let mut forward = self.load(&LoadOptions::default()).forward;
+        let cache = CacheOptions {
+            blocks: 2,
+            block_size: 16,
+            dtype: forward.kv_dtype(),
+            context: 32,
+        };
+        forward.reserve(&cache).unwrap();
+        let last = tokens().len() - 1;
+        let step = Step {
+            tokens: tokens(),
+            sequences: vec![StepSequence {
+                id: 1,
+                blocks: vec![0, 1],
+                keys: last + 1,
+                rows: last + 1,
+            }],
+            outputs: vec![last as u32],
+        };
+        let row = forward.forward(&step).unwrap().to_vec2().unwrap();
+        logits[last] = row.into_iter().next().unwrap();
+        each.max(self.difference_of(&logits))
+    }
+
+    /// The largest difference of the rows that the file has.
+    pub fn difference_of(&self, logits: &[Vec<f32>]) -> f32 {
+        let rows: Vec<(usize, Vec<f32>)> =
+            serde_json::from_value(self.json["rows"].clone()).unwrap();
+        rows.iter()
+            .map(|(row, want)| {
+                let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));
+                let pairs = logits[*row].iter().zip(want);
+                pairs.fold(0f32, |a, (got, want)| a.max((got - want).abs())) / largest
+            })
+            .fold(0.0, f32::max)
+    }
+}
+
+/// Compares the cases of these names; tells of all before it fails.
+fn compare(names: &[&str]) {
+    let wrong: Vec<String> = names
+        .iter()
+        .filter_map(|name| {
+            let outcome = std::panic::catch_unwind(|| Case::read(name).difference());
+            let difference = outcome.unwrap_or(f32::INFINITY);
+            println!("{name}: {difference:.1e}");
+            (difference.is_nan() || difference > TOLERANCE)
+                .then(|| format!("{name} {difference:e}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn the_decoder_computes_what_transformers_does() {
+    compare(&[
+        "llama",
+        "llama-bias",
+        "llama-3",
+        "llama-linear",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen2-yarn",
+        "qwen2-moe",
+        "qwen3",
+        "qwen3-moe",
+        "phi",
+        "phi3",
+        "phi3-long",
+        "phi4-mini",
+        "gemma",
+        "gemma2",
+        "gemma3",
+        "granite",
+        "olmo2",
+        "olmoe",
+        "glm",
+        "glm4",
+        "starcoder2",
+        "smollm3",
+        "cohere",
+        "cohere2",
+        "ernie4_5",
+    ]);
+}
+
+#[test]
+fn the_other_families_compute_what_transformers_does() {
+    compare(&[
+        "deepseek2",
+        "deepseek2-groups",
+        "lfm2",
+        "falcon",
+        "stablelm",
+        "olmo",
+        "bigcode",
+        "helium",
+        "granite-hybrid",
+        "recurrent-gemma",
+        "mamba",
+        "mamba2",
+    ]);
+}
+
+/// Llama 4 as llama.cpp would write it: experts apart and their matrices turned.
+fn llama4_file(case: &Case) -> File {
+    let mut file = File::default();
+    for (key, value) in tiny_llama().metadata {
+        if key.starts_with("tokenizer.") {
+            file.metadata.push((key, value));
+        }
+    }
+    file.set("general.architecture", common::string("llama4"));
+    for (key, value) in [
+        ("block_count", 4),
+        ("context_length", 128),
+        ("embedding_length", 32),
+        ("feed_forward_length", 40),
+        ("expert_feed_forward_length", 24),
+        ("expert_count", 4),
+        ("expert_used_count", 1),
+        ("interleave_moe_layer_step", 2),
+        ("attention.head_count", 4),
+        ("attention.head_count_kv", 2),
+        ("rope.dimension_count", 8),
+    ] {
+        file.set(&format!("llama4.{key}"), common::u32(value));
+    }
+    file.set("llama4.attention.layer_norm_rms_epsilon", common::f32(1e-5))
+        .set("llama4.rope.freq_base", common::f32(10_000.0));
+    let parts = [
+        ("lm_head", "output"),
+        ("model.embed_tokens", "token_embd"),
+        ("model.norm", "output_norm"),
+        ("model.layers", "blk"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"),
+        ("feed_forward.shared_expert.up_proj", "ffn_up_shexp"),
+        ("feed_forward.shared_expert.down_proj", "ffn_down_shexp"),
+        ("feed_forward.gate_proj", "ffn_gate"),
+        ("feed_forward.up_proj", "ffn_up"),
+        ("feed_forward.down_proj", "ffn_down"),
+        ("feed_forward.router", "ffn_gate_inp"),
+        ("feed_forward.experts.down_proj", "ffn_down_exps.weight"),
+    ];
+    let mut add = |name: &str, shape: &[usize], data: Vec<u8>| {
+        let name = parts
+            .iter()
+            .fold(name.to_string(), |name, (from, to)| name.replace(from, to));
+        file.tensors.push(FileTensor {
+            name,
+            dims: shape.iter().rev().map(|d| *d as u64).collect(),
+            type_code: 0,
+            offset: None,
+            data,
+        });
+    };
+    for (name, shape, data) in case.tensors() {
+        let [experts, inputs, outputs] = shape[..] else {
+            add(&name, &shape, data);
+            continue;
+        };
+        // Columns of each expert's matrix, from one on.
+        let columns = |first: usize, count: usize| -> Vec<u8> {
+            let place = |expert: usize, column: usize, row: usize| {
+                4 * ((expert * inputs + row) * outputs + first + column)
+            };
+            let places = (0..experts).flat_map(|e| {
+                (0..count).flat_map(move |c| (0..inputs).map(move |r| place(e, c, r)))
+            });
+            places.flat_map(|at| data[at..at + 4].to_vec()).collect()
+        };
+        match name.strip_suffix("feed_forward.experts.gate_up_proj") {
+            Some(block) => {
+                let half = outputs / 2;
+                for (part, first) in [("ffn_gate_exps", 0), ("ffn_up_exps", half)] {
+                    let name = format!("{block}{part}.weight");
+                    add(&name, &[experts, half, inputs], columns(first, half));
+                }
+            }
+            None => add(&name, &[experts, outputs, inputs], columns(0, outputs)),
+        }
+    }
+    file
+}
+
+#[test]
+fn llama_4_computes_what_transformers_does() {
+    let case = Case::read("llama4");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    llama4_file(&case).write(&path);
+    let file = ModelFile::open(&path).unwrap();
+    let model = file.load(&device(), &LoadOptions::default()).unwrap();
+    let logits = Scorer::new(model).all_logits(&tokens()).unwrap();
+    let difference = case.difference_of(&logits.to_vec2().unwrap());
+    println!("llama4: {difference:.1e}");
+    assert!(difference <= TOLERANCE, "{difference:e}");
+    // Beyond, attention would have chunks and a temperature.
+    let mut file = llama4_file(&case);
+    file.set("llama4.context_length", common::u32(1 << 20))
+        .write(&path);
+    assert_eq!(ModelFile::open(&path).unwrap().context_length(), 8191);
+}
