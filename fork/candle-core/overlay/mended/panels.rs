@@ -1,8 +1,9 @@
 //! Products with weights in 32-element blocks (Q4_0, Q4_1, Q5_0, Q5_1) on x86, sixteen rows of the weights at a time.
 //!
 //! A panel of sixteen rows is unpacked to bytes with four neighbouring elements of each row side by side, as the instructions for dot
-//! products of bytes take them; then every row of the activations (in 8 bits, a scale for 32 elements) is multiplied with it. Lanes
-//! are rows of the weights, so that a result does not depend on how many rows of activations there are.
+//! products of bytes take them; then every row of the activations (in 8 bits, a scale for 32 elements) is multiplied with it. For few
+//! rows of activations the weights stay packed. Lanes are rows of the weights, so that a result does not depend on how many rows of
+//! activations there are.
 
 use half::f16;
 
@@ -66,20 +67,33 @@ pub(crate) fn matmul(
     }
     let lhs = Activations::new(&lhs[..m * k], k, format, level);
     let dst = Destination(dst[..m * n].as_mut_ptr());
+    let stays_packed = m <= level.most_packed_rows();
     crate::utils::barrier_pool().execute_chunked(n.div_ceil(LANES), |panels| {
         let dst = &dst;
-        let mut panel = Panel::new(blocks);
+        let mut panel = Panel::new(if stays_packed { 0 } else { blocks });
         for first in panels.map(|panel| panel * LANES) {
             let rows = LANES.min(n - first);
             let bytes = &weights[first * blocks * format.bytes..][..rows * blocks * format.bytes];
-            panel.fill(bytes, format, level);
-            panel.multiply(&lhs, format, level, |row, values| {
-                // SAFETY: `row` < m and `first + rows` <= n, and every element belongs to one panel only.
-                unsafe {
-                    let to = dst.0.add(row * n + first);
-                    std::ptr::copy_nonoverlapping(values.as_ptr(), to, rows);
+            if !stays_packed {
+                panel.fill(bytes, format, level);
+            }
+            let mut row = 0;
+            while row < m {
+                let mut products = [[0.; LANES]; x86::MAX_ROWS];
+                let count = if stays_packed {
+                    level.multiply_packed(bytes, format, &lhs, row, &mut products)
+                } else {
+                    level.multiply(&panel, &lhs, row, format.has_min, &mut products)
+                };
+                for products in &products[..count] {
+                    // SAFETY: `row` < m and `first + rows` <= n, and every element belongs to one panel only.
+                    unsafe {
+                        let to = dst.0.add(row * n + first);
+                        std::ptr::copy_nonoverlapping(products.as_ptr(), to, rows);
+                    }
+                    row += 1;
                 }
-            });
+            }
         }
     });
     true
@@ -184,25 +198,6 @@ impl Panel {
             level.interleave(&unpacked, elements.try_into().unwrap());
         }
     }
-
-    /// Calls `write` with each row's number and products.
-    fn multiply(
-        &self,
-        lhs: &Activations,
-        format: Format,
-        level: x86::Level,
-        mut write: impl FnMut(usize, &[f32; LANES]),
-    ) {
-        let mut row = 0;
-        while row < lhs.rows {
-            let mut products = [[0.; LANES]; x86::MAX_ROWS];
-            let rows = level.multiply(self, lhs, row, format.has_min, &mut products);
-            for (i, products) in products[..rows].iter().enumerate() {
-                write(row + i, products);
-            }
-            row += rows;
-        }
-    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -219,6 +214,19 @@ mod x86 {
     impl Level {
         pub fn detect() -> Option<Self> {
             None
+        }
+        pub fn most_packed_rows(self) -> usize {
+            match self {}
+        }
+        pub fn multiply_packed(
+            self,
+            _: &[u8],
+            _: Format,
+            _: &Activations,
+            _: usize,
+            _: &mut [[f32; LANES]; MAX_ROWS],
+        ) -> usize {
+            match self {}
         }
         pub fn quantize(self, _: &[f32; BLOCK], _: &mut [i8; BLOCK]) -> (f32, i32) {
             match self {}

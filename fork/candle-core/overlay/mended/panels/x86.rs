@@ -3,7 +3,9 @@
 use core::arch::x86_64::*;
 use std::sync::OnceLock;
 
-use super::{Activations, Panel, BLOCK, LANES, STEP};
+mod packed;
+
+use super::{Activations, Format, Panel, BLOCK, LANES, STEP};
 
 /// Rows of the activations that are multiplied at once.
 pub const MAX_ROWS: usize = 4;
@@ -29,14 +31,50 @@ impl Level {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
-            let vnni =
-                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni");
+            let vnni = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vnni");
             match (avx2, vnni) {
                 (true, true) => Some(Self::Avx512Vnni),
                 (true, false) => Some(Self::Avx2),
                 (false, _) => None,
             }
         })
+    }
+
+    /// Up to how many rows of activations are multiplied with packed weights; for more it pays to unpack the weights first.
+    pub fn most_packed_rows(self) -> usize {
+        match self {
+            Self::Avx2 => 0,
+            Self::Avx512Vnni => 6,
+        }
+    }
+
+    /// The products of one row of activations, or of two if there is another one, with up to sixteen rows of packed weights; returns
+    /// how many. Lanes whose row is missing are undefined.
+    pub fn multiply_packed(
+        self,
+        bytes: &[u8],
+        format: Format,
+        lhs: &Activations,
+        row: usize,
+        to: &mut [[f32; LANES]; MAX_ROWS],
+    ) -> usize {
+        assert!(self == Self::Avx512Vnni && row < lhs.rows);
+        let row_bytes = lhs.blocks * format.bytes;
+        assert!(!bytes.is_empty() && bytes.len() % row_bytes == 0);
+        assert!(i32::try_from(LANES * row_bytes).is_ok());
+        let rows = (lhs.rows - row).min(2);
+        // SAFETY: the level has the instructions, and the lengths are checked.
+        unsafe {
+            match (rows, format.has_fifth_bit) {
+                (1, false) => packed::multiply::<1, false>(bytes, format, lhs, row, to),
+                (1, true) => packed::multiply::<1, true>(bytes, format, lhs, row, to),
+                (_, false) => packed::multiply::<2, false>(bytes, format, lhs, row, to),
+                (_, true) => packed::multiply::<2, true>(bytes, format, lhs, row, to),
+            }
+        }
+        rows
     }
 
     /// Elements in 8 bits; returns their scale and sum.

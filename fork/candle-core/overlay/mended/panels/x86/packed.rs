@@ -1,0 +1,100 @@
+//! Few rows of activations times sixteen rows of weights that stay packed: for one row, unpacking them into a panel would cost more
+//! than all else.
+
+use core::arch::x86_64::*;
+use std::array::from_fn;
+
+use super::super::{Activations, Format, BLOCK, LANES};
+
+/// Sums block by block in the order of the panels, so that both ways give the same bits.
+///
+/// # Safety
+/// The processor must have the instructions; `bytes` must be one or more whole rows, sixteen of which can be counted in an `i32`;
+/// rows `row..row + ROWS` of the activations must exist.
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,f16c")]
+pub unsafe fn multiply<const ROWS: usize, const FIFTH_BIT: bool>(
+    bytes: &[u8],
+    format: Format,
+    lhs: &Activations,
+    row: usize,
+    to: &mut [[f32; LANES]],
+) {
+    let row_bytes = lhs.blocks * format.bytes;
+    let last = bytes.len() / row_bytes - 1;
+    // A row that is missing is the last one once more.
+    let starts: [usize; LANES] = from_fn(|i| i.min(last) * row_bytes);
+    let lanes: [i32; LANES] = starts.map(|start| start as i32);
+    let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
+    let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+    let low_half = _mm512_set1_epi8(0xf);
+    let fifth = _mm512_set1_epi8(0x10);
+    let nibbles = format.bytes - BLOCK / 2;
+    let mut sums = [_mm512_setzero_ps(); ROWS];
+    for block in 0..lhs.blocks {
+        let packed = bytes.as_ptr().add(block * format.bytes);
+        let at = |i: usize| (row + i) * lhs.blocks + block;
+        let quants: [__m512i; ROWS] = from_fn(|i| {
+            let quants = lhs.quants.as_ptr().add(at(i) * BLOCK);
+            _mm512_broadcast_i64x4(_mm256_loadu_si256(quants.cast()))
+        });
+        // Row `a` of the weights in the lower half and row `a + 4` in the upper one.
+        let mut dots = [[_mm512_setzero_si512(); LANES / 2]; ROWS];
+        for pair in 0..LANES / 2 {
+            let a = pair + (pair & 4);
+            let (lower, upper) = (packed.add(starts[a]), packed.add(starts[a + 4]));
+            let load = |row: *const u8| {
+                _mm256_broadcastsi128_si256(_mm_loadu_si128(row.add(nibbles).cast()))
+            };
+            let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(load(lower)), load(upper));
+            let mut elements = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), low_half);
+            if FIFTH_BIT {
+                let bits = |row: *const u8| {
+                    let bits = row.add(nibbles - 4).cast::<u32>().read_unaligned();
+                    u64::from(u32::from_le(bits))
+                };
+                let set = bits(lower) | bits(upper) << BLOCK;
+                elements = _mm512_mask_add_epi8(elements, set, elements, fifth);
+            }
+            for (dots, quants) in dots.iter_mut().zip(quants) {
+                dots[pair] = _mm512_dpbusd_epi32(dots[pair], elements, quants);
+            }
+        }
+        // A block begins with its scale, and then its minimum if there is one.
+        let numbers = _mm512_i32gather_epi32::<1>(lanes, packed.cast());
+        let scales = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(numbers));
+        for (i, (sum, dots)) in sums.iter_mut().zip(&dots).enumerate() {
+            let offset = _mm512_set1_epi32(*lhs.offsets.get_unchecked(at(i)));
+            let dot = _mm512_add_epi32(sum_of_rows(dots), offset);
+            let scale = _mm512_mul_ps(scales, _mm512_set1_ps(*lhs.scales.get_unchecked(at(i))));
+            *sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, *sum);
+        }
+        if format.has_min {
+            let mins = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(numbers)));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let own = _mm512_set1_ps(*lhs.sums.get_unchecked(at(i)));
+                *sum = _mm512_fmadd_ps(mins, own, *sum);
+            }
+        }
+    }
+    for (sum, to) in sums.iter().zip(to) {
+        _mm512_storeu_ps(to.as_mut_ptr(), *sum);
+    }
+}
+
+/// The sum of each half of each vector, in the order of the rows: columns are added up while rows move together.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sum_of_rows(halves: &[__m512i; LANES / 2]) -> __m512i {
+    let twos: [__m512i; 4] = from_fn(|i| {
+        let (a, b) = (halves[2 * i], halves[2 * i + 1]);
+        _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+    });
+    let fours: [__m512i; 2] = from_fn(|i| {
+        let (a, b) = (twos[2 * i], twos[2 * i + 1]);
+        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+    });
+    _mm512_add_epi32(
+        _mm512_shuffle_i32x4::<0b10_00_10_00>(fours[0], fours[1]),
+        _mm512_shuffle_i32x4::<0b11_01_11_01>(fours[0], fours[1]),
+    )
+}
