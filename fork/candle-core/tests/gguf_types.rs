@@ -336,8 +336,9 @@ fn products_of_panels() -> Result<()> {
         GgmlDType::Q4_1,
         GgmlDType::Q5_0,
         GgmlDType::Q5_1,
+        GgmlDType::Q8_0,
     ] {
-        for (m, k, n) in [(1, 64, 1), (3, 64, 16), (7, 96, 17), (9, 1088, 40)] {
+        for (m, k, n) in [(1, 64, 1), (3, 64, 16), (7, 96, 17), (21, 1088, 40)] {
             let weights = Tensor::from_vec(normal(n * k, 0.05), (n, k), &Device::Cpu)?;
             let quantized = QTensor::quantize(&weights, dtype)?;
             let values = quantized.dequantize(&Device::Cpu)?;

@@ -1,4 +1,4 @@
-//! Products with weights in 32-element blocks (Q4_0, Q4_1, Q5_0, Q5_1) on x86, sixteen rows of the weights at a time.
+//! Products with weights in 32-element blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0) on x86, sixteen rows of the weights at a time.
 //!
 //! A panel of sixteen rows is unpacked to bytes with four neighbouring elements of each row side by side, as the instructions for dot
 //! products of bytes take them; then every row of the activations (in 8 bits, a scale for 32 elements) is multiplied with it. For few
@@ -16,29 +16,31 @@ const LANES: usize = 16;
 /// Bytes of a panel's elements in one block of each row.
 const STEP: usize = BLOCK * LANES;
 
-/// How a type lays out a block: the scale, for some a minimum, for some a fifth bit of every element, and 16 bytes with two elements each.
+/// How a type lays out a block: the scale, for some a minimum, then its elements.
 #[derive(Clone, Copy)]
 struct Format {
     bytes: usize,
     has_min: bool,
-    has_fifth_bit: bool,
-    /// The element that stands for 0 where there is no minimum.
+    /// Of an element: 4 are two elements in each of 16 bytes; 5 are as many, with 32 fifth bits before them; 8 are signed bytes.
+    bits: usize,
+    /// The element that stands for 0 where there is no minimum, once elements are made unsigned.
     zero: i32,
 }
 
 impl Format {
     fn of(dtype: GgmlDType) -> Option<Self> {
-        let (bytes, has_min, has_fifth_bit, zero) = match dtype {
-            GgmlDType::Q4_0 => (18, false, false, 8),
-            GgmlDType::Q4_1 => (20, true, false, 0),
-            GgmlDType::Q5_0 => (22, false, true, 16),
-            GgmlDType::Q5_1 => (24, true, true, 0),
+        let (bytes, has_min, bits, zero) = match dtype {
+            GgmlDType::Q4_0 => (18, false, 4, 8),
+            GgmlDType::Q4_1 => (20, true, 4, 0),
+            GgmlDType::Q5_0 => (22, false, 5, 16),
+            GgmlDType::Q5_1 => (24, true, 5, 0),
+            GgmlDType::Q8_0 => (34, false, 8, 128),
             _ => return None,
         };
         Some(Self {
             bytes,
             has_min,
-            has_fifth_bit,
+            bits,
             zero,
         })
     }
@@ -57,7 +59,8 @@ pub(crate) fn matmul(
         return false;
     };
     let blocks = k / BLOCK;
-    if m == 0
+    if !level.takes(format)
+        || m == 0
         || n == 0
         || blocks == 0
         || k % BLOCK != 0
@@ -179,12 +182,19 @@ impl Panel {
                     mins[row] = number(2);
                     at = 4;
                 }
-                let fifth_bits = format.has_fifth_bit.then(|| {
+                let unpacked = &mut unpacked.0[row];
+                if format.bits == 8 {
+                    for (to, byte) in unpacked.iter_mut().zip(&packed[at..]) {
+                        *to = byte ^ 0x80;
+                    }
+                    continue;
+                }
+                let fifth_bits = (format.bits == 5).then(|| {
                     at += 4;
                     u32::from_le_bytes(packed[at - 4..at].try_into().unwrap())
                 });
                 let nibbles = packed[at..].try_into().unwrap();
-                level.unpack(nibbles, fifth_bits, &mut unpacked.0[row]);
+                level.unpack(nibbles, fifth_bits, unpacked);
             }
             let lanes = block * LANES..(block + 1) * LANES;
             level.convert(
@@ -214,6 +224,9 @@ mod x86 {
     impl Level {
         pub fn detect() -> Option<Self> {
             None
+        }
+        pub fn takes(self, _: Format) -> bool {
+            match self {}
         }
         pub fn most_packed_rows(self) -> usize {
             match self {}

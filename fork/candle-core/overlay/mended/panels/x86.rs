@@ -8,7 +8,7 @@ mod packed;
 use super::{Activations, Format, Panel, BLOCK, LANES, STEP};
 
 /// Rows of the activations that are multiplied at once.
-pub const MAX_ROWS: usize = 4;
+pub const MAX_ROWS: usize = 8;
 
 /// One block of each row of a panel, unpacked.
 #[repr(align(32))]
@@ -42,6 +42,11 @@ impl Level {
         })
     }
 
+    /// Whether elements of this format can be multiplied: without dot products of bytes, sums of pairs of whole bytes do not fit.
+    pub fn takes(self, format: Format) -> bool {
+        self == Self::Avx512Vnni || format.bits < 8
+    }
+
     /// Up to how many rows of activations are multiplied with packed weights; for more it pays to unpack the weights first.
     pub fn most_packed_rows(self) -> usize {
         match self {
@@ -67,11 +72,13 @@ impl Level {
         let rows = (lhs.rows - row).min(2);
         // SAFETY: the level has the instructions, and the lengths are checked.
         unsafe {
-            match (rows, format.has_fifth_bit) {
-                (1, false) => packed::multiply::<1, false>(bytes, format, lhs, row, to),
-                (1, true) => packed::multiply::<1, true>(bytes, format, lhs, row, to),
-                (_, false) => packed::multiply::<2, false>(bytes, format, lhs, row, to),
-                (_, true) => packed::multiply::<2, true>(bytes, format, lhs, row, to),
+            match (rows, format.bits) {
+                (1, 4) => packed::multiply::<1, 4>(bytes, format, lhs, row, to),
+                (1, 5) => packed::multiply::<1, 5>(bytes, format, lhs, row, to),
+                (1, _) => packed::multiply::<1, 8>(bytes, format, lhs, row, to),
+                (_, 4) => packed::multiply::<2, 4>(bytes, format, lhs, row, to),
+                (_, 5) => packed::multiply::<2, 5>(bytes, format, lhs, row, to),
+                (_, _) => packed::multiply::<2, 8>(bytes, format, lhs, row, to),
             }
         }
         rows
@@ -101,7 +108,7 @@ impl Level {
         unsafe { interleave(rows, to) }
     }
 
-    /// The products of up to four rows of activations from `row` on with a panel; returns how many.
+    /// The products of up to eight rows of activations from `row` on with a panel; returns how many.
     pub fn multiply(
         self,
         panel: &Panel,
@@ -111,10 +118,10 @@ impl Level {
         to: &mut [[f32; LANES]; MAX_ROWS],
     ) -> usize {
         assert!(panel.elements.len() == lhs.blocks * STEP && row < lhs.rows);
-        let rows = if lhs.rows - row >= MAX_ROWS {
-            MAX_ROWS
-        } else {
-            1
+        let rows = match lhs.rows - row {
+            MAX_ROWS.. => MAX_ROWS,
+            4.. => 4,
+            _ => 1,
         };
         // SAFETY: the level has the instructions; lengths are checked above, and the vectors of `Activations` and `Panel` are
         // sized by the same numbers of rows and blocks.
@@ -123,13 +130,15 @@ impl Level {
                 (Self::Avx512Vnni, MAX_ROWS) => {
                     multiply_512::<MAX_ROWS>(panel, lhs, row, has_min, to)
                 }
+                (Self::Avx512Vnni, 4) => multiply_512::<4>(panel, lhs, row, has_min, to),
                 (Self::Avx512Vnni, _) => multiply_512::<1>(panel, lhs, row, has_min, to),
+                (Self::Avx2, 1) => multiply_256::<1>(panel, lhs, row, has_min, to),
                 // Two halves of four rows would not fit into sixteen registers.
-                (Self::Avx2, MAX_ROWS) => {
-                    multiply_256::<2>(panel, lhs, row, has_min, &mut to[..2]);
-                    multiply_256::<2>(panel, lhs, row + 2, has_min, &mut to[2..]);
+                (Self::Avx2, _) => {
+                    for (i, to) in to[..rows].chunks_exact_mut(2).enumerate() {
+                        multiply_256::<2>(panel, lhs, row + 2 * i, has_min, to);
+                    }
                 }
-                (Self::Avx2, _) => multiply_256::<1>(panel, lhs, row, has_min, to),
             }
         }
         rows

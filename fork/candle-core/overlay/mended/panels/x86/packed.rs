@@ -6,13 +6,16 @@ use std::array::from_fn;
 
 use super::super::{Activations, Format, BLOCK, LANES};
 
+/// Bytes that the processor reads at once.
+const CACHE_LINE: usize = 64;
+
 /// Sums block by block in the order of the panels, so that both ways give the same bits.
 ///
 /// # Safety
 /// The processor must have the instructions; `bytes` must be one or more whole rows, sixteen of which can be counted in an `i32`;
 /// rows `row..row + ROWS` of the activations must exist.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,f16c")]
-pub unsafe fn multiply<const ROWS: usize, const FIFTH_BIT: bool>(
+pub unsafe fn multiply<const ROWS: usize, const BITS: usize>(
     bytes: &[u8],
     format: Format,
     lhs: &Activations,
@@ -25,12 +28,15 @@ pub unsafe fn multiply<const ROWS: usize, const FIFTH_BIT: bool>(
     let starts: [usize; LANES] = from_fn(|i| i.min(last) * row_bytes);
     let lanes: [i32; LANES] = starts.map(|start| start as i32);
     let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
-    let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
-    let low_half = _mm512_set1_epi8(0xf);
-    let fifth = _mm512_set1_epi8(0x10);
-    let nibbles = format.bytes - BLOCK / 2;
+    let start = if format.has_min { 4 } else { 2 };
+    let step = LANES * format.bytes;
+    let next = bytes.as_ptr_range().end;
     let mut sums = [_mm512_setzero_ps(); ROWS];
     for block in 0..lhs.blocks {
+        // Sixteen rows at once are no pattern that a processor foresees: what is likely multiplied next is asked for in its order.
+        for line in (0..step).step_by(CACHE_LINE) {
+            _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(block * step + line).cast());
+        }
         let packed = bytes.as_ptr().add(block * format.bytes);
         let at = |i: usize| (row + i) * lhs.blocks + block;
         let quants: [__m512i; ROWS] = from_fn(|i| {
@@ -42,19 +48,7 @@ pub unsafe fn multiply<const ROWS: usize, const FIFTH_BIT: bool>(
         for pair in 0..LANES / 2 {
             let a = pair + (pair & 4);
             let (lower, upper) = (packed.add(starts[a]), packed.add(starts[a + 4]));
-            let load = |row: *const u8| {
-                _mm256_broadcastsi128_si256(_mm_loadu_si128(row.add(nibbles).cast()))
-            };
-            let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(load(lower)), load(upper));
-            let mut elements = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), low_half);
-            if FIFTH_BIT {
-                let bits = |row: *const u8| {
-                    let bits = row.add(nibbles - 4).cast::<u32>().read_unaligned();
-                    u64::from(u32::from_le(bits))
-                };
-                let set = bits(lower) | bits(upper) << BLOCK;
-                elements = _mm512_mask_add_epi8(elements, set, elements, fifth);
-            }
+            let elements = elements::<BITS>(lower.add(start), upper.add(start));
             for (dots, quants) in dots.iter_mut().zip(quants) {
                 dots[pair] = _mm512_dpbusd_epi32(dots[pair], elements, quants);
             }
@@ -79,6 +73,35 @@ pub unsafe fn multiply<const ROWS: usize, const FIFTH_BIT: bool>(
     for (sum, to) in sums.iter().zip(to) {
         _mm512_storeu_ps(to.as_mut_ptr(), *sum);
     }
+}
+
+/// The elements of two blocks, unsigned.
+///
+/// # Safety
+/// The processor must have the instructions; both blocks must have as many bytes as 32 elements take.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn elements<const BITS: usize>(lower: *const u8, upper: *const u8) -> __m512i {
+    let join = |lower, upper| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower), upper);
+    if BITS == 8 {
+        let load = |bytes: *const u8| _mm256_loadu_si256(bytes.cast());
+        return _mm512_xor_si512(join(load(lower), load(upper)), _mm512_set1_epi8(i8::MIN));
+    }
+    // Each byte twice: its low half is an element of the first 16, its high half one of the others.
+    let twice = |bytes: *const u8| {
+        let nibbles = bytes.add((BITS - 4) * BLOCK / 8);
+        _mm256_broadcastsi128_si256(_mm_loadu_si128(nibbles.cast()))
+    };
+    let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+    let shifted = _mm512_srlv_epi64(join(twice(lower), twice(upper)), shifts);
+    let elements = _mm512_and_si512(shifted, _mm512_set1_epi8(0xf));
+    if BITS == 4 {
+        return elements;
+    }
+    let fifth_bits =
+        |bytes: *const u8| u64::from(u32::from_le(bytes.cast::<u32>().read_unaligned()));
+    let set = fifth_bits(lower) | fifth_bits(upper) << BLOCK;
+    _mm512_mask_add_epi8(elements, set, elements, _mm512_set1_epi8(0x10))
 }
 
 /// The sum of each half of each vector, in the order of the rows: columns are added up while rows move together.

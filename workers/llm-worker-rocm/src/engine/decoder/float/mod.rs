@@ -7,8 +7,13 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::cell::RefCell;
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 /// Rows of the matrix that a thread takes at once.
-const TILE: usize = 4;
+const TILE: usize = 8;
+/// Up to how many rows of the input halves are widened as they are read; for more, once for all.
+const FEW: usize = 3;
 /// Partial sums of a product: the elements of one AVX-512 register, or of two of AVX.
 const LANES: usize = 16;
 
@@ -117,11 +122,21 @@ impl FloatMatrix {
                 for tile in tiles {
                     let first = tile * TILE;
                     let last = (first + TILE).min(self.outputs);
-                    let weights = self.read(first..last, scratch);
-                    multiply(x, weights, inputs, |row, column, value| {
+                    let put = |row: usize, column: usize, value| {
                         // SAFETY: row and column lie in the result, and a column belongs to one thread.
                         unsafe { place.write(row * self.outputs + first + column, value) }
-                    });
+                    };
+                    #[cfg(target_arch = "x86_64")]
+                    if rows <= FEW && avx512::is_here() {
+                        let range = first * inputs..last * inputs;
+                        match &self.data {
+                            Data::F32(data) => avx512::multiply(x, &data[range], inputs, put),
+                            Data::F16(data) => avx512::multiply(x, &data[range], inputs, put),
+                            Data::BF16(data) => avx512::multiply(x, &data[range], inputs, put),
+                        }
+                        continue;
+                    }
+                    multiply(x, self.read(first..last, scratch), inputs, put);
                 }
             })
         });
@@ -148,105 +163,74 @@ impl Place {
 fn multiply(x: &[f32], weights: &[f32], inputs: usize, put: impl FnMut(usize, usize, f32)) {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has what the function was compiled for.
-            return unsafe { multiply_avx512(x, weights, inputs, put) };
+        if avx512::is_here() {
+            return avx512::multiply(x, weights, inputs, put);
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: the processor has what the function was compiled for.
             return unsafe { multiply_avx2(x, weights, inputs, put) };
         }
     }
-    multiply_by::<{ cfg!(target_arch = "aarch64") }, 2>(x, weights, inputs, put)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2,fma")]
-fn multiply_avx512(x: &[f32], weights: &[f32], inputs: usize, put: impl FnMut(usize, usize, f32)) {
-    multiply_by::<true, 4>(x, weights, inputs, put)
+    multiply_by::<{ cfg!(target_arch = "aarch64") }>(x, weights, inputs, put)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn multiply_avx2(x: &[f32], weights: &[f32], inputs: usize, put: impl FnMut(usize, usize, f32)) {
-    multiply_by::<true, 1>(x, weights, inputs, put)
+    multiply_by::<true>(x, weights, inputs, put)
 }
 
-/// `R` rows at a time, so that each number that is loaded is used several times; fewer where registers are few.
+/// Four rows of the weights at a time, so that each number of `x` that is loaded is used as often.
 #[inline(always)]
-fn multiply_by<const FMA: bool, const R: usize>(
+fn multiply_by<const FMA: bool>(
     x: &[f32],
     weights: &[f32],
     inputs: usize,
     mut put: impl FnMut(usize, usize, f32),
 ) {
-    let rows = x.len() / inputs;
-    let columns = weights.len() / inputs;
-    let mut row = 0;
-    while row < rows {
-        let many = rows - row >= R;
-        let count = if many { R } else { 1 };
-        let block = &x[row * inputs..(row + count) * inputs];
-        if columns == TILE && many {
-            let sums = dots::<FMA, R, TILE>(block, weights, inputs);
-            for (r, sums) in sums.iter().enumerate() {
-                for (c, sum) in sums.iter().enumerate() {
-                    put(row + r, c, *sum);
-                }
-            }
-        } else if columns == TILE {
-            let [sums] = dots::<FMA, 1, TILE>(block, weights, inputs);
-            for (c, sum) in sums.iter().enumerate() {
-                put(row, c, *sum);
-            }
-        } else {
-            for (r, x) in block.chunks_exact(inputs).enumerate() {
-                for (c, w) in weights.chunks_exact(inputs).enumerate() {
-                    put(row + r, c, dots::<FMA, 1, 1>(x, w, inputs)[0][0]);
-                }
+    const COLUMNS: usize = 4;
+    for (row, x) in x.chunks_exact(inputs).enumerate() {
+        let mut fours = weights.chunks_exact(COLUMNS * inputs);
+        let mut column = 0;
+        for weights in &mut fours {
+            for value in dots::<FMA, COLUMNS>(x, weights, inputs) {
+                put(row, column, value);
+                column += 1;
             }
         }
-        row += count;
+        for weights in fours.remainder().chunks_exact(inputs) {
+            put(row, column, dots::<FMA, 1>(x, weights, inputs)[0]);
+            column += 1;
+        }
     }
 }
 
-/// Each product's order of sums is the same for every `R` and `C`.
+/// Each product's order of sums is the same for every `C`, and that of [`avx512`].
 #[inline(always)]
-fn dots<const FMA: bool, const R: usize, const C: usize>(
-    x: &[f32],
-    weights: &[f32],
-    inputs: usize,
-) -> [[f32; C]; R] {
-    let mut sums = [[[0f32; LANES]; C]; R];
+fn dots<const FMA: bool, const C: usize>(x: &[f32], weights: &[f32], inputs: usize) -> [f32; C] {
+    let mut sums = [[0f32; LANES]; C];
     let whole = inputs / LANES * LANES;
-    let mut at = 0;
-    while at < whole {
-        for r in 0..R {
-            let x = &x[r * inputs + at..r * inputs + at + LANES];
-            for c in 0..C {
-                let w = &weights[c * inputs + at..c * inputs + at + LANES];
-                for lane in 0..LANES {
-                    sums[r][c][lane] = fma::<FMA>(x[lane], w[lane], sums[r][c][lane]);
-                }
+    for at in (0..whole).step_by(LANES) {
+        let x = &x[at..at + LANES];
+        for (c, sums) in sums.iter_mut().enumerate() {
+            let w = &weights[c * inputs + at..c * inputs + at + LANES];
+            for lane in 0..LANES {
+                sums[lane] = fma::<FMA>(x[lane], w[lane], sums[lane]);
             }
         }
-        at += LANES;
     }
-    let mut out = [[0f32; C]; R];
-    for r in 0..R {
-        for c in 0..C {
-            let lanes = &mut sums[r][c];
-            let mut half = LANES / 2;
-            while half > 0 {
-                for lane in 0..half {
-                    lanes[lane] += lanes[lane + half];
-                }
-                half /= 2;
+    let mut out = [0f32; C];
+    for (c, lanes) in sums.iter_mut().enumerate() {
+        let mut half = LANES / 2;
+        while half > 0 {
+            for lane in 0..half {
+                lanes[lane] += lanes[lane + half];
             }
-            out[r][c] = lanes[0];
-            for i in whole..inputs {
-                out[r][c] = fma::<FMA>(x[r * inputs + i], weights[c * inputs + i], out[r][c]);
-            }
+            half /= 2;
+        }
+        out[c] = lanes[0];
+        for i in whole..inputs {
+            out[c] = fma::<FMA>(x[i], weights[c * inputs + i], out[c]);
         }
     }
     out
@@ -266,8 +250,28 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn every_processor_sums_in_the_same_order() {
+        if !avx512::is_here() {
+            eprintln!("skipped: this processor has no AVX-512");
+            return;
+        }
+        let (rows, inputs, columns) = (5, 37, 11);
+        let number = |i: usize| ((i * 7919 % 1000) as f32 - 500.0) / 250.0;
+        let x: Vec<f32> = (0..rows * inputs).map(number).collect();
+        let weights: Vec<bf16> = (0..columns * inputs)
+            .map(|i| bf16::from_f32(number(i + 5)))
+            .collect();
+        let wide: Vec<f32> = weights.iter().map(|w| w.to_f32()).collect();
+        let (mut got, mut want) = (vec![0.0; rows * columns], vec![0.0; rows * columns]);
+        avx512::multiply(&x, &weights, inputs, |r, c, v| got[r * columns + c] = v);
+        multiply_by::<true>(&x, &wide, inputs, |r, c, v| want[r * columns + c] = v);
+        assert_eq!(got, want);
+    }
+
+    #[test]
     fn rows_are_alike_in_any_company_and_right() {
-        let (rows, inputs, outputs) = (7, 53, 10);
+        let (rows, inputs, outputs) = (7, 53, 21);
         let number = |i: usize| ((i * 7919 % 1000) as f32 - 500.0) / 250.0;
         let weights: Vec<f16> = (0..outputs * inputs)
             .map(|i| f16::from_f32(number(i)))
@@ -289,6 +293,6 @@ mod tests {
         }
         let row = matrix.rows(&[3]).unwrap().to_vec2::<f32>().unwrap();
         assert_eq!(row[0][5], weights[3 * inputs + 5].to_f32());
-        assert!(matrix.rows(&[10]).is_err());
+        assert!(matrix.rows(&[21]).is_err());
     }
 }
