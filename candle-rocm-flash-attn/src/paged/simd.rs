@@ -1,4 +1,8 @@
-//! Inner loops of attention on the CPU. Written as plain arithmetic on lanes, compiled for the vector units that a machine may have.
+//! Inner loops of attention on the CPU. Written as plain arithmetic on lanes, compiled for the vector units that a machine may have;
+//! for AVX-512 in its instructions, because compilers make pairs of lanes of it.
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 /// Lanes that are summed apart: one AVX-512 register, two of AVX.
 const LANES: usize = 16;
@@ -30,7 +34,7 @@ pub(super) fn attend(
     {
         if is_x86_feature_detected!("avx512f") {
             // SAFETY: the processor has what the function was compiled for.
-            return unsafe { attend_avx512(line, keys, values, scale, weights) };
+            return unsafe { avx512::attend(line, keys, values, scale, weights) };
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: the processor has what the function was compiled for.
@@ -38,12 +42,6 @@ pub(super) fn attend(
         }
     }
     attend_body::<{ cfg!(target_arch = "aarch64") }>(line, keys, values, scale, weights)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2,fma")]
-fn attend_avx512(line: &mut Line, keys: &[f32], values: &[f32], scale: Scale, w: &mut [f32]) {
-    attend_body::<true>(line, keys, values, scale, w)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -60,11 +58,24 @@ fn attend_body<const FMA: bool>(
     scale: Scale,
     weights: &mut [f32],
 ) {
-    let width = line.query.len();
-    let v_width = line.out.len();
-    let mut max = line.max;
+    let (width, v_width) = (line.query.len(), line.out.len());
     for (weight, key) in weights.iter_mut().zip(keys.chunks_exact(width)) {
-        let mut score = dot::<FMA>(line.query, key) * scale.scale;
+        *weight = dot::<FMA>(line.query, key);
+    }
+    soften::<FMA>(line, scale, weights);
+    for (weight, value) in weights.iter().zip(values.chunks_exact(v_width)) {
+        for (out, v) in line.out.iter_mut().zip(value) {
+            *out = fma::<FMA>(*weight, *v, *out);
+        }
+    }
+}
+
+/// Products become scores and these weights; what the line has so far is scaled to the new maximum.
+#[inline(always)]
+fn soften<const FMA: bool>(line: &mut Line, scale: Scale, weights: &mut [f32]) {
+    let mut max = line.max;
+    for weight in weights.iter_mut() {
+        let mut score = *weight * scale.scale;
         if let Some(cap) = scale.softcap {
             score = cap * (score / cap).tanh();
         }
@@ -84,11 +95,6 @@ fn attend_body<const FMA: bool>(
     }
     for weight in weights.iter() {
         line.sum += weight;
-    }
-    for (weight, value) in weights.iter().zip(values.chunks_exact(v_width)) {
-        for (out, v) in line.out.iter_mut().zip(value) {
-            *out = fma::<FMA>(*weight, *v, *out);
-        }
     }
 }
 
@@ -155,6 +161,48 @@ fn exp<const FMA: bool>(x: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn every_processor_attends_alike() {
+        if !is_x86_feature_detected!("avx512f") {
+            eprintln!("skipped: this processor has no AVX-512");
+            return;
+        }
+        let number = |i: usize| ((i * 7919 % 1000) as f32 - 500.0) / 400.0;
+        for (width, v_width, count) in [(64, 64, 16), (40, 72, 7), (5, 200, 1), (128, 3, 34)] {
+            let query: Vec<f32> = (0..width).map(number).collect();
+            let keys: Vec<f32> = (0..count * width).map(|i| number(i + 1)).collect();
+            let values: Vec<f32> = (0..count * v_width).map(|i| number(i + 2)).collect();
+            let scale = Scale {
+                scale: 0.3,
+                softcap: (count == 7).then_some(5.0),
+            };
+            let run = |plain: bool| {
+                let mut out = vec![0.5; v_width];
+                let mut line = Line {
+                    query: &query,
+                    out: &mut out,
+                    max: -0.25,
+                    sum: 1.0,
+                };
+                let mut weights = vec![0.0; count];
+                if plain {
+                    attend_body::<true>(&mut line, &keys, &values, scale, &mut weights);
+                } else {
+                    attend(&mut line, &keys, &values, scale, &mut weights);
+                }
+                let state = [line.max, line.sum];
+                [out, weights, state.to_vec()].concat()
+            };
+            for (got, want) in run(false).iter().zip(run(true)) {
+                assert!(
+                    (got - want).abs() <= 1e-5 * want.abs().max(1.0),
+                    "{got} for {want}"
+                );
+            }
+        }
+    }
 
     #[test]
     fn exponentials_are_close() {

@@ -5,6 +5,8 @@
 //! rows of activations the weights stay packed. Lanes are rows of the weights, so that a result does not depend on how many rows of
 //! activations there are.
 
+use std::sync::{Mutex, PoisonError};
+
 use half::f16;
 
 use crate::quantized::GgmlDType;
@@ -15,6 +17,9 @@ const BLOCK: usize = 32;
 const LANES: usize = 16;
 /// Bytes of a panel's elements in one block of each row.
 const STEP: usize = BLOCK * LANES;
+
+/// From how many rows of activations on threads share their rounding.
+const ROWS_FOR_THREADS: usize = 8;
 
 /// How a type lays out a block: the scale, for some a minimum, then its elements.
 #[derive(Clone, Copy)]
@@ -124,16 +129,42 @@ impl Activations {
     fn new(lhs: &[f32], k: usize, format: Format, level: x86::Level) -> Self {
         let (rows, blocks) = (lhs.len() / k, k / BLOCK);
         let mut quants = vec![0; rows * k];
-        let mut scales = Vec::with_capacity(rows * blocks);
-        let mut offsets = Vec::with_capacity(rows * blocks);
-        let mut sums = Vec::with_capacity(rows * blocks);
-        for (x, quants) in lhs.chunks_exact(BLOCK).zip(quants.chunks_exact_mut(BLOCK)) {
-            let (scale, sum) = level.quantize(x.try_into().unwrap(), quants.try_into().unwrap());
-            let scale = f16::from_f32(scale);
-            scales.push(scale.to_f32());
-            offsets.push(-format.zero * sum);
-            sums.push((f16::from_f32(sum as f32) * scale).to_f32());
+        let [mut scales, mut sums] = [(); 2].map(|()| vec![0.; rows * blocks]);
+        let mut offsets = vec![0; rows * blocks];
+        let work = lhs
+            .chunks_exact(k)
+            .zip(quants.chunks_exact_mut(k))
+            .zip(scales.chunks_exact_mut(blocks))
+            .zip(
+                offsets
+                    .chunks_exact_mut(blocks)
+                    .zip(sums.chunks_exact_mut(blocks)),
+            );
+        let work = Mutex::new(work);
+        let rounded = |count| {
+            for _ in 0..count {
+                let row = work.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((((x, quants), scales), (offsets, sums))) = row else {
+                    return;
+                };
+                let x = x.chunks_exact(BLOCK).zip(quants.chunks_exact_mut(BLOCK));
+                for (block, (x, quants)) in x.enumerate() {
+                    let (scale, sum) =
+                        level.quantize(x.try_into().unwrap(), quants.try_into().unwrap());
+                    let scale = f16::from_f32(scale);
+                    scales[block] = scale.to_f32();
+                    offsets[block] = -format.zero * sum;
+                    sums[block] = (f16::from_f32(sum as f32) * scale).to_f32();
+                }
+            }
+        };
+        // Waking threads takes longer than a few rows.
+        if rows < ROWS_FOR_THREADS {
+            rounded(rows);
+        } else {
+            crate::utils::barrier_pool().execute_chunked(rows, |range| rounded(range.len()));
         }
+        drop(work);
         Self {
             rows,
             blocks,

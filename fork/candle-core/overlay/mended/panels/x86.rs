@@ -147,7 +147,13 @@ impl Level {
 
 #[target_feature(enable = "avx2")]
 fn quantize(x: &[f32; BLOCK], quants: &mut [i8; BLOCK]) -> (f32, i32) {
-    let greatest = x.iter().fold(0f32, |greatest, x| greatest.max(x.abs()));
+    let mut greatest = [0f32; 8];
+    for x in x.chunks_exact(8) {
+        for (greatest, x) in greatest.iter_mut().zip(x) {
+            *greatest = greatest.max(x.abs());
+        }
+    }
+    let greatest = greatest.iter().fold(0f32, |a, b| a.max(*b));
     let scale = greatest / 127.;
     let inverse = if scale == 0. { 0. } else { 1. / scale };
     let mut sum = 0;
