@@ -29,12 +29,17 @@ template <typename T, u32 WIDTH> struct Plan {
     // CDNA has 512 registers per lane, and its LDS feeds the matrix units only if a fragment of keys or values serves two tiles of queries.
     static constexpr u32 QUERIES = WAVE == 64 && WIDTH <= 128 ? 2 : 1;
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
-    static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : 32;
+    // Waves of 32 have 256 registers, which results of more than 128 columns leave no room in for queries: these wait in LDS, beside fewer keys.
+    static constexpr bool STAGED = WAVE == 32 && WIDTH > 128;
+    static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : STAGED ? 16 : 32;
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
     static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
     static constexpr u32 K_LDS = KEYS * K_STRIDE;
     static constexpr u32 V_LDS = WIDTH * V_STRIDE;
+    // Steps of the product of queries and keys that are loaded ahead.
+    static constexpr u32 STEPS = STAGED ? 2 : WIDTH / matrix::K<T>;
+    static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
 };
 
 DEVICE_FN u32 uniform(u32 v) {
@@ -234,7 +239,7 @@ template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const 
     return max;
 }
 
-template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Waiting* rows_lds, T* k_lds, T* v_lds) {
+template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Waiting* rows_lds, T* q_lds, T* k_lds, T* v_lds) {
     using Sizes = Plan<T, WIDTH>;
     using Sums = matrix::Accumulator<float>;
     constexpr u32 K = matrix::K<T>;
@@ -279,7 +284,11 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     float max[QUERIES];
     float sum[QUERIES];
     Sums out[QUERIES][WIDTH / matrix::TILE];
-    matrix::FragmentB<T> q[QUERIES][WIDTH / K];
+    using Query = matrix::FragmentB<T>;
+    // A fragment of every step lies in LDS once for all lanes that hold the same.
+    constexpr u32 OWNERS = matrix::TILE * K / Query::ELEMENTS;
+    Query* const staged = (Query*)q_lds + first_in_block / matrix::TILE * (WIDTH / K * OWNERS) + lane() % OWNERS;
+    Query q[QUERIES][Sizes::STAGED ? 1 : WIDTH / K];
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
         const u32 packed = first + n * matrix::TILE + Sums::column();
@@ -293,7 +302,14 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         const u32 last = seq.rows - 1;
         const T* start = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
 #pragma unroll
-        for (u32 k = 0; k < WIDTH / K; ++k) q[n][k] = load_queries(start, k * K, opaque(s.width));
+        for (u32 k = 0; k < WIDTH / K; ++k) {
+            const Query x = load_queries(start, k * K, opaque(s.width));
+            if constexpr (Sizes::STAGED) {
+                staged[(n * (WIDTH / K) + k) * OWNERS] = x;
+            } else {
+                q[n][k] = x;
+            }
+        }
     }
     if constexpr (WAVE == 64) seq.keys = opaque(seq.keys);
     Tile<T, WIDTH> next;
@@ -311,8 +327,12 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 n = 0; n < QUERIES; ++n)
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) products[n][t] = Sums::zero();
-#pragma unroll
+#pragma unroll Sizes::STEPS
         for (u32 k = 0; k < WIDTH / K; ++k) {
+            if constexpr (Sizes::STAGED) {
+#pragma unroll
+                for (u32 n = 0; n < QUERIES; ++n) q[n][0] = staged[(n * (WIDTH / K) + k) * OWNERS];
+            }
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) {
                 using Fragment = matrix::FragmentA<T>;
@@ -320,7 +340,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
                 const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, Fragment::index());
                 const Fragment x = Fragment::load_lane(k_lds + key * Sizes::K_STRIDE + k * K + Fragment::k(0));
 #pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][k], products[n][t]);
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED ? 0 : k], products[n][t]);
             }
         }
 
@@ -407,9 +427,10 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     extern "C" __global__ MAX_BLOCK(flash::THREADS) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
         using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
         alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                                                                                              \
+        alignas(32) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
         alignas(16) __shared__ T keys[Sizes::K_LDS];                                                                                               \
         alignas(16) __shared__ T values[Sizes::V_LDS];                                                                                             \
-        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, keys, values);                                                     \
+        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                                     \
     }
 #else
 #define ATTENTION_MATRIX(T, WIDTH)

@@ -4,7 +4,4 @@
 ATTENTION_MATRIX(bf16, 64)
 ATTENTION_MATRIX(bf16, 96)
 ATTENTION_MATRIX(bf16, 128)
-// Results of 256 columns leave no registers for the queries in waves of 32.
-#if MATRIX_MFMA
 ATTENTION_MATRIX(bf16, 256)
-#endif

@@ -300,7 +300,7 @@ pub fn is_for_matrix<T: Element>(device: &Device, case: &Case) -> bool {
         || arch.starts_with("gfx11")
         || arch.starts_with("gfx12");
     let widths = [case.width, case.v_width];
-    let fits = |width: &usize| width.is_multiple_of(8) && *width <= widest_of_matrix(device);
+    let fits = |width: &usize| width.is_multiple_of(8) && *width <= WIDEST_OF_MATRIX;
     has_instructions
         && matches!(T::DTYPE, DType::F16 | DType::BF16)
         && widths.iter().all(fits)
@@ -308,10 +308,4 @@ pub fn is_for_matrix<T: Element>(device: &Device, case: &Case) -> bool {
 }
 
 /// The largest head size of the matrix tier.
-pub fn widest_of_matrix(device: &Device) -> usize {
-    if device.properties().wave_size == 64 {
-        256
-    } else {
-        128
-    }
-}
+pub const WIDEST_OF_MATRIX: usize = 256;

@@ -4,7 +4,7 @@ use super::problem::Problem;
 use super::Attempt;
 use crate::{DType, Device, Family, LaunchConfig, Result};
 
-/// Head sizes that have a kernel, which takes smaller ones padded with zeros; the last one only in waves of 64.
+/// Head sizes that have a kernel, which takes smaller ones padded with zeros.
 const WIDTHS: [u32; 4] = [64, 96, 128, 256];
 /// Waves of a block.
 const WAVES: u32 = 4;
@@ -34,14 +34,8 @@ fn block_rows(wave_size: u32, width: u32) -> u32 {
 pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let shape = &problem.shape;
     let properties = device.properties();
-    let widths = if properties.wave_size == 64 {
-        &WIDTHS[..]
-    } else {
-        &WIDTHS[..3]
-    };
-    let width = widths
-        .iter()
-        .copied()
+    let width = WIDTHS
+        .into_iter()
         .find(|w| *w >= shape.width.max(shape.v_width));
     let (family, width) = match (refusal(problem), width, problem.dtype) {
         _ if !is_available(&properties.arch) => {
@@ -56,7 +50,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         (None, None, _) => {
             return Ok(Attempt::Refused(format!(
                 "head sizes end at {}, before {}",
-                widths[widths.len() - 1],
+                WIDTHS[WIDTHS.len() - 1],
                 shape.width.max(shape.v_width)
             )))
         }
