@@ -8,7 +8,7 @@ use attention_oracle::{compare, is_for_matrix, run, textbook, Case, Values, NMSE
 use candle_rocm::ops::attention::{
     attention, attention_on, Attention, Lengths, Order, Tier, Window, SCORE_BYTES,
 };
-use candle_rocm::{Device, Error};
+use candle_rocm::{Device, Error, View};
 use candle_rocm_kernels::{embedded_ck, CkInstance};
 use common::{assert_close, device, download, Element, HostTensor, Layout};
 use half::{bf16, f16};
@@ -304,34 +304,31 @@ fn with_special<T: Element>(device: &Device, case: &Case, special: &[f64]) {
     }
 }
 
-/// What Composable Kernel has instances for, where the build has made them; otherwise the tier says why not.
+/// Every instance of Composable Kernel, where the build has made them (feature `ck`); otherwise the tier says why not.
 #[test]
 fn composable_kernel() {
     let device = device();
     let arch = device.properties().full_arch.as_str();
-    let instance = CkInstance::all().next().unwrap();
-    let is_built = embedded_ck(instance, arch).is_some();
-    let mut cases = Vec::new();
-    for width in [64, 128] {
-        cases.push(Case::new(40, 70, width).heads(4, 2));
-        cases.push(Case::new(70, 70, width).causal());
-        // The first rows see nothing.
-        cases.push(Case::new(50, 20, width).causal());
-    }
-    for case in cases {
+    let is_built = CkInstance::all().all(|instance| embedded_ck(instance, arch).is_some());
+    if !is_built {
+        println!("skipped but for what is refused: the build has no instances of Composable Kernel for {arch}");
+        let case = Case::new(40, 70, 64);
         let values = Values::<f16>::random(&case, 3);
-        let got = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES);
-        if !is_built {
-            let error = got.unwrap_err().to_string();
-            assert!(error.contains("built"), "{error}");
-            continue;
+        let error = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES).unwrap_err();
+        assert!(error.to_string().contains("built"), "{error}");
+    }
+    for width in CkInstance::HEADS.map(|width| width as usize) {
+        for case in [
+            Case::new(40, 70, width).heads(4, 2),
+            Case::new(70, 70, width).causal(),
+            // The first rows see nothing.
+            Case::new(50, 20, width).causal(),
+        ] {
+            if is_built {
+                check_composable_kernel::<f16>(&device, &case);
+                check_composable_kernel::<bf16>(&device, &case);
+            }
         }
-        compare(&device, &case, &values, 2, got, "ck");
-        let got = packed(&device, &case, &values, Tier::Ck);
-        compare(&device, &case, &values, 1, got, "ck, packed");
-        let values = Values::<bf16>::random(&case, 3);
-        let got = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES);
-        compare(&device, &case, &values, 2, got, "ck");
     }
     // Never a wrong answer.
     for case in [
@@ -350,6 +347,20 @@ fn composable_kernel() {
         let error = fixed(&device, &case, &values, Tier::Ck, SCORE_BYTES).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
     }
+}
+
+fn check_composable_kernel<T: Element>(device: &Device, case: &Case) {
+    let values = Values::<T>::random(case, 3);
+    let got = fixed(device, case, &values, Tier::Ck, SCORE_BYTES);
+    compare(device, case, &values, 2, got, "ck");
+    let lengths = Case {
+        rows: vec![20, case.rows[0], 1],
+        keys: vec![33, case.keys[0], 0],
+        ..case.clone()
+    };
+    let values = Values::<T>::random(&lengths, 3);
+    let got = packed(device, &lengths, &values, Tier::Ck);
+    compare(device, &lengths, &values, 1, got, "ck, packed");
 }
 
 #[test]
@@ -442,27 +453,38 @@ fn what_is_refused() {
 #[test]
 fn the_variable() {
     let device = device();
-    let x = HostTensor::contiguous(vec![1f64; 3 * 13], &[1, 3, 1, 13]);
-    let xb = x.upload(&device);
-    let x = x.view(&xb);
-    let with = |value: &str| {
+    let with = |value: &str, x: View| {
         std::env::set_var("CANDLE_ROCM_ATTENTION", value);
         let result = attention(&device, &Attention::new(x, x, x, 1.0));
         std::env::remove_var("CANDLE_ROCM_ATTENTION");
         result
     };
-    let error = with("quick").unwrap_err().to_string();
+    let x = HostTensor::contiguous(vec![1f64; 3 * 13], &[1, 3, 1, 13]);
+    let xb = x.upload(&device);
+    let refused = |value| with(value, x.view(&xb)).unwrap_err().to_string();
+    let error = refused("quick");
     assert!(
         error.contains("quick") && error.contains("naive"),
         "{error}"
     );
-    let error = with("tiled").unwrap_err().to_string();
-    assert!(error.contains("f64"), "{error}");
-    let got = with("naive").unwrap();
-    assert_close(
-        &download::<f64>(&device, &got.out),
-        &[1.0; 39],
-        1e-24,
-        "naive",
-    );
+    for (tier, reason) in [("ck", "f16"), ("matrix", ""), ("tiled", "f64")] {
+        let error = refused(tier);
+        let named = error.contains(&format!("{tier} tier"));
+        assert!(named && error.contains(reason), "{error}");
+    }
+    let got = with("naive", x.view(&xb)).unwrap();
+    let got = download::<f64>(&device, &got.out);
+    assert_close(&got, &[1.0; 39], 1e-24, "naive");
+    // Values of 1 give 1 wherever a tier takes the problem.
+    let y = HostTensor::contiguous(vec![f16::ONE; 20 * 64], &[1, 20, 1, 64]);
+    let yb = y.upload(&device);
+    for tier in Tier::ALL {
+        match with(&tier.to_string(), y.view(&yb)) {
+            Ok(got) => {
+                let got = download::<f16>(&device, &got.out);
+                assert_close(&got, &[1.0; 20 * 64], 1e-6, &tier.to_string());
+            }
+            Err(error) => assert!(matches!(tier, Tier::Ck | Tier::Matrix), "{error}"),
+        }
+    }
 }
