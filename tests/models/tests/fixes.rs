@@ -2,6 +2,7 @@
 //! in `stable_diffusion.rs`, and what made a model fail altogether is in the file of its kind: Gemma 3 (`decoders.rs`),
 //! EnCodec, Mimi and Whisper (`audio.rs`), MMDiT (`diffusion.rs`), BERT and T5 (`encoders.rs`), TrOCR (`vision.rs`); sliding windows are in `decoders.rs` and, with
 //! flash attention, in `flash_attn.rs`, where Mixtral in f16 is, too.
+//! Falcon's logits are compared with those of transformers in `workers/llm-worker-rocm/tests/families`.
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::GgmlDType;
@@ -269,4 +270,57 @@ fn deepseek_chooses_its_groups_of_experts() -> Result<()> {
         assert_same(&logits("group_limited_greedy", groups)?, &greedy);
     }
     Ok(())
+}
+
+/// What came before is not seen by a prompt at position 0, be it of one token.
+#[test]
+fn a_prompt_at_position_0_begins_anew() -> Result<()> {
+    let again = |forward: &mut dyn FnMut(&Tensor, usize) -> Result<Tensor>| -> Result<()> {
+        let single = prompt()?.narrow(1, 1, 1)?;
+        let want = forward(&single, 0)?;
+        let prompt_want = forward(&prompt()?, 0)?;
+        assert_same(&forward(&single, 0)?, &want);
+        assert_same(&forward(&prompt()?, 0)?, &prompt_want);
+        Ok(())
+    };
+    let mut settings = sizes();
+    let own = json!({"partial_rotary_factor": 0.5, "hidden_act": "silu", "layer_norm_eps": 1e-5, "use_cache": true});
+    models::merge(&mut settings, own);
+    let mut model = m::stable_lm::Model::new(&config(settings), on_the_cpu())?;
+    again(&mut |ids, at| model.forward(ids, at))?;
+
+    let config = m::bigcode::Config {
+        vocab_size: models::VOCABULARY as usize,
+        hidden_size: 32,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        max_position_embeddings: 32,
+        n_inner: Some(64),
+        ..m::bigcode::Config::starcoder_1b()
+    };
+    let mut model = m::bigcode::GPTBigCode::load(on_the_cpu(), config)?;
+    again(&mut |ids, at| model.forward(ids, at))?;
+
+    let f32 = GgmlDType::F32;
+    let mut gguf = Gguf::default()
+        .decoder("lfm2", &SIZES)
+        .set(
+            "lfm2",
+            &[
+                ("attention.head_count_kv", Value::U32(0)),
+                ("shortconv.l_cache", Value::U32(3)),
+            ],
+        )
+        .ends(&SIZES, f32)?
+        .blocks(&SIZES, &[], f32)?;
+    for block in 0..SIZES.blocks {
+        let name = |part: &str| format!("blk.{block}.shortconv.{part}.weight");
+        gguf = gguf
+            .made(&name("in_proj"), (3 * SIZES.hidden, SIZES.hidden), f32)?
+            .made(&name("out_proj"), (SIZES.hidden, SIZES.hidden), f32)?
+            .made(&name("conv"), (SIZES.hidden, 3), f32)?;
+    }
+    let (content, mut file) = gguf.read()?;
+    let mut model = m::quantized_lfm2::ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
+    again(&mut |ids, at| model.forward(ids, at))
 }

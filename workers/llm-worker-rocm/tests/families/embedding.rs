@@ -2,7 +2,7 @@
 
 use super::common::{self, tiny_llama, File, Tensor as FileTensor};
 use super::device;
-use super::transformers::{tokens, Case, TOLERANCE};
+use super::transformers::{tokens, tolerance, Case};
 use llm_worker_rocm::embedding::EmbeddingModel;
 use llm_worker_rocm::model::ModelFile;
 use serde_json::json;
@@ -28,7 +28,7 @@ fn compare(case: &Case, path: &Path) {
         let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));
         let pairs = found.values.iter().zip(want);
         let error = pairs.fold(0f32, |a, (x, y)| a.max((x - y).abs())) / largest;
-        assert!(error <= TOLERANCE, "{}: {error:e}", path.display());
+        assert!(error <= tolerance(), "{}: {error:e}", path.display());
     }
 }
 

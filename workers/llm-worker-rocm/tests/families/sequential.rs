@@ -2,7 +2,7 @@
 
 use super::common::{self, tiny_llama, File, Tensor as FileTensor};
 use super::device;
-use super::transformers::{tokens, Case, TOLERANCE};
+use super::transformers::{tokens, tolerance, Case};
 use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models as m;
@@ -349,7 +349,7 @@ fn a_gguf_file_is_the_same_model() {
     let logits = Scorer::new(load()).all_logits(&tokens()).unwrap();
     let difference = case.difference_of(&logits.to_vec2().unwrap());
     println!("lfm2 from GGUF: {difference:.1e}");
-    assert!(difference <= TOLERANCE, "{difference:e}");
+    assert!(difference <= tolerance(), "{difference:e}");
     let options = EngineOptions {
         max_step_tokens: 7,
         ..EngineOptions::default()

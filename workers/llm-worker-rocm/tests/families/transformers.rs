@@ -10,8 +10,13 @@ use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
 use std::path::{Path, PathBuf};
 
-/// Largest difference, as a share of the row's largest logit.
-pub const TOLERANCE: f32 = 1e-4;
+/// Largest difference, as a share of the row's largest logit. On a GPU the decoder stores keys and values as f16.
+pub fn tolerance() -> f32 {
+    match device().is_cpu() {
+        true => 1e-4,
+        false => 3e-3,
+    }
+}
 
 /// What the numbers are of.
 pub fn tokens() -> Vec<u32> {
@@ -194,7 +199,7 @@ fn compare(names: &[&str]) {
             let outcome = std::panic::catch_unwind(|| Case::read(name).difference());
             let difference = outcome.unwrap_or(f32::INFINITY);
             println!("{name}: {difference:.1e}");
-            (difference.is_nan() || difference > TOLERANCE)
+            (difference.is_nan() || difference > tolerance())
                 .then(|| format!("{name} {difference:e}"))
         })
         .collect();
@@ -351,7 +356,7 @@ fn llama_4_computes_what_transformers_does() {
     let logits = Scorer::new(model).all_logits(&tokens()).unwrap();
     let difference = case.difference_of(&logits.to_vec2().unwrap());
     println!("llama4: {difference:.1e}");
-    assert!(difference <= TOLERANCE, "{difference:e}");
+    assert!(difference <= tolerance(), "{difference:e}");
     // Beyond, attention would have chunks and a temperature.
     let mut file = llama4_file(&case);
     file.set("llama4.context_length", common::u32(1 << 20))

@@ -52,7 +52,7 @@ def weight(name, shape, norm):
 
 
 COMMON = {
-    "hidden_size": 32,
+    "hidden_size": 64,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -90,6 +90,7 @@ EXPERTS = {
 }
 
 DEEPSEEK = {
+    "hidden_size": 32,
     "num_key_value_heads": 4,
     "attention_bias": False,
     "q_lora_rank": None,
@@ -124,7 +125,11 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
-LONG = {"type": "longrope", "long_factor": [1.0, 1.5, 2.5, 4.0], "short_factor": [1.0, 1.0, 1.1, 1.2]}
+LONG = {
+    "type": "longrope",
+    "long_factor": [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
+    "short_factor": [1.0, 1.0, 1.0, 1.0, 1.1, 1.1, 1.2, 1.2],
+}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 
 CASES = {
@@ -146,7 +151,14 @@ CASES = {
         "Phi3ForCausalLM", "phi3", rope_scaling=LONG, original_max_position_embeddings=16, sliding_window=None
     ),
     "phi4-mini": case(
-        "Phi3ForCausalLM", "phi3", partial_rotary_factor=0.75, hidden_size=64, tie_word_embeddings=True, sliding_window=None
+        "Phi3ForCausalLM",
+        "phi3",
+        hidden_size=128,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        partial_rotary_factor=0.75,
+        tie_word_embeddings=True,
+        sliding_window=None,
     ),
     "gemma": case("GemmaForCausalLM", "gemma", norm=0.0, **GEMMA),
     "gemma2": case("Gemma2ForCausalLM", "gemma2", norm=0.0, **{**GEMMA, "num_hidden_layers": 3}),
@@ -186,7 +198,8 @@ CASES = {
     "phi": case(
         "PhiForCausalLM",
         "phi",
-        num_key_value_heads=4,
+        num_attention_heads=2,
+        num_key_value_heads=2,
         hidden_act="gelu_new",
         layer_norm_eps=1e-5,
         partial_rotary_factor=0.5,
@@ -210,6 +223,7 @@ CASES = {
     "llama4": case(
         "Llama4ForCausalLM",
         "llama4_text",
+        hidden_size=32,
         head_dim=8,
         num_hidden_layers=4,
         intermediate_size=24,
@@ -233,6 +247,7 @@ CASES = {
     "lfm2": case(
         "Lfm2ForCausalLM",
         "lfm2",
+        hidden_size=32,
         num_hidden_layers=3,
         layer_types=["conv", "full_attention", "conv"],
         norm_eps=1e-5,
@@ -250,6 +265,7 @@ CASES = {
     "falcon": case(
         "FalconForCausalLM",
         "falcon",
+        hidden_size=32,
         layer_norm_epsilon=1e-5,
         initializer_range=0.02,
         use_cache=True,
@@ -266,6 +282,7 @@ CASES = {
     "stablelm": case(
         "StableLmForCausalLM",
         "stablelm",
+        hidden_size=32,
         layer_norm_eps=1e-5,
         partial_rotary_factor=0.5,
         use_qkv_bias=True,
@@ -274,7 +291,7 @@ CASES = {
         use_parallel_residual=False,
         drop=["rms_norm_eps"],
     ),
-    "olmo": case("OlmoForCausalLM", "olmo", attention_bias=False, clip_qkv=0.8, drop=["rms_norm_eps"]),
+    "olmo": case("OlmoForCausalLM", "olmo", hidden_size=32, attention_bias=False, clip_qkv=0.8, drop=["rms_norm_eps"]),
     "bigcode": case(
         "GPTBigCodeForCausalLM",
         "gpt_bigcode",
@@ -300,10 +317,13 @@ CASES = {
             "rope_theta",
         ],
     ),
-    "helium": case("HeliumForCausalLM", "helium", head_dim=8, attention_bias=False, mlp_bias=False),
+    "helium": case(
+        "HeliumForCausalLM", "helium", hidden_size=32, head_dim=8, attention_bias=False, mlp_bias=False
+    ),
     "recurrent-gemma": case(
         "RecurrentGemmaForCausalLM",
         "recurrent_gemma",
+        hidden_size=32,
         norm=0.0,
         num_hidden_layers=3,
         head_dim=8,
@@ -322,6 +342,7 @@ CASES = {
     "granite-hybrid": case(
         "GraniteMoeHybridForCausalLM",
         "granitemoehybrid",
+        hidden_size=32,
         layer_types=["attention", "attention"],
         mamba_n_heads=8,
         shared_intermediate_size=48,
@@ -390,11 +411,12 @@ CASES = {
 
 # Models of texts: vectors of length 1, from the last token or the mean of all.
 EMBEDDINGS = {
-    "qwen3-embedding": (case("Qwen3Model", "qwen3", head_dim=16), "last"),
+    "qwen3-embedding": (case("Qwen3Model", "qwen3", hidden_size=32, head_dim=16), "last"),
     "bert": (
         case(
             "BertModel",
             "bert",
+            hidden_size=32,
             hidden_act="gelu",
             layer_norm_eps=1e-12,
             hidden_dropout_prob=0.0,
@@ -409,6 +431,7 @@ EMBEDDINGS = {
         case(
             "NomicBertModel",
             "nomic_bert",
+            hidden_size=32,
             hidden_act="silu",
             layer_norm_eps=1e-12,
             hidden_dropout_prob=0.0,
