@@ -26,6 +26,7 @@ pub(super) struct HostSequence {
 
 /// The sequences of one forward pass, on the host and on the device. All layers share it.
 pub struct PagedBatch {
+    tokens: usize,
     block_size: usize,
     pub(super) sequences: Vec<HostSequence>,
     /// Of each new token, its position and its place in the cache.
@@ -55,6 +56,7 @@ impl PagedBatch {
     /// For a sequence without new tokens, with more new tokens than tokens, or with too few blocks; and those of the device.
     pub fn new(sequences: &[PagedSequence], block_size: usize, device: &Device) -> Result<Self> {
         let mut batch = Self {
+            tokens: 0,
             block_size,
             sequences: Vec::with_capacity(sequences.len()),
             positions: Vec::new(),
@@ -93,6 +95,7 @@ impl PagedBatch {
         if batch.sequences.is_empty() {
             bail!("a batch without sequences")
         }
+        batch.tokens = batch.positions.len();
         #[cfg(feature = "rocm")]
         if device.is_rocm() {
             batch.device = Some(batch.upload(device)?);
@@ -145,7 +148,7 @@ impl PagedBatch {
 
     /// New tokens of all sequences.
     pub fn tokens(&self) -> usize {
-        self.positions.len()
+        self.tokens
     }
 
     /// Tokens of a block.
@@ -153,7 +156,7 @@ impl PagedBatch {
         self.block_size
     }
 
-    /// Tokens of the longest sequence: one more than its last position.
+    /// Tokens of the longest sequence: one more than its last position. Of a [`DecodeShape`]'s batch, what it has room for.
     pub fn positions(&self) -> usize {
         self.longest
     }
@@ -161,5 +164,113 @@ impl PagedBatch {
     /// The largest number of a block.
     pub(super) fn last_block(&self) -> Option<usize> {
         self.last_block
+    }
+}
+
+/// The shape of a batch of one new token for each sequence, whose numbers lie on a ROCm device and may change between uses: launches depend on the shape
+/// only, so that a graph of them stays valid.
+#[cfg(feature = "rocm")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeShape {
+    /// Sequences, those included that only fill the batch up.
+    pub sequences: usize,
+    /// Tokens that a sequence may have, the new one included.
+    pub capacity: usize,
+    /// Tokens of a block.
+    pub block_size: usize,
+}
+
+#[cfg(feature = "rocm")]
+impl DecodeShape {
+    fn table_row(&self) -> usize {
+        self.capacity.div_ceil(self.block_size.max(1))
+    }
+
+    /// Lengths of the parts of the numbers: positions, slots, running sums of rows and of keys, block table.
+    fn lengths(&self) -> [usize; 5] {
+        let n = self.sequences;
+        [n, n, n + 1, n + 1, n * self.table_row()]
+    }
+
+    /// How many numbers a batch has.
+    pub fn numbers(&self) -> usize {
+        self.lengths().iter().sum()
+    }
+
+    /// Appends the numbers of some sequences to `out`: each `rows` is 1. Sequences that are missing have no keys and write nothing.
+    ///
+    /// # Errors
+    /// If the sequences do not fit the shape.
+    pub fn write(&self, sequences: &[PagedSequence], out: &mut Vec<u32>) -> Result<()> {
+        let start = out.len();
+        out.resize(start + self.numbers(), 0);
+        let mut rest = &mut out[start..];
+        let [positions, slots, cu_rows, cu_keys, table] = self.lengths().map(|len| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            part
+        });
+        slots.fill(u32::MAX);
+        if sequences.len() > self.sequences || self.block_size == 0 {
+            bail!("{} sequences do not fit {self:?}", sequences.len())
+        }
+        let rows = table.chunks_exact_mut(self.table_row().max(1));
+        for (i, (sequence, row)) in sequences.iter().zip(rows).enumerate() {
+            let PagedSequence { blocks, keys, rows } = *sequence;
+            let used = keys.div_ceil(self.block_size);
+            if rows != 1 || keys == 0 || keys > self.capacity || blocks.len() < used {
+                bail!(
+                    "sequence {i}: {rows} new of {keys} tokens in {} blocks do not fit {self:?}",
+                    blocks.len()
+                )
+            }
+            row[..used].copy_from_slice(&blocks[..used]);
+            let position = keys - 1;
+            let slot = blocks[used - 1] as usize * self.block_size + position % self.block_size;
+            slots[i] = u32::try_from(slot).map_err(candle::Error::wrap)?;
+            positions[i] = position as u32;
+            cu_keys[i + 1] = keys as u32;
+        }
+        for i in 0..self.sequences {
+            cu_rows[i + 1] = i as u32 + 1;
+            cu_keys[i + 1] += cu_keys[i];
+        }
+        Ok(())
+    }
+
+    /// The batch whose numbers `numbers` has, u32 and dense, at each time that it is used.
+    ///
+    /// # Errors
+    /// For a tensor of another length.
+    pub fn batch(&self, numbers: &Tensor) -> Result<PagedBatch> {
+        if numbers.dims() != [self.numbers()] || !numbers.device().is_rocm() {
+            bail!(
+                "{self:?} has {} numbers on a ROCm device, not {:?}",
+                self.numbers(),
+                numbers.shape()
+            )
+        }
+        let mut start = 0;
+        let [positions, slots, cu_rows, cu_keys, table] = self.lengths().map(|len| {
+            start += len;
+            numbers.narrow(0, start - len, len)
+        });
+        Ok(PagedBatch {
+            tokens: self.sequences,
+            block_size: self.block_size,
+            sequences: Vec::new(),
+            positions: Vec::new(),
+            slots: Vec::new(),
+            longest: self.capacity,
+            last_block: None,
+            device: Some(DeviceBatch {
+                positions: positions?,
+                slots: slots?,
+                cu_rows: cu_rows?,
+                cu_keys: cu_keys?,
+                table: table?.reshape((self.sequences, self.table_row()))?,
+                max_rows: 1,
+            }),
+        })
     }
 }

@@ -30,6 +30,8 @@ mod cpu;
 mod rocm;
 mod simd;
 
+#[cfg(feature = "rocm")]
+pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
 
 use candle::{bail, DType, Device, Result, Tensor};

@@ -186,7 +186,7 @@ impl ModelFile {
         Ok(loaded)
     }
 
-    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor.
+    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor. On a GPU the model gets a stream of its own, whatever that of `device` is.
     ///
     /// # Errors
     /// [`Error::Candle`] if the device has no room.
@@ -196,6 +196,7 @@ impl ModelFile {
         options: &LoadOptions,
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
+        let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
         let forward: Box<dyn Forward> = match self.runner {
             Runner::Decoder { file, config } => {
                 let context = options.context.unwrap_or(config.context_length);
@@ -230,6 +231,15 @@ fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
         file: Box::new(file),
         config,
     })
+}
+
+/// The device with a stream that nobody else has: what others enqueue while a graph is recorded must not end up in it.
+fn own_stream(device: &Device) -> candle_core::Result<Device> {
+    match device {
+        #[cfg(feature = "rocm")]
+        Device::Rocm(device) => Device::new_rocm_with_stream(device.device().ordinal()),
+        device => Ok(device.clone()),
+    }
 }
 
 impl From<Failure> for Error {

@@ -3,7 +3,7 @@
 use super::output::{print_json, print_line};
 use super::session::{Session, SessionArgs, Step};
 use crate::completion::{Completion, Finish, Output, TextOptions};
-use crate::engine::api::{EngineOptions, Request, SamplingOptions};
+use crate::engine::api::{DecodeFigures, EngineOptions, Request, SamplingOptions};
 use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
@@ -124,10 +124,36 @@ struct Measured {
     tokens_per_second: f64,
     deviation: f64,
     samples: Vec<f64>,
+    /// Of a test that generates, on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decode: Option<HostCost>,
+}
+
+/// What a step of one new token for each sequence costs the host, on average.
+#[derive(Debug, Clone, Serialize)]
+struct HostCost {
+    /// Time until the device has its work.
+    enqueue_microseconds: f64,
+    /// A graph counts as one.
+    launches: f64,
+    /// Part of the steps that were enqueued as a graph.
+    graphs: f64,
+}
+
+impl HostCost {
+    /// Nothing if nothing was launched: the host computes itself.
+    fn new(figures: DecodeFigures) -> Option<Self> {
+        let steps = figures.steps as f64;
+        (figures.launches > 0).then(|| Self {
+            enqueue_microseconds: figures.enqueue.as_secs_f64() * 1e6 / steps,
+            launches: figures.launches as f64 / steps,
+            graphs: figures.graphs as f64 / steps,
+        })
+    }
 }
 
 impl Measured {
-    fn new(test: Test, samples: Vec<f64>) -> Self {
+    fn new(test: Test, samples: Vec<f64>, figures: DecodeFigures) -> Self {
         let count = samples.len() as f64;
         let mean = samples.iter().sum::<f64>() / count;
         let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
@@ -143,6 +169,10 @@ impl Measured {
             n_prompt,
             n_gen,
             samples,
+            decode: match test.kind {
+                Kind::Prompt => None,
+                Kind::Generate => HostCost::new(figures),
+            },
         }
     }
 }
@@ -181,13 +211,19 @@ impl BenchArgs {
         let mut results = Vec::new();
         for test in tests {
             let mut samples = Vec::new();
+            let mut before = DecodeFigures::default();
             for run in 0..=self.repetitions {
                 let rate = measure(&session, &interrupt, test)?;
                 bar.inc(1);
                 // The first run warms up.
-                samples.extend((run > 0).then_some(rate));
+                if run == 0 {
+                    before = session.engine.status().decode;
+                } else {
+                    samples.push(rate);
+                }
             }
-            results.push(Measured::new(test, samples));
+            let figures = session.engine.status().decode - before;
+            results.push(Measured::new(test, samples, figures));
         }
         bar.finish_and_clear();
         if self.json {
@@ -304,23 +340,75 @@ fn print_table(
         bytes as f64 / f64::from(1u32 << 30),
         parameters as f64 / 1e9
     ))?;
-    let rates: Vec<String> = results
-        .iter()
-        .map(|r| format!("{:.2} ± {:.2}", r.tokens_per_second, r.deviation))
-        .collect();
-    let width =
-        |texts: &mut dyn Iterator<Item = usize>, least: usize| texts.max().unwrap_or(0).max(least);
-    let tests = width(&mut results.iter().map(|r| r.test.len()), "test".len());
-    let speeds = width(
-        &mut rates.iter().map(|r| r.chars().count()),
-        "tokens/s".len(),
-    );
-    print_line(&format!("| {:<tests$} | {:>speeds$} |", "test", "tokens/s"))?;
-    print_line(&format!("|-{:-<tests$}-|-{:->speeds$}:|", "", ""))?;
-    for (result, rate) in results.iter().zip(&rates) {
-        print_line(&format!("| {:<tests$} | {rate:>speeds$} |", result.test))?;
+    let mut columns = vec![
+        Column::new("test", results.iter().map(|r| r.test.clone())),
+        Column::new(
+            "tokens/s",
+            results
+                .iter()
+                .map(|r| format!("{:.2} ± {:.2}", r.tokens_per_second, r.deviation)),
+        ),
+    ];
+    if results.iter().any(|r| r.decode.is_some()) {
+        let cells = |cell: fn(&HostCost) -> String| {
+            results
+                .iter()
+                .map(move |r| r.decode.as_ref().map(cell).unwrap_or_default())
+        };
+        columns.extend([
+            Column::new(
+                "enqueue µs/step",
+                cells(|cost| format!("{:.1}", cost.enqueue_microseconds)),
+            ),
+            Column::new(
+                "launches/step",
+                cells(|cost| format!("{:.1}", cost.launches)),
+            ),
+            Column::new(
+                "graphs",
+                cells(|cost| format!("{:.0} %", 100.0 * cost.graphs)),
+            ),
+        ]);
+    }
+    for line in 0..results.len() + 2 {
+        let cells: Vec<String> = columns
+            .iter()
+            .enumerate()
+            .map(|(i, column)| column.line(line, i > 0))
+            .collect();
+        print_line(&format!("|{}|", cells.join("|")))?;
     }
     Ok(())
+}
+
+/// A column of a table, its title first.
+struct Column {
+    cells: Vec<String>,
+    width: usize,
+}
+
+impl Column {
+    fn new(title: &str, cells: impl Iterator<Item = String>) -> Self {
+        let cells: Vec<String> = std::iter::once(title.to_string()).chain(cells).collect();
+        let width = cells.iter().map(|cell| cell.chars().count()).max();
+        Self {
+            width: width.unwrap_or(0),
+            cells,
+        }
+    }
+
+    /// A cell of the title's line, the rule's, or a result's.
+    fn line(&self, line: usize, right: bool) -> String {
+        let Self { cells, width } = self;
+        match (line, right) {
+            (1, true) => format!("-{:->width$}:", ""),
+            (1, false) => format!("-{:->width$}-", ""),
+            (0, true) => format!(" {:>width$} ", cells[0]),
+            (0, false) => format!(" {:<width$} ", cells[0]),
+            (_, true) => format!(" {:>width$} ", cells[line - 1]),
+            (_, false) => format!(" {:<width$} ", cells[line - 1]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -334,10 +422,22 @@ mod tests {
             tokens: 8,
             batch: 2,
         };
-        let measured = Measured::new(test, vec![1.0, 2.0, 3.0]);
+        let figures = DecodeFigures {
+            steps: 4,
+            graphs: 3,
+            launches: 20,
+            enqueue: std::time::Duration::from_micros(10),
+        };
+        let measured = Measured::new(test, vec![1.0, 2.0, 3.0], figures);
         assert_eq!((measured.tokens_per_second, measured.deviation), (2.0, 1.0));
         assert_eq!(measured.test, "tg8 x 2");
-        assert_eq!(Measured::new(test, vec![4.0]).deviation, 0.0);
+        let cost = measured.decode.unwrap();
+        assert_eq!(
+            (cost.enqueue_microseconds, cost.launches, cost.graphs),
+            (2.5, 5.0, 0.75)
+        );
+        let on_the_host = Measured::new(test, vec![4.0], DecodeFigures::default());
+        assert!(on_the_host.deviation == 0.0 && on_the_host.decode.is_none());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::model::{LoadOptions, ModelFile};
 use crate::server::app::Progress;
 use crate::server::{run, App, AppOptions, Loaded, TextModel};
 use candle_core::Device;
+use clap::builder::FalseyValueParser;
 use clap::Args;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -100,6 +101,10 @@ pub struct ServeArgs {
     /// Compute equal beginnings of requests anew each time.
     #[arg(long)]
     no_prefix_cache: bool,
+
+    /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
+    #[arg(long, env = "LLM_NO_GRAPH", value_parser = FalseyValueParser::new())]
+    no_graph: bool,
 
     /// Seconds that a request may take, its time in the queue included; 0 is no limit.
     #[arg(
@@ -254,6 +259,7 @@ impl ServeArgs {
                 max_step_tokens: self.step_tokens,
                 max_waiting: self.queue,
                 prefix_cache: !self.no_prefix_cache,
+                graphs: !self.no_graph,
                 ..EngineOptions::default()
             },
         )?;

@@ -7,6 +7,7 @@ use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
 use crate::engine::Engine;
 use crate::model::{LoadOptions, ModelFile};
 use crate::tokenizer::Tokenizer;
+use clap::builder::FalseyValueParser;
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +36,10 @@ pub struct SessionArgs {
     /// How keys and values are stored: f32, f16, bf16 or q8_0.
     #[arg(long, value_name = "TYPE", value_parser = str::parse::<KvDType>)]
     pub kv_type: Option<KvDType>,
+
+    /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
+    #[arg(long, env = "LLM_NO_GRAPH", value_parser = FalseyValueParser::new())]
+    pub no_graph: bool,
 }
 
 /// A running model.
@@ -70,6 +75,7 @@ impl SessionArgs {
         let options = EngineOptions {
             context: self.context.or(options.context),
             kv_dtype: self.kv_type,
+            graphs: !self.no_graph,
             ..options
         };
         let model = file.load(

@@ -278,6 +278,8 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Whether keys and values of equal beginnings are shared among requests.
     pub prefix_cache: bool,
+    /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have graphs.
+    pub graphs: bool,
 }
 
 impl Default for EngineOptions {
@@ -291,6 +293,7 @@ impl Default for EngineOptions {
             max_step_tokens: 512,
             max_waiting: 64,
             prefix_cache: true,
+            graphs: true,
         }
     }
 }
@@ -360,10 +363,38 @@ pub struct Status {
     pub requests_failed: u64,
     /// Requests whose ticket was dropped.
     pub requests_cancelled: u64,
+    /// Steps of one new token for each sequence.
+    pub decode: DecodeFigures,
     /// Device memory in use by this process.
     pub device_bytes_used: Option<u64>,
     /// Device memory in all.
     pub device_bytes_total: Option<u64>,
     /// Why the device is gone, if it is.
     pub lost: Option<String>,
+}
+
+/// What steps of one new token for each sequence have cost the host, on a device that works on its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DecodeFigures {
+    /// How many there were.
+    pub steps: u64,
+    /// Of these, the ones that were enqueued as a graph.
+    pub graphs: u64,
+    /// Launches that they took. A graph counts as one.
+    pub launches: u64,
+    /// Time until the device had its work.
+    pub enqueue: Duration,
+}
+
+impl std::ops::Sub for DecodeFigures {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            steps: self.steps - before.steps,
+            graphs: self.graphs - before.graphs,
+            launches: self.launches - before.launches,
+            enqueue: self.enqueue - before.enqueue,
+        }
+    }
 }

@@ -47,6 +47,15 @@ pub(super) fn is_out_of_memory(_: &Error) -> bool {
     false
 }
 
+/// What was enqueued on a device so far; nothing for one that does not count.
+pub(super) fn launches(device: &Device) -> u64 {
+    match device {
+        #[cfg(feature = "rocm")]
+        Device::Rocm(device) => device.device().launches(),
+        _ => 0,
+    }
+}
+
 /// Free and total bytes of a device's memory, where it is known.
 pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {
     match device {

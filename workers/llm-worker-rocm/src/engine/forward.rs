@@ -1,6 +1,6 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
-use super::api::KvDType;
+use super::api::{KvDType, SamplingOptions};
 use candle_core::{Device, Result, Tensor};
 
 /// A causal language model with a paged cache.
@@ -41,6 +41,52 @@ pub trait Forward: Send {
     /// # Errors
     /// If the device fails; the cache then holds what it held before, but for places of the new tokens.
     fn forward(&mut self, step: &Step) -> Result<Tensor>;
+
+    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only enqueues, where the device works on its own. If `draws` has
+    /// how to choose the next token of each sequence, the model may do that as well.
+    ///
+    /// # Errors
+    /// Those of [`Forward::forward`].
+    fn decode(&mut self, step: &Step, draws: Option<&[Draw]>) -> Result<Decoded> {
+        let _ = draws;
+        Ok(Decoded {
+            output: Output::Logits(self.forward(step)?),
+            graph: false,
+        })
+    }
+
+    /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody else may use the device's stream then. Models without
+    /// graphs ignore it.
+    fn set_graphs(&mut self, on: bool) {
+        let _ = on;
+    }
+}
+
+/// How to choose a token.
+#[derive(Debug, Clone, Copy)]
+pub struct Draw<'a> {
+    /// Temperature, filters and seed; the others are neutral.
+    pub options: &'a SamplingOptions,
+    /// Tokens generated before it.
+    pub position: u32,
+}
+
+/// What comes of [`Forward::decode`].
+#[derive(Debug)]
+pub struct Decoded {
+    /// The result.
+    pub output: Output,
+    /// Whether it was enqueued as a graph.
+    pub graph: bool,
+}
+
+/// A result of [`Forward::decode`], of use until its next call.
+#[derive(Debug)]
+pub enum Output {
+    /// f32 `(sequences, vocabulary)`.
+    Logits(Tensor),
+    /// u32 `(sequences)`: the chosen tokens, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.
+    Tokens(Tensor),
 }
 
 /// What [`Forward::reserve`] reserves.
@@ -65,6 +111,14 @@ pub struct Step {
     pub sequences: Vec<StepSequence>,
     /// Rows of `tokens` whose logits are wanted, ascending.
     pub outputs: Vec<u32>,
+}
+
+impl Step {
+    /// Whether it has one new token for each sequence, and wants all logits.
+    pub fn is_decode(&self) -> bool {
+        let tokens = self.tokens.len();
+        self.sequences.len() == tokens && self.outputs.len() == tokens
+    }
 }
 
 /// A sequence of a [`Step`].

@@ -3,10 +3,10 @@
 //! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for besides. When blocks run out, the youngest sequence
 //! gives its own back and is computed anew later, from what the pool then still knows of it.
 
-use super::api::{Event, Failure, FinishReason, GeneratedToken};
+use super::api::{DecodeFigures, Event, Failure, FinishReason, GeneratedToken};
 use super::blocks::BlockPool;
 use super::device::{self, Trouble};
-use super::forward::{Forward, Step, StepSequence};
+use super::forward::{Draw, Forward, Output, Step, StepSequence};
 use super::handle::{Queue, Shared, Waiting};
 use super::sampling;
 use super::sequence::Sequence;
@@ -32,6 +32,7 @@ pub(super) struct Scheduler {
     /// Sequences of a step that failed: each runs alone, to find the one at fault.
     suspects: Vec<u64>,
     memory_seen: Option<Instant>,
+    decode: DecodeFigures,
 }
 
 /// A sequence's share of a step.
@@ -61,6 +62,7 @@ impl Scheduler {
             standby: VecDeque::new(),
             suspects: Vec::new(),
             memory_seen: None,
+            decode: DecodeFigures::default(),
         }
     }
 
@@ -274,7 +276,17 @@ impl Scheduler {
         &mut self,
         step: &Step,
     ) -> candle_core::Result<Vec<(u64, Result<GeneratedToken, Failure>)>> {
-        let logits = self.forward.forward(step)?;
+        let logits = if step.is_decode() {
+            match self.decode(step)? {
+                Output::Logits(logits) => logits,
+                Output::Tokens(tokens) => {
+                    let ids = step.sequences.iter().map(|s| s.id);
+                    return Ok(ids.zip(sampling::read(&tokens)?).collect());
+                }
+            }
+        } else {
+            self.forward.forward(step)?
+        };
         if step.outputs.is_empty() {
             return Ok(Vec::new());
         }
@@ -316,6 +328,19 @@ impl Scheduler {
             .zip(chosen)
             .chain(refused)
             .collect())
+    }
+
+    /// Computes a step of one new token for each sequence, and keeps account of what that takes.
+    fn decode(&mut self, step: &Step) -> candle_core::Result<Output> {
+        let draw = |s: &StepSequence| self.running.iter().find(|r| r.id == s.id)?.draw();
+        let draws: Option<Vec<Draw>> = step.sequences.iter().map(draw).collect();
+        let (before, start) = (device::launches(self.forward.device()), Instant::now());
+        let decoded = self.forward.decode(step, draws.as_deref())?;
+        self.decode.enqueue += start.elapsed();
+        self.decode.launches += device::launches(self.forward.device()) - before;
+        self.decode.steps += 1;
+        self.decode.graphs += u64::from(decoded.graph);
+        Ok(decoded.output)
     }
 
     /// Takes a step's outcome into the sequences.
@@ -424,6 +449,7 @@ impl Scheduler {
             self.memory_seen = Some(Instant::now());
         }
         let mut status = shared.status();
+        status.decode = self.decode;
         status.running = self.running.len() + self.standby.len();
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();

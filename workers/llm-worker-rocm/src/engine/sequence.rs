@@ -4,6 +4,7 @@ use super::api::{
     Constraint, Event, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
 };
 use super::blocks::{BlockPool, Prefix, ROOT};
+use super::forward::Draw;
 use super::handle::Waiting;
 use super::sampling::Wish;
 use std::time::Instant;
@@ -135,6 +136,21 @@ impl Sequence {
             generated: self.tokens.len() - self.prompt,
             mask,
             top_logprobs: self.top_logprobs,
+        })
+    }
+
+    /// How to choose the next token, if it takes nothing but its logits.
+    pub(super) fn draw(&self) -> Option<Draw<'_>> {
+        let options = &self.sampling;
+        let plain = self.constraint.is_none()
+            && self.top_logprobs.is_none()
+            && options.logit_bias.is_empty()
+            && options.repeat_penalty == 1.0
+            && options.frequency_penalty == 0.0
+            && options.presence_penalty == 0.0;
+        plain.then(|| Draw {
+            options,
+            position: self.generated() as u32,
         })
     }
 

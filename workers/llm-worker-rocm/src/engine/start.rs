@@ -63,6 +63,7 @@ impl Engine {
         forward
             .reserve(&cache)
             .map_err(Error::candle("reserving the cache of keys and values"))?;
+        forward.set_graphs(options.graphs);
         let keep = options.prefix_cache && forward.shares_prefixes();
         let shared = Shared::new(
             Limits {

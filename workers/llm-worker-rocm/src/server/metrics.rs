@@ -138,6 +138,14 @@ impl Collector for EngineFigures {
             let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
             counter.encode(metric)?;
         }
+        let enqueue = ConstCounter::new(status.decode.enqueue.as_secs_f64());
+        let metric = encoder.encode_descriptor(
+            "decode_enqueue_seconds",
+            "Time of the host until the device had the work of these steps",
+            None,
+            enqueue.metric_type(),
+        )?;
+        enqueue.encode(metric)?;
         Ok(())
     }
 }
@@ -201,7 +209,7 @@ fn gauges(status: &Status) -> Vec<(&'static str, &'static str, f64)> {
     gauges
 }
 
-fn counters(status: &Status) -> [(&'static str, &'static str, u64); 7] {
+fn counters(status: &Status) -> [(&'static str, &'static str, u64); 10] {
     [
         (
             "prompt_tokens",
@@ -222,6 +230,21 @@ fn counters(status: &Status) -> [(&'static str, &'static str, u64); 7] {
             "preemptions",
             "Requests that lost their blocks to others and were computed anew",
             status.preemptions,
+        ),
+        (
+            "decode_steps",
+            "Steps of one new token for each sequence",
+            status.decode.steps,
+        ),
+        (
+            "decode_graphs",
+            "Of these, the ones that were enqueued as a graph",
+            status.decode.graphs,
+        ),
+        (
+            "decode_launches",
+            "Launches on the device that these steps took; a graph counts as one",
+            status.decode.launches,
         ),
         (
             "requests_finished",

@@ -5,6 +5,7 @@
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
 mod faults;
+mod graphs;
 
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};

@@ -80,6 +80,8 @@ impl Decoder {
             blocks,
             caches: Vec::new(),
             block_size: 0,
+            #[cfg(feature = "rocm")]
+            decoding: super::decode::Decoding::default(),
             activations,
             device: device.clone(),
             config,

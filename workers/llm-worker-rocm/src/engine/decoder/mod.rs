@@ -6,6 +6,8 @@
 mod architecture;
 mod block;
 mod config;
+#[cfg(feature = "rocm")]
+mod decode;
 mod experts;
 mod float;
 mod linear;
@@ -20,6 +22,8 @@ pub use config::{ConfigError, DecoderConfig};
 
 use super::api::KvDType;
 use super::forward::{CacheOptions, Forward, Step};
+#[cfg(feature = "rocm")]
+use super::forward::{Decoded, Draw};
 use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{
@@ -46,6 +50,8 @@ pub struct Decoder {
     block_size: usize,
     activations: DType,
     device: Device,
+    #[cfg(feature = "rocm")]
+    decoding: decode::Decoding,
 }
 
 impl DecoderConfig {
@@ -101,7 +107,8 @@ impl Decoder {
             })
             .collect();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
-        let stream = self.run(step, &batch)?;
+        let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
+        let stream = self.run(&ids, &batch)?;
         let wanted = match step.outputs.len() {
             0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
             all if all == step.tokens.len() => stream,
@@ -114,9 +121,8 @@ impl Decoder {
     }
 
     /// The residual stream behind the last block.
-    fn run(&mut self, step: &Step, batch: &PagedBatch) -> Result<Tensor> {
-        let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
-        let mut x = self.embedding.rows(&ids, self.activations)?;
+    fn run(&mut self, ids: &Tensor, batch: &PagedBatch) -> Result<Tensor> {
+        let mut x = self.embedding.rows(ids, self.activations)?;
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
         }
@@ -130,6 +136,18 @@ impl Decoder {
             block.forward(&mut stream, cache, batch, rotary)?;
         }
         stream.sum()
+    }
+
+    /// Logits of rows behind the last norm.
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let mut logits = self.output.forward(hidden)?.to_dtype(DType::F32)?;
+        if let Some(scale) = self.config.logit_scale {
+            logits = (logits * scale)?;
+        }
+        if let Some(cap) = self.config.logit_cap {
+            logits = ((logits / f64::from(cap))?.tanh()? * f64::from(cap))?;
+        }
+        Ok(logits)
     }
 }
 
@@ -159,6 +177,8 @@ impl Forward for Decoder {
     }
 
     fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
+        #[cfg(feature = "rocm")]
+        self.decoding.clear();
         self.caches = Vec::new();
         let shape = self.cache_shape(cache.blocks, cache.block_size);
         self.caches = self
@@ -175,13 +195,25 @@ impl Forward for Decoder {
         if step.outputs.is_empty() {
             return Tensor::zeros((0, self.config.vocab_size), DType::F32, &self.device);
         }
-        let mut logits = self.output.forward(&hidden)?.to_dtype(DType::F32)?;
-        if let Some(scale) = self.config.logit_scale {
-            logits = (logits * scale)?;
+        self.logits(&hidden)
+    }
+
+    #[cfg(feature = "rocm")]
+    fn decode(&mut self, step: &Step, draws: Option<&[Draw]>) -> Result<Decoded> {
+        if !self.device.is_rocm() {
+            return Ok(Decoded {
+                output: super::forward::Output::Logits(self.forward(step)?),
+                graph: false,
+            });
         }
-        if let Some(cap) = self.config.logit_cap {
-            logits = ((logits / f64::from(cap))?.tanh()? * f64::from(cap))?;
-        }
-        Ok(logits)
+        let mut decoding = std::mem::take(&mut self.decoding);
+        let decoded = decoding.step(self, step, draws);
+        self.decoding = decoding;
+        decoded
+    }
+
+    #[cfg(feature = "rocm")]
+    fn set_graphs(&mut self, on: bool) {
+        self.decoding.set_graphs(on);
     }
 }

@@ -110,6 +110,12 @@ impl Tables {
         Ok(self.tables.as_ref().expect("made above"))
     }
 
+    /// The tables, if there are any yet.
+    #[cfg(feature = "rocm")]
+    pub(super) fn get(&self) -> Option<&Rotary> {
+        self.tables.as_ref()
+    }
+
     fn table(&self, rows: usize, function: impl Fn(f64) -> f64) -> Result<Tensor> {
         let angles = (0..rows).flat_map(|row| self.frequencies.iter().map(move |f| row as f64 * f));
         let values: Vec<f32> = angles

@@ -1,7 +1,7 @@
 //! The choice on an AMD GPU: the chosen tokens come back, and the probabilities that are asked for.
 
 use super::{not_a_number, nothing_left, penalties, Chosen, Wish};
-use crate::engine::api::GeneratedToken;
+use crate::engine::api::{GeneratedToken, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
 use candle_core::rocm_backend::candle_rocm::{Buffer, Device};
 use candle_core::{bail, Result, RocmStorage, Storage, Tensor};
@@ -40,20 +40,12 @@ pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
     let device = storage.buffer().device();
     sampling::edit(device, &view, &edits)?;
     sampling::mask(device, &view, &masked, &masks)?;
-    let choices: Vec<Choice> = wishes.iter().map(choice).collect();
-    let tokens = sampling::choose(device, &view, &choices)?;
-    let mut chosen: Vec<Chosen> = words(device, &tokens)?
-        .into_iter()
-        .map(|token| match token {
-            sampling::NOT_A_NUMBER => Err(not_a_number()),
-            sampling::NOTHING_LEFT => Err(nothing_left()),
-            token => Ok(GeneratedToken {
-                token,
-                logprob: None,
-                top: Vec::new(),
-            }),
-        })
+    let choices: Vec<Choice> = wishes
+        .iter()
+        .map(|wish| choice(wish.options, wish.generated as u32))
         .collect();
+    let tokens = sampling::choose(device, &view, &choices)?;
+    let mut chosen: Vec<Chosen> = words(device, &tokens)?.into_iter().map(chosen).collect();
     if !reported.is_empty() {
         report(&logits, wishes, &tokens, &reported, &mut chosen)?;
     }
@@ -97,8 +89,21 @@ fn masks(wishes: &[Wish], vocab: usize) -> (Vec<u32>, Vec<u32>) {
     (rows, masks)
 }
 
-fn choice(wish: &Wish) -> Choice {
-    let options = wish.options;
+/// What the device's number of a token means.
+pub(super) fn chosen(token: u32) -> Chosen {
+    match token {
+        sampling::NOT_A_NUMBER => Err(not_a_number()),
+        sampling::NOTHING_LEFT => Err(nothing_left()),
+        token => Ok(GeneratedToken {
+            token,
+            logprob: None,
+            top: Vec::new(),
+        }),
+    }
+}
+
+/// The token behind `generated` others, as kernels are told.
+pub(in crate::engine) fn choice(options: &SamplingOptions, generated: u32) -> Choice {
     Choice {
         temperature: options.temperature,
         top_k: options
@@ -108,7 +113,7 @@ fn choice(wish: &Wish) -> Choice {
         top_p: options.top_p.unwrap_or(1.0),
         log_min_p: options.min_p.unwrap_or(0.0).ln(),
         seed: [options.seed as u32, (options.seed >> 32) as u32],
-        position: wish.generated as u32,
+        position: generated,
     }
 }
 

@@ -8,6 +8,9 @@ mod device;
 mod host;
 mod random;
 
+#[cfg(feature = "rocm")]
+pub(super) use device::choice;
+
 use super::api::{Failure, GeneratedToken, SamplingOptions};
 use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
@@ -53,6 +56,22 @@ pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
     let logits = logits.flatten_all()?.to_vec1::<f32>()?;
     let rows = logits.par_chunks_exact(vocab).zip(wishes);
     Ok(rows.map(|(row, wish)| host::choose(row, wish)).collect())
+}
+
+/// The tokens that a forward pass has chosen itself, once the device is done.
+pub(super) fn read(tokens: &Tensor) -> Result<Vec<Chosen>> {
+    let tokens = tokens.to_vec1::<u32>()?;
+    #[cfg(feature = "rocm")]
+    let chosen = device::chosen;
+    #[cfg(not(feature = "rocm"))]
+    let chosen = |token| -> Chosen {
+        Ok(GeneratedToken {
+            token,
+            logprob: None,
+            top: Vec::new(),
+        })
+    };
+    Ok(tokens.into_iter().map(chosen).collect())
 }
 
 /// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
