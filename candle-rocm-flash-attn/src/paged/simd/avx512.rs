@@ -109,9 +109,10 @@ fn add<const N: usize>(
     let lanes = |part: usize| if part + 1 == N { here } else { u16::MAX };
     // SAFETY: lanes beyond `elements` are masked, and rows are long enough.
     unsafe {
-        let mut sums: [__m512; N] = std::array::from_fn(|part| {
-            _mm512_maskz_loadu_ps(lanes(part), out.as_ptr().add(part * LANES))
-        });
+        let mut sums = [_mm512_setzero_ps(); N];
+        for (part, sum) in sums.iter_mut().enumerate() {
+            *sum = _mm512_maskz_loadu_ps(lanes(part), out.as_ptr().add(part * LANES));
+        }
         for (row, weight) in weights.iter().enumerate() {
             let weight = _mm512_set1_ps(*weight);
             for (part, sum) in sums.iter_mut().enumerate() {

@@ -39,10 +39,11 @@ pub unsafe fn multiply<const ROWS: usize, const BITS: usize>(
         }
         let packed = bytes.as_ptr().add(block * format.bytes);
         let at = |i: usize| (row + i) * lhs.blocks + block;
-        let quants: [__m512i; ROWS] = from_fn(|i| {
-            let quants = lhs.quants.as_ptr().add(at(i) * BLOCK);
-            _mm512_broadcast_i64x4(_mm256_loadu_si256(quants.cast()))
-        });
+        let mut quants = [_mm512_setzero_si512(); ROWS];
+        for (i, quants) in quants.iter_mut().enumerate() {
+            let row = lhs.quants.as_ptr().add(at(i) * BLOCK);
+            *quants = _mm512_broadcast_i64x4(_mm256_loadu_si256(row.cast()));
+        }
         // Row `a` of the weights in the lower half and row `a + 4` in the upper one.
         let mut dots = [[_mm512_setzero_si512(); LANES / 2]; ROWS];
         for pair in 0..LANES / 2 {
@@ -108,14 +109,16 @@ unsafe fn elements<const BITS: usize>(lower: *const u8, upper: *const u8) -> __m
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn sum_of_rows(halves: &[__m512i; LANES / 2]) -> __m512i {
-    let twos: [__m512i; 4] = from_fn(|i| {
-        let (a, b) = (halves[2 * i], halves[2 * i + 1]);
-        _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
-    });
-    let fours: [__m512i; 2] = from_fn(|i| {
-        let (a, b) = (twos[2 * i], twos[2 * i + 1]);
-        _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
-    });
+    let mut twos = [_mm512_setzero_si512(); LANES / 4];
+    for (two, pair) in twos.iter_mut().zip(halves.chunks_exact(2)) {
+        let (a, b) = (pair[0], pair[1]);
+        *two = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    }
+    let mut fours = [_mm512_setzero_si512(); LANES / 8];
+    for (four, pair) in fours.iter_mut().zip(twos.chunks_exact(2)) {
+        let (a, b) = (pair[0], pair[1]);
+        *four = _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+    }
     _mm512_add_epi32(
         _mm512_shuffle_i32x4::<0b10_00_10_00>(fours[0], fours[1]),
         _mm512_shuffle_i32x4::<0b11_01_11_01>(fours[0], fours[1]),

@@ -103,12 +103,14 @@ unsafe fn dots<W: Number, const R: usize, const C: usize>(
     for at in (0..whole).step_by(LANES) {
         // SAFETY: `at + 16 <= inputs`, and there are enough rows, as checked above.
         unsafe {
-            let x: [__m512; R] =
-                std::array::from_fn(|r| _mm512_loadu_ps(x.as_ptr().add(r * inputs + at)));
+            let mut rows = [_mm512_setzero_ps(); R];
+            for (r, row) in rows.iter_mut().enumerate() {
+                *row = _mm512_loadu_ps(x.as_ptr().add(r * inputs + at));
+            }
             for c in 0..C {
                 let w = W::load(weights.as_ptr().add(c * inputs + at));
-                for r in 0..R {
-                    sums[r][c] = _mm512_fmadd_ps(x[r], w, sums[r][c]);
+                for (row, sums) in rows.iter().zip(sums.iter_mut()) {
+                    sums[c] = _mm512_fmadd_ps(*row, w, sums[c]);
                 }
             }
         }
