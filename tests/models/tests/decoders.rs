@@ -1,8 +1,10 @@
 //! Decoders of text: a prompt and one cached step.
 
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::VarBuilder;
-use candle_transformers::models as m;
+use candle_transformers::{models as m, quantized_var_builder};
+use models::gguf::Gguf;
 use models::{agree, agree_in, config, distance, merge, weights, Case};
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
@@ -381,7 +383,32 @@ type Windowed = (
     fn(Value, VarBuilder) -> Result<Decoder>,
 );
 
-fn windowed() -> [Windowed; 8] {
+/// What [`small`] describes, under the names that `quantized_mistral` asks for.
+fn mistral_file() -> Result<Gguf> {
+    const F32: GgmlDType = GgmlDType::F32;
+    let mut file = Gguf::default()
+        .made("model.embed_tokens.weight", (48, 32), F32)?
+        .made("model.norm.weight", 32, F32)?
+        .made("lm_head.weight", (48, 32), F32)?;
+    let parts: [(&str, &[usize]); 9] = [
+        ("input_layernorm", &[32]),
+        ("post_attention_layernorm", &[32]),
+        ("self_attn.q_proj", &[32, 32]),
+        ("self_attn.k_proj", &[16, 32]),
+        ("self_attn.v_proj", &[16, 32]),
+        ("self_attn.o_proj", &[32, 32]),
+        ("mlp.gate_proj", &[64, 32]),
+        ("mlp.up_proj", &[64, 32]),
+        ("mlp.down_proj", &[32, 64]),
+    ];
+    for (layer, (part, shape)) in (0..2).flat_map(|layer| parts.map(|part| (layer, part))) {
+        let name = format!("model.layers.{layer}.{part}.weight");
+        file = file.made(&name, shape.to_vec(), F32)?;
+    }
+    Ok(file)
+}
+
+fn windowed() -> [Windowed; 9] {
     let plain = || json!({"norm_epsilon": 1e-5, "use_bias": true});
     let experts = || {
         let mut settings = experts();
@@ -402,6 +429,12 @@ fn windowed() -> [Windowed; 8] {
     [
         ("mistral", plain, |settings, vb| {
             let mut model = m::mistral::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("quantized_mistral", plain, |settings, _| {
+            let file = mistral_file()?.read()?.1.into_inner();
+            let vb = quantized_var_builder::VarBuilder::from_gguf_buffer(&file, &Device::Cpu)?;
+            let mut model = m::quantized_mistral::Model::new(&small(settings), vb)?;
             Ok(Box::new(move |ids, at| model.forward(ids, at)))
         }),
         ("mixtral", experts, |settings, vb| {
