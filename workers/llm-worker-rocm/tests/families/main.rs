@@ -14,8 +14,10 @@ mod weights;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};
 use list::{families, llama};
+use llm_worker_rocm::engine::api::KvDType;
+use llm_worker_rocm::engine::forward::{CacheOptions, Output, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{LoadOptions, ModelFile};
+use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use reference::{Reference, Rows};
 use weights::{file, tensors};
 use worker::device::DeviceRequest;
@@ -92,12 +94,16 @@ fn device() -> Device {
     selected.device
 }
 
-fn scorer(file: &File) -> Scorer {
+fn load(file: &File) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     file.write(&path);
     let opened = ModelFile::open(&path).unwrap();
-    Scorer::new(opened.load(&device(), &LoadOptions::default()).unwrap())
+    opened.load(&device(), &LoadOptions::default()).unwrap()
+}
+
+fn scorer(file: &File) -> Scorer {
+    Scorer::new(load(file))
 }
 
 fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
@@ -125,6 +131,55 @@ fn every_family_computes_what_its_reference_does() {
         let error = nmse(&got, &want);
         println!("{}: {error:.1e}", f.name);
         assert!(error <= NMSE_LIMIT, "{}: {error:e}", f.name);
+    }
+}
+
+/// Token by token, on a GPU as a graph from the second on: every family's launches can be recorded, and depend on nothing but their shape.
+#[test]
+fn every_family_decodes_what_its_reference_does() {
+    let tokens = &tokens()[..9];
+    for f in families() {
+        let tensors = tensors(&f);
+        let want = Reference { f: &f, t: &tensors }.logits(tokens);
+        let mut forward = load(&file(&f, &tensors)).forward;
+        forward
+            .reserve(&CacheOptions {
+                blocks: 2,
+                block_size: 16,
+                dtype: KvDType::F32,
+                context: 32,
+            })
+            .unwrap();
+        forward.set_graphs(true);
+        let mut graphs = 0;
+        let mut got = Vec::new();
+        for (i, token) in tokens.iter().enumerate() {
+            let step = Step {
+                tokens: vec![*token],
+                sequences: vec![StepSequence {
+                    id: 1,
+                    blocks: vec![1, 0],
+                    keys: i + 1,
+                    rows: 1,
+                }],
+                outputs: vec![0],
+            };
+            let decoded = forward.decode(&step, None).unwrap();
+            graphs += usize::from(decoded.graph);
+            match decoded.output {
+                Output::Logits(logits) => got.extend(rows(&logits)),
+                Output::Tokens(_) => panic!("tokens that nobody asked for"),
+            }
+        }
+        let error = nmse(&got, &want);
+        println!("{}: {error:.1e}, {graphs} graphs", f.name);
+        assert!(error <= NMSE_LIMIT, "{}: {error:e}", f.name);
+        let expected = if device().is_rocm() {
+            tokens.len() - 1
+        } else {
+            0
+        };
+        assert_eq!(graphs, expected, "{}", f.name);
     }
 }
 

@@ -1,11 +1,13 @@
 //! From an open port to the end.
 
 use crate::client::{listen, options, text_model};
+use crate::common::tiny_llama;
 use crate::script::{Play, Script};
 use llm_worker_rocm::server::app::Unready;
 use llm_worker_rocm::server::{run, App, Loaded};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -125,4 +127,63 @@ async fn a_lost_device_ends_the_server_with_its_own_exit_code() {
     let error = server.ended.await.unwrap().unwrap_err();
     assert!(matches!(&error, Error::DeviceLost(reason) if reason == "fell off the bus"));
     assert_eq!(error.exit_code(), 3);
+}
+
+/// Calls that the simulator answers before its device is lost: more than loading takes, and fewer than some hundred tokens do.
+const CALLS: u32 = 4000;
+
+/// The program on a simulated device that is lost while it answers. Takes the ten seconds for which `/health` tells of it.
+#[test]
+fn the_program_ends_with_exit_code_3_when_its_device_is_lost() {
+    let simulated = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|name| name == "rocm")
+        && std::env::var_os("HIP_SIM_ARCH").is_some();
+    if !simulated {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    tiny_llama().write(&path);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
+        .args(["serve", "--device", "rocm", "--port", "0", "--model"])
+        .arg(&path)
+        .env("HIP_SIM_FAIL", format!("lost:{CALLS}"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap();
+    let http = |request: String| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    };
+    let health =
+        || http("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_string());
+    while !health().starts_with("HTTP/1.1 200") {
+        assert_eq!(program.try_wait().unwrap(), None, "it did not load");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let body = r#"{"prompt": "the cat", "stream": true, "max_tokens": 100, "ignore_eos": true}"#;
+    let length = body.len();
+    let ask = || {
+        http(format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"))
+    };
+    let failed = (0..200)
+        .map(|_| ask())
+        .find(|answer| answer.contains("\"error\""));
+    let failed = failed.expect("the device is lost by now");
+    assert!(failed.contains("DEVICE_LOST"), "{failed}");
+    let told = health();
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert!(told.contains("the device is lost"), "{told}");
+    let refused = ask();
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("DEVICE_LOST"),
+        "{refused}"
+    );
+    assert_eq!(program.wait().unwrap().code(), Some(3));
 }
