@@ -13,6 +13,8 @@ pub(super) struct Family {
     pub name: &'static str,
     /// Whether the output matrix is the embedding table unless the file says otherwise.
     pub tied: bool,
+    /// Whether its code computes in f16 and bf16; else weights become f32.
+    pub halves: bool,
     /// See [`super::weights::Files`].
     pub stand_ins: &'static [(&'static str, &'static str)],
     pub load: fn(&Settings, VarBuilder) -> std::result::Result<Loaded, Trouble>,
@@ -44,6 +46,7 @@ const fn family(name: &'static str, load: fn(&Settings, VarBuilder) -> Outcome) 
     Family {
         name,
         tied: false,
+        halves: false,
         stand_ins: &[],
         load,
     }
@@ -51,18 +54,29 @@ const fn family(name: &'static str, load: fn(&Settings, VarBuilder) -> Outcome) 
 
 /// Every architecture.
 pub(super) const FAMILIES: [Family; 11] = [
-    family("DeepseekV2ForCausalLM", deepseek2),
+    Family {
+        halves: true,
+        ..family("DeepseekV2ForCausalLM", deepseek2)
+    },
     Family {
         tied: true,
+        halves: true,
         ..family("Lfm2ForCausalLM", lfm2)
     },
     Family {
         tied: true,
+        halves: true,
         stand_ins: &[("lm_head.weight", "transformer.word_embeddings.weight")],
         ..family("FalconForCausalLM", falcon)
     },
-    family("StableLmForCausalLM", stable_lm),
-    family("OlmoForCausalLM", olmo),
+    Family {
+        halves: true,
+        ..family("StableLmForCausalLM", stable_lm)
+    },
+    Family {
+        halves: true,
+        ..family("OlmoForCausalLM", olmo)
+    },
     Family {
         tied: true,
         ..family("GPTBigCodeForCausalLM", bigcode)

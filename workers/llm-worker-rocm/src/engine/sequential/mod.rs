@@ -8,7 +8,7 @@
 //! | `settings`  | `config.json`, checked                                                     |
 //! | `weights`   | the folder's tensors, none of them ignored                                 |
 //!
-//! Requests wait in the engine's queue; nothing is shared among them. Activations are in the dtype of the file's matrices on a GPU, else in f32.
+//! Requests wait in the engine's queue; nothing is shared among them. On a GPU activations are in the dtype of the file's matrices where the model's code can, else in f32.
 
 mod families;
 mod gguf;

@@ -183,7 +183,10 @@ impl Source {
     ) -> Result<(Loaded, DType)> {
         let settings = self.settings(config, context)?;
         let files = self.map()?;
-        let dtype = dtype(&files, device);
+        let dtype = match family.halves {
+            true => dtype(&files, device),
+            false => DType::F32,
+        };
         let files = Files::new(files, family.stand_ins);
         let loaded =
             (family.load)(&settings, files.builder(dtype, device)).map_err(|e| match e {
