@@ -19,7 +19,7 @@ const FILES: [(&str, &str); 3] = [
 const FRAGILE: &str = "fragile-Q8_0.gguf";
 
 /// A repository with a safetensors model, one with a split GGUF file, and one whose file breaks off.
-const OTHERS: [(&str, &[(&str, &str)]); 3] = [
+const OTHERS: [(&str, &[(&str, &str)]); 4] = [
     (
         "owner/folder",
         &[
@@ -44,6 +44,29 @@ const OTHERS: [(&str, &[(&str, &str)]); 3] = [
         ],
     ),
     ("owner/fragile", &[(FRAGILE, "comes in two pieces")]),
+    (
+        "owner/images",
+        &[
+            (
+                "model_index.json",
+                "{\"_class_name\": \"P\", \"safety_checker\": [\"d\", \"S\"], \"scheduler\": [\"d\", \"E\"], \"text_encoder_3\": [null, null], \"tokenizer_2\": [\"t\", \"T\"], \"transformer\": [\"d\", \"T\"], \"vae\": [\"d\", \"V\"]}",
+            ),
+            ("scheduler/scheduler_config.json", "{}"),
+            ("tokenizer_2/tokenizer.json", "{}"),
+            ("transformer/config.json", "{}"),
+            (
+                "transformer/diffusion_pytorch_model.safetensors.index.json",
+                "{\"weight_map\": {\"a\": \"one.safetensors\", \"b\": \"two.safetensors\"}}",
+            ),
+            ("transformer/one.safetensors", "one"),
+            ("transformer/two.safetensors", "two"),
+            ("vae/config.json", "{}"),
+            ("vae/diffusion_pytorch_model.safetensors", "32 bits"),
+            ("vae/diffusion_pytorch_model.fp16.safetensors", "16 bits"),
+            ("safety_checker/model.safetensors", "unused"),
+            ("all.safetensors", "in one file"),
+        ],
+    ),
 ];
 
 /// Serves `owner/name` and the others at revision `main`; counts requests.
@@ -320,4 +343,57 @@ fn a_download_that_breaks_off_goes_on_where_it_was() {
         resolve(&options, "owner/fragile").unwrap(),
         "comes in two pieces"
     );
+}
+
+#[test]
+fn an_image_model_comes_part_by_part() {
+    let hub = Hub::start();
+    let cache = tempfile::tempdir().unwrap();
+    let mut options = options(&hub.endpoint, cache.path());
+    let resolve = |options: &HubOptions, model: &str| {
+        options.resolve_pipeline(&ModelSource::parse(model).unwrap())
+    };
+    let folder = resolve(&options, "owner/images:fp16").unwrap();
+    for file in [
+        "model_index.json",
+        "scheduler/scheduler_config.json",
+        "tokenizer_2/tokenizer.json",
+        "transformer/config.json",
+        "transformer/one.safetensors",
+        "transformer/two.safetensors",
+        "vae/diffusion_pytorch_model.fp16.safetensors",
+    ] {
+        assert!(folder.join(file).exists(), "{file}");
+    }
+    for file in [
+        "safety_checker/model.safetensors",
+        "all.safetensors",
+        "vae/diffusion_pytorch_model.safetensors",
+    ] {
+        assert!(!folder.join(file).exists(), "{file}");
+    }
+    // From the cache, without a request.
+    let before = hub.requests();
+    assert_eq!(resolve(&options, "owner/images:fp16").unwrap(), folder);
+    options.offline = true;
+    assert_eq!(resolve(&options, "owner/images").unwrap(), folder);
+    assert_eq!(hub.requests(), before);
+    std::fs::remove_file(folder.join("transformer/two.safetensors")).unwrap();
+    let error = resolve(&options, "owner/images").unwrap_err().to_string();
+    assert!(error.contains("not in the cache"), "{error}");
+    let error = resolve(&options, "owner/images:all.safetensors").unwrap_err();
+    assert!(error.to_string().contains("not in the cache"), "{error}");
+    options.offline = false;
+    resolve(&options, "owner/images").unwrap();
+    assert!(folder.join("transformer/two.safetensors").exists());
+    let file = resolve(&options, "owner/images:all.safetensors").unwrap();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "in one file");
+    for (model, reason) in [
+        ("owner/images:fp8", "fp16 and bf16"),
+        ("owner/images:../x.safetensors", "no file of a repository"),
+        ("owner/folder", "no model_index.json; name one of its files"),
+    ] {
+        let error = resolve(&options, model).unwrap_err().to_string();
+        assert!(error.contains(reason), "{model}: {error}");
+    }
 }

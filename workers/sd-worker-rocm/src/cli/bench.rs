@@ -60,6 +60,9 @@ impl BenchArgs {
         let per_evaluation = |t: &crate::pipeline::Timings| t.evaluations.max(1) as f64;
         let evaluation = milliseconds(|t| t.denoise.as_secs_f64() / t.evaluations.max(1) as f64);
         let enqueue = milliseconds(|t| t.enqueue.as_secs_f64() / t.evaluations.max(1) as f64);
+        let launches = runs
+            .first()
+            .map_or(0.0, |t| t.launches as f64 / per_evaluation(t));
         let decode = milliseconds(|t| t.decode.as_secs_f64());
         let evaluations = runs.first().map_or(0.0, per_evaluation);
         if self.json {
@@ -74,12 +77,13 @@ impl BenchArgs {
                 "evaluations": evaluations,
                 "evaluation_ms": evaluation,
                 "enqueue_ms": enqueue,
+                "launches": launches,
                 "decode_ms": decode,
             });
             return print_line(&json.to_string());
         }
         print_line(&format!(
-            "{} ({}) on {}, {} x {}, batch {}, median of {} runs:\n  a step's evaluation  {evaluation:.2} ms ({:.2} it/s)\n  of which enqueueing  {enqueue:.2} ms\n  latents to pixels    {decode:.2} ms",
+            "{} ({}) on {}, {} x {}, batch {}, median of {} runs:\n  a step's evaluation  {evaluation:.2} ms ({:.2} it/s)\n  of which enqueueing  {enqueue:.2} ms, {launches:.0} launches\n  latents to pixels    {decode:.2} ms",
             info.name,
             info.precision,
             loaded.selected.description,

@@ -180,6 +180,7 @@ impl GenerateArgs {
                 "enqueue_ms": timings.enqueue.as_secs_f64() * 1e3,
                 "decode_ms": timings.decode.as_secs_f64() * 1e3,
                 "evaluations": timings.evaluations,
+                "launches": timings.launches,
                 "iterations_per_second": timings.evaluations as f64 / denoise.max(1e-9),
             },
         });

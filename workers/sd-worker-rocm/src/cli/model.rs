@@ -3,22 +3,35 @@
 use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use worker::device::{DeviceRequest, Selected};
+use worker::hub::{HubOptions, ModelSource};
 use worker::{Error, Result};
 
 /// The arguments that say what runs where.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Model: a folder as diffusers writes it, or a single .safetensors file. Without it the built-in model, which draws plain shapes.
+    /// Model: a folder as diffusers writes it, a single .safetensors file, or a Hugging Face id OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws plain shapes.
     #[arg(
         long,
         short,
         visible_alias = "model-path",
         env = "MODEL_PATH",
-        value_name = "PATH"
+        value_name = "PATH|REPO"
     )]
-    model: Option<PathBuf>,
+    model: Option<String>,
+
+    /// Branch, tag or commit of a Hugging Face model.
+    #[arg(long, env = "SD_REVISION", value_name = "REV")]
+    revision: Option<String>,
+
+    /// Take Hugging Face models from the cache only.
+    #[arg(long, env = "SD_OFFLINE", value_parser = BoolishValueParser::new())]
+    offline: bool,
+
+    /// A transformer instead of the model's own (FLUX.1, SD 3, Z-Image): .safetensors or .gguf, also as OWNER/NAME:FILE-OR-QUANT.
+    #[arg(long, env = "SD_TRANSFORMER", value_name = "PATH|REPO:FILE")]
+    transformer: Option<String>,
 
     /// What the model has to be; another kind is an error.
     #[arg(long, env = "SD_VERSION", value_name = "VERSION")]
@@ -131,10 +144,46 @@ impl ModelArgs {
         &self.lora_dir
     }
 
+    /// A file or folder, downloaded if it is a Hugging Face id and not in the cache.
+    fn resolve(&self, model: &str) -> Result<PathBuf> {
+        let mut hub = HubOptions::from_env();
+        hub.offline |= self.offline;
+        if let Some(revision) = &self.revision {
+            hub.revision.clone_from(revision);
+        }
+        let source = ModelSource::parse(model)?;
+        match &source {
+            // A quantisation names a GGUF file.
+            ModelSource::Hub {
+                selector: Some(selector),
+                ..
+            } if !["fp16", "bf16"].contains(&selector.as_str())
+                && !selector.ends_with(".safetensors") =>
+            {
+                hub.resolve(&source)
+            }
+            _ => hub.resolve_pipeline(&source),
+        }
+    }
+
+    /// What to call the model at `path`: a repository by its name, not by a folder of the cache.
+    fn name(&self, path: &Path) -> String {
+        let asked = self.model.as_deref().unwrap_or_default();
+        let repository = match Path::new(asked).exists() {
+            true => None,
+            false => asked.split(':').next(),
+        };
+        let own = || path.file_stem().unwrap_or_default().to_string_lossy();
+        match repository.and_then(|repository| repository.rsplit('/').next()) {
+            Some(name) if path.is_dir() => name.to_string(),
+            _ => own().into_owned(),
+        }
+    }
+
     /// Opens the device and loads the model, telling on standard error what is going on.
     ///
     /// # Errors
-    /// [`Error::Usage`] for arguments that contradict each other, and the device's and the model's.
+    /// [`Error::Usage`] for arguments that contradict each other, and the hub's, the device's and the model's.
     pub(super) fn load(&self) -> Result<Loaded> {
         let precision = match (self.precision, self.use_f16) {
             (PrecisionArg::Auto, false) => Precision::Auto,
@@ -159,14 +208,9 @@ impl ModelArgs {
                 ))
             }
         };
-        if let Some(path) = &self.model {
-            if !path.exists() {
-                return Err(Error::Usage(format!(
-                    "there is no model {}; give a folder that `hf download OWNER/NAME --local-dir FOLDER` made, or a .safetensors file",
-                    path.display()
-                )));
-            }
-        }
+        let model = self.model.as_deref().map(|m| self.resolve(m)).transpose()?;
+        let transformer = self.transformer.as_deref();
+        let transformer = transformer.map(|t| self.resolve(t)).transpose()?;
         let selected = request.select()?;
         if let Some(reason) = &selected.fallback {
             eprintln!("using the CPU: {reason}");
@@ -181,14 +225,18 @@ impl ModelArgs {
             vae_tiling: switch,
             offload: self.offload,
             vae: self.vae.clone(),
+            transformer,
             taesd: self.taesd.clone(),
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),
         };
-        let pipeline = match &self.model {
-            Some(path) => Pipeline::load(path, &selected.device, options, &mut |part| {
-                eprintln!("loading {part}");
-            })?,
+        let pipeline = match &model {
+            Some(path) => {
+                let name = self.name(path);
+                Pipeline::load_as(name, path, &selected.device, options, &mut |part| {
+                    eprintln!("loading {part}");
+                })?
+            }
             None => Pipeline::builtin(&selected.device, options)?,
         };
         if let Some(version) = self.sd_version.filter(|v| !v.fits(pipeline.info())) {

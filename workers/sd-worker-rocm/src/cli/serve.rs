@@ -3,8 +3,9 @@
 use super::model::ModelArgs;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{JobQueue, QueueOptions};
-use crate::server::{App, Limits, LoraFolders, ServerOptions};
+use crate::server::{App, ControlFolders, Limits, LoraFolders, ServerOptions};
 use clap::Args;
+use std::path::PathBuf;
 use std::time::Duration;
 use worker::http::heartbeat::{Heartbeat, INTERVAL};
 use worker::http::listen::{serve, termination};
@@ -46,6 +47,15 @@ pub struct ServeArgs {
     /// A preview with every N-th step, for clients that do not say; 0 none. Each waits for the GPU.
     #[arg(long, env = "SD_PREVIEW_EVERY", default_value_t = 0, value_name = "N")]
     preview_every: usize,
+
+    /// Folder with ControlNets that clients may name (files, and folders as diffusers writes them); may be given several times.
+    #[arg(
+        long,
+        env = "SD_CONTROLNET_DIR",
+        value_delimiter = ':',
+        value_name = "DIR"
+    )]
+    controlnet_dir: Vec<PathBuf>,
 
     /// Longest side in pixels.
     #[arg(long, env = "SD_MAX_SIDE", default_value_t = 2048, value_name = "N")]
@@ -109,6 +119,7 @@ impl ServeArgs {
                 ..Limits::default()
             },
             loras: LoraFolders::new(self.model.lora_dirs().to_vec()),
+            controls: ControlFolders::new(self.controlnet_dir.clone()),
             keys: ApiKeys::new(self.listen.api_keys.clone()),
             device: selected.description.clone(),
             device_fallback: selected.fallback.clone(),

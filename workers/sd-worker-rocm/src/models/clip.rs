@@ -3,8 +3,10 @@
 use super::attention::attention;
 use super::config::within;
 use super::layers::{layer_norm, linear};
+use crate::models::layers::Linear;
+use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{LayerNorm, Linear, VarBuilder};
+use candle_nn::LayerNorm;
 use serde::Deserialize;
 
 /// The activation of the feed-forward layers.

@@ -3,8 +3,9 @@
 use super::layers::conv;
 use super::unet::config::UNetConfig;
 use super::unet::{Condition, Extra, Residuals, Trunk};
+use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{Conv2d, VarBuilder};
+use candle_nn::Conv2d;
 
 /// The network.
 #[derive(Debug, Clone)]

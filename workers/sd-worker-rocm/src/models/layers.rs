@@ -1,7 +1,9 @@
 //! Layers that several networks use.
 
+use crate::models::VarBuilder;
+use candle_core::quantized::QMatMul;
 use candle_core::{DType, Device, Module, Result, Tensor};
-use candle_nn::{Conv2d, Conv2dConfig, LayerNorm, Linear, VarBuilder};
+use candle_nn::{Conv2d, Conv2dConfig, LayerNorm};
 
 /// A weight of `shape`, for which a file may also have one of the shape `same`.
 fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
@@ -19,14 +21,56 @@ fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
     weight.reshape(shape)
 }
 
+/// A linear layer.
+#[derive(Debug, Clone)]
+pub enum Linear {
+    /// With a matrix of floating-point numbers.
+    Plain(candle_nn::Linear),
+    /// With a quantized matrix.
+    Quantized {
+        /// `(outputs, inputs)`.
+        matrix: QMatMul,
+        /// In the network's arithmetic.
+        bias: Option<Tensor>,
+    },
+}
+
+impl Module for Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Plain(linear) => linear.forward(x),
+            Self::Quantized { matrix, bias } => {
+                // Quantized products take and give f32.
+                let product = matrix.forward(&x.to_dtype(DType::F32)?.contiguous()?)?;
+                let product = product.to_dtype(x.dtype())?;
+                match bias {
+                    Some(bias) => product.broadcast_add(bias),
+                    None => Ok(product),
+                }
+            }
+        }
+    }
+}
+
 /// A linear layer. A 1x1 convolution in the file is the same and accepted; a bias is used where there is one.
 pub fn linear(vb: VarBuilder, inputs: usize, outputs: usize) -> Result<Linear> {
-    let weight = weight(&vb, &[outputs, inputs], &[outputs, inputs, 1, 1])?;
     let bias = match vb.contains_tensor("bias") {
         true => Some(vb.get(outputs, "bias")?),
         false => None,
     };
-    Ok(Linear::new(weight, bias))
+    if let Some(matrix) = vb.quantized("weight") {
+        if matrix.shape().dims() != [outputs, inputs] {
+            candle_core::bail!(
+                "{}.weight has shape {:?}; the configuration wants [{outputs}, {inputs}]",
+                vb.prefix(),
+                matrix.shape()
+            )
+        }
+        let matrix = QMatMul::from_arc(matrix)?;
+        return Ok(Linear::Quantized { matrix, bias });
+    }
+    let weight = weight(&vb, &[outputs, inputs], &[outputs, inputs, 1, 1])?;
+    Ok(Linear::Plain(candle_nn::Linear::new(weight, bias)))
 }
 
 /// A square convolution. A linear layer in the file is accepted for a 1x1 one; a bias is used where there is one.

@@ -1,7 +1,7 @@
 //! Group normalisation.
 
+use crate::models::VarBuilder;
 use candle_core::{DType, Result, Tensor};
-use candle_nn::VarBuilder;
 
 /// Normalises groups of channels over all pixels, then scales and shifts each channel. Computes in f32.
 #[derive(Debug, Clone)]

@@ -1,8 +1,9 @@
 //! TAESD's decoder: pictures from latents at a fraction of the VAE's cost, for previews.
 
 use super::layers::conv;
+use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Conv2d, VarBuilder};
+use candle_nn::Conv2d;
 
 /// Channels inside.
 const WIDTH: usize = 64;

@@ -6,8 +6,10 @@ use super::layers::{conv, linear, pixels_as_rows, rows_as_pixels, Upsample};
 use super::norm::GroupNorm;
 use super::unet::blocks::ResnetBlock;
 use super::vae_tiles::Tiles;
+use crate::models::layers::Linear;
+use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Conv2d, Linear, VarBuilder};
+use candle_nn::Conv2d;
 use serde::Deserialize;
 
 const EPS: f64 = 1e-6;

@@ -119,7 +119,7 @@ impl UNetDenoiser {
         offload: bool,
     ) -> Result<Self> {
         let of = config.clone();
-        let build = move |vb: candle_nn::VarBuilder| UNet::new(vb, &of);
+        let build = move |vb: crate::models::VarBuilder| UNet::new(vb, &of);
         Ok(Self {
             part: Part::new("the denoiser", weights, dtype, device, offload, build)?,
             config,
@@ -271,7 +271,7 @@ fn open_control(
         })?;
         (config, weights)
     };
-    let build = move |vb: candle_nn::VarBuilder| ControlNet::new(vb, &config);
+    let build = move |vb: crate::models::VarBuilder| ControlNet::new(vb, &config);
     Part::new("the ControlNet", weights, dtype, device, offload, build)
 }
 

@@ -122,6 +122,7 @@ impl Pipeline {
             steps.start(latents.as_ref(), &noise)
         };
         let mut x = first().map_err(failed())?;
+        let launches = self.launches();
         let prediction = self.schedule.prediction;
         while !steps.is_done() {
             let enqueue = Instant::now();
@@ -166,6 +167,7 @@ impl Pipeline {
             }
         }
         drop(run);
+        timings.launches = self.launches() - launches;
         self.device.synchronize().map_err(failed())?;
         timings.denoise = begun.elapsed();
         self.denoiser.rest();
@@ -194,6 +196,15 @@ impl Pipeline {
             timings,
             cancelled: false,
         })
+    }
+
+    /// What the device was given to do so far; 0 on the CPU.
+    fn launches(&self) -> u64 {
+        #[cfg(feature = "rocm")]
+        if let Ok(rocm) = self.device.as_rocm_device() {
+            return rocm.device().launches();
+        }
+        0
     }
 
     /// Pixels a latent, each way.

@@ -17,10 +17,8 @@ use crate::prompt::ClipTokenizer;
 use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
 use crate::textual_inversion::Concept;
-use crate::weights::bytes::Bytes;
-use crate::weights::file::SafetensorsFile;
 use crate::weights::folder::Folder;
-use crate::weights::{ldm, Weights};
+use crate::weights::{ldm, transformer, Weights};
 use candle_core::{DType, Device};
 use std::path::Path;
 use worker::{Error, Result};
@@ -56,6 +54,20 @@ impl Pipeline {
     ) -> Result<Self> {
         let name = path.file_stem().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy().into_owned();
+        Self::load_as(name, path, device, options, progress)
+    }
+
+    /// The same under a name of its own.
+    ///
+    /// # Errors
+    /// Those of [`Pipeline::load`].
+    pub fn load_as(
+        name: String,
+        path: &Path,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
         if path.is_dir() {
             let folder = Folder::Disk(path.to_path_buf());
             return Self::from_folder(&folder, name, device, options, progress);
@@ -65,17 +77,11 @@ impl Pipeline {
             reason,
         };
         progress("checkpoint");
-        let bytes = Bytes::map(path)?;
-        if bytes.starts_with(b"GGUF") {
-            return Err(bad(
-                "GGUF is not implemented for images; use the model's folder as diffusers writes it"
-                    .to_string(),
-            ));
-        }
-        let weights = Weights::new([SafetensorsFile::new(bytes, path)?]);
-        if let Some(kind) = ldm::transformer(&weights) {
+        let weights = Weights::open(path)?;
+        if let Some((kind, _)) = transformer::take(&weights) {
             return Err(bad(format!(
-                "single files of {kind} are not implemented; use the model's folder as diffusers writes it"
+                "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
+                kind.label()
             )));
         }
         if !ldm::is_checkpoint(&weights) {
@@ -156,6 +162,12 @@ impl Pipeline {
         options: PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
+        if options.transformer.is_some() {
+            return Err(Error::Usage(format!(
+                "--transformer is for models that have one; the denoiser of {} is a UNet",
+                model.name
+            )));
+        }
         let (unet_config, unet_weights) = model.unet;
         let dtype = dtype(options.precision, &unet_weights, device);
         let family = family(&unet_config);
@@ -264,7 +276,7 @@ impl Pipeline {
             });
         }
         let class: Class = part.config()?;
-        let (kind, family) = match class._class_name.as_str() {
+        let (mut kind, family) = match class._class_name.as_str() {
             "SD3Transformer2DModel" => (Kind::Sd3(part.config()?), Family::Sd3),
             "FluxTransformer2DModel" => (Kind::Flux(part.config()?), Family::Flux),
             "ZImageTransformer2DModel" => (Kind::ZImage(part.config()?), Family::ZImage),
@@ -280,8 +292,12 @@ impl Pipeline {
             Kind::ZImage(config) => config.check(),
         };
         checked.map_err(|e| part.bad_config(e))?;
-        let weights = part.weights()?;
+        let weights = match &options.transformer {
+            Some(path) => open_transformer(path, &mut kind)?,
+            None => part.weights()?,
+        };
         let dtype = dtype(options.precision, &weights, device);
+        let quantization = weights.most_quantized();
         let offload = options.offload;
 
         progress("text encoders");
@@ -391,7 +407,7 @@ impl Pipeline {
             name,
             family,
             inpainting: false,
-            precision: format!("{dtype:?}").to_lowercase(),
+            precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
             // Patches of 2x2 latents.
             size_multiple: 2 * factor,
         };
@@ -507,12 +523,44 @@ fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
     })
 }
 
+/// A transformer of its own, which must be of the model's family.
+fn open_transformer(path: &Path, kind: &mut Kind) -> Result<Weights> {
+    let bad = |reason: String| Error::BadModel {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let weights = Weights::open(path)?;
+    let Some((found, weights)) = transformer::take(&weights) else {
+        return Err(bad(
+            "this is no transformer of FLUX.1, Stable Diffusion 3 or Z-Image".to_string(),
+        ));
+    };
+    let wanted = match kind {
+        Kind::Sd3(_) => transformer::Kind::Sd3,
+        Kind::Flux(config) => {
+            // The difference between dev and schnell.
+            config.guidance_embeds =
+                weights.contains("time_text_embed.guidance_embedder.linear_1.weight");
+            transformer::Kind::Flux
+        }
+        Kind::ZImage(_) => transformer::Kind::ZImage,
+    };
+    match found == wanted {
+        true => Ok(weights),
+        false => Err(bad(format!(
+            "this is a transformer of {}, and the model is {}",
+            found.label(),
+            wanted.label()
+        ))),
+    }
+}
+
 fn open_taesd(path: &Path, channels: usize, dtype: DType, device: &Device) -> Result<Part<Taesd>> {
     let weights = match path.is_dir() {
         true => Folder::Disk(path.to_path_buf()).part("").weights()?,
         false => Weights::open(path)?,
     };
-    let build = move |vb: candle_nn::VarBuilder| Taesd::new(vb, channels);
+    let build = move |vb: crate::models::VarBuilder| Taesd::new(vb, channels);
     Part::new("TAESD", weights, dtype, device, false, build)
 }
 

@@ -54,8 +54,9 @@ impl LongText {
             DType::F16 => DType::BF16,
             other => other,
         };
-        let build =
-            move |vb: candle_nn::VarBuilder| Ok(Mutex::new(T5EncoderModel::load(vb, &config)?));
+        let build = move |vb: crate::models::VarBuilder| {
+            Ok(Mutex::new(T5EncoderModel::load(vb.plain(), &config)?))
+        };
         // Files of whole models have a decoder, too.
         let weights = part
             .weights()?
@@ -99,7 +100,8 @@ impl LongText {
             true => Some(format!("model.{name}")),
             false => name.starts_with("model.").then(|| name.to_string()),
         });
-        let build = move |vb: candle_nn::VarBuilder| ZImageTextEncoder::new(&config, vb);
+        let build =
+            move |vb: crate::models::VarBuilder| ZImageTextEncoder::new(&config, vb.plain());
         let part = Part::new("Qwen3", weights, dtype, device, offload, build)?;
         Ok(Self {
             network: Network::Qwen(part),

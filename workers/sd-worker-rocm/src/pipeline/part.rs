@@ -1,8 +1,9 @@
 //! A network with its weights: built where it runs, changed and restored tensor by tensor.
 
+use crate::models::VarBuilder;
 use crate::weights::Weights;
+use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Tensor};
-use candle_nn::VarBuilder;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use worker::{Error, Result};
@@ -18,6 +19,8 @@ pub struct Part<M> {
     /// Where weights rest: the device, or host memory if they are brought there only while in use.
     home: Device,
     tensors: HashMap<String, Tensor>,
+    /// Matrices that stay quantized, where the network runs; empty while weights rest elsewhere.
+    quantized: HashMap<String, Arc<QTensor>>,
     /// Tensors that are not as in the file.
     changed: BTreeSet<String>,
     build: Build<M>,
@@ -41,6 +44,7 @@ impl<M> Part<M> {
         let mut part = Self {
             what,
             tensors: weights.load_all(dtype, home)?,
+            quantized: HashMap::new(),
             weights,
             dtype,
             device: device.clone(),
@@ -62,7 +66,14 @@ impl<M> Part<M> {
         if let Some(network) = &self.network {
             return Ok(network.clone());
         }
-        let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device);
+        for name in self.weights.quantized() {
+            if !self.quantized.contains_key(name) && !self.tensors.contains_key(name) {
+                let matrix = self.weights.load_quantized(name, &self.device)?;
+                self.quantized.insert(name.to_string(), Arc::new(matrix));
+            }
+        }
+        let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device)
+            .with_quantized(self.quantized.clone());
         let network = Arc::new((self.build)(vb).map_err(Error::candle(self.what))?);
         self.network = Some(network.clone());
         Ok(network)
@@ -72,6 +83,7 @@ impl<M> Part<M> {
     pub fn rest(&mut self) {
         if !self.home.same_device(&self.device) {
             self.network = None;
+            self.quantized.clear();
         }
     }
 
@@ -95,7 +107,12 @@ impl<M> Part<M> {
 
     /// Names of the tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tensors.keys().map(String::as_str)
+        // A changed matrix is in both.
+        let quantized = self.weights.quantized();
+        self.tensors
+            .keys()
+            .map(String::as_str)
+            .chain(quantized.filter(move |name| !self.tensors.contains_key(*name)))
     }
 
     /// A tensor as it is now.
@@ -104,11 +121,17 @@ impl<M> Part<M> {
         self.tensors.get(name)
     }
 
-    /// Adds `delta`, f32 and of as many elements, to a tensor. The sum is rounded once.
+    /// Adds `delta`, f32 and of as many elements, to a tensor. The sum is rounded once; a quantized matrix is quantized no more until it is restored.
     ///
     /// # Errors
     /// If there is no such tensor, or the sizes differ.
     pub fn add(&mut self, name: &str, delta: &Tensor) -> candle_core::Result<()> {
+        if !self.tensors.contains_key(name) && self.weights.is_quantized(name) {
+            let plain = self.weights.load(name, DType::F32, &self.home);
+            let plain = plain.map_err(candle_core::Error::wrap)?;
+            self.tensors.insert(name.to_string(), plain);
+            self.quantized.remove(name);
+        }
         let Some(tensor) = self.tensors.get_mut(name) else {
             candle_core::bail!("there is no tensor {name}")
         };
@@ -125,9 +148,13 @@ impl<M> Part<M> {
     /// If the device has no room.
     pub fn restore(&mut self) -> Result<()> {
         while let Some(name) = self.changed.pop_first() {
+            self.network = None;
+            if self.weights.is_quantized(&name) {
+                self.tensors.remove(&name);
+                continue;
+            }
             let tensor = self.weights.load(&name, self.dtype, &self.home)?;
             self.tensors.insert(name, tensor);
-            self.network = None;
         }
         Ok(())
     }

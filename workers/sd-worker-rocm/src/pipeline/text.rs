@@ -61,7 +61,7 @@ impl Tower {
             false => Some(Tensor::cat(&rows, 0).map_err(Error::candle("textual inversion"))?),
         };
         let length = config.max_position_embeddings;
-        let build = move |vb: candle_nn::VarBuilder| {
+        let build = move |vb: crate::models::VarBuilder| {
             let mut tower = ClipTextEncoder::new(vb, &config)?;
             if let Some(rows) = &rows {
                 tower.append_tokens(rows)?;

@@ -50,7 +50,7 @@ impl TransformerDenoiser {
         offload: bool,
     ) -> Result<Self> {
         let of = kind.clone();
-        let build = move |vb: candle_nn::VarBuilder| {
+        let build = move |vb: crate::models::VarBuilder| {
             Ok(match &of {
                 Kind::Sd3(config) => Network::Sd3(Sd3::new(vb, config)?),
                 Kind::Flux(config) => Network::Flux(Flux::new(vb, config)?),

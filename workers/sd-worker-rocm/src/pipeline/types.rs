@@ -42,6 +42,8 @@ pub struct PipelineOptions {
     pub offload: bool,
     /// A VAE to use instead of the model's own: file or folder.
     pub vae: Option<PathBuf>,
+    /// A transformer to use instead of the model's own: safetensors or GGUF.
+    pub transformer: Option<PathBuf>,
     /// A TAESD decoder for previews: file or folder. Without it previews are a linear guess.
     pub taesd: Option<PathBuf>,
     /// Where the names in [`Lora::name`] are looked for.
@@ -169,6 +171,8 @@ pub struct Timings {
     pub decode: Duration,
     /// Evaluations of the denoiser.
     pub evaluations: usize,
+    /// Kernels, products and convolutions that the steps enqueued; 0 on the CPU.
+    pub launches: u64,
 }
 
 /// The outcome of a request.

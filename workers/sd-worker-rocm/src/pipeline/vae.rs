@@ -32,7 +32,7 @@ impl VaeStage {
         offload: bool,
         tiling: Switch,
     ) -> Result<Self> {
-        let build = move |vb: candle_nn::VarBuilder| Vae::new(vb, &config);
+        let build = move |vb: crate::models::VarBuilder| Vae::new(vb, &config);
         Ok(Self {
             part: Part::new("the VAE", weights, dtype, device, offload, build)?,
             tiling,

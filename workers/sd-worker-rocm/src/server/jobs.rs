@@ -1,6 +1,7 @@
 //! `/v1/jobs`: rbee's operations as jobs, with what people need to follow them.
 
 use super::answer::{encode_one, outcome_of};
+use super::controls::ControlBody;
 use super::health::unix_seconds;
 use super::request::{seed, set_sampler, Upload};
 use super::App;
@@ -77,6 +78,8 @@ struct Body {
     mask_blur: Option<f32>,
     mask_invert: Option<bool>,
     preview_every: Option<usize>,
+    #[serde(default)]
+    controls: Vec<ControlBody>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,6 +172,7 @@ impl App {
                 strength: lora.strength,
             })
             .collect();
+        request.controls = self.controls(body.controls).await?;
         Ok(request)
     }
 }

@@ -1,7 +1,7 @@
 //! What is too much for one request.
 
 use crate::image_io::DecodeLimits;
-use crate::pipeline::{ImageRequest, ModelInfo};
+use crate::pipeline::{Family, ImageRequest, ModelInfo};
 use crate::sampling::{Sampler, Schedule};
 use worker::http::ApiError;
 
@@ -25,6 +25,8 @@ pub struct Limits {
     pub max_batch: usize,
     /// LoRAs.
     pub max_loras: usize,
+    /// ControlNets.
+    pub max_controls: usize,
     /// Pictures that are sent here.
     pub decode: DecodeLimits,
 }
@@ -38,6 +40,7 @@ impl Default for Limits {
             max_guidance: 30.0,
             max_batch: 8,
             max_loras: 16,
+            max_controls: 4,
             decode: DecodeLimits::default(),
         }
     }
@@ -73,6 +76,30 @@ impl Limits {
         within("steps", request.steps, 1, self.max_steps)?;
         within("batch", request.batch, 1, self.max_batch)?;
         within("loras", request.loras.len(), 0, self.max_loras)?;
+        within("controls", request.controls.len(), 0, self.max_controls)?;
+        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
+        if !request.controls.is_empty() && !unet {
+            return Err(ApiError::field(
+                "controls",
+                "ControlNets are implemented for models with a UNet only",
+            ));
+        }
+        for control in &request.controls {
+            if !(0.0..=2.0).contains(&control.strength) {
+                return Err(ApiError::field(
+                    "controls",
+                    "a ControlNet's strength must be from 0 to 2",
+                ));
+            }
+            if !(0.0..=1.0).contains(&control.start)
+                || !(control.start..=1.0).contains(&control.end)
+            {
+                return Err(ApiError::field(
+                    "controls",
+                    "a ControlNet acts from a start to a later end, both from 0 to 1",
+                ));
+            }
+        }
         if !(0.0..=self.max_guidance).contains(&request.guidance) {
             return Err(ApiError::field(
                 "guidance_scale",

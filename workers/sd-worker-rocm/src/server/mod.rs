@@ -4,6 +4,7 @@
 //! |-------------|------------------------------------------------------------------------------------------|
 //! | [`health`]  | `/health` `/ready` `/metrics` `/info`                                                    |
 //! | [`jobs`]    | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures            |
+//! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
 //! | [`openai`]  | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                 |
 //! | [`sdapi`]   | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                          |
 //! | [`page`]    | `/`: a page for people                                                                   |
@@ -11,6 +12,7 @@
 //! [`request`] turns what they are asked into an [`ImageRequest`](crate::pipeline::ImageRequest), [`limits`] says what is too much, [`answer`] waits and encodes.
 
 pub mod answer;
+pub mod controls;
 pub mod health;
 pub mod jobs;
 pub mod limits;
@@ -20,6 +22,7 @@ pub mod page;
 pub mod request;
 pub mod sdapi;
 
+pub use controls::ControlFolders;
 pub use limits::Limits;
 pub use loras::LoraFolders;
 
@@ -38,6 +41,8 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Where LoRAs are found.
     pub loras: LoraFolders,
+    /// Where ControlNets are found.
+    pub controls: ControlFolders,
     /// Who may ask.
     pub keys: ApiKeys,
     /// The device in words, for `/health`.
@@ -96,6 +101,7 @@ impl App {
             .merge(jobs::routes())
             .merge(openai::routes())
             .merge(sdapi::routes())
+            .merge(controls::routes())
             .merge(health::closed_routes())
             .layer(from_fn_with_state(keys, require_key));
         Router::new()

@@ -136,7 +136,6 @@ impl Body {
             ("restore_faces", self.restore_faces),
             ("tiling", self.tiling),
             ("script_name", has_text(&self.script_name)),
-            ("alwayson_scripts", !self.alwayson_scripts.is_empty()),
             ("subseed_strength", self.subseed_strength != 0.0),
             ("refiner_checkpoint", has_text(&self.refiner_checkpoint)),
             ("styles", !self.styles.is_empty()),
@@ -227,8 +226,11 @@ async fn txt2img(
     State(app): State<App>,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
-    let body = Body::read(body)?;
-    let request = body.request(&app)?;
+    let mut body = Body::read(body)?;
+    let mut request = body.request(&app)?;
+    let scripts = std::mem::take(&mut body.alwayson_scripts);
+    let size = (request.width, request.height);
+    request.controls = app.units(scripts, size, None).await?;
     answer(&app, request, body.send_images).await
 }
 
@@ -250,6 +252,9 @@ async fn img2img(
     let mut init = app.init(image, mask, strength).await?;
     init.mask_blur = body.mask_blur;
     init.mask_invert = body.inpainting_mask_invert != 0;
+    let scripts = std::mem::take(&mut body.alwayson_scripts);
+    let size = (request.width, request.height);
+    request.controls = app.units(scripts, size, Some(&init.image)).await?;
     request.init = Some(init);
     answer(&app, request, body.send_images).await
 }

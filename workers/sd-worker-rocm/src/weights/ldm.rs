@@ -48,18 +48,6 @@ pub fn is_checkpoint(weights: &Weights) -> bool {
     weights.contains(&format!("{UNET}input_blocks.0.0.weight"))
 }
 
-/// The kind of transformer whose single file this is, if it is one.
-pub fn transformer(weights: &Weights) -> Option<&'static str> {
-    let has = |mark: &str| weights.names().any(|name| name.contains(mark));
-    [
-        ("double_blocks.0.", "FLUX.1"),
-        ("joint_blocks.0.", "Stable Diffusion 3"),
-        ("noise_refiner.0.", "Z-Image"),
-    ]
-    .into_iter()
-    .find_map(|(mark, kind)| has(mark).then_some(kind))
-}
-
 /// Takes a checkpoint apart.
 ///
 /// # Errors

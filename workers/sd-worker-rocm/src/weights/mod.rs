@@ -5,26 +5,41 @@
 //! | [`bytes`]    | the bytes of a file: mapped, or part of the program                            |
 //! | [`file`]     | a safetensors file, checked whole before a tensor is taken                     |
 //! | [`folder`]   | a model as diffusers stores it                                                 |
+//! | [`gguf`]     | a GGUF file, whose matrices may stay quantized                                 |
 //! | [`ldm`]      | single-file checkpoints: which model it is, and diffusers' names for its parts |
 //! | [`openclip`] | OpenCLIP's text tower under transformers' names                                |
+//! | [`transformer`] | single files of transformers: diffusers' names for the originals'           |
 
 pub mod bytes;
 pub mod file;
 pub mod folder;
+pub mod gguf;
 pub mod ldm;
 pub mod openclip;
+pub mod transformer;
 
+use bytes::Bytes;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use file::SafetensorsFile;
+use gguf::GgufFile;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use worker::{Error, Result};
 
+/// A file with tensors.
+#[derive(Debug)]
+enum Source {
+    Safetensors(SafetensorsFile),
+    Gguf(GgufFile),
+}
+
 /// A stretch of a tensor in a file.
 #[derive(Debug, Clone)]
 struct Piece {
-    file: Arc<SafetensorsFile>,
+    file: Arc<Source>,
     name: String,
     /// First row and number of rows, if not all.
     rows: Option<(usize, usize)>,
@@ -41,28 +56,36 @@ pub struct Weights {
 impl Weights {
     /// All tensors of some files under their own names.
     pub fn new(files: impl IntoIterator<Item = SafetensorsFile>) -> Self {
+        Self::of(files.into_iter().map(Source::Safetensors))
+    }
+
+    fn of(files: impl IntoIterator<Item = Source>) -> Self {
         let mut tensors = BTreeMap::new();
         for file in files {
             let file = Arc::new(file);
             for name in file.names() {
                 let piece = Piece {
                     file: file.clone(),
-                    name: name.to_string(),
+                    name: name.clone(),
                     rows: None,
                     transposed: false,
                 };
-                tensors.insert(name.to_string(), vec![piece]);
+                tensors.insert(name, vec![piece]);
             }
         }
         Self { tensors }
     }
 
-    /// Opens one safetensors file.
+    /// Opens one file: safetensors or GGUF.
     ///
     /// # Errors
-    /// If it is no safetensors file, or a damaged one.
+    /// If it is of another kind, or damaged.
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self::new([SafetensorsFile::open(path)?]))
+        let bytes = Bytes::map(path)?;
+        Ok(Self::of([match bytes.starts_with(b"GGUF") {
+            true => Source::Gguf(GgufFile::open(path)?),
+            false => Source::Safetensors(SafetensorsFile::new(bytes, path)?),
+        }]))
     }
 
     /// Names, in order.
@@ -140,6 +163,11 @@ impl Weights {
         }
     }
 
+    /// Leaves a tensor out.
+    pub fn remove(&mut self, name: &str) {
+        self.tensors.remove(name);
+    }
+
     /// Adds the tensors of `other`, which win over those of the same name.
     pub fn extend(&mut self, other: Self) {
         self.tensors.extend(other.tensors);
@@ -192,21 +220,153 @@ impl Weights {
         load().map_err(Error::candle("loading weights"))
     }
 
-    /// All tensors.
+    /// The type of a matrix that stays quantized.
+    fn quantization(&self, name: &str) -> Option<GgmlDType> {
+        let pieces = self.tensors.get(name)?;
+        let first = pieces.first()?.quantization()?;
+        let stays = name.ends_with("weight")
+            && self.shape(name).is_some_and(|shape| shape.len() == 2)
+            && pieces
+                .iter()
+                .all(|p| p.quantization() == Some(first) && !p.transposed);
+        stays.then_some(first)
+    }
+
+    /// Whether a matrix is quantized and may stay so.
+    pub fn is_quantized(&self, name: &str) -> bool {
+        self.quantization(name).is_some()
+    }
+
+    /// The name of the quantization of most matrices.
+    pub fn most_quantized(&self) -> Option<String> {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for name in self.tensors.keys() {
+            if let Some(dtype) = self.quantization(name) {
+                *counts.entry(format!("{dtype:?}")).or_default() += 1;
+            }
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map(|(name, _)| name)
+    }
+
+    /// Names of the matrices that are quantized and may stay so.
+    pub fn quantized(&self) -> impl Iterator<Item = &str> {
+        self.names().filter(move |name| self.is_quantized(name))
+    }
+
+    /// A matrix as it is quantized.
+    ///
+    /// # Errors
+    /// If it is not, or the device has no room.
+    pub fn load_quantized(&self, name: &str, device: &Device) -> Result<QTensor> {
+        let (Some(dtype), Some(shape), Some(pieces)) = (
+            self.quantization(name),
+            self.shape(name),
+            self.tensors.get(name),
+        ) else {
+            return Err(Error::Runtime(format!("{name} is no quantized matrix")));
+        };
+        let load = || {
+            let mut parts = pieces.iter().map(|piece| piece.blocks(dtype));
+            let bytes = match (parts.next(), pieces.len()) {
+                (Some(only), 1) => only?,
+                (first, _) => {
+                    let mut all = Vec::new();
+                    for part in first.into_iter().chain(parts) {
+                        all.extend_from_slice(&part?);
+                    }
+                    Cow::Owned(all)
+                }
+            };
+            QTensor::new(QStorage::from_data(bytes, device, dtype)?, shape)
+        };
+        load().map_err(Error::candle("loading weights"))
+    }
+
+    /// All tensors but those of [`Weights::quantized`].
     ///
     /// # Errors
     /// Those of [`Weights::load`].
     pub fn load_all(&self, dtype: DType, device: &Device) -> Result<HashMap<String, Tensor>> {
         self.tensors
             .keys()
+            .filter(|name| !self.is_quantized(name))
             .map(|name| Ok((name.clone(), self.load(name, dtype, device)?)))
             .collect()
     }
 }
 
+impl Source {
+    fn names(&self) -> Vec<String> {
+        match self {
+            Self::Safetensors(file) => file.names().map(String::from).collect(),
+            Self::Gguf(file) => file.names().map(String::from).collect(),
+        }
+    }
+
+    fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        match self {
+            Self::Safetensors(file) => file.shape(name).map(<[usize]>::to_vec),
+            Self::Gguf(file) => file.shape(name),
+        }
+    }
+
+    /// Dtype, that of the numbers after all for quantized ones, and number of elements.
+    fn size(&self, name: &str) -> Option<(DType, usize)> {
+        match self {
+            Self::Safetensors(file) => file.size(name),
+            Self::Gguf(file) => file.size(name),
+        }
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        match self {
+            Self::Safetensors(file) => file.metadata(key),
+            Self::Gguf(_) => None,
+        }
+    }
+
+    fn load(&self, name: &str, device: &Device) -> candle_core::Result<Tensor> {
+        match self {
+            Self::Safetensors(file) => file.load(name, device),
+            Self::Gguf(file) => file.load(name, device),
+        }
+    }
+}
+
 impl Piece {
+    fn quantization(&self) -> Option<GgmlDType> {
+        match &*self.file {
+            Source::Safetensors(_) => None,
+            Source::Gguf(file) => file.quantization(&self.name),
+        }
+    }
+
+    /// The piece's rows as they are quantized.
+    fn blocks(&self, dtype: GgmlDType) -> candle_core::Result<Cow<'_, [u8]>> {
+        let (Source::Gguf(file), Some(shape)) = (&*self.file, self.file.shape(&self.name)) else {
+            candle_core::bail!("{} is not quantized", self.name)
+        };
+        let [rows, columns] = shape[..] else {
+            candle_core::bail!("{} is no matrix", self.name)
+        };
+        let (first, count) = self.rows.unwrap_or((0, rows));
+        let row = columns / dtype.block_size() * dtype.type_size();
+        let bytes = file.bytes(&self.name)?;
+        let range = first.saturating_mul(row)..first.saturating_add(count).saturating_mul(row);
+        match (bytes, range) {
+            (Cow::Borrowed(bytes), range) if range.end <= bytes.len() => {
+                Ok(Cow::Borrowed(&bytes[range]))
+            }
+            (Cow::Owned(bytes), range) if range.end <= bytes.len() => {
+                Ok(Cow::Owned(bytes[range].to_vec()))
+            }
+            _ => candle_core::bail!("{} has fewer rows", self.name),
+        }
+    }
+
     fn shape(&self) -> Option<Vec<usize>> {
-        let mut shape = self.file.shape(&self.name)?.to_vec();
+        let mut shape = self.file.shape(&self.name)?;
         if let (Some((_, rows)), Some(first)) = (self.rows, shape.first_mut()) {
             *first = rows;
         }

@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
-use candle_nn::{Init, VarBuilder};
+use candle_nn::Init;
+use sd_worker_rocm::models::VarBuilder;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -80,8 +81,9 @@ pub fn network<M>(
         absent,
         made: Arc::default(),
     };
-    let vb = VarBuilder::from_backend(Box::new(backend.clone()), DType::F32, device.clone());
-    let network = build(vb).unwrap();
+    let boxed = Box::new(backend.clone());
+    let vb = candle_nn::VarBuilder::from_backend(boxed, DType::F32, device.clone());
+    let network = build(vb.into()).unwrap();
     let made = backend.made.lock().unwrap().clone();
     (network, made)
 }

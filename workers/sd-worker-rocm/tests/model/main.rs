@@ -8,3 +8,4 @@ mod networks;
 mod parity;
 mod pipeline;
 mod pipelines;
+mod small;

@@ -3,7 +3,6 @@
 use super::common::{device, difference, file, tensors};
 use super::hashed::{uniform, weight};
 use candle_core::{DType, Device, Result, Tensor};
-use candle_nn::VarBuilder;
 use sd_worker_rocm::models::clip::{ClipConfig, ClipTextEncoder};
 use sd_worker_rocm::models::controlnet::ControlNet;
 use sd_worker_rocm::models::taesd::Taesd;
@@ -13,6 +12,7 @@ use sd_worker_rocm::models::transformer::z_image::{ZImage, ZImageConfig};
 use sd_worker_rocm::models::unet::config::UNetConfig;
 use sd_worker_rocm::models::unet::{Extra, UNet};
 use sd_worker_rocm::models::vae::{Vae, VaeConfig};
+use sd_worker_rocm::models::VarBuilder;
 use serde::de::DeserializeOwned;
 use std::collections::HashMap;
 

@@ -1,153 +1,13 @@
-//! Whole models of every family, prompt to pixels, against diffusers' pictures: `tests/reference/make_pipelines.py` has made them.
+//! Whole models of every family, prompt to pixels, against diffusers' pictures.
 
-use super::common::{device, file, go_on, tensors};
-use super::hashed::weight;
-use candle_core::Tensor;
-use image::RgbImage;
-use sd_worker_rocm::pipeline::{
-    Control, ImageRequest, Init, Pipeline, PipelineOptions, Precision, Switch,
-};
-use sd_worker_rocm::rng::RngKind;
-use serde_json::Value;
+use super::common::{device, go_on};
+use super::small::{apart, Pipelines};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{Device, Tensor};
+use sd_worker_rocm::pipeline::{Control, ImageRequest, Init, Pipeline, PipelineOptions, Switch};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-
-/// Small models, written to a folder as diffusers writes them.
-pub struct Pipelines {
-    about: Value,
-    pictures: HashMap<String, Tensor>,
-    place: tempfile::TempDir,
-}
-
-impl Pipelines {
-    pub fn open() -> Self {
-        let json = std::fs::read(file("tests/fixtures/pipelines/pipelines.json")).unwrap();
-        Self {
-            about: serde_json::from_slice(&json).unwrap(),
-            pictures: tensors("tests/fixtures/pipelines/pipelines.safetensors"),
-            place: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    /// The folder of a model.
-    pub fn folder(&self, model: &str) -> PathBuf {
-        let folder = self.place.path().join(model);
-        if folder.exists() {
-            return folder;
-        }
-        let about = &self.about["models"][model];
-        let at = |name: &str| {
-            let path = folder.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            path
-        };
-        let entries = |key: &str| about[key].as_object().unwrap().iter();
-        for (name, content) in entries("files") {
-            std::fs::write(at(name), content.to_string()).unwrap();
-        }
-        for (name, kind) in entries("tokenizers") {
-            let tokenizer = &self.about["tokenizers"][kind.as_str().unwrap()];
-            std::fs::write(at(name), tokenizer.to_string()).unwrap();
-        }
-        for (name, _) in entries("weights") {
-            candle_core::safetensors::save(&self.weights(model, name), at(name)).unwrap();
-        }
-        folder
-    }
-
-    /// The tensors of one of a model's files.
-    pub fn weights(&self, model: &str, name: &str) -> HashMap<String, Tensor> {
-        let about = &self.about["models"][model]["weights"][name];
-        let prefix = about["prefix"].as_str().unwrap();
-        let shapes = about["shapes"].as_object().unwrap();
-        shapes
-            .iter()
-            .map(|(tensor, shape)| {
-                let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
-                (tensor.clone(), weight(prefix, tensor, &shape))
-            })
-            .collect()
-    }
-
-    pub fn picture(&self, name: &str) -> RgbImage {
-        let tensor = &self.pictures[name];
-        let (height, width, _) = tensor.dims3().unwrap();
-        let bytes = tensor.flatten_all().unwrap().to_vec1().unwrap();
-        RgbImage::from_raw(width as u32, height as u32, bytes).unwrap()
-    }
-
-    /// What diffusers was asked for.
-    pub fn request(&self, case: &str) -> ImageRequest {
-        let about = &self.about["cases"][case]["request"];
-        let number = |key: &str| about[key].as_u64().unwrap() as usize;
-        let text = |key: &str| about[key].as_str().unwrap().to_string();
-        ImageRequest {
-            prompt: text("prompt"),
-            negative_prompt: text("negative_prompt"),
-            width: number("width"),
-            height: number("height"),
-            steps: number("steps"),
-            guidance: about["guidance"].as_f64().unwrap() as f32,
-            guidance_rescale: 0.0,
-            sampler: text("sampler"),
-            schedule: "discrete".to_string(),
-            seed: number("seed") as u64,
-            rng: RngKind::TorchCpu,
-            batch: 1,
-            clip_skip: 0,
-            eta: None,
-            init: None,
-            loras: Vec::new(),
-            controls: Vec::new(),
-            preview_every: 0,
-        }
-    }
-
-    /// A model in f32.
-    pub fn load(&self, path: &Path, options: PipelineOptions) -> Pipeline {
-        let options = PipelineOptions {
-            precision: Precision::F32,
-            ..options
-        };
-        Pipeline::load(path, &device(), options, &mut |_| {}).unwrap()
-    }
-
-    /// Draws a case's picture and compares it; another prompt must give another picture.
-    pub fn check(&self, case: &str, change: impl Fn(&mut ImageRequest)) {
-        let model = self.about["cases"][case]["model"].as_str().unwrap();
-        let mut pipeline = self.load(&self.folder(model), PipelineOptions::default());
-        self.check_with(&mut pipeline, case, change);
-    }
-
-    pub fn check_with(
-        &self,
-        pipeline: &mut Pipeline,
-        case: &str,
-        change: impl Fn(&mut ImageRequest),
-    ) {
-        let mut request = self.request(case);
-        change(&mut request);
-        let mut draw = |request: &ImageRequest| {
-            pipeline
-                .generate(request, &mut go_on)
-                .unwrap()
-                .images
-                .remove(0)
-        };
-        let apart = apart(&draw(&request), &self.picture(case));
-        assert!(apart <= 1, "{case}: {apart}");
-        request.prompt = "a blue sea".to_string();
-        let other = self::apart(&draw(&request), &self.picture(case));
-        assert!(other > 3, "{case}: the prompt hardly matters ({other})");
-    }
-}
-
-/// Largest difference of two pictures' bytes.
-pub fn apart(a: &RgbImage, b: &RgbImage) -> u8 {
-    assert_eq!(a.dimensions(), b.dimensions());
-    let bytes = a.as_raw().iter().zip(b.as_raw());
-    bytes.map(|(a, b)| a.abs_diff(*b)).max().unwrap()
-}
+use std::path::Path;
+use worker::gguf::{GgmlType, GgufWriter, NewTensor, Value};
 
 fn as_it_is(_: &mut ImageRequest) {}
 
@@ -228,4 +88,348 @@ fn offloaded_parts() {
     };
     let mut pipeline = p.load(&p.folder("sd35"), options);
     p.check_with(&mut pipeline, "sd35", as_it_is);
+}
+
+type Tensors = HashMap<String, Tensor>;
+
+/// The original's name of a layer, and diffusers' names of what is stacked in it.
+type Layers<'a> = &'a [(&'a str, &'a [&'a str])];
+
+const FLUX_BLOCK: Layers = &[
+    ("img_mod.lin", &["norm1.linear"]),
+    ("txt_mod.lin", &["norm1_context.linear"]),
+    ("img_attn.qkv", &["attn.to_q", "attn.to_k", "attn.to_v"]),
+    (
+        "txt_attn.qkv",
+        &["attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"],
+    ),
+    ("img_attn.proj", &["attn.to_out.0"]),
+    ("txt_attn.proj", &["attn.to_add_out"]),
+    ("img_mlp.0", &["ff.net.0.proj"]),
+    ("img_mlp.2", &["ff.net.2"]),
+    ("txt_mlp.0", &["ff_context.net.0.proj"]),
+    ("txt_mlp.2", &["ff_context.net.2"]),
+    ("img_attn.norm.query_norm", &["attn.norm_q"]),
+    ("img_attn.norm.key_norm", &["attn.norm_k"]),
+    ("txt_attn.norm.query_norm", &["attn.norm_added_q"]),
+    ("txt_attn.norm.key_norm", &["attn.norm_added_k"]),
+];
+const FLUX_SINGLE: Layers = &[
+    ("modulation.lin", &["norm.linear"]),
+    (
+        "linear1",
+        &["attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp"],
+    ),
+    ("linear2", &["proj_out"]),
+    ("norm.query_norm", &["attn.norm_q"]),
+    ("norm.key_norm", &["attn.norm_k"]),
+];
+const FLUX: Layers = &[
+    ("img_in", &["x_embedder"]),
+    ("txt_in", &["context_embedder"]),
+    (
+        "time_in.in_layer",
+        &["time_text_embed.timestep_embedder.linear_1"],
+    ),
+    (
+        "time_in.out_layer",
+        &["time_text_embed.timestep_embedder.linear_2"],
+    ),
+    (
+        "vector_in.in_layer",
+        &["time_text_embed.text_embedder.linear_1"],
+    ),
+    (
+        "vector_in.out_layer",
+        &["time_text_embed.text_embedder.linear_2"],
+    ),
+    (
+        "guidance_in.in_layer",
+        &["time_text_embed.guidance_embedder.linear_1"],
+    ),
+    (
+        "guidance_in.out_layer",
+        &["time_text_embed.guidance_embedder.linear_2"],
+    ),
+    ("final_layer.linear", &["proj_out"]),
+    ("final_layer.adaLN_modulation.1", &["norm_out.linear"]),
+];
+const SD3_BLOCK: Layers = &[
+    ("x_block.adaLN_modulation.1", &["norm1.linear"]),
+    ("x_block.attn.qkv", &["attn.to_q", "attn.to_k", "attn.to_v"]),
+    ("x_block.attn.proj", &["attn.to_out.0"]),
+    ("x_block.attn.ln_q", &["attn.norm_q"]),
+    ("x_block.attn.ln_k", &["attn.norm_k"]),
+    (
+        "x_block.attn2.qkv",
+        &["attn2.to_q", "attn2.to_k", "attn2.to_v"],
+    ),
+    ("x_block.attn2.proj", &["attn2.to_out.0"]),
+    ("x_block.attn2.ln_q", &["attn2.norm_q"]),
+    ("x_block.attn2.ln_k", &["attn2.norm_k"]),
+    ("x_block.mlp.fc1", &["ff.net.0.proj"]),
+    ("x_block.mlp.fc2", &["ff.net.2"]),
+    (
+        "context_block.adaLN_modulation.1",
+        &["norm1_context.linear"],
+    ),
+    (
+        "context_block.attn.qkv",
+        &["attn.add_q_proj", "attn.add_k_proj", "attn.add_v_proj"],
+    ),
+    ("context_block.attn.proj", &["attn.to_add_out"]),
+    ("context_block.attn.ln_q", &["attn.norm_added_q"]),
+    ("context_block.attn.ln_k", &["attn.norm_added_k"]),
+    ("context_block.mlp.fc1", &["ff_context.net.0.proj"]),
+    ("context_block.mlp.fc2", &["ff_context.net.2"]),
+];
+const SD3: Layers = &[
+    ("x_embedder.proj", &["pos_embed.proj"]),
+    ("context_embedder", &["context_embedder"]),
+    (
+        "t_embedder.mlp.0",
+        &["time_text_embed.timestep_embedder.linear_1"],
+    ),
+    (
+        "t_embedder.mlp.2",
+        &["time_text_embed.timestep_embedder.linear_2"],
+    ),
+    (
+        "y_embedder.mlp.0",
+        &["time_text_embed.text_embedder.linear_1"],
+    ),
+    (
+        "y_embedder.mlp.2",
+        &["time_text_embed.text_embedder.linear_2"],
+    ),
+    ("final_layer.linear", &["proj_out"]),
+    ("final_layer.adaLN_modulation.1", &["norm_out.linear"]),
+];
+
+/// Takes the tensors of `layers` out of `ours` and names and stacks them as the original does.
+fn original(ours: &mut Tensors, theirs: &mut Tensors, old: &str, new: &str, layers: Layers) {
+    for (name, parts) in layers {
+        for kind in ["weight", "bias"] {
+            let parts: Vec<Tensor> = parts
+                .iter()
+                .filter_map(|part| ours.remove(&format!("{new}{part}.{kind}")))
+                .collect();
+            if parts.is_empty() {
+                continue;
+            }
+            let kind = if name.ends_with("_norm") {
+                "scale"
+            } else {
+                kind
+            };
+            let stacked = Tensor::cat(&parts, 0).unwrap();
+            theirs.insert(format!("{old}{name}.{kind}"), stacked);
+        }
+    }
+}
+
+fn swap_halves(tensors: &mut Tensors, layer: &str) {
+    for kind in ["weight", "bias"] {
+        let tensor = tensors.get_mut(&format!("{layer}.{kind}")).unwrap();
+        let half = tensor.dim(0).unwrap() / 2;
+        let halves = [tensor.narrow(0, half, half), tensor.narrow(0, 0, half)];
+        let halves = halves.map(Result::unwrap);
+        *tensor = Tensor::cat(&halves, 0).unwrap();
+    }
+}
+
+/// A model's transformer as its makers name it.
+fn originals(p: &Pipelines, model: &str) -> Tensors {
+    let mut ours = p.weights(model, "transformer/diffusion_pytorch_model.safetensors");
+    let mut theirs = Tensors::new();
+    if model == "z_image" {
+        for (name, tensor) in &ours {
+            if let Some(layer) = name.strip_suffix("attention.to_q.weight") {
+                let part = |part: &str| ours[&format!("{layer}attention.{part}.weight")].clone();
+                let stacked = Tensor::cat(&[tensor.clone(), part("to_k"), part("to_v")], 0);
+                theirs.insert(format!("{layer}attention.qkv.weight"), stacked.unwrap());
+            } else if !name.contains("attention.to_k.") && !name.contains("attention.to_v.") {
+                let name = name
+                    .replace("all_x_embedder.2-1.", "x_embedder.")
+                    .replace("all_final_layer.2-1.", "final_layer.")
+                    .replace("to_out.0.", "out.")
+                    .replace("norm_q.", "q_norm.")
+                    .replace("norm_k.", "k_norm.");
+                theirs.insert(name, tensor.clone());
+            }
+        }
+        return theirs;
+    }
+    let (blocks, layers) = match model {
+        "sd35" => (SD3_BLOCK, SD3),
+        _ => (FLUX_BLOCK, FLUX),
+    };
+    let block = if model == "sd35" {
+        "joint_blocks"
+    } else {
+        "double_blocks"
+    };
+    for i in 0..2 {
+        let (old, new) = (format!("{block}.{i}."), format!("transformer_blocks.{i}."));
+        original(&mut ours, &mut theirs, &old, &new, blocks);
+        let (old, new) = (
+            format!("single_blocks.{i}."),
+            format!("single_transformer_blocks.{i}."),
+        );
+        original(&mut ours, &mut theirs, &old, &new, FLUX_SINGLE);
+    }
+    original(&mut ours, &mut theirs, "", "", layers);
+    swap_halves(&mut theirs, "final_layer.adaLN_modulation.1");
+    if let Some(table) = ours.remove("pos_embed.pos_embed") {
+        theirs.insert("pos_embed".to_string(), table);
+        // The text ends in the last block.
+        swap_halves(
+            &mut theirs,
+            "joint_blocks.1.context_block.adaLN_modulation.1",
+        );
+    }
+    assert!(ours.is_empty(), "{:?}", ours.keys());
+    theirs
+}
+
+fn with_transformer(path: &Path) -> PipelineOptions {
+    PipelineOptions {
+        transformer: Some(path.to_path_buf()),
+        ..PipelineOptions::default()
+    }
+}
+
+#[test]
+fn transformers_under_the_originals_names() {
+    let p = Pipelines::open();
+    for (model, prefix) in [
+        ("flux", ""),
+        ("sd35", "model.diffusion_model."),
+        ("z_image", ""),
+    ] {
+        let tensors: Tensors = originals(&p, model)
+            .into_iter()
+            .map(|(name, tensor)| (format!("{prefix}{name}"), tensor))
+            .collect();
+        let path = p.place().join(format!("{model}.safetensors"));
+        candle_core::safetensors::save(&tensors, &path).unwrap();
+        let mut pipeline = p.load(&p.folder(model), with_transformer(&path));
+        p.check_with(&mut pipeline, model, as_it_is);
+    }
+    // Another family's is refused, and a transformer is no model.
+    let path = p.place().join("z_image.safetensors");
+    for (model, options, reason) in [
+        (
+            p.folder("flux"),
+            with_transformer(&path),
+            "the model is FLUX.1",
+        ),
+        (path.clone(), PipelineOptions::default(), "--transformer"),
+        (p.folder("sd"), with_transformer(&path), "a UNet"),
+    ] {
+        let loaded = Pipeline::load(&model, &Device::Cpu, options, &mut |_| {});
+        let error = loaded.err().unwrap().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+/// Writes matrices whose rows are whole blocks as `dtype`, the rest as f32.
+fn write_gguf(path: &Path, tensors: &Tensors, dtype: GgmlDType, name: &str) {
+    let kind = |tensor: &Tensor| match tensor.dims() {
+        [_, columns] if columns.is_multiple_of(dtype.block_size()) => (dtype, name),
+        _ => (GgmlDType::F32, "F32"),
+    };
+    let table: Vec<NewTensor> = tensors
+        .iter()
+        .map(|(name, tensor)| NewTensor {
+            name: name.clone(),
+            dims: tensor.dims().iter().rev().map(|d| *d as u64).collect(),
+            ggml_type: GgmlType::from_name(kind(tensor).1).unwrap(),
+        })
+        .collect();
+    let architecture = Value::String("flux".to_string());
+    let metadata = [("general.architecture".to_string(), architecture)];
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = GgufWriter::new(file, &metadata, &table).unwrap();
+    for entry in &table {
+        let tensor = &tensors[&entry.name];
+        let quantized = QTensor::quantize(tensor, kind(tensor).0).unwrap();
+        writer.write(&quantized.data().unwrap()).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+#[test]
+fn quantized_transformers() {
+    let p = Pipelines::open();
+    let tensors = originals(&p, "flux");
+    let draw = |pipeline: &mut Pipeline, request: &ImageRequest| {
+        let generated = pipeline.generate(request, &mut go_on).unwrap();
+        generated.images.into_iter().next().unwrap()
+    };
+    let request = p.request("flux");
+    // Rounding to 8 and to 4 bits moves small models' pictures so far.
+    for (dtype, name, limit) in [
+        (GgmlDType::F32, "F32", 1),
+        (GgmlDType::Q8_0, "Q8_0", 24),
+        (GgmlDType::Q4_0, "Q4_0", 160),
+    ] {
+        let path = p.place().join(format!("flux-{name}.gguf"));
+        write_gguf(&path, &tensors, dtype, name);
+        for offload in [false, true] {
+            let options = PipelineOptions {
+                offload,
+                ..with_transformer(&path)
+            };
+            let mut pipeline = p.load(&p.folder("flux"), options);
+            let expected = if name == "F32" { "f32" } else { name };
+            assert_eq!(pipeline.info().precision, expected);
+            let off = apart(&draw(&mut pipeline, &request), &p.picture("flux"));
+            assert!(off <= limit, "{name}: {off}");
+            assert!(off > 1 || name == "F32", "{name} is not quantized");
+        }
+    }
+}
+
+/// Counters are those of the process, so the test has one of its own.
+#[test]
+fn a_step_waits_for_nothing_but_the_step_before() {
+    if device().is_cpu() {
+        return;
+    }
+    let here = std::env::current_exe().unwrap();
+    let only = [
+        "--exact",
+        "pipelines::counted_waits",
+        "--ignored",
+        "--test-threads=1",
+    ];
+    let status = std::process::Command::new(here)
+        .args(only)
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[ignore = "run by the test before, in a process of its own"]
+fn counted_waits() {
+    let p = Pipelines::open();
+    let mut pipeline = p.load(&p.folder("sd"), PipelineOptions::default());
+    let client = hip_sim::client::Client::find().unwrap();
+    let mut request = p.request("sd");
+    let mut counted = |steps: usize| {
+        request.steps = steps;
+        client.reset_counters();
+        let generated = pipeline.generate(&request, &mut go_on).unwrap();
+        (client.counters().synchronizations, generated.timings)
+    };
+    counted(2);
+    let (few, timings) = counted(2);
+    assert!(timings.launches > 100, "{}", timings.launches);
+    let (many, longer) = counted(6);
+    // A step more is one event to wait for, and as much work as the others.
+    assert_eq!(many - few, 4);
+    assert!(longer.launches > timings.launches);
+    assert_eq!((longer.launches - timings.launches) % 4, 0);
 }

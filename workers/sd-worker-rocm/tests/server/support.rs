@@ -121,7 +121,17 @@ impl Server {
                 },
             },
         };
-        let queue = JobQueue::start(Box::new(painter), queue).unwrap();
+        Self::over(Box::new(painter), steps, queue, options)
+    }
+
+    /// A server over another model.
+    pub fn over(
+        model: Box<dyn Generate>,
+        steps: Arc<AtomicUsize>,
+        queue: QueueOptions,
+        options: ServerOptions,
+    ) -> Self {
+        let queue = JobQueue::start(model, queue).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

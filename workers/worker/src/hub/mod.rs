@@ -2,8 +2,9 @@
 //!
 //! `FILE` is taken as it is. `OWNER/NAME[:FILE-OR-QUANT]` is a Hugging Face repository: the cache that
 //! the Python tools use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all
-//! parts of one that is split); from others the folder of config.json, tokenizer and safetensors files.
+//! parts of one that is split); from others the folder of config.json, tokenizer and safetensors files. [`HubOptions::resolve_pipeline`] takes image models.
 
+mod pipeline;
 mod select;
 
 use crate::progress::DownloadProgress;
@@ -41,7 +42,8 @@ impl ModelSource {
             Some((repo, selector)) => (repo, Some(selector)),
             None => (argument, None),
         };
-        let looks_like_file = selector.is_none() && has_gguf_extension(repo);
+        let looks_like_file =
+            selector.is_none() && (has_gguf_extension(repo) || repo.ends_with(".safetensors"));
         if is_repo_id(repo) && !looks_like_file && selector != Some("") {
             return Ok(Self::Hub {
                 repo: repo.to_string(),
@@ -109,13 +111,18 @@ impl HubOptions {
         }
     }
 
-    fn resolve_repo(&self, repo: &str, selector: Option<&str>) -> Result<PathBuf> {
-        if !is_revision(&self.revision) {
-            return Err(Error::Usage(format!(
-                "--revision {:?} is no branch, tag or commit",
-                self.revision
-            )));
+    fn check_revision(&self) -> Result<()> {
+        if is_revision(&self.revision) {
+            return Ok(());
         }
+        Err(Error::Usage(format!(
+            "--revision {:?} is no branch, tag or commit",
+            self.revision
+        )))
+    }
+
+    fn resolve_repo(&self, repo: &str, selector: Option<&str>) -> Result<PathBuf> {
+        self.check_revision()?;
         let cached = self.snapshot(repo);
         let cached_files = cached.as_deref().map(files_below).unwrap_or_default();
         // Without a selector the choice depends on everything the repository has, which only the hub knows.
@@ -317,6 +324,7 @@ mod tests {
             "",
             "name",
             "models/absent.gguf",
+            "models/absent.safetensors",
             "/a/b/c",
             "../x/y",
             "a/b/c",

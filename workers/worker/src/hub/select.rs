@@ -167,7 +167,7 @@ pub(super) fn folder_files(
 }
 
 /// The files that an index names.
-fn shards(index: &Path) -> std::result::Result<BTreeSet<String>, String> {
+pub(super) fn shards(index: &Path) -> std::result::Result<BTreeSet<String>, String> {
     let length = std::fs::metadata(index).map_err(|e| e.to_string())?.len();
     if length > MAX_INDEX_BYTES {
         return Err(format!(

@@ -1,9 +1,11 @@
 //! What the transformers are made of.
 
 use crate::models::attention::attention;
+use crate::models::layers::Linear;
 use crate::models::layers::{linear, sinusoidal, TimestepEmbedding};
+use crate::models::VarBuilder;
 use candle_core::{DType, Device, Module, Result, Tensor, D};
-use candle_nn::{LayerNorm, Linear, VarBuilder};
+use candle_nn::LayerNorm;
 
 /// Cosines and sines of positions, `(tokens, head size / 2)` each.
 #[derive(Debug, Clone)]

@@ -6,8 +6,9 @@ use super::blocks::{
 use super::{pack, unpack};
 use crate::models::config::within;
 use crate::models::layers::linear;
+use crate::models::layers::Linear;
+use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor, D};
-use candle_nn::{Linear, VarBuilder};
 use serde::Deserialize;
 
 /// `config.json` of a `FluxTransformer2DModel`.

@@ -2,9 +2,11 @@
 
 use super::blocks::{Conditions, JointBlock, Modulation, PlainNorm};
 use crate::models::config::within;
+use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, pixels_as_rows};
+use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{Conv2d, Linear, VarBuilder};
+use candle_nn::Conv2d;
 use serde::Deserialize;
 
 /// `config.json` of an `SD3Transformer2DModel`.

@@ -2,9 +2,10 @@
 
 use super::blocks::{attend, Modulation, PlainNorm, Projections, Rope, PICTURE, TIME};
 use crate::models::config::within;
+use crate::models::layers::Linear;
 use crate::models::layers::{linear, sinusoidal};
+use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Linear, VarBuilder};
 use serde::Deserialize;
 
 /// Text and picture are filled up to multiples of so many tokens.

@@ -2,10 +2,12 @@
 
 use super::config::BlockPlan;
 use super::transformer::{TextKeys, Transformer};
+use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, Upsample};
 use crate::models::norm::GroupNorm;
+use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{Conv2d, Linear, VarBuilder};
+use candle_nn::Conv2d;
 
 /// Two convolutions with norms, the time in between, around a residual connection.
 #[derive(Debug, Clone)]

@@ -6,9 +6,10 @@ pub mod transformer;
 
 use super::layers::{conv, sinusoidal, TimestepEmbedding};
 use super::norm::GroupNorm;
+use crate::models::VarBuilder;
 use blocks::{Common, DownBlock, MidBlock, UpBlock};
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::{Conv2d, VarBuilder};
+use candle_nn::Conv2d;
 use config::{Plan, UNetConfig};
 use transformer::TextKeys;
 

@@ -1,10 +1,12 @@
 //! Attention of pixels to each other and to the text.
 
 use crate::models::attention::attention;
+use crate::models::layers::Linear;
 use crate::models::layers::{layer_norm, linear, pixels_as_rows, rows_as_pixels};
 use crate::models::norm::GroupNorm;
+use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor, D};
-use candle_nn::{LayerNorm, Linear, VarBuilder};
+use candle_nn::LayerNorm;
 
 /// Keys and values of the text, `(batch, tokens, channels)` each: the same in every step.
 pub type TextKeys = (Tensor, Tensor);

@@ -1,0 +1,97 @@
+//! Weights as networks read them: by name, below a prefix.
+
+use candle_core::quantized::QTensor;
+use candle_core::{DType, Device, Result, Shape, Tensor};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// candle's builder with matrices that stay quantized beside it.
+#[derive(Clone)]
+pub struct VarBuilder {
+    plain: candle_nn::VarBuilder<'static>,
+    quantized: Arc<HashMap<String, Arc<QTensor>>>,
+}
+
+impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
+    fn from(plain: candle_nn::VarBuilder<'static>) -> Self {
+        Self {
+            plain,
+            quantized: Arc::default(),
+        }
+    }
+}
+
+impl VarBuilder {
+    /// A builder over these tensors.
+    pub fn from_tensors(tensors: HashMap<String, Tensor>, dtype: DType, device: &Device) -> Self {
+        candle_nn::VarBuilder::from_tensors(tensors, dtype, device).into()
+    }
+
+    /// The same with quantized matrices under their full names.
+    #[must_use]
+    pub fn with_quantized(self, quantized: HashMap<String, Arc<QTensor>>) -> Self {
+        Self {
+            quantized: Arc::new(quantized),
+            ..self
+        }
+    }
+
+    /// Below `part`.
+    #[must_use]
+    pub fn pp<S: ToString>(&self, part: S) -> Self {
+        Self {
+            plain: self.plain.pp(part),
+            quantized: self.quantized.clone(),
+        }
+    }
+
+    /// A tensor of this shape.
+    ///
+    /// # Errors
+    /// If there is none, or it has another shape.
+    pub fn get<S: Into<Shape>>(&self, shape: S, name: &str) -> Result<Tensor> {
+        self.plain.get(shape, name)
+    }
+
+    /// A tensor of whatever shape.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get_unchecked(&self, name: &str) -> Result<Tensor> {
+        self.plain.get_unchecked(name)
+    }
+
+    /// A matrix that is quantized.
+    pub fn quantized(&self, name: &str) -> Option<Arc<QTensor>> {
+        let name = match self.prefix() {
+            prefix if prefix.is_empty() => name.to_string(),
+            prefix => format!("{prefix}.{name}"),
+        };
+        self.quantized.get(&name).cloned()
+    }
+
+    /// Whether there is such a tensor.
+    pub fn contains_tensor(&self, name: &str) -> bool {
+        self.plain.contains_tensor(name) || self.quantized(name).is_some()
+    }
+
+    /// What names are below of.
+    pub fn prefix(&self) -> String {
+        self.plain.prefix()
+    }
+
+    /// Arithmetic of the network.
+    pub fn dtype(&self) -> DType {
+        self.plain.dtype()
+    }
+
+    /// Where the network runs.
+    pub fn device(&self) -> &Device {
+        self.plain.device()
+    }
+
+    /// candle's builder, for networks of candle's own.
+    pub fn plain(self) -> candle_nn::VarBuilder<'static> {
+        self.plain
+    }
+}

@@ -1,0 +1,326 @@
+//! The ControlNets that clients may name, and what they ask of them: natively and as the web UI's extension is asked.
+
+use super::request::Upload;
+use super::App;
+use crate::image_io;
+use crate::pipeline::Control;
+use axum::extract::State;
+use axum::routing::get;
+use axum::{Json, Router};
+use image::imageops::crop_imm;
+use image::RgbImage;
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+use std::path::PathBuf;
+use worker::http::{json, ApiError};
+
+/// What the extension's units are errors of.
+const SCRIPTS: &str = "alwayson_scripts";
+
+/// The routes of the web UI's extension.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/controlnet/version", get(version))
+        .route("/controlnet/model_list", get(models))
+        .route("/controlnet/module_list", get(modules))
+}
+
+async fn version() -> Json<Value> {
+    Json(json!({"version": 2}))
+}
+
+async fn models(State(app): State<App>) -> Json<Value> {
+    let list = app.options().controls.list();
+    let names: Vec<_> = list.iter().map(|(name, _)| name).collect();
+    Json(json!({"model_list": names}))
+}
+
+/// Pictures are sent as the network wants them.
+async fn modules() -> Json<Value> {
+    Json(json!({"module_list": ["none"], "module_detail": {}}))
+}
+
+/// Folders with ControlNets: safetensors files, and folders as diffusers writes them.
+#[derive(Debug, Clone, Default)]
+pub struct ControlFolders(Vec<PathBuf>);
+
+impl ControlFolders {
+    /// Takes folders; those that are not there have no ControlNets.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self(folders)
+    }
+
+    /// Names and paths, sorted by name; of two with one name the first folder's counts.
+    pub fn list(&self) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for folder in &self.0 {
+            // A folder that cannot be read has nothing to offer.
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            for path in entries.map(|entry| entry.path()) {
+                let name = match path.is_dir() {
+                    true if path.join("config.json").is_file() => path.file_name(),
+                    false if path.extension().is_some_and(|e| e == "safetensors") => {
+                        path.file_stem()
+                    }
+                    _ => None,
+                };
+                let Some(name) = name.and_then(|name| name.to_str()) else {
+                    continue;
+                };
+                if !found.iter().any(|(known, _)| known == name) {
+                    found.push((name.to_string(), path));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// A client's ControlNet; the web UI writes a hash behind the name.
+    fn find(&self, field: &str, name: &str) -> Result<PathBuf, ApiError> {
+        let known = self.list();
+        let stem = name.split(" [").next().unwrap_or(name);
+        let stem = stem.strip_suffix(".safetensors").unwrap_or(stem);
+        if let Some((_, path)) = known.iter().find(|(known, _)| known == stem) {
+            return Ok(path.clone());
+        }
+        let names: Vec<_> = known.iter().map(|(name, _)| name.as_str()).collect();
+        Err(ApiError::field(
+            field,
+            match names.is_empty() {
+                true => format!(
+                    "the ControlNet {name:?} is not here; this server has none (--controlnet-dir)"
+                ),
+                false => format!(
+                    "the ControlNet {name:?} is not here; there are {}",
+                    names.join(", ")
+                ),
+            },
+        ))
+    }
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+/// A ControlNet of a job.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ControlBody {
+    model: String,
+    /// In base64.
+    image: String,
+    #[serde(default = "one")]
+    strength: f32,
+    #[serde(default)]
+    start: f32,
+    #[serde(default = "one")]
+    end: f32,
+}
+
+/// A unit of the web UI's extension. What else its clients send is about preprocessors, which are not here.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct Unit {
+    enabled: bool,
+    module: String,
+    model: String,
+    weight: f32,
+    image: Option<Value>,
+    /// The older name of `image`.
+    input_image: Option<Value>,
+    guidance_start: f32,
+    guidance_end: f32,
+    resize_mode: Value,
+    control_mode: Value,
+    mask: Option<Value>,
+    mask_image: Option<Value>,
+}
+
+impl Default for Unit {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            module: String::new(),
+            model: String::new(),
+            weight: 1.0,
+            image: None,
+            input_image: None,
+            guidance_start: 0.0,
+            guidance_end: 1.0,
+            resize_mode: json!(1),
+            control_mode: json!(0),
+            mask: None,
+            mask_image: None,
+        }
+    }
+}
+
+/// How a picture of another shape becomes the request's.
+#[derive(Clone, Copy, PartialEq)]
+enum Fit {
+    Stretch,
+    Crop,
+}
+
+impl Unit {
+    fn fit(&self) -> Result<Fit, ApiError> {
+        match (self.resize_mode.as_u64(), self.resize_mode.as_str()) {
+            (Some(0), _) | (_, Some("Just Resize" | "Scale to Fit (Inner Fit)")) => {
+                Ok(Fit::Stretch)
+            }
+            (Some(1), _) | (_, Some("Crop and Resize")) => Ok(Fit::Crop),
+            _ => Err(unit(format!(
+                "resize_mode {} is not implemented; there are Just Resize and Crop and Resize",
+                self.resize_mode
+            ))),
+        }
+    }
+
+    /// Refuses by name what is not there.
+    fn check(&self) -> Result<(), ApiError> {
+        if !["", "none"].contains(&self.module.to_lowercase().as_str()) {
+            return Err(unit(format!(
+                "the preprocessor {:?} is not implemented here; send the picture as the network wants it, with module \"none\"",
+                self.module
+            )));
+        }
+        let balanced = matches!(self.control_mode.as_u64(), Some(0))
+            || self.control_mode.as_str() == Some("Balanced");
+        if !balanced {
+            return Err(unit(format!(
+                "control_mode {} is not implemented; there is Balanced",
+                self.control_mode
+            )));
+        }
+        if self.mask.is_some() || self.mask_image.is_some() {
+            return Err(unit(
+                "masks of units are not implemented; leave them out".to_string(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The picture in base64, bare or in an object beside its mask.
+    fn picture(&self) -> Option<&str> {
+        let image = self.image.as_ref().or(self.input_image.as_ref())?;
+        image.as_str().or_else(|| image.get("image")?.as_str())
+    }
+}
+
+fn unit(message: String) -> ApiError {
+    ApiError::field(SCRIPTS, format!("controlnet: {message}"))
+}
+
+impl App {
+    /// The ControlNets of a job.
+    pub(super) async fn controls(
+        &self,
+        bodies: Vec<ControlBody>,
+    ) -> Result<Vec<Control>, ApiError> {
+        let mut controls = Vec::new();
+        for body in bodies {
+            let model = self.options().controls.find("controls", &body.model)?;
+            let image = self.decode("controls", Upload::Base64(body.image)).await?;
+            controls.push(Control {
+                model,
+                image: image_io::to_rgb(&image),
+                strength: body.strength,
+                start: body.start,
+                end: body.end,
+            });
+        }
+        Ok(controls)
+    }
+
+    /// The units among a web UI's scripts, for a picture of this size. A unit without a picture takes `init`.
+    pub(super) async fn units(
+        &self,
+        scripts: Map<String, Value>,
+        size: (usize, usize),
+        init: Option<&RgbImage>,
+    ) -> Result<Vec<Control>, ApiError> {
+        let mut controls = Vec::new();
+        for (name, mut script) in scripts {
+            let args = match script.get_mut("args").map(Value::take) {
+                Some(Value::Array(args)) => args,
+                None | Some(Value::Null) => Vec::new(),
+                Some(_) => return Err(unit("args must be a list of units".to_string())),
+            };
+            if !name.eq_ignore_ascii_case("controlnet") {
+                return Err(ApiError::field(
+                    SCRIPTS,
+                    format!("the script {name:?} is not implemented here; leave it out"),
+                ));
+            }
+            for arg in args {
+                controls.extend(self.unit(arg, size, init).await?);
+            }
+        }
+        Ok(controls)
+    }
+
+    async fn unit(
+        &self,
+        arg: Value,
+        size: (usize, usize),
+        init: Option<&RgbImage>,
+    ) -> Result<Option<Control>, ApiError> {
+        let Value::Object(mut fields) = arg else {
+            return Err(unit("a unit must be an object".to_string()));
+        };
+        fields.retain(|_, value| !value.is_null());
+        let asked: Unit = json::from_value(&Value::Object(fields))?;
+        if !asked.enabled {
+            return Ok(None);
+        }
+        asked.check()?;
+        let fit = asked.fit()?;
+        let model = self.options().controls.find(SCRIPTS, &asked.model)?;
+        let image = match (asked.picture(), init) {
+            (Some(image), _) => {
+                let image = Upload::Base64(image.to_string());
+                image_io::to_rgb(&self.decode(SCRIPTS, image).await?)
+            }
+            (None, Some(init)) => init.clone(),
+            (None, None) => return Err(unit("a unit without a picture".to_string())),
+        };
+        Ok(Some(Control {
+            model,
+            image: match fit {
+                Fit::Stretch => image,
+                Fit::Crop => cropped(&image, size),
+            },
+            strength: asked.weight,
+            start: asked.guidance_start,
+            end: asked.guidance_end,
+        }))
+    }
+}
+
+/// The middle of a picture, as large as possible with the shape of `(width, height)`.
+fn cropped(image: &RgbImage, (width, height): (usize, usize)) -> RgbImage {
+    let (w, h) = (u64::from(image.width()), u64::from(image.height()));
+    let (width, height) = (width.max(1) as u64, height.max(1) as u64);
+    let wide = (h * width / height).clamp(1, w) as u32;
+    let high = (w * height / width).clamp(1, h) as u32;
+    let (left, top) = ((image.width() - wide) / 2, (image.height() - high) / 2);
+    crop_imm(image, left, top, wide, high).to_image()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_a_picture() {
+        let image = RgbImage::from_fn(9, 4, |x, y| image::Rgb([x as u8, y as u8, 0]));
+        let square = cropped(&image, (64, 64));
+        assert_eq!(square.dimensions(), (4, 4));
+        assert_eq!(square.get_pixel(0, 0).0, [2, 0, 0]);
+        assert_eq!(cropped(&image, (90, 40)), image);
+        assert_eq!(cropped(&image, (90, 10)).dimensions(), (9, 1));
+        assert_eq!(cropped(&image, (1, 1000)).dimensions(), (1, 4));
+    }
+}

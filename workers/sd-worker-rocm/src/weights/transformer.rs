@@ -1,0 +1,292 @@
+//! Single files of transformers: diffusers' names for the originals'.
+//!
+//! Files of this kind come from the models' makers, from ComfyUI and as GGUF; they have the transformer alone, or more below another prefix.
+
+use super::Weights;
+
+/// A family of transformers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// FLUX.1.
+    Flux,
+    /// Stable Diffusion 3 and 3.5.
+    Sd3,
+    /// Z-Image.
+    ZImage,
+}
+
+impl Kind {
+    /// Name for messages.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Flux => "FLUX.1",
+            Self::Sd3 => "Stable Diffusion 3",
+            Self::ZImage => "Z-Image",
+        }
+    }
+
+    /// The family of a file, told by names that only it has, the originals' or diffusers'.
+    pub fn of(weights: &Weights) -> Option<Self> {
+        let has = |mark: &str| weights.names().any(|name| name.contains(mark));
+        [
+            ("double_blocks.0.", Self::Flux),
+            ("single_transformer_blocks.0.", Self::Flux),
+            ("joint_blocks.0.", Self::Sd3),
+            ("pos_embed.pos_embed", Self::Sd3),
+            ("noise_refiner.0.", Self::ZImage),
+        ]
+        .into_iter()
+        .find_map(|(mark, kind)| has(mark).then_some(kind))
+    }
+}
+
+/// The transformer of a file under diffusers' names, and its family. Other parts that the file has are left out.
+pub fn take(weights: &Weights) -> Option<(Kind, Weights)> {
+    let below = weights.under("model.diffusion_model.");
+    let weights = match below.is_empty() {
+        true => weights.clone(),
+        false => below,
+    };
+    let kind = Kind::of(&weights)?;
+    let named = match kind {
+        Kind::Flux if weights.contains("img_in.weight") => flux(&weights),
+        Kind::Sd3 if weights.contains("x_embedder.proj.weight") => sd3(&weights),
+        Kind::ZImage => z_image(&weights),
+        _ => weights,
+    };
+    Some((kind, named))
+}
+
+/// The name with the first prefix of `table` that it has replaced.
+fn with_prefix(name: &str, table: &[(&str, &str)]) -> Option<String> {
+    table
+        .iter()
+        .find_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)))
+}
+
+/// `prefix.N.rest` as N and rest.
+fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
+    name.strip_prefix(prefix)?.split_once('.')
+}
+
+fn rows(weights: &Weights, name: &str) -> usize {
+    let shape = weights.shape(name);
+    shape.and_then(|shape| shape.first().copied()).unwrap_or(0)
+}
+
+/// Every tensor whose name has `mark` becomes several, named by what stands for the mark, with their shares of the rows.
+fn unstack(weights: &mut Weights, mark: &str, parts: &[(&str, usize)]) {
+    let stacked: Vec<String> = weights
+        .names()
+        .filter(|name| name.contains(mark))
+        .map(String::from)
+        .collect();
+    let shares: usize = parts.iter().map(|(_, share)| share).sum();
+    for name in stacked {
+        let share = rows(weights, &name) / shares;
+        let mut first = 0;
+        for (part, count) in parts {
+            weights.split(&name, name.replace(mark, part), first, count * share);
+            first += count * share;
+        }
+        weights.remove(&name);
+    }
+}
+
+/// Scale and shift of a last norm stand the other way round in diffusers.
+fn swap_halves(weights: &mut Weights, layer: &str) {
+    for kind in ["weight", "bias"] {
+        let name = format!("{layer}.{kind}");
+        let half = rows(weights, &name) / 2;
+        let halves = [format!("{name}.second"), format!("{name}.first")];
+        weights.split(&name, halves[0].clone(), half, half);
+        weights.split(&name, halves[1].clone(), 0, half);
+        weights.stack(&halves, name);
+    }
+}
+
+fn flux(original: &Weights) -> Weights {
+    let mut weights = original.renamed(|name| {
+        if let Some((block, rest)) = numbered(name, "double_blocks.") {
+            let rest = with_prefix(
+                rest,
+                &[
+                    ("img_mod.lin.", "norm1.linear."),
+                    ("txt_mod.lin.", "norm1_context.linear."),
+                    ("img_attn.qkv.", "attn.STACKED."),
+                    ("txt_attn.qkv.", "attn.STACKED_TEXT."),
+                    ("img_attn.norm.query_norm.scale", "attn.norm_q.weight"),
+                    ("img_attn.norm.key_norm.scale", "attn.norm_k.weight"),
+                    ("txt_attn.norm.query_norm.scale", "attn.norm_added_q.weight"),
+                    ("txt_attn.norm.key_norm.scale", "attn.norm_added_k.weight"),
+                    ("img_attn.proj.", "attn.to_out.0."),
+                    ("txt_attn.proj.", "attn.to_add_out."),
+                    ("img_mlp.0.", "ff.net.0.proj."),
+                    ("img_mlp.2.", "ff.net.2."),
+                    ("txt_mlp.0.", "ff_context.net.0.proj."),
+                    ("txt_mlp.2.", "ff_context.net.2."),
+                ],
+            )?;
+            return Some(format!("transformer_blocks.{block}.{rest}"));
+        }
+        if let Some((block, rest)) = numbered(name, "single_blocks.") {
+            let rest = with_prefix(
+                rest,
+                &[
+                    ("modulation.lin.", "norm.linear."),
+                    ("linear1.", "STACKED_SINGLE."),
+                    ("linear2.", "proj_out."),
+                    ("norm.query_norm.scale", "attn.norm_q.weight"),
+                    ("norm.key_norm.scale", "attn.norm_k.weight"),
+                ],
+            )?;
+            return Some(format!("single_transformer_blocks.{block}.{rest}"));
+        }
+        with_prefix(
+            name,
+            &[
+                ("img_in.", "x_embedder."),
+                ("txt_in.", "context_embedder."),
+                (
+                    "time_in.in_layer.",
+                    "time_text_embed.timestep_embedder.linear_1.",
+                ),
+                (
+                    "time_in.out_layer.",
+                    "time_text_embed.timestep_embedder.linear_2.",
+                ),
+                (
+                    "vector_in.in_layer.",
+                    "time_text_embed.text_embedder.linear_1.",
+                ),
+                (
+                    "vector_in.out_layer.",
+                    "time_text_embed.text_embedder.linear_2.",
+                ),
+                (
+                    "guidance_in.in_layer.",
+                    "time_text_embed.guidance_embedder.linear_1.",
+                ),
+                (
+                    "guidance_in.out_layer.",
+                    "time_text_embed.guidance_embedder.linear_2.",
+                ),
+                ("final_layer.linear.", "proj_out."),
+                ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
+            ],
+        )
+    });
+    unstack(&mut weights, "STACKED_TEXT", &TEXT);
+    unstack(
+        &mut weights,
+        "STACKED_SINGLE",
+        &[
+            ("attn.to_q", 1),
+            ("attn.to_k", 1),
+            ("attn.to_v", 1),
+            ("proj_mlp", 4),
+        ],
+    );
+    unstack(&mut weights, "STACKED", &PICTURE);
+    swap_halves(&mut weights, "norm_out.linear");
+    weights
+}
+
+/// What stacked queries, keys and values become.
+const PICTURE: [(&str, usize); 3] = [("to_q", 1), ("to_k", 1), ("to_v", 1)];
+const TEXT: [(&str, usize); 3] = [("add_q_proj", 1), ("add_k_proj", 1), ("add_v_proj", 1)];
+
+fn sd3(original: &Weights) -> Weights {
+    let mut weights = original.renamed(|name| {
+        if let Some((block, rest)) = numbered(name, "joint_blocks.") {
+            let rest = with_prefix(
+                rest,
+                &[
+                    ("x_block.adaLN_modulation.1.", "norm1.linear."),
+                    ("x_block.attn.qkv.", "attn.STACKED."),
+                    ("x_block.attn.proj.", "attn.to_out.0."),
+                    ("x_block.attn.ln_q.", "attn.norm_q."),
+                    ("x_block.attn.ln_k.", "attn.norm_k."),
+                    ("x_block.attn2.qkv.", "attn2.STACKED."),
+                    ("x_block.attn2.proj.", "attn2.to_out.0."),
+                    ("x_block.attn2.ln_q.", "attn2.norm_q."),
+                    ("x_block.attn2.ln_k.", "attn2.norm_k."),
+                    ("x_block.mlp.fc1.", "ff.net.0.proj."),
+                    ("x_block.mlp.fc2.", "ff.net.2."),
+                    ("context_block.adaLN_modulation.1.", "norm1_context.linear."),
+                    ("context_block.attn.qkv.", "attn.STACKED_TEXT."),
+                    ("context_block.attn.proj.", "attn.to_add_out."),
+                    ("context_block.attn.ln_q.", "attn.norm_added_q."),
+                    ("context_block.attn.ln_k.", "attn.norm_added_k."),
+                    ("context_block.mlp.fc1.", "ff_context.net.0.proj."),
+                    ("context_block.mlp.fc2.", "ff_context.net.2."),
+                ],
+            )?;
+            return Some(format!("transformer_blocks.{block}.{rest}"));
+        }
+        if name == "pos_embed" {
+            return Some("pos_embed.pos_embed".to_string());
+        }
+        with_prefix(
+            name,
+            &[
+                ("x_embedder.proj.", "pos_embed.proj."),
+                ("context_embedder.", "context_embedder."),
+                (
+                    "t_embedder.mlp.0.",
+                    "time_text_embed.timestep_embedder.linear_1.",
+                ),
+                (
+                    "t_embedder.mlp.2.",
+                    "time_text_embed.timestep_embedder.linear_2.",
+                ),
+                (
+                    "y_embedder.mlp.0.",
+                    "time_text_embed.text_embedder.linear_1.",
+                ),
+                (
+                    "y_embedder.mlp.2.",
+                    "time_text_embed.text_embedder.linear_2.",
+                ),
+                ("final_layer.linear.", "proj_out."),
+                ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
+            ],
+        )
+    });
+    unstack(&mut weights, "STACKED_TEXT", &TEXT);
+    unstack(&mut weights, "STACKED", &PICTURE);
+    swap_halves(&mut weights, "norm_out.linear");
+    // The text's stream ends in the last block, with a norm of two parts.
+    let blocks = (0..).take_while(|i| {
+        weights.contains(&format!(
+            "transformer_blocks.{i}.norm1_context.linear.weight"
+        ))
+    });
+    if let Some(last) = blocks.last() {
+        swap_halves(
+            &mut weights,
+            &format!("transformer_blocks.{last}.norm1_context.linear"),
+        );
+    }
+    weights
+}
+
+fn z_image(original: &Weights) -> Weights {
+    let mut weights = original.renamed(|name| {
+        let name = name
+            .replace(".attention.qkv.", ".attention.STACKED.")
+            .replace(".attention.out.", ".attention.to_out.0.")
+            .replace(".attention.q_norm.", ".attention.norm_q.")
+            .replace(".attention.k_norm.", ".attention.norm_k.");
+        let moved = with_prefix(
+            &name,
+            &[
+                ("x_embedder.", "all_x_embedder.2-1."),
+                ("final_layer.", "all_final_layer.2-1."),
+            ],
+        );
+        Some(moved.unwrap_or(name))
+    });
+    unstack(&mut weights, "STACKED", &PICTURE);
+    weights
+}
