@@ -391,29 +391,21 @@ fn quantized_transformers() {
     }
 }
 
-/// Counters are those of the process, so the test has one of its own.
+/// Counters are those of the process, so the test runs once more in one of its own.
 #[test]
 fn a_step_waits_for_nothing_but_the_step_before() {
+    const ALONE: &str = "SD_TEST_ALONE";
     if device().is_cpu() {
         return;
     }
-    let here = std::env::current_exe().unwrap();
-    let only = [
-        "--exact",
-        "pipelines::counted_waits",
-        "--ignored",
-        "--test-threads=1",
-    ];
-    let status = std::process::Command::new(here)
-        .args(only)
-        .status()
-        .unwrap();
-    assert!(status.success());
-}
-
-#[test]
-#[ignore = "run by the test before, in a process of its own"]
-fn counted_waits() {
+    if std::env::var_os(ALONE).is_none() {
+        let here = std::env::current_exe().unwrap();
+        let test = "pipelines::a_step_waits_for_nothing_but_the_step_before";
+        let mut alone = std::process::Command::new(here);
+        let status = alone.args(["--exact", test]).env(ALONE, "1").status();
+        assert!(status.unwrap().success());
+        return;
+    }
     let p = Pipelines::open();
     let mut pipeline = p.load(&p.folder("sd"), PipelineOptions::default());
     let client = hip_sim::client::Client::find().unwrap();
