@@ -124,7 +124,7 @@ fn mistakes_have_exit_code_2_and_say_what_to_do() {
         (&["generate", "x", "--sampler", "PLMS"], "DPM++ 2M SDE"),
         (&["generate", "x", "--width", "100"], "multiple of 8"),
         (&["generate", "x", "--steps", "0"], "steps"),
-        (&["generate", "x", "--model", "nowhere"], "hf download"),
+        (&["generate", "x", "--model", "nowhere"], "Hugging Face id"),
         (&["generate", "x", "--model", "model.ckpt"], "safetensors"),
         (&["generate", "x", "-o", "x.gif"], "png, jpeg and webp"),
         (

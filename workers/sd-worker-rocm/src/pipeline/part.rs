@@ -112,7 +112,7 @@ impl<M> Part<M> {
         self.tensors
             .keys()
             .map(String::as_str)
-            .chain(quantized.filter(move |name| !self.tensors.contains_key(*name)))
+            .chain(quantized.filter(|name| !self.tensors.contains_key(*name)))
     }
 
     /// A tensor as it is now.

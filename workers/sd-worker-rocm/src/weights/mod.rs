@@ -251,7 +251,7 @@ impl Weights {
 
     /// Names of the matrices that are quantized and may stay so.
     pub fn quantized(&self) -> impl Iterator<Item = &str> {
-        self.names().filter(move |name| self.is_quantized(name))
+        self.names().filter(|name| self.is_quantized(name))
     }
 
     /// A matrix as it is quantized.

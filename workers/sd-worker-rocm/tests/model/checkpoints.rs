@@ -256,7 +256,7 @@ fn what_is_no_model_is_refused_with_a_reason() {
     for (name, reason) in [
         ("zip.safetensors", "pickle"),
         ("old.ckpt", "torch.load"),
-        ("model.gguf", "GGUF"),
+        ("model.gguf", "truncated"),
         ("huge.safetensors", "not a safetensors file"),
         ("empty.safetensors", "not a safetensors file"),
         ("cut.safetensors", "not a safetensors file"),
