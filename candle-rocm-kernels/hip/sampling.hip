@@ -37,7 +37,8 @@ struct Most {
     template <typename T> static DEVICE_FN T identity() { return T(0); }
 };
 
-constexpr float LOWEST = -__builtin_inff();
+// A function, because not every compiler has it as a constant.
+DEVICE_FN float lowest() { return -__builtin_inff(); }
 
 extern "C" __global__ void sampling_edit(float* logits, const Edit* edits, u32 count, u32 vocab) {
     for (u64 i = global_index(); i < count; i += global_size()) {
@@ -54,7 +55,7 @@ extern "C" __global__ void sampling_mask(float* logits, const u32* rows, const u
     for (u64 i = global_index(); i < (u64)count * vocab; i += global_size()) {
         const u32 row = (u32)(i / vocab);
         const u32 token = (u32)(i % vocab);
-        if (!(masks[(u64)row * words + token / 32] >> token % 32 & 1)) logits[(u64)rows[row] * vocab + token] = LOWEST;
+        if (!(masks[(u64)row * words + token / 32] >> token % 32 & 1)) logits[(u64)rows[row] * vocab + token] = lowest();
     }
 }
 
@@ -123,7 +124,7 @@ struct Row {
         u64 best = 0;
         for (u32 token = thread_x(); token < vocab; token += block_dim()) {
             const float value = f(token);
-            if (value > LOWEST) best = Most::apply(best, rank(value, token));
+            if (value > lowest()) best = Most::apply(best, rank(value, token));
         }
         return block_reduce<Most>(best, scratch);
     }
@@ -141,8 +142,8 @@ template <typename F> DEVICE_FN u32 last_where(u32 most, F f) {
 }
 
 DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
-    Filter filter{LOWEST, 0xffffffffu, LOWEST, 0.f, __builtin_inff()};
-    const auto weight = [&](float s, u32 t) { return s > LOWEST && filter.keeps(s, t) ? math::exp(s) : 0.f; };
+    Filter filter{lowest(), 0xffffffffu, lowest(), 0.f, __builtin_inff()};
+    const auto weight = [&](float s, u32 t) { return s > lowest() && filter.keeps(s, t) ? math::exp(s) : 0.f; };
     if (choice.top_k && choice.top_k < row.vocab) {
         // Scores are not above 0.
         const u32 key = last_where(ordered(0.f), [&](u32 key) {
@@ -182,7 +183,7 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
     }
     const auto kept = [&](u32 token) {
         const float s = row.score(token);
-        return filter.keeps(s, token) ? s : LOWEST;
+        return filter.keeps(s, token) ? s : lowest();
     };
     const u64 first = row.best(kept);
     const float most = unordered((u32)(first >> 32));
@@ -190,7 +191,7 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
     const float hopeless = most + LEAST_GUMBEL - MOST_GUMBEL;
     const u64 chosen = row.best([&](u32 token) {
         const float s = kept(token);
-        return s >= hopeless && s > LOWEST ? s + gumbel(choice.seed_low, choice.seed_high, choice.position, token) : LOWEST;
+        return s >= hopeless && s > lowest() ? s + gumbel(choice.seed_low, choice.seed_high, choice.position, token) : lowest();
     });
     return ~(u32)chosen;
 }
@@ -232,7 +233,7 @@ extern "C" __global__ void sampling_report(const float* logits, const u32* rows,
                 tokens[(u64)index * top + place] = ~(u32)last;
             }
             const u64 before = last;
-            last = row.best([&](u32 token) { return rank(row.logits[token], token) < before ? row.logits[token] : LOWEST; });
+            last = row.best([&](u32 token) { return rank(row.logits[token], token) < before ? row.logits[token] : lowest(); });
         }
         barrier();
     }
