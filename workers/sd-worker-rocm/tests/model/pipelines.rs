@@ -1,11 +1,15 @@
 //! Whole models of every family, prompt to pixels, against diffusers' pictures.
 
 use super::common::{device, go_on};
+use super::networks::Networks;
 use super::small::{apart, Pipelines};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
-use sd_worker_rocm::pipeline::{Control, ImageRequest, Init, Pipeline, PipelineOptions, Switch};
+use sd_worker_rocm::pipeline::{
+    Control, ImageRequest, Init, Pipeline, PipelineOptions, Progress, Switch,
+};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use worker::gguf::{GgmlType, GgufWriter, NewTensor, Value};
 
@@ -389,6 +393,30 @@ fn quantized_transformers() {
             assert!(off > 1 || name == "F32", "{name} is not quantized");
         }
     }
+}
+
+/// TAESD shows every step but the last, eight pixels a latent; all parts come to the device only while they run.
+#[test]
+fn taesd_previews_of_an_offloaded_model() {
+    let p = Pipelines::open();
+    let path = p.place().join("taesd.safetensors");
+    candle_core::safetensors::save(&Networks::open().tensors("taesd"), &path).unwrap();
+    let options = PipelineOptions {
+        taesd: Some(path),
+        offload: true,
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = p.load(&p.folder("sd"), options);
+    let mut request = p.request("sd");
+    request.preview_every = 1;
+    let mut sizes = Vec::new();
+    let mut look = |progress: Progress| {
+        sizes.extend(progress.preview.map(|preview| preview.dimensions()));
+        ControlFlow::Continue(())
+    };
+    let generated = pipeline.generate(&request, &mut look).unwrap();
+    assert_eq!(sizes, [(192, 128); 2]);
+    assert!(apart(&generated.images[0], &p.picture("sd")) <= 1);
 }
 
 /// Counters are those of the process, so the test runs once more in one of its own.
