@@ -390,4 +390,24 @@ pub const FIXES: &[Fix] = &[
             count: 1,
         }],
     },
+    Fix {
+        name: "the VAE's attention holds no matrix of all scores on a GPU",
+        reason: "`AttentionBlock` held scores of every pixel with every other one: 4 GiB for an image of 1024 pixels a side. On a GPU \
+                 that is fused attention now, unless gradients are kept.",
+        edits: &[Edit {
+            file: "src/models/stable_diffusion/attention.rs",
+            find: "        let attention_scores = (query_states * scale)?.matmul(&(key_states.t()? * scale)?)?;\n        \
+                   let attention_probs = nn::ops::softmax(&attention_scores, D::Minus1)?;\n\n        \
+                   // TODO: revert the call to force_contiguous once the three matmul kernels have been\n        \
+                   // adapted to handle layout with some dims set to 1.\n        \
+                   let xs = attention_probs.matmul(&value_states)?;\n",
+            replace: "        let xs = if xs.device().is_rocm() && !query_states.track_op() {\n            \
+                      nn::ops::sdpa(&query_states, &key_states, &value_states, None, false, (scale * scale) as f32, 1.)?\n        \
+                      } else {\n            \
+                      let attention_scores = (query_states * scale)?.matmul(&(key_states.t()? * scale)?)?;\n            \
+                      nn::ops::softmax(&attention_scores, D::Minus1)?.matmul(&value_states)?\n        \
+                      };\n",
+            count: 1,
+        }],
+    },
 ];
