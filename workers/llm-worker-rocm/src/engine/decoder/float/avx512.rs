@@ -7,6 +7,9 @@ use half::{bf16, f16};
 /// Rows of the input that are multiplied at once: with [`TILE`] rows of weights, 24 sums in 32 registers.
 const ROWS: usize = 3;
 
+/// Bytes that the processor reads at once.
+const CACHE_LINE: usize = 64;
+
 /// Whether the processor has the instructions.
 pub(super) fn is_here() -> bool {
     is_x86_feature_detected!("avx512f")
@@ -100,7 +103,15 @@ unsafe fn dots<W: Number, const R: usize, const C: usize>(
     assert!(x.len() >= R * inputs && weights.len() >= C * inputs);
     let mut sums = [[_mm512_setzero_ps(); C]; R];
     let whole = inputs / LANES * LANES;
+    // Rows side by side are no pattern that a processor foresees: those that are likely multiplied next are asked for in their order.
+    let next = weights.as_ptr().wrapping_add(C * inputs).cast::<i8>();
+    let step = C * LANES * size_of::<W>();
     for at in (0..whole).step_by(LANES) {
+        if R == 1 {
+            for line in (0..step).step_by(CACHE_LINE) {
+                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(at / LANES * step + line));
+            }
+        }
         // SAFETY: `at + 16 <= inputs`, and there are enough rows, as checked above.
         unsafe {
             let mut rows = [_mm512_setzero_ps(); R];
