@@ -2,6 +2,7 @@
 
 use super::api::{KvDType, SamplingOptions};
 use candle_core::{Device, Result, Tensor};
+use candle_rocm_flash_attn::paged::PagedSequence;
 
 /// A causal language model with a paged cache.
 pub trait Forward: Send {
@@ -118,6 +119,16 @@ impl Step {
     pub fn is_decode(&self) -> bool {
         let tokens = self.tokens.len();
         self.sequences.len() == tokens && self.outputs.len() == tokens
+    }
+
+    /// Its sequences as attention over the cache takes them.
+    pub(super) fn paged(&self) -> Vec<PagedSequence<'_>> {
+        let sequences = self.sequences.iter().map(|sequence| PagedSequence {
+            blocks: &sequence.blocks,
+            keys: sequence.keys,
+            rows: sequence.rows,
+        });
+        sequences.collect()
     }
 }
 

@@ -179,15 +179,7 @@ impl Prepared {
         words.extend(draws.flat_map(|draw| choice(draw.options, draw.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
         let blocks = decoder.caches.first().map_or(0, |c| c.shape().blocks);
-        let sequences: Vec<PagedSequence> = step
-            .sequences
-            .iter()
-            .map(|sequence| PagedSequence {
-                blocks: &sequence.blocks,
-                keys: sequence.keys,
-                rows: sequence.rows,
-            })
-            .collect();
+        let sequences = step.paged();
         let outside = |s: &PagedSequence| s.blocks.iter().any(|block| *block as usize >= blocks);
         if sequences.iter().any(outside) {
             bail!("a sequence has a block beyond the {blocks} of the cache")

@@ -26,9 +26,7 @@ use super::forward::{CacheOptions, Forward, Step};
 use super::forward::{Decoded, Draw};
 use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{
-    CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence,
-};
+use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
 use config::Base;
 use linear::{Linear, Weight};
 use norm::{Norm, Residual};
@@ -97,15 +95,7 @@ impl Decoder {
     /// # Errors
     /// If the device fails.
     pub fn hidden(&mut self, step: &Step) -> Result<Tensor> {
-        let sequences: Vec<PagedSequence> = step
-            .sequences
-            .iter()
-            .map(|sequence| PagedSequence {
-                blocks: &sequence.blocks,
-                keys: sequence.keys,
-                rows: sequence.rows,
-            })
-            .collect();
+        let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
         let stream = self.run(&ids, &batch)?;

@@ -1,11 +1,11 @@
 //! From files to a pipeline.
 
+mod transformer;
+
 use super::builtin;
 use super::denoiser::{Denoiser, UNetDenoiser};
-use super::long_text::LongText;
 use super::part::Part;
 use super::text::{Layout, Reading, TextStage, Tower};
-use super::transformer::{Kind, TransformerDenoiser};
 use super::types::{Defaults, Family, ModelInfo, PipelineOptions, Precision};
 use super::vae::VaeStage;
 use super::Pipeline;
@@ -18,7 +18,7 @@ use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
 use crate::textual_inversion::Concept;
 use crate::weights::folder::Folder;
-use crate::weights::{ldm, transformer, Weights};
+use crate::weights::{self, ldm, Weights};
 use candle_core::{DType, Device};
 use std::path::Path;
 use worker::{Error, Result};
@@ -78,7 +78,7 @@ impl Pipeline {
         };
         progress("checkpoint");
         let weights = Weights::open(path)?;
-        if let Some((kind, _)) = transformer::take(&weights) {
+        if let Some((kind, _)) = weights::transformer::take(&weights) {
             return Err(bad(format!(
                 "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
                 kind.label()
@@ -255,194 +255,6 @@ impl Pipeline {
     }
 }
 
-impl Pipeline {
-    fn from_transformer(
-        folder: &Folder,
-        name: String,
-        device: &Device,
-        options: PipelineOptions,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Self> {
-        #[derive(serde::Deserialize)]
-        struct Class {
-            _class_name: String,
-        }
-        progress("configuration");
-        let part = folder.part("transformer");
-        if !part.exists() {
-            return Err(Error::BadModel {
-                path: folder.path("transformer"),
-                reason: "the model has neither a unet nor a transformer".to_string(),
-            });
-        }
-        let class: Class = part.config()?;
-        let (mut kind, family) = match class._class_name.as_str() {
-            "SD3Transformer2DModel" => (Kind::Sd3(part.config()?), Family::Sd3),
-            "FluxTransformer2DModel" => (Kind::Flux(part.config()?), Family::Flux),
-            "ZImageTransformer2DModel" => (Kind::ZImage(part.config()?), Family::ZImage),
-            other => {
-                return Err(
-                    part.bad_config(format!("a denoiser of kind {other} is not implemented"))
-                )
-            }
-        };
-        let checked = match &kind {
-            Kind::Sd3(config) => config.check(),
-            Kind::Flux(config) => config.check(),
-            Kind::ZImage(config) => config.check(),
-        };
-        checked.map_err(|e| part.bad_config(e))?;
-        let weights = match &options.transformer {
-            Some(path) => open_transformer(path, &mut kind)?,
-            None => part.weights()?,
-        };
-        let dtype = dtype(options.precision, &weights, device);
-        let quantization = weights.most_quantized();
-        let offload = options.offload;
-
-        progress("text encoders");
-        let long =
-            |encoder: &str, tokenizer: &str, length: usize| match folder.part(encoder).exists() {
-                true => LongText::t5(folder, encoder, tokenizer, length, dtype, device, offload)
-                    .map(Some),
-                false => Ok(None),
-            };
-        let (towers, long, layout): (&[(&str, &str, Reading)], _, _) = match &kind {
-            Kind::Sd3(config) => (
-                &[
-                    ("text_encoder", "tokenizer", PENULTIMATE),
-                    ("text_encoder_2", "tokenizer_2", PENULTIMATE),
-                ],
-                long("text_encoder_3", "tokenizer_3", SD3_TOKENS)?,
-                Layout::Both {
-                    width: config.joint_attention_dim,
-                    missing_tokens: SD3_TOKENS,
-                },
-            ),
-            Kind::Flux(config) => (
-                &[("text_encoder", "tokenizer", LAST)],
-                long(
-                    "text_encoder_2",
-                    "tokenizer_2",
-                    if config.guidance_embeds { 512 } else { 256 },
-                )?,
-                Layout::Long,
-            ),
-            Kind::ZImage(_) => (
-                &[],
-                Some(LongText::qwen(folder, dtype, device, offload)?),
-                Layout::Long,
-            ),
-        };
-        let concepts = Concept::open_all(&options.embeddings)?;
-        let towers = towers
-            .iter()
-            .map(|(encoder, tokenizer, reading)| {
-                let part = folder.part(encoder);
-                let config: ClipConfig = part.config()?;
-                config.check().map_err(|e| part.bad_config(e))?;
-                let tokenizer = open_tokenizer(folder, tokenizer)?;
-                let mut weights = tower_names(&part.weights()?);
-                if family == Family::Flux {
-                    // Its pooled text is the tower's own, whatever else the file has.
-                    weights = weights.renamed(|name| {
-                        (name != "text_projection.weight").then(|| name.to_string())
-                    });
-                }
-                let reading = *reading;
-                Tower::new(
-                    config, weights, tokenizer, &concepts, reading, dtype, device, offload,
-                )
-            })
-            .collect::<Result<Vec<_>>>()?;
-
-        progress("denoiser");
-        let denoiser = TransformerDenoiser::new(kind.clone(), weights, dtype, device, offload)?;
-        progress("VAE");
-        let (vae_config, vae_weights) = match &options.vae {
-            Some(path) => open_vae(path, family)?,
-            None => {
-                let vae = folder.part("vae");
-                let config: VaeConfig = vae.config()?;
-                config.check().map_err(|e| vae.bad_config(e))?;
-                (config, vae.weights()?)
-            }
-        };
-        let factor = vae_config.factor();
-        let latent_channels = vae_config.latent_channels;
-        let vae = VaeStage::new(
-            vae_config,
-            vae_weights,
-            dtype,
-            device,
-            offload,
-            options.vae_tiling,
-        )?;
-        let taesd = match &options.taesd {
-            Some(path) => Some(open_taesd(path, latent_channels, dtype, device)?),
-            None => None,
-        };
-        let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
-        let mut schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
-        if matches!(kind, Kind::Sd3(_)) {
-            // The others' pipelines have steps of their own.
-            schedule = schedule.with_spacing(Spacing::Linspace);
-        }
-        let (steps, guidance) = match &kind {
-            _ if is_distilled(&name) => (4, 1.0),
-            Kind::Sd3(_) => (28, 4.5),
-            Kind::Flux(config) if config.guidance_embeds => (28, 3.5),
-            Kind::Flux(_) => (4, 1.0),
-            Kind::ZImage(_) => (8, 1.0),
-        };
-        let info = ModelInfo {
-            defaults: Defaults {
-                width: 128 * factor,
-                height: 128 * factor,
-                steps,
-                guidance,
-                sampler: Sampler::Euler.label().to_string(),
-                schedule: Schedule::Discrete.label().to_string(),
-            },
-            name,
-            family,
-            inpainting: false,
-            precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
-            // Patches of 2x2 latents.
-            size_multiple: 2 * factor,
-        };
-        Ok(Self {
-            device: device.clone(),
-            info,
-            schedule,
-            text: TextStage::new(towers, long, layout),
-            zeros_for_empty: false,
-            denoiser: Denoiser::Transformer(Box::new(denoiser)),
-            vae,
-            taesd,
-            latent_channels,
-            factor,
-            options,
-            loras: Vec::new(),
-        })
-    }
-}
-
-/// Tokens that Stable Diffusion 3 reads of T5.
-const SD3_TOKENS: usize = 256;
-
-/// A tower read as Stable Diffusion 3 does.
-const PENULTIMATE: Reading = Reading {
-    leave_out: 1,
-    norm: false,
-};
-
-/// A tower read to its end.
-const LAST: Reading = Reading {
-    leave_out: 0,
-    norm: true,
-};
-
 /// A tower's tensors under the names that most files have. Older transformers wrote a list of numbers that is always the same, newer ones leave out the first part of the
 /// names.
 fn tower_names(weights: &Weights) -> Weights {
@@ -521,38 +333,6 @@ fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
         path: path.to_path_buf(),
         reason: "this is no VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
     })
-}
-
-/// A transformer of its own, which must be of the model's family.
-fn open_transformer(path: &Path, kind: &mut Kind) -> Result<Weights> {
-    let bad = |reason: String| Error::BadModel {
-        path: path.to_path_buf(),
-        reason,
-    };
-    let weights = Weights::open(path)?;
-    let Some((found, weights)) = transformer::take(&weights) else {
-        return Err(bad(
-            "this is no transformer of FLUX.1, Stable Diffusion 3 or Z-Image".to_string(),
-        ));
-    };
-    let wanted = match kind {
-        Kind::Sd3(_) => transformer::Kind::Sd3,
-        Kind::Flux(config) => {
-            // The difference between dev and schnell.
-            config.guidance_embeds =
-                weights.contains("time_text_embed.guidance_embedder.linear_1.weight");
-            transformer::Kind::Flux
-        }
-        Kind::ZImage(_) => transformer::Kind::ZImage,
-    };
-    match found == wanted {
-        true => Ok(weights),
-        false => Err(bad(format!(
-            "this is a transformer of {}, and the model is {}",
-            found.label(),
-            wanted.label()
-        ))),
-    }
 }
 
 fn open_taesd(path: &Path, channels: usize, dtype: DType, device: &Device) -> Result<Part<Taesd>> {
