@@ -48,6 +48,9 @@ pub struct Embedding {
     pub tokens: usize,
 }
 
+/// What a sentence-transformers folder says of pooling.
+const POOLING_FOLDER: &str = "1_Pooling";
+
 impl EmbeddingModel {
     /// Whether a folder or a GGUF file holds an embedding model that this module runs.
     pub fn recognises(path: &Path) -> bool {
@@ -56,7 +59,7 @@ impl EmbeddingModel {
                 .ok()
                 .flatten()
                 .is_some_and(|config| {
-                    let decoder = hf::knows(&config) && path.join("1_Pooling").is_dir();
+                    let decoder = hf::knows(&config) && path.join(POOLING_FOLDER).is_dir();
                     Encoder::recognises(&config) || decoder
                 });
         }
@@ -86,6 +89,12 @@ impl EmbeddingModel {
         refuse_other_modules(path)?;
         let runner = match hf::knows(&config) {
             true => {
+                if !path.join(POOLING_FOLDER).is_dir() {
+                    let class = config["architectures"][0].as_str().unwrap_or_default();
+                    return Err(bad(format!(
+                        "{class} is no embedding model: a decoder that was trained for it has {POOLING_FOLDER}, which says how its vectors become one"
+                    )));
+                }
                 let bidirectional = &config["use_bidirectional_attention"];
                 if !matches!(bidirectional, Json::Null | Json::Bool(false)) {
                     return Err(bad(
@@ -123,6 +132,11 @@ impl EmbeddingModel {
         let runner = match Architecture::of(header) {
             Some(architecture) => Runner::Encoder(Encoder::load_gguf(file, architecture, device)?),
             None if knows(header) => {
+                if pooling_type(header).is_none() {
+                    return Err(bad(format!(
+                        "{name} is no embedding model: a decoder that was trained for it has {name}.pooling_type"
+                    )));
+                }
                 let causal = header.get_bool(&format!("{name}.attention.causal"));
                 if causal.is_ok_and(|causal| causal == Some(false)) {
                     return Err(bad(format!(
