@@ -1,6 +1,6 @@
 //! Image models on the hub: a folder for each part, as diffusers writes them, or one file.
 
-use super::select::{files_below, has_gguf_extension, shards};
+use super::select::{files_below, has_gguf_extension, read_index, shards};
 use super::{is_plain_relative, HubOptions, ModelSource};
 use crate::progress::DownloadProgress;
 use crate::{Error, Result};
@@ -147,17 +147,8 @@ impl HubOptions {
 
 /// The parts that an index names and that are used.
 fn parts(repo: &str, index: &Path) -> Result<Vec<String>> {
-    let read = || -> std::result::Result<serde_json::Value, String> {
-        let length = std::fs::metadata(index).map_err(|e| e.to_string())?.len();
-        if length > MAX_INDEX_BYTES {
-            return Err(format!(
-                "{length} bytes, at most {MAX_INDEX_BYTES} are read"
-            ));
-        }
-        let bytes = std::fs::read(index).map_err(|e| e.to_string())?;
-        serde_json::from_slice(&bytes).map_err(|e| e.to_string())
-    };
-    let json = read().map_err(|e| Error::Hub(format!("{repo}: {INDEX}: {e}")))?;
+    let json = read_index(index, MAX_INDEX_BYTES)
+        .map_err(|e| Error::Hub(format!("{repo}: {INDEX}: {e}")))?;
     let Some(entries) = json.as_object() else {
         return Err(Error::Hub(format!("{repo}: {INDEX} is no object")));
     };

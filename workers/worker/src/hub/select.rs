@@ -166,16 +166,19 @@ pub(super) fn folder_files(
     }
 }
 
+/// An index of at most `most` bytes.
+pub(super) fn read_index(path: &Path, most: u64) -> std::result::Result<serde_json::Value, String> {
+    let length = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
+    if length > most {
+        return Err(format!("{length} bytes, at most {most} are read"));
+    }
+    let text = std::fs::read(path).map_err(|e| e.to_string())?;
+    serde_json::from_slice(&text).map_err(|e| e.to_string())
+}
+
 /// The files that an index names.
 pub(super) fn shards(index: &Path) -> std::result::Result<BTreeSet<String>, String> {
-    let length = std::fs::metadata(index).map_err(|e| e.to_string())?.len();
-    if length > MAX_INDEX_BYTES {
-        return Err(format!(
-            "{length} bytes, at most {MAX_INDEX_BYTES} are read"
-        ));
-    }
-    let text = std::fs::read(index).map_err(|e| e.to_string())?;
-    let json: serde_json::Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    let json = read_index(index, MAX_INDEX_BYTES)?;
     let map = json["weight_map"]
         .as_object()
         .ok_or("it has no weight_map")?;
