@@ -17,7 +17,7 @@ use crate::prompt::ClipTokenizer;
 use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
 use crate::textual_inversion::Concept;
-use crate::weights::folder::Folder;
+use crate::weights::folder::{Folder, Part as FolderPart};
 use crate::weights::{self, ldm, Weights};
 use candle_core::{DType, Device};
 use std::path::Path;
@@ -126,20 +126,14 @@ impl Pipeline {
         let unet_config: UNetConfig = unet.config()?;
         unet_config.plan().map_err(|e| unet.bad_config(e))?;
         let xl = unet_config.addition_embed_type.is_some();
-        let vae = folder.part("vae");
-        let vae_config: VaeConfig = vae.config()?;
-        vae_config.check().map_err(|e| vae.bad_config(e))?;
+        let vae = open_vae_part(&folder.part("vae"))?;
         let mut towers = Vec::new();
         for (encoder, tokenizer) in [
             ("text_encoder", "tokenizer"),
             ("text_encoder_2", "tokenizer_2"),
         ] {
-            let part = folder.part(encoder);
-            if part.exists() {
-                let config: ClipConfig = part.config()?;
-                config.check().map_err(|e| part.bad_config(e))?;
-                let tokenizer = open_tokenizer(folder, tokenizer)?;
-                let weights = part.weights()?;
+            if folder.part(encoder).exists() {
+                let (config, weights, tokenizer) = open_tower(folder, encoder, tokenizer)?;
                 towers.push((config, weights, tokenizer, usize::from(xl)));
             }
         }
@@ -148,7 +142,7 @@ impl Pipeline {
         let model = UNetModel {
             name,
             unet: (unet_config, unet.weights()?),
-            vae: (vae_config, ldm::modern_vae_names(&vae.weights()?)),
+            vae,
             towers,
             schedule: NoiseSchedule::from_config(&scheduler)?,
             zeros_for_empty: index.force_zeros_for_empty_prompt && xl,
@@ -179,7 +173,6 @@ impl Pipeline {
                 leave_out,
                 norm: family != Family::Sdxl,
             };
-            let weights = tower_names(&weights);
             towers.push(Tower::new(
                 config,
                 weights,
@@ -214,10 +207,7 @@ impl Pipeline {
             options.offload,
             options.vae_tiling,
         )?;
-        let taesd = match &options.taesd {
-            Some(path) => Some(open_taesd(path, latent_channels, dtype, device)?),
-            None => None,
-        };
+        let taesd = open_taesd(&options, latent_channels, dtype, device)?;
         let usual = match family {
             Family::Sd1 => (64, 64),
             Family::Sd2 => (96, 96),
@@ -293,7 +283,8 @@ fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> R
         // OpenCLIP fills up with token 0, which is "!".
         let openclip = tower.config.hidden_act == crate::models::clip::Activation::Gelu;
         let tokenizer = ClipTokenizer::from_json(builtin::CLIP_TOKENIZER, openclip.then_some("!"))?;
-        towers.push((tower.config, tower.weights, tokenizer, tower.leave_out));
+        let weights = tower_names(&tower.weights);
+        towers.push((tower.config, weights, tokenizer, tower.leave_out));
     }
     Ok(UNetModel {
         name,
@@ -303,6 +294,19 @@ fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> R
         towers,
         schedule,
     })
+}
+
+/// A text tower of a folder.
+fn open_tower(
+    folder: &Folder,
+    encoder: &str,
+    tokenizer: &str,
+) -> Result<(ClipConfig, Weights, ClipTokenizer)> {
+    let part = folder.part(encoder);
+    let config: ClipConfig = part.config()?;
+    config.check().map_err(|e| part.bad_config(e))?;
+    let tokenizer = open_tokenizer(folder, tokenizer)?;
+    Ok((config, tower_names(&part.weights()?), tokenizer))
 }
 
 fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
@@ -315,14 +319,17 @@ fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
     }
 }
 
+/// A VAE with its configuration.
+fn open_vae_part(part: &FolderPart) -> Result<(VaeConfig, Weights)> {
+    let config: VaeConfig = part.config()?;
+    config.check().map_err(|e| part.bad_config(e))?;
+    Ok((config, ldm::modern_vae_names(&part.weights()?)))
+}
+
 /// A VAE of its own: a folder, or a file under the original's or diffusers' names.
 fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
     if path.is_dir() {
-        let folder = Folder::Disk(path.to_path_buf());
-        let part = folder.part("");
-        let config: VaeConfig = part.config()?;
-        config.check().map_err(|e| part.bad_config(e))?;
-        return Ok((config, ldm::modern_vae_names(&part.weights()?)));
+        return open_vae_part(&Folder::Disk(path.to_path_buf()).part(""));
     }
     let weights = Weights::open(path)?;
     let weights = match weights.contains("first_stage_model.decoder.conv_in.weight") {
@@ -335,13 +342,22 @@ fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
     })
 }
 
-fn open_taesd(path: &Path, channels: usize, dtype: DType, device: &Device) -> Result<Part<Taesd>> {
+/// The small autoencoder for previews, if one is wanted.
+fn open_taesd(
+    options: &PipelineOptions,
+    channels: usize,
+    dtype: DType,
+    device: &Device,
+) -> Result<Option<Part<Taesd>>> {
+    let Some(path) = &options.taesd else {
+        return Ok(None);
+    };
     let weights = match path.is_dir() {
         true => Folder::Disk(path.to_path_buf()).part("").weights()?,
         false => Weights::open(path)?,
     };
     let build = move |vb: crate::models::VarBuilder| Taesd::new(vb, channels);
-    Part::new("TAESD", weights, dtype, device, false, build)
+    Part::new("TAESD", weights, dtype, device, false, build).map(Some)
 }
 
 fn dtype(precision: Precision, weights: &Weights, device: &Device) -> DType {

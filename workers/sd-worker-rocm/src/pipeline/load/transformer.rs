@@ -1,8 +1,6 @@
 //! Models whose denoiser is a transformer: Stable Diffusion 3, FLUX.1, Z-Image.
 
-use super::{dtype, is_distilled, open_taesd, open_tokenizer, open_vae, tower_names};
-use crate::models::clip::ClipConfig;
-use crate::models::vae::VaeConfig;
+use super::{dtype, is_distilled, open_taesd, open_tower, open_vae, open_vae_part};
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::long_text::LongText;
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
@@ -117,11 +115,7 @@ impl Pipeline {
         let towers = towers
             .iter()
             .map(|(encoder, tokenizer, reading)| {
-                let part = folder.part(encoder);
-                let config: ClipConfig = part.config()?;
-                config.check().map_err(|e| part.bad_config(e))?;
-                let tokenizer = open_tokenizer(folder, tokenizer)?;
-                let mut weights = tower_names(&part.weights()?);
+                let (config, mut weights, tokenizer) = open_tower(folder, encoder, tokenizer)?;
                 if family == Family::Flux {
                     // Its pooled text is the tower's own, whatever else the file has.
                     weights = weights.renamed(|name| {
@@ -140,12 +134,7 @@ impl Pipeline {
         progress("VAE");
         let (vae_config, vae_weights) = match &options.vae {
             Some(path) => open_vae(path, family)?,
-            None => {
-                let vae = folder.part("vae");
-                let config: VaeConfig = vae.config()?;
-                config.check().map_err(|e| vae.bad_config(e))?;
-                (config, vae.weights()?)
-            }
+            None => open_vae_part(&folder.part("vae"))?,
         };
         let factor = vae_config.factor();
         let latent_channels = vae_config.latent_channels;
@@ -157,10 +146,7 @@ impl Pipeline {
             offload,
             options.vae_tiling,
         )?;
-        let taesd = match &options.taesd {
-            Some(path) => Some(open_taesd(path, latent_channels, dtype, device)?),
-            None => None,
-        };
+        let taesd = open_taesd(&options, latent_channels, dtype, device)?;
         let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
         let mut schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
         if matches!(kind, Kind::Sd3(_)) {
