@@ -1,4 +1,10 @@
-//! The lines of rocm-bench for candle's own CUDA backend: group, name, size, microseconds, rate, unit, tab-separated.
+//! The lines of rocm-bench for candle's own CUDA backend: group, name, size, microseconds, rate, unit, tab-separated;
+//! or, of GGUF files, the JSON of `llm-worker-rocm bench`.
+//!
+//!     candle-bench [GROUP…]
+//!     candle-bench model FILE.gguf…
+
+mod model;
 
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
@@ -36,22 +42,39 @@ impl Bench {
             let wanted = share * 1.2 / seconds.max(1e-7) * count as f64;
             count = (wanted as usize).clamp(count * 2, count * 16);
         }
-        let mut times = (0..BATCHES).map(|_| batch(count)).collect::<Result<Vec<_>>>()?;
+        let mut times = (0..BATCHES)
+            .map(|_| batch(count))
+            .collect::<Result<Vec<_>>>()?;
         times.sort_by(f64::total_cmp);
         Ok(times[BATCHES / 2] / count as f64)
     }
 
-    fn time(&self, group: &str, name: &str, size: &str, work: Work, mut call: impl FnMut(usize) -> Result<()>) {
+    fn time(
+        &self,
+        group: &str,
+        name: &str,
+        size: &str,
+        work: Work,
+        mut call: impl FnMut(usize) -> Result<()>,
+    ) {
         let seconds = match self.seconds(&mut call) {
             Ok(seconds) => seconds,
-            Err(error) => return println!("# {group} {name} {size}: {}", error.to_string().lines().next().unwrap_or_default()),
+            Err(error) => {
+                return println!(
+                    "# {group} {name} {size}: {}",
+                    error.to_string().lines().next().unwrap_or_default()
+                )
+            }
         };
         let (rate, unit) = match work {
             Work::Bytes(bytes) => (bytes / seconds / 1e9, "GB/s"),
             Work::Flops(flops) => (flops / seconds / 1e12, "TFLOP/s"),
             Work::Calls => (1e-3 / seconds, "kcall/s"),
         };
-        println!("{group}\t{name}\t{size}\t{:.3}\t{rate:.2}\t{unit}", seconds * 1e6);
+        println!(
+            "{group}\t{name}\t{size}\t{:.3}\t{rate:.2}\t{unit}",
+            seconds * 1e6
+        );
     }
 
     fn random(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
@@ -73,7 +96,13 @@ fn operations(bench: &Bench) -> Result<()> {
             let one = (n * dtype.size_in_bytes()) as f64;
             let line = |operation: &str, tensors: f64, call: &dyn Fn() -> Result<Tensor>| {
                 let label = format!("{operation} {}", name(dtype));
-                bench.time("operation", &label, &size, Work::Bytes(tensors * one), |_| call().map(drop));
+                bench.time(
+                    "operation",
+                    &label,
+                    &size,
+                    Work::Bytes(tensors * one),
+                    |_| call().map(drop),
+                );
             };
             line("add", 3.0, &|| &x + &y);
             line("div", 3.0, &|| &x / &y);
@@ -85,11 +114,23 @@ fn operations(bench: &Bench) -> Result<()> {
             line("sin", 2.0, &|| x.sin());
             line("sqrt", 2.0, &|| x.sqrt());
             line("affine", 2.0, &|| x.affine(1.5, 0.5));
-            let to = if dtype == DType::F32 { DType::F16 } else { DType::F32 };
+            let to = if dtype == DType::F32 {
+                DType::F16
+            } else {
+                DType::F32
+            };
             let label = format!("cast {} {}", name(dtype), name(to));
-            bench.time("operation", &label, &size, Work::Bytes(6.0 * n as f64), |_| x.to_dtype(to).map(drop));
+            bench.time(
+                "operation",
+                &label,
+                &size,
+                Work::Bytes(6.0 * n as f64),
+                |_| x.to_dtype(to).map(drop),
+            );
             let condition = x.lt(&y)?;
-            line("where", 3.0 + 1.0 / dtype.size_in_bytes() as f64, &|| condition.where_cond(&x, &y));
+            line("where", 3.0 + 1.0 / dtype.size_in_bytes() as f64, &|| {
+                condition.where_cond(&x, &y)
+            });
             let side = 1 << (n.ilog2() / 2);
             let square = bench.random(dtype, &[side, n / side])?.t()?;
             line("copy transposed", 2.0, &|| square.contiguous());
@@ -107,17 +148,31 @@ fn operations(bench: &Bench) -> Result<()> {
             line("max all", 1.0, &|| matrix.max_all());
             line("argmax rows", 1.0, &|| matrix.argmax(1));
             line("argmax columns", 1.0, &|| matrix.argmax(0));
-            line("softmax", 2.0, &|| candle_nn::ops::softmax_last_dim(&matrix));
-            line("rms_norm", 2.0, &|| candle_nn::ops::rms_norm(&matrix, &row, 1e-5));
-            line("layer_norm", 2.0, &|| candle_nn::ops::layer_norm(&matrix, &row, &row, 1e-5));
-            let ids: Vec<u32> = (0..rows as u32).map(|i| (i as u64 * 2654435761 % rows as u64) as u32).collect();
+            line("softmax", 2.0, &|| {
+                candle_nn::ops::softmax_last_dim(&matrix)
+            });
+            line("rms_norm", 2.0, &|| {
+                candle_nn::ops::rms_norm(&matrix, &row, 1e-5)
+            });
+            line("layer_norm", 2.0, &|| {
+                candle_nn::ops::layer_norm(&matrix, &row, &row, 1e-5)
+            });
+            let ids: Vec<u32> = (0..rows as u32)
+                .map(|i| (i as u64 * 2654435761 % rows as u64) as u32)
+                .collect();
             let ids = Tensor::new(ids, &bench.device)?;
             line("index_select", 2.0, &|| matrix.index_select(&ids, 0));
             line("index_add", 4.0, &|| matrix.index_add(&ids, &matrix, 0));
         }
         if n <= 1 << 20 {
             let x = bench.random(DType::F32, &[rows, columns])?;
-            bench.time("operation", "argsort f32", &size, Work::Bytes(8.0 * n as f64), |_| x.arg_sort_last_dim(true).map(drop));
+            bench.time(
+                "operation",
+                "argsort f32",
+                &size,
+                Work::Bytes(8.0 * n as f64),
+                |_| x.arg_sort_last_dim(true).map(drop),
+            );
         }
     }
     Ok(())
@@ -134,13 +189,17 @@ fn products(bench: &Bench) -> Result<()> {
             (32, 512, 512, 256),
         ] {
             let x = bench.random(dtype, &[b, m, k])?;
-            let w = bench.random(dtype, &[b, n, k])?.transpose(D::Minus1, D::Minus2)?;
+            let w = bench
+                .random(dtype, &[b, n, k])?
+                .transpose(D::Minus1, D::Minus2)?;
             let work = match m {
                 1 => Work::Bytes((b * n * k * dtype.size_in_bytes()) as f64),
                 _ => Work::Flops(2.0 * (b * m * n * k) as f64),
             };
             let label = format!("matmul {}", name(dtype));
-            bench.time("product", &label, &format!("{b}x{m}x{n}x{k}"), work, |_| x.matmul(&w).map(drop));
+            bench.time("product", &label, &format!("{b}x{m}x{n}x{k}"), work, |_| {
+                x.matmul(&w).map(drop)
+            });
         }
     }
     Ok(())
@@ -174,7 +233,8 @@ fn quantized(bench: &Bench) -> Result<()> {
                 .collect();
             let matrices = (0..((512 << 20) / bytes).max(1))
                 .map(|_| {
-                    let storage = QStorage::from_data(Cow::Borrowed(&one[..bytes]), &bench.device, format)?;
+                    let storage =
+                        QStorage::from_data(Cow::Borrowed(&one[..bytes]), &bench.device, format)?;
                     QMatMul::from_qtensor(QTensor::new(storage, (rows, cols))?)
                 })
                 .collect::<Result<Vec<_>>>()?;
@@ -184,9 +244,13 @@ fn quantized(bench: &Bench) -> Result<()> {
                     512 => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),
                     _ => ("matvec", Work::Bytes(bytes as f64)),
                 };
-                bench.time("quantized", &format!("{operation} {label}"), &format!("{rows}x{cols}x{columns}"), work, |i| {
-                    matrices[i % matrices.len()].forward(&x).map(drop)
-                });
+                bench.time(
+                    "quantized",
+                    &format!("{operation} {label}"),
+                    &format!("{rows}x{cols}x{columns}"),
+                    work,
+                    |i| matrices[i % matrices.len()].forward(&x).map(drop),
+                );
             }
         }
     }
@@ -195,16 +259,24 @@ fn quantized(bench: &Bench) -> Result<()> {
 
 fn convolutions(bench: &Bench) -> Result<()> {
     for dtype in [DType::F16, DType::F32] {
-        for (batch, c_in, c_out, side, kernel) in
-            [(2, 320, 320, 64, 3), (2, 640, 640, 32, 3), (2, 1280, 1280, 16, 3), (2, 320, 320, 64, 1), (1, 128, 128, 512, 3)]
-        {
+        for (batch, c_in, c_out, side, kernel) in [
+            (2, 320, 320, 64, 3),
+            (2, 640, 640, 32, 3),
+            (2, 1280, 1280, 16, 3),
+            (2, 320, 320, 64, 1),
+            (1, 128, 128, 512, 3),
+        ] {
             let x = bench.random(dtype, &[batch, c_in, side, side])?;
             let w = bench.random(dtype, &[c_out, c_in, kernel, kernel])?;
             let size = format!("{batch}x{c_in}x{side}x{side} to {c_out}, {kernel}x{kernel}");
             let flops = 2.0 * (batch * c_out * c_in * side * side * kernel * kernel) as f64;
-            bench.time("convolution", &format!("conv2d {}", name(dtype)), &size, Work::Flops(flops), |_| {
-                x.conv2d(&w, kernel / 2, 1, 1, 1).map(drop)
-            });
+            bench.time(
+                "convolution",
+                &format!("conv2d {}", name(dtype)),
+                &size,
+                Work::Flops(flops),
+                |_| x.conv2d(&w, kernel / 2, 1, 1, 1).map(drop),
+            );
         }
     }
     Ok(())
@@ -212,12 +284,17 @@ fn convolutions(bench: &Bench) -> Result<()> {
 
 /// What the host pays for one operation while the device works behind.
 fn host(bench: &Bench) -> Result<()> {
-    let (x, y) = (bench.random(DType::F32, &[1024])?, bench.random(DType::F32, &[1024])?);
+    let (x, y) = (
+        bench.random(DType::F32, &[1024])?,
+        bench.random(DType::F32, &[1024])?,
+    );
     let weight = bench.random(DType::F32, &[1024])?;
     let matrix = x.reshape((1, 1024))?;
     let calls: [(&str, &dyn Fn() -> Result<Tensor>); 2] = [
         ("operation: add", &|| &x + &y),
-        ("operation: rms_norm", &|| candle_nn::ops::rms_norm(&matrix, &weight, 1e-5)),
+        ("operation: rms_norm", &|| {
+            candle_nn::ops::rms_norm(&matrix, &weight, 1e-5)
+        }),
     ];
     for (label, call) in calls {
         call()?;
@@ -231,16 +308,31 @@ fn host(bench: &Bench) -> Result<()> {
             times.push(start.elapsed().as_secs_f64() / 512.0);
         }
         times.sort_by(f64::total_cmp);
-        println!("host\t{label}\thost\t{:.3}\t{:.2}\tkcall/s", times[20] * 1e6, 1e-3 / times[20]);
+        println!(
+            "host\t{label}\thost\t{:.3}\t{:.2}\tkcall/s",
+            times[20] * 1e6,
+            1e-3 / times[20]
+        );
     }
-    bench.time("host", "synchronize", "host", Work::Calls, |_| bench.device.synchronize());
+    bench.time("host", "synchronize", "host", Work::Calls, |_| {
+        bench.device.synchronize()
+    });
     Ok(())
 }
 
 fn main() -> Result<()> {
-    let bench = Bench { device: Device::new_cuda(0)? };
-    println!("# candle 0.11.1, CUDA");
+    let bench = Bench {
+        device: Device::new_cuda(0)?,
+    };
     let wanted: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, files @ ..] = &wanted[..] {
+        if command == "model" {
+            return files
+                .iter()
+                .try_for_each(|file| model::measure(file, &bench.device));
+        }
+    }
+    println!("# candle 0.11.1, CUDA");
     let groups: [(&str, fn(&Bench) -> Result<()>); 5] = [
         ("host", host),
         ("operation", operations),
