@@ -36,6 +36,12 @@
 #else
 #define MAX_BLOCK(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
 #endif
+// The same, in registers that on nvptx leave room for so many blocks at once.
+#ifdef __CUDACC__
+#define MAX_BLOCK_OF(threads, blocks) __launch_bounds__(threads, blocks)
+#else
+#define MAX_BLOCK_OF(threads, blocks) MAX_BLOCK(threads)
+#endif
 
 namespace device {
 

@@ -176,8 +176,8 @@ template <typename T> struct MatrixSums {
         using Lane = matrix::Accumulator<float>;
         for (u32 i = 0; i < ROWS; ++i) {
             for (u32 j = 0; j < COLUMNS; ++j) {
-                for (u32 v = 0; v < Lane::ROWS; ++v) {
-                    f(i * matrix::TILE + Lane::row(v), first_column() + j * matrix::TILE + Lane::column(), sums[i][j].values[v]);
+                for (u32 v = 0; v < Lane::VALUES; ++v) {
+                    f(i * matrix::TILE + Lane::row(v), first_column() + j * matrix::TILE + Lane::column(v), sums[i][j].values[v]);
                 }
             }
         }

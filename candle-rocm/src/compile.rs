@@ -132,8 +132,12 @@ impl HiprtcCompiler {
     }
 }
 
-/// Whether this is the name of an arch: `gfx` and a number whose last digits are hexadecimal, or a generic one, with features behind colons.
+/// Whether this is the name of an arch: `gfx` and a number whose last digits are hexadecimal, or a generic one, with features behind colons; or
+/// what hip-sim calls an NVIDIA GPU, `sm_90`.
 fn is_arch(name: &str) -> bool {
+    if let Some(capability) = name.strip_prefix("sm_") {
+        return matches!(capability.len(), 2 | 3) && capability.bytes().all(|b| b.is_ascii_digit());
+    }
     let mut parts = name.split(':');
     let number = parts.next().and_then(|arch| arch.strip_prefix("gfx"));
     let is_number = |number: &str| {
@@ -212,6 +216,7 @@ mod tests {
             "gfx9-generic",
             "gfx10-3-generic",
             "gfx9-4-generic",
+            "sm_90",
         ] {
             assert!(is_arch(arch), "{arch}");
         }
@@ -219,7 +224,8 @@ mod tests {
             "",
             "gfx",
             "gfx9",
-            "sm_90",
+            "sm_",
+            "sm_9a",
             "gfx11000",
             "gfx9zz",
             "gfx942:fast",

@@ -39,7 +39,7 @@ template <typename T, bool TRANSPOSED> DEVICE_FN void product(const T* a, const 
                 }
                 matrix::multiply(x, y, sum);
             }
-            for (u32 i = 0; i < sum.ROWS; ++i) out[(row + sum.row(i)) * columns + column + sum.column()] = sum.values[i];
+            for (u32 i = 0; i < sum.VALUES; ++i) out[(row + sum.row(i)) * columns + column + sum.column(i)] = sum.values[i];
         }
     }
 }
@@ -65,7 +65,12 @@ fn matrix_wave(device: &Device) -> Option<u32> {
     let arch = device.properties().arch.clone();
     match arch.as_str() {
         "gfx90a" | "gfx942" | "gfx950" => Some(64),
-        _ if arch.starts_with("gfx11") || arch.starts_with("gfx12") => Some(32),
+        _ if ["gfx11", "gfx12", "sm_"]
+            .iter()
+            .any(|family| arch.starts_with(family)) =>
+        {
+            Some(32)
+        }
         _ => None,
     }
 }

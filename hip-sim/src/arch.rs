@@ -26,8 +26,9 @@ const GENERIC: &[(&str, &[&str])] = &[
     ("gfx12-generic", &["gfx1200", "gfx1201"]),
 ];
 
-/// Architectures outside the generic families.
-const SINGLE: &[&str] = &["gfx908", "gfx90a"];
+/// Architectures outside the generic families. The last is nvptx's, as the CUDA back end has it: so that its matrix instructions are
+/// tried without such a GPU.
+const SINGLE: &[&str] = &["gfx908", "gfx90a", "sm_90"];
 
 /// An architecture as given in `--offload-arch` or `HIP_SIM_ARCH`, without feature suffixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Arch {
         }
     }
 
-    /// Lanes per wave: 64 on gfx9, 32 on RDNA.
+    /// Lanes per wave: 64 on gfx9, 32 on RDNA and nvptx.
     pub fn wave(&self) -> u32 {
         if self.0.starts_with("gfx9") {
             64
@@ -71,9 +72,12 @@ impl Arch {
         }
     }
 
-    /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and `__GFX9__`.
+    /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and `__GFX9__`; `__CUDA_ARCH__` of nvptx.
     pub fn macros(&self) -> String {
-        let (major, _) = self.capability();
+        let (major, minor) = self.capability();
+        if self.0.starts_with("sm_") {
+            return format!("#define __CUDA_ARCH__ {major}{minor}0\n");
+        }
         let name = self.0.replace('-', "_");
         format!("#define __{name}__ 1\n#define __GFX{major}__ 1\n")
     }
@@ -83,6 +87,7 @@ impl Arch {
         let digits = self
             .0
             .trim_start_matches("gfx")
+            .trim_start_matches("sm_")
             .split('-')
             .next()
             .unwrap_or_default();
@@ -114,9 +119,13 @@ mod tests {
             ("gfx1100", "gfx1100", 32, (11, 0)),
             ("gfx1201", "gfx1201", 32, (12, 0)),
             ("gfx1036", "gfx1036", 32, (10, 3)),
+            ("sm_90", "sm_90", 32, (9, 0)),
         ] {
             let arch = Arch::parse(text).unwrap();
-            let family = format!("#define __GFX{}__ 1\n", capability.0);
+            let family = match text {
+                "sm_90" => "#define __CUDA_ARCH__ 900\n".to_string(),
+                _ => format!("#define __GFX{}__ 1\n", capability.0),
+            };
             assert!(arch.macros().ends_with(&family), "{}", arch.macros());
             assert_eq!(
                 (arch.device_name().as_str(), arch.wave(), arch.capability()),

@@ -1,11 +1,12 @@
 // Attention by matrix instructions.
 //
 // Everything is computed transposed, so that a row of queries stays in one column of lanes from the scores to the result: Sᵀ = K Qᵀ gives every lane
-// scores of one row, whose maximum and sum take one register, and the weights are the second operand of Oᵀ = Vᵀ Pᵀ without leaving their lanes.
+// scores of one row (of as many as matrix::COLUMNS), whose maximum and sum take one register, and the weights are the second operand of Oᵀ = Vᵀ Pᵀ
+// without leaving their lanes.
 // Scores, sums and results are f32; weights are rounded to the values' format, as the instructions want them (Dao et al., FlashAttention 2 and 3).
 //
-// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed,
-// values into LDS, after having loaded them into registers during the tile before.
+// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed
+// unless fragments are when they are loaded, values into LDS, after having loaded them into registers during the tile before.
 //
 // Head sizes up to WIDTH that are multiples of 8 are padded with zeros.
 #ifndef CANDLE_ROCM_ATTENTION_MATRIX_ATTEND_H
@@ -25,12 +26,32 @@ constexpr u32 THREADS = WAVES * WAVE;
 // Powers of two by which weights may exceed 1 before the maximum is raised: sums and results are scaled seldom, and no weight leaves f16.
 constexpr float SLACK = 8.0f;
 
+#if MATRIX_MMA
+template <typename T, u32 WIDTH> struct Plan {
+    // Of 255 registers, results of more than 64 columns leave room for one tile of queries; of more than 128, for none that waits: fragments of queries
+    // are loaded again for each tile of keys.
+    static constexpr u32 QUERIES = WIDTH <= 64 ? 2 : 1;
+    static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
+    static constexpr bool STAGED = false;
+    static constexpr bool RELOADED = WIDTH > 128;
+    static constexpr u32 KEYS = WIDTH > 128 ? 16 : 32;
+    // Elements between rows in LDS: of keys, 32 bytes of four rows are read at once, of values, 16 bytes of eight.
+    static constexpr u32 K_STRIDE = WIDTH + 2 * VECTOR;
+    static constexpr u32 V_STRIDE = WIDTH + VECTOR;
+    static constexpr u32 K_LDS = KEYS * K_STRIDE;
+    static constexpr u32 V_LDS = KEYS * V_STRIDE;
+    // Steps of the product of queries and keys that are loaded ahead.
+    static constexpr u32 STEPS = RELOADED ? 4 : WIDTH / matrix::K<T>;
+    static constexpr u32 Q_LDS = VECTOR;
+};
+#else
 template <typename T, u32 WIDTH> struct Plan {
     // CDNA has 512 registers per lane, and its LDS feeds the matrix units only if a fragment of keys or values serves two tiles of queries.
     static constexpr u32 QUERIES = WAVE == 64 && WIDTH <= 128 ? 2 : 1;
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
     // Waves of 32 have 256 registers, which results of more than 128 columns leave no room in for queries: these wait in LDS, beside fewer keys.
     static constexpr bool STAGED = WAVE == 32 && WIDTH > 128;
+    static constexpr bool RELOADED = false;
     static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : STAGED ? 16 : 32;
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
@@ -41,9 +62,10 @@ template <typename T, u32 WIDTH> struct Plan {
     static constexpr u32 STEPS = STAGED ? 2 : WIDTH / matrix::K<T>;
     static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
 };
+#endif
 
 DEVICE_FN u32 uniform(u32 v) {
-#ifdef __HIP_SIM__
+#if defined(__HIP_SIM__) || MATRIX_MMA
     return v;
 #else
     return (u32)__builtin_amdgcn_readfirstlane((int)v);
@@ -59,6 +81,8 @@ DEVICE_FN bool any_lane(bool v) {
     bool any = false;
     for (u32 i = 0; i < WAVE; ++i) any |= votes[i] == 1;
     return any;
+#elif MATRIX_MMA
+    return __any_sync(~0u, v) != 0;
 #elif defined(__GFX9__)
     return __builtin_amdgcn_ballot_w64(v) != 0;
 #else
@@ -70,79 +94,117 @@ struct Max {
     static DEVICE_FN float apply(float a, float b) { return __builtin_fmaxf(a, b); }
 };
 
-// A tile of keys and values on its way into LDS, 16 bytes at a time. Neighbouring threads have neighbouring parts of a key; of values, a part of two
-// keys, whose elements are interleaved on the way.
-template <typename T, u32 WIDTH> struct Tile {
+DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
+    return Bytes16{{exists ? x.w[0] : 0u, exists ? x.w[1] : 0u, exists ? x.w[2] : 0u, exists ? x.w[3] : 0u}};
+}
+
+// Rows of a tile on their way into LDS as they lie in memory, 16 bytes at a time; neighbouring threads have neighbouring parts. Rows that do not
+// exist and columns beyond the head repeat others, and become zeros in `store`. start(key) is where a row begins.
+template <typename T, u32 WIDTH> struct Rows {
     using Sizes = Plan<T, WIDTH>;
     static constexpr u32 PARTS = WIDTH / VECTOR;
-    static constexpr u32 KEY_PARTS = Sizes::KEYS * PARTS;
-    static constexpr u32 VALUE_PARTS = Sizes::KEYS / 2 * PARTS;
-    static constexpr u32 KEY_LOADS = (KEY_PARTS + THREADS - 1) / THREADS;
-    static constexpr u32 VALUE_LOADS = (VALUE_PARTS + THREADS - 1) / THREADS;
-    Bytes16 k[KEY_LOADS];
-    Bytes16 v[VALUE_LOADS][2];
+    static constexpr u32 COUNT = Sizes::KEYS * PARTS;
+    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
+    Bytes16 parts[LOADS];
 
-    // Keys that do not exist and columns beyond the head repeat others, and become zeros in `store`.
-    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0) {
-        const Shape& s = a.shape;
-        const u32 last = seq.keys - 1;
+    template <typename F> DEVICE_FN void load(u32 key0, u32 last, u32 width, F start) {
 #pragma unroll
-        for (u32 i = 0; i < KEY_LOADS; ++i) {
+        for (u32 i = 0; i < LOADS; ++i) {
             const u32 part = thread_x() + i * THREADS;
-            if (KEY_PARTS % THREADS != 0 && part >= KEY_PARTS) break;
+            if (COUNT % THREADS != 0 && part >= COUNT) break;
             const u32 key = key0 + part / PARTS;
             const u32 column = part % PARTS * VECTOR;
-            const Entry e = entry(a, seq, key < last ? key : last);
-            k[i] = *(const Bytes16*)((const T*)a.k + e.k + (column < s.width ? column : 0u));
+            parts[i] = *(const Bytes16*)(start(key < last ? key : last) + (column < width ? column : 0u));
         }
+    }
+    DEVICE_FN void store(u32 key0, u32 keys, u32 width, T* lds, u32 stride) const {
 #pragma unroll
-        for (u32 i = 0; i < VALUE_LOADS; ++i) {
+        for (u32 i = 0; i < LOADS; ++i) {
             const u32 part = thread_x() + i * THREADS;
-            if (VALUE_PARTS % THREADS != 0 && part >= VALUE_PARTS) break;
-            const u32 column = part / (Sizes::KEYS / 2) * VECTOR;
+            if (COUNT % THREADS != 0 && part >= COUNT) break;
+            const u32 column = part % PARTS * VECTOR;
+            const bool exists = key0 + part / PARTS < keys && column < width;
+            *(Bytes16*)(lds + part / PARTS * stride + column) = where(exists, parts[i]);
+        }
+    }
+};
+
+// The same, transposed on the way: a thread has a part of two rows, whose elements are interleaved.
+template <typename T, u32 WIDTH> struct Transposed {
+    using Sizes = Plan<T, WIDTH>;
+    static constexpr u32 PAIRS = Sizes::KEYS / 2;
+    static constexpr u32 COUNT = PAIRS * (WIDTH / VECTOR);
+    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
+    Bytes16 parts[LOADS][2];
+
+    template <typename F> DEVICE_FN void load(u32 key0, u32 last, u32 width, F start) {
+#pragma unroll
+        for (u32 i = 0; i < LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (COUNT % THREADS != 0 && part >= COUNT) break;
+            const u32 column = part / PAIRS * VECTOR;
 #pragma unroll
             for (u32 n = 0; n < 2; ++n) {
-                const u32 key = key0 + part % (Sizes::KEYS / 2) * 2 + n;
-                const Entry e = entry(a, seq, key < last ? key : last);
-                v[i][n] = *(const Bytes16*)((const T*)a.v + e.v + (column < s.v_width ? column : 0u));
+                const u32 key = key0 + part % PAIRS * 2 + n;
+                parts[i][n] = *(const Bytes16*)(start(key < last ? key : last) + (column < width ? column : 0u));
             }
         }
     }
-
-    static DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
-        return Bytes16{{exists ? x.w[0] : 0u, exists ? x.w[1] : 0u, exists ? x.w[2] : 0u, exists ? x.w[3] : 0u}};
-    }
-
-    DEVICE_FN void store(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
+    // Columns beyond the head are not zeroed: what is computed of them is not stored.
+    DEVICE_FN void store(u32 key0, u32 keys, u32, T* lds, u32 stride) const {
 #pragma unroll
-        for (u32 i = 0; i < KEY_LOADS; ++i) {
+        for (u32 i = 0; i < LOADS; ++i) {
             const u32 part = thread_x() + i * THREADS;
-            if (KEY_PARTS % THREADS != 0 && part >= KEY_PARTS) break;
-            const u32 column = part % PARTS * VECTOR;
-            const bool exists = key0 + part / PARTS < keys && column < s.width;
-            *(Bytes16*)(k_lds + part / PARTS * Sizes::K_STRIDE + column) = where(exists, k[i]);
-        }
-#pragma unroll
-        for (u32 i = 0; i < VALUE_LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (VALUE_PARTS % THREADS != 0 && part >= VALUE_PARTS) break;
-            const u32 pair = part % (Sizes::KEYS / 2) * 2;
-            const u32 column = part / (Sizes::KEYS / 2) * VECTOR;
-            const Bytes16 even = where(key0 + pair < keys, v[i][0]);
-            const Bytes16 odd = where(key0 + pair + 1 < keys, v[i][1]);
+            if (COUNT % THREADS != 0 && part >= COUNT) break;
+            const u32 pair = part % PAIRS * 2;
+            const u32 column = part / PAIRS * VECTOR;
+            const Bytes16 even = where(key0 + pair < keys, parts[i][0]);
+            const Bytes16 odd = where(key0 + pair + 1 < keys, parts[i][1]);
 #pragma unroll
             for (u32 n = 0; n < VECTOR; n += 2) {
                 const u32 x = even.w[n / 2];
                 const u32 y = odd.w[n / 2];
-                *(u32*)(v_lds + (column + n) * Sizes::V_STRIDE + pair) = matrix::low_halves(x, y);
-                *(u32*)(v_lds + (column + n + 1) * Sizes::V_STRIDE + pair) = matrix::high_halves(x, y);
+                *(u32*)(lds + (column + n) * stride + pair) = matrix::low_halves(x, y);
+                *(u32*)(lds + (column + n + 1) * stride + pair) = matrix::high_halves(x, y);
             }
         }
     }
 };
 
+// A tile of keys and values.
+template <typename T, u32 WIDTH> struct Tile {
+    using Sizes = Plan<T, WIDTH>;
+    Rows<T, WIDTH> k;
+#if MATRIX_MMA
+    Rows<T, WIDTH> v;
+#else
+    Transposed<T, WIDTH> v;
+#endif
+
+    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0) {
+        const Shape& s = a.shape;
+        const u32 last = seq.keys - 1;
+        k.load(key0, last, s.width, [&](u32 key) { return (const T*)a.k + entry(a, seq, key).k; });
+        v.load(key0, last, s.v_width, [&](u32 key) { return (const T*)a.v + entry(a, seq, key).v; });
+    }
+    DEVICE_FN void store(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
+        k.store(key0, keys, s.width, k_lds, Sizes::K_STRIDE);
+        v.store(key0, keys, s.v_width, v_lds, Sizes::V_STRIDE);
+    }
+};
+
+// Values of one tile of columns and one step of keys, as the first operand.
+template <typename T, u32 WIDTH> DEVICE_FN matrix::FragmentA<T> load_values(const T* v_lds, u32 column, u32 key) {
+    using Sizes = Plan<T, WIDTH>;
+#if MATRIX_MMA
+    return matrix::load_transposing(v_lds + key * Sizes::V_STRIDE + column, Sizes::V_STRIDE);
+#else
+    return matrix::FragmentA<T>::load(v_lds + column * Sizes::V_STRIDE + key, Sizes::V_STRIDE);
+#endif
+}
+
 // The lane's share of a row of queries from `column` on; zeros beyond `width`.
-template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, u32 column, u32 width) {
+template <typename T> DEVICE_FN typename matrix::FragmentB<T>::Bits load_queries(const T* row, u32 column, u32 width) {
     using Fragment = matrix::FragmentB<T>;
     constexpr u32 STEP = Fragment::ELEMENTS < VECTOR ? Fragment::ELEMENTS : VECTOR;
     struct alignas(STEP * sizeof(T)) Part {
@@ -158,17 +220,25 @@ template <typename T> DEVICE_FN matrix::FragmentB<T> load_queries(const T* row, 
 #pragma unroll
         for (u32 n = 0; n < STEP / 2; ++n) all.parts[i].w[n] = at < width ? part.w[n] : 0u;
     }
-    return Fragment{bit_cast<typename Fragment::Bits>(all)};
+    return bit_cast<typename Fragment::Bits>(all);
 }
 
-// A lane's part of 16 results of a row, from `column` on; `exists` is the same for all lanes that share the row.
-template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<float>& sums, T* row, u32 column, u32 width, bool exists) {
+// A lane's part of 16 results of its c-th row, from `column` on; `exists` is the same for all lanes that share the row.
+template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<float>& sums, u32 c, T* row, u32 column, u32 width, bool exists) {
     constexpr u32 ROWS = matrix::Accumulator<float>::ROWS;
     u32 pairs[ROWS / 2];
 #pragma unroll
     for (u32 i = 0; i < ROWS / 2; ++i) {
-        pairs[i] = device::store<T>(sums.values[2 * i]).bits | (u32)device::store<T>(sums.values[2 * i + 1]).bits << 16;
+        const u32 at = c * ROWS + 2 * i;
+        pairs[i] = device::store<T>(sums.values[at]).bits | (u32)device::store<T>(sums.values[at + 1]).bits << 16;
     }
+#if MATRIX_MMA
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) {
+        const u32 at = column + matrix::Accumulator<float>::row(2 * i);
+        if (exists && at < width) *(u32*)(row + at) = pairs[i];
+    }
+#else
 #if MATRIX_WMMA11
     // Even rows are in the lower half of the wave, odd ones in the upper; each stores eight neighbours.
     const bool upper = lane() >= matrix::TILE;
@@ -190,6 +260,7 @@ template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<flo
 #endif
     const u32 at = column + lane() / matrix::TILE * ROWS;
     if (exists && at < width) *(decltype(words)*)(row + at) = words;
+#endif
 }
 
 // What windows, biases and the end need to know of a row. It waits in LDS, out of the inner loop's registers.
@@ -246,7 +317,9 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     constexpr u32 QUERIES = Sizes::QUERIES;
     constexpr u32 KEY_TILES = Sizes::KEYS / matrix::TILE;
     constexpr u32 GROUPS = Sizes::KEYS / K;
+    // Scores of a row that a lane has.
     constexpr u32 SCORES = KEY_TILES * Sums::ROWS;
+    constexpr u32 COLUMNS = matrix::COLUMNS;
     const Shape& s = a.shape;
     const u32 pairs = s.batch * s.kv_heads;
     // Late tiles see the most keys under a causal window: they start first.
@@ -280,30 +353,36 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         rows_lds[thread_x()] = Waiting{row_of(a, seq, row, head), seq.out + (u64)row * s.o_row + (u64)head * s.o_head, seq.lse + head * s.lse_head + row};
     }
     barrier();
-    const Waiting* const waiting = rows_lds + first_in_block + Sums::column();
-    float max[QUERIES];
-    float sum[QUERIES];
+    const Waiting* const waiting = rows_lds + first_in_block + matrix::held(0);
+    float max[QUERIES][COLUMNS];
+    float sum[QUERIES][COLUMNS];
     Sums out[QUERIES][WIDTH / matrix::TILE];
     using Query = matrix::FragmentB<T>;
     // A fragment of every step lies in LDS once for all lanes that hold the same.
-    constexpr u32 OWNERS = matrix::TILE * K / Query::ELEMENTS;
+    constexpr u32 OWNERS = matrix::TILE * K / (Query::ELEMENTS * COLUMNS);
     Query* const staged = (Query*)q_lds + first_in_block / matrix::TILE * (WIDTH / K * OWNERS) + lane() % OWNERS;
-    Query q[QUERIES][Sizes::STAGED ? 1 : WIDTH / K];
+    Query q[QUERIES][Sizes::STAGED || Sizes::RELOADED ? 1 : WIDTH / K];
+    const T* start[QUERIES][COLUMNS];
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
-        const u32 packed = first + n * matrix::TILE + Sums::column();
-        const u32 row = packed / s.group;
-        const u32 head = kv_head * s.group + packed % s.group;
-        max[n] = -math::infinity(0.0f);
-        sum[n] = 0.0f;
+#pragma unroll
+        for (u32 c = 0; c < COLUMNS; ++c) {
+            const u32 packed = first + n * matrix::TILE + matrix::held(c);
+            const u32 row = packed / s.group;
+            const u32 head = kv_head * s.group + packed % s.group;
+            max[n][c] = -math::infinity(0.0f);
+            sum[n][c] = 0.0f;
+            // Rows beyond the last repeat it; nobody stores their results.
+            const u32 last = seq.rows - 1;
+            start[n][c] = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
+        }
 #pragma unroll
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d] = Sums::zero();
-        // Rows beyond the last repeat it; nobody stores their results.
-        const u32 last = seq.rows - 1;
-        const T* start = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
 #pragma unroll
-        for (u32 k = 0; k < WIDTH / K; ++k) {
-            const Query x = load_queries(start, k * K, opaque(s.width));
+        for (u32 k = 0; k < (Sizes::RELOADED ? 0 : WIDTH / K); ++k) {
+            Query x;
+#pragma unroll
+            for (u32 c = 0; c < COLUMNS; ++c) x.bits[c] = load_queries(start[n][c], k * K, opaque(s.width));
             if constexpr (Sizes::STAGED) {
                 staged[(n * (WIDTH / K) + k) * OWNERS] = x;
             } else {
@@ -333,14 +412,22 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 #pragma unroll
                 for (u32 n = 0; n < QUERIES; ++n) q[n][0] = staged[(n * (WIDTH / K) + k) * OWNERS];
             }
+            if constexpr (Sizes::RELOADED) {
+#pragma unroll
+                for (u32 n = 0; n < QUERIES; ++n)
+#pragma unroll
+                    for (u32 c = 0; c < COLUMNS; ++c) q[n][0].bits[c] = load_queries(start[n][c], k * K, s.width);
+            }
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) {
                 using Fragment = matrix::FragmentA<T>;
                 const u32 group = t / matrix::TILES<T> * K;
-                const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, Fragment::index());
-                const Fragment x = Fragment::load_lane(k_lds + key * Sizes::K_STRIDE + k * K + Fragment::k(0));
+                const Fragment x = Fragment::load_from([&](u32 index) {
+                    const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, index);
+                    return k_lds + key * Sizes::K_STRIDE + k * K;
+                });
 #pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED ? 0 : k], products[n][t]);
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED || Sizes::RELOADED ? 0 : k], products[n][t]);
             }
         }
 
@@ -348,43 +435,55 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         matrix::FragmentB<T> weights[QUERIES][GROUPS];
 #pragma unroll
         for (u32 n = 0; n < QUERIES; ++n) {
-            float x[SCORES];
+            float x[COLUMNS][SCORES];
+            float top[COLUMNS];
+            bool rises = false;
 #pragma unroll
-            for (u32 i = 0; i < SCORES; ++i) x[i] = products[n][i / Sums::ROWS].values[i % Sums::ROWS];
-            float top = LOWEST;
-            if (whole) {
-                const float scale = s.scale * LOG2E;
+            for (u32 c = 0; c < COLUMNS; ++c) {
 #pragma unroll
-                for (u32 i = 0; i < SCORES; ++i) {
-                    x[i] *= scale;
-                    top = __builtin_fmaxf(top, x[i]);
+                for (u32 i = 0; i < SCORES; ++i) x[c][i] = products[n][i / Sums::ROWS].values[c * Sums::ROWS + i % Sums::ROWS];
+                top[c] = LOWEST;
+                if (whole) {
+                    const float scale = s.scale * LOG2E;
+#pragma unroll
+                    for (u32 i = 0; i < SCORES; ++i) {
+                        x[c][i] *= scale;
+                        top[c] = __builtin_fmaxf(top[c], x[c][i]);
+                    }
+                } else {
+                    u32 keys[SCORES];
+#pragma unroll
+                    for (u32 i = 0; i < SCORES; ++i) {
+                        const u32 t = i / Sums::ROWS;
+                        keys[i] = key0 + t / matrix::TILES<T> * K + matrix::operand_row<T>(t % matrix::TILES<T>, Sums::row(i % Sums::ROWS));
+                    }
+                    top[c] = scores<T>(a, seq, waiting[n * matrix::TILE + c * matrix::APART].row, keys, x[c]);
                 }
-            } else {
-                u32 keys[SCORES];
+                top[c] = matrix::column_reduce<Max>(top[c]);
+                rises |= top[c] > max[n][c] + SLACK;
+            }
+            if (any_lane(rises)) {
 #pragma unroll
-                for (u32 i = 0; i < SCORES; ++i) {
-                    const u32 t = i / Sums::ROWS;
-                    keys[i] = key0 + t / matrix::TILES<T> * K + matrix::operand_row<T>(t % matrix::TILES<T>, Sums::row(i % Sums::ROWS));
+                for (u32 c = 0; c < COLUMNS; ++c) {
+                    const float raised = __builtin_fmaxf(top[c], max[n][c]);
+                    const float shrink = max[n][c] == raised ? 1.0f : exp2_fast(max[n][c] - raised);
+                    max[n][c] = raised;
+                    sum[n][c] *= shrink;
+#pragma unroll
+                    for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d].scale(c, shrink);
                 }
-                top = scores<T>(a, seq, waiting[n * matrix::TILE].row, keys, x);
             }
-            top = matrix::column_reduce<Max>(top);
-            if (any_lane(top > max[n] + SLACK)) {
-                const float raised = __builtin_fmaxf(top, max[n]);
-                const float shrink = max[n] == raised ? 1.0f : exp2_fast(max[n] - raised);
-                max[n] = raised;
-                sum[n] *= shrink;
-#pragma unroll
-                for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d].values *= shrink;
-            }
-            // Before anything was visible, what is hidden still weighs nothing.
-            const float base = max[n] == -math::infinity(0.0f) ? 0.0f : max[n];
             Sums exponentials[KEY_TILES];
 #pragma unroll
-            for (u32 i = 0; i < SCORES; ++i) {
-                const float w = exp2_fast(x[i] - base);
-                sum[n] += w;
-                exponentials[i / Sums::ROWS].values[i % Sums::ROWS] = w;
+            for (u32 c = 0; c < COLUMNS; ++c) {
+                // Before anything was visible, what is hidden still weighs nothing.
+                const float base = max[n][c] == -math::infinity(0.0f) ? 0.0f : max[n][c];
+#pragma unroll
+                for (u32 i = 0; i < SCORES; ++i) {
+                    const float w = exp2_fast(x[c][i] - base);
+                    sum[n][c] += w;
+                    exponentials[i / Sums::ROWS].values[c * Sums::ROWS + i % Sums::ROWS] = w;
+                }
             }
 #pragma unroll
             for (u32 g = 0; g < GROUPS; ++g) weights[n][g] = matrix::operand<T>(exponentials + g * matrix::TILES<T>);
@@ -394,7 +493,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
 #pragma unroll
             for (u32 g = 0; g < GROUPS; ++g) {
-                const auto x = matrix::FragmentA<T>::load(v_lds + d * matrix::TILE * Sizes::V_STRIDE + g * K, Sizes::V_STRIDE);
+                const auto x = load_values<T, WIDTH>(v_lds, d * matrix::TILE, g * K);
 #pragma unroll
                 for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, weights[n][g], out[n][d]);
             }
@@ -403,19 +502,22 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
-        const float total = matrix::column_reduce<Sum>(sum[n]);
-        const float inverse = 1.0f / total;
-        const Waiting& row = waiting[n * matrix::TILE];
-        const bool exists = row.row.exists;
-        T* start = (T*)a.out + row.out;
 #pragma unroll
-        for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
+        for (u32 c = 0; c < COLUMNS; ++c) {
+            const float total = matrix::column_reduce<Sum>(sum[n][c]);
+            const float inverse = 1.0f / total;
+            const Waiting& row = waiting[n * matrix::TILE + c * matrix::APART];
+            const bool exists = row.row.exists;
+            T* const result = (T*)a.out + row.out;
 #pragma unroll
-            for (u32 i = 0; i < Sums::ROWS; ++i) out[n][d].values[i] = normalized(out[n][d].values[i], max[n], inverse);
-            store_results(out[n][d], start, d * matrix::TILE, s.v_width, exists);
-        }
-        if (a.lse && exists && lane() < matrix::TILE) {
-            a.lse[row.lse] = log_sum_exp(max[n] == -math::infinity(0.0f) ? max[n] : max[n] * LN2, total);
+            for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
+#pragma unroll
+                for (u32 i = c * Sums::ROWS; i < (c + 1) * Sums::ROWS; ++i) out[n][d].values[i] = normalized(out[n][d].values[i], max[n][c], inverse);
+                store_results(out[n][d], c, result, d * matrix::TILE, s.v_width, exists);
+            }
+            if (a.lse && exists && matrix::is_first()) {
+                a.lse[row.lse] = log_sum_exp(max[n][c] == -math::infinity(0.0f) ? max[n][c] : max[n][c] * LN2, total);
+            }
         }
     }
 }

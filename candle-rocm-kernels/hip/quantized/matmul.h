@@ -15,13 +15,33 @@ namespace device {
 
 // Elements per step: the smallest whole number of units of every format, and what activations are padded to.
 constexpr u32 K_STEP = 128;
-// Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
-constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
+// Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks; for mma.sync two, as four rows are read
+// at once, 32 bytes of each.
+#if MATRIX_MMA
+constexpr u32 PADDING = 2;
+#else
+constexpr u32 PADDING = 1;
+#endif
+constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + PADDING;
 
 // WIDE: 64 x 64 outputs, four waves. Else 32 x 16, two waves, for few columns: more blocks share the reading of the matrix.
 template <bool WIDE> struct Tiling {
     static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? 64 : 16, WAVES = WIDE ? 4 : 2, THREADS = WAVES * WAVE;
+    // At once on a multiprocessor of nvptx: as many as leave 128 registers.
+    static constexpr u32 BLOCKS = 512 / THREADS;
 };
+
+// a * b + c, rounded once where the compiler may contract it. nvrtc has no word for that around a loop.
+DEVICE_FN float multiply_add(float a, float b, float c) {
+#ifdef __CUDACC__
+    return math::fma(a, b, c);
+#else
+#ifndef __HIP_SIM__
+#pragma clang fp contract(fast)
+#endif
+    return a * b + c;
+#endif
+}
 
 // A tile's columns in the order of experts.
 struct ExpertTile {
@@ -139,7 +159,8 @@ template <typename Format, bool WIDE> struct Sums {
     // Waves lie two by two in a wide tile and side by side in a narrow one.
     static constexpr u32 WAVES_ACROSS = 2;
     static constexpr u32 ACROSS = T::ROWS / TILE / WAVES_ACROSS, DOWN = T::COLUMNS / TILE / (T::WAVES / WAVES_ACROSS);
-    static constexpr u32 PER_LANE = matrix::Accumulator<i32>::ROWS;
+    using Dot = matrix::Accumulator<i32>;
+    static constexpr u32 PER_LANE = Dot::VALUES;
 
     float v[DOWN][ACROSS][PER_LANE];
 
@@ -169,9 +190,9 @@ template <typename Format, bool WIDE> struct Sums {
 #pragma clang loop unroll(disable)
 #endif
         for (u32 g = 0; g < Shared::GROUPS; ++g) {
-            matrix::Accumulator<i32> dot[DOWN][ACROSS];
+            Dot dot[DOWN][ACROSS];
             for (u32 d = 0; d < DOWN; ++d) {
-                for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = matrix::Accumulator<i32>::zero();
+                for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = Dot::zero();
             }
             const u32 first = g * Format::GROUP / K * K;
             constexpr u32 INSTRUCTIONS = Format::GROUP > K ? Format::GROUP / K : 1;
@@ -184,13 +205,16 @@ template <typename Format, bool WIDE> struct Sums {
                 }
             }
             for (u32 a = 0; a < ACROSS; ++a) {
-                const u32 at = row(a) + matrix::Accumulator<i32>::column();
-                const float scale = shared.scale[g][at], offset = Format::OFFSET ? shared.offset[g][at] : 0;
+                float scale[matrix::COLUMNS], offset[matrix::COLUMNS];
+                for (u32 n = 0; n < matrix::COLUMNS; ++n) {
+                    const u32 at = row(a) + matrix::held(n);
+                    scale[n] = shared.scale[g][at], offset[n] = Format::OFFSET ? shared.offset[g][at] : 0;
+                }
                 for (u32 d = 0; d < DOWN; ++d) {
                     for (u32 i = 0; i < PER_LANE; ++i) {
-                        const u32 c = column(d) + matrix::Accumulator<i32>::row(i);
-                        v[d][a][i] += scale * shared.d[g * Format::GROUP / 32][c] * (float)dot[d][a].values[i];
-                        if (Format::OFFSET) v[d][a][i] += offset * shared.sum[g][c];
+                        const u32 c = column(d) + Dot::row(i), n = i / Dot::ROWS;
+                        v[d][a][i] = multiply_add(scale[n] * shared.d[g * Format::GROUP / 32][c], (float)dot[d][a].values[i], v[d][a][i]);
+                        if (Format::OFFSET) v[d][a][i] = multiply_add(offset[n], shared.sum[g][c], v[d][a][i]);
                     }
                 }
             }
@@ -202,7 +226,7 @@ template <typename Format, bool WIDE> struct Sums {
         for (u32 d = 0; d < DOWN; ++d) {
             for (u32 a = 0; a < ACROSS; ++a) {
                 for (u32 i = 0; i < PER_LANE; ++i) {
-                    f(row(a) + matrix::Accumulator<i32>::column(), column(d) + matrix::Accumulator<i32>::row(i), v[d][a][i]);
+                    f(row(a) + Dot::column(i), column(d) + Dot::row(i), v[d][a][i]);
                 }
             }
         }
@@ -245,8 +269,8 @@ template <typename Format, bool WIDE> struct Sums {
             for (u32 a = 0; a < ACROSS; ++a) {
                 const float scale = shared.scale[g][row(a)], offset = Format::OFFSET ? shared.offset[g][row(a)] : 0;
                 for (u32 d = 0; d < DOWN; ++d) {
-                    v[d][a] += scale * shared.d[g * Format::GROUP / 32][column(d)] * (float)dot[d][a];
-                    if (Format::OFFSET) v[d][a] += offset * shared.sum[g][column(d)];
+                    v[d][a] = multiply_add(scale * shared.d[g * Format::GROUP / 32][column(d)], (float)dot[d][a], v[d][a]);
+                    if (Format::OFFSET) v[d][a] = multiply_add(offset, shared.sum[g][column(d)], v[d][a]);
                 }
             }
         }
@@ -315,8 +339,8 @@ template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, con
 }  // namespace device
 
 #define MATMUL_OF(FORMAT, NAME, WIDE)                                                                                       \
-    extern "C" __global__ MAX_BLOCK(Tiling<WIDE>::THREADS) void matmul_##NAME##_##FORMAT(Matmul m, Activations x, Experts experts,  \
-                                                                                         Output output) {                   \
+    extern "C" __global__ MAX_BLOCK_OF(Tiling<WIDE>::THREADS, Tiling<WIDE>::BLOCKS) void matmul_##NAME##_##FORMAT(           \
+        Matmul m, Activations x, Experts experts, Output output) {                                                         \
         matmul<quants::FORMAT, WIDE>(m, x, experts, output);                                                                \
     }
 #define MATMUL(FORMAT)               \

@@ -297,8 +297,9 @@ pub fn compare<T: Element>(
 pub fn is_for_matrix<T: Element>(device: &Device, case: &Case) -> bool {
     let arch = device.properties().arch.as_str();
     let has_instructions = matches!(arch, "gfx90a" | "gfx942" | "gfx950")
-        || arch.starts_with("gfx11")
-        || arch.starts_with("gfx12");
+        || ["gfx11", "gfx12", "sm_"]
+            .iter()
+            .any(|family| arch.starts_with(family));
     let widths = [case.width, case.v_width];
     let fits = |width: &usize| width.is_multiple_of(8) && *width <= WIDEST_OF_MATRIX;
     has_instructions

@@ -1,7 +1,7 @@
 //! The second back end: the same C ABI over the CUDA driver, nvrtc and cuBLAS, chosen by `HIP_SIM_BACKEND=cuda`.
 //!
-//! It measures the kernels and the host code on a real GPU. The device calls itself a gfx1030: waves of 32, byte dot products, no
-//! matrix instructions that our kernels know. MIOpen answers that it has no solution, so convolutions are ours. What a test asks of the
+//! It measures the kernels and the host code on a real GPU. The device is called as CUDA calls it, `sm_90`: waves of 32, byte dot products,
+//! mma.sync as matrix instructions. MIOpen answers that it has no solution, so convolutions are ours. What a test asks of the
 //! simulator itself (checked accesses, injected failures, counters) does not exist here, and functions that the product does not call
 //! answer `hipErrorNotSupported`.
 //!
@@ -19,8 +19,8 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// What the device calls itself.
-pub(crate) const ARCH: &str = "gfx1030";
+/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
+const CAPABILITY: [c_int; 2] = [75, 76];
 
 /// `hipErrorInvalidValue`, `hipErrorNotSupported` and `hipErrorInvalidDevice`; HIP took over CUDA's numbers.
 const INVALID_VALUE: hipError_t = 1;
@@ -95,6 +95,16 @@ impl Cuda {
             .map(context)
             .collect::<Result<Vec<_>, String>>()?;
         Ok(Cuda { driver, contexts })
+    }
+
+    /// Major and minor of a device's compute capability.
+    fn capability(&self, context: &Context) -> [c_int; 2] {
+        CAPABILITY.map(|attribute| {
+            let mut value = 0;
+            // SAFETY: `value` receives a number; the device is one that the driver listed.
+            unsafe { (self.driver.cuDeviceGetAttribute)(&mut value, attribute, context.device) };
+            value
+        })
     }
 
     /// Makes a device's context current on this thread.

@@ -11,9 +11,6 @@ const PRELUDE: &str = include_str!("prelude.hpp");
 /// `HIPRTC_ERROR_INVALID_INPUT` and `HIPRTC_ERROR_INTERNAL_ERROR`.
 const INVALID_INPUT: hiprtcResult = 3;
 const INTERNAL_ERROR: hiprtcResult = 11;
-/// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `_MINOR`.
-const CAPABILITY: [c_int; 2] = [75, 76];
-
 table! {
     /// Functions of nvrtc.
     Nvrtc {
@@ -184,15 +181,7 @@ impl Cuda {
         let Some(options) = (unsafe { crate::hiprtc::strings(options, option_count) }) else {
             return INVALID_INPUT;
         };
-        let mut capability = [0; 2];
-        self.call(|cuda| {
-            for (value, attribute) in capability.iter_mut().zip(CAPABILITY) {
-                // SAFETY: `value` receives a number.
-                unsafe { (cuda.cuDeviceGetAttribute)(value, attribute, self.contexts[0].device) };
-            }
-            0
-        });
-        let translated: Vec<CString> = translate(&options, capability)
+        let translated: Vec<CString> = translate(&options, self.capability(&self.contexts[0]))
             .into_iter()
             .filter_map(|option| CString::new(option).ok())
             .collect();

@@ -1,7 +1,7 @@
 //! HIP's runtime functions over the CUDA driver. HIP took over CUDA's handles, flags and error numbers; what differs is translated here.
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
-use super::{remember, Cuda, ARCH, BOUND, INVALID_DEVICE, INVALID_VALUE, LAST_ERROR};
+use super::{remember, Cuda, BOUND, INVALID_DEVICE, INVALID_VALUE, LAST_ERROR};
 use crate::error::hipError_t;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -82,6 +82,7 @@ impl Cuda {
             return remember(INVALID_DEVICE);
         };
         let mut image = [0u8; PROPERTIES_BYTES];
+        let [major, minor] = self.capability(context);
         let status = self.call(|cuda| {
             let mut bytes = 0usize;
             // SAFETY: the image has 256 bytes of name; `bytes` receives a size.
@@ -94,19 +95,20 @@ impl Cuda {
                 image[offset..offset + 4].copy_from_slice(&value.to_ne_bytes())
             };
             set(308, WAVE);
-            set(360, 10); // major and minor of the arch
-            set(364, 3);
+            set(360, major);
+            set(364, minor);
             for &(offset, attribute) in ATTRIBUTES {
                 let mut value = 0;
                 // SAFETY: `value` receives the number. What a driver does not know stays zero.
                 unsafe { (cuda.cuDeviceGetAttribute)(&mut value, attribute, context.device) };
                 set(offset, value);
             }
-            // sharedMemPerBlock, and what a block may opt in to: as on the arch that the device pretends to be.
+            // sharedMemPerBlock, and what a block may opt in to: as AMD GPUs have, which candle-rocm knows.
             for offset in [296, 640, 696, 1416] {
                 image[offset..offset + 8].copy_from_slice(&(64usize << 10).to_ne_bytes());
             }
-            image[1160..1160 + ARCH.len()].copy_from_slice(ARCH.as_bytes());
+            let arch = format!("sm_{major}{minor}");
+            image[1160..1160 + arch.len()].copy_from_slice(arch.as_bytes());
             status
         });
         // SAFETY: the caller's struct has this size.

@@ -1,14 +1,14 @@
-//! Matrix instructions: a wave multiplies a 16 x K by a K x 16 matrix and adds a 16 x 16 matrix.
+//! Matrix instructions: a wave multiplies a 16 x K by a K x 16 matrix and adds a 16 x 16 matrix; nvptx's have 8 columns.
 //!
 //! Every lane brings its registers and takes its share of the result, as the ISA documents lay them out ("AMD Instinct MI200",
-//! "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture"): code that puts an element elsewhere gets a wrong product.
+//! "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture", "PTX ISA"): code that puts an element elsewhere gets a wrong product.
 //! Sums are formed in f32, one product after another; the order inside the hardware is not documented.
 
 use half::{bf16, f16};
 use std::ffi::c_void;
 use std::ops::{Add, Mul};
 
-/// Rows of A and columns of B.
+/// Rows of A and, at most, columns of B.
 const TILE: usize = 16;
 /// Longest inner dimension.
 const MAX_K: usize = 64;
@@ -34,7 +34,7 @@ enum Element {
     I8,
 }
 
-/// How operands and results lie in the lanes of a wave. Lane `l` always holds row (of A) or column (of B, C, D) `l % 16`.
+/// How operands and results lie in the lanes of a wave. On AMD, lane `l` always holds row (of A) or column (of B, C, D) `l % 16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// 64 lanes: the quarters of the wave hold consecutive quarters of K, and of the rows of C.
@@ -43,6 +43,9 @@ enum Layout {
     Wmma11,
     /// 32 lanes: the halves hold consecutive halves of K, and of the rows of C.
     Wmma12,
+    /// 32 lanes, 8 columns. With `g = l / 4` and `q = l % 4`: rows `g` and `g + 8` of A and of C, column `g` of B, columns `2 q` and `2 q + 1` of C; of K
+    /// the q-th 4 bytes of each half.
+    Mma,
 }
 
 struct Instruction {
@@ -67,9 +70,9 @@ const fn instruction(
 }
 
 /// The instructions in the order of `hip_sim_instruction` in the prelude.
-const INSTRUCTIONS: [Instruction; 13] = {
+const INSTRUCTIONS: [Instruction; 16] = {
     use Element::{Bf16, F16, I8};
-    use Layout::{Mfma, Wmma11, Wmma12};
+    use Layout::{Mfma, Mma, Wmma11, Wmma12};
     [
         instruction("v_mfma_f32_16x16x16_f16", Mfma, F16, 16),
         instruction("v_mfma_f32_16x16x16_bf16", Mfma, Bf16, 16),
@@ -84,6 +87,9 @@ const INSTRUCTIONS: [Instruction; 13] = {
         instruction("v_wmma_f32_16x16x16_f16 (gfx12)", Wmma12, F16, 16),
         instruction("v_wmma_f32_16x16x16_bf16 (gfx12)", Wmma12, Bf16, 16),
         instruction("v_wmma_i32_16x16x16_iu8 (gfx12)", Wmma12, I8, 16),
+        instruction("mma.m16n8k16.f32.f16", Mma, F16, 16),
+        instruction("mma.m16n8k16.f32.bf16", Mma, Bf16, 16),
+        instruction("mma.m16n8k32.s32.s8", Mma, I8, 32),
     ]
 };
 
@@ -91,26 +97,62 @@ impl Layout {
     fn lanes(self) -> usize {
         match self {
             Layout::Mfma => 64,
-            Layout::Wmma11 | Layout::Wmma12 => 32,
+            Layout::Wmma11 | Layout::Wmma12 | Layout::Mma => 32,
         }
     }
 
-    /// Consecutive elements of K that a lane holds.
+    /// Columns of B, C and D.
+    fn columns(self) -> usize {
+        match self {
+            Layout::Mma => 8,
+            Layout::Mfma | Layout::Wmma11 | Layout::Wmma12 => TILE,
+        }
+    }
+
+    /// Elements of A that a lane holds; of B it holds one for each column of A's rows.
     fn elements(self, k: usize) -> usize {
         match self {
             Layout::Wmma11 => k,
-            Layout::Mfma | Layout::Wmma12 => k * TILE / self.lanes(),
+            Layout::Mfma | Layout::Wmma12 | Layout::Mma => k * TILE / self.lanes(),
         }
     }
 
-    /// The row of C that register `i` of a lane holds.
-    fn row(self, lane: usize, i: usize) -> usize {
+    /// Row and place in K of the `i`-th element that a lane holds of A.
+    fn of_a(self, lane: usize, i: usize, k: usize) -> (usize, usize) {
+        if self == Layout::Mma {
+            // Registers of `word` elements: the lower and the upper row, first of the lower half of K.
+            let word = k / 8;
+            let register = i / word;
+            let (row, half) = (register % 2, register / 2);
+            return (
+                lane / 4 + 8 * row,
+                half * k / 2 + lane % 4 * word + i % word,
+            );
+        }
+        // Lanes beyond those that make up K repeat what others hold.
+        let part = lane / TILE * self.elements(k) % k;
+        (lane % TILE, part + i)
+    }
+
+    /// Column and place in K of the `i`-th element that a lane holds of B.
+    fn of_b(self, lane: usize, i: usize, k: usize) -> (usize, usize) {
+        if self == Layout::Mma {
+            let word = k / 8;
+            return (lane / 4, i / word * k / 2 + lane % 4 * word + i % word);
+        }
+        self.of_a(lane, i, k)
+    }
+
+    /// Row and column of C that register `i` of a lane holds.
+    fn of_c(self, lane: usize, i: usize) -> (usize, usize) {
         let group = lane / TILE;
-        match self {
+        let row = match self {
             Layout::Mfma => 4 * group + i,
             Layout::Wmma11 => 2 * i + group,
             Layout::Wmma12 => 8 * group + i,
-        }
+            Layout::Mma => return (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2),
+        };
+        (row, lane % TILE)
     }
 }
 
@@ -204,26 +246,28 @@ unsafe fn multiply<F: Format>(
     }
     let mut a = [[F::Sum::default(); MAX_K]; TILE];
     let mut b = [[F::Sum::default(); TILE]; MAX_K];
-    // Lanes beyond those that make up K repeat what others hold.
-    for (lane, operands) in lanes[..k / per_lane * TILE].iter().enumerate() {
+    for (lane, operands) in lanes.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe {
             let operands = &**operands;
             let (row, column) = (operands.a.cast::<F::Bits>(), operands.b.cast::<F::Bits>());
             for i in 0..per_lane {
-                let at = lane / TILE * per_lane + i;
-                a[lane % TILE][at] = F::decode(*row.add(i), operands.signs & 1 != 0);
-                b[at][lane % TILE] = F::decode(*column.add(i), operands.signs & 2 != 0);
+                let (at, place) = layout.of_a(lane, i, k);
+                a[at][place] = F::decode(*row.add(i), operands.signs & 1 != 0);
+            }
+            for i in 0..per_lane * layout.columns() / TILE {
+                let (at, place) = layout.of_b(lane, i, k);
+                b[place][at] = F::decode(*column.add(i), operands.signs & 2 != 0);
             }
         }
     }
-    let registers = TILE * TILE / lanes.len();
+    let registers = TILE * layout.columns() / lanes.len();
     let mut d = [[F::Sum::default(); TILE]; TILE];
     for (lane, operands) in lanes.iter().enumerate() {
         for i in 0..registers {
+            let (row, column) = layout.of_c(lane, i);
             // SAFETY: the caller's promise.
-            d[layout.row(lane, i)][lane % TILE] =
-                unsafe { *(**operands).c.cast::<F::Sum>().add(i) };
+            d[row][column] = unsafe { *(**operands).c.cast::<F::Sum>().add(i) };
         }
     }
     for (row, sums) in a.iter().zip(&mut d) {
@@ -235,10 +279,9 @@ unsafe fn multiply<F: Format>(
     }
     for (lane, operands) in lanes.iter().enumerate() {
         for i in 0..registers {
+            let (row, column) = layout.of_c(lane, i);
             // SAFETY: the caller's promise.
-            unsafe {
-                *(**operands).d.cast::<F::Sum>().add(i) = d[layout.row(lane, i)][lane % TILE]
-            };
+            unsafe { *(**operands).d.cast::<F::Sum>().add(i) = d[row][column] };
         }
     }
     Ok(())

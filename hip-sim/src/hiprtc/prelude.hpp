@@ -28,6 +28,7 @@ enum hip_sim_instruction : unsigned {
     hip_sim_mfma_f32_16x16x32_f16, hip_sim_mfma_f32_16x16x32_bf16, hip_sim_mfma_i32_16x16x64_i8,
     hip_sim_wmma11_f32_16x16x16_f16, hip_sim_wmma11_f32_16x16x16_bf16, hip_sim_wmma11_i32_16x16x16_iu8,
     hip_sim_wmma12_f32_16x16x16_f16, hip_sim_wmma12_f32_16x16x16_bf16, hip_sim_wmma12_i32_16x16x16_iu8,
+    hip_sim_m16n8k16_f32_f16, hip_sim_m16n8k16_f32_bf16, hip_sim_m16n8k32_s32_s8,
 };
 struct hip_sim_matrix {
     hip_sim_instruction instruction;
@@ -81,8 +82,8 @@ static inline unsigned long long *hip_sim_wave_exchange(unsigned long long value
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
 
 // Matrix instructions, as clang's builtins for the arch. There is no _Float16 or __bf16 here: both are shorts.
-template <class A, class C>
-static inline C hip_sim_matrix_multiply(hip_sim_instruction instruction, unsigned signs, const A &a, const A &b, const C &c) {
+template <class A, class B, class C>
+static inline C hip_sim_matrix_multiply(hip_sim_instruction instruction, unsigned signs, const A &a, const B &b, const C &c) {
     C d;
     const hip_sim_matrix operands = {instruction, signs, &a, &b, &c, &d};
     const hip_sim_thread self = hip_sim_current.thread;
@@ -133,6 +134,17 @@ HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32, wmma11_i32_16x16x16
 HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, wmma12_f32_16x16x16_f16, hip_sim_i16x8, hip_sim_f32x8)
 HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, wmma12_f32_16x16x16_bf16, hip_sim_i16x8, hip_sim_f32x8)
 HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12, wmma12_i32_16x16x16_iu8, hip_sim_i32x2, hip_sim_i32x8)
+#elif defined(__CUDA_ARCH__)
+// nvptx's mma.sync, for which clang has no builtins of one operand each.
+static inline hip_sim_f32x4 hip_sim_mma_f16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
+    return hip_sim_matrix_multiply(hip_sim_m16n8k16_f32_f16, 0, a, b, c);
+}
+static inline hip_sim_f32x4 hip_sim_mma_bf16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
+    return hip_sim_matrix_multiply(hip_sim_m16n8k16_f32_bf16, 0, a, b, c);
+}
+static inline hip_sim_i32x4 hip_sim_mma_s8(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_i32x4 c) {
+    return hip_sim_matrix_multiply(hip_sim_m16n8k32_s32_s8, 3, a, b, c);
+}
 #endif
 
 // The entry of a kernel: takes its arguments from addresses and runs the threads that the block has to start.

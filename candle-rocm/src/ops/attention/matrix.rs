@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use super::Attempt;
-use crate::{DType, Device, Family, LaunchConfig, Result};
+use crate::{DType, Device, DeviceProperties, Family, LaunchConfig, Result};
 
 /// Head sizes that have a kernel, which takes smaller ones padded with zeros.
 const WIDTHS: [u32; 4] = [64, 96, 128, 256];
@@ -13,21 +13,21 @@ const TILE: u32 = 16;
 /// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
 const DIES: u32 = 8;
 
-/// Whether kernels for an arch (`gfx942`) have matrix instructions to use.
+/// Whether kernels for an arch (`gfx942`) have matrix instructions to use; `sm_90` and the like are NVIDIA's, for measuring.
 pub(super) fn is_available(arch: &str) -> bool {
     matches!(arch, "gfx90a" | "gfx942" | "gfx950")
-        || arch.starts_with("gfx11")
-        || arch.starts_with("gfx12")
+        || ["gfx11", "gfx12", "sm_"]
+            .iter()
+            .any(|family| arch.starts_with(family))
 }
 
 /// Packed rows of a block; as `Plan::ROWS` of `attention/matrix_attend.h`.
-fn block_rows(wave_size: u32, width: u32) -> u32 {
-    let tiles = if wave_size == 64 && width <= 128 {
-        2
-    } else {
-        1
+fn block_rows(properties: &DeviceProperties, width: u32) -> u32 {
+    let is_double = match properties.wave_size {
+        64 => width <= 128,
+        _ => properties.arch.starts_with("sm_") && width <= 64,
     };
-    WAVES * tiles * TILE
+    WAVES * if is_double { 2 * TILE } else { TILE }
 }
 
 /// Enqueues the computation.
@@ -56,7 +56,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         }
         (None, _, dtype) => return Ok(Attempt::Refused(format!("it has no {dtype}"))),
     };
-    let rows = u64::from(block_rows(properties.wave_size, width));
+    let rows = u64::from(block_rows(properties, width));
     let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(rows);
     let pairs = shape.batch * shape.kv_heads;
     let blocks = tiles * u64::from(pairs);

@@ -65,6 +65,8 @@ enum Kind {
     Rdna35,
     /// gfx12, and what comes after.
     Rdna4,
+    /// mma.sync: NVIDIA GPUs, for measuring.
+    Nvptx,
 }
 
 impl Kind {
@@ -77,6 +79,7 @@ impl Kind {
             a if a.starts_with("10") => Kind::Rdna2,
             a if a.starts_with("115") => Kind::Rdna35,
             a if a.starts_with("11") => Kind::Rdna3,
+            a if a.starts_with("sm_") => Kind::Nvptx,
             _ => Kind::Rdna4,
         }
     }
@@ -128,7 +131,7 @@ fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
         // llama.cpp's measurements: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3; on
         // MI300 and RDNA4 integers always win.
         (Kind::Rdna3 | Kind::Rdna35, Q2K | Q6K) => Some(128),
-        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4, _) => None,
+        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4 | Kind::Nvptx, _) => None,
         // By arithmetic, not measured. Writing and reading the matrix as f16 costs 4 bytes an element, about eight times the quantized bytes;
         // MI200's 8-bit rate is that of f16, so that from some columns on scaling costs more than that.
         (Kind::Cdna2, _) => Some(512),
