@@ -29,12 +29,16 @@
 #endif
 
 // The largest block a kernel is launched with; lets the compiler use more registers than the default of 1024 threads allows.
+// BATCHING_BLOCK is for kernels that ask for several packs at once: nvrtc's own choice of registers would have them wait for one after the other.
 #ifdef __HIP_SIM__
 #define MAX_BLOCK(threads)
+#define BATCHING_BLOCK(threads)
 #elif defined(__CUDACC__)
 #define MAX_BLOCK(threads) __launch_bounds__(threads)
+#define BATCHING_BLOCK(threads) __launch_bounds__(threads, 1024 / threads)
 #else
 #define MAX_BLOCK(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define BATCHING_BLOCK(threads) MAX_BLOCK(threads)
 #endif
 // The same, in registers that on nvptx leave room for so many blocks at once.
 #ifdef __CUDACC__

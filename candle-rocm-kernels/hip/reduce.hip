@@ -4,12 +4,8 @@
 // are neighbours along the reduced axes (`lanes_fast`, for rows) or along the kept ones (for columns); whichever is dense in memory.
 // Each thread walks the reduced elements in steps of `lanes`, then a tree in LDS joins the lanes, so that a result does not depend on
 // the wave size. A long reduction with few outputs is cut into `parts`, whose partial results [outputs, parts] a second launch reduces.
-// Where the reduced elements are neighbours in memory, a thread takes a pack of 16 bytes at a time.
-#include "rows.h"
-
-constexpr u32 REDUCE_BLOCK = 256;
-// Elements that a thread adds up before it carries the partial sum over: keeps rounding errors of long sums small.
-constexpr u32 CARRY = 64;
+// Layouts whose elements come in packs of 16 bytes are in reduce_packs.hip.
+#include "reduce.h"
 
 // What is reduced over what; the layout is that of the launcher's `Plan`.
 struct Plan {
@@ -31,7 +27,7 @@ DEVICE_FN u64 offset_of(const Dims& dims, const Strides& strides, u64 index) {
 }
 
 // What the element at `at`, the r-th of the reduced ones, begins as.
-template <typename Op> DEVICE_FN typename Op::Acc lift(const Op& op, u64 at, u64 r) { return op.of(op.src[at], at, r); }
+template <typename Op> DEVICE_FN typename Op::Acc lift(const Op& op, u64 at, u64 r) { return op.of(op.src[at], op.number(at, r)); }
 
 template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     using Acc = typename Op::Acc;
@@ -42,8 +38,6 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     const u32 my_column = plan.lanes_fast ? t / plan.lanes : t % columns;
     const u32 next_lane = plan.lanes_fast ? 1 : columns;
     const u64 tiles = (plan.outputs + columns - 1) / columns * plan.parts;
-    constexpr u32 N = PACK<typename Op::Element>;
-    const bool packed = Op::PACKED && plan.lanes_fast && plan.reduced_dims.rank == 1 && plan.reduced_strides.s[0] == 1;
 
     for (u64 tile = block_x(); tile < tiles; tile += grid_dim()) {
         const u64 part = tile % plan.parts;
@@ -55,20 +49,6 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
             const u64 base = offset_of(plan.kept_dims, plan.kept_strides, output);
             if (begin == 0 && my_lane == 0) acc = op.start(base);
             u64 r = begin + my_lane;
-            if (packed) {
-                const u64 packs_end = begin + (end - begin) / N * N;
-                for (r = begin + my_lane * N; r < packs_end;) {
-                    const u64 carry_at = packs_end - r > CARRY * plan.lanes ? r + CARRY * plan.lanes : packs_end;
-                    Acc some = op.identity();
-#pragma unroll 2
-                    for (; r < carry_at; r += plan.lanes * N) {
-                        const Neighbours<N, typename Op::Element> pack = copy_from<N>(op.src + base + r);
-                        for (u32 j = 0; j < N; ++j) some = op.combine(some, op.of(pack.v[j], base + r + j, r + j));
-                    }
-                    acc = op.combine(acc, some);
-                }
-                r = packs_end + my_lane;
-            }
             while (r < end) {
                 const u64 carry_at = end - r > CARRY * plan.lanes ? r + CARRY * plan.lanes : end;
                 Acc some = op.identity();
@@ -90,76 +70,6 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
         if (my_lane == 0 && output < plan.outputs) op.finish(output * plan.parts + part, acc);
     }
 }
-
-// Integers add up in the unsigned type, where overflow wraps.
-template <typename T, typename A, typename Out> struct SumOf {
-    static constexpr bool PACKED = true;
-    using Element = T;
-    using Acc = A;
-    const T* src;
-    Out* dst;
-    DEVICE_FN Acc identity() const { return Acc(0); }
-    DEVICE_FN Acc start(u64) const { return Acc(0); }
-    DEVICE_FN Acc of(T element, u64, u64) const { return (Acc)load(element); }
-    DEVICE_FN Acc combine(Acc a, Acc b) const { return a + b; }
-    DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<Out>(acc); }
-};
-
-// The value that loses against every other: the largest for a minimum, the smallest for a maximum.
-template <bool MIN, typename C> DEVICE_FN C worst() {
-    if constexpr (is_float<C>::value) {
-        return MIN ? (C)__builtin_inff() : -(C)__builtin_inff();
-    } else {
-        constexpr bool is_signed = C(-1) < C(0);
-        constexpr u64 top = is_signed ? (1ull << (8 * sizeof(C) - 1)) - 1 : ~0ull >> (64 - 8 * sizeof(C));
-        return MIN ? (C)top : (C)(is_signed ? ~top : 0ull);
-    }
-}
-
-// An element replaces the result only if it compares better, so a NaN stays if it comes first and is passed over elsewhere, as on the
-// CPU. `start` sees to the first: the tree keeps its left operand unless the right one is better.
-template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
-
-template <bool MIN, typename T> struct Extremum {
-    static constexpr bool PACKED = true;
-    using Element = T;
-    using Acc = compute_t<T>;
-    const T* src;
-    T* dst;
-    DEVICE_FN Acc identity() const { return worst<MIN, Acc>(); }
-    DEVICE_FN Acc start(u64 at) const { return load(src[at]); }
-    DEVICE_FN Acc of(T element, u64, u64) const { return load(element); }
-    DEVICE_FN Acc combine(Acc a, Acc b) const { return better<MIN>(b, a) ? b : a; }
-    DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<T>(acc); }
-};
-
-template <typename C> struct Candidate {
-    C value;
-    u32 index;
-};
-
-// `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
-// values, and is null in the last launch.
-template <bool MIN, typename T> struct ArgExtremum {
-    // Indices beside a pack of values spill registers where waves are of 64.
-    static constexpr bool PACKED = false;
-    using Element = T;
-    using Acc = Candidate<compute_t<T>>;
-    const T* src;
-    const u32* indices;
-    u32* dst;
-    T* values;
-    DEVICE_FN Acc identity() const { return Acc{worst<MIN, compute_t<T>>(), ~0u}; }
-    DEVICE_FN Acc start(u64 at) const { return of(src[at], at, 0); }
-    DEVICE_FN Acc of(T element, u64 at, u64 r) const { return Acc{load(element), indices ? indices[at] : (u32)r}; }
-    DEVICE_FN Acc combine(Acc a, Acc b) const {
-        return better<MIN>(b.value, a.value) || (b.value == a.value && b.index < a.index) ? b : a;
-    }
-    DEVICE_FN void finish(u64 at, Acc acc) const {
-        dst[at] = acc.index;
-        if (values) values[at] = store<T>(acc.value);
-    }
-};
 
 // sum_<from>_<to>: the small floats keep their partial results in f32.
 #define SUM(name, T, A, Out)                                                                                     \

@@ -22,6 +22,7 @@ template <u32 N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) :
     T v[N];
     static DEVICE_FN bool are_aligned(const T* at) { return (u64)at % alignof(Neighbours) == 0; }
 };
+template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) { return *(const Neighbours<N, T>*)at; }
 template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
     Neighbours<N, T> pack;
     if (Neighbours<N, T>::are_aligned(at)) {
@@ -41,12 +42,14 @@ template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T
 #else
 template <u32 N, typename T> struct Neighbours {
     T v[N];
+    static DEVICE_FN bool are_aligned(const T*) { return true; }
 };
 template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
     Neighbours<N, T> pack;
     __builtin_memcpy(pack.v, at, sizeof(pack.v));
     return pack;
 }
+template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) { return copy_from<N>(at); }
 template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) { __builtin_memcpy(at, pack.v, sizeof(pack.v)); }
 #endif
 

@@ -17,6 +17,8 @@ pub enum Family {
     Ternary,
     /// Sums, extrema and their indices along axes.
     Reduce,
+    /// The same where elements lie in packs, along rows or across columns.
+    ReducePacks,
     /// Gather, scatter and index operations.
     Indexing,
     /// Strided and two-dimensional copies.
@@ -93,6 +95,7 @@ impl Family {
         Self::Cast,
         Self::Ternary,
         Self::Reduce,
+        Self::ReducePacks,
         Self::Indexing,
         Self::Copy,
         Self::Rand,
@@ -137,6 +140,7 @@ impl Family {
             Self::Cast => "cast.hip",
             Self::Ternary => "ternary.hip",
             Self::Reduce => "reduce.hip",
+            Self::ReducePacks => "reduce_packs.hip",
             Self::Indexing => "indexing.hip",
             Self::Copy => "copy.hip",
             Self::Rand => "rand.hip",

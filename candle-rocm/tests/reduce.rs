@@ -125,6 +125,9 @@ fn layouts_and_axes<T: Element>(device: &Device) {
             ],
         ),
         (vec![2, 3, 1, 4, 5], vec![vec![1, 3], vec![0, 4], vec![2]]),
+        // Columns, and rows, that lie in packs in some layouts and not in others.
+        (vec![37, 64], vec![vec![0], vec![1]]),
+        (vec![3, 21, 48], vec![vec![1], vec![0, 2]]),
     ] {
         for layout in Layout::ALL {
             let tensor = HostTensor::<T>::with_layout(&dims, layout, |n| values(&mut rng, n));
@@ -154,7 +157,7 @@ fn every_dtype_layout_and_axis() {
 fn long_rows<T: Element>(device: &Device) {
     let mut rng = Rng::new(2);
     // Cut into parts along rows, and along columns; the second tensor's parts end inside of a row.
-    for dims in [[3, 20_001], [1, 50_000], [20_001, 3]] {
+    for dims in [[3, 20_001], [1, 50_000], [20_001, 3], [3_001, 16]] {
         let tensor = HostTensor::<T>::contiguous(values(&mut rng, dims[0] * dims[1]), &dims);
         let buffer = tensor.upload(device);
         for axis in [0, 1] {
@@ -171,9 +174,29 @@ fn reductions_cut_into_parts() {
     for_each_dtype!(long_rows(&device));
 }
 
+#[test]
+fn many_rows_have_few_threads_each() {
+    let device = device();
+    let (rows, columns) = (33_000, 300);
+    let values: Vec<f32> = (0..rows * columns)
+        .map(|i| (i as u32).wrapping_mul(2_654_435_761).rotate_left(9) as u8 as f32)
+        .collect();
+    let rows_of = || values.chunks(columns);
+    let sums: Vec<f32> = rows_of().map(|row| row.iter().sum()).collect();
+    let largest: Vec<u32> = rows_of()
+        .map(|row| extremum(ReduceOp::ArgMax, row) as u32)
+        .collect();
+    let tensor = HostTensor::contiguous(values.clone(), &[rows, columns]);
+    let buffer = tensor.upload(&device);
+    let got = reduce(&device, ReduceOp::Sum, &tensor.view(&buffer), &[1]).unwrap();
+    assert_exact(&download::<f32>(&device, &got), &sums, "sums");
+    let got = reduce(&device, ReduceOp::ArgMax, &tensor.view(&buffer), &[1]).unwrap();
+    assert_exact(&download::<u32>(&device, &got), &largest, "largest");
+}
+
 fn any_bits<T: Element>(device: &Device) {
     let mut rng = Rng::new(3);
-    let tensor = HostTensor::<T>::contiguous(rng.any(64 * 300), &[64, 300]);
+    let tensor = HostTensor::<T>::contiguous(rng.any(64 * 304), &[64, 304]);
     let buffer = tensor.upload(device);
     for op in [
         ReduceOp::Min,
