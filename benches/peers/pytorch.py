@@ -69,11 +69,16 @@ def operations():
             report(group, f"cast {dtype} {to}", n, lambda i: x.to(DTYPES[to]), 6 * n, "GB/s")
             condition = x < y
             report(group, f"where {dtype}", n, lambda i: torch.where(condition, x, y), n * (3 * width + 1), "GB/s")
+            report(group, f"lt {dtype}", n, lambda i: x < y, n * (2 * width + 1), "GB/s")
+            line("silu_mul", lambda i: F.silu(x) * y, 3)
+            line("normal", lambda i: torch.randn(n, device="cuda", dtype=DTYPES[dtype]), 1)
             side = 1 << ((n.bit_length() - 1) // 2)
             square = random(dtype, side, n // side).t()
             line("copy transposed", lambda i: square.contiguous(), 2)
             matrix, row = random(dtype, rows, columns), random(dtype, columns)
             line("add row", lambda i: matrix + row, 2)
+            other = x.view(rows, columns)
+            line("concatenate", lambda i: torch.cat([matrix, other], 1), 4)
             if dtype == "bf16":
                 continue
             line("sum rows", lambda i: matrix.sum(1), 1)
@@ -87,9 +92,16 @@ def operations():
             line("softmax", lambda i: torch.softmax(matrix, 1), 2)
             line("rms_norm", lambda i: F.rms_norm(matrix, (columns,), row, 1e-5), 2)
             line("layer_norm", lambda i: F.layer_norm(matrix, (columns,), row, row, 1e-5), 2)
+            heads = random(dtype, 1, columns // 128, rows, 128)
+            cos, sin = random(dtype, rows, 128), random(dtype, rows, 128)
+            line("rope", lambda i: heads * cos + torch.cat([-heads[..., 64:], heads[..., :64]], -1) * sin, 2)
             ids = torch.randint(rows, (rows,), device="cuda")
             line("index_select", lambda i: torch.index_select(matrix, 0, ids), 2)
             line("index_add", lambda i: torch.index_add(matrix, 0, ids, matrix), 4)
+        source, target = random("f32", rows, columns), random("f32", rows, columns)
+        ids = torch.randint(columns, (rows, columns), device="cuda")
+        report(group, "gather f32", n, lambda i: torch.gather(source, 1, ids), 12 * n, "GB/s")
+        report(group, "scatter_add f32", n, lambda i: target.scatter_add_(1, ids, source), 16 * n, "GB/s")
         if n <= 1 << 20:
             matrix = random("f32", rows, columns)
             report(group, "argsort f32", n, lambda i: torch.argsort(matrix, 1), 8 * n, "GB/s")
@@ -140,7 +152,25 @@ def convolutions():
             report("convolution", f"conv2d {dtype}", size, lambda i: F.conv2d(x, w, padding=kernel // 2), flops, "TFLOP/s")
 
 
-GROUPS = {"ceiling": ceilings, "operation": operations, "product": products, "attention": attention, "convolution": convolutions}
+def images():
+    for dtype in ("f32", "f16"):
+        for batch, channels, side in ((2, 1280, 16), (2, 320, 64), (1, 256, 256)):
+            x = random(dtype, batch, channels, side, side)
+            size, one = f"{batch}x{channels}x{side}x{side}", x.numel() * x.element_size()
+            report("image", f"upsample_nearest2d {dtype}", size, lambda i: F.interpolate(x, scale_factor=2), 5 * one, "GB/s")
+            report("image", f"upsample_bilinear2d {dtype}", size, lambda i: F.interpolate(x, scale_factor=2, mode="bilinear"), 5 * one, "GB/s")
+            report("image", f"avg_pool2d {dtype}", size, lambda i: F.avg_pool2d(x, 2), 1.25 * one, "GB/s")
+            report("image", f"max_pool2d {dtype}", size, lambda i: F.max_pool2d(x, 2), 1.25 * one, "GB/s")
+
+
+GROUPS = {
+    "ceiling": ceilings,
+    "operation": operations,
+    "product": products,
+    "attention": attention,
+    "convolution": convolutions,
+    "image": images,
+}
 
 print(f"# PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")
 with torch.inference_mode():

@@ -5,6 +5,7 @@
 mod attention;
 mod convolution;
 mod host;
+mod images;
 mod measure;
 mod operations;
 mod products;
@@ -38,6 +39,7 @@ const GROUPS: &[Group] = &[
     ("quantized", quantized::run),
     ("attention", attention::run),
     ("convolution", convolution::run),
+    ("image", images::run),
     ("compile", host::compile),
 ];
 

@@ -40,7 +40,7 @@ impl<'a> Bench<'a> {
 
     /// A size, divided as asked for, and a multiple of 256.
     pub fn size(&self, size: usize) -> usize {
-        (size / self.shrink).next_multiple_of(256)
+        (size / self.shrink).max(1).next_multiple_of(256)
     }
 
     /// Prints what one call takes: the host enqueues a batch of calls and waits for the device once, so that a call whose work is shorter than
@@ -114,16 +114,12 @@ impl<'a> Bench<'a> {
     }
 
     /// A tensor of integers below `limit`, spread over them.
-    pub fn indices(&self, count: usize, limit: usize) -> Result<Tensor> {
+    pub fn indices(&self, dims: &[usize], limit: usize) -> Result<Tensor> {
         let mut random = Random(7);
-        let bytes: Vec<u8> = (0..count)
+        let bytes: Vec<u8> = (0..dims.iter().product::<usize>())
             .flat_map(|_| ((random.next() % limit as u64) as u32).to_le_bytes())
             .collect();
-        Ok(Tensor::new(
-            self.device.upload(&bytes)?,
-            DType::U32,
-            &[count],
-        ))
+        Ok(Tensor::new(self.device.upload(&bytes)?, DType::U32, dims))
     }
 }
 

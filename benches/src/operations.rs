@@ -1,7 +1,9 @@
 //! Operations bound by memory: element-wise, copies, reductions, rows, indices.
 
 use crate::measure::{Bench, Tensor, Work};
-use candle_rocm::ops::{affine, binary, cast, copy, indexing, nn, reduce, sort, ternary, unary};
+use candle_rocm::ops::{
+    affine, binary, cast, copy, indexing, nn, rand, reduce, sort, ternary, unary,
+};
 use candle_rocm::{DType, Result};
 
 use binary::BinaryOp;
@@ -10,6 +12,7 @@ use unary::UnaryOp;
 
 const SIZES: [usize; 3] = [1 << 12, 1 << 20, 1 << 26];
 const COLUMNS: usize = 4096;
+const HEAD_SIZE: usize = 128;
 
 pub fn run(bench: &Bench) -> Result<()> {
     for size in SIZES.map(|size| bench.size(size)) {
@@ -74,6 +77,21 @@ fn elementwise(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
         Work::Bytes(3.0 * tensor_bytes + n as f64),
         |_| ternary::where_cond(device, &condition.view(), &x.view(), &y.view()).map(drop),
     );
+    bench.time(
+        format_args!("lt {dtype}"),
+        n,
+        Work::Bytes(2.0 * tensor_bytes + n as f64),
+        |_| binary::compare(device, binary::CompareOp::Lt, &x.view(), &y.view()).map(drop),
+    );
+    bench.time(format_args!("silu_mul {dtype}"), n, three, |_| {
+        nn::gate_mul(device, nn::Gate::Silu, &x.view(), &y.view()).map(drop)
+    });
+    bench.time(
+        format_args!("normal {dtype}"),
+        n,
+        Work::Bytes(tensor_bytes),
+        |_| rand::normal(device, dtype, n, 0.0, 1.0).map(drop),
+    );
 
     let side = 1 << (n.ilog2() / 2);
     let square = bench.random(dtype, &[side, n / side])?.transposed();
@@ -82,11 +100,27 @@ fn elementwise(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
     });
 
     let columns = COLUMNS.min(n);
-    let row = bench.random(dtype, &[columns])?.repeated(n / columns);
-    let matrix = bench.random(dtype, &[n / columns, columns])?;
+    let rows = n / columns;
+    let row = bench.random(dtype, &[columns])?.repeated(rows);
+    let matrix = bench.random(dtype, &[rows, columns])?;
     bench.time(format_args!("add row {dtype}"), n, two, |_| {
         binary::binary(device, BinaryOp::Add, &matrix.view(), &row.view()).map(drop)
     });
+    bench.time(
+        format_args!("concatenate {dtype}"),
+        n,
+        Work::Bytes(4.0 * tensor_bytes),
+        |_| {
+            let both = device.alloc(2 * n * dtype.size_in_bytes())?;
+            for (i, part) in [&matrix.buffer, &x.buffer].into_iter().enumerate() {
+                let (to, start) = (2 * columns, i * columns);
+                copy::copy2d(
+                    device, dtype, part, &both, rows, columns, columns, to, 0, start,
+                )?;
+            }
+            Ok(())
+        },
+    );
     Ok(())
 }
 
@@ -130,6 +164,13 @@ fn rows(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
         )
         .map(drop)
     });
+    let (heads, time) = (columns / HEAD_SIZE, n / columns);
+    let x = bench.random(dtype, &[1, heads, time, HEAD_SIZE])?;
+    let cos = bench.random(dtype, &[time, HEAD_SIZE / 2])?;
+    let sin = bench.random(dtype, &[time, HEAD_SIZE / 2])?;
+    bench.time(format_args!("rope {dtype}"), n, two, |_| {
+        nn::rope(device, &x.view(), &cos.view(), &sin.view()).map(drop)
+    });
     Ok(())
 }
 
@@ -139,7 +180,7 @@ fn indices(bench: &Bench, n: usize) -> Result<()> {
     let rows = n / columns;
     for dtype in [DType::F32, DType::F16] {
         let table = bench.random(dtype, &[rows, columns])?;
-        let ids = bench.indices(rows, rows)?;
+        let ids = bench.indices(&[rows], rows)?;
         let work = Work::Bytes((2 * n * dtype.size_in_bytes()) as f64);
         bench.time(format_args!("index_select {dtype}"), n, work, |_| {
             indexing::index_select(device, &table.view(), &ids.view(), 0).map(drop)
@@ -151,6 +192,17 @@ fn indices(bench: &Bench, n: usize) -> Result<()> {
             |_| indexing::index_add(device, &table.view(), &ids.view(), &table.view(), 0).map(drop),
         );
     }
+    let (from, to) = (
+        bench.random(DType::F32, &[rows, columns])?,
+        bench.random(DType::F32, &[rows, columns])?,
+    );
+    let ids = bench.indices(&[rows, columns], columns)?;
+    bench.time("gather f32", n, Work::Bytes(12.0 * n as f64), |_| {
+        indexing::gather(device, &from.view(), &ids.view(), 1).map(drop)
+    });
+    bench.time("scatter_add f32", n, Work::Bytes(16.0 * n as f64), |_| {
+        indexing::scatter_add(device, &to.view(), &ids.view(), &from.view(), 1)
+    });
     if n <= 1 << 20 {
         let x = bench.random(DType::F32, &[rows, columns])?;
         bench.time("argsort f32", n, Work::Bytes(8.0 * n as f64), |_| {

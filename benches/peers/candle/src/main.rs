@@ -131,12 +131,21 @@ fn operations(bench: &Bench) -> Result<()> {
             line("where", 3.0 + 1.0 / dtype.size_in_bytes() as f64, &|| {
                 condition.where_cond(&x, &y)
             });
+            let name_of = |operation: &str| format!("{operation} {}", name(dtype));
+            let compared = Work::Bytes(2.0 * one + n as f64);
+            bench.time("operation", &name_of("lt"), &size, compared, |_| {
+                x.lt(&y).map(drop)
+            });
+            line("silu_mul", 3.0, &|| x.silu()? * &y);
+            line("normal", 1.0, &|| x.randn_like(0.0, 1.0));
             let side = 1 << (n.ilog2() / 2);
             let square = bench.random(dtype, &[side, n / side])?.t()?;
             line("copy transposed", 2.0, &|| square.contiguous());
             let matrix = bench.random(dtype, &[rows, columns])?;
             let row = bench.random(dtype, &[columns])?;
             line("add row", 2.0, &|| matrix.broadcast_add(&row));
+            let other = x.reshape((rows, columns))?;
+            line("concatenate", 4.0, &|| Tensor::cat(&[&matrix, &other], 1));
             if dtype == DType::BF16 {
                 continue;
             }
@@ -157,6 +166,12 @@ fn operations(bench: &Bench) -> Result<()> {
             line("layer_norm", 2.0, &|| {
                 candle_nn::ops::layer_norm(&matrix, &row, &row, 1e-5)
             });
+            let heads = bench.random(dtype, &[1, columns / 128, rows, 128])?;
+            let cos = bench.random(dtype, &[rows, 64])?;
+            let sin = bench.random(dtype, &[rows, 64])?;
+            line("rope", 2.0, &|| {
+                candle_nn::rotary_emb::rope(&heads, &cos, &sin)
+            });
             let ids: Vec<u32> = (0..rows as u32)
                 .map(|i| (i as u64 * 2654435761 % rows as u64) as u32)
                 .collect();
@@ -164,6 +179,19 @@ fn operations(bench: &Bench) -> Result<()> {
             line("index_select", 2.0, &|| matrix.index_select(&ids, 0));
             line("index_add", 4.0, &|| matrix.index_add(&ids, &matrix, 0));
         }
+        let from = bench.random(DType::F32, &[rows, columns])?;
+        let to = bench.random(DType::F32, &[rows, columns])?;
+        let ids: Vec<u32> = (0..n as u64)
+            .map(|i| (i * 2654435761 % columns as u64) as u32)
+            .collect();
+        let ids = Tensor::from_vec(ids, (rows, columns), &bench.device)?;
+        let (gathered, added) = (Work::Bytes(12.0 * n as f64), Work::Bytes(16.0 * n as f64));
+        bench.time("operation", "gather f32", &size, gathered, |_| {
+            from.gather(&ids, 1).map(drop)
+        });
+        bench.time("operation", "scatter_add f32", &size, added, |_| {
+            to.scatter_add_set(&ids, &from, 1)
+        });
         if n <= 1 << 20 {
             let x = bench.random(DType::F32, &[rows, columns])?;
             bench.time(
@@ -282,6 +310,31 @@ fn convolutions(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+fn images(bench: &Bench) -> Result<()> {
+    for dtype in [DType::F32, DType::F16] {
+        for (batch, channels, side) in [(2, 1280, 16), (2, 320, 64), (1, 256, 256)] {
+            let x = bench.random(dtype, &[batch, channels, side, side])?;
+            let size = format!("{batch}x{channels}x{side}x{side}");
+            let one = (x.elem_count() * dtype.size_in_bytes()) as f64;
+            let line = |operation: &str, tensors: f64, call: &dyn Fn() -> Result<Tensor>| {
+                let label = format!("{operation} {}", name(dtype));
+                bench.time("image", &label, &size, Work::Bytes(tensors * one), |_| {
+                    call().map(drop)
+                });
+            };
+            line("upsample_nearest2d", 5.0, &|| {
+                x.upsample_nearest2d(2 * side, 2 * side)
+            });
+            line("upsample_bilinear2d", 5.0, &|| {
+                x.upsample_bilinear2d(2 * side, 2 * side, false)
+            });
+            line("avg_pool2d", 1.25, &|| x.avg_pool2d(2));
+            line("max_pool2d", 1.25, &|| x.max_pool2d(2));
+        }
+    }
+    Ok(())
+}
+
 /// What the host pays for one operation while the device works behind.
 fn host(bench: &Bench) -> Result<()> {
     let (x, y) = (
@@ -333,12 +386,13 @@ fn main() -> Result<()> {
         }
     }
     println!("# candle 0.11.1, CUDA");
-    let groups: [(&str, fn(&Bench) -> Result<()>); 5] = [
+    let groups: [(&str, fn(&Bench) -> Result<()>); 6] = [
         ("host", host),
         ("operation", operations),
         ("product", products),
         ("quantized", quantized),
         ("convolution", convolutions),
+        ("image", images),
     ];
     for (group, run) in groups {
         if wanted.is_empty() || wanted.iter().any(|name| name == group) {
