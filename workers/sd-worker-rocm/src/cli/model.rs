@@ -33,6 +33,10 @@ pub struct ModelArgs {
     #[arg(long, env = "SD_TRANSFORMER", value_name = "PATH|REPO:FILE")]
     transformer: Option<String>,
 
+    /// What a single file of SD 3 or FLUX.1 lacks: a folder with text encoders (text_encoder…/, or clip_l, clip_g, t5xxl….safetensors) and tokenizers (tokenizer…/).
+    #[arg(long, env = "SD_TEXT_ENCODERS", value_name = "DIR")]
+    text_encoders: Option<PathBuf>,
+
     /// What the model has to be; another kind is an error.
     #[arg(long, env = "SD_VERSION", value_name = "VERSION")]
     sd_version: Option<Version>,
@@ -226,6 +230,7 @@ impl ModelArgs {
             offload: self.offload,
             vae: self.vae.clone(),
             transformer,
+            text_encoders: self.text_encoders.clone(),
             taesd: self.taesd.clone(),
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),

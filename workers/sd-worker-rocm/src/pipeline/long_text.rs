@@ -4,9 +4,11 @@ use super::part::Part;
 use crate::models::config::within;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
+use crate::weights::{packed, Weights};
 use candle_core::{DType, Device, Tensor};
 use candle_transformers::models::t5::{Config as T5Config, T5EncoderModel};
 use candle_transformers::models::z_image::text_encoder::{TextEncoderConfig, ZImageTextEncoder};
+use std::path::Path;
 use std::sync::Mutex;
 use tokenizers::Tokenizer;
 use worker::{Error, Result};
@@ -25,59 +27,77 @@ enum Network {
     Qwen(Part<ZImageTextEncoder>),
 }
 
-/// A language model that reads prompts.
-pub struct LongText {
-    network: Network,
-    tokenizer: Tokenizer,
+/// A language model's files.
+pub enum LongModel {
+    /// T5's encoder.
+    T5 {
+        /// Sizes.
+        config: T5Config,
+        /// Tensors.
+        weights: Weights,
+        /// Its tokenizer.
+        tokenizer: Tokenizer,
+        /// Tokens to which prompts are filled up.
+        length: usize,
+    },
+    /// Qwen3 as Z-Image reads it.
+    Qwen {
+        /// Sizes.
+        config: TextEncoderConfig,
+        /// Tensors.
+        weights: Weights,
+        /// Its tokenizer.
+        tokenizer: Tokenizer,
+    },
 }
 
-impl LongText {
-    /// T5's encoder from a part of a model; prompts are filled up to `length` tokens.
+impl LongModel {
+    /// T5's encoder from a part of a model.
     ///
     /// # Errors
     /// If configuration, tokenizer or weights are missing or damaged.
-    pub fn t5(
-        folder: &Folder,
-        encoder: &str,
-        tokenizer: &str,
-        length: usize,
-        dtype: DType,
-        device: &Device,
-        offload: bool,
-    ) -> Result<Self> {
+    pub fn t5(folder: &Folder, encoder: &str, tokenizer: &str, length: usize) -> Result<Self> {
         let part = folder.part(encoder);
         let config: T5Config = part.config()?;
         check_t5(&config).map_err(|e| part.bad_config(e))?;
-        let (pad, end) = (config.pad_token_id as u32, config.eos_token_id as u32);
-        // It exceeds f16 in its feed-forward layers.
-        let dtype = match dtype {
-            DType::F16 => DType::BF16,
-            other => other,
-        };
-        let build = move |vb: crate::models::VarBuilder| {
-            Ok(Mutex::new(T5EncoderModel::load(vb.plain(), &config)?))
-        };
-        // Files of whole models have a decoder, too.
-        let weights = part
-            .weights()?
-            .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
-        let part = Part::new("T5", weights, dtype, device, offload, build)?;
-        Ok(Self {
-            network: Network::T5 {
-                part,
-                length,
-                pad,
-                end,
-            },
-            tokenizer: open_tokenizer(folder, tokenizer)?,
+        Ok(Self::T5 {
+            config,
+            weights: part.weights()?,
+            tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
+            length,
         })
     }
 
-    /// Qwen3 as Z-Image reads it.
+    /// T5's encoder without a configuration; `tokenizer` is a file of `folder`.
+    ///
+    /// # Errors
+    /// If its tensors make no model, or the tokenizer is missing or damaged.
+    pub fn t5_alone(
+        path: &Path,
+        weights: Weights,
+        folder: &Folder,
+        tokenizer: &str,
+        length: usize,
+    ) -> Result<Self> {
+        let config = packed::t5_config(&weights)
+            .and_then(|config| check_t5(&config).map(|()| config))
+            .map_err(|reason| Error::BadModel {
+                path: path.to_path_buf(),
+                reason: format!("T5: {reason}"),
+            })?;
+        Ok(Self::T5 {
+            config,
+            weights,
+            tokenizer: open_tokenizer(folder, tokenizer)?,
+            length,
+        })
+    }
+
+    /// Qwen3 from a part of a model.
     ///
     /// # Errors
     /// If configuration, tokenizer or weights are missing or damaged.
-    pub fn qwen(folder: &Folder, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
+    pub fn qwen(folder: &Folder) -> Result<Self> {
         let part = folder.part("text_encoder");
         let mut json: serde_json::Value = part.config()?;
         // Newer transformers write the rotations' settings together.
@@ -100,12 +120,67 @@ impl LongText {
             true => Some(format!("model.{name}")),
             false => name.starts_with("model.").then(|| name.to_string()),
         });
-        let build =
-            move |vb: crate::models::VarBuilder| ZImageTextEncoder::new(&config, vb.plain());
-        let part = Part::new("Qwen3", weights, dtype, device, offload, build)?;
-        Ok(Self {
-            network: Network::Qwen(part),
-            tokenizer: open_tokenizer(folder, "tokenizer")?,
+        Ok(Self::Qwen {
+            config,
+            weights,
+            tokenizer: open_tokenizer(folder, "tokenizer/tokenizer.json")?,
+        })
+    }
+}
+
+/// A language model that reads prompts.
+pub struct LongText {
+    network: Network,
+    tokenizer: Tokenizer,
+}
+
+impl LongText {
+    /// Loads the network.
+    ///
+    /// # Errors
+    /// If weights do not fit the configuration, or the device has no room.
+    pub fn new(model: LongModel, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
+        Ok(match model {
+            LongModel::T5 {
+                config,
+                weights,
+                tokenizer,
+                length,
+            } => {
+                let (pad, end) = (config.pad_token_id as u32, config.eos_token_id as u32);
+                // It exceeds f16 in its feed-forward layers.
+                let dtype = match dtype {
+                    DType::F16 => DType::BF16,
+                    other => other,
+                };
+                let build = move |vb: crate::models::VarBuilder| {
+                    Ok(Mutex::new(T5EncoderModel::load(vb.plain(), &config)?))
+                };
+                // Files of whole models have a decoder, too.
+                let weights = weights
+                    .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
+                let network = Network::T5 {
+                    part: Part::new("T5", weights, dtype, device, offload, build)?,
+                    length,
+                    pad,
+                    end,
+                };
+                Self { network, tokenizer }
+            }
+            LongModel::Qwen {
+                config,
+                weights,
+                tokenizer,
+            } => {
+                let build = move |vb: crate::models::VarBuilder| {
+                    ZImageTextEncoder::new(&config, vb.plain())
+                };
+                let part = Part::new("Qwen3", weights, dtype, device, offload, build)?;
+                Self {
+                    network: Network::Qwen(part),
+                    tokenizer,
+                }
+            }
         })
     }
 
@@ -229,12 +304,11 @@ fn check_qwen(config: &TextEncoderConfig) -> std::result::Result<(), String> {
 }
 
 fn open_tokenizer(folder: &Folder, name: &str) -> Result<Tokenizer> {
-    let name = format!("{name}/tokenizer.json");
     let bad = |reason: String| Error::BadModel {
-        path: folder.path(&name),
+        path: folder.path(name),
         reason,
     };
-    let bytes = folder.bytes(&name)?;
+    let bytes = folder.bytes(name)?;
     let mut tokenizer = Tokenizer::from_bytes(&*bytes).map_err(|e| bad(e.to_string()))?;
     tokenizer
         .with_truncation(None)

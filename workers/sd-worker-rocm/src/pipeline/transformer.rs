@@ -3,6 +3,7 @@
 use super::denoiser::{Run, Setting};
 use super::part::Part;
 use super::text::Encoded;
+use super::types::Family;
 use crate::models::transformer::blocks::Rope;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
@@ -22,6 +23,17 @@ pub enum Kind {
     Flux(FluxConfig),
     /// Z-Image.
     ZImage(ZImageConfig),
+}
+
+impl Kind {
+    /// The family of models.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Sd3(_) => Family::Sd3,
+            Self::Flux(_) => Family::Flux,
+            Self::ZImage(_) => Family::ZImage,
+        }
+    }
 }
 
 /// One of the networks.

@@ -44,6 +44,8 @@ pub struct PipelineOptions {
     pub vae: Option<PathBuf>,
     /// A transformer to use instead of the model's own: safetensors or GGUF.
     pub transformer: Option<PathBuf>,
+    /// A folder with text encoders and tokenizers that a single file lacks.
+    pub text_encoders: Option<PathBuf>,
     /// A TAESD decoder for previews: file or folder. Without it previews are a linear guess.
     pub taesd: Option<PathBuf>,
     /// Where the names in [`Lora::name`] are looked for.

@@ -1,4 +1,7 @@
 //! A safetensors file, checked whole before a tensor is taken.
+//!
+//! A matrix of 8-bit floats may have a scale in a tensor of its own, `….scale_weight` or `….weight_scale` beside `….weight`, as ComfyUI writes them;
+//! what is given is the product.
 
 use super::bytes::Bytes;
 use candle_core::{DType, Device, Tensor};
@@ -82,9 +85,10 @@ impl SafetensorsFile {
         })
     }
 
-    /// Names of the tensors.
+    /// Names of the tensors; scales are none of their own.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
+        let names = self.entries.keys().map(String::as_str);
+        names.filter(|name| !is_scale(name))
     }
 
     /// Text that the file says about itself.
@@ -103,7 +107,7 @@ impl SafetensorsFile {
         Some((entry.dtype, entry.shape.iter().product()))
     }
 
-    /// A tensor as it is stored.
+    /// A tensor as it is stored; with a scale, the product in f32.
     ///
     /// # Errors
     /// If there is none of this name, or the device has no room.
@@ -111,9 +115,43 @@ impl SafetensorsFile {
         let Some(entry) = self.entries.get(name) else {
             candle_core::bail!("no tensor {name}")
         };
+        let tensor = self.read(entry, device)?;
+        match self.scale(name, entry) {
+            None => Ok(tensor),
+            Some(scale) if scale.shape.iter().product::<usize>() == 1 => {
+                let scale = self.read(scale, &Device::Cpu)?.to_dtype(DType::F32)?;
+                let scale = scale.flatten_all()?.get(0)?.to_scalar::<f32>()?;
+                tensor.to_dtype(DType::F32)? * f64::from(scale)
+            }
+            Some(scale) => candle_core::bail!(
+                "{name} has scales of shape {:?}; one for the whole matrix is implemented",
+                scale.shape
+            ),
+        }
+    }
+
+    fn read(&self, entry: &Entry, device: &Device) -> candle_core::Result<Tensor> {
         let data = &self.bytes[entry.bytes.clone()];
         Tensor::from_raw_buffer(data, entry.dtype, &entry.shape, device)
     }
+
+    /// The scale of a matrix of 8-bit floats.
+    fn scale(&self, name: &str, entry: &Entry) -> Option<&Entry> {
+        let layer = name.strip_suffix(".weight")?;
+        let scales = SCALES.iter();
+        scales
+            .filter(|_| entry.dtype == DType::F8E4M3)
+            .find_map(|kind| self.entries.get(&format!("{layer}{kind}")))
+    }
+}
+
+/// What stands behind a layer's name for its matrix' scale.
+const SCALES: [&str; 2] = [".scale_weight", ".weight_scale"];
+
+/// Whether a tensor says how others are stored: the scale of a matrix, of its inputs (which are not quantized here), or a mark.
+fn is_scale(name: &str) -> bool {
+    let marks = [".scale_input", ".input_scale", ".comfy_quant", "scaled_fp8"];
+    SCALES.iter().chain(&marks).any(|mark| name.ends_with(mark))
 }
 
 fn dtype(dtype: safetensors::Dtype) -> Option<DType> {

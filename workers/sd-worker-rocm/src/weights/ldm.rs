@@ -9,6 +9,7 @@ use crate::models::clip::{Activation, ClipConfig};
 use crate::models::config::PerBlock;
 use crate::models::unet::config::UNetConfig;
 use crate::models::vae::VaeConfig;
+use crate::pipeline::Family;
 use candle_core::{DType, Device};
 
 const UNET: &str = "model.diffusion_model.";
@@ -62,9 +63,12 @@ pub fn take_apart(weights: &Weights) -> Result<Checkpoint, String> {
     let blocks = unet_config.block_out_channels.len();
     let unet = original.renamed(|name| unet_name(name, layers, blocks));
     let text = text_width(&original).unwrap_or(0);
-    let sdxl = unet_config.addition_embed_type.is_some();
+    let family = match unet_config.addition_embed_type {
+        Some(_) => Family::Sdxl,
+        None => Family::Sd1,
+    };
     let first_vae = weights.under("first_stage_model.");
-    let (vae_config, vae) = vae(&first_vae, sdxl).unwrap_or_default();
+    let (vae_config, vae) = vae(&first_vae, family).unwrap_or_default();
     Ok(Checkpoint {
         predicts_velocity: weights.contains("v_pred")
             || weights
@@ -292,8 +296,8 @@ pub fn unet_name(name: &str, layers: usize, blocks: usize) -> Option<String> {
     })
 }
 
-/// The autoencoder under `first_stage_model`, or a VAE's own file.
-pub fn vae(original: &Weights, sdxl: bool) -> Option<(VaeConfig, Weights)> {
+/// A family's autoencoder, which lies under `first_stage_model` or in a file of its own.
+pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
     let conv_in = original.shape("decoder.conv_in.weight")?;
     let latents = *conv_in.get(1)?;
     let mut channels = Vec::new();
@@ -307,11 +311,11 @@ pub fn vae(original: &Weights, sdxl: bool) -> Option<(VaeConfig, Weights)> {
     let layers = (0..16)
         .take_while(|j| original.contains(&format!("decoder.up.0.block.{j}.conv1.weight")))
         .count();
-    let (scaling_factor, shift_factor) = match (latents, sdxl) {
-        (4, false) => (0.18215, None),
-        (4, true) => (0.13025, None),
-        // Stable Diffusion 3; FLUX says so itself.
-        _ => (1.5305, Some(0.0609)),
+    let (scaling_factor, shift_factor) = match family {
+        Family::Sd1 | Family::Sd2 => (0.18215, None),
+        Family::Sdxl => (0.13025, None),
+        Family::Sd3 => (1.5305, Some(0.0609)),
+        Family::Flux | Family::ZImage => (0.3611, Some(0.1159)),
     };
     let config = VaeConfig {
         latent_channels: latents,
@@ -321,7 +325,7 @@ pub fn vae(original: &Weights, sdxl: bool) -> Option<(VaeConfig, Weights)> {
         shift_factor,
         use_quant_conv: original.contains("quant_conv.weight"),
         use_post_quant_conv: original.contains("post_quant_conv.weight"),
-        force_upcast: sdxl,
+        force_upcast: family == Family::Sdxl,
         ..VaeConfig::default()
     };
     Some((config, original.renamed(|name| vae_name(name, blocks))))
@@ -399,9 +403,6 @@ fn towers(weights: &Weights) -> Result<Vec<Tower>, String> {
         ("conditioner.embedders.0.transformer.", false, 1),
         ("conditioner.embedders.0.model.", true, 1),
         ("conditioner.embedders.1.model.", true, 1),
-        // Stable Diffusion 3.
-        ("text_encoders.clip_l.transformer.", false, 1),
-        ("text_encoders.clip_g.transformer.", false, 1),
     ] {
         let original = weights.under(prefix);
         if original.is_empty() {
@@ -425,7 +426,7 @@ fn towers(weights: &Weights) -> Result<Vec<Tower>, String> {
     Ok(towers)
 }
 
-/// What the tensors of a text tower tell about it.
+/// What the tensors of a text tower tell about it. Whether it is OpenCLIP's they tell by their width only, so that it may be said.
 pub fn clip_config(tower: &Weights, openclip: bool) -> Option<ClipConfig> {
     let tokens = tower.shape("text_model.embeddings.token_embedding.weight")?;
     let positions = tower.shape("text_model.embeddings.position_embedding.weight")?;

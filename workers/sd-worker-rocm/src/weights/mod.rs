@@ -8,6 +8,7 @@
 //! | [`gguf`]     | a GGUF file, whose matrices may stay quantized                                 |
 //! | [`ldm`]      | single-file checkpoints: which model it is, and diffusers' names for its parts |
 //! | [`openclip`] | OpenCLIP's text tower under transformers' names                                |
+//! | [`packed`]   | single files that have a transformer with text encoders and VAE                |
 //! | [`transformer`] | single files of transformers: diffusers' names for the originals'           |
 
 pub mod bytes;
@@ -16,6 +17,7 @@ pub mod folder;
 pub mod gguf;
 pub mod ldm;
 pub mod openclip;
+pub mod packed;
 pub mod transformer;
 
 use bytes::Bytes;

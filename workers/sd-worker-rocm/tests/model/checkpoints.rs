@@ -66,7 +66,8 @@ fn original_unet(name: &str) -> String {
     }
 }
 
-fn original_vae(name: &str, tensor: &Tensor) -> (String, Tensor) {
+/// The original's name of a VAE's tensor, of so many blocks each way, and its shape there.
+pub fn original_vae(name: &str, tensor: &Tensor, blocks: usize) -> (String, Tensor) {
     let name = name
         .replace("mid_block.resnets.0.", "mid.block_1.")
         .replace("mid_block.resnets.1.", "mid.block_2.")
@@ -84,7 +85,8 @@ fn original_vae(name: &str, tensor: &Tensor) -> (String, Tensor) {
     let name = match name.split_once("up_blocks.") {
         Some((side, rest)) => {
             let (level, rest) = rest.split_once('.').unwrap();
-            format!("{side}up.{}.{rest}", 3 - level.parse::<usize>().unwrap())
+            let level = blocks - 1 - level.parse::<usize>().unwrap();
+            format!("{side}up.{level}.{rest}")
         }
         None => name,
     };
@@ -149,7 +151,7 @@ fn a_single_file_is_the_same_model() {
         assert!(all.insert(name, tensor).is_none());
     }
     for (name, tensor) in tensors("models/tiny-shapes-sd/vae/diffusion_pytorch_model.safetensors") {
-        let (name, tensor) = original_vae(&name, &tensor);
+        let (name, tensor) = original_vae(&name, &tensor, 4);
         all.insert(format!("first_stage_model.{name}"), tensor);
     }
     for (name, tensor) in tensors("models/tiny-shapes-sd/text_encoder/model.safetensors") {

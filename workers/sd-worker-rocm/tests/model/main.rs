@@ -5,6 +5,7 @@ mod classify;
 mod common;
 mod hashed;
 mod networks;
+mod packed;
 mod parity;
 mod pipeline;
 mod pipelines;

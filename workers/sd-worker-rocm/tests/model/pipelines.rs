@@ -94,7 +94,7 @@ fn offloaded_parts() {
     p.check_with(&mut pipeline, "sd35", as_it_is);
 }
 
-type Tensors = HashMap<String, Tensor>;
+pub type Tensors = HashMap<String, Tensor>;
 
 /// The original's name of a layer, and diffusers' names of what is stacked in it.
 type Layers<'a> = &'a [(&'a str, &'a [&'a str])];
@@ -243,7 +243,7 @@ fn swap_halves(tensors: &mut Tensors, layer: &str) {
 }
 
 /// A model's transformer as its makers name it.
-fn originals(p: &Pipelines, model: &str) -> Tensors {
+pub fn originals(p: &Pipelines, model: &str) -> Tensors {
     let mut ours = p.weights(model, "transformer/diffusion_pytorch_model.safetensors");
     let mut theirs = Tensors::new();
     if model == "z_image" {
@@ -265,10 +265,10 @@ fn originals(p: &Pipelines, model: &str) -> Tensors {
         return theirs;
     }
     let (blocks, layers) = match model {
-        "sd35" => (SD3_BLOCK, SD3),
+        "sd3" | "sd35" => (SD3_BLOCK, SD3),
         _ => (FLUX_BLOCK, FLUX),
     };
-    let block = if model == "sd35" {
+    let block = if model.starts_with("sd3") {
         "joint_blocks"
     } else {
         "double_blocks"

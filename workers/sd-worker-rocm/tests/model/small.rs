@@ -27,6 +27,11 @@ impl Pipelines {
         }
     }
 
+    /// Changes what a model is, before it is written.
+    pub fn alter(&mut self, model: &str, change: impl Fn(&mut Value)) {
+        change(&mut self.about["models"][model]);
+    }
+
     /// Where the folders are.
     pub fn place(&self) -> &Path {
         self.place.path()

@@ -1,5 +1,6 @@
 //! From files to a pipeline.
 
+mod packed;
 mod transformer;
 
 use super::builtin;
@@ -18,7 +19,8 @@ use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Prediction, Sampler, Schedule};
 use crate::textual_inversion::Concept;
 use crate::weights::folder::{Folder, Part as FolderPart};
-use crate::weights::{self, ldm, Weights};
+use crate::weights::packed::Packed;
+use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device};
 use std::path::Path;
 use worker::{Error, Result};
@@ -78,15 +80,18 @@ impl Pipeline {
         };
         progress("checkpoint");
         let weights = Weights::open(path)?;
-        if let Some((kind, _)) = weights::transformer::take(&weights) {
-            return Err(bad(format!(
-                "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
-                kind.label()
-            )));
+        if let Some(packed) = Packed::take_apart(&weights) {
+            return match packed.is_model() {
+                true => Self::from_packed(packed, path, name, device, options, progress),
+                false => Err(bad(format!(
+                    "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
+                    packed.kind.label()
+                ))),
+            };
         }
         if !ldm::is_checkpoint(&weights) {
             return Err(bad(
-                "this file is no checkpoint of a kind that is implemented (Stable Diffusion 1, 2 and XL as single files)"
+                "this file is no checkpoint of a kind that is implemented (Stable Diffusion 1, 2, XL and 3 and FLUX.1 as single files)"
                     .to_string(),
             ));
         }
@@ -336,7 +341,7 @@ fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
         true => weights.under("first_stage_model."),
         false => weights,
     };
-    ldm::vae(&weights, family == Family::Sdxl).ok_or_else(|| Error::BadModel {
+    ldm::vae(&weights, family).ok_or_else(|| Error::BadModel {
         path: path.to_path_buf(),
         reason: "this is no VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
     })
@@ -367,7 +372,8 @@ fn dtype(precision: Precision, weights: &Weights, device: &Device) -> DType {
         Precision::Bf16 => DType::BF16,
         Precision::Auto if device.is_cpu() => DType::F32,
         Precision::Auto => match weights.dtype() {
-            DType::BF16 => DType::BF16,
+            // 8-bit floats have been bf16 before.
+            DType::BF16 | DType::F8E4M3 => DType::BF16,
             _ => DType::F16,
         },
     }

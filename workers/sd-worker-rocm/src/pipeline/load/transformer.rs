@@ -1,13 +1,16 @@
 //! Models whose denoiser is a transformer: Stable Diffusion 3, FLUX.1, Z-Image.
 
 use super::{dtype, is_distilled, open_taesd, open_tower, open_vae, open_vae_part};
+use crate::models::clip::ClipConfig;
+use crate::models::vae::VaeConfig;
 use crate::pipeline::denoiser::Denoiser;
-use crate::pipeline::long_text::LongText;
+use crate::pipeline::long_text::{LongModel, LongText};
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
 use crate::pipeline::transformer::{Kind, TransformerDenoiser};
 use crate::pipeline::types::{Defaults, Family, ModelInfo, PipelineOptions};
 use crate::pipeline::vae::VaeStage;
 use crate::pipeline::Pipeline;
+use crate::prompt::ClipTokenizer;
 use crate::sampling::noise_schedule::Spacing;
 use crate::sampling::{NoiseSchedule, Sampler, Schedule};
 use crate::textual_inversion::Concept;
@@ -16,9 +19,6 @@ use crate::weights::{transformer, Weights};
 use candle_core::Device;
 use std::path::Path;
 use worker::{Error, Result};
-
-/// Tokens that Stable Diffusion 3 reads of T5.
-const SD3_TOKENS: usize = 256;
 
 /// A tower read as Stable Diffusion 3 does.
 const PENULTIMATE: Reading = Reading {
@@ -31,6 +31,27 @@ const LAST: Reading = Reading {
     leave_out: 0,
     norm: true,
 };
+
+/// Everything that a model with a transformer consists of, wherever it came from.
+pub(super) struct TransformerModel {
+    pub name: String,
+    pub kind: Kind,
+    pub weights: Weights,
+    pub towers: Vec<(ClipConfig, Weights, ClipTokenizer)>,
+    pub long: Option<LongModel>,
+    pub vae: (VaeConfig, Weights),
+    pub schedule: NoiseSchedule,
+}
+
+impl Kind {
+    /// Tokens that the model reads of T5.
+    pub(super) fn t5_tokens(&self) -> usize {
+        match self {
+            Self::Flux(config) if config.guidance_embeds => 512,
+            _ => 256,
+        }
+    }
+}
 
 impl Pipeline {
     pub(super) fn from_transformer(
@@ -53,10 +74,10 @@ impl Pipeline {
             });
         }
         let class: Class = part.config()?;
-        let (mut kind, family) = match class._class_name.as_str() {
-            "SD3Transformer2DModel" => (Kind::Sd3(part.config()?), Family::Sd3),
-            "FluxTransformer2DModel" => (Kind::Flux(part.config()?), Family::Flux),
-            "ZImageTransformer2DModel" => (Kind::ZImage(part.config()?), Family::ZImage),
+        let mut kind = match class._class_name.as_str() {
+            "SD3Transformer2DModel" => Kind::Sd3(part.config()?),
+            "FluxTransformer2DModel" => Kind::Flux(part.config()?),
+            "ZImageTransformer2DModel" => Kind::ZImage(part.config()?),
             other => {
                 return Err(
                     part.bad_config(format!("a denoiser of kind {other} is not implemented"))
@@ -73,69 +94,100 @@ impl Pipeline {
             Some(path) => open_transformer(path, &mut kind)?,
             None => part.weights()?,
         };
+        let tokens = kind.t5_tokens();
+        let (towers, long): (&[(&str, &str)], _) = match &kind {
+            Kind::Sd3(_) => (
+                &[
+                    ("text_encoder", "tokenizer"),
+                    ("text_encoder_2", "tokenizer_2"),
+                ],
+                match folder.part("text_encoder_3").exists() {
+                    true => Some(LongModel::t5(
+                        folder,
+                        "text_encoder_3",
+                        "tokenizer_3",
+                        tokens,
+                    )?),
+                    false => None,
+                },
+            ),
+            Kind::Flux(_) => (
+                &[("text_encoder", "tokenizer")],
+                Some(LongModel::t5(
+                    folder,
+                    "text_encoder_2",
+                    "tokenizer_2",
+                    tokens,
+                )?),
+            ),
+            Kind::ZImage(_) => (&[], Some(LongModel::qwen(folder)?)),
+        };
+        let towers = towers
+            .iter()
+            .map(|(encoder, tokenizer)| open_tower(folder, encoder, tokenizer));
+        let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
+        let model = TransformerModel {
+            name,
+            towers: towers.collect::<Result<_>>()?,
+            long,
+            vae: match &options.vae {
+                Some(path) => open_vae(path, kind.family())?,
+                None => open_vae_part(&folder.part("vae"))?,
+            },
+            schedule: NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?,
+            kind,
+            weights,
+        };
+        Self::from_transformer_model(model, device, options, progress)
+    }
+
+    pub(super) fn from_transformer_model(
+        model: TransformerModel,
+        device: &Device,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let TransformerModel {
+            name,
+            kind,
+            weights,
+            ..
+        } = model;
+        let family = kind.family();
         let dtype = dtype(options.precision, &weights, device);
         let quantization = weights.most_quantized();
         let offload = options.offload;
 
         progress("text encoders");
-        let long =
-            |encoder: &str, tokenizer: &str, length: usize| match folder.part(encoder).exists() {
-                true => LongText::t5(folder, encoder, tokenizer, length, dtype, device, offload)
-                    .map(Some),
-                false => Ok(None),
-            };
-        let (towers, long, layout): (&[(&str, &str, Reading)], _, _) = match &kind {
+        let long = model.long;
+        let long = long.map(|long| LongText::new(long, dtype, device, offload));
+        let long = long.transpose()?;
+        let (reading, layout) = match &kind {
             Kind::Sd3(config) => (
-                &[
-                    ("text_encoder", "tokenizer", PENULTIMATE),
-                    ("text_encoder_2", "tokenizer_2", PENULTIMATE),
-                ],
-                long("text_encoder_3", "tokenizer_3", SD3_TOKENS)?,
+                PENULTIMATE,
                 Layout::Both {
                     width: config.joint_attention_dim,
-                    missing_tokens: SD3_TOKENS,
+                    missing_tokens: kind.t5_tokens(),
                 },
             ),
-            Kind::Flux(config) => (
-                &[("text_encoder", "tokenizer", LAST)],
-                long(
-                    "text_encoder_2",
-                    "tokenizer_2",
-                    if config.guidance_embeds { 512 } else { 256 },
-                )?,
-                Layout::Long,
-            ),
-            Kind::ZImage(_) => (
-                &[],
-                Some(LongText::qwen(folder, dtype, device, offload)?),
-                Layout::Long,
-            ),
+            _ => (LAST, Layout::Long),
         };
         let concepts = Concept::open_all(&options.embeddings)?;
-        let towers = towers
-            .iter()
-            .map(|(encoder, tokenizer, reading)| {
-                let (config, mut weights, tokenizer) = open_tower(folder, encoder, tokenizer)?;
-                if family == Family::Flux {
-                    // Its pooled text is the tower's own, whatever else the file has.
-                    weights = weights.renamed(|name| {
-                        (name != "text_projection.weight").then(|| name.to_string())
-                    });
-                }
-                let reading = *reading;
-                Tower::new(
-                    config, weights, tokenizer, &concepts, reading, dtype, device, offload,
-                )
-            })
-            .collect::<Result<Vec<_>>>()?;
+        let mut towers = Vec::new();
+        for (config, mut weights, tokenizer) in model.towers {
+            if family == Family::Flux {
+                // Its pooled text is the tower's own, whatever else the file has.
+                weights = without_projection(&weights);
+            }
+            towers.push(Tower::new(
+                config, weights, tokenizer, &concepts, reading, dtype, device, offload,
+            )?);
+        }
 
         progress("denoiser");
         let denoiser = TransformerDenoiser::new(kind.clone(), weights, dtype, device, offload)?;
         progress("VAE");
-        let (vae_config, vae_weights) = match &options.vae {
-            Some(path) => open_vae(path, family)?,
-            None => open_vae_part(&folder.part("vae"))?,
-        };
+        let (vae_config, vae_weights) = model.vae;
         let factor = vae_config.factor();
         let latent_channels = vae_config.latent_channels;
         let vae = VaeStage::new(
@@ -147,8 +199,7 @@ impl Pipeline {
             options.vae_tiling,
         )?;
         let taesd = open_taesd(&options, latent_channels, dtype, device)?;
-        let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
-        let mut schedule = NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?;
+        let mut schedule = model.schedule;
         if matches!(kind, Kind::Sd3(_)) {
             // The others' pipelines have steps of their own.
             schedule = schedule.with_spacing(Spacing::Linspace);
@@ -193,8 +244,13 @@ impl Pipeline {
     }
 }
 
+/// A tower whose pooled text is its own.
+pub(super) fn without_projection(tower: &Weights) -> Weights {
+    tower.renamed(|name| (name != "text_projection.weight").then(|| name.to_string()))
+}
+
 /// A transformer of its own, which must be of the model's family.
-fn open_transformer(path: &Path, kind: &mut Kind) -> Result<Weights> {
+pub(super) fn open_transformer(path: &Path, kind: &mut Kind) -> Result<Weights> {
     let bad = |reason: String| Error::BadModel {
         path: path.to_path_buf(),
         reason,

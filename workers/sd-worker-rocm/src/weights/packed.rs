@@ -1,0 +1,163 @@
+//! Single files that have a transformer with other parts of its model: Stable Diffusion 3 and FLUX.1 as their makers and ComfyUI pack them.
+//!
+//! The transformer lies under `model.diffusion_model`, the VAE under `first_stage_model` or `vae`, text encoders under `text_encoders`; parts may be missing. There is no
+//! configuration: sizes are those of the tensors, the rest is what all models of a family have in common.
+
+use super::transformer::{take, Kind};
+use super::Weights;
+use crate::models::transformer::flux::FluxConfig;
+use crate::models::transformer::sd3::Sd3Config;
+use candle_transformers::models::t5::{ActivationWithOptionalGating, Config as T5Config};
+
+/// Most blocks that are looked for.
+const BLOCKS: usize = 1024;
+
+/// A file taken apart. Parts that it does not have are empty.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// The family.
+    pub kind: Kind,
+    /// The transformer under diffusers' names.
+    pub transformer: Weights,
+    /// The autoencoder under the original's names.
+    pub vae: Weights,
+    /// CLIP's text tower under transformers' names.
+    pub clip_l: Weights,
+    /// OpenCLIP's.
+    pub clip_g: Weights,
+    /// T5's encoder.
+    pub t5: Weights,
+}
+
+impl Packed {
+    /// The parts of a file, if it has a transformer.
+    pub fn take_apart(weights: &Weights) -> Option<Self> {
+        let (kind, transformer) = take(weights)?;
+        let encoder = |name: &str| weights.under(&format!("text_encoders.{name}.transformer."));
+        let vae = weights.under("first_stage_model.");
+        Some(Self {
+            kind,
+            transformer,
+            vae: match vae.is_empty() {
+                true => weights.under("vae."),
+                false => vae,
+            },
+            clip_l: encoder("clip_l"),
+            clip_g: encoder("clip_g"),
+            t5: encoder("t5xxl"),
+        })
+    }
+
+    /// Whether there is more than the transformer.
+    pub fn is_model(&self) -> bool {
+        [&self.vae, &self.clip_l, &self.clip_g, &self.t5]
+            .iter()
+            .any(|part| !part.is_empty())
+    }
+}
+
+/// A dimension of a tensor.
+fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
+    let shape = weights.shape(name);
+    let dim = shape.and_then(|shape| shape.get(at).copied());
+    dim.filter(|dim| *dim > 0)
+        .ok_or_else(|| format!("there is no usable tensor {name}"))
+}
+
+/// Number of blocks, of which each has the tensor `prefix.N.rest`.
+fn blocks(weights: &Weights, prefix: &str, rest: &str) -> usize {
+    (0..BLOCKS)
+        .take_while(|i| weights.contains(&format!("{prefix}.{i}.{rest}")))
+        .count()
+}
+
+/// What the tensors of Stable Diffusion 3's transformer, under diffusers' names, tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn sd3_config(weights: &Weights) -> Result<Sd3Config, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let width = dim("pos_embed.proj.weight", 0)?;
+    let layers = blocks(weights, "transformer_blocks", "norm1.linear.weight");
+    // The norm of queries and keys has a head's size; models without it have as many heads as blocks.
+    let norm = "transformer_blocks.0.attn.norm_q.weight";
+    let head = match weights.contains(norm) {
+        true => dim(norm, 0)?,
+        false => width / layers.max(1),
+    };
+    if head == 0 || !width.is_multiple_of(head) {
+        return Err(format!("{layers} blocks of width {width} have no heads"));
+    }
+    let places = dim("pos_embed.pos_embed", 1)?;
+    let side = places.isqrt();
+    if side * side != places {
+        return Err(format!("{places} positions are no square"));
+    }
+    let config = Sd3Config {
+        patch_size: dim("pos_embed.proj.weight", 2)?,
+        in_channels: dim("pos_embed.proj.weight", 1)?,
+        num_layers: layers,
+        num_attention_heads: width / head,
+        attention_head_dim: head,
+        joint_attention_dim: dim("context_embedder.weight", 1)?,
+        pooled_projection_dim: dim("time_text_embed.text_embedder.linear_1.weight", 1)?,
+        pos_embed_max_size: side,
+        dual_attention_layers: (0..layers)
+            .filter(|i| weights.contains(&format!("transformer_blocks.{i}.attn2.to_q.weight")))
+            .collect(),
+        qk_norm: weights.contains(norm).then(|| "rms_norm".to_string()),
+    };
+    config.check().map(|()| config)
+}
+
+/// What the tensors of FLUX.1's transformer, under diffusers' names, tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let width = dim("x_embedder.weight", 0)?;
+    let head = dim("transformer_blocks.0.attn.norm_q.weight", 0)?;
+    // An eighth of a head turns with the index, the rest in equal parts with row and column.
+    if !head.is_multiple_of(16) || !width.is_multiple_of(head) {
+        return Err(format!("heads of {head} in a width of {width}"));
+    }
+    let place = head / 16 * 7;
+    let config = FluxConfig {
+        in_channels: dim("x_embedder.weight", 1)?,
+        num_layers: blocks(weights, "transformer_blocks", "norm1.linear.weight"),
+        num_single_layers: blocks(weights, "single_transformer_blocks", "norm.linear.weight"),
+        attention_head_dim: head,
+        num_attention_heads: width / head,
+        joint_attention_dim: dim("context_embedder.weight", 1)?,
+        pooled_projection_dim: dim("time_text_embed.text_embedder.linear_1.weight", 1)?,
+        guidance_embeds: weights.contains("time_text_embed.guidance_embedder.linear_1.weight"),
+        axes_dims_rope: vec![head - 2 * place, place, place],
+    };
+    config.check().map(|()| config)
+}
+
+/// What the tensors of T5's encoder tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn t5_config(weights: &Weights) -> Result<T5Config, String> {
+    let first = "encoder.block.0.layer.0.SelfAttention";
+    let dim = |name: &str, at| dim(weights, name, at);
+    let bias = format!("{first}.relative_attention_bias.weight");
+    let heads = dim(&bias, 1)?;
+    Ok(T5Config {
+        vocab_size: dim("shared.weight", 0)?,
+        d_model: dim("shared.weight", 1)?,
+        d_kv: dim(&format!("{first}.q.weight"), 0)? / heads,
+        d_ff: dim("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", 0)?,
+        num_layers: blocks(weights, "encoder.block", "layer.0.SelfAttention.q.weight"),
+        num_heads: heads,
+        relative_attention_num_buckets: dim(&bias, 0)?,
+        feed_forward_proj: ActivationWithOptionalGating {
+            gated: true,
+            activation: candle_nn::Activation::NewGelu,
+        },
+        ..T5Config::default()
+    })
+}
