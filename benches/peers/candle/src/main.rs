@@ -310,6 +310,56 @@ fn convolutions(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// As candle's models compute it: keys and values repeated for the heads that share them, all scores in memory.
+fn attention(bench: &Bench) -> Result<()> {
+    const HEADS: usize = 32;
+    const KV_HEADS: usize = 8;
+    const HEAD_SIZE: usize = 128;
+    let attend = |q: &Tensor, k: &Tensor, v: &Tensor, hidden: Option<(&Tensor, &Tensor)>| {
+        let [k, v] =
+            [k, v].map(|x| candle_transformers::utils::repeat_kv(x.clone(), HEADS / KV_HEADS));
+        let scores = (q.matmul(&k?.t()?)? / (HEAD_SIZE as f64).sqrt())?;
+        let scores = match hidden {
+            None => scores,
+            Some((mask, infinity)) => {
+                let dims = scores.dims();
+                mask.broadcast_as(dims)?
+                    .where_cond(&infinity.broadcast_as(dims)?, &scores)?
+            }
+        };
+        candle_nn::ops::softmax_last_dim(&scores)?.matmul(&v?)
+    };
+    for dtype in [DType::F16, DType::BF16] {
+        for keys in [1024, 4096, 16384] {
+            let q = bench.random(dtype, &[1, HEADS, keys, HEAD_SIZE])?;
+            let k = bench.random(dtype, &[1, KV_HEADS, keys, HEAD_SIZE])?;
+            let v = bench.random(dtype, &[1, KV_HEADS, keys, HEAD_SIZE])?;
+            let one = q.narrow(2, 0, 1)?.contiguous()?;
+            let bytes =
+                Work::Bytes((2 * keys * KV_HEADS * HEAD_SIZE * dtype.size_in_bytes()) as f64);
+            let label = |kind: &str| format!("{kind} {}", name(dtype));
+            bench.time(
+                "attention",
+                &label("decode"),
+                &keys.to_string(),
+                bytes,
+                |_| attend(&one, &k, &v, None).map(drop),
+            );
+            let mask = candle_transformers::utils::build_causal_mask(keys, 0, &bench.device)?;
+            let infinity = Tensor::new(f32::NEG_INFINITY, &bench.device)?.to_dtype(dtype)?;
+            let flops = Work::Flops(2.0 * (keys * keys * HEADS * HEAD_SIZE) as f64);
+            bench.time(
+                "attention",
+                &label("causal"),
+                &keys.to_string(),
+                flops,
+                |_| attend(&q, &k, &v, Some((&mask, &infinity))).map(drop),
+            );
+        }
+    }
+    Ok(())
+}
+
 fn images(bench: &Bench) -> Result<()> {
     for dtype in [DType::F32, DType::F16] {
         for (batch, channels, side) in [(2, 1280, 16), (2, 320, 64), (1, 256, 256)] {
@@ -386,11 +436,12 @@ fn main() -> Result<()> {
         }
     }
     println!("# candle 0.11.1, CUDA");
-    let groups: [(&str, fn(&Bench) -> Result<()>); 6] = [
+    let groups: [(&str, fn(&Bench) -> Result<()>); 7] = [
         ("host", host),
         ("operation", operations),
         ("product", products),
         ("quantized", quantized),
+        ("attention", attention),
         ("convolution", convolutions),
         ("image", images),
     ];
