@@ -233,6 +233,22 @@ template <typename S> struct Accumulator {
 
     static DEVICE_FN Accumulator zero() { return Accumulator{Registers{}}; }
 
+#if MATRIX_MMA
+    // For sums of integers below 2^22 that become floats, which nvptx converts at half its rate: their bits on top of those of a number whose last bit
+    // is 1, and the difference.
+    static constexpr float BASE = 0x1.8p23f;
+    static DEVICE_FN Accumulator small() {
+        Accumulator sums;
+#pragma unroll
+        for (u32 i = 0; i < VALUES; ++i) sums.values[i] = bit_cast<S>(BASE);
+        return sums;
+    }
+    DEVICE_FN float small_value(u32 i) const { return bit_cast<float>(values[i]) - BASE; }
+#else
+    static DEVICE_FN Accumulator small() { return zero(); }
+    DEVICE_FN float small_value(u32 i) const { return (float)values[i]; }
+#endif
+
     // Multiplies the values of the c-th column.
     DEVICE_FN void scale(u32 c, S by) {
 #if MATRIX_MMA
@@ -260,10 +276,12 @@ template <typename T> DEVICE_FN void multiply_rows(const Words& row, const Fragm
         first[0] = d[0], first[1] = d[1], second[0] = d[2], second[1] = d[3];
     }
 #else
+    // C apart from D: where it is a constant, no register needs to be set to it before.
+    const typename Format<T>::Sum c[] = {first[0], first[1], second[0], second[1]};
 #define MMA(instruction, S)                                                                                                                    \
-    asm("mma.sync.aligned." instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                      \
-        : "+" S(first[0]), "+" S(first[1]), "+" S(second[0]), "+" S(second[1])                                                                 \
-        : "r"(x.w[0]), "r"(y.w[0]), "r"(x.w[1]), "r"(y.w[1]), "r"(row.w[0]), "r"(row.w[1]))
+    asm("mma.sync.aligned." instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"                                  \
+        : "=" S(first[0]), "=" S(first[1]), "=" S(second[0]), "=" S(second[1])                                                                 \
+        : "r"(x.w[0]), "r"(y.w[0]), "r"(x.w[1]), "r"(y.w[1]), "r"(row.w[0]), "r"(row.w[1]), S(c[0]), S(c[1]), S(c[2]), S(c[3]))
     if constexpr (is_same<T, f16>::value) {
         MMA("m16n8k16.row.col.f32.f16.f16.f32", "f");
     } else if constexpr (is_same<T, bf16>::value) {
@@ -324,6 +342,57 @@ template <typename T> DEVICE_FN void multiply(const FragmentA<T>& a, const Fragm
 #endif
 #endif
 }
+
+// ---------------------------------------------------------------- operands from LDS
+
+// As Fragment::load, of what lies in LDS; p and the stride are multiples of 16 bytes. On nvptx K is in another order than there: a lane has the q-th
+// words of its halves. The registers come as the instruction wants those of the first or second operand, which saves moving them.
+#if MATRIX_MMA
+#define LOAD_MATRICES(transposed, row, x, y, z, w)                                                               \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" transposed ".shared.b16 {%0, %1, %2, %3}, [%4];"                 \
+                 : "=r"(x), "=r"(y), "=r"(z), "=r"(w)                                                            \
+                 : "r"((u32)__cvta_generic_to_shared(row))                                                       \
+                 : "memory")
+#ifdef __HIP_SIM__
+template <typename T> DEVICE_FN Fragment<T> load_halves(const T* p, u32 stride) {
+    Fragment<T> fragment;
+    for (u32 c = 0; c < COLUMNS; ++c) {
+        for (u32 i = 0; i < 2; ++i) fragment.bits[c].w[i] = ((const u32*)(p + held(c) * stride))[i * PARTS + part()];
+    }
+    return fragment;
+}
+template <typename T> DEVICE_FN FragmentA<T> load_a(const T* p, u32 stride) { return load_halves(p, stride); }
+template <typename T> DEVICE_FN FragmentB<T> load_b(const T* p, u32 stride) { return load_halves(p, stride); }
+#else
+template <typename T> DEVICE_FN FragmentA<T> load_a(const T* p, u32 stride) {
+    FragmentA<T> fragment;
+    const u8* const row = (const u8*)(p + (lane() % APART + lane() / TILE * APART) * stride) + lane() / APART % 2 * 16;
+    LOAD_MATRICES("", row, fragment.bits[0].w[0], fragment.bits[0].w[1], fragment.bits[1].w[0], fragment.bits[1].w[1]);
+    return fragment;
+}
+template <typename T> DEVICE_FN FragmentB<T> load_b(const T* p, u32 stride) {
+    FragmentB<T> fragment;
+    const u8* const row = (const u8*)(p + lane() % TILE * stride) + lane() / TILE * 16;
+    LOAD_MATRICES("", row, fragment.bits[0].w[0], fragment.bits[1].w[0], fragment.bits[0].w[1], fragment.bits[1].w[1]);
+    return fragment;
+}
+#endif
+// The half of K that a fragment of these has, by itself.
+template <typename T> DEVICE_FN Fragment<T> half_of(Fragment<T> fragment, u32 half) {
+#pragma unroll
+    for (u32 c = 0; c < COLUMNS; ++c)
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) fragment.bits[c].w[i] &= 0u - (u32)(i == half);
+    return fragment;
+}
+#else
+template <typename T> DEVICE_FN FragmentA<T> load_a(const T* p, u32 stride) { return FragmentA<T>::load(p, stride); }
+template <typename T> DEVICE_FN FragmentB<T> load_b(const T* p, u32 stride) { return FragmentB<T>::load(p, stride); }
+// The half of K that a fragment has, by itself.
+template <typename T> DEVICE_FN Fragment<T> half_of(const Fragment<T>& fragment, u32 half) {
+    return Fragment<T>::k(0) / (K<T> / 2) == half ? fragment : Fragment<T>::zero();
+}
+#endif
 
 // ---------------------------------------------------------------- sums as operands
 
@@ -432,7 +501,7 @@ template <typename T> DEVICE_FN FragmentB<T> operand(const Accumulator<float>* t
 
 #if MATRIX_MMA
 // The first operand that multiplies what `operand` gives, whose K is in the order of the rows: from K rows of LDS of 16 contiguous elements, `stride`
-// elements apart, each a multiple of 16 bytes from p, which is aligned to them.
+// elements apart. p and the stride are multiples of 16 bytes.
 template <typename T> DEVICE_FN FragmentA<T> load_transposing(const T* p, u32 stride) {
     FragmentA<T> fragment;
 #ifdef __HIP_SIM__
@@ -443,12 +512,9 @@ template <typename T> DEVICE_FN FragmentA<T> load_transposing(const T* p, u32 st
         }
     }
 #else
-    // Each lane has the address of one row of eight elements: those of the four words, one after the other.
-    const u32 address = (u32)__cvta_generic_to_shared(p + lane() % TILE * stride + lane() / TILE * 8);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(fragment.bits[0].w[0]), "=r"(fragment.bits[0].w[1]), "=r"(fragment.bits[1].w[0]), "=r"(fragment.bits[1].w[1])
-                 : "r"(address)
-                 : "memory");
+    // Each lane has the address of one row of 16 bytes: those of the four words, one after the other.
+    LOAD_MATRICES(".trans", p + lane() % TILE * stride + lane() / TILE * 8, fragment.bits[0].w[0], fragment.bits[0].w[1], fragment.bits[1].w[0],
+                  fragment.bits[1].w[1]);
 #endif
     return fragment;
 }

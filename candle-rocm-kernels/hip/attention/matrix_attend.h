@@ -5,8 +5,9 @@
 // without leaving their lanes.
 // Scores, sums and results are f32; weights are rounded to the values' format, as the instructions want them (Dao et al., FlashAttention 2 and 3).
 //
-// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed
-// unless fragments are when they are loaded, values into LDS, after having loaded them into registers during the tile before.
+// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed, values
+// into LDS, after having loaded them into registers during the tile before. On nvptx they are copied without registers, into one of two places, and values
+// are transposed on the way out of LDS.
 //
 // Head sizes up to WIDTH that are multiples of 8 are padded with zeros.
 #ifndef CANDLE_ROCM_ATTENTION_MATRIX_ATTEND_H
@@ -38,8 +39,11 @@ template <typename T, u32 WIDTH> struct Plan {
     // Elements between rows in LDS: of keys, 32 bytes of four rows are read at once, of values, 16 bytes of eight.
     static constexpr u32 K_STRIDE = WIDTH + 2 * VECTOR;
     static constexpr u32 V_STRIDE = WIDTH + VECTOR;
+    static constexpr u32 PLACES = 2;
     static constexpr u32 K_LDS = KEYS * K_STRIDE;
     static constexpr u32 V_LDS = KEYS * V_STRIDE;
+    // Blocks at once on a multiprocessor, which share its 64 Ki registers.
+    static constexpr u32 BLOCKS = WIDTH > 128 ? 2 : 3;
     // Steps of the product of queries and keys that are loaded ahead.
     static constexpr u32 STEPS = RELOADED ? 4 : WIDTH / matrix::K<T>;
     static constexpr u32 Q_LDS = VECTOR;
@@ -56,6 +60,7 @@ template <typename T, u32 WIDTH> struct Plan {
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
     static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
+    static constexpr u32 PLACES = 1;
     static constexpr u32 K_LDS = KEYS * K_STRIDE;
     static constexpr u32 V_LDS = WIDTH * V_STRIDE;
     // Steps of the product of queries and keys that are loaded ahead.
@@ -98,6 +103,62 @@ DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
     return Bytes16{{exists ? x.w[0] : 0u, exists ? x.w[1] : 0u, exists ? x.w[2] : 0u, exists ? x.w[3] : 0u}};
 }
 
+#if MATRIX_MMA
+// 16 bytes, or zeros, on their way into LDS.
+DEVICE_FN void copy_ahead(void* to, const void* from, bool exists) {
+#ifdef __HIP_SIM__
+    *(Bytes16*)to = where(exists, *(const Bytes16*)from);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(exists ? 16u : 0u) : "memory");
+#endif
+}
+DEVICE_FN void copies_arrive() {
+#ifndef __HIP_SIM__
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+// A tile of keys and values, copied as they lie in memory while the one before is multiplied, 16 bytes at a time; neighbouring threads have neighbouring
+// parts. Keys that do not exist and columns beyond the head become zeros.
+template <typename T, u32 WIDTH> struct Tile {
+    using Sizes = Plan<T, WIDTH>;
+    static constexpr u32 PARTS = WIDTH / VECTOR;
+    static constexpr u32 COUNT = Sizes::KEYS * PARTS;
+    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
+    // Where the next tile goes.
+    u32 place = 0;
+
+    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0, T* k_lds, T* v_lds) {
+        const Shape& s = a.shape;
+        k_lds += place * Sizes::K_LDS;
+        v_lds += place * Sizes::V_LDS;
+#pragma unroll
+        for (u32 i = 0; i < LOADS; ++i) {
+            const u32 part = thread_x() + i * THREADS;
+            if (COUNT % THREADS != 0 && part >= COUNT) break;
+            const u32 row = part / PARTS;
+            const u32 column = part % PARTS * VECTOR;
+            const bool exists = key0 + row < seq.keys;
+            const Entry e = entry(a, seq, exists ? key0 + row : seq.keys - 1);
+            copy_ahead(k_lds + row * Sizes::K_STRIDE + column, (const T*)a.k + e.k + (column < s.width ? column : 0u), exists && column < s.width);
+            copy_ahead(v_lds + row * Sizes::V_STRIDE + column, (const T*)a.v + e.v + (column < s.v_width ? column : 0u), exists && column < s.v_width);
+        }
+    }
+    // Waits until the tile is there and no wave reads the one before; gives its place.
+    DEVICE_FN u32 arrive(const Shape&, u32, u32, T*, T*) {
+        copies_arrive();
+        barrier();
+        place ^= 1;
+        return place ^ 1;
+    }
+};
+
+// Values of one tile of columns and one step of keys, as the first operand.
+template <typename T, u32 WIDTH> DEVICE_FN matrix::FragmentA<T> load_values(const T* v_lds, u32 column, u32 key) {
+    using Sizes = Plan<T, WIDTH>;
+    return matrix::load_transposing(v_lds + key * Sizes::V_STRIDE + column, Sizes::V_STRIDE);
+}
+#else
 // Rows of a tile on their way into LDS as they lie in memory, 16 bytes at a time; neighbouring threads have neighbouring parts. Rows that do not
 // exist and columns beyond the head repeat others, and become zeros in `store`. start(key) is where a row begins.
 template <typename T, u32 WIDTH> struct Rows {
@@ -151,7 +212,7 @@ template <typename T, u32 WIDTH> struct Transposed {
         }
     }
     // Columns beyond the head are not zeroed: what is computed of them is not stored.
-    DEVICE_FN void store(u32 key0, u32 keys, u32, T* lds, u32 stride) const {
+    DEVICE_FN void store(u32 key0, u32 keys, T* lds, u32 stride) const {
 #pragma unroll
         for (u32 i = 0; i < LOADS; ++i) {
             const u32 part = thread_x() + i * THREADS;
@@ -171,37 +232,34 @@ template <typename T, u32 WIDTH> struct Transposed {
     }
 };
 
-// A tile of keys and values.
+// A tile of keys and values, in registers while the one before is multiplied.
 template <typename T, u32 WIDTH> struct Tile {
     using Sizes = Plan<T, WIDTH>;
     Rows<T, WIDTH> k;
-#if MATRIX_MMA
-    Rows<T, WIDTH> v;
-#else
     Transposed<T, WIDTH> v;
-#endif
 
-    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0) {
+    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0, T*, T*) {
         const Shape& s = a.shape;
         const u32 last = seq.keys - 1;
         k.load(key0, last, s.width, [&](u32 key) { return (const T*)a.k + entry(a, seq, key).k; });
         v.load(key0, last, s.v_width, [&](u32 key) { return (const T*)a.v + entry(a, seq, key).v; });
     }
-    DEVICE_FN void store(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
+    // Brings the tile into LDS when no wave reads the one before; gives its place.
+    DEVICE_FN u32 arrive(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
+        barrier();
         k.store(key0, keys, s.width, k_lds, Sizes::K_STRIDE);
-        v.store(key0, keys, s.v_width, v_lds, Sizes::V_STRIDE);
+        v.store(key0, keys, v_lds, Sizes::V_STRIDE);
+        barrier();
+        return 0;
     }
 };
 
 // Values of one tile of columns and one step of keys, as the first operand.
 template <typename T, u32 WIDTH> DEVICE_FN matrix::FragmentA<T> load_values(const T* v_lds, u32 column, u32 key) {
     using Sizes = Plan<T, WIDTH>;
-#if MATRIX_MMA
-    return matrix::load_transposing(v_lds + key * Sizes::V_STRIDE + column, Sizes::V_STRIDE);
-#else
     return matrix::FragmentA<T>::load(v_lds + column * Sizes::V_STRIDE + key, Sizes::V_STRIDE);
-#endif
 }
+#endif
 
 // The lane's share of a row of queries from `column` on; zeros beyond `width`.
 template <typename T> DEVICE_FN typename matrix::FragmentB<T>::Bits load_queries(const T* row, u32 column, u32 width) {
@@ -393,12 +451,12 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     if constexpr (WAVE == 64) seq.keys = opaque(seq.keys);
     Tile<T, WIDTH> next;
     u32 key0 = span.begin / Sizes::KEYS * Sizes::KEYS;
-    if (key0 < span.end) next.load(a, seq, key0);
+    if (key0 < span.end) next.load(a, seq, key0, k_lds, v_lds);
     for (; key0 < span.end; key0 += Sizes::KEYS) {
-        barrier();
-        next.store(s, seq.keys, key0, k_lds, v_lds);
-        barrier();
-        if (key0 + Sizes::KEYS < span.end) next.load(a, seq, key0 + Sizes::KEYS);
+        const u32 place = next.arrive(s, seq.keys, key0, k_lds, v_lds);
+        const T* const k_tile = k_lds + place * Sizes::K_LDS;
+        const T* const v_tile = v_lds + place * Sizes::V_LDS;
+        if (key0 + Sizes::KEYS < span.end) next.load(a, seq, key0 + Sizes::KEYS, k_lds, v_lds);
         if (key0 + Sizes::KEYS <= kept(some.begin) || key0 >= kept(some.end)) continue;
 
         Sums products[QUERIES][KEY_TILES];
@@ -424,7 +482,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
                 const u32 group = t / matrix::TILES<T> * K;
                 const Fragment x = Fragment::load_from([&](u32 index) {
                     const u32 key = group + matrix::operand_row<T>(t % matrix::TILES<T>, index);
-                    return k_lds + key * Sizes::K_STRIDE + k * K;
+                    return k_tile + key * Sizes::K_STRIDE + k * K;
                 });
 #pragma unroll
                 for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED || Sizes::RELOADED ? 0 : k], products[n][t]);
@@ -493,7 +551,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) {
 #pragma unroll
             for (u32 g = 0; g < GROUPS; ++g) {
-                const auto x = load_values<T, WIDTH>(v_lds, d * matrix::TILE, g * K);
+                const auto x = load_values<T, WIDTH>(v_tile, d * matrix::TILE, g * K);
 #pragma unroll
                 for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, weights[n][g], out[n][d]);
             }
@@ -526,12 +584,12 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 
 // attention_matrix_<dtype>_<WIDTH>
 #define ATTENTION_MATRIX(T, WIDTH)                                                                                                                 \
-    extern "C" __global__ MAX_BLOCK(flash::THREADS) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
+    extern "C" __global__ MAX_BLOCK_OF(flash::THREADS, (flash::Plan<T, WIDTH>::BLOCKS)) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
         using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
         alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                                                                                              \
         alignas(32) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
-        alignas(16) __shared__ T keys[Sizes::K_LDS];                                                                                               \
-        alignas(16) __shared__ T values[Sizes::V_LDS];                                                                                             \
+        alignas(16) __shared__ T keys[Sizes::PLACES * Sizes::K_LDS];                                                                                               \
+        alignas(16) __shared__ T values[Sizes::PLACES * Sizes::V_LDS];                                                                                             \
         flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                                     \
     }
 #else

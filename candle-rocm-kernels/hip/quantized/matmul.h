@@ -15,18 +15,20 @@ namespace device {
 
 // Elements per step: the smallest whole number of units of every format, and what activations are padded to.
 constexpr u32 K_STEP = 128;
-// Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks; for mma.sync two, as four rows are read
-// at once, 32 bytes of each.
-#if MATRIX_MMA
-constexpr u32 PADDING = 2;
-#else
-constexpr u32 PADDING = 1;
-#endif
-constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + PADDING;
+// Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
+constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
 
-// WIDE: 64 x 64 outputs, four waves. Else 32 x 16, two waves, for few columns: more blocks share the reading of the matrix.
+// WIDE: 64 x 64 outputs, four waves; for mma.sync 64 x 128, eight waves, as unpacking rows is a larger part of the work there. Else 32 x 16, two waves,
+// for few columns: more blocks share the reading of the matrix.
+#if MATRIX_MMA
+constexpr u32 WIDE_COLUMNS = 128, WIDE_WAVES = 8;
+#else
+constexpr u32 WIDE_COLUMNS = 64, WIDE_WAVES = 4;
+#endif
 template <bool WIDE> struct Tiling {
-    static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? 64 : 16, WAVES = WIDE ? 4 : 2, THREADS = WAVES * WAVE;
+    static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? WIDE_COLUMNS : 16, WAVES = WIDE ? WIDE_WAVES : 2, THREADS = WAVES * WAVE;
+    // Whether waves that have no columns leave the products to the others.
+    static constexpr bool IDLE = COLUMNS > 64;
     // At once on a multiprocessor of nvptx: as many as leave 128 registers.
     static constexpr u32 BLOCKS = 512 / THREADS;
 };
@@ -78,6 +80,12 @@ template <typename Format, bool WIDE> struct Step {
     float sum[Format::OFFSET ? GROUPS : 1][T::COLUMNS];
     // Each column's row of the activations
     u32 source[T::COLUMNS];
+};
+
+// Results come when the last step is done.
+template <typename Format, bool WIDE> union Place {
+    Step<Format, WIDE> step;
+    float results[Tiling<WIDE>::COLUMNS * Tiling<WIDE>::ROWS];
 };
 
 // What one thread carries from global memory to LDS in a step.
@@ -175,11 +183,12 @@ template <typename Format, bool WIDE> struct Sums {
         }
     }
 
-    // 16 rows of LDS from element k on. Of an instruction that spans two groups, only the lanes of the group keep their part.
-    static DEVICE_FN Fragment fragment(const u32x4 (*rows)[PITCH], u32 k, u32 group) {
-        Fragment fragment = Fragment::load((const i8*)rows + k, PITCH * 16);
+    // 16 columns in LDS from element k on. Of an instruction that spans two groups, only those of the group keep their part.
+    static DEVICE_FN Fragment load_columns(const u32x4 (*columns)[PITCH], u32 k, u32 group) {
+        const Fragment fragment = matrix::load_a((const i8*)columns + k, PITCH * 16);
         if constexpr (K > Format::GROUP) {
-            if (Fragment::k(0) / Format::GROUP != group) fragment = Fragment::zero();
+            static_assert(K == 2 * Format::GROUP, "two groups at most");
+            return matrix::half_of(fragment, group);
         }
         return fragment;
     }
@@ -192,14 +201,14 @@ template <typename Format, bool WIDE> struct Sums {
         for (u32 g = 0; g < Shared::GROUPS; ++g) {
             Dot dot[DOWN][ACROSS];
             for (u32 d = 0; d < DOWN; ++d) {
-                for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = Dot::zero();
+                for (u32 a = 0; a < ACROSS; ++a) dot[d][a] = Dot::small();
             }
             const u32 first = g * Format::GROUP / K * K;
             constexpr u32 INSTRUCTIONS = Format::GROUP > K ? Format::GROUP / K : 1;
             for (u32 s = 0; s < INSTRUCTIONS; ++s) {
                 Fragment columns[DOWN], rows[ACROSS];
-                for (u32 d = 0; d < DOWN; ++d) columns[d] = fragment(shared.columns + column(d), first + s * K, g * Format::GROUP % K / Format::GROUP);
-                for (u32 a = 0; a < ACROSS; ++a) rows[a] = Fragment::load((const i8*)(shared.weights + row(a)) + first + s * K, PITCH * 16);
+                for (u32 d = 0; d < DOWN; ++d) columns[d] = load_columns(shared.columns + column(d), first + s * K, g * Format::GROUP % K / Format::GROUP);
+                for (u32 a = 0; a < ACROSS; ++a) rows[a] = matrix::load_b((const i8*)(shared.weights + row(a)) + first + s * K, PITCH * 16);
                 for (u32 d = 0; d < DOWN; ++d) {
                     for (u32 a = 0; a < ACROSS; ++a) matrix::multiply<i8>(columns[d], rows[a], dot[d][a]);
                 }
@@ -213,7 +222,7 @@ template <typename Format, bool WIDE> struct Sums {
                 for (u32 d = 0; d < DOWN; ++d) {
                     for (u32 i = 0; i < PER_LANE; ++i) {
                         const u32 c = column(d) + Dot::row(i), n = i / Dot::ROWS;
-                        v[d][a][i] = multiply_add(scale[n] * shared.d[g * Format::GROUP / 32][c], (float)dot[d][a].values[i], v[d][a][i]);
+                        v[d][a][i] = multiply_add(scale[n] * shared.d[g * Format::GROUP / 32][c], dot[d][a].small_value(i), v[d][a][i]);
                         if (Format::OFFSET) v[d][a][i] = multiply_add(offset[n], shared.sum[g][c], v[d][a][i]);
                     }
                 }
@@ -287,7 +296,8 @@ template <typename Format, bool WIDE> struct Sums {
 // y[column][row] = the product of row and column, for each output that a tile has.
 template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, const Activations& x, const Experts& experts, const Output& output) {
     using T = Tiling<WIDE>;
-    __shared__ Step<Format, WIDE> shared;
+    __shared__ Place<Format, WIDE> place;
+    Step<Format, WIDE>& shared = place.step;
     const u32 column_tiles = experts.tiles ? *(const u32*)experts.tiles : m.column_tiles;
     const u32 row_tiles = (m.rows + T::ROWS - 1) / T::ROWS;
     const u32 steps = x.stride / K_STEP;
@@ -318,19 +328,17 @@ template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, con
             carried.store(shared);
             barrier();
             if (step + 1 < steps) carried.load(m, weights, first_row, x, shared, step + 1);
-            sums.add(shared);
+            if (!T::IDLE || sums.column(0) < count) sums.add(shared);
             barrier();
         }
-        // By way of LDS, whose tiles are no longer needed: one copy of the code that finishes an output, and stores of whole rows.
-        float* const results = (float*)shared.weights;
-        static_assert(T::ROWS * T::COLUMNS * sizeof(float) <= sizeof(shared.weights) + sizeof(shared.columns), "the results fit the tiles' place");
-        sums.each([&](u32 row, u32 column, float sum) { results[column * T::ROWS + row] = sum; });
+        // By way of LDS: one copy of the code that finishes an output, and stores of whole rows.
+        sums.each([&](u32 row, u32 column, float sum) { place.results[column * T::ROWS + row] = sum; });
         barrier();
         for (u32 i = thread_x(); i < T::ROWS * T::COLUMNS; i += T::THREADS) {
             const u32 row = first_row + i % T::ROWS, column = i / T::ROWS;
             if (row >= m.rows || column >= count) continue;
             const u32 to = order ? order[first + column] : first + column;
-            output.finish((u64)to * m.rows + row, row, results[i]);
+            output.finish((u64)to * m.rows + row, row, place.results[i]);
         }
         barrier();
     }

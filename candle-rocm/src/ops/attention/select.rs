@@ -10,7 +10,7 @@ use std::fmt;
 pub enum Tier {
     /// Composable Kernel's attention, if the build has it (feature `ck`).
     Ck,
-    /// Matrix instructions (MFMA, WMMA).
+    /// Matrix instructions (MFMA, WMMA, mma.sync).
     Matrix,
     /// Tiles through LDS on any GPU; for few rows, waves that split the keys.
     Tiled,

@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
-use super::select::NARROW_COLUMNS;
+use super::select::{has_wider_tiles, NARROW_COLUMNS};
 use super::QuantizedActivations;
 use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
 use candle_rocm_kernels::Family;
@@ -23,6 +23,13 @@ const WIDE: Tiling = Tiling {
     columns: 64,
     waves: 4,
 };
+/// [`WIDE`] on NVIDIA GPUs.
+const WIDER: Tiling = Tiling {
+    name: "wide",
+    rows: 64,
+    columns: 128,
+    waves: 8,
+};
 const NARROW: Tiling = Tiling {
     name: "narrow",
     rows: 32,
@@ -32,9 +39,10 @@ const NARROW: Tiling = Tiling {
 
 impl Tiling {
     /// For so many columns of one matrix.
-    pub(super) fn of(columns: usize) -> &'static Self {
+    pub(super) fn of(device: &Device, columns: usize) -> &'static Self {
         match columns <= NARROW_COLUMNS {
             true => &NARROW,
+            false if has_wider_tiles(device) => &WIDER,
             false => &WIDE,
         }
     }
@@ -79,7 +87,7 @@ pub fn matmul(
     let row_bytes = weights.check(OP)?;
     let shape = (x.columns(), weights.rows);
     let y = device.alloc(result_bytes(OP, shape, to)?)?;
-    let tiling = Tiling::of(x.columns());
+    let tiling = Tiling::of(device, x.columns());
     let column_tiles = x.columns().div_ceil(tiling.columns);
     let output = epilogue.raw(OP, device, &y, to, shape)?;
     if !y.is_empty() {

@@ -224,7 +224,7 @@ fn sorted_moe(
     y: &Buffer,
 ) -> Result<()> {
     let (slots, experts) = (routing.slots as usize, routing.experts as usize);
-    let tiling = Tiling::of(slots / experts);
+    let tiling = Tiling::of(device, slots / experts);
     // Every expert may leave its last tile partly empty.
     let most = slots / tiling.columns + experts.min(slots);
     let word = size_of::<u32>();

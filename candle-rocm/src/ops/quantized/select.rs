@@ -192,6 +192,11 @@ pub(super) fn matvec_threads(
 /// narrow ones do less, and there are more of them.
 pub(super) const NARROW_COLUMNS: usize = 32;
 
+/// Whether the wide tile has 128 columns, as `quantized/matmul.h` says.
+pub(super) fn has_wider_tiles(device: &Device) -> bool {
+    Kind::of(device) == Kind::Nvptx
+}
+
 /// Slots of a mixture up to which each goes on its own: as for columns, but an expert rarely has more than one of few.
 pub(super) const MOE_MATVEC_SLOTS: usize = 64;
 
