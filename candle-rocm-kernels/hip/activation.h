@@ -1,8 +1,8 @@
-// Activation functions: each takes and gives compute_t<T>; storing rounds the last step.
+// Activation functions of values of T: each takes and gives compute_t<T>; storing rounds the last step.
 #ifndef CANDLE_ROCM_ACTIVATION_H
 #define CANDLE_ROCM_ACTIVATION_H
 
-#include "device.h"
+#include "narrow.h"
 
 namespace device {
 
@@ -14,13 +14,18 @@ namespace device {
 
 // NaN becomes 0, as with Rust's max.
 FUNCTION(Relu, return x > C(0) ? x : C(0);)
-FUNCTION(Silu, return x / (C(1) + math::exp(-x));)
+FUNCTION(Silu,
+    if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(x);
+    else return x / (C(1) + math::exp(-x));)
 // x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(z) = erfc(-z)
-FUNCTION(GeluErf, return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
-// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2
+FUNCTION(GeluErf,
+    if constexpr (NARROW<T>) return x * narrow::normal_distribution<T>(x);
+    else return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
+// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2, with (1 + tanh(z)) / 2 = sigmoid(2 z)
 FUNCTION(Gelu,
     const C inner = C(0.79788456080286535588) * x * (C(1) + C(0.044715) * x * x);
-    return C(0.5) * x * (C(1) + math::tanh(inner));)
+    if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(C(2) * inner);
+    else return C(0.5) * x * (C(1) + math::tanh(inner));)
 
 }  // namespace device
 

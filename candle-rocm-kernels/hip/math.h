@@ -6,6 +6,34 @@
 // For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals, infinities, NaN and
 // huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
+
+// What the hardware has of 2^x and 1/x. Denormal arguments and results may be 0; `exp2_whole` has them.
+#ifdef __HIP_SIM__
+DEVICE_FN float exp2_fast(float x) { return __builtin_exp2f(x); }
+DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
+DEVICE_FN float reciprocal_fast(float x) { return 1.0f / x; }
+#elif defined(__CUDACC__)
+DEVICE_FN float exp2_fast(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+DEVICE_FN float exp2_whole(float x) {
+    float power;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+DEVICE_FN float reciprocal_fast(float x) {
+    float quotient;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x));
+    return quotient;
+}
+#else
+DEVICE_FN float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
+DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
+DEVICE_FN float reciprocal_fast(float x) { return __builtin_amdgcn_rcpf(x); }
+#endif
+
 namespace math {
 
 DEVICE_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -80,9 +108,11 @@ DEVICE_FN double exp_tail(double r) {
 struct ExpF { i32 k; float m1; };
 DEVICE_FN ExpF exp_reduce(float x) {
     x = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
-    const float k = rint(x * 0x1.715476p+0f);
+    // Added to 1.5 * 2^23, the quotient rounds to an integer in the sum's last bits.
+    const float shifted = fma(x, 0x1.715476p+0f, 0x1.8p+23f);
+    const float k = shifted - 0x1.8p+23f;
     const float r = fma(-k, -0x1.05c610p-29f, fma(-k, 0x1.62e430p-1f, x));
-    return {is_nan(x) ? 0 : (i32)k, fma(r * r, exp_tail(r), r)};
+    return {bit_cast<i32>(shifted) - 0x4b400000, fma(r * r, exp_tail(r), r)};
 }
 struct ExpD { i32 k; double m1; };
 DEVICE_FN ExpD exp_reduce(double x) {

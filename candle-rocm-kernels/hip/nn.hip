@@ -1,10 +1,19 @@
 // Softmax along the last dimension, and rotary embeddings.
+#include "narrow.h"
 #include "rows.h"
 
 struct Max {
     template <typename T> static DEVICE_FN T apply(T a, T b) { return a < b ? b : a; }
     template <typename T> static DEVICE_FN T identity() { return -math::infinity(T(0)); }
 };
+
+template <typename T> DEVICE_FN compute_t<T> power_of(compute_t<T> x) {
+    if constexpr (NARROW<T>) {
+        return narrow::exp<f16>(x);
+    } else {
+        return math::exp(x);
+    }
+}
 
 // exp(x - max) / sum of these, with statistics in f32 (for f64 in f64). What a thread keeps is read once; beyond that, the maximum and the sum are
 // taken together, rescaling the sum whenever the maximum grows, and a second reading gives the results.
@@ -23,8 +32,8 @@ template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst
             for (const C value : values.v) top = Max::apply(top, value);
             // As long as all is -inf, differences to 0 keep the sum at 0.
             const C base = top == lowest ? C(0) : top;
-            sum *= math::exp(max - base);
-            for (const C value : values.v) sum += math::exp(value - base);
+            sum *= power_of<T>(max - base);
+            for (const C value : values.v) sum += power_of<T>(value - base);
             max = top;
         });
         C top = max;
@@ -32,9 +41,9 @@ template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst
             for (const C value : values.v) top = Max::apply(top, value);
         });
         top = Team::template join<Max>(top);
-        sum *= math::exp(max - top);
+        sum *= power_of<T>(max - top);
         row.each_kept([&](u32, auto& values) {
-            for (C& value : values.v) sum += value = math::exp(value - top);
+            for (C& value : values.v) sum += value = power_of<T>(value - top);
         });
         const C scale = C(1) / Team::template join<Sum>(sum);
         row.each_kept([&](u32 i, auto& values) {
@@ -42,7 +51,7 @@ template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst
             write(out + i, values);
         });
         row.each_beyond([&](u32 i, auto& values) {
-            for (C& value : values.v) value = math::exp(value - top) * scale;
+            for (C& value : values.v) value = power_of<T>(value - top) * scale;
             write(out + i, values);
         });
     }

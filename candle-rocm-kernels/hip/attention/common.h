@@ -79,19 +79,6 @@ struct Problem {
 
 // ---------------------------------------------------------------- elements
 
-// 2^x in one instruction; below 2^-126 it may give 0.
-DEVICE_FN float exp2_fast(float x) {
-#ifdef __HIP_SIM__
-    return __builtin_exp2f(x);
-#elif defined(__CUDACC__)
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-#else
-    return __builtin_amdgcn_exp2f(x);
-#endif
-}
-
 // The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in registers.
 template <typename T> DEVICE_FN T opaque(T x) {
 #ifdef __AMDGCN__
