@@ -160,13 +160,13 @@ template <typename Op> DEVICE_FN void reduce_columns(const PacksPlan& plan, cons
 }
 
 // sum_rows_<from>_<to> and the like: the small floats keep their partial results in f32.
-#define SUM(way, name, T, A, Out)                                                                                            \
+#define SUM(name, way, T, A, Out)                                                                                            \
     extern "C" __global__ BATCHING_BLOCK(REDUCE_BLOCK) void sum_##way##_##name(const T* src, Out* dst, PacksPlan plan) {     \
         reduce_##way(plan, SumOf<T, A, Out>{src, dst});                                                                      \
     }
 #define SUMS(name, T, A, Out)          \
-    SUM(rows, name, T, A, Out)         \
-    SUM(columns, name, T, A, Out)
+    SUM(name, rows, T, A, Out)         \
+    SUM(name, columns, T, A, Out)
 SUMS(u8, u8, u32, u8)
 SUMS(u32, u32, u32, u32)
 SUMS(i16, i16, u32, i16)
@@ -181,9 +181,9 @@ SUMS(f16_f32, f16, float, float)
 SUMS(bf16_f32, bf16, float, float)
 SUMS(f8e4m3_f32, f8e4m3, float, float)
 // Partial results are rows.
-SUM(rows, f32_f16, float, float, f16)
-SUM(rows, f32_bf16, float, float, bf16)
-SUM(rows, f32_f8e4m3, float, float, f8e4m3)
+SUM(f32_f16, rows, float, float, f16)
+SUM(f32_bf16, rows, float, float, bf16)
+SUM(f32_f8e4m3, rows, float, float, f8e4m3)
 
 #define EXTREMUM(way, op, MIN, dtype, T)                                                                                     \
     extern "C" __global__ BATCHING_BLOCK(REDUCE_BLOCK) void op##_##way##_##dtype(const T* src, T* dst, PacksPlan plan) {     \

@@ -3,6 +3,7 @@
 //! | You want | Use |
 //! |---|---|
 //! | the source of a kernel family, as one translation unit | [`Family::source`] |
+//! | of a large family only what has one kernel | [`Family::part_of`], [`Family::part`] |
 //! | a kernel of your own on top of `device.h` | [`translation_unit`] |
 //! | the code object built into this binary | [`embedded`] |
 //! | a code object for an arch, compiled at most once per machine | [`Cache::get_or_compile`] |
@@ -24,6 +25,7 @@ mod clang;
 mod compiler;
 mod embedded;
 mod family;
+mod parts;
 mod splice;
 
 pub use cache::{Cache, CacheStats, Storage};

@@ -14,10 +14,10 @@ use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// Where a module comes from.
+/// Where a module comes from; of a family, all or a part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    Family(Family),
+    Family(Family, Option<&'static str>),
     /// The user's source.
     Custom(Arc<str>),
     /// Composable Kernel's attention.
@@ -54,7 +54,11 @@ impl Modules {
             return Ok(function.clone());
         }
         drop(known);
-        let function = self.load(gpu, Origin::Family(family), name)?;
+        let part = match embedded(family, &gpu.properties.full_arch) {
+            Some(_) => None,
+            None => family.part_of(name),
+        };
+        let function = self.load(gpu, Origin::Family(family, part), name)?;
         let mut known = self
             .families
             .write()
@@ -129,7 +133,10 @@ impl Module {
     fn new(gpu: &Gpu, origin: &Origin, kernel: &str) -> Result<Self> {
         let arch = &gpu.properties.full_arch;
         let (unit, name) = match origin {
-            Origin::Family(family) => {
+            Origin::Family(family, Some(part)) => {
+                (Cow::Owned(family.part(part)), family.file_name())
+            }
+            Origin::Family(family, None) => {
                 // An object that was built in but does not load here is no reason to stop: compile.
                 if let Some(object) = embedded(*family, arch) {
                     if let Ok(module) = Self::load(gpu, kernel, Cow::Borrowed(object)) {
