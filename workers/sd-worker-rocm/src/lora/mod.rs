@@ -1,4 +1,4 @@
-//! Low-rank adaptations: read, matched to a model's tensors, turned into what is added to them.
+//! Low-rank adaptations: read, and matched to a model's tensors.
 //!
 //! Kohya's and diffusers' (PEFT's) key names; linear layers and convolutions (LoCon), also with a core tensor.
 
@@ -42,8 +42,38 @@ pub struct Delta {
     pub network: Network,
     /// The tensor.
     pub tensor: String,
-    /// f32, with as many elements as the tensor.
-    pub delta: Tensor,
+    /// What is added to it.
+    pub change: LowRank,
+}
+
+/// A matrix of few columns times one of few rows, with a core between them for convolutions; all in f32.
+#[derive(Debug, Clone)]
+pub struct LowRank {
+    /// `(outputs, rank)`, times the strength.
+    pub up: Tensor,
+    /// `(rank, inputs)`.
+    pub down: Tensor,
+    /// `(up's rank, down's rank, height, width)`.
+    pub core: Option<Tensor>,
+}
+
+impl LowRank {
+    /// The product, with as many elements as the tensor to which it is added.
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn product(&self) -> candle_core::Result<Tensor> {
+        let Some(core) = &self.core else {
+            return self.up.matmul(&self.down);
+        };
+        // up (o, p), core (p, q, h, w), down (q, i): to (o, i, h, w).
+        let (p, q, h, w) = core.dims4()?;
+        let inputs = self.down.dim(1)?;
+        let core = core.permute((0, 2, 3, 1))?.reshape((p * h * w, q))?;
+        let core = core.matmul(&self.down)?.reshape((p, h * w, inputs))?;
+        let core = core.transpose(1, 2)?.reshape((p, inputs * h * w))?;
+        self.up.matmul(&core)
+    }
 }
 
 impl LoraFile {
@@ -135,19 +165,24 @@ impl LoraFile {
             let Some((network, tensor)) = index.find(target) else {
                 continue;
             };
-            let delta = self
-                .delta(layer, strength, device)
+            let change = self
+                .change(layer, strength, device)
                 .map_err(|e| bad(format!("layer {target}: {e}")))?;
             deltas.push(Delta {
                 network,
                 tensor,
-                delta,
+                change,
             });
         }
         Ok(deltas)
     }
 
-    fn delta(&self, layer: &Layer, strength: f64, device: &Device) -> candle_core::Result<Tensor> {
+    fn change(
+        &self,
+        layer: &Layer,
+        strength: f64,
+        device: &Device,
+    ) -> candle_core::Result<LowRank> {
         let (Some(down), Some(up)) = (&layer.down, &layer.up) else {
             candle_core::bail!("one of its two matrices is missing")
         };
@@ -162,21 +197,10 @@ impl LoraFile {
             Some(alpha) => f64::from(load(alpha)?.flatten_all()?.get(0)?.to_scalar::<f32>()?),
             None => rank as f64,
         };
-        let up = up.flatten_from(1)?;
-        let product = match &layer.mid {
-            None => up.matmul(&down.flatten_from(1)?)?,
-            Some(mid) => {
-                // up (o, p), core (p, q, h, w), down (q, i): to (o, i, h, w).
-                let mid = load(mid)?;
-                let (p, q, h, w) = mid.dims4()?;
-                let down = down.flatten_from(1)?;
-                let inputs = down.dim(1)?;
-                let core = mid.permute((0, 2, 3, 1))?.reshape((p * h * w, q))?;
-                let core = core.matmul(&down)?.reshape((p, h * w, inputs))?;
-                let core = core.transpose(1, 2)?.reshape((p, inputs * h * w))?;
-                up.matmul(&core)?
-            }
-        };
-        product * (strength * alpha / rank as f64)
+        Ok(LowRank {
+            up: (up.flatten_from(1)? * (strength * alpha / rank as f64))?,
+            down: down.flatten_from(1)?,
+            core: layer.mid.as_deref().map(load).transpose()?,
+        })
     }
 }

@@ -1,5 +1,6 @@
 //! Layers that several networks use.
 
+use crate::lora::LowRank;
 use crate::models::VarBuilder;
 use candle_core::quantized::QMatMul;
 use candle_core::{DType, Device, Module, Result, Tensor};
@@ -21,6 +22,31 @@ fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
     weight.reshape(shape)
 }
 
+/// What is added to a matrix that stays as it is: a product of two of low rank, applied beside it.
+#[derive(Debug, Clone)]
+pub struct Adapter {
+    down: candle_nn::Linear,
+    up: candle_nn::Linear,
+}
+
+impl Adapter {
+    /// The sum of `changes`, which is one of the sum of their ranks, in the arithmetic and on the device of a network.
+    ///
+    /// # Errors
+    /// If they are of different sizes, or the device has no room.
+    pub fn new(changes: &[LowRank], dtype: DType, device: &Device) -> Result<Self> {
+        let joined = |of: fn(&LowRank) -> &Tensor, dim| {
+            let parts: Vec<&Tensor> = changes.iter().map(of).collect();
+            let joined = Tensor::cat(&parts, dim)?.to_device(device)?;
+            Result::Ok(candle_nn::Linear::new(joined.to_dtype(dtype)?, None))
+        };
+        Ok(Self {
+            down: joined(|change| &change.down, 0)?,
+            up: joined(|change| &change.up, 1)?,
+        })
+    }
+}
+
 /// A linear layer.
 #[derive(Debug, Clone)]
 pub enum Linear {
@@ -32,6 +58,8 @@ pub enum Linear {
         matrix: QMatMul,
         /// In the network's arithmetic.
         bias: Option<Tensor>,
+        /// Added to the product.
+        adapter: Option<Adapter>,
     },
 }
 
@@ -39,10 +67,17 @@ impl Module for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::Plain(linear) => linear.forward(x),
-            Self::Quantized { matrix, bias } => {
+            Self::Quantized {
+                matrix,
+                bias,
+                adapter,
+            } => {
                 // Quantized products take and give f32.
                 let product = matrix.forward(&x.to_dtype(DType::F32)?.contiguous()?)?;
-                let product = product.to_dtype(x.dtype())?;
+                let mut product = product.to_dtype(x.dtype())?;
+                if let Some(adapter) = adapter {
+                    product = (product + adapter.up.forward(&adapter.down.forward(x)?)?)?;
+                }
                 match bias {
                     Some(bias) => product.broadcast_add(bias),
                     None => Ok(product),
@@ -66,8 +101,11 @@ pub fn linear(vb: VarBuilder, inputs: usize, outputs: usize) -> Result<Linear> {
                 matrix.shape()
             )
         }
-        let matrix = QMatMul::from_arc(matrix)?;
-        return Ok(Linear::Quantized { matrix, bias });
+        return Ok(Linear::Quantized {
+            matrix: QMatMul::from_arc(matrix)?,
+            bias,
+            adapter: vb.adapter("weight"),
+        });
     }
     let weight = weight(&vb, &[outputs, inputs], &[outputs, inputs, 1, 1])?;
     Ok(Linear::Plain(candle_nn::Linear::new(weight, bias)))

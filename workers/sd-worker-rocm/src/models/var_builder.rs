@@ -1,5 +1,6 @@
 //! Weights as networks read them: by name, below a prefix.
 
+use super::layers::Adapter;
 use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 pub struct VarBuilder {
     plain: candle_nn::VarBuilder<'static>,
     quantized: Arc<HashMap<String, Arc<QTensor>>>,
+    adapters: Arc<HashMap<String, Adapter>>,
 }
 
 impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
@@ -17,6 +19,7 @@ impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
         Self {
             plain,
             quantized: Arc::default(),
+            adapters: Arc::default(),
         }
     }
 }
@@ -36,12 +39,22 @@ impl VarBuilder {
         }
     }
 
+    /// The same with what is added to quantized matrices' products, under the matrices' full names.
+    #[must_use]
+    pub fn with_adapters(self, adapters: HashMap<String, Adapter>) -> Self {
+        Self {
+            adapters: Arc::new(adapters),
+            ..self
+        }
+    }
+
     /// Below `part`.
     #[must_use]
     pub fn pp<S: ToString>(&self, part: S) -> Self {
         Self {
             plain: self.plain.pp(part),
             quantized: self.quantized.clone(),
+            adapters: self.adapters.clone(),
         }
     }
 
@@ -63,11 +76,19 @@ impl VarBuilder {
 
     /// A matrix that is quantized.
     pub fn quantized(&self, name: &str) -> Option<Arc<QTensor>> {
-        let name = match self.prefix() {
+        self.quantized.get(&self.full(name)).cloned()
+    }
+
+    /// What is added to a quantized matrix.
+    pub fn adapter(&self, name: &str) -> Option<Adapter> {
+        self.adapters.get(&self.full(name)).cloned()
+    }
+
+    fn full(&self, name: &str) -> String {
+        match self.prefix() {
             prefix if prefix.is_empty() => name.to_string(),
             prefix => format!("{prefix}.{name}"),
-        };
-        self.quantized.get(&name).cloned()
+        }
     }
 
     /// Whether there is such a tensor.

@@ -5,6 +5,7 @@ use super::text::Encoded;
 use super::transformer::TransformerDenoiser;
 use super::types::Control;
 use super::{picture, ImageRequest};
+use crate::lora::LowRank;
 use crate::models::controlnet::ControlNet;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
@@ -76,10 +77,10 @@ impl Denoiser {
     ///
     /// # Errors
     /// Those of [`Part::add`].
-    pub fn add(&mut self, name: &str, delta: &Tensor) -> CandleResult<()> {
+    pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
         match self {
-            Self::UNet(unet) => unet.part.add(name, delta),
-            Self::Transformer(transformer) => transformer.add(name, delta),
+            Self::UNet(unet) => unet.part.add(name, change),
+            Self::Transformer(transformer) => transformer.add(name, change),
         }
     }
 

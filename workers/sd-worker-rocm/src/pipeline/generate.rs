@@ -298,8 +298,8 @@ impl Pipeline {
         for (file, strength) in files {
             for delta in file.deltas(f64::from(*strength), &networks, &self.device)? {
                 let added = match delta.network {
-                    Network::Denoiser => self.denoiser.add(&delta.tensor, &delta.delta),
-                    Network::Text(i) => self.text.towers[i].part.add(&delta.tensor, &delta.delta),
+                    Network::Denoiser => self.denoiser.add(&delta.tensor, &delta.change),
+                    Network::Text(i) => self.text.towers[i].part.add(&delta.tensor, &delta.change),
                 };
                 added.map_err(Error::candle("merging a LoRA"))?;
             }

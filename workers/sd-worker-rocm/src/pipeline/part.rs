@@ -1,5 +1,7 @@
 //! A network with its weights: built where it runs, changed and restored tensor by tensor.
 
+use crate::lora::LowRank;
+use crate::models::layers::Adapter;
 use crate::models::VarBuilder;
 use crate::weights::Weights;
 use candle_core::quantized::QTensor;
@@ -21,6 +23,8 @@ pub struct Part<M> {
     tensors: HashMap<String, Tensor>,
     /// Matrices that stay quantized, where the network runs; empty while weights rest elsewhere.
     quantized: HashMap<String, Arc<QTensor>>,
+    /// What is added to the quantized matrices' products.
+    adapters: HashMap<String, Vec<LowRank>>,
     /// Tensors that are not as in the file.
     changed: BTreeSet<String>,
     build: Build<M>,
@@ -45,6 +49,7 @@ impl<M> Part<M> {
             what,
             tensors: weights.load_all(dtype, home)?,
             quantized: HashMap::new(),
+            adapters: HashMap::new(),
             weights,
             dtype,
             device: device.clone(),
@@ -67,13 +72,19 @@ impl<M> Part<M> {
             return Ok(network.clone());
         }
         for name in self.weights.quantized() {
-            if !self.quantized.contains_key(name) && !self.tensors.contains_key(name) {
+            if !self.quantized.contains_key(name) {
                 let matrix = self.weights.load_quantized(name, &self.device)?;
                 self.quantized.insert(name.to_string(), Arc::new(matrix));
             }
         }
+        let adapters = self.adapters.iter().map(|(name, changes)| {
+            let adapter = Adapter::new(changes, self.dtype, &self.device)?;
+            Ok((name.clone(), adapter))
+        });
+        let adapters = adapters.collect::<candle_core::Result<_>>();
         let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device)
-            .with_quantized(self.quantized.clone());
+            .with_quantized(self.quantized.clone())
+            .with_adapters(adapters.map_err(Error::candle(self.what))?);
         let network = Arc::new((self.build)(vb).map_err(Error::candle(self.what))?);
         self.network = Some(network.clone());
         Ok(network)
@@ -99,6 +110,7 @@ impl<M> Part<M> {
     pub fn set_dtype(&mut self, dtype: DType) -> Result<()> {
         self.network = None;
         self.tensors.clear();
+        self.adapters.clear();
         self.changed.clear();
         self.tensors = self.weights.load_all(dtype, &self.home)?;
         self.dtype = dtype;
@@ -107,12 +119,8 @@ impl<M> Part<M> {
 
     /// Names of the tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        // A changed matrix is in both.
-        let quantized = self.weights.quantized();
-        self.tensors
-            .keys()
-            .map(String::as_str)
-            .chain(quantized.filter(|name| !self.tensors.contains_key(*name)))
+        let plain = self.tensors.keys().map(String::as_str);
+        plain.chain(self.weights.quantized())
     }
 
     /// A tensor as it is now.
@@ -121,22 +129,37 @@ impl<M> Part<M> {
         self.tensors.get(name)
     }
 
-    /// Adds `delta`, f32 and of as many elements, to a tensor. The sum is rounded once; a quantized matrix is quantized no more until it is restored.
+    /// Adds `change` to a tensor; the sum is rounded once. A quantized matrix stays as it is: `change` is applied beside it when the network runs.
     ///
     /// # Errors
     /// If there is no such tensor, or the sizes differ.
-    pub fn add(&mut self, name: &str, delta: &Tensor) -> candle_core::Result<()> {
-        if !self.tensors.contains_key(name) && self.weights.is_quantized(name) {
-            let plain = self.weights.load(name, DType::F32, &self.home);
-            let plain = plain.map_err(candle_core::Error::wrap)?;
-            self.tensors.insert(name.to_string(), plain);
-            self.quantized.remove(name);
+    pub fn add(&mut self, name: &str, change: &LowRank) -> candle_core::Result<()> {
+        if self.weights.is_quantized(name) {
+            let shape = self.weights.shape(name).unwrap_or_default();
+            if shape != [change.up.dim(0)?, change.down.dim(1)?] || change.core.is_some() {
+                candle_core::bail!(
+                    "{name} is a matrix of shape {shape:?}; the change is {:?} times {:?}",
+                    change.up.dims(),
+                    change.down.dims()
+                )
+            }
+            let change = LowRank {
+                up: change.up.to_device(&self.home)?,
+                down: change.down.to_device(&self.home)?,
+                core: None,
+            };
+            self.adapters
+                .entry(name.to_string())
+                .or_default()
+                .push(change);
+        } else {
+            let Some(tensor) = self.tensors.get_mut(name) else {
+                candle_core::bail!("there is no tensor {name}")
+            };
+            let delta = change.product()?.to_device(&self.home)?;
+            let delta = delta.reshape(tensor.shape())?;
+            *tensor = (tensor.to_dtype(DType::F32)? + delta)?.to_dtype(self.dtype)?;
         }
-        let Some(tensor) = self.tensors.get_mut(name) else {
-            candle_core::bail!("there is no tensor {name}")
-        };
-        let delta = delta.to_device(&self.home)?.reshape(tensor.shape())?;
-        *tensor = (tensor.to_dtype(DType::F32)? + delta)?.to_dtype(self.dtype)?;
         self.changed.insert(name.to_string());
         self.network = None;
         Ok(())
@@ -149,8 +172,7 @@ impl<M> Part<M> {
     pub fn restore(&mut self) -> Result<()> {
         while let Some(name) = self.changed.pop_first() {
             self.network = None;
-            if self.weights.is_quantized(&name) {
-                self.tensors.remove(&name);
+            if self.adapters.remove(&name).is_some() {
                 continue;
             }
             let tensor = self.weights.load(&name, self.dtype, &self.home)?;

@@ -4,6 +4,7 @@ use super::denoiser::{Run, Setting};
 use super::part::Part;
 use super::text::Encoded;
 use super::types::Family;
+use crate::lora::LowRank;
 use crate::models::transformer::blocks::Rope;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
@@ -164,8 +165,8 @@ impl TransformerDenoiser {
     ///
     /// # Errors
     /// Those of [`Part::add`].
-    pub fn add(&mut self, name: &str, delta: &Tensor) -> CandleResult<()> {
-        self.part.add(name, delta)
+    pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
+        self.part.add(name, change)
     }
 
     /// As [`Part::restore`].

@@ -4,6 +4,7 @@ mod checkpoints;
 mod classify;
 mod common;
 mod hashed;
+mod lora;
 mod networks;
 mod packed;
 mod parity;

@@ -296,7 +296,7 @@ pub fn originals(p: &Pipelines, model: &str) -> Tensors {
     theirs
 }
 
-fn with_transformer(path: &Path) -> PipelineOptions {
+pub fn with_transformer(path: &Path) -> PipelineOptions {
     PipelineOptions {
         transformer: Some(path.to_path_buf()),
         ..PipelineOptions::default()
@@ -338,7 +338,7 @@ fn transformers_under_the_originals_names() {
 }
 
 /// Writes matrices whose rows are whole blocks as `dtype`, the rest as f32.
-fn write_gguf(path: &Path, tensors: &Tensors, dtype: GgmlDType, name: &str) {
+pub fn write_gguf(path: &Path, tensors: &Tensors, dtype: GgmlDType, name: &str) {
     let kind = |tensor: &Tensor| match tensor.dims() {
         [_, columns] if columns.is_multiple_of(dtype.block_size()) => (dtype, name),
         _ => (GgmlDType::F32, "F32"),

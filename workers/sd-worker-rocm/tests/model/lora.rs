@@ -1,0 +1,159 @@
+//! LoRAs on quantized matrices: beside them, as if merged into what they stand for.
+
+use super::common::{device, difference, go_on};
+use super::pipelines::{originals, with_transformer, write_gguf, Tensors};
+use super::small::{apart, Pipelines};
+use candle_core::quantized::{GgmlDType, QTensor};
+use candle_core::{DType, Device, Module, Tensor};
+use image::RgbImage;
+use sd_worker_rocm::lora::LowRank;
+use sd_worker_rocm::models::layers::{linear, Adapter};
+use sd_worker_rocm::models::VarBuilder;
+use sd_worker_rocm::pipeline::{Lora, Pipeline, PipelineOptions};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Whole numbers from -8 to 8.
+fn whole(rows: usize, columns: usize, seed: usize) -> Tensor {
+    let value = |i: usize| ((i * 37 + seed * 11 + i / 7) % 17) as f32 - 8.0;
+    let all: Vec<f32> = (0..rows * columns).map(value).collect();
+    Tensor::from_vec(all, (rows, columns), &Device::Cpu).unwrap()
+}
+
+#[test]
+fn adapters_add_to_a_quantized_product() {
+    let (device, cpu) = (device(), Device::Cpu);
+    let (outputs, inputs) = (40, 64);
+    let matrix = QTensor::quantize(&whole(outputs, inputs, 1), GgmlDType::Q8_0).unwrap();
+    let plain = matrix.dequantize(&cpu).unwrap();
+    let bytes = matrix.data().unwrap().into_owned();
+    let storage =
+        candle_core::quantized::QStorage::from_data(bytes.into(), &device, GgmlDType::Q8_0);
+    let matrix = Arc::new(QTensor::new(storage.unwrap(), (outputs, inputs)).unwrap());
+    let changes: Vec<LowRank> = [(4, 2), (1, 3)]
+        .iter()
+        .map(|(rank, seed)| LowRank {
+            up: (whole(outputs, *rank, *seed) * 0.25).unwrap(),
+            down: whole(*rank, inputs, seed + 5),
+            core: None,
+        })
+        .collect();
+    // 127 in every block of inputs, so that rounding them to 8 bits changes nothing.
+    let mut x = whole(6, inputs, 9).to_vec2::<f32>().unwrap();
+    for row in &mut x {
+        (row[0], row[32]) = (127.0, -127.0);
+    }
+    let x = Tensor::new(x, &cpu).unwrap();
+    let mut expected = plain;
+    for change in &changes {
+        expected = (expected + change.product().unwrap()).unwrap();
+    }
+    let expected = x.matmul(&expected.t().unwrap()).unwrap();
+    let vb = |changes: &[LowRank]| {
+        let adapters = match changes {
+            [] => HashMap::new(),
+            _ => HashMap::from([(
+                "layer.weight".to_string(),
+                Adapter::new(changes, DType::F32, &device).unwrap(),
+            )]),
+        };
+        VarBuilder::from_tensors(HashMap::new(), DType::F32, &device)
+            .with_quantized(HashMap::from([(
+                "layer.weight".to_string(),
+                matrix.clone(),
+            )]))
+            .with_adapters(adapters)
+    };
+    let product = |changes: &[LowRank]| {
+        let layer = linear(vb(changes).pp("layer"), inputs, outputs).unwrap();
+        layer.forward(&x.to_device(&device).unwrap()).unwrap()
+    };
+    let size = expected
+        .abs()
+        .unwrap()
+        .max_all()
+        .unwrap()
+        .to_scalar::<f32>()
+        .unwrap();
+    assert!(difference(&product(&changes), &expected) < 1e-3 * size);
+    assert!(difference(&product(&changes[..1]), &expected) > 1e-2 * size);
+    assert!(difference(&product(&[]), &expected) > 1e-2 * size);
+}
+
+/// A LoRA on matrices of a transformer, quantized ones and others, several at once.
+fn write_lora(p: &Pipelines) -> Lora {
+    let mut tensors = Tensors::new();
+    for (layer, outputs, inputs) in [
+        ("transformer_blocks.0.attn.to_q", 32, 32),
+        ("transformer_blocks.0.attn.add_v_proj", 32, 32),
+        ("transformer_blocks.0.ff.net.0.proj", 128, 32),
+        ("single_transformer_blocks.1.proj_out", 32, 160),
+        ("x_embedder", 32, 16),
+    ] {
+        let factor = |rows, columns, seed| (whole(rows, columns, seed) * 0.02).unwrap();
+        tensors.insert(
+            format!("transformer.{layer}.lora_A.weight"),
+            factor(3, inputs, 1),
+        );
+        tensors.insert(
+            format!("transformer.{layer}.lora_B.weight"),
+            factor(outputs, 3, 2),
+        );
+    }
+    let path = p.place().join("lora.safetensors");
+    candle_core::safetensors::save(&tensors, &path).unwrap();
+    Lora {
+        name: path.to_str().unwrap().to_string(),
+        strength: 2.0,
+    }
+}
+
+#[test]
+fn loras_beside_quantized_matrices() {
+    let p = Pipelines::open();
+    let folder = p.folder("flux");
+    let (quantized, plain) = (p.place().join("q.gguf"), p.place().join("f.safetensors"));
+    let tensors = originals(&p, "flux");
+    write_gguf(&quantized, &tensors, GgmlDType::Q8_0, "Q8_0");
+    // What the quantized matrices stand for.
+    let rounded: Tensors = tensors
+        .into_iter()
+        .map(|(name, tensor)| match tensor.dims() {
+            [_, columns] if columns.is_multiple_of(32) => {
+                let rounded = QTensor::quantize(&tensor, GgmlDType::Q8_0).unwrap();
+                (name, rounded.dequantize(&Device::Cpu).unwrap())
+            }
+            _ => (name, tensor),
+        })
+        .collect();
+    candle_core::safetensors::save(&rounded, &plain).unwrap();
+    let lora = write_lora(&p);
+    let mut request = p.request("flux");
+    request.steps = 2;
+    let mut draw = |pipeline: &mut Pipeline, loras: &[Lora]| -> RgbImage {
+        request.loras = loras.to_vec();
+        pipeline
+            .generate(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0)
+    };
+    let mut pipeline = p.load(&folder, with_transformer(&plain));
+    let merged = draw(&mut pipeline, std::slice::from_ref(&lora));
+    for offload in [false, true] {
+        let options = PipelineOptions {
+            offload,
+            ..with_transformer(&quantized)
+        };
+        let mut pipeline = p.load(&folder, options);
+        let before = draw(&mut pipeline, &[]);
+        let with = draw(&mut pipeline, std::slice::from_ref(&lora));
+        // Activations are rounded to 8 bits beside quantized matrices, and only there.
+        let (off, far) = (apart(&with, &merged), apart(&before, &merged));
+        assert!(
+            off <= 24 && far > 3 * off,
+            "{off} with the LoRA, {far} without"
+        );
+        assert_eq!(draw(&mut pipeline, &[]), before);
+    }
+}
