@@ -129,6 +129,21 @@ template <typename Team, typename T, typename Source> struct Row {
         each_kept(f);
         each_beyond(f);
     }
+    // The same for rows of whole packs, by whole waves and up to `end` packs at least, so that f can exchange values between lanes: those beyond the row are zero.
+    template <typename F> DEVICE_FN void each_together(u32 end, F f) {
+#pragma unroll
+        for (u32 k = 0; k < PACKS; ++k) {
+            const u32 p = Team::rank() + k * Team::size();
+            if (k * Team::size() >= end) break;
+            if (p >= packs) kept[k] = {};
+            f(p * N, kept[k]);
+        }
+        for (u32 p = Team::rank() + PACKS * Team::size(); p - Team::rank() < end; p += Team::size()) {
+            Values<C, N> values = {};
+            if (p < packs) values = source.template again<N>(p * N);
+            f(p * N, values);
+        }
+    }
 
     // The sum over the row of f(value).
     template <typename F> DEVICE_FN C sum(F f) {

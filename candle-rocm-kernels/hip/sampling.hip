@@ -66,8 +66,9 @@ DEVICE_FN u32 ordered(float x) {
 }
 DEVICE_FN float unordered(u32 key) { return bit_cast<float>(key >> 31 ? key & 0x7fffffffu : ~key); }
 
-// A value and its token: the larger value first, of equal ones the lower token.
-DEVICE_FN u64 rank(float value, u32 token) { return (u64)ordered(value) << 32 | (u32)~token; }
+// A value and its token: the larger value first, of equal ones the lower token. NaN comes before all numbers.
+constexpr u32 NAN_KEY = 0xffffffffu;
+DEVICE_FN u64 rank(float value, u32 token) { return (u64)(is_nan(value) ? NAN_KEY : ordered(value)) << 32 | (u32)~token; }
 
 struct Filter {
     float score;    // at least
@@ -104,28 +105,41 @@ struct Row {
     float max;
     float temperature;
 
-    DEVICE_FN float score(u32 token) const { return (logits[token] - max) / temperature; }
+    DEVICE_FN float score(float logit) const { return (logit - max) / temperature; }
 
+    // f(logit, token) for each of the thread's tokens, in ascending order. A block has a row for itself, so that its loads have to hide each other's latency.
+    template <typename F> DEVICE_FN void each(F f) const {
+        constexpr u32 AT_ONCE = 8;
+        u32 token = thread_x();
+        for (; token + (AT_ONCE - 1) * block_dim() < vocab; token += AT_ONCE * block_dim()) {
+            float some[AT_ONCE];
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; ++i) some[i] = logits[token + i * block_dim()];
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; ++i) f(some[i], token + i * block_dim());
+        }
+        for (; token < vocab; token += block_dim()) f(logits[token], token);
+    }
     template <typename F> DEVICE_FN u32 count(F f) const {
         __shared__ u32 scratch[MAX_WAVES];
         u32 n = 0;
-        for (u32 token = thread_x(); token < vocab; token += block_dim()) n += f(score(token), token) ? 1 : 0;
+        each([&](float logit, u32 token) { n += f(score(logit), token) ? 1 : 0; });
         return block_reduce<Sum>(n, scratch);
     }
     template <typename F> DEVICE_FN float sum(F f) const {
         __shared__ float scratch[MAX_WAVES];
         float total = 0.f;
-        for (u32 token = thread_x(); token < vocab; token += block_dim()) total += f(score(token), token);
+        each([&](float logit, u32 token) { total += f(score(logit), token); });
         return block_reduce<Sum>(total, scratch);
     }
-    // The first by rank of what f gives, where it gives more than minus infinity; 0 if nowhere.
+    // The first by rank of what f gives, where that is not minus infinity; 0 if nowhere.
     template <typename F> DEVICE_FN u64 best(F f) const {
         __shared__ u64 scratch[MAX_WAVES];
         u64 best = 0;
-        for (u32 token = thread_x(); token < vocab; token += block_dim()) {
-            const float value = f(token);
-            if (value > lowest()) best = Most::apply(best, rank(value, token));
-        }
+        each([&](float logit, u32 token) {
+            const float value = f(logit, token);
+            if (value > lowest() || is_nan(value)) best = Most::apply(best, rank(value, token));
+        });
         return block_reduce<Most>(best, scratch);
     }
 };
@@ -153,7 +167,8 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
         const u32 above = row.count([&](float s, u32) { return s > least; });
         // Of those with the least score, as many as are missing, the lowest tokens.
         const u32 missing = choice.top_k - above;
-        const u32 token = last_where(row.vocab - 1, [&](u32 last) {
+        const u32 ties = row.count([&](float s, u32) { return s == least; });
+        const u32 token = ties == missing ? row.vocab - 1 : last_where(row.vocab - 1, [&](u32 last) {
             return row.count([&](float s, u32 t) { return s == least && t < last; }) < missing;
         });
         filter.score = least;
@@ -181,16 +196,16 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
         });
         filter.score = Most::apply(filter.score, unordered(key));
     }
-    const auto kept = [&](u32 token) {
-        const float s = row.score(token);
+    const auto kept = [&](float logit, u32 token) {
+        const float s = row.score(logit);
         return filter.keeps(s, token) ? s : lowest();
     };
     const u64 first = row.best(kept);
     const float most = unordered((u32)(first >> 32));
     filter.score = Most::apply(filter.score, most + choice.log_min_p);
     const float hopeless = most + LEAST_GUMBEL - MOST_GUMBEL;
-    const u64 chosen = row.best([&](u32 token) {
-        const float s = kept(token);
+    const u64 chosen = row.best([&](float logit, u32 token) {
+        const float s = kept(logit, token);
         return s >= hopeless && s > lowest() ? s + gumbel(choice.seed_low, choice.seed_high, choice.position, token) : lowest();
     });
     return ~(u32)chosen;
@@ -200,10 +215,9 @@ extern "C" __global__ void sampling_choose(const float* logits, const Choice* ch
     for (u32 index = block_x(); index < rows; index += grid_dim()) {
         const Choice choice = choices[index];
         Row row{logits + (u64)index * vocab, vocab, 0.f, 1.f};
-        const u64 first = row.best([&](u32 token) { return row.logits[token]; });
-        const u32 wrong = row.count([&](float, u32 token) { return !(row.logits[token] == row.logits[token]); });
+        const u64 first = row.best([](float logit, u32) { return logit; });
         u32 token = ~(u32)first;
-        if (wrong) {
+        if ((u32)(first >> 32) == NAN_KEY) {
             token = NOT_A_NUMBER;
         } else if (!first) {
             token = NOTHING_LEFT;
@@ -221,7 +235,7 @@ extern "C" __global__ void sampling_choose(const float* logits, const Choice* ch
 extern "C" __global__ void sampling_report(const float* logits, const u32* rows, const u32* chosen, u32* tokens, float* values, u32 count, u32 top, u32 vocab) {
     for (u32 index = block_x(); index < count; index += grid_dim()) {
         Row row{logits + (u64)rows[index] * vocab, vocab, 0.f, 1.f};
-        u64 last = row.best([&](u32 token) { return row.logits[token]; });
+        u64 last = row.best([](float logit, u32) { return logit; });
         row.max = unordered((u32)(last >> 32));
         const float normaliser = row.max + math::log(row.sum([&](float s, u32) { return math::exp(s); }));
         float* out = values + (u64)index * (top + 1);
@@ -233,7 +247,7 @@ extern "C" __global__ void sampling_report(const float* logits, const u32* rows,
                 tokens[(u64)index * top + place] = ~(u32)last;
             }
             const u64 before = last;
-            last = row.best([&](u32 token) { return rank(row.logits[token], token) < before ? row.logits[token] : lowest(); });
+            last = row.best([&](float logit, u32 token) { return rank(logit, token) < before ? logit : lowest(); });
         }
         barrier();
     }

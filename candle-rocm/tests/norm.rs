@@ -2,8 +2,12 @@
 
 mod common;
 
-use candle_rocm::ops::nn::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
-use candle_rocm::{Buffer, Device, Error, Result, View};
+use candle_rocm::ops::nn::{
+    add_layer_norm, add_rms_norm, add_rms_norm_quantize, layer_norm, rms_norm, rms_norm_quantize,
+    Normed,
+};
+use candle_rocm::ops::quantized::QuantizedActivations;
+use candle_rocm::{Buffer, DType, Device, Error, Result, View};
 use common::*;
 use half::{bf16, f16};
 
@@ -247,4 +251,60 @@ fn what_is_refused() {
             Err(Error::DTypeMismatch { .. })
         ));
     }
+}
+
+/// Floats as the norm gives them, and the same 8 bits as quantizing these.
+#[test]
+fn norm_and_8_bits_at_once() {
+    let device = device();
+    let mut rng = Rng::new(5);
+    // Around packs and the padding of 8-bit rows, and beyond what the largest block keeps.
+    for columns in [32, 96, 576, 4096, 20_000] {
+        for layout in [Layout::Contiguous, Layout::Narrowed] {
+            let dims = [3, columns];
+            let mut host = |low, high| {
+                HostTensor::<f32>::with_layout(&dims, layout, |n| rng.vec(n, low, high))
+            };
+            let (x, residual) = (host(-2.0, 4.0), host(-1.0, 1.0));
+            let weight = vector::<f32>(&mut rng, columns);
+            let buffers = [&x, &residual, &weight].map(|t| t.upload(&device));
+            let xv = x.view(&buffers[0]);
+            let rv = residual.view(&buffers[1]);
+            let wv = weight.view(&buffers[2]);
+            let check = |normed: Normed, rows: &[f64], what: &str| {
+                let what = format!("{what} {dims:?} {layout:?}");
+                let got = download::<f32>(&device, &normed.floats);
+                let want = Norm::Rms.oracle::<f32>(rows, &wide(&weight), &[]);
+                assert_close(&got, &want, NMSE_LIMIT, &what);
+                let strides = row_major(&dims);
+                let floats = View::contiguous(&normed.floats, DType::F32, &dims, &strides);
+                let want = QuantizedActivations::quantize(&device, &floats).unwrap();
+                assert_eq!(
+                    (normed.quantized.columns(), normed.quantized.vector_len()),
+                    (3, columns)
+                );
+                let bytes = |q: &QuantizedActivations| download::<u8>(&device, q.buffer());
+                assert!(bytes(&normed.quantized) == bytes(&want), "8 bits of {what}");
+            };
+            let normed = rms_norm_quantize(&device, &xv, &wv, EPS).unwrap();
+            check(normed, &wide(&x), "norm");
+            let (sum, normed) = add_rms_norm_quantize(&device, &xv, &rv, &wv, EPS).unwrap();
+            let sums: Vec<f32> = x
+                .values()
+                .iter()
+                .zip(residual.values())
+                .map(|(a, b)| a + b)
+                .collect();
+            assert_exact(&download::<f32>(&device, &sum), &sums, "sum");
+            let sums: Vec<f64> = sums.into_iter().map(f64::from).collect();
+            check(normed, &sums, "norm of a sum");
+        }
+    }
+    let x = HostTensor::<f32>::contiguous(vec![1.0; 48], &[1, 48]);
+    let (buffer, weight) = (x.upload(&device), upload(&device, &[1f32; 48]));
+    let weight = View::contiguous(&weight, DType::F32, &[48], &[1]);
+    let error = rms_norm_quantize(&device, &x.view(&buffer), &weight, EPS)
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("multiples of 32"), "{error}");
 }

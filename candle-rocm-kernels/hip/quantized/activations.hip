@@ -1,6 +1,7 @@
-// Activations to 8 bits (q8_1.h). Eight lanes share a block of 32 values.
-#include "q8_1.h"
+// Activations to 8 bits, as they are or behind the norm that makes them.
 #include "blocks.h"
+#include "norm.h"
+#include "quantize.h"
 
 template <typename T> struct Four {
     T v[4];
@@ -19,33 +20,7 @@ template <typename T> DEVICE_FN void quantize(u32 columns, u32 k, u32 stride, co
             const Four<T> in = blocks::field<Four<T>>((const u8*)(x + (u64)column * k + at), 0);
             for (u32 e = 0; e < 4; ++e) v[e] = load(in.v[e]);
         }
-        // As integers, magnitudes are ordered with NaN above infinity: either makes d infinite or NaN, and with it all results.
-        u32 largest = 0;
-        for (u32 e = 0; e < 4; ++e) {
-            const u32 magnitude = bit_cast<u32>(v[e]) & 0x7fffffffu;
-            largest = magnitude > largest ? magnitude : largest;
-        }
-        for (u32 mask = 1; mask < 8; mask *= 2) {
-            const u32 other = shfl_xor(largest, mask);
-            largest = other > largest ? other : largest;
-        }
-        const bool finite = largest < 0x7f800000u;
-        const float d = bit_cast<float>(largest) / 127.0f;
-        // Of magnitudes whose 127th part has no finite reciprocal, nothing is left beside binary32's own error.
-        const float inverse = finite && d > 0x1p-126f ? 1.0f / d : 0.0f;
-        u32 packed = 0;
-        i32 sum = 0;
-        for (u32 e = 0; e < 4; ++e) {
-            const i32 q = finite ? (i32)math::rint(v[e] * inverse) : 0;
-            sum += q;
-            packed |= (u32)(u8)q << (8 * e);
-        }
-        for (u32 mask = 1; mask < 4; mask *= 2) sum += shfl_xor(sum, mask);
-        const i32 upper = shfl_xor(sum, 4);
-        if (i < total) {
-            quants[i] = packed;
-            if (i % 8 == 0) scales[i / 8] = {finite ? d : math::nan(0.0f), {(i16)sum, (i16)upper}};
-        }
+        quantize_four(v, i, i < total, quants, scales);
     }
 }
 
@@ -58,3 +33,29 @@ template <typename T> DEVICE_FN void quantize(u32 columns, u32 k, u32 stride, co
 QUANTIZE(f32, float)
 QUANTIZE(f16, f16)
 QUANTIZE(bf16, bf16)
+
+// The RMS norm of rows of `shape.columns` values, a multiple of 32, as floats and in 8 bits of `stride` quants a row. A block has a row.
+template <typename Source>
+DEVICE_FN void norm_row(const Source& source, u64 r, const float* weight, float* out, u32* quants, ActivationScale* scales, const Shape& shape, u32 stride) {
+    sum_beyond<BlockTeam>(source, shape.columns);
+    Row<BlockTeam, float, Source> row(source, shape.columns);
+    const float squares = row.sum([](float value) { return value * value; });
+    const float scale = 1.0f / math::sqrt(squares / (float)shape.columns + shape.eps);
+    row.each_together(stride / 4, [&](u32 i, Values<float, 4>& values) {
+        if (i < shape.columns) RmsNorm::scaled(out + r * shape.columns, weight, i, values, scale);
+        quantize_four(values.v, (u32)(r * (stride / 4)) + i / 4, i < stride, quants, scales);
+    });
+}
+
+extern "C" __global__ void rms_norm_quantize(const float* src, const float* weight, float* out, u32* quants, ActivationScale* scales, Shape shape, u32 stride) {
+    for (u64 r = block_x(); r < shape.rows; r += grid_dim()) {
+        norm_row(Plain<float>{src + r * shape.row_stride}, r, weight, out, quants, scales, shape, stride);
+    }
+}
+extern "C" __global__ void add_rms_norm_quantize(const float* src, const float* residual, const float* weight, float* sum, float* out, u32* quants,
+                                                 ActivationScale* scales, Shape shape, u32 stride) {
+    for (u64 r = block_x(); r < shape.rows; r += grid_dim()) {
+        const Residual<float> source{src + r * shape.row_stride, residual + r * shape.residual_stride, sum + r * shape.columns};
+        norm_row(source, r, weight, out, quants, scales, shape, stride);
+    }
+}

@@ -5,7 +5,7 @@ use candle_rocm_kernels::Family;
 
 const OP: &str = "sampling";
 /// Threads that share a row.
-const BLOCK: u32 = 512;
+const BLOCK: u32 = 1024;
 
 /// What becomes of one logit before the choice: `logit + bias`, divided by `penalty` if that is above 0 and multiplied otherwise, less `subtract`. At
 /// most one for a row and token.

@@ -7,6 +7,9 @@ mod rows;
 mod softmax;
 
 pub use gated::{gate_mul, Gate};
-pub use norm::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
+pub use norm::{
+    add_layer_norm, add_rms_norm, add_rms_norm_quantize, layer_norm, rms_norm, rms_norm_quantize,
+    Normed,
+};
 pub use rope::{rope, rope_i, rope_thd};
 pub use softmax::softmax_last_dim;

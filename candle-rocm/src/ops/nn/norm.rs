@@ -1,8 +1,9 @@
 //! RMS norm and layer norm, with and without the sum before them.
 
-use super::rows::Rows;
-use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch};
-use crate::{Args, Buffer, Device, Result, View};
+use super::rows::{Rows, MAX_BLOCK};
+use crate::ops::operand::check_float;
+use crate::ops::quantized::QuantizedActivations;
+use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
 /// `x / sqrt(mean(x²) + eps) * weight` along the last dimension, of f16, bf16 or f32. `weight` is one-dimensional and has the dtype and
@@ -59,7 +60,95 @@ pub fn add_layer_norm(
     Norm::LAYER.run_on_sum(device, x, residual, weight, bias, eps)
 }
 
-/// The fields are those of `Shape` in `norm.hip`.
+/// Rows behind a norm.
+pub struct Normed {
+    /// As floats.
+    pub floats: Buffer,
+    /// In 8 bits, for products with quantized matrices.
+    pub quantized: QuantizedActivations,
+}
+
+/// The [`rms_norm`] of f32, as floats and in 8 bits at once. A block of threads has a row: for few rows, each a multiple of 32 elements.
+///
+/// # Errors
+/// Those of [`rms_norm`] and [`QuantizedActivations::quantize`].
+pub fn rms_norm_quantize(device: &Device, x: &View, weight: &View, eps: f32) -> Result<Normed> {
+    Ok(quantize(device, x, None, weight, eps)?.1)
+}
+
+/// The [`add_rms_norm`] of f32: the sum, and its norm as floats and in 8 bits, in one pass. Otherwise as [`rms_norm_quantize`].
+///
+/// # Errors
+/// Those of [`add_rms_norm`] and [`QuantizedActivations::quantize`].
+pub fn add_rms_norm_quantize(
+    device: &Device,
+    x: &View,
+    residual: &View,
+    weight: &View,
+    eps: f32,
+) -> Result<(Buffer, Normed)> {
+    let (sum, normed) = quantize(device, x, Some(residual), weight, eps)?;
+    Ok((sum.expect("there is a residual"), normed))
+}
+
+fn quantize(
+    device: &Device,
+    x: &View,
+    residual: Option<&View>,
+    weight: &View,
+    eps: f32,
+) -> Result<(Option<Buffer>, Normed)> {
+    const OP: &str = "rms-norm to 8 bits";
+    if x.dtype != DType::F32 {
+        return Err(Error::UnsupportedDType {
+            op: OP,
+            dtype: x.dtype,
+        });
+    }
+    let rows = Rows::new(device, OP, x)?;
+    let residual = residual
+        .map(|residual| rows.addend(device, OP, residual))
+        .transpose()?;
+    let weight = rows.parameter(device, OP, weight)?;
+    let floats = rows.output(device)?;
+    let quantized = QuantizedActivations::alloc(OP, device, rows.count, rows.columns)?;
+    let args = rows.operand.push(Args::new());
+    let args = match &residual {
+        Some(residual) => residual.operand.push(args),
+        None => args,
+    };
+    let sum = residual.as_ref().map(|_| rows.output(device)).transpose()?;
+    let args = weight.push(args);
+    let args = match &sum {
+        Some(sum) => args.ptr(sum, 0),
+        None => args,
+    };
+    let args = args
+        .ptr(&floats, 0)
+        .ptr(quantized.buffer(), 0)
+        .ptr(quantized.buffer(), quantized.quants())
+        .value(&Shape::new(&rows, residual.as_ref(), eps))
+        .u32(quantized.stride() as u32);
+    if rows.count * rows.columns > 0 {
+        let wave = device.properties().wave_size;
+        let packs = rows.columns.div_ceil(4).min(MAX_BLOCK) as u32;
+        let config = LaunchConfig {
+            grid: rows.count.min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: packs.next_multiple_of(wave),
+            shared_bytes: 0,
+        };
+        let name = match residual {
+            Some(_) => "add_rms_norm_quantize",
+            None => "rms_norm_quantize",
+        };
+        device
+            .kernel(Family::QuantizeActivations, name)?
+            .launch(config, &args)?;
+    }
+    Ok((sum, Normed { floats, quantized }))
+}
+
+/// The fields are those of `Shape` in `norm.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Shape {
@@ -139,12 +228,8 @@ impl Norm {
         eps: f32,
     ) -> Result<(Buffer, Buffer)> {
         check_float(self.add_op, x.dtype, false)?;
-        check_same_dtype(self.add_op, x, residual)?;
-        if x.dims != residual.dims {
-            return Err(shape_mismatch(self.add_op, x, residual));
-        }
         let rows = Rows::new(device, self.add_op, x)?;
-        let residual = Rows::new(device, self.add_op, residual)?;
+        let residual = rows.addend(device, self.add_op, residual)?;
         let weight = rows.parameter(device, self.add_op, weight)?;
         let bias = bias
             .map(|bias| rows.parameter(device, self.add_op, bias))

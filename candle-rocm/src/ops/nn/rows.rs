@@ -11,7 +11,7 @@ const KEPT: usize = 16;
 /// Threads of a block in which each wave has its own row.
 const WAVES_BLOCK: u32 = 256;
 /// Threads of the largest block.
-const MAX_BLOCK: usize = 1024;
+pub(super) const MAX_BLOCK: usize = 1024;
 
 /// A tensor seen as rows along its last dimension, in place where the rows are dense and evenly spaced.
 pub(super) struct Rows<'a> {
@@ -66,6 +66,21 @@ impl<'a> Rows<'a> {
             return Err(shape_mismatch(op, x, parameter));
         }
         Operand::contiguous(device, parameter)
+    }
+
+    /// Rows that are added to these.
+    pub fn addend<'r>(
+        &self,
+        device: &Device,
+        op: &'static str,
+        addend: &'r View<'r>,
+    ) -> Result<Rows<'r>> {
+        let x = self.operand.view;
+        check_same_dtype(op, x, addend)?;
+        if x.dims != addend.dims {
+            return Err(shape_mismatch(op, x, addend));
+        }
+        Rows::new(device, op, addend)
     }
 
     /// Memory for packed rows like these.

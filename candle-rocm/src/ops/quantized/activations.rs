@@ -57,27 +57,9 @@ impl QuantizedActivations {
                 reason: "a tensor without dimensions holds no vectors; give it at least one".into(),
             });
         };
-        check_blocks_of_32(OP, len)?;
         let columns: usize = outer.iter().product();
-        check_u32(OP, "number of vectors", columns)?;
-        check_u32(OP, "length of a vector", len.next_multiple_of(PADDING))?;
-        let stride = len.next_multiple_of(PADDING);
-        // Both are below 2^32. A thread handles four elements and counts them in 32 bits.
-        let quants = columns * stride;
-        if quants / 4 > u32::MAX as usize {
-            return Err(Error::TooLarge {
-                op: OP,
-                what: "number of elements, with padding,",
-                value: quants,
-                limit: 4 * u32::MAX as usize,
-            });
-        }
-        let buffer = device.alloc(quants + quants / BLOCK * SCALE_BYTES)?;
-        let quantized = QuantizedActivations {
-            buffer,
-            columns,
-            len,
-        };
+        let quantized = Self::alloc(OP, device, columns, len)?;
+        let (stride, quants) = (quantized.stride(), quantized.quants());
         if quants == 0 {
             return Ok(quantized);
         }
@@ -106,6 +88,44 @@ impl QuantizedActivations {
         Ok(quantized)
     }
 
+    /// Room for `columns` vectors of `len` values.
+    pub(in crate::ops) fn alloc(
+        op: &'static str,
+        device: &Device,
+        columns: usize,
+        len: usize,
+    ) -> Result<Self> {
+        check_blocks_of_32(op, len)?;
+        check_u32(op, "number of vectors", columns)?;
+        check_u32(op, "length of a vector", len.next_multiple_of(PADDING))?;
+        // Both are below 2^32. A thread handles four elements and counts them in 32 bits.
+        let quants = columns * len.next_multiple_of(PADDING);
+        if quants / 4 > u32::MAX as usize {
+            return Err(Error::TooLarge {
+                op,
+                what: "number of elements, with padding,",
+                value: quants,
+                limit: 4 * u32::MAX as usize,
+            });
+        }
+        let buffer = device.alloc(quants + quants / BLOCK * SCALE_BYTES)?;
+        Ok(QuantizedActivations {
+            buffer,
+            columns,
+            len,
+        })
+    }
+
+    /// Elements between the starts of vectors.
+    pub(in crate::ops) fn stride(&self) -> usize {
+        self.len.next_multiple_of(PADDING)
+    }
+
+    /// Bytes of all quants, behind which the scales lie.
+    pub(in crate::ops) fn quants(&self) -> usize {
+        self.columns * self.stride()
+    }
+
     /// Number of vectors.
     pub fn columns(&self) -> usize {
         self.columns
@@ -122,12 +142,11 @@ impl QuantizedActivations {
     }
 
     pub(super) fn raw(&self) -> Raw {
-        let stride = self.len.next_multiple_of(PADDING);
         let quants = self.buffer.as_ptr() as u64;
         Raw {
             quants,
-            scales: quants + (self.columns * stride) as u64,
-            stride: stride as u32,
+            scales: quants + self.quants() as u64,
+            stride: self.stride() as u32,
             columns: self.columns as u32,
         }
     }

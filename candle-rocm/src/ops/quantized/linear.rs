@@ -93,20 +93,57 @@ pub fn gated(
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
     let columns = check(gate, x)?;
-    if path(device, gate, columns)? == Path::Matvec {
+    if path(device, gate, columns)? != Path::Dequantize {
         let quantized = QuantizedActivations::quantize(device, x)?;
-        return gated_matvec(device, gate, up, &quantized, activation, None, x.dtype);
+        return gated_quantized(device, gate, up, &quantized, activation, x.dtype);
     }
     let activated = Epilogue {
         activation: Some(activation),
         ..Epilogue::default()
     };
     let gate = linear(device, gate, x, &activated)?;
-    let shape = [columns, up.rows];
-    let strides = contiguous_strides(&shape);
+    let shape = (columns, up.rows);
     let up = linear(device, up, x, &Epilogue::default())?;
-    let view = |buffer| View::contiguous(buffer, x.dtype, &shape, &strides);
-    binary(device, BinaryOp::Mul, &view(&gate), &view(&up))
+    multiply(device, &gate, &up, shape, x.dtype)
+}
+
+/// [`gated`] for vectors quantized before; the result is of `to`. Not for plain formats.
+///
+/// # Errors
+/// Those of [`linear`].
+pub fn gated_quantized(
+    device: &Device,
+    gate: &QuantizedMatrix,
+    up: &QuantizedMatrix,
+    x: &QuantizedActivations,
+    activation: Activation,
+    to: DType,
+) -> Result<Buffer> {
+    check_pair(OP, gate, up)?;
+    if path(device, gate, x.columns())? == Path::Matvec {
+        return gated_matvec(device, gate, up, x, activation, None, to);
+    }
+    let activated = Epilogue {
+        activation: Some(activation),
+        ..Epilogue::default()
+    };
+    let shape = (x.columns(), up.rows);
+    let gate = linear_quantized(device, gate, x, &activated, to)?;
+    let up = linear_quantized(device, up, x, &Epilogue::default(), to)?;
+    multiply(device, &gate, &up, shape, to)
+}
+
+fn multiply(
+    device: &Device,
+    gate: &Buffer,
+    up: &Buffer,
+    (columns, rows): (usize, usize),
+    dtype: DType,
+) -> Result<Buffer> {
+    let shape = [columns, rows];
+    let strides = contiguous_strides(&shape);
+    let view = |buffer| View::contiguous(buffer, dtype, &shape, &strides);
+    binary(device, BinaryOp::Mul, &view(gate), &view(up))
 }
 
 /// Verifies that the operands fit; gives the number of vectors.

@@ -188,13 +188,13 @@ fn launch(
     }
     let columns = x.columns().next_power_of_two();
     let units = units(weights.format, weights.cols);
-    let (block, lanes) = matvec_threads(device, weights.format, columns, units);
-    let mut raw = Raw::new(weights, row_bytes, lanes);
-    raw.up = up.map_or(0, QuantizedMatrix::address);
     let pairs = match up {
         Some(_) => weights.rows,
         None => weights.rows.div_ceil(2),
     };
+    let (block, lanes) = matvec_threads(device, weights.format, columns, pairs, units);
+    let mut raw = Raw::new(weights, row_bytes, lanes);
+    raw.up = up.map_or(0, QuantizedMatrix::address);
     let blocks = pairs.div_ceil((block / lanes) as usize);
     let name = format!("matvec_{}_{columns}", weights.format);
     device.kernel(family, &name)?.launch(

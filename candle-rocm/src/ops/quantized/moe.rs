@@ -194,8 +194,11 @@ fn slot_by_slot(
     routing: &Slots,
     y: &Buffer,
 ) -> Result<()> {
-    let (block, lanes) = matvec_threads(device, one.format, 1, units(one.format, one.cols));
-    let blocks = one.rows.div_ceil(2).div_ceil((block / lanes) as usize);
+    let pairs = one.rows.div_ceil(2);
+    let all = pairs.saturating_mul(routing.slots as usize);
+    let units = units(one.format, one.cols);
+    let (block, lanes) = matvec_threads(device, one.format, 1, all, units);
+    let blocks = pairs.div_ceil((block / lanes) as usize);
     let grid = blocks.saturating_mul(routing.slots as usize);
     device
         .kernel(Family::QuantizedMoe, &format!("moe_matvec_{}", one.format))?

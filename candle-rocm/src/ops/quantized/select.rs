@@ -173,15 +173,26 @@ fn waves(kind: Kind, format: GgmlType, columns: usize) -> u32 {
 const MIN_LANES: u32 = 16;
 /// Threads of a block, if the waves that share rows are not more.
 const BLOCK: u32 = 64;
+/// Most threads of a block.
+const MAX_BLOCK: u32 = 256;
+/// Threads that a compute unit needs to hide the latency of memory: half of what it can have at least.
+const BUSY: u32 = 1024;
 
-/// Threads of a block, and how many of them share two rows of `units` units.
+/// Threads of a block, and how many of them share each of `pairs` times two rows of `units` units.
 pub(super) fn matvec_threads(
     device: &Device,
     format: GgmlType,
     columns: usize,
+    pairs: usize,
     units: usize,
 ) -> (u32, u32) {
-    let most = waves(Kind::of(device), format, columns) * device.properties().wave_size;
+    let properties = device.properties();
+    let wave = properties.wave_size;
+    let most = waves(Kind::of(device), format, columns) * wave;
+    // Matrices of few rows would leave the device without work.
+    let room = properties.compute_units.saturating_mul(BUSY) as usize / pairs.max(1);
+    let filling = (room as u32 + 1).next_power_of_two() / 2;
+    let most = most.max(filling.min(MAX_BLOCK));
     // Short rows would leave lanes without work.
     let useful = (units / 2 + 1).next_power_of_two() as u32;
     let lanes = useful.clamp(MIN_LANES, most);

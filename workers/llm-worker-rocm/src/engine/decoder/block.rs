@@ -2,8 +2,9 @@
 
 use super::config::Base;
 use super::experts::FeedForward;
-use super::linear::Linear;
+use super::linear::{Input, Linear};
 use super::norm::{Norm, Residual};
+use super::projections::{normed, Heads, Projections};
 use candle_core::{Result, Tensor};
 use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache, Rotary};
 
@@ -22,16 +23,11 @@ pub(super) struct Block {
 
 /// Grouped-query attention over a paged cache.
 pub(super) struct Attention {
-    pub query: Linear,
-    pub key: Linear,
-    pub value: Linear,
+    pub projections: Projections,
     pub output: Linear,
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    pub v_head_dim: usize,
+    pub heads: Heads,
     pub scale: f32,
     pub softcap: Option<f32>,
     /// Keys before its own that a row sees.
@@ -48,15 +44,17 @@ impl Block {
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<()> {
-        let normed = |stream: &mut Residual, norm: &Option<Norm>| match norm {
-            Some(norm) => stream.normed(norm),
-            None => stream.sum(),
+        let normed = |stream: &mut Residual, norm: &Option<Norm>, quantized| match norm {
+            Some(norm) => stream.normed(norm, quantized),
+            None => Ok(stream.sum()?.into()),
         };
-        let input = normed(stream, &self.attention_norm)?;
+        let quantized = self.attention.projections.takes_quantized();
+        let input = normed(stream, &self.attention_norm, quantized)?;
         let attended = self.attention.forward(&input, cache, batch, rotary)?;
+        let quantized = self.feed_forward.takes_quantized();
         if self.parallel {
             let input = match &self.ffn_norm {
-                Some(_) => normed(stream, &self.ffn_norm)?,
+                Some(_) => normed(stream, &self.ffn_norm, quantized)?,
                 None => input,
             };
             let fed = self.feed_forward.forward(&input)?;
@@ -64,7 +62,7 @@ impl Block {
             return stream.add(self.finish(fed, &self.ffn_post_norm)?);
         }
         stream.add(self.finish(attended, &self.attention_post_norm)?)?;
-        let input = normed(stream, &self.ffn_norm)?;
+        let input = normed(stream, &self.ffn_norm, quantized)?;
         let fed = self.feed_forward.forward(&input)?;
         stream.add(self.finish(fed, &self.ffn_post_norm)?)
     }
@@ -85,36 +83,22 @@ impl Attention {
     /// `(tokens, width)` to the same.
     fn forward(
         &self,
-        x: &Tensor,
+        x: &Input,
         cache: &mut PagedCache,
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<Tensor> {
-        let tokens = x.dim(0)?;
-        let [query, key, value] = Linear::forward_each([&self.query, &self.key, &self.value], x)?;
-        let query = heads(query, &self.query_norm, self.heads, self.head_dim)?;
-        let key = heads(key, &self.key_norm, self.kv_heads, self.head_dim)?;
-        let value = value.reshape((tokens, self.kv_heads, self.v_head_dim))?;
+        let tokens = x.floats.dim(0)?;
+        let [query, key, value] = self.projections.forward(x, self.heads)?;
+        let query = normed(query, &self.query_norm)?;
+        let key = normed(key, &self.key_norm)?;
         let query = match rotary {
             Some(_) => cache.write(Some(&query), &key, &value, batch, rotary)?,
             None => cache.write(None, &key, &value, batch, None)?,
         }
         .unwrap_or(query);
         let attended = cache.attend(&query, batch, self.scale, self.left, self.softcap)?;
-        let attended = attended.reshape((tokens, self.heads * self.v_head_dim))?;
-        self.output.forward(&attended)
-    }
-}
-
-/// `(tokens, heads, size)`, behind a norm of each head or of all together.
-fn heads(x: Tensor, norm: &Option<Norm>, heads: usize, size: usize) -> Result<Tensor> {
-    let tokens = x.dim(0)?;
-    let by_head = (tokens, heads, size);
-    match norm {
-        None => x.reshape(by_head),
-        Some(norm) if norm.weight.dims() == [heads * size] && heads > 1 => {
-            norm.forward(&x)?.reshape(by_head)
-        }
-        Some(norm) => norm.forward(&x.reshape(by_head)?),
+        let attended = attended.reshape((tokens, self.heads.count * self.heads.v_size))?;
+        self.output.forward(&attended.into())
     }
 }

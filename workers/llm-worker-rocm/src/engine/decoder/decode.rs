@@ -197,8 +197,8 @@ impl Prepared {
     /// Enqueues the forward pass: logits of all rows, the padding's included.
     fn compute(&self, decoder: &mut Decoder) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
-        let stream = decoder.run(&ids, &self.batch)?;
-        let hidden = decoder.norm.forward(&stream)?;
+        let mut stream = decoder.run(&ids, &self.batch)?;
+        let hidden = stream.normed(&decoder.norm, decoder.output.takes_quantized())?;
         decoder.logits(&hidden)?.contiguous()
     }
 

@@ -1,7 +1,7 @@
 //! A mixture of experts in place of the feed-forward part.
 
 use super::architecture::Routing;
-use super::linear::Linear;
+use super::linear::{Input, Linear};
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
@@ -42,16 +42,17 @@ pub(super) struct Shared {
 }
 
 impl Expert {
-    pub(super) fn forward(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Input, activation: Activation) -> Result<Tensor> {
         let hidden = Linear::gated(&self.gate, &self.up, activation, x)?;
-        self.down.forward(&hidden)
+        self.down.forward(&hidden.into())
     }
 }
 
 impl Mixture {
     /// `(tokens, width)` to the same.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let logits = self.router.forward(x)?.to_dtype(DType::F32)?;
+    pub(super) fn forward(&self, input: &Input) -> Result<Tensor> {
+        let x = &input.floats;
+        let logits = self.router.forward(input)?.to_dtype(DType::F32)?;
         let (ids, weights) = self.route(&logits)?;
         let weights = weights.unsqueeze(D::Minus1)?;
         // `(tokens, used or 1, width)`
@@ -73,9 +74,9 @@ impl Mixture {
         };
         let mut out = weighted.sum(1)?.to_dtype(x.dtype())?;
         if let Some(shared) = &self.shared {
-            let mut y = shared.expert.forward(x, self.activation)?;
+            let mut y = shared.expert.forward(input, self.activation)?;
             if let Some(gate) = &shared.gate {
-                y = y.broadcast_mul(&ops::sigmoid(&gate.forward(x)?)?)?;
+                y = y.broadcast_mul(&ops::sigmoid(&gate.forward(input)?)?)?;
             }
             out = (out + y)?;
         }
@@ -122,7 +123,8 @@ impl Mixture {
             }
             let rows: Vec<u32> = slots.iter().map(|slot| slot / slots_of_row).collect();
             let rows = Tensor::new(rows.as_slice(), x.device())?;
-            parts.push(expert.forward(&x.index_select(&rows, 0)?, self.activation)?);
+            let rows = x.index_select(&rows, 0)?;
+            parts.push(expert.forward(&rows.into(), self.activation)?);
             for slot in slots {
                 places[*slot as usize] = done;
                 done += 1;
@@ -151,7 +153,16 @@ pub(super) enum FeedForward {
 }
 
 impl FeedForward {
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// Whether all that it does first multiplies 8-bit activations on a GPU.
+    pub(super) fn takes_quantized(&self) -> bool {
+        match self {
+            Self::Gated { gate, up, .. } => gate.takes_quantized() && up.takes_quantized(),
+            Self::Plain { up, .. } => up.takes_quantized(),
+            Self::Mixture(_) => false,
+        }
+    }
+
+    pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
         use candle_core::Module;
         match self {
             Self::Gated {
@@ -159,12 +170,12 @@ impl FeedForward {
                 up,
                 down,
                 activation,
-            } => down.forward(&Linear::gated(gate, up, *activation, x)?),
+            } => down.forward(&Linear::gated(gate, up, *activation, x)?.into()),
             Self::Plain {
                 up,
                 down,
                 activation,
-            } => down.forward(&activation.forward(&up.forward(x)?)?),
+            } => down.forward(&activation.forward(&up.forward(x)?)?.into()),
             Self::Mixture(mixture) => mixture.forward(x),
         }
     }

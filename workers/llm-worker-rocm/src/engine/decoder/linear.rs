@@ -12,6 +12,24 @@ use std::sync::Arc;
 #[cfg(feature = "rocm")]
 use super::rocm;
 
+/// What matrices multiply, `(rows, inputs)`.
+pub(super) struct Input {
+    pub floats: Tensor,
+    /// The same in 8 bits, where the norm before gave both.
+    #[cfg(feature = "rocm")]
+    pub quantized: Option<rocm::QuantizedActivations>,
+}
+
+impl From<Tensor> for Input {
+    fn from(floats: Tensor) -> Self {
+        Self {
+            floats,
+            #[cfg(feature = "rocm")]
+            quantized: None,
+        }
+    }
+}
+
 /// A matrix with an optional bias.
 #[derive(Clone)]
 pub(super) struct Linear {
@@ -91,11 +109,11 @@ impl Weight {
         }
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward(&self, x: &Input) -> Result<Tensor> {
         match self {
-            Self::Blocks(blocks) => multiply_blocks(blocks, x),
-            Self::Floats(matrix) => matrix.forward(x),
-            Self::Tensor(tensor) => x.matmul(&tensor.t()?),
+            Self::Blocks(blocks) => multiply_blocks(blocks, &x.floats),
+            Self::Floats(matrix) => matrix.forward(&x.floats),
+            Self::Tensor(tensor) => x.floats.matmul(&tensor.t()?),
             #[cfg(feature = "rocm")]
             Self::Rocm(blocks) => blocks.forward(x),
         }
@@ -117,8 +135,17 @@ impl Linear {
         Self { weight, bias }
     }
 
+    /// Whether it multiplies 8-bit activations on a GPU.
+    pub(super) fn takes_quantized(&self) -> bool {
+        #[cfg(feature = "rocm")]
+        if let Weight::Rocm(_) = self.weight {
+            return true;
+        }
+        false
+    }
+
     /// `(rows, inputs)` to `(rows, outputs)`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
         self.add_bias(self.weight.forward(x)?)
     }
 
@@ -132,7 +159,7 @@ impl Linear {
     /// Products of one input with several matrices.
     pub(super) fn forward_each<const N: usize>(
         linears: [&Self; N],
-        x: &Tensor,
+        x: &Input,
     ) -> Result<[Tensor; N]> {
         #[cfg(feature = "rocm")]
         {
@@ -157,7 +184,7 @@ impl Linear {
         gate: &Self,
         up: &Self,
         activation: Activation,
-        x: &Tensor,
+        x: &Input,
     ) -> Result<Tensor> {
         #[cfg(feature = "rocm")]
         if let (Weight::Rocm(g), Weight::Rocm(u), None, None) =

@@ -6,6 +6,7 @@ use super::config::{Base, DecoderConfig};
 use super::experts::{Expert, Experts, FeedForward, Mixture, Shared};
 use super::linear::{Linear, Weight};
 use super::norm::Norm;
+use super::projections::{Heads, Projections};
 use super::rotary::{self, Scaling, Tables};
 use super::tensors::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use super::{config, Decoder};
@@ -228,19 +229,11 @@ impl Loader<'_> {
     fn attention(&self, block: usize) -> Result<Attention> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.{part}");
-        let sizes = [
-            c.heads * c.head_dim,
-            c.kv_heads * c.head_dim,
-            c.kv_heads * c.v_head_dim,
-        ];
-        let [query, key, value] = if self.has(&name("attn_qkv.weight")) {
-            self.split(&name("attn_qkv"), sizes, c.width)?
-        } else {
-            [
-                self.linear(&name("attn_q"), sizes[0], c.width)?,
-                self.linear(&name("attn_k"), sizes[1], c.width)?,
-                self.linear(&name("attn_v"), sizes[2], c.width)?,
-            ]
+        let heads = Heads {
+            count: c.heads,
+            kv_count: c.kv_heads,
+            size: c.head_dim,
+            v_size: c.v_head_dim,
         };
         let qk_norm = |part: &str| -> Result<Option<Norm>> {
             if c.plain_qk_norms(block) {
@@ -259,21 +252,81 @@ impl Loader<'_> {
         };
         let kind = c.layer(block);
         Ok(Attention {
-            query,
-            key,
-            value,
+            projections: self.projections(&name, heads)?,
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,
-            heads: c.heads,
-            kv_heads: c.kv_heads,
-            head_dim: c.head_dim,
-            v_head_dim: c.v_head_dim,
+            heads,
             scale: c.score_scale,
             softcap: c.score_cap,
             left: kind.window.map(|window| window - 1),
             rotary: kind.rotary,
         })
+    }
+
+    /// One matrix where the file has one, or three that can be joined.
+    fn projections(&self, name: &dyn Fn(&str) -> String, heads: Heads) -> Result<Projections> {
+        let sizes = [
+            heads.count * heads.size,
+            heads.kv_count * heads.size,
+            heads.kv_count * heads.v_size,
+        ];
+        let width = self.config.width;
+        let of_one_size = heads.size == heads.v_size;
+        let all = name("attn_qkv");
+        let parts = ["attn_q", "attn_k", "attn_v"].map(name);
+        let [query, key, value] = if self.has(&format!("{all}.weight")) {
+            if of_one_size {
+                let total = sizes.iter().sum();
+                return Ok(Projections::Together(self.linear(&all, total, width)?));
+            }
+            self.split(&all, sizes, width)?
+        } else {
+            if of_one_size && self.are_alike(&parts)? {
+                let joined = self.joined(&parts, sizes, width)?;
+                return Ok(Projections::Together(joined));
+            }
+            let [q, k, v] = &parts;
+            [
+                self.linear(q, sizes[0], width)?,
+                self.linear(k, sizes[1], width)?,
+                self.linear(v, sizes[2], width)?,
+            ]
+        };
+        Ok(Projections::Apart { query, key, value })
+    }
+
+    /// Whether all have one format, and all or none a bias.
+    fn are_alike(&self, names: &[String]) -> Result<bool> {
+        let format = |name: &String| Ok(self.info(&format!("{name}.weight"))?.1);
+        let formats = names.iter().map(format).collect::<Result<Vec<_>>>()?;
+        let biased = |name: &&String| self.has(&format!("{name}.bias"));
+        let biases = names.iter().filter(biased).count();
+        Ok(formats.windows(2).all(|two| two[0] == two[1]) && [0, names.len()].contains(&biases))
+    }
+
+    /// The rows of several matrices of one format behind each other.
+    fn joined(&self, names: &[String], outputs: [usize; 3], inputs: usize) -> Result<Linear> {
+        const LOADING: &str = "loading the model";
+        let mut rows = Vec::new();
+        let mut format = None;
+        for name in names {
+            self.take(&format!("{name}.weight"), |bytes, dtype| {
+                rows.extend_from_slice(bytes);
+                format = Some(dtype);
+                Ok(())
+            })?;
+        }
+        let biases = names.iter().map(|name| self.bias(name));
+        let biases = biases.collect::<Result<Option<Vec<_>>>>()?;
+        let bias = biases.map(|biases| Tensor::cat(&biases, 0)).transpose();
+        let format = format.expect("there are names");
+        let shape = (outputs.iter().sum(), inputs);
+        let weight = Weight::new(&rows, format, shape, self.device, self.activations);
+        Ok(Linear::new(
+            weight.map_err(Error::candle(LOADING))?,
+            bias.map_err(Error::candle(LOADING))?,
+        ))
     }
 
     fn feed_forward(&self, block: usize) -> Result<FeedForward> {

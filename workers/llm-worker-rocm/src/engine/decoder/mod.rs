@@ -13,6 +13,7 @@ mod float;
 mod linear;
 mod load;
 mod norm;
+mod projections;
 #[cfg(feature = "rocm")]
 mod rocm;
 mod rotary;
@@ -28,7 +29,7 @@ use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
 use config::Base;
-use linear::{Linear, Weight};
+use linear::{Input, Linear, Weight};
 use norm::{Norm, Residual};
 use rotary::Tables;
 use worker::gguf::Gguf;
@@ -98,7 +99,7 @@ impl Decoder {
         let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
-        let stream = self.run(&ids, &batch)?;
+        let stream = self.run(&ids, &batch)?.sum()?;
         let wanted = match step.outputs.len() {
             0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
             all if all == step.tokens.len() => stream,
@@ -111,7 +112,7 @@ impl Decoder {
     }
 
     /// The residual stream behind the last block.
-    fn run(&mut self, ids: &Tensor, batch: &PagedBatch) -> Result<Tensor> {
+    fn run(&mut self, ids: &Tensor, batch: &PagedBatch) -> Result<Residual> {
         let mut x = self.embedding.rows(ids, self.activations)?;
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
@@ -125,11 +126,11 @@ impl Decoder {
             };
             block.forward(&mut stream, cache, batch, rotary)?;
         }
-        stream.sum()
+        Ok(stream)
     }
 
     /// Logits of rows behind the last norm.
-    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+    fn logits(&self, hidden: &Input) -> Result<Tensor> {
         let mut logits = self.output.forward(hidden)?.to_dtype(DType::F32)?;
         if let Some(scale) = self.config.logit_scale {
             logits = (logits * scale)?;
@@ -185,7 +186,7 @@ impl Forward for Decoder {
         if step.outputs.is_empty() {
             return Tensor::zeros((0, self.config.vocab_size), DType::F32, &self.device);
         }
-        self.logits(&hidden)
+        self.logits(&hidden.into())
     }
 
     #[cfg(feature = "rocm")]

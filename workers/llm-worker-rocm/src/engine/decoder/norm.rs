@@ -1,6 +1,9 @@
 //! Norms, and the residual stream between them.
 
 use super::architecture::NormKind;
+use super::linear::Input;
+#[cfg(feature = "rocm")]
+use super::rocm;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{fused, ops, LayerNorm};
 
@@ -71,15 +74,26 @@ impl Residual {
         Ok(self.sum.clone())
     }
 
-    /// The stream behind a norm.
-    pub(super) fn normed(&mut self, norm: &Norm) -> Result<Tensor> {
-        match self.addend.take() {
+    /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it in one.
+    pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
+        let addend = self.addend.take();
+        #[cfg(feature = "rocm")]
+        if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {
+            if let Some((sum, input)) = rocm::norm_quantize(norm, &self.sum, addend.as_ref())? {
+                if let Some(sum) = sum {
+                    self.sum = sum;
+                }
+                return Ok(input);
+            }
+        }
+        let _ = quantized;
+        match addend {
             Some(addend) => {
                 let (sum, normed) = norm.add(&addend, &self.sum)?;
                 self.sum = sum;
-                Ok(normed)
+                Ok(normed.into())
             }
-            None => norm.forward(&self.sum),
+            None => Ok(norm.forward(&self.sum)?.into()),
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Quantized matrices on AMD GPUs, where activations are quantized once for all matrices that they meet.
 
+use super::linear::Input;
+use super::norm::Norm;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::rocm_backend::candle_rocm::ops::quantized::{
-    self, Epilogue, QuantizedActivations, QuantizedMatrix,
-};
+use candle_core::rocm_backend::candle_rocm::ops::nn;
+pub(super) use candle_core::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
+use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, Epilogue, QuantizedMatrix};
 use candle_core::rocm_backend::candle_rocm::{Buffer, DType as DeviceDType};
 use candle_core::{bail, DType, Device, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_nn::{fused, moe, Activation};
@@ -62,40 +64,52 @@ impl Blocks {
         Ok(tensor(rows, (layout.shape().elem_count(), self.inputs)))
     }
 
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (storage, layout) = x.storage_and_layout();
+    pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
+        if let Some(activations) = &x.quantized {
+            return self.product(activations, &x.floats);
+        }
+        let (storage, layout) = x.floats.storage_and_layout();
         let shape = Shape::from((self.outputs, self.inputs));
         let (y, shape) = self.storage.fwd(&shape, rocm(storage.deref())?, layout)?;
         Ok(tensor(y, shape))
     }
+
+    /// The product with activations, in the dtype of `like`.
+    fn product(&self, activations: &QuantizedActivations, like: &Tensor) -> Result<Tensor> {
+        let (storage, _) = like.storage_and_layout();
+        let device = rocm(storage.deref())?.buffer().device();
+        let to = device_dtype(like.dtype())?;
+        let epilogue = Epilogue::default();
+        let y = quantized::linear_quantized(device, &self.matrix(), activations, &epilogue, to)?;
+        wrap(like, y, (activations.columns(), self.outputs))
+    }
+}
+
+/// A result of the device layer with the dtype and on the device of `like`.
+fn wrap(like: &Tensor, buffer: Buffer, shape: (usize, usize)) -> Result<Tensor> {
+    let (storage, _) = like.storage_and_layout();
+    let count = shape.0 * shape.1;
+    let storage = rocm(storage.deref())?.with_buffer(buffer, like.dtype(), count);
+    Ok(tensor(storage, shape))
 }
 
 /// Products of one input with each matrix.
-pub(super) fn forward_each(matrices: &[&Blocks], x: &Tensor) -> Result<Vec<Tensor>> {
-    let (storage, layout) = x.storage_and_layout();
+pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor>> {
+    if let Some(activations) = &x.quantized {
+        let product = |matrix: &&Blocks| matrix.product(activations, &x.floats);
+        return matrices.iter().map(product).collect();
+    }
+    let (storage, layout) = x.floats.storage_and_layout();
     let storage = rocm(storage.deref())?;
     let view = storage.view(layout, OP)?;
     let device = storage.buffer().device();
-    let rows = x.dim(0)?;
-    let wraps = |buffer: Buffer, outputs: usize| {
-        tensor(
-            storage.with_buffer(buffer, x.dtype(), rows * outputs),
-            (rows, outputs),
-        )
-    };
     for matrix in matrices {
-        if quantized::multiplies_floats(device, &matrix.matrix(), rows)? {
+        if quantized::multiplies_floats(device, &matrix.matrix(), x.floats.dim(0)?)? {
             return matrices.iter().map(|matrix| matrix.forward(x)).collect();
         }
     }
     let activations = QuantizedActivations::quantize(device, &view)?;
-    let to = device_dtype(x.dtype())?;
-    let product = |matrix: &&Blocks| {
-        let epilogue = Epilogue::default();
-        let buffer =
-            quantized::linear_quantized(device, &matrix.matrix(), &activations, &epilogue, to)?;
-        Ok(wraps(buffer, matrix.outputs))
-    };
+    let product = |matrix: &&Blocks| matrix.product(&activations, &x.floats);
     matrices.iter().map(product).collect()
 }
 
@@ -104,7 +118,7 @@ pub(super) fn gated(
     gate: &Blocks,
     up: &Blocks,
     activation: Activation,
-    x: &Tensor,
+    x: &Input,
 ) -> Result<Option<Tensor>> {
     let activation = match activation {
         Activation::Silu => quantized::Activation::Silu,
@@ -114,14 +128,58 @@ pub(super) fn gated(
     if gate.storage.dtype() != up.storage.dtype() {
         return Ok(None);
     }
+    let (storage, layout) = x.floats.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let device = storage.buffer().device();
+    let outputs = gate.outputs;
+    let (gate, up) = (gate.matrix(), up.matrix());
+    let buffer = match &x.quantized {
+        Some(activations) => {
+            let to = device_dtype(x.floats.dtype())?;
+            quantized::gated_quantized(device, &gate, &up, activations, activation, to)?
+        }
+        None => quantized::gated(device, &gate, &up, &storage.view(layout, OP)?, activation)?,
+    };
+    Ok(Some(wrap(&x.floats, buffer, (x.floats.dim(0)?, outputs))?))
+}
+
+/// Rows up to which a norm gives 8 bits as well: one launch less counts where there is little to do.
+const FEW_ROWS: usize = quantized::MATVEC_MAX_COLUMNS;
+
+/// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that is not for the device.
+pub(super) fn norm_quantize(
+    norm: &Norm,
+    x: &Tensor,
+    addend: Option<&Tensor>,
+) -> Result<Option<(Option<Tensor>, Input)>> {
+    let (rows, width) = x.dims2()?;
+    if !x.device().is_rocm() || x.dtype() != DType::F32 || rows > FEW_ROWS || width % 32 != 0 {
+        return Ok(None);
+    }
     let (storage, layout) = x.storage_and_layout();
     let storage = rocm(storage.deref())?;
-    let view = storage.view(layout, OP)?;
     let device = storage.buffer().device();
-    let buffer = quantized::gated(device, &gate.matrix(), &up.matrix(), &view, activation)?;
-    let shape = (x.dim(0)?, gate.outputs);
-    let storage = storage.with_buffer(buffer, x.dtype(), shape.0 * shape.1);
-    Ok(Some(tensor(storage, shape)))
+    let view = storage.view(layout, OP)?;
+    let (weight, weight_layout) = norm.weight.storage_and_layout();
+    let weight = rocm(weight.deref())?.view(weight_layout, OP)?;
+    let (sum, normed) = match addend {
+        Some(addend) => {
+            let (addend, addend_layout) = addend.storage_and_layout();
+            let addend = rocm(addend.deref())?.view(addend_layout, OP)?;
+            let (sum, normed) =
+                nn::add_rms_norm_quantize(device, &addend, &view, &weight, norm.epsilon)?;
+            (Some(wrap(x, sum, (rows, width))?), normed)
+        }
+        None => (
+            None,
+            nn::rms_norm_quantize(device, &view, &weight, norm.epsilon)?,
+        ),
+    };
+    let input = Input {
+        floats: wrap(x, normed.floats, (rows, width))?,
+        quantized: Some(normed.quantized),
+    };
+    Ok(Some((sum, input)))
 }
 
 /// All experts' matrices, one kernel for those of all tokens.

@@ -1,0 +1,78 @@
+//! Queries, keys and values.
+
+use super::linear::{Input, Linear};
+use super::norm::Norm;
+use candle_core::{Result, Tensor};
+
+/// What makes queries, keys and values of one input.
+pub(super) enum Projections {
+    /// A matrix with the rows of all three behind each other: one product. All heads are of one size.
+    Together(Linear),
+    Apart {
+        query: Linear,
+        key: Linear,
+        value: Linear,
+    },
+}
+
+/// Sizes of attention's heads.
+#[derive(Clone, Copy)]
+pub(super) struct Heads {
+    pub count: usize,
+    pub kv_count: usize,
+    /// Elements of a query or key.
+    pub size: usize,
+    /// Elements of a value.
+    pub v_size: usize,
+}
+
+impl Projections {
+    /// Whether it multiplies 8-bit activations on a GPU.
+    pub(super) fn takes_quantized(&self) -> bool {
+        match self {
+            Self::Together(all) => all.takes_quantized(),
+            Self::Apart { query, key, value } => {
+                [query, key, value].iter().all(|l| l.takes_quantized())
+            }
+        }
+    }
+
+    /// `(tokens, width)` to three tensors of `(tokens, heads, size)`, whose tokens may lie apart.
+    pub(super) fn forward(&self, x: &Input, heads: Heads) -> Result<[Tensor; 3]> {
+        let tokens = x.floats.dim(0)?;
+        let counts = [heads.count, heads.kv_count, heads.kv_count];
+        match self {
+            Self::Together(all) => {
+                let total: usize = counts.iter().sum();
+                let all = all.forward(x)?.reshape((tokens, total, heads.size))?;
+                let [q, k, v] = counts;
+                Ok([
+                    all.narrow(1, 0, q)?,
+                    all.narrow(1, q, k)?,
+                    all.narrow(1, q + k, v)?,
+                ])
+            }
+            Self::Apart { query, key, value } => {
+                let [q, k, v] = Linear::forward_each([query, key, value], x)?;
+                let [q_count, k_count, v_count] = counts;
+                Ok([
+                    q.reshape((tokens, q_count, heads.size))?,
+                    k.reshape((tokens, k_count, heads.size))?,
+                    v.reshape((tokens, v_count, heads.v_size))?,
+                ])
+            }
+        }
+    }
+}
+
+/// `(tokens, heads, size)` behind a norm of each head or of all together.
+pub(super) fn normed(x: Tensor, norm: &Option<Norm>) -> Result<Tensor> {
+    let Some(norm) = norm else { return Ok(x) };
+    let x = x.contiguous()?;
+    let (tokens, heads, size) = x.dims3()?;
+    if heads > 1 && norm.weight.dims() == [heads * size] {
+        let rows = x.reshape((tokens, heads * size))?;
+        return norm.forward(&rows)?.reshape((tokens, heads, size));
+    }
+    norm.forward(&x)
+}
