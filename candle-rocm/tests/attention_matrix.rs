@@ -5,9 +5,9 @@ mod common;
 
 use attention_oracle::layouts::{fixed, packed, paged};
 use attention_oracle::{compare, is_for_matrix, Case, Outcome, Values, WIDEST_OF_MATRIX};
-use candle_rocm::ops::attention::{attention_on, Attention, Order, Tier, SCORE_BYTES};
+use candle_rocm::ops::attention::{attention, attention_on, Attention, Order, Tier, SCORE_BYTES};
 use candle_rocm::{Device, Error, View};
-use common::{device, upload, Element};
+use common::{assert_exact, device, download, upload, Element, HostTensor, Layout, Rng};
 use half::{bf16, f16};
 
 /// Whether the arch has the instructions; without them the tier must say so.
@@ -139,5 +139,44 @@ fn the_tier_says_what_it_lacks() {
     if is_available(&device) {
         let expected = format!("head sizes end at {}, before 264", WIDEST_OF_MATRIX);
         assert!(text.contains(&expected), "{text}");
+    }
+}
+
+/// Of many rows the result is that of rounded queries where matrix instructions exist; of few rows, and elsewhere, that of queries as they are.
+#[test]
+fn queries_rounded_to_the_keys() {
+    let device = device();
+    let mut rng = Rng::new(4);
+    let (heads, kv_heads, width, keys) = (4, 2, 64, 50);
+    let mut random = |dims: &[usize]| {
+        HostTensor::<f32>::with_layout(dims, Layout::Contiguous, |n| rng.vec(n, -1.0, 1.0))
+    };
+    let kv = [(); 2].map(|()| random(&[1, keys, kv_heads, width]));
+    let halves = |x: &HostTensor<f32>| -> HostTensor<f16> {
+        let values = x.values().into_iter().map(f16::from_f32).collect();
+        HostTensor::contiguous(values, &x.dims)
+    };
+    let [k, v] = kv.map(|x| halves(&x));
+    let buffers = [k.upload(&device), v.upload(&device)];
+    for rows in [1, 40] {
+        let q = random(&[1, rows, heads, width]);
+        let rounded = halves(&q);
+        let (q_buffer, rounded_buffer) = (q.upload(&device), rounded.upload(&device));
+        let run = |q: View, may_round| {
+            let (k, v) = (k.view(&buffers[0]), v.view(&buffers[1]));
+            let problem = Attention {
+                may_round,
+                ..Attention::new(q, k, v, 0.125)
+            };
+            attention(&device, &problem).unwrap().out
+        };
+        let got = download::<f32>(&device, &run(q.view(&q_buffer), true));
+        let want = if rows > 1 && is_available(&device) {
+            let out = download::<f16>(&device, &run(rounded.view(&rounded_buffer), false));
+            out.into_iter().map(f16::to_f32).collect()
+        } else {
+            download::<f32>(&device, &run(q.view(&q_buffer), false))
+        };
+        assert_exact(&got, &want, &format!("{rows} rows"));
     }
 }

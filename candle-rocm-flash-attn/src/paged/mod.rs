@@ -191,7 +191,8 @@ impl PagedCache {
     }
 
     /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each and no further back than `left`, where it is given. Scores are
-    /// multiplied by `scale`, then bounded by `softcap`. Gives `(tokens, heads, v_head_size)` in the dtype of `q`.
+    /// multiplied by `scale`, then bounded by `softcap`. Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with matrix instructions, many queries of f32 are
+    /// rounded to the dtype of a 16-bit cache, and what is given with them.
     ///
     /// # Errors
     /// For shapes that do not fit the cache and the batch.

@@ -206,6 +206,8 @@ impl Store {
                 ..Window::CAUSAL
             },
             softcap: scores.softcap,
+            // Keys and values have been rounded already.
+            may_round: true,
             ..Attention::new(query, self.keys.view(), self.values.view(), scores.scale)
         };
         let attended = attention(device, &problem)?;

@@ -22,7 +22,8 @@ mod tiled;
 
 pub mod kv_cache;
 
-use crate::{Buffer, Device, Error, Result, View};
+use super::cast::cast;
+use crate::{contiguous_strides, Buffer, Device, Error, Result, View};
 use problem::Problem;
 pub use select::Tier;
 
@@ -61,6 +62,8 @@ pub struct Attention<'a> {
     pub order: Order,
     /// Whether the logarithm of each row's sum of exponentials is wanted.
     pub log_sum_exp: bool,
+    /// Whether queries of f32, and the result with them, may be rounded to keys of 16 bits: matrix instructions take one dtype.
+    pub may_round: bool,
 }
 
 impl<'a> Attention<'a> {
@@ -80,6 +83,7 @@ impl<'a> Attention<'a> {
             prefix: None,
             order: Order::RowsHeads,
             log_sum_exp: false,
+            may_round: false,
         }
     }
 }
@@ -194,6 +198,9 @@ fn run(
     if problem.is_empty() {
         return Ok(problem.into_result());
     }
+    if attention.may_round && forced.is_none() && select::gains_by_rounding(device, &problem) {
+        return run_rounded(device, attention, score_bytes);
+    }
     let tiers = match &forced {
         Some(tier) => std::slice::from_ref(tier),
         None => select::order(device, &problem),
@@ -215,5 +222,24 @@ fn run(
     Err(Error::InvalidArgument {
         op: OP,
         reason: reasons.join("; "),
+    })
+}
+
+/// With queries of the keys' dtype; the result is of the queries' own.
+fn run_rounded(device: &Device, attention: &Attention, score_bytes: usize) -> Result<Attended> {
+    let (q, dtype) = (&attention.q, attention.k.dtype);
+    let rounded = cast(device, q, dtype)?;
+    let strides = contiguous_strides(q.dims);
+    let problem = Attention {
+        q: View::contiguous(&rounded, dtype, q.dims, &strides),
+        may_round: false,
+        ..*attention
+    };
+    let attended = run(device, &problem, None, score_bytes)?;
+    let elements = [attended.out.len() / dtype.size_in_bytes()];
+    let out = View::contiguous(&attended.out, dtype, &elements, &[1]);
+    Ok(Attended {
+        out: cast(device, &out, q.dtype)?,
+        ..attended
     })
 }

@@ -1,7 +1,7 @@
 //! Which tier a problem goes to first.
 
 use super::problem::Problem;
-use super::OP;
+use super::{matrix, OP};
 use crate::{DType, Device, Error, Result};
 use std::fmt;
 
@@ -71,6 +71,14 @@ pub(super) fn is_short(problem: &Problem) -> bool {
         .iter()
         .find(|(head, _)| width <= *head)
         .is_some_and(|(_, rows)| packed <= *rows)
+}
+
+/// Whether queries rounded to the keys' dtype can be multiplied by matrix instructions, and there are enough of them.
+pub(super) fn gains_by_rounding(device: &Device, problem: &Problem) -> bool {
+    problem.dtype == DType::F32
+        && matches!(problem.kv_dtype, DType::F16 | DType::BF16)
+        && matrix::is_available(&device.properties().arch)
+        && !is_short(problem)
 }
 
 /// Tiers to try, in order.
