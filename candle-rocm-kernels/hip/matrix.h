@@ -199,6 +199,14 @@ template <typename T> struct Fragment {
 #endif
     }
 };
+// A fragment in the order of the second operand's registers, or from it: loaded so at once, none needs to be moved.
+template <typename T> DEVICE_FN Fragment<T> in_register_order(const Fragment<T>& x) {
+#if MATRIX_MMA
+    return Fragment<T>{{{{x.bits[0].w[0], x.bits[1].w[0]}}, {{x.bits[0].w[1], x.bits[1].w[1]}}}};
+#else
+    return x;
+#endif
+}
 // Names for what a fragment is used as.
 template <typename T> using FragmentA = Fragment<T>;
 template <typename T> using FragmentB = Fragment<T>;

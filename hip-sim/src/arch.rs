@@ -72,6 +72,15 @@ impl Arch {
         }
     }
 
+    /// Largest dynamic shared memory of a block. Of nvptx it is less than most have.
+    pub fn shared_bytes(&self) -> usize {
+        if self.0.starts_with("sm_") {
+            crate::memory::MAX_SHARED_BYTES
+        } else {
+            64 << 10
+        }
+    }
+
     /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and `__GFX9__`; `__CUDA_ARCH__` of nvptx.
     pub fn macros(&self) -> String {
         let (major, minor) = self.capability();

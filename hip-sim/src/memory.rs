@@ -18,9 +18,9 @@ const POISON_BYTE: u8 = 0xFF;
 const RELEASE_BYTES: usize = 1 << 20;
 /// Room on top of twice the configured size, so that guards and fragmentation never make a legal allocation fail.
 const HEADROOM_BYTES: usize = 1 << 30;
-/// Largest dynamic shared memory of a block; each worker thread has one window of this size inside the reserved range.
-pub(crate) const SHARED_BYTES: usize = 64 << 10;
-const WINDOW_BYTES: usize = SHARED_BYTES + 4096;
+/// Largest dynamic shared memory of a block of any architecture; each worker thread has one window of this size inside the reserved range.
+pub(crate) const MAX_SHARED_BYTES: usize = 96 << 10;
+const WINDOW_BYTES: usize = MAX_SHARED_BYTES + 4096;
 const WINDOWS: usize = 1024;
 
 /// Shadow state: not part of any allocation.

@@ -29,12 +29,11 @@ constexpr float SLACK = 8.0f;
 
 #if MATRIX_MMA
 template <typename T, u32 WIDTH> struct Plan {
-    // Of 255 registers, results of more than 64 columns leave room for one tile of queries; of more than 128, for none that waits: fragments of queries
-    // are loaded again for each tile of keys.
-    static constexpr u32 QUERIES = WIDTH <= 64 ? 2 : 1;
+    // A fragment of keys or values serves two tiles of queries: LDS has less to give than the matrix units can take. Of 255 registers, results of more than
+    // 64 columns leave no room for queries, which wait in LDS, and of more than 128 columns none for a second tile.
+    static constexpr u32 QUERIES = WIDTH <= 128 ? 2 : 1;
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
-    static constexpr bool STAGED = false;
-    static constexpr bool RELOADED = WIDTH > 128;
+    static constexpr bool STAGED = WIDTH > 64;
     static constexpr u32 KEYS = WIDTH > 128 ? 16 : 32;
     // Elements between rows in LDS: of keys, 32 bytes of four rows are read at once, of values, 16 bytes of eight.
     static constexpr u32 K_STRIDE = WIDTH + 2 * VECTOR;
@@ -43,10 +42,10 @@ template <typename T, u32 WIDTH> struct Plan {
     static constexpr u32 K_LDS = KEYS * K_STRIDE;
     static constexpr u32 V_LDS = KEYS * V_STRIDE;
     // Blocks at once on a multiprocessor, which share its 64 Ki registers.
-    static constexpr u32 BLOCKS = WIDTH > 128 ? 2 : 3;
+    static constexpr u32 BLOCKS = WIDTH > 64 ? 2 : 3;
     // Steps of the product of queries and keys that are loaded ahead.
-    static constexpr u32 STEPS = RELOADED ? 4 : WIDTH / matrix::K<T>;
-    static constexpr u32 Q_LDS = VECTOR;
+    static constexpr u32 STEPS = STAGED ? 4 : WIDTH / matrix::K<T>;
+    static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
 };
 #else
 template <typename T, u32 WIDTH> struct Plan {
@@ -55,7 +54,6 @@ template <typename T, u32 WIDTH> struct Plan {
     static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
     // Waves of 32 have 256 registers, which results of more than 128 columns leave no room in for queries: these wait in LDS, beside fewer keys.
     static constexpr bool STAGED = WAVE == 32 && WIDTH > 128;
-    static constexpr bool RELOADED = false;
     static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : STAGED ? 16 : 32;
     // Elements between rows in LDS, so that 16 of them start in different banks.
     static constexpr u32 K_STRIDE = WIDTH + VECTOR;
@@ -322,11 +320,12 @@ template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<flo
 }
 
 // What windows, biases and the end need to know of a row. It waits in LDS, out of the inner loop's registers.
-struct Waiting {
+struct alignas(16) Waiting {
     Row row;
     u64 out;
     u64 lse;
 };
+static_assert(sizeof(Waiting) == 48, "as ops/attention/matrix.rs says");
 
 // Products to scores in powers of two; gives the greatest, as visible_max does.
 template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const Sequence& seq, const Row& row, const u32 (&keys)[COUNT], float (&x)[COUNT]) {
@@ -419,10 +418,10 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     // A fragment of every step lies in LDS once for all lanes that hold the same.
     constexpr u32 OWNERS = matrix::TILE * K / (Query::ELEMENTS * COLUMNS);
     Query* const staged = (Query*)q_lds + first_in_block / matrix::TILE * (WIDTH / K * OWNERS) + lane() % OWNERS;
-    Query q[QUERIES][Sizes::STAGED || Sizes::RELOADED ? 1 : WIDTH / K];
-    const T* start[QUERIES][COLUMNS];
+    Query q[QUERIES][Sizes::STAGED ? 1 : WIDTH / K];
 #pragma unroll
     for (u32 n = 0; n < QUERIES; ++n) {
+        const T* start[COLUMNS];
 #pragma unroll
         for (u32 c = 0; c < COLUMNS; ++c) {
             const u32 packed = first + n * matrix::TILE + matrix::held(c);
@@ -432,17 +431,17 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
             sum[n][c] = 0.0f;
             // Rows beyond the last repeat it; nobody stores their results.
             const u32 last = seq.rows - 1;
-            start[n][c] = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
+            start[c] = (const T*)a.q + seq.q + (u64)(row < last ? row : last) * s.q_row + (u64)head * s.q_head;
         }
 #pragma unroll
         for (u32 d = 0; d < WIDTH / matrix::TILE; ++d) out[n][d] = Sums::zero();
 #pragma unroll
-        for (u32 k = 0; k < (Sizes::RELOADED ? 0 : WIDTH / K); ++k) {
+        for (u32 k = 0; k < WIDTH / K; ++k) {
             Query x;
 #pragma unroll
-            for (u32 c = 0; c < COLUMNS; ++c) x.bits[c] = load_queries(start[n][c], k * K, opaque(s.width));
+            for (u32 c = 0; c < COLUMNS; ++c) x.bits[c] = load_queries(start[c], k * K, opaque(s.width));
             if constexpr (Sizes::STAGED) {
-                staged[(n * (WIDTH / K) + k) * OWNERS] = x;
+                staged[(n * (WIDTH / K) + k) * OWNERS] = matrix::in_register_order(x);
             } else {
                 q[n][k] = x;
             }
@@ -468,13 +467,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
         for (u32 k = 0; k < WIDTH / K; ++k) {
             if constexpr (Sizes::STAGED) {
 #pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n) q[n][0] = staged[(n * (WIDTH / K) + k) * OWNERS];
-            }
-            if constexpr (Sizes::RELOADED) {
-#pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n)
-#pragma unroll
-                    for (u32 c = 0; c < COLUMNS; ++c) q[n][0].bits[c] = load_queries(start[n][c], k * K, s.width);
+                for (u32 n = 0; n < QUERIES; ++n) q[n][0] = matrix::in_register_order(staged[(n * (WIDTH / K) + k) * OWNERS]);
             }
 #pragma unroll
             for (u32 t = 0; t < KEY_TILES; ++t) {
@@ -485,7 +478,7 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
                     return k_tile + key * Sizes::K_STRIDE + k * K;
                 });
 #pragma unroll
-                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED || Sizes::RELOADED ? 0 : k], products[n][t]);
+                for (u32 n = 0; n < QUERIES; ++n) matrix::multiply(x, q[n][Sizes::STAGED ? 0 : k], products[n][t]);
             }
         }
 
@@ -583,14 +576,28 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 }  // namespace flash
 
 // attention_matrix_<dtype>_<WIDTH>
+#if MATRIX_MMA
+// More than the 48 KiB that a block has without being asked: `shared_bytes` of ops/attention/matrix.rs.
+#define ATTENTION_LDS                                                          \
+    extern __shared__ flash::Waiting dynamic_lds[];                            \
+    flash::Waiting* const rows = dynamic_lds;                                  \
+    Element* const queries = (Element*)(rows + Sizes::ROWS);                   \
+    Element* const keys = queries + Sizes::Q_LDS;                              \
+    Element* const values = keys + Sizes::PLACES * Sizes::K_LDS;
+#else
+#define ATTENTION_LDS                                                          \
+    alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                   \
+    alignas(32) __shared__ Element queries[Sizes::Q_LDS];                      \
+    alignas(16) __shared__ Element keys[Sizes::K_LDS];                         \
+    alignas(16) __shared__ Element values[Sizes::V_LDS];
+#endif
 #define ATTENTION_MATRIX(T, WIDTH)                                                                                                                 \
-    extern "C" __global__ MAX_BLOCK_OF(flash::THREADS, (flash::Plan<T, WIDTH>::BLOCKS)) void attention_matrix_##T##_##WIDTH(ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {        \
+    extern "C" __global__ MAX_BLOCK_OF(flash::THREADS, (flash::Plan<T, WIDTH>::BLOCKS)) void attention_matrix_##T##_##WIDTH(                       \
+        ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {                                                                                        \
+        using Element = T;                                                                                                                         \
         using Sizes = flash::Plan<T, WIDTH>;                                                                                                       \
-        alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                                                                                              \
-        alignas(32) __shared__ T queries[Sizes::Q_LDS];                                                                                            \
-        alignas(16) __shared__ T keys[Sizes::PLACES * Sizes::K_LDS];                                                                                               \
-        alignas(16) __shared__ T values[Sizes::PLACES * Sizes::V_LDS];                                                                                             \
-        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                                     \
+        ATTENTION_LDS                                                                                                                              \
+        flash::attend<T, WIDTH>(ATTENTION_PROBLEM, tiles, heads_first, rows, queries, keys, values);                                               \
     }
 #else
 #define ATTENTION_MATRIX(T, WIDTH)

@@ -5,7 +5,7 @@
 
 use super::abi::{Block, Dim3, Entry, Thread};
 use super::matrix::{self, Operands};
-use crate::memory::{Memory, SHARED_BYTES};
+use crate::memory::{Memory, MAX_SHARED_BYTES};
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
@@ -401,7 +401,7 @@ impl Runner {
                 .window
                 .as_ref()
                 .ok_or_else(|| Divergence("too many threads run kernels at once".into()))?;
-            debug_assert!(launch.shared_bytes <= SHARED_BYTES);
+            debug_assert!(launch.shared_bytes <= MAX_SHARED_BYTES);
             memory.open_window(window.0, launch.shared_bytes);
             window.0 as *mut c_void
         } else {

@@ -12,9 +12,9 @@ pub(crate) use block::split_mix;
 pub(crate) use fault::describe;
 pub(crate) use module::{Function, Module};
 
+use crate::arch::Arch;
 use crate::error::{HipError, HipResult};
 use crate::inject::Failure;
-use crate::memory::SHARED_BYTES;
 use crate::sim::{Counters, Sim};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -143,6 +143,7 @@ impl Launch {
         grid: Dim3,
         block: Dim3,
         shared_bytes: usize,
+        arch: &Arch,
         args: Args,
     ) -> HipResult<Launch> {
         let bound = match function.info().max_threads {
@@ -160,7 +161,7 @@ impl Launch {
         {
             return Err(HipError::InvalidConfiguration);
         }
-        if shared_bytes > SHARED_BYTES {
+        if shared_bytes > arch.shared_bytes() {
             return Err(HipError::InvalidValue);
         }
         Ok(Launch {

@@ -12,7 +12,6 @@ use crate::cuda::on_cuda;
 use crate::error::{hipError_t, name, text, HipError, HipResult};
 use crate::exec::{Dim3, MAX_BLOCK, MAX_GRID};
 use crate::inject::Failure;
-use crate::memory::SHARED_BYTES;
 use crate::sim::{sim, Counters, Sim};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -92,13 +91,13 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(
         set(1160, arch.device_name().as_bytes());
         for (offset, value) in [
             (288, sim.memory.info(ordinal).1), // totalGlobalMem
-            (296, SHARED_BYTES),               // sharedMemPerBlock
+            (296, arch.shared_bytes()),        // sharedMemPerBlock
             (312, i32::MAX as usize),          // memPitch
             (352, i32::MAX as usize),          // totalConstMem
             (368, 256),                        // textureAlignment
-            (640, SHARED_BYTES),               // sharedMemPerMultiprocessor
-            (696, SHARED_BYTES),               // sharedMemPerBlockOptin
-            (1416, SHARED_BYTES),              // maxSharedMemoryPerMultiProcessor
+            (640, arch.shared_bytes()),        // sharedMemPerMultiprocessor
+            (696, arch.shared_bytes()),        // sharedMemPerBlockOptin
+            (1416, arch.shared_bytes()),       // maxSharedMemoryPerMultiProcessor
         ] {
             set(offset, &value.to_ne_bytes());
         }
@@ -163,7 +162,7 @@ pub unsafe extern "C" fn hipDeviceGetAttribute(
             67 => bus(ordinal as usize),
             68 | 69 => 0, // PCI device and domain
             71 | 72 => REGISTERS,
-            74..=76 | 10002 => SHARED_BYTES as i32,
+            74..=76 | 10002 => arch.shared_bytes() as i32,
             87 => arch.wave() as i32,
             10017 => 100_000, // wall clock, kHz
             _ => return Err(HipError::InvalidValue),

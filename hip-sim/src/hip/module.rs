@@ -13,7 +13,6 @@ use super::{api, current_device, put};
 use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::exec::{Args, Dim3, Function, Launch, Module, MAX_BLOCK};
-use crate::memory::SHARED_BYTES;
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
 use std::sync::Arc;
 
@@ -127,7 +126,7 @@ pub unsafe extern "C" fn hipFuncGetAttribute(
                 bound => bound as c_int,
             },
             1..=4 => 0, // static shared, constant and local bytes, registers: not known here
-            8 => SHARED_BYTES as c_int,
+            8 => sim.devices[function.module.device].arch.shared_bytes() as c_int,
             _ => return Err(HipError::InvalidValue),
         };
         // SAFETY: the caller's pointer.
@@ -210,7 +209,8 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
             y: block_y,
             z: block_z,
         };
-        let launch = Launch::new(function, grid, block, shared_bytes as usize, args)?;
+        let arch = &sim.devices[stream.device].arch;
+        let launch = Launch::new(function, grid, block, shared_bytes as usize, arch, args)?;
         stream.submit(sim, NodeKind::Kernel, move |sim| launch.run(sim))
     })
 }

@@ -10,6 +10,9 @@ const WIDTHS: [u32; 4] = [64, 96, 128, 256];
 const WAVES: u32 = 4;
 /// Rows that one instruction multiplies.
 const TILE: u32 = 16;
+/// Of a row in LDS, `Waiting` of `attention/matrix_attend.h`.
+const WAITING_BYTES: u32 = 48;
+const ELEMENT_BYTES: u32 = 2;
 /// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
 const DIES: u32 = 8;
 
@@ -21,12 +24,26 @@ pub(super) fn is_available(arch: &str) -> bool {
             .any(|family| arch.starts_with(family))
 }
 
+/// Whether the kernels are those for nvptx.
+fn is_nvptx(properties: &DeviceProperties) -> bool {
+    properties.arch.starts_with("sm_")
+}
+
+/// Dynamic LDS of a block of `rows` rows: what `ATTENTION_LDS` of `attention/matrix_attend.h` divides up; elsewhere LDS is static.
+fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
+    if !is_nvptx(properties) {
+        return 0;
+    }
+    // Two places for tiles of keys and values, whose rows end in padding, and the rows' queries, unless they stay in registers.
+    let keys = if width <= 128 { 32 } else { 16 };
+    let tiles = 2 * keys * ((width + 16) + (width + 8));
+    let queries = if width <= 64 { 8 } else { rows * width };
+    rows * WAITING_BYTES + (tiles + queries) * ELEMENT_BYTES
+}
+
 /// Packed rows of a block; as `Plan::ROWS` of `attention/matrix_attend.h`.
 fn block_rows(properties: &DeviceProperties, width: u32) -> u32 {
-    let is_double = match properties.wave_size {
-        64 => width <= 128,
-        _ => properties.arch.starts_with("sm_") && width <= 64,
-    };
+    let is_double = (properties.wave_size == 64 || is_nvptx(properties)) && width <= 128;
     WAVES * if is_double { 2 * TILE } else { TILE }
 }
 
@@ -56,8 +73,8 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         }
         (None, _, dtype) => return Ok(Attempt::Refused(format!("it has no {dtype}"))),
     };
-    let rows = u64::from(block_rows(properties, width));
-    let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(rows);
+    let rows = block_rows(properties, width);
+    let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(u64::from(rows));
     let pairs = shape.batch * shape.kv_heads;
     let blocks = tiles * u64::from(pairs);
     let Ok(grid) = i32::try_from(blocks) else {
@@ -69,7 +86,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let config = LaunchConfig {
         grid: grid as u32,
         block: WAVES * properties.wave_size,
-        shared_bytes: 0,
+        shared_bytes: shared_bytes(properties, width, rows),
     };
     let args = problem.args().u32(tiles as u32).u32(heads_first.into());
     let name = format!("attention_matrix_{}_{width}", problem.dtype.as_str());
