@@ -1,6 +1,6 @@
 // Copies between layouts. Only bits move, so kernels go by element size: b8 to b128. Launchers pick the widest size that the layout
 // allows, which makes rows of small elements move in 16-byte pieces.
-#include "device.h"
+#include "rows.h"
 
 using b8 = u8;
 using b16 = u16;
@@ -24,33 +24,78 @@ DEVICE_FN void copy_rows(const T* src, T* dst, u32 n, u32 columns, u64 src_strid
     }
 }
 
-constexpr u32 TILE = 32;
+constexpr u32 LANES = 32;
 constexpr u32 TRANSPOSE_BLOCK = 256;
+constexpr u32 STEP = TRANSPOSE_BLOCK / LANES;
 
-// A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile around in LDS, so that
-// both sides are accessed along their dense dimension; the padding keeps a tile's column out of a single LDS bank.
+// A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile around, so that both sides are
+// accessed along their dense dimension, in words: two small neighbours, or one element. A thread turns two words of small elements around in
+// registers, so that the tile in LDS has words of `dst`. Where a word lies in its line depends on the line, for each to have a bank of its own.
 template <typename T>
 DEVICE_FN void copy_transposed(const T* src, T* dst, u32 rows, u32 columns, u32 src_column_stride, u32 dst_row_stride, u32 batch,
                                const Dims& dims, const Strides& src_strides, const Strides& dst_strides) {
-    __shared__ T tile[TILE][TILE + 1];
-    const u32 x = thread_x() % TILE;
-    const u32 y = thread_x() / TILE;
-    const u32 tiles_down = (rows - 1) / TILE + 1;
-    const u32 tiles_across = (columns - 1) / TILE + 1;
-    const u64 tiles = (u64)tiles_down * tiles_across * batch;
-    for (u64 i = block_x(); i < tiles; i += grid_dim()) {
-        const u32 matrix = (u32)(i / ((u64)tiles_down * tiles_across));
-        const u32 in_matrix = (u32)(i - (u64)matrix * tiles_down * tiles_across);
-        const u32 row = in_matrix / tiles_across * TILE;
-        const u32 column = in_matrix % tiles_across * TILE;
-        const T* from = src + strided_offset(dims, src_strides, matrix);
-        T* to = dst + strided_offset(dims, dst_strides, matrix);
-        for (u32 c = y; c < TILE; c += TRANSPOSE_BLOCK / TILE) {
-            if (row + x < rows && column + c < columns) tile[c][x] = from[(u64)(column + c) * src_column_stride + row + x];
+    constexpr u32 E = sizeof(T) < 4 ? 2 : 1;
+    constexpr u32 SIDE = LANES * E;
+    using Word = Neighbours<E, T>;
+    __shared__ Word tile[SIDE][LANES];
+    const u32 x = thread_x() % LANES;
+    const u32 y = thread_x() / LANES;
+    const u32 tiles_across = (columns - 1) / SIDE + 1;
+    const u32 tiles_per_matrix = ((rows - 1) / SIDE + 1) * tiles_across;
+    const u32 tiles = tiles_per_matrix * batch;
+    for (u32 i = block_x(); i < tiles; i += grid_dim()) {
+        const u32 matrix = batch == 1 ? 0 : i / tiles_per_matrix;
+        const u32 in_matrix = i - matrix * tiles_per_matrix;
+        const u32 down = in_matrix / tiles_across;
+        const u32 row = down * SIDE;
+        const u32 column = (in_matrix - down * tiles_across) * SIDE;
+        const T* from = src + strided_offset(dims, src_strides, matrix) + (u64)column * src_column_stride + row;
+        T* to = dst + strided_offset(dims, dst_strides, matrix) + (u64)row * dst_row_stride + column;
+        const u32 rows_left = rows - row;
+        const u32 columns_left = columns - column;
+
+        Word words[LANES / STEP][E];
+        if (columns_left >= SIDE && rows_left >= SIDE && src_column_stride % E == 0 && Word::are_aligned(from)) {
+#pragma unroll
+            for (u32 k = 0; k < LANES / STEP; ++k) {
+                for (u32 e = 0; e < E; ++e) words[k][e] = copy_from_aligned<E>(from + (u64)((y + k * STEP) * E + e) * src_column_stride + x * E);
+            }
+        } else {
+#pragma unroll
+            for (u32 k = 0; k < LANES / STEP; ++k) {
+                for (u32 e = 0; e < E; ++e) {
+                    const u32 c = (y + k * STEP) * E + e;
+                    for (u32 d = 0; d < E; ++d) {
+                        if (c < columns_left && x * E + d < rows_left) words[k][e].v[d] = from[(u64)c * src_column_stride + x * E + d];
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (u32 k = 0; k < LANES / STEP; ++k) {
+            for (u32 d = 0; d < E; ++d) {
+                Word turned;
+                for (u32 e = 0; e < E; ++e) turned.v[e] = words[k][e].v[d];
+                tile[x * E + d][(y + k * STEP) ^ x] = turned;
+            }
         }
         barrier();
-        for (u32 r = y; r < TILE; r += TRANSPOSE_BLOCK / TILE) {
-            if (row + r < rows && column + x < columns) to[(u64)(row + r) * dst_row_stride + column + x] = tile[x][r];
+        const bool wide = columns_left >= SIDE && dst_row_stride % E == 0 && Word::are_aligned(to);
+        Word lines[SIDE / STEP];
+#pragma unroll
+        for (u32 k = 0; k < SIDE / STEP; ++k) lines[k] = tile[y + k * STEP][x ^ ((y + k * STEP) / E)];
+#pragma unroll
+        for (u32 k = 0; k < SIDE / STEP; ++k) {
+            const u32 r = y + k * STEP;
+            T* const at = to + (u64)r * dst_row_stride + x * E;
+            if (r >= rows_left) continue;
+            if (wide) {
+                copy_to_aligned(at, lines[k]);
+            } else {
+                for (u32 e = 0; e < E; ++e) {
+                    if (x * E + e < columns_left) at[e] = lines[k].v[e];
+                }
+            }
         }
         barrier();
     }

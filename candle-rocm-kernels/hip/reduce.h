@@ -1,8 +1,8 @@
 // What reductions do with elements: sums, extrema and the indices of extrema.
 //
 // An operation has `identity`, what a lane begins with; `start`, what the lane with the first element does; `of` an element and its number
-// among the reduced ones; `combine`, whose left operand is the earlier one; and `finish`, which stores a result or a part's. BATCH packs of a thread are under way at
-// once, as many as registers allow, and a thread has up to MOST_COLUMNS columns.
+// among the reduced ones; `combine`, whose left operand is the earlier one; and `finish`, which stores a result or a part's. Of a row, ROW_BATCH packs of a thread are under
+// way at once, as many as registers allow; across rows a thread has up to MOST_COLUMNS columns.
 #ifndef CANDLE_ROCM_REDUCE_H
 #define CANDLE_ROCM_REDUCE_H
 
@@ -16,7 +16,7 @@ constexpr u32 CARRY = 64;
 
 // Integers add up in the unsigned type, where overflow wraps.
 template <typename T, typename A, typename Out> struct SumOf {
-    static constexpr u32 BATCH = sizeof(T) == 1 ? 2 : 4;
+    static constexpr u32 ROW_BATCH = 4;
     static constexpr u32 MOST_COLUMNS = 8;
     using Element = T;
     using Acc = A;
@@ -46,7 +46,7 @@ template <bool MIN, typename C> DEVICE_FN C worst() {
 template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
 
 template <bool MIN, typename T> struct Extremum {
-    static constexpr u32 BATCH = sizeof(T) == 1 ? 2 : 4;
+    static constexpr u32 ROW_BATCH = 4;
     static constexpr u32 MOST_COLUMNS = 8;
     using Element = T;
     using Acc = compute_t<T>;
@@ -69,7 +69,7 @@ template <typename C> DEVICE_FN Candidate<C> shfl(const Candidate<C>& v, u32 sou
 // `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
 // values, and is null in the last launch.
 template <bool MIN, typename T> struct ArgExtremum {
-    static constexpr u32 BATCH = 2;
+    static constexpr u32 ROW_BATCH = 2;
     static constexpr u32 MOST_COLUMNS = 4;
     using Element = T;
     using Acc = Candidate<compute_t<T>>;

@@ -39,7 +39,7 @@ template <typename Op> DEVICE_FN void reduce_rows(const PacksPlan& plan, const O
     using Element = typename Op::Element;
     constexpr u32 N = PACK<Element>;
     // A pack of bytes has as many elements as four packs of words.
-    constexpr u32 BATCH = sizeof(Element) == 1 ? 1 : Op::BATCH;
+    constexpr u32 BATCH = sizeof(Element) == 1 ? 1 : Op::ROW_BATCH;
     using Pack = Neighbours<N, Element>;
     __shared__ Acc shared[REDUCE_BLOCK];
     const u32 lanes = 1u << plan.lanes_log2;
@@ -101,7 +101,7 @@ template <typename Op> DEVICE_FN void reduce_rows(const PacksPlan& plan, const O
 template <typename Op> DEVICE_FN void reduce_columns(const PacksPlan& plan, const Op& op) {
     using Acc = typename Op::Acc;
     using Element = typename Op::Element;
-    constexpr u32 BATCH = Op::BATCH;
+    constexpr u32 BATCH = sizeof(Element) == 1 ? 2 : 4;
     constexpr u32 N = PACK<Element> < Op::MOST_COLUMNS ? PACK<Element> : Op::MOST_COLUMNS;
     using Pack = Neighbours<N, Element>;
     __shared__ Acc shared[REDUCE_BLOCK * N];

@@ -32,6 +32,7 @@ template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
     }
     return pack;
 }
+template <u32 N, typename T> DEVICE_FN void copy_to_aligned(T* at, const Neighbours<N, T>& pack) { *(Neighbours<N, T>*)at = pack; }
 template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) {
     if (Neighbours<N, T>::are_aligned(at)) {
         *(Neighbours<N, T>*)at = pack;
@@ -51,6 +52,7 @@ template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
 }
 template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) { return copy_from<N>(at); }
 template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) { __builtin_memcpy(at, pack.v, sizeof(pack.v)); }
+template <u32 N, typename T> DEVICE_FN void copy_to_aligned(T* at, const Neighbours<N, T>& pack) { copy_to(at, pack); }
 #endif
 
 template <u32 N, typename T> DEVICE_FN Values<compute_t<T>, N> read(const T* at) {
