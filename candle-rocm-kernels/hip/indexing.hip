@@ -86,6 +86,31 @@ DEVICE_FN void scatter_in_order(const T* src, T* dst, u64 columns, const Indexed
     }
 }
 
+// ---------------------------------------------------------------- scatter by sorted ids
+// `order` sorts the ids, which are the same for all columns, equal ones in their order. A thread for each id and column: the one with the first of
+// equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
+template <typename T, typename Plus>
+DEVICE_FN void add_sorted(const T* src, T* dst, const u32* order, u32 columns, const Indexed& indexed, const Along& along, const Dims& dims,
+                          const Strides& dst_strides, const Strides& src_strides, Plus plus) {
+    const u32 n = along.count * columns;
+    for (u64 i = global_index(); i < n; i += global_size()) {
+        const u32 first = (u32)i / columns;
+        const u32 column = (u32)i - first * columns;
+        u32 place, other;
+        if (!find(indexed, order[first] * along.id_stride, place)) continue;
+        if (first > 0 && find(indexed, order[first - 1] * along.id_stride, other) && other == place) continue;
+        T* const to = dst + strided_offset(dims, dst_strides, column) + place;
+        const T* const from = src + strided_offset(dims, src_strides, column);
+        T sum = *to;
+        u32 k = first;
+        do {
+            sum = plus(sum, from[order[k] * along.src_stride]);
+            ++k;
+        } while (k < along.count && find(indexed, order[k] * along.id_stride, other) && other == place);
+        *to = sum;
+    }
+}
+
 // ---------------------------------------------------------------- scatter in parallel
 // For few columns: one thread per element of `src`.
 
@@ -166,6 +191,12 @@ DEVICE_FN i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
                                                    Strides src_strides, Strides id_strides) {                                   \
         scatter_in_order(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides,   \
                          [](T* to, T value) { *to = store<T>(plus(load(*to), load(value))); });                                 \
+    }                                                                                                                           \
+    extern "C" __global__ void index_add_##dtype(const T* src, T* dst, const void* ids, IndexError* error, const u32* order,     \
+                                                 u32 columns, Indexing indexing, Along along, Dims dims, Strides dst_strides,   \
+                                                 Strides src_strides) {                                                         \
+        add_sorted(src, dst, order, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides,              \
+                   [](T sum, T value) { return store<T>(plus(load(sum), load(value))); });                                      \
     }                                                                                                                           \
     extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 n,       \
                                                           Indexing indexing, Dims dims, Strides dst_strides,                    \

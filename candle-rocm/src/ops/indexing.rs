@@ -4,7 +4,7 @@
 //! Any other index out of range does the same, and the next call that waits for the device fails with [`Error::IndexOutOfRange`].
 
 use super::copy::{address, check_count, contiguous, piece_bytes};
-use super::{collapse, Dims, Strides};
+use super::{collapse, sort, Collapsed, Dims, Strides};
 use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
@@ -62,8 +62,8 @@ pub fn scatter_add(device: &Device, dst: &View, ids: &View, src: &View, dim: usi
     scatter.add(device)
 }
 
-/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of `src` are added, as by
-/// [`scatter_add`]. `src` has `base`'s shape with `ids`' length in `dim`.
+/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of `src` are added. As by
+/// [`scatter_add`], but always in order. `src` has `base`'s shape with `ids`' length in `dim`.
 ///
 /// # Errors
 /// Those of [`scatter_add`].
@@ -173,6 +173,8 @@ fn read(
 const ENOUGH_COLUMNS: usize = 4096;
 /// So many steps along the indexed dimension cost a thread less than a second launch or contended atomics would.
 const FEW_STEPS: usize = 256;
+/// So many ids of `index_add` cost a thread for each column less than sorting them would.
+const FEW_IDS: usize = 32;
 
 /// The common part of the operations that write.
 struct Scatter<'a> {
@@ -304,6 +306,9 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         let dtype = self.src.dtype;
+        if self.op == IndexOp::IndexAdd && self.src.dims[self.dim] > FEW_IDS {
+            return self.add_sorted(device);
+        }
         if self.in_order() {
             return self.launch_in_order(device, &format!("scatter_add_{dtype}"));
         }
@@ -323,8 +328,29 @@ impl<'a> Scatter<'a> {
             .launch(LaunchConfig::for_elements(n), &args)
     }
 
-    /// One thread per column.
-    fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
+    /// Of `index_add`: sorts the ids, so that what goes to one place lies together and is added up in order, places in parallel.
+    fn add_sorted(&self, device: &Device) -> Result<()> {
+        let order = sort::argsort(device, self.ids, true)?;
+        let (layout, along) = self.columns()?;
+        let columns = self.elements() / along.count as usize;
+        check_count(self.op.as_str(), self.elements())?;
+        let [dst_strides, src_strides, _] = layout.strides;
+        let args = self
+            .indices(device, self.operands())
+            .ptr(&order, 0)
+            .u32(columns as u32)
+            .value(&self.indexing)
+            .value(&along)
+            .value(&layout.dims)
+            .value(&dst_strides)
+            .value(&src_strides);
+        device
+            .kernel(Family::Indexing, &format!("index_add_{}", self.src.dtype))?
+            .launch(LaunchConfig::for_elements(self.elements()), &args)
+    }
+
+    /// The dimensions besides the indexed one, with strides of destination, source and ids, and the steps along that.
+    fn columns(&self) -> Result<(Collapsed<3>, Along)> {
         let others = |values: &[usize]| -> Vec<usize> {
             let mut values = values.to_vec();
             values.remove(self.dim);
@@ -338,13 +364,19 @@ impl<'a> Scatter<'a> {
         ]
         .map(others);
         let layout = collapse(self.op.as_str(), &dims, [&dst, &src, &ids])?;
-        let [dst_strides, src_strides, id_strides] = layout.strides;
         let along = Along {
             count: self.src.dims[self.dim] as u32,
             id_stride: self.id_strides[self.dim] as u32,
             src_stride: self.src.strides[self.dim] as u32,
         };
-        let columns: usize = dims.iter().product();
+        Ok((layout, along))
+    }
+
+    /// One thread per column.
+    fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
+        let (layout, along) = self.columns()?;
+        let [dst_strides, src_strides, id_strides] = layout.strides;
+        let columns = self.elements() / along.count as usize;
         check_count(self.op.as_str(), columns)?;
         let args = self
             .indices(device, self.operands())

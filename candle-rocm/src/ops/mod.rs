@@ -28,4 +28,4 @@ pub mod ternary;
 pub mod unary;
 pub mod upsample;
 
-pub(crate) use dims::{collapse, Dims, Strides};
+pub(crate) use dims::{collapse, Collapsed, Dims, Strides};
