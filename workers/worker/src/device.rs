@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use candle_core::Device;
+use serde::Serialize;
 use std::str::FromStr;
 
 /// What the user asked for.
@@ -45,6 +46,32 @@ pub struct Selected {
     pub description: String,
     /// Why `auto` settled for the CPU; to be shown at start.
     pub fallback: Option<String>,
+}
+
+/// Device memory that buffers have taken, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct BufferMemory {
+    /// In buffers that exist.
+    pub live: usize,
+    /// Kept for the next ones.
+    pub cached: usize,
+}
+
+impl Selected {
+    /// What buffers have taken on a GPU; nothing on the CPU.
+    pub fn buffer_memory(&self) -> Option<BufferMemory> {
+        match &self.device {
+            #[cfg(feature = "rocm")]
+            Device::Rocm(device) => {
+                let stats = device.device().memory_stats();
+                Some(BufferMemory {
+                    live: stats.live_bytes,
+                    cached: stats.cached_bytes,
+                })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl DeviceRequest {

@@ -8,6 +8,7 @@ use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
 use std::time::Instant;
+use worker::device::BufferMemory;
 use worker::progress::count_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -111,6 +112,9 @@ struct Report<'a> {
     parameters: u64,
     device: &'a str,
     results: &'a [Measured],
+    /// Behind the last test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buffer_bytes: Option<BufferMemory>,
 }
 
 /// A test's result.
@@ -232,6 +236,7 @@ impl BenchArgs {
                 device: &session.selected.description,
                 architecture: &model.architecture,
                 results: &results,
+                buffer_bytes: session.selected.buffer_memory(),
                 bytes: model.bytes,
                 parameters: model.parameters,
             })
