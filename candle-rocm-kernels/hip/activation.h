@@ -23,9 +23,8 @@ FUNCTION(GeluErf,
     else return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
 // x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2, with (1 + tanh(z)) / 2 = sigmoid(2 z)
 FUNCTION(Gelu,
-    const C inner = C(0.79788456080286535588) * x * (C(1) + C(0.044715) * x * x);
-    if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(C(2) * inner);
-    else return C(0.5) * x * (C(1) + math::tanh(inner));)
+    if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(x * math::fma(x * x, 0.0713548163f, 1.59576912f));
+    else return C(0.5) * x * (C(1) + math::tanh(C(0.79788456080286535588) * x * (C(1) + C(0.044715) * x * x)));)
 
 }  // namespace device
 

@@ -120,9 +120,9 @@ DEVICE_FN float f16_to_float(u16 h) {
     return x;
 }
 DEVICE_FN u16 float_to_f16(float x) {
-    u32 h;
-    asm("{ .reg .b16 t; cvt.rn.f16.f32 t, %1; cvt.u32.u16 %0, t; }" : "=r"(h) : "f"(x));
-    return (u16)h;
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
 }
 #else
 DEVICE_FN float f16_to_float(u16 h) { return (float)bit_cast<_Float16>(h); }
@@ -131,9 +131,9 @@ DEVICE_FN u16 float_to_f16(float x) { return bit_cast<u16>((_Float16)x); }
 
 DEVICE_FN u16 float_to_bf16(float x) {
 #ifdef __CUDACC__
-    u32 h;
-    asm("{ .reg .b16 t; cvt.rn.bf16.f32 t, %1; cvt.u32.u16 %0, t; }" : "=r"(h) : "f"(x));
-    return (u16)h;
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
 #else
     const u32 bits = bit_cast<u32>(x);
     if (is_nan(x)) return (u16)((bits >> 16) | 0x40u);

@@ -7,11 +7,12 @@
 // huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
 
-// What the hardware has of 2^x and 1/x. Denormal arguments and results may be 0; `exp2_whole` has them.
+// What the hardware has of 2^x, 1/x and the root. Denormal arguments and results may be 0; `exp2_whole` has them.
 #ifdef __HIP_SIM__
 DEVICE_FN float exp2_fast(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float reciprocal_fast(float x) { return 1.0f / x; }
+DEVICE_FN float sqrt_fast(float x) { return __builtin_sqrtf(x); }
 #elif defined(__CUDACC__)
 DEVICE_FN float exp2_fast(float x) {
     float power;
@@ -28,10 +29,16 @@ DEVICE_FN float reciprocal_fast(float x) {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x));
     return quotient;
 }
+DEVICE_FN float sqrt_fast(float x) {
+    float root;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+    return root;
+}
 #else
 DEVICE_FN float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
 DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float reciprocal_fast(float x) { return __builtin_amdgcn_rcpf(x); }
+DEVICE_FN float sqrt_fast(float x) { return __builtin_amdgcn_sqrtf(x); }
 #endif
 
 namespace math {
@@ -78,9 +85,8 @@ template <typename F, typename Bits, u32 MANTISSA, i32 BIAS> DEVICE_FN F scale_i
 DEVICE_FN float ldexp(float x, i32 k) { return scale_in_steps<float, u32, 23, 127>(x, k); }
 DEVICE_FN double ldexp(double x, i32 k) { return scale_in_steps<double, u64, 52, 1023>(x, k); }
 #elif defined(__CUDACC__)
-// In two halves, for x in [1, 2) or so: where the result is normal, neither rounds, and below that only the second one does.
+// In two halves, for x in [1, 2) or so and |k| <= 252: where the result is normal, neither rounds, and below that only the second one does.
 DEVICE_FN float ldexp(float x, i32 k) {
-    k = k < -252 ? -252 : k > 252 ? 252 : k;
     const i32 half = k >> 1;
     return x * bit_cast<float>((u32)(127 + half) << 23) * bit_cast<float>((u32)(127 + k - half) << 23);
 }
@@ -107,7 +113,7 @@ DEVICE_FN double exp_tail(double r) {
 // x = k ln 2 + r with |r| <= ln 2 / 2, and expm1(r). Arguments beyond what ldexp can still tell apart are clamped, NaN is not.
 struct ExpF { i32 k; float m1; };
 DEVICE_FN ExpF exp_reduce(float x) {
-    x = x < -200.0f ? -200.0f : x > 200.0f ? 200.0f : x;
+    x = x < -120.0f ? -120.0f : x > 120.0f ? 120.0f : x;
     // Added to 1.5 * 2^23, the quotient rounds to an integer in the sum's last bits.
     const float shifted = fma(x, 0x1.715476p+0f, 0x1.8p+23f);
     const float k = shifted - 0x1.8p+23f;
@@ -225,9 +231,11 @@ DEVICE_FN AngleD angle_of_huge(double x) {
 // Cody and Waite in three steps: x - k head(pi/2) is exact while k is small enough, the rest of pi/2 follows with one rounding each.
 DEVICE_FN AngleF angle(float x) {
     if (!(abs(x) < 65536.0f)) return x - x == 0.0f ? angle_of_huge(x) : AngleF{0, x - x};
-    const float k = rint(x * 0x1.45f306p-1f);
+    // Rounded as in exp_reduce.
+    const float shifted = fma(x, 0x1.45f306p-1f, 0x1.8p+23f);
+    const float k = shifted - 0x1.8p+23f;
     const float r = fma(-k, -0x1.ee59dap-50f, fma(-k, -0x1.777a5cp-25f, fma(-k, 0x1.921fb6p+0f, x)));
-    return {(u32)(i32)k & 3u, r};
+    return {bit_cast<u32>(shifted) & 3u, r};
 }
 DEVICE_FN AngleD angle(double x) {
     if (!(abs(x) < 0x1p27)) return x - x == 0.0 ? angle_of_huge(x) : AngleD{0, x - x};

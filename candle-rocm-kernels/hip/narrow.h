@@ -1,4 +1,4 @@
-// Exponentials for results of 16 bits or fewer: from the hardware's 2^x and reciprocal, which are good to an ulp of float (2^x on NVIDIA: two).
+// Functions for results of 16 bits or fewer: from the hardware's 2^x, reciprocal and root, which are good to an ulp of float (2^x on NVIDIA: two).
 //
 // Each function is within six ulp of float of the exact value, so that a result of f16 rounds to its neighbour once in several thousand, one of
 // the others more rarely. Infinities, NaN and denormal results are as from math.h.
@@ -55,6 +55,15 @@ template <typename T> DEVICE_FN float normal_distribution(float x) {
                                           0.000800501206f, -0.000329979928f, -0.000155220492f);
     const float tail = exp<T>(-0.5f * a * a) * scaled;
     return x > 0.0f ? 1.0f - tail : tail;
+}
+
+// Of the narrow types, only bf16 has values that are denormal in float.
+template <typename T> DEVICE_FN float sqrt(float x) {
+    if constexpr (is_same<T, bf16>::value) {
+        const bool small = x < 0x1p-100f;
+        return sqrt_fast(small ? x * 0x1p96f : x) * (small ? 0x1p-48f : 1.0f);
+    }
+    return sqrt_fast(x);
 }
 
 }  // namespace narrow

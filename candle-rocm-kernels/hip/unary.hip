@@ -16,7 +16,9 @@ FUNCTION(Tanh,
 FUNCTION(Neg, return -x;)
 FUNCTION(Recip, return C(1) / x;)
 FUNCTION(Sqr, return x * x;)
-FUNCTION(Sqrt, return math::sqrt(x);)
+FUNCTION(Sqrt,
+    if constexpr (NARROW<T>) return narrow::sqrt<T>(x);
+    else return math::sqrt(x);)
 FUNCTION(Erf, return math::erf(x);)
 FUNCTION(Abs, return math::abs(x);)
 FUNCTION(Floor, return math::floor(x);)
