@@ -58,6 +58,19 @@ pub struct LowRank {
 }
 
 impl LowRank {
+    /// `count` shares of `shares` of the outputs, from share `first` on.
+    fn share(&self, first: usize, count: usize, shares: usize) -> candle_core::Result<Self> {
+        let outputs = self.up.dim(0)?;
+        if !outputs.is_multiple_of(shares) {
+            candle_core::bail!("{outputs} outputs have no {shares} equal parts")
+        }
+        let rows = outputs / shares;
+        Ok(Self {
+            up: self.up.narrow(0, first * rows, count * rows)?,
+            ..self.clone()
+        })
+    }
+
     /// The product, with as many elements as the tensor to which it is added.
     ///
     /// # Errors
@@ -162,17 +175,21 @@ impl LoraFile {
         }
         let mut deltas = Vec::new();
         for (target, layer) in &self.layers {
-            let Some((network, tensor)) = index.find(target) else {
+            let Some(tensors) = index.find(target) else {
                 continue;
             };
-            let change = self
-                .change(layer, strength, device)
-                .map_err(|e| bad(format!("layer {target}: {e}")))?;
-            deltas.push(Delta {
-                network,
-                tensor,
-                change,
-            });
+            let wrong = |e| bad(format!("layer {target}: {e}"));
+            let change = self.change(layer, strength, device).map_err(wrong)?;
+            let shares: usize = tensors.iter().map(|(_, share)| share).sum();
+            let mut first = 0;
+            for (tensor, share) in tensors {
+                deltas.push(Delta {
+                    network: target.network,
+                    tensor,
+                    change: change.share(first, share, shares).map_err(wrong)?,
+                });
+                first += share;
+            }
         }
         Ok(deltas)
     }

@@ -1,14 +1,14 @@
 //! Key names of LoRA files, and which of a model's tensors they mean.
 
 use super::Network;
-use crate::weights::ldm;
+use crate::weights::{ldm, transformer};
 use std::collections::HashMap;
 use std::fmt;
 
 /// A layer as a file names it: dots and underscores are not told apart, as kohya's names do not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    network: Network,
+    pub(super) network: Network,
     layer: String,
 }
 
@@ -50,6 +50,14 @@ pub fn parse(key: &str) -> Result<(Target, Part), String> {
                 "adaptations of kind {kind} are not implemented (tensor {key}); LoRA and LoCon are"
             ));
         }
+    }
+    if ["lora_te3_", "text_encoder_3."]
+        .iter()
+        .any(|t5| key.starts_with(t5))
+    {
+        return Err(format!(
+            "changes of T5 are not implemented (tensor {key}); those of the denoiser and of CLIP are"
+        ));
     }
     let suffixes = [
         (".lora_down.weight", Part::Down),
@@ -151,11 +159,17 @@ impl Index {
         Self { layers }
     }
 
-    /// The tensor that a layer of a file changes.
-    pub fn find(&self, target: &Target) -> Option<(Network, String)> {
-        let key = (target.network, target.layer.clone());
-        let tensor = self.layers.get(&key)?;
-        Some((target.network, tensor.clone()))
+    /// The tensors that a layer of a file changes, and their shares of its outputs: several where the layer goes by the name of an original that
+    /// has them stacked.
+    pub fn find(&self, target: &Target) -> Option<Vec<(String, usize)>> {
+        let tensor = |layer: String| self.layers.get(&(target.network, layer)).cloned();
+        if let Some(tensor) = tensor(target.layer.clone()) {
+            return Some(vec![(tensor, 1)]);
+        }
+        transformer::from_original(&target.layer)?
+            .into_iter()
+            .map(|(layer, share)| Some((tensor(layer)?, share)))
+            .collect()
     }
 }
 
@@ -201,11 +215,69 @@ mod tests {
     }
 
     #[test]
+    fn stacked_layers_of_originals() {
+        let names = [
+            "transformer_blocks.3.attn.to_q.weight",
+            "transformer_blocks.3.attn.to_k.weight",
+            "transformer_blocks.3.attn.to_v.weight",
+            "transformer_blocks.3.attn.add_k_proj.weight",
+            "transformer_blocks.3.attn.add_q_proj.weight",
+            "transformer_blocks.3.attn.add_v_proj.weight",
+            "transformer_blocks.3.ff_context.net.0.proj.weight",
+            "single_transformer_blocks.12.attn.to_q.weight",
+            "single_transformer_blocks.12.attn.to_k.weight",
+            "single_transformer_blocks.12.attn.to_v.weight",
+            "single_transformer_blocks.12.proj_mlp.weight",
+            "context_embedder.weight",
+        ];
+        let index = Index::new(&[(Network::Denoiser, names.map(String::from).to_vec())]);
+        let find = |key: &str| {
+            let (target, _) = parse(key).unwrap();
+            let found = index.find(&target)?;
+            let joined: Vec<_> = found
+                .iter()
+                .map(|(n, share)| format!("{n}*{share}"))
+                .collect();
+            Some(joined.join(" ").replace(".weight", ""))
+        };
+        let single = "single_transformer_blocks.12";
+        for (key, expected) in [
+            (
+                "lora_unet_double_blocks_3_img_attn_qkv.lora_down.weight",
+                Some("transformer_blocks.3.attn.to_q*1 transformer_blocks.3.attn.to_k*1 transformer_blocks.3.attn.to_v*1".to_string()),
+            ),
+            (
+                "diffusion_model.joint_blocks.3.context_block.attn.qkv.lora_B.weight",
+                Some("transformer_blocks.3.attn.add_q_proj*1 transformer_blocks.3.attn.add_k_proj*1 transformer_blocks.3.attn.add_v_proj*1".to_string()),
+            ),
+            (
+                "lora_unet_single_blocks_12_linear1.alpha",
+                Some(format!("{single}.attn.to_q*1 {single}.attn.to_k*1 {single}.attn.to_v*1 {single}.proj_mlp*4")),
+            ),
+            (
+                "lora_unet_double_blocks_3_txt_mlp_0.lora_up.weight",
+                Some("transformer_blocks.3.ff_context.net.0.proj*1".to_string()),
+            ),
+            ("lora_unet_txt_in.lora_up.weight", Some("context_embedder*1".to_string())),
+            // There is no such block, and halves in another order.
+            ("lora_unet_double_blocks_4_img_attn_qkv.lora_up.weight", None),
+            ("lora_unet_final_layer_adaLN_modulation_1.lora_up.weight", None),
+            ("lora_unet_joint_blocks_3_context_block_adaLN_modulation_1.lora_up.weight", None),
+        ] {
+            assert_eq!(find(key), expected, "{key}");
+        }
+    }
+
+    #[test]
     fn other_kinds_are_named() {
         for (key, kind) in [
             ("lora_unet_x.hada_w1_a", "LoHa"),
             ("lora_unet_x.lokr_w1", "LoKr"),
             ("lora_unet_x.dora_scale", "DoRA"),
+            (
+                "lora_te3_encoder_block_0_layer_0_SelfAttention_q.lora_down.weight",
+                "T5",
+            ),
             ("model.weight", "no key"),
         ] {
             assert!(parse(key).unwrap_err().contains(kind));

@@ -49,7 +49,7 @@ pub fn take(weights: &Weights) -> Option<(Kind, Weights)> {
     };
     let kind = Kind::of(&weights)?;
     let named = match kind {
-        Kind::Flux if weights.contains("img_in.weight") => flux(&weights),
+        Kind::Flux if weights.contains("img_in.weight") => renamed(&weights, FLUX_REST),
         Kind::Sd3 if weights.contains("x_embedder.proj.weight") => sd3(&weights),
         Kind::ZImage => z_image(&weights),
         _ => weights,
@@ -62,11 +62,6 @@ fn with_prefix(name: &str, table: &[(&str, &str)]) -> Option<String> {
     table
         .iter()
         .find_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)))
-}
-
-/// `prefix.N.rest` as N and rest.
-fn numbered<'a>(name: &'a str, prefix: &str) -> Option<(&'a str, &'a str)> {
-    name.strip_prefix(prefix)?.split_once('.')
 }
 
 fn rows(weights: &Weights, name: &str) -> usize {
@@ -105,80 +100,120 @@ fn swap_halves(weights: &mut Weights, layer: &str) {
     }
 }
 
-fn flux(original: &Weights) -> Weights {
-    let mut weights = original.renamed(|name| {
-        if let Some((block, rest)) = numbered(name, "double_blocks.") {
-            let rest = with_prefix(
-                rest,
-                &[
-                    ("img_mod.lin.", "norm1.linear."),
-                    ("txt_mod.lin.", "norm1_context.linear."),
-                    ("img_attn.qkv.", "attn.STACKED."),
-                    ("txt_attn.qkv.", "attn.STACKED_TEXT."),
-                    ("img_attn.norm.query_norm.scale", "attn.norm_q.weight"),
-                    ("img_attn.norm.key_norm.scale", "attn.norm_k.weight"),
-                    ("txt_attn.norm.query_norm.scale", "attn.norm_added_q.weight"),
-                    ("txt_attn.norm.key_norm.scale", "attn.norm_added_k.weight"),
-                    ("img_attn.proj.", "attn.to_out.0."),
-                    ("txt_attn.proj.", "attn.to_add_out."),
-                    ("img_mlp.0.", "ff.net.0.proj."),
-                    ("img_mlp.2.", "ff.net.2."),
-                    ("txt_mlp.0.", "ff_context.net.0.proj."),
-                    ("txt_mlp.2.", "ff_context.net.2."),
-                ],
-            )?;
-            return Some(format!("transformer_blocks.{block}.{rest}"));
-        }
-        if let Some((block, rest)) = numbered(name, "single_blocks.") {
-            let rest = with_prefix(
-                rest,
-                &[
-                    ("modulation.lin.", "norm.linear."),
-                    ("linear1.", "STACKED_SINGLE."),
-                    ("linear2.", "proj_out."),
-                    ("norm.query_norm.scale", "attn.norm_q.weight"),
-                    ("norm.key_norm.scale", "attn.norm_k.weight"),
-                ],
-            )?;
-            return Some(format!("single_transformer_blocks.{block}.{rest}"));
-        }
-        with_prefix(
-            name,
-            &[
-                ("img_in.", "x_embedder."),
-                ("txt_in.", "context_embedder."),
-                (
-                    "time_in.in_layer.",
-                    "time_text_embed.timestep_embedder.linear_1.",
-                ),
-                (
-                    "time_in.out_layer.",
-                    "time_text_embed.timestep_embedder.linear_2.",
-                ),
-                (
-                    "vector_in.in_layer.",
-                    "time_text_embed.text_embedder.linear_1.",
-                ),
-                (
-                    "vector_in.out_layer.",
-                    "time_text_embed.text_embedder.linear_2.",
-                ),
-                (
-                    "guidance_in.in_layer.",
-                    "time_text_embed.guidance_embedder.linear_1.",
-                ),
-                (
-                    "guidance_in.out_layer.",
-                    "time_text_embed.guidance_embedder.linear_2.",
-                ),
-                ("final_layer.linear.", "proj_out."),
-                ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
-            ],
-        )
-    });
-    unstack(&mut weights, "STACKED_TEXT", &TEXT);
-    unstack(
-        &mut weights,
+type Table = &'static [(&'static str, &'static str)];
+
+/// Names of the originals and diffusers' for them, without the blocks' numbers. Marks stand for layers that are stacked there.
+const FLUX_DOUBLE: Table = &[
+    ("img_mod.lin.", "norm1.linear."),
+    ("txt_mod.lin.", "norm1_context.linear."),
+    ("img_attn.qkv.", "attn.STACKED."),
+    ("txt_attn.qkv.", "attn.STACKED_TEXT."),
+    ("img_attn.norm.query_norm.scale", "attn.norm_q.weight"),
+    ("img_attn.norm.key_norm.scale", "attn.norm_k.weight"),
+    ("txt_attn.norm.query_norm.scale", "attn.norm_added_q.weight"),
+    ("txt_attn.norm.key_norm.scale", "attn.norm_added_k.weight"),
+    ("img_attn.proj.", "attn.to_out.0."),
+    ("txt_attn.proj.", "attn.to_add_out."),
+    ("img_mlp.0.", "ff.net.0.proj."),
+    ("img_mlp.2.", "ff.net.2."),
+    ("txt_mlp.0.", "ff_context.net.0.proj."),
+    ("txt_mlp.2.", "ff_context.net.2."),
+];
+const FLUX_SINGLE: Table = &[
+    ("modulation.lin.", "norm.linear."),
+    ("linear1.", "STACKED_SINGLE."),
+    ("linear2.", "proj_out."),
+    ("norm.query_norm.scale", "attn.norm_q.weight"),
+    ("norm.key_norm.scale", "attn.norm_k.weight"),
+];
+const FLUX_REST: Table = &[
+    ("img_in.", "x_embedder."),
+    ("txt_in.", "context_embedder."),
+    (
+        "time_in.in_layer.",
+        "time_text_embed.timestep_embedder.linear_1.",
+    ),
+    (
+        "time_in.out_layer.",
+        "time_text_embed.timestep_embedder.linear_2.",
+    ),
+    (
+        "vector_in.in_layer.",
+        "time_text_embed.text_embedder.linear_1.",
+    ),
+    (
+        "vector_in.out_layer.",
+        "time_text_embed.text_embedder.linear_2.",
+    ),
+    (
+        "guidance_in.in_layer.",
+        "time_text_embed.guidance_embedder.linear_1.",
+    ),
+    (
+        "guidance_in.out_layer.",
+        "time_text_embed.guidance_embedder.linear_2.",
+    ),
+    ("final_layer.linear.", "proj_out."),
+    ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
+];
+const SD3_JOINT: Table = &[
+    ("x_block.adaLN_modulation.1.", "norm1.linear."),
+    ("x_block.attn.qkv.", "attn.STACKED."),
+    ("x_block.attn.proj.", "attn.to_out.0."),
+    ("x_block.attn.ln_q.", "attn.norm_q."),
+    ("x_block.attn.ln_k.", "attn.norm_k."),
+    ("x_block.attn2.qkv.", "attn2.STACKED."),
+    ("x_block.attn2.proj.", "attn2.to_out.0."),
+    ("x_block.attn2.ln_q.", "attn2.norm_q."),
+    ("x_block.attn2.ln_k.", "attn2.norm_k."),
+    ("x_block.mlp.fc1.", "ff.net.0.proj."),
+    ("x_block.mlp.fc2.", "ff.net.2."),
+    ("context_block.adaLN_modulation.1.", "norm1_context.linear."),
+    ("context_block.attn.qkv.", "attn.STACKED_TEXT."),
+    ("context_block.attn.proj.", "attn.to_add_out."),
+    ("context_block.attn.ln_q.", "attn.norm_added_q."),
+    ("context_block.attn.ln_k.", "attn.norm_added_k."),
+    ("context_block.mlp.fc1.", "ff_context.net.0.proj."),
+    ("context_block.mlp.fc2.", "ff_context.net.2."),
+];
+const SD3_REST: Table = &[
+    ("pos_embed", "pos_embed.pos_embed"),
+    ("x_embedder.proj.", "pos_embed.proj."),
+    ("context_embedder.", "context_embedder."),
+    (
+        "t_embedder.mlp.0.",
+        "time_text_embed.timestep_embedder.linear_1.",
+    ),
+    (
+        "t_embedder.mlp.2.",
+        "time_text_embed.timestep_embedder.linear_2.",
+    ),
+    (
+        "y_embedder.mlp.0.",
+        "time_text_embed.text_embedder.linear_1.",
+    ),
+    (
+        "y_embedder.mlp.2.",
+        "time_text_embed.text_embedder.linear_2.",
+    ),
+    ("final_layer.linear.", "proj_out."),
+    ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
+];
+
+/// Blocks of the originals, diffusers' name for them, and their layers.
+const BLOCKS: [(&str, &str, Table); 3] = [
+    ("double_blocks", "transformer_blocks", FLUX_DOUBLE),
+    ("single_blocks", "single_transformer_blocks", FLUX_SINGLE),
+    ("joint_blocks", "transformer_blocks", SD3_JOINT),
+];
+
+/// What the marks stand for: layers with their shares of the rows.
+const STACKS: [(&str, &[(&str, usize)]); 3] = [
+    (
+        "STACKED_TEXT",
+        &[("add_q_proj", 1), ("add_k_proj", 1), ("add_v_proj", 1)],
+    ),
+    (
         "STACKED_SINGLE",
         &[
             ("attn.to_q", 1),
@@ -186,76 +221,62 @@ fn flux(original: &Weights) -> Weights {
             ("attn.to_v", 1),
             ("proj_mlp", 4),
         ],
-    );
-    unstack(&mut weights, "STACKED", &PICTURE);
+    ),
+    (STACKED, PICTURE),
+];
+const STACKED: &str = "STACKED";
+const PICTURE: &[(&str, usize)] = &[("to_q", 1), ("to_k", 1), ("to_v", 1)];
+
+/// diffusers' names for those of the originals' blocks and for those in `rest`, with stacked tensors taken apart.
+fn renamed(original: &Weights, rest: Table) -> Weights {
+    let mut weights = original.renamed(|name| {
+        let block = BLOCKS.iter().find_map(|(old, new, table)| {
+            let (number, layer) = name.strip_prefix(old)?.strip_prefix('.')?.split_once('.')?;
+            Some(format!("{new}.{number}.{}", with_prefix(layer, table)?))
+        });
+        block.or_else(|| with_prefix(name, rest))
+    });
+    for (mark, parts) in STACKS {
+        unstack(&mut weights, mark, parts);
+    }
     swap_halves(&mut weights, "norm_out.linear");
     weights
 }
 
-/// What stacked queries, keys and values become.
-const PICTURE: [(&str, usize); 3] = [("to_q", 1), ("to_k", 1), ("to_v", 1)];
-const TEXT: [(&str, usize); 3] = [("add_q_proj", 1), ("add_k_proj", 1), ("add_v_proj", 1)];
+/// The layers under diffusers' names that one under an original's name is made of, with their shares of its outputs; in LoRAs' names dots are underscores. None for the
+/// last norm, whose halves have changed places, and for what may be Stable Diffusion 3's last norm of the text.
+pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
+    let flat = |name: &str| name.trim_end_matches('.').replace('.', "_");
+    let find = |layer: &str, table: Table| {
+        let found = table.iter().find(|(old, _)| flat(old) == layer)?;
+        Some(flat(found.1))
+    };
+    let block = BLOCKS.iter().find_map(|(old, new, table)| {
+        let (number, layer) = layer
+            .strip_prefix(old)?
+            .strip_prefix('_')?
+            .split_once('_')?;
+        if *old == "joint_blocks" && layer.starts_with("context_block_adaLN") {
+            return None;
+        }
+        Some(format!("{new}_{number}_{}", find(layer, table)?))
+    });
+    let name = block
+        .or_else(|| find(layer, FLUX_REST))
+        .or_else(|| find(layer, SD3_REST))
+        .filter(|name| name != "norm_out_linear")?;
+    let stack = STACKS.iter().find(|(mark, _)| name.contains(mark));
+    Some(match stack {
+        None => vec![(name, 1)],
+        Some((mark, parts)) => parts
+            .iter()
+            .map(|(part, share)| (name.replace(mark, &flat(part)), *share))
+            .collect(),
+    })
+}
 
 fn sd3(original: &Weights) -> Weights {
-    let mut weights = original.renamed(|name| {
-        if let Some((block, rest)) = numbered(name, "joint_blocks.") {
-            let rest = with_prefix(
-                rest,
-                &[
-                    ("x_block.adaLN_modulation.1.", "norm1.linear."),
-                    ("x_block.attn.qkv.", "attn.STACKED."),
-                    ("x_block.attn.proj.", "attn.to_out.0."),
-                    ("x_block.attn.ln_q.", "attn.norm_q."),
-                    ("x_block.attn.ln_k.", "attn.norm_k."),
-                    ("x_block.attn2.qkv.", "attn2.STACKED."),
-                    ("x_block.attn2.proj.", "attn2.to_out.0."),
-                    ("x_block.attn2.ln_q.", "attn2.norm_q."),
-                    ("x_block.attn2.ln_k.", "attn2.norm_k."),
-                    ("x_block.mlp.fc1.", "ff.net.0.proj."),
-                    ("x_block.mlp.fc2.", "ff.net.2."),
-                    ("context_block.adaLN_modulation.1.", "norm1_context.linear."),
-                    ("context_block.attn.qkv.", "attn.STACKED_TEXT."),
-                    ("context_block.attn.proj.", "attn.to_add_out."),
-                    ("context_block.attn.ln_q.", "attn.norm_added_q."),
-                    ("context_block.attn.ln_k.", "attn.norm_added_k."),
-                    ("context_block.mlp.fc1.", "ff_context.net.0.proj."),
-                    ("context_block.mlp.fc2.", "ff_context.net.2."),
-                ],
-            )?;
-            return Some(format!("transformer_blocks.{block}.{rest}"));
-        }
-        if name == "pos_embed" {
-            return Some("pos_embed.pos_embed".to_string());
-        }
-        with_prefix(
-            name,
-            &[
-                ("x_embedder.proj.", "pos_embed.proj."),
-                ("context_embedder.", "context_embedder."),
-                (
-                    "t_embedder.mlp.0.",
-                    "time_text_embed.timestep_embedder.linear_1.",
-                ),
-                (
-                    "t_embedder.mlp.2.",
-                    "time_text_embed.timestep_embedder.linear_2.",
-                ),
-                (
-                    "y_embedder.mlp.0.",
-                    "time_text_embed.text_embedder.linear_1.",
-                ),
-                (
-                    "y_embedder.mlp.2.",
-                    "time_text_embed.text_embedder.linear_2.",
-                ),
-                ("final_layer.linear.", "proj_out."),
-                ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
-            ],
-        )
-    });
-    unstack(&mut weights, "STACKED_TEXT", &TEXT);
-    unstack(&mut weights, "STACKED", &PICTURE);
-    swap_halves(&mut weights, "norm_out.linear");
+    let mut weights = renamed(original, SD3_REST);
     // The text's stream ends in the last block, with a norm of two parts.
     let blocks = (0..).take_while(|i| {
         weights.contains(&format!(
@@ -287,6 +308,6 @@ fn z_image(original: &Weights) -> Weights {
         );
         Some(moved.unwrap_or(name))
     });
-    unstack(&mut weights, "STACKED", &PICTURE);
+    unstack(&mut weights, STACKED, PICTURE);
     weights
 }

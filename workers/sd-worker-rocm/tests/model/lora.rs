@@ -157,3 +157,70 @@ fn loras_beside_quantized_matrices() {
         assert_eq!(draw(&mut pipeline, &[]), before);
     }
 }
+
+/// One LoRA under the original's names, whose layers are stacked, and under diffusers'.
+#[test]
+fn names_of_the_original() {
+    let p = Pipelines::open();
+    let (mut original, mut ours) = (Tensors::new(), Tensors::new());
+    for (layer, parts) in [
+        (
+            "double_blocks_0_txt_attn_qkv",
+            [
+                ("transformer_blocks.0.attn.add_q_proj", 32),
+                ("transformer_blocks.0.attn.add_k_proj", 32),
+                ("transformer_blocks.0.attn.add_v_proj", 32),
+            ]
+            .as_slice(),
+        ),
+        (
+            "single_blocks_1_linear1",
+            &[
+                ("single_transformer_blocks.1.attn.to_q", 32),
+                ("single_transformer_blocks.1.attn.to_k", 32),
+                ("single_transformer_blocks.1.attn.to_v", 32),
+                ("single_transformer_blocks.1.proj_mlp", 128),
+            ],
+        ),
+    ] {
+        let outputs = parts.iter().map(|(_, rows)| rows).sum();
+        let down = (whole(3, 32, 1) * 0.02).unwrap();
+        let up = (whole(outputs, 3, 2) * 0.02).unwrap();
+        let mut first = 0;
+        for (name, rows) in parts {
+            let share = up
+                .narrow(0, first, *rows)
+                .unwrap()
+                .force_contiguous()
+                .unwrap();
+            ours.insert(format!("transformer.{name}.lora_B.weight"), share);
+            ours.insert(format!("transformer.{name}.lora_A.weight"), down.clone());
+            first += rows;
+        }
+        original.insert(format!("lora_unet_{layer}.lora_up.weight"), up);
+        original.insert(format!("lora_unet_{layer}.lora_down.weight"), down);
+    }
+    let mut request = p.request("flux");
+    request.steps = 1;
+    let options = PipelineOptions::default();
+    let mut pipeline =
+        Pipeline::load(&p.folder("flux"), &Device::Cpu, options, &mut |_| {}).unwrap();
+    let mut draw = |lora: Option<(&str, &Tensors)>| {
+        request.loras = lora.map_or(Vec::new(), |(name, tensors)| {
+            let path = p.place().join(format!("{name}.safetensors"));
+            candle_core::safetensors::save(tensors, &path).unwrap();
+            vec![Lora {
+                name: path.to_str().unwrap().to_string(),
+                strength: 2.0,
+            }]
+        });
+        pipeline
+            .generate(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0)
+    };
+    let expected = draw(Some(("ours", &ours)));
+    assert!(apart(&draw(None), &expected) > 3);
+    assert_eq!(draw(Some(("original", &original))), expected);
+}
