@@ -385,6 +385,29 @@ template <typename T> DEVICE_FN FragmentB<T> load_b(const T* p, u32 stride) {
     return fragment;
 }
 #endif
+// 16 bytes on their way from global memory into LDS, or zeros. The thread has them there after copies_arrive, others after a barrier.
+DEVICE_FN void copy_ahead(void* to, const void* from, bool exists) {
+#ifdef __HIP_SIM__
+    for (u32 i = 0; i < 4; ++i) ((u32*)to)[i] = exists ? ((const u32*)from)[i] : 0u;
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(exists ? 16u : 0u) : "memory");
+#endif
+}
+// A word that is loaded here and now, whatever happens to it.
+DEVICE_FN u32 load_word(const u32* from) {
+#ifdef __HIP_SIM__
+    return *from;
+#else
+    u32 word;
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(word) : "l"(from));
+    return word;
+#endif
+}
+DEVICE_FN void copies_arrive() {
+#ifndef __HIP_SIM__
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
 // The half of K that a fragment of these has, by itself.
 template <typename T> DEVICE_FN Fragment<T> half_of(Fragment<T> fragment, u32 half) {
 #pragma unroll

@@ -43,8 +43,8 @@ template <typename T, u32 WIDTH> struct Plan {
     static constexpr u32 V_LDS = KEYS * V_STRIDE;
     // Blocks at once on a multiprocessor, which share its 64 Ki registers.
     static constexpr u32 BLOCKS = WIDTH > 64 ? 2 : 3;
-    // Steps of the product of queries and keys that are loaded ahead.
-    static constexpr u32 STEPS = STAGED ? 4 : WIDTH / matrix::K<T>;
+    // Steps of the product of queries and keys that are loaded ahead: all.
+    static constexpr u32 STEPS = WIDTH / matrix::K<T>;
     static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
 };
 #else
@@ -102,20 +102,6 @@ DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
 }
 
 #if MATRIX_MMA
-// 16 bytes, or zeros, on their way into LDS.
-DEVICE_FN void copy_ahead(void* to, const void* from, bool exists) {
-#ifdef __HIP_SIM__
-    *(Bytes16*)to = where(exists, *(const Bytes16*)from);
-#else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(exists ? 16u : 0u) : "memory");
-#endif
-}
-DEVICE_FN void copies_arrive() {
-#ifndef __HIP_SIM__
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
-
 // A tile of keys and values, copied as they lie in memory while the one before is multiplied, 16 bytes at a time; neighbouring threads have neighbouring
 // parts. Keys that do not exist and columns beyond the head become zeros.
 template <typename T, u32 WIDTH> struct Tile {
@@ -138,13 +124,13 @@ template <typename T, u32 WIDTH> struct Tile {
             const u32 column = part % PARTS * VECTOR;
             const bool exists = key0 + row < seq.keys;
             const Entry e = entry(a, seq, exists ? key0 + row : seq.keys - 1);
-            copy_ahead(k_lds + row * Sizes::K_STRIDE + column, (const T*)a.k + e.k + (column < s.width ? column : 0u), exists && column < s.width);
-            copy_ahead(v_lds + row * Sizes::V_STRIDE + column, (const T*)a.v + e.v + (column < s.v_width ? column : 0u), exists && column < s.v_width);
+            matrix::copy_ahead(k_lds + row * Sizes::K_STRIDE + column, (const T*)a.k + e.k + (column < s.width ? column : 0u), exists && column < s.width);
+            matrix::copy_ahead(v_lds + row * Sizes::V_STRIDE + column, (const T*)a.v + e.v + (column < s.v_width ? column : 0u), exists && column < s.v_width);
         }
     }
     // Waits until the tile is there and no wave reads the one before; gives its place.
     DEVICE_FN u32 arrive(const Shape&, u32, u32, T*, T*) {
-        copies_arrive();
+        matrix::copies_arrive();
         barrier();
         place ^= 1;
         return place ^ 1;

@@ -2,7 +2,8 @@
 // dot products, and one scaling per GROUP of elements.
 //
 // A block computes ROWS rows of the matrix times COLUMNS columns. In steps of K_STEP elements, it unpacks the rows to signed bytes in LDS beside
-// the columns' bytes, while the next step's loads are on their way. The columns may be those of one expert of a mixture (Experts).
+// the columns' bytes, while the next step's loads are on their way: on nvptx, of columns into a second place in LDS without registers. The columns may be
+// those of one expert of a mixture (Experts).
 #ifndef CANDLE_ROCM_MATMUL_H
 #define CANDLE_ROCM_MATMUL_H
 
@@ -27,6 +28,8 @@ constexpr u32 WIDE_COLUMNS = 64, WIDE_WAVES = 4;
 #endif
 template <bool WIDE> struct Tiling {
     static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? WIDE_COLUMNS : 16, WAVES = WIDE ? WIDE_WAVES : 2, THREADS = WAVES * WAVE;
+    // What a block may have of LDS on nvptx, whatever the format: q2k's steps are the largest.
+    static constexpr u32 SHARED_BYTES = WIDE ? 77056 : 22784;
     // Whether waves that have no columns leave the products to the others.
     static constexpr bool IDLE = COLUMNS > 64;
     // At once on a multiprocessor of nvptx: as many as leave 128 registers.
@@ -80,11 +83,20 @@ template <typename Format, bool WIDE> struct Step {
     float sum[Format::OFFSET ? GROUPS : 1][T::COLUMNS];
     // Each column's row of the activations
     u32 source[T::COLUMNS];
+#if MATRIX_MMA
+    // What nobody reads
+    u32 words[WAVE];
+#endif
 };
 
-// Results come when the last step is done.
+// Steps take turns with the places; results come when the last step is done.
+#if MATRIX_MMA
+constexpr u32 PLACES = 2;
+#else
+constexpr u32 PLACES = 1;
+#endif
 template <typename Format, bool WIDE> union Place {
-    Step<Format, WIDE> step;
+    Step<Format, WIDE> steps[PLACES];
     float results[Tiling<WIDE>::COLUMNS * Tiling<WIDE>::ROWS];
 };
 
@@ -96,61 +108,111 @@ template <typename Format, bool WIDE> struct Carried {
     static constexpr u32 UNITS = T::ROWS * UNITS_PER_STEP, HALVES = T::COLUMNS * HALVES_PER_STEP, SCALES = T::COLUMNS * (K_STEP / 32);
     static constexpr u32 share(u32 count) { return (count + T::THREADS - 1) / T::THREADS; }
 
+#if MATRIX_MMA
+    // nvrtc takes apart what it loads at once, and so waits for it: rows stay in memory, but come into the nearest cache a step ahead, by a word of each
+    // sector of 32 bytes; scales stay as they come.
+    static constexpr u32 SPAN = (K_STEP + Format::ELEMENTS - 1) / Format::ELEMENTS * Format::BYTES, SECTORS = (SPAN + 62) / 32, WORDS = T::ROWS * SECTORS;
+    u32 word[share(WORDS)];
+    u64 scale[share(SCALES)];
+#else
     quants::Unit<Format::HALVES> unit[share(UNITS)];
     u32x4 half[share(HALVES)];
     ActivationScale scale[share(SCALES)];
+#endif
 
-    DEVICE_FN void load(const Matmul& m, const u8* weights, u32 first_row, const Activations& x, const Shared& shared, u32 step) {
+    static DEVICE_FN void read(const Matmul& m, const u8* weights, u32 first_row, u32 step, u32 task, quants::Unit<Format::HALVES>& unit) {
+        const u32 row = first_row + task / UNITS_PER_STEP, index = step * UNITS_PER_STEP + task % UNITS_PER_STEP;
+        if (row < m.rows && index < m.units) {
+            Format::read(weights + row * m.row_bytes + (u64)(index / quants::UNITS_PER_BLOCK<Format>) * Format::BYTES,
+                         index % quants::UNITS_PER_BLOCK<Format>, unit);
+        } else {
+            unit = {};
+        }
+    }
+
+    // `source` has each column's row of the activations, `next` is where the step's columns go if not by way of registers.
+    DEVICE_FN void load(const Matmul& m, const u8* weights, u32 first_row, const Activations& x, const u32* source, Shared& next, u32 step) {
+#if MATRIX_MMA
+        for (u32 i = 0; i < share(WORDS); ++i) {
+            const u32 task = thread_x() + i * T::THREADS;
+            const u32 row = first_row + task / SECTORS;
+            const u64 start = (u64)weights + row * m.row_bytes, end = start + m.row_bytes;
+            const u64 first = (start + (u64)step * K_STEP / Format::ELEMENTS * Format::BYTES) & ~3ull;
+            const u64 at = task % SECTORS == 0 ? first : (first & ~31ull) + task % SECTORS * 32;
+            word[i] = 0;
+            if (task < WORDS && row < m.rows && at < end) word[i] = matrix::load_word((const u32*)at);
+        }
+#else
         for (u32 i = 0; i < share(UNITS); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (UNITS % T::THREADS != 0 && task >= UNITS) break;
-            const u32 row = first_row + task / UNITS_PER_STEP, index = step * UNITS_PER_STEP + task % UNITS_PER_STEP;
-            if (row < m.rows && index < m.units) {
-                Format::read(weights + row * m.row_bytes + (u64)(index / quants::UNITS_PER_BLOCK<Format>) * Format::BYTES,
-                             index % quants::UNITS_PER_BLOCK<Format>, unit[i]);
-            } else {
-                unit[i] = {};
-            }
+            read(m, weights, first_row, step, task, unit[i]);
         }
+#endif
         for (u32 i = 0; i < share(HALVES); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (HALVES % T::THREADS != 0 && task >= HALVES) break;
-            half[i] = x.half(shared.source[task / HALVES_PER_STEP], step * K_STEP + task % HALVES_PER_STEP * 16);
+            const u32 column = task / HALVES_PER_STEP, part = task % HALVES_PER_STEP;
+#if MATRIX_MMA
+            matrix::copy_ahead(&next.columns[column][part], x.quants + ((u64)source[column] * x.stride + step * K_STEP) / 16 + part, true);
+#else
+            half[i] = x.half(source[column], step * K_STEP + part * 16);
+#endif
         }
         for (u32 i = 0; i < share(SCALES); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (SCALES % T::THREADS != 0 && task >= SCALES) break;
-            scale[i] = x.scale(shared.source[task % T::COLUMNS], step * K_STEP + task / T::COLUMNS * 32);
+            const u32 column = source[task % T::COLUMNS], k = step * K_STEP + task / T::COLUMNS * 32;
+#if MATRIX_MMA
+            scale[i] = *(const u64*)(x.scales + ((u64)column * x.stride + k) / 32);
+#else
+            scale[i] = x.scale(column, k);
+#endif
         }
     }
 
-    DEVICE_FN void store(Shared& shared) const {
+    DEVICE_FN void store(const Matmul& m, const u8* weights, u32 first_row, u32 step, Shared& shared) const {
+#if MATRIX_MMA
+        // A load whose word nobody wants would not be made.
+        u32 words = 0;
+        for (u32 i = 0; i < share(WORDS); ++i) words ^= word[i];
+        shared.words[thread_x() % WAVE] = words;
+#endif
         for (u32 i = 0; i < share(UNITS); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (UNITS % T::THREADS != 0 && task >= UNITS) break;
             const u32 row = task / UNITS_PER_STEP, index = task % UNITS_PER_STEP;
+#if MATRIX_MMA
+            quants::Unit<Format::HALVES> of;
+            read(m, weights, first_row, step, task, of);
+#else
+            const quants::Unit<Format::HALVES>& of = unit[i];
+#endif
             for (u32 h = 0; h < Format::HALVES; ++h) {
                 const u32 at = index / quants::UNITS_PER_BLOCK<Format> * Format::ELEMENTS + Format::place(index % quants::UNITS_PER_BLOCK<Format>, h);
-                shared.weights[row][at / 16] = bytes_less<Format::ZERO>(unit[i].q[h]);
+                shared.weights[row][at / 16] = bytes_less<Format::ZERO>(of.q[h]);
                 if (at % Format::GROUP == 0) {
-                    shared.scale[at / Format::GROUP][row] = unit[i].scale[h];
-                    if (Format::OFFSET) shared.offset[at / Format::GROUP][row] = unit[i].offset[h];
+                    shared.scale[at / Format::GROUP][row] = of.scale[h];
+                    if (Format::OFFSET) shared.offset[at / Format::GROUP][row] = of.offset[h];
                 }
             }
         }
+#if !MATRIX_MMA
         for (u32 i = 0; i < share(HALVES); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (HALVES % T::THREADS != 0 && task >= HALVES) break;
             shared.columns[task / HALVES_PER_STEP][task % HALVES_PER_STEP] = half[i];
         }
+#endif
         for (u32 i = 0; i < share(SCALES); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
             if (SCALES % T::THREADS != 0 && task >= SCALES) break;
             const u32 column = task % T::COLUMNS, block = task / T::COLUMNS;
-            shared.d[block][column] = scale[i].d;
-            if (Format::OFFSET && Format::GROUP == 32) shared.sum[block][column] = scale[i].d * (float)(scale[i].sum[0] + scale[i].sum[1]);
+            const ActivationScale by = bit_cast<ActivationScale>(scale[i]);
+            shared.d[block][column] = by.d;
+            if (Format::OFFSET && Format::GROUP == 32) shared.sum[block][column] = by.d * (float)(by.sum[0] + by.sum[1]);
             if (Format::OFFSET && Format::GROUP == 16) {
-                for (u32 h = 0; h < 2; ++h) shared.sum[block * 2 + h][column] = scale[i].d * (float)scale[i].sum[h];
+                for (u32 h = 0; h < 2; ++h) shared.sum[block * 2 + h][column] = by.d * (float)by.sum[h];
             }
         }
     }
@@ -194,7 +256,9 @@ template <typename Format, bool WIDE> struct Sums {
     }
 
     DEVICE_FN void add(const Shared& shared) {
-#ifndef __HIP_SIM__
+#if MATRIX_MMA
+#pragma unroll 2
+#elif !defined(__HIP_SIM__)
 #pragma clang fp contract(fast)
 #pragma clang loop unroll(disable)
 #endif
@@ -296,8 +360,15 @@ template <typename Format, bool WIDE> struct Sums {
 // y[column][row] = the product of row and column, for each output that a tile has.
 template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, const Activations& x, const Experts& experts, const Output& output) {
     using T = Tiling<WIDE>;
+#if MATRIX_MMA
+    // More than the 48 KiB that a block has without being asked: `shared_bytes` of ops/quantized/matmul.rs.
+    extern __shared__ u32x4 dynamic_lds[];
+    static_assert(sizeof(Place<Format, WIDE>) <= T::SHARED_BYTES, "the host knows");
+    Place<Format, WIDE>& place = *(Place<Format, WIDE>*)dynamic_lds;
+#else
     __shared__ Place<Format, WIDE> place;
-    Step<Format, WIDE>& shared = place.step;
+#endif
+    u32* const source = place.steps[0].source;
     const u32 column_tiles = experts.tiles ? *(const u32*)experts.tiles : m.column_tiles;
     const u32 row_tiles = (m.rows + T::ROWS - 1) / T::ROWS;
     const u32 steps = x.stride / K_STEP;
@@ -317,19 +388,24 @@ template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, con
         // Columns beyond the last repeat it.
         for (u32 c = thread_x(); c < T::COLUMNS; c += T::THREADS) {
             const u32 at = first + (c < count ? c : count - 1);
-            shared.source[c] = order ? order[at] / experts.outputs_per_input : at;
+            source[c] = order ? order[at] / experts.outputs_per_input : at;
         }
         barrier();
         Sums<Format, WIDE> sums;
         sums.clear();
         Carried<Format, WIDE> carried;
-        if (steps > 0) carried.load(m, weights, first_row, x, shared, 0);
+        if (steps > 0) carried.load(m, weights, first_row, x, source, place.steps[0], 0);
         for (u32 step = 0; step < steps; ++step) {
-            carried.store(shared);
+            Step<Format, WIDE>& now = place.steps[step % PLACES];
+            carried.store(m, weights, first_row, step, now);
+#if MATRIX_MMA
+            matrix::copies_arrive();
+#endif
             barrier();
-            if (step + 1 < steps) carried.load(m, weights, first_row, x, shared, step + 1);
-            if (!T::IDLE || sums.column(0) < count) sums.add(shared);
-            barrier();
+            if (step + 1 < steps) carried.load(m, weights, first_row, x, source, place.steps[(step + 1) % PLACES], step + 1);
+            if (!T::IDLE || sums.column(0) < count) sums.add(now);
+            // With two places, who is slow reads another than the next step writes.
+            if (PLACES == 1 || step + 1 == steps) barrier();
         }
         // By way of LDS: one copy of the code that finishes an output, and stores of whole rows.
         sums.each([&](u32 row, u32 column, float sum) { place.results[column * T::ROWS + row] = sum; });

@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
-use super::select::{has_wider_tiles, NARROW_COLUMNS};
+use super::select::{is_nvptx, NARROW_COLUMNS};
 use super::QuantizedActivations;
 use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
 use candle_rocm_kernels::Family;
@@ -15,6 +15,8 @@ pub(super) struct Tiling {
     rows: usize,
     pub(super) columns: usize,
     waves: u32,
+    /// Dynamic LDS of a block, on NVIDIA GPUs only.
+    nvptx_shared_bytes: u32,
 }
 
 const WIDE: Tiling = Tiling {
@@ -22,6 +24,7 @@ const WIDE: Tiling = Tiling {
     rows: 64,
     columns: 64,
     waves: 4,
+    nvptx_shared_bytes: 0,
 };
 /// [`WIDE`] on NVIDIA GPUs.
 const WIDER: Tiling = Tiling {
@@ -29,12 +32,14 @@ const WIDER: Tiling = Tiling {
     rows: 64,
     columns: 128,
     waves: 8,
+    nvptx_shared_bytes: 77056,
 };
 const NARROW: Tiling = Tiling {
     name: "narrow",
     rows: 32,
     columns: 16,
     waves: 2,
+    nvptx_shared_bytes: 22784,
 };
 
 impl Tiling {
@@ -42,7 +47,7 @@ impl Tiling {
     pub(super) fn of(device: &Device, columns: usize) -> &'static Self {
         match columns <= NARROW_COLUMNS {
             true => &NARROW,
-            false if has_wider_tiles(device) => &WIDER,
+            false if is_nvptx(device) => &WIDER,
             false => &WIDE,
         }
     }
@@ -137,7 +142,10 @@ impl Work<'_> {
             LaunchConfig {
                 grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
                 block: tiling.waves * device.properties().wave_size,
-                shared_bytes: 0,
+                shared_bytes: match is_nvptx(device) {
+                    true => tiling.nvptx_shared_bytes,
+                    false => 0,
+                },
             },
             &Args::new()
                 .value(&raw)

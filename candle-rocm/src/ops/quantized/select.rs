@@ -203,8 +203,8 @@ pub(super) fn matvec_threads(
 /// narrow ones do less, and there are more of them.
 pub(super) const NARROW_COLUMNS: usize = 32;
 
-/// Whether the wide tile has 128 columns, as `quantized/matmul.h` says.
-pub(super) fn has_wider_tiles(device: &Device) -> bool {
+/// Whether tiles are those for nvptx: the wide one has 128 columns, and LDS is dynamic, as `quantized/matmul.h` says.
+pub(super) fn is_nvptx(device: &Device) -> bool {
     Kind::of(device) == Kind::Nvptx
 }
 
