@@ -22,11 +22,11 @@ template <typename T> struct Residual {
 };
 
 // What lies beyond the kept elements is summed beforehand; each thread reads again what it wrote itself.
-template <typename Team, typename T> DEVICE_FN void sum_beyond(const Residual<T>& source, u32 columns) {
+template <typename Team, u32 KEEP = KEPT, typename T> DEVICE_FN void sum_beyond(const Residual<T>& source, u32 columns) {
     constexpr u32 N = PACK<T>;
-    for (u32 p = Team::rank() + KEPT / N * Team::size(); p < columns / N; p += Team::size()) source.template first<N>(p * N);
+    for (u32 p = Team::rank() + KEEP / N * Team::size(); p < columns / N; p += Team::size()) source.template first<N>(p * N);
 }
-template <typename Team, typename T> DEVICE_FN void sum_beyond(const Plain<T>&, u32) {}
+template <typename Team, u32 KEEP = KEPT, typename T> DEVICE_FN void sum_beyond(const Plain<T>&, u32) {}
 
 // Rows of input, of which `residual` may be null; both inputs have rows of their own stride, outputs are packed.
 struct Shape {

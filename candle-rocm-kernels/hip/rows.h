@@ -91,10 +91,10 @@ constexpr u32 KEPT = 16;
 
 // One thread's share of a row of T: what it keeps, and what is read again each time. A Source has `first<N>(i)`, called once for each
 // kept element, and `again<N>(i)`, for the others.
-template <typename Team, typename T, typename Source> struct Row {
+template <typename Team, typename T, typename Source, u32 KEEP = KEPT> struct Row {
     using C = compute_t<T>;
     static constexpr u32 N = PACK<T>;
-    static constexpr u32 PACKS = KEPT / N;
+    static constexpr u32 PACKS = KEEP / N;
 
     const Source& source;
     const u32 packs;

@@ -126,7 +126,6 @@ fn quantize(
     let args = args
         .ptr(&floats, 0)
         .ptr(quantized.buffer(), 0)
-        .ptr(quantized.buffer(), quantized.quants())
         .value(&Shape::new(&rows, residual.as_ref(), eps))
         .u32(quantized.stride() as u32);
     if rows.count * rows.columns > 0 {
