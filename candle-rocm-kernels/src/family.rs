@@ -31,6 +31,8 @@ pub enum Family {
     Nn,
     /// RMS norm and layer norm, also of a sum.
     Norm,
+    /// Group norm, also with SiLU.
+    GroupNorm,
     /// Gated activations.
     Gated,
     /// Matrices of experts times the rows routed to them.
@@ -102,6 +104,7 @@ impl Family {
         Self::Conv,
         Self::Nn,
         Self::Norm,
+        Self::GroupNorm,
         Self::Gated,
         Self::Moe,
         Self::AttentionTiled,
@@ -147,6 +150,7 @@ impl Family {
             Self::Conv => "conv.hip",
             Self::Nn => "nn.hip",
             Self::Norm => "norm.hip",
+            Self::GroupNorm => "group_norm.hip",
             Self::Gated => "gated.hip",
             Self::Moe => "moe.hip",
             Self::AttentionTiled => "attention/tiled.hip",

@@ -25,6 +25,7 @@ impl Family {
                 | Self::Reduce
                 | Self::ReducePacks
                 | Self::Norm
+                | Self::GroupNorm
                 | Self::AttentionDecode
                 | Self::MatvecSmall
                 | Self::MatvecK

@@ -1,6 +1,7 @@
-//! Fused operations of transformer blocks: a residual connection with the norm behind it, and gated activations.
+//! Fused operations: a residual connection with the norm behind it and gated activations, of transformer blocks; a group norm with SiLU, of residual
+//! layers for images.
 //!
-//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32). Everywhere else, for other dtypes, and where
+//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and large groups). Everywhere else, for other dtypes, and where
 //! gradients are wanted, the same functions are made of candle's plain operations, so that a model is written once:
 //!
 //! ```no_run
@@ -13,7 +14,7 @@
 
 use candle::{DType, Module, Result, Tensor, D};
 
-use crate::{ops, Activation, LayerNorm};
+use crate::{ops, Activation, GroupNorm, LayerNorm};
 
 #[cfg(feature = "rocm")]
 mod rocm;
@@ -61,6 +62,37 @@ pub fn add_layer_norm(
         Some(bias) => ops::layer_norm(&sum, weight, bias, eps)?,
     };
     Ok((sum, normed))
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` of `xs`, `(batch, channels, ..)`, with mean and variance of each of `groups` groups of channels over
+/// all their elements; `weight` and `bias` have an element for each channel.
+pub fn group_norm(
+    xs: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    groups: usize,
+    eps: f64,
+) -> Result<Tensor> {
+    #[cfg(feature = "rocm")]
+    if let Some(normed) = rocm::group_norm(xs, weight, bias, groups, eps, false)? {
+        return Ok(normed);
+    }
+    GroupNorm::new(weight.clone(), bias.clone(), xs.dim(1)?, groups, eps)?.forward(xs)
+}
+
+/// SiLU of [`group_norm`], as in front of the convolutions of residual layers.
+pub fn group_norm_silu(
+    xs: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    groups: usize,
+    eps: f64,
+) -> Result<Tensor> {
+    #[cfg(feature = "rocm")]
+    if let Some(result) = rocm::group_norm(xs, weight, bias, groups, eps, true)? {
+        return Ok(result);
+    }
+    group_norm(xs, weight, bias, groups, eps)?.silu()
 }
 
 /// Whether the norms of [`ops`] will not do: they have neither gradients nor f64.

@@ -111,6 +111,75 @@ fn norms_of_sums() -> Result<()> {
     Ok(())
 }
 
+/// Groups of one channel and of all, pictures of one pixel and of odd sizes, and groups so large that they are cut into parts; means far from zero, for
+/// the variance.
+#[test]
+fn group_norms() -> Result<()> {
+    let mut report = Report::default();
+    for device in [rocm(), Device::Cpu] {
+        for dtype in DTYPES {
+            for (shape, groups, arrangement) in [
+                ([2, 6, 5, 7], 3, Arrangement::Contiguous),
+                ([1, 8, 16, 16], 2, Arrangement::Narrowed),
+                ([3, 4, 1, 1], 4, Arrangement::Contiguous),
+                ([2, 32, 3, 3], 32, Arrangement::Transposed),
+                ([1, 3, 1, 1031], 1, Arrangement::Contiguous),
+                ([1, 5, 91, 81], 1, Arrangement::Contiguous),
+                ([1, 16, 64, 41], 1, Arrangement::Contiguous),
+            ] {
+                let all = |d: &Device| -> Result<[Tensor; 3]> {
+                    let channels = &shape[1..2];
+                    Ok([
+                        tensor(d, dtype, &shape, arrangement, 1, (1., 4.))?,
+                        tensor(d, dtype, channels, Arrangement::Narrowed, 2, (-2., 2.))?,
+                        tensor(d, dtype, channels, Arrangement::Contiguous, 3, (-2., 2.))?,
+                    ])
+                };
+                let [x, weight, bias] = all(&device)?;
+                let [wide_x, wide_weight, wide_bias] =
+                    all(&Device::Cpu)?.map(|t| widen(&t).expect("a float"));
+                let rows = wide_x.contiguous()?.reshape((shape[0], groups, ()))?;
+                let centered = rows.broadcast_sub(&rows.mean_keepdim(2)?)?;
+                let deviation = (centered.sqr()?.mean_keepdim(2)? + 1e-5)?.sqrt()?;
+                let each = |t: &Tensor| t.reshape((1, shape[1], 1, 1));
+                let want = centered
+                    .broadcast_div(&deviation)?
+                    .reshape(&shape)?
+                    .broadcast_mul(&each(&wide_weight)?)?
+                    .broadcast_add(&each(&wide_bias)?)?;
+                let what = format!(
+                    "{shape:?} {groups} {arrangement:?} on {:?}",
+                    device.location()
+                );
+                let limit = limit(&device, dtype);
+                report.compare(
+                    "group_norm",
+                    name(dtype),
+                    &what,
+                    limit,
+                    fused::group_norm(&x, &weight, &bias, groups, 1e-5),
+                    want.to_dtype(dtype),
+                );
+                report.compare(
+                    "group_norm_silu",
+                    name(dtype),
+                    &what,
+                    limit,
+                    fused::group_norm_silu(&x, &weight, &bias, groups, 1e-5),
+                    want.silu()?.to_dtype(dtype),
+                );
+            }
+        }
+        let [x, weight] =
+            [&[1, 6, 2, 2][..], &[6]].map(|shape| Tensor::ones(shape, DType::F32, &device));
+        let (x, weight) = (x?, weight?);
+        assert!(fused::group_norm(&x, &weight, &weight, 4, 1e-5).is_err());
+        assert!(fused::group_norm(&x, &weight, &weight.narrow(0, 0, 3)?, 3, 1e-5).is_err());
+    }
+    report.finish("group-norms");
+    Ok(())
+}
+
 #[test]
 fn gated_activations() -> Result<()> {
     let mut report = Report::default();

@@ -3,7 +3,7 @@
 use candle::op::BackpropOp;
 use candle::rocm_backend::candle_rocm::{self, Buffer};
 use candle::{DType, Layout, Result, RocmStorage, Storage, Tensor};
-use candle_rocm::ops::nn::{self, Gate};
+use candle_rocm::ops::nn::{self, Gate, GroupNorm};
 
 use crate::Activation;
 
@@ -74,6 +74,31 @@ pub(super) fn add_layer_norm(
     let (sum, normed) = nn::add_layer_norm(device, &x_view, &r, &w, bias.as_ref(), eps)?;
     let [sum, normed] = [sum, normed].map(|buffer| tensor(x, x_l, buffer, xs.dtype()));
     Ok(Some((sum, normed)))
+}
+
+pub(super) fn group_norm(
+    xs: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    groups: usize,
+    eps: f64,
+    silu: bool,
+) -> Result<Option<Tensor>> {
+    const OP: &str = "group-norm";
+    if !fits(&[xs, weight, bias]) {
+        return Ok(None);
+    }
+    let (x, x_l) = xs.storage_and_layout();
+    let ((w, w_l), (b, b_l)) = (weight.storage_and_layout(), bias.storage_and_layout());
+    let (x, w, b) = (storage(&x)?, storage(&w)?, storage(&b)?);
+    let (x_view, w, b) = (x.view(x_l, OP)?, w.view(w_l, OP)?, b.view(b_l, OP)?);
+    let norm = GroupNorm {
+        groups,
+        eps: eps as f32,
+        silu,
+    };
+    let buffer = nn::group_norm(x.buffer().device(), &x_view, &w, &b, norm)?;
+    Ok(Some(tensor(x, x_l, buffer, xs.dtype())))
 }
 
 pub(super) fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Option<Tensor>> {

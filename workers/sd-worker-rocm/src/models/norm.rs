@@ -2,8 +2,9 @@
 
 use crate::models::VarBuilder;
 use candle_core::{DType, Result, Tensor};
+use candle_nn::fused;
 
-/// Normalises groups of channels over all pixels, then scales and shifts each channel. Computes in f32.
+/// Normalises groups of channels over all pixels, then scales and shifts each channel. Statistics are those of f32.
 #[derive(Debug, Clone)]
 pub struct GroupNorm {
     weight: Tensor,
@@ -32,8 +33,8 @@ impl GroupNorm {
             )
         }
         Ok(Self {
-            weight: vb.get(channels, "weight")?.to_dtype(DType::F32)?,
-            bias: vb.get(channels, "bias")?.to_dtype(DType::F32)?,
+            weight: vb.get(channels, "weight")?,
+            bias: vb.get(channels, "bias")?,
             groups,
             eps,
         })
@@ -44,7 +45,15 @@ impl GroupNorm {
     /// # Errors
     /// If `x` has another number of channels, or the device fails.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.apply(x, &self.moments(std::slice::from_ref(x))?)
+        fused::group_norm(x, &self.weight, &self.bias, self.groups, self.eps)
+    }
+
+    /// SiLU of [`GroupNorm::forward`].
+    ///
+    /// # Errors
+    /// If `x` has another number of channels, or the device fails.
+    pub fn forward_silu(&self, x: &Tensor) -> Result<Tensor> {
+        fused::group_norm_silu(x, &self.weight, &self.bias, self.groups, self.eps)
     }
 
     /// Mean and variance over all of `parts`, the pieces of a picture.
@@ -84,9 +93,10 @@ impl GroupNorm {
         let deviation = (&moments.variance + self.eps)?.sqrt()?;
         let scale = each(&deviation)?
             .recip()?
-            .broadcast_mul(&self.weight.unsqueeze(0)?)?;
+            .broadcast_mul(&self.weight.to_dtype(DType::F32)?.unsqueeze(0)?)?;
         let shift = self
             .bias
+            .to_dtype(DType::F32)?
             .unsqueeze(0)?
             .broadcast_sub(&(each(&moments.mean)? * &scale)?)?;
         let shape = (batch, channels, 1, 1);

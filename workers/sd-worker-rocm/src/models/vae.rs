@@ -213,7 +213,7 @@ impl Encoder {
             }
         }
         let x = self.mid.forward(&x)?;
-        self.conv_out.forward(&self.norm_out.forward(&x)?.silu()?)
+        self.conv_out.forward(&self.norm_out.forward_silu(&x)?)
     }
 }
 
@@ -264,7 +264,7 @@ impl Decoder {
                 x = upsample.forward(&x, None)?;
             }
         }
-        self.conv_out.forward(&self.norm_out.forward(&x)?.silu()?)
+        self.conv_out.forward(&self.norm_out.forward_silu(&x)?)
     }
 }
 

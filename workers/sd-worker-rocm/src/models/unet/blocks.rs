@@ -48,13 +48,13 @@ impl ResnetBlock {
 
     /// `time` is the time embedding after SiLU.
     pub fn forward(&self, x: &Tensor, time: Option<&Tensor>) -> Result<Tensor> {
-        let mut h = self.conv1.forward(&self.norm1.forward(x)?.silu()?)?;
+        let mut h = self.conv1.forward(&self.norm1.forward_silu(x)?)?;
         if let (Some(layer), Some(time)) = (&self.time, time) {
             let time = layer.forward(time)?;
             let (batch, channels) = time.dims2()?;
             h = h.broadcast_add(&time.reshape((batch, channels, 1, 1))?)?;
         }
-        let h = self.conv2.forward(&self.norm2.forward(&h)?.silu()?)?;
+        let h = self.conv2.forward(&self.norm2.forward_silu(&h)?)?;
         h + self.skip(x)?
     }
 

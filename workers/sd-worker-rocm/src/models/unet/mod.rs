@@ -323,6 +323,6 @@ impl UNet {
         for block in &self.up {
             x = block.forward(&x, &way.time, &mut text, &mut way.skips)?;
         }
-        self.conv_out.forward(&self.norm_out.forward(&x)?.silu()?)
+        self.conv_out.forward(&self.norm_out.forward_silu(&x)?)
     }
 }

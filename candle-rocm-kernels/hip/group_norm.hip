@@ -1,0 +1,117 @@
+// Group norm of images, also with SiLU behind it. Statistics are taken in f32.
+#include "activation.h"
+#include "rows.h"
+
+// Images as rows: a group of `channels` channels of `pixels` each lies together. Few long rows are cut into `parts` of `part` elements, a
+// multiple of the packs', so that all of the GPU has work.
+struct Groups {
+    u64 rows;
+    u32 groups;
+    u32 channels;
+    u32 pixels;
+    u32 parts;
+    u32 part;
+    float eps;
+    u32 silu;
+
+    DEVICE_FN u32 columns() const { return channels * pixels; }
+    DEVICE_FN u32 begin(u32 p) const { return p * part; }
+    DEVICE_FN u32 length(u32 p) const { return columns() - begin(p) < part ? columns() - begin(p) : part; }
+};
+
+// (x - mean) * scale * weight + bias with the channel's weight and bias, and SiLU if asked for; `values` begin at element i of a row.
+template <typename T, typename C, u32 N>
+DEVICE_FN void grouped(T* out, const T* weight, const T* bias, u32 i, Values<C, N>& values, C mean, C scale, const Groups& shape) {
+    u32 channel = i / shape.pixels;
+    u32 left = (channel + 1) * shape.pixels - i;
+    C factor = scale * load(weight[channel]), shift = load(bias[channel]);
+    for (u32 j = 0; j < N; ++j, --left) {
+        if (left == 0) {
+            left = shape.pixels;
+            ++channel;
+            factor = scale * load(weight[channel]);
+            shift = load(bias[channel]);
+        }
+        const C value = (values.v[j] - mean) * factor + shift;
+        values.v[j] = shape.silu ? Silu<T>::apply(value) : value;
+    }
+    write(out + i, values);
+}
+
+// A block has a row.
+template <typename T> DEVICE_FN void group_norm(const T* src, const T* weight, const T* bias, T* out, const Groups& shape) {
+    using C = compute_t<T>;
+    for (u64 r = block_x(); r < shape.rows; r += grid_dim()) {
+        const u32 first = r % shape.groups * shape.channels;
+        const Plain<T> source{src + r * shape.columns()};
+        Row<BlockTeam, T, Plain<T>> row(source, shape.columns());
+        const C mean = row.sum([](C value) { return value; }) / (C)shape.columns();
+        const C squares = row.sum([=](C value) { return (value - mean) * (value - mean); });
+        const C scale = C(1) / math::sqrt(squares / (C)shape.columns() + (C)shape.eps);
+        T* const to = out + r * shape.columns();
+        row.each([&](u32 i, auto& values) { grouped(to, weight + first, bias + first, i, values, mean, scale, shape); });
+    }
+}
+
+// Mean of each part of each row, and the sum of the squared differences to it.
+struct Moments {
+    float mean;
+    float squares;
+};
+template <typename T> DEVICE_FN void group_moments(const T* src, Moments* moments, const Groups& shape) {
+    using C = compute_t<T>;
+    for (u64 b = block_x(); b < shape.rows * shape.parts; b += grid_dim()) {
+        const u32 p = b % shape.parts, length = shape.length(p);
+        const Plain<T> source{src + b / shape.parts * shape.columns() + shape.begin(p)};
+        Row<BlockTeam, T, Plain<T>> row(source, length);
+        const C mean = row.sum([](C value) { return value; }) / (C)length;
+        const C squares = row.sum([=](C value) { return (value - mean) * (value - mean); });
+        if (thread_x() == 0) moments[b] = Moments{mean, squares};
+    }
+}
+
+// The parts' moments joined (Chan, Golub and LeVeque), then the norm of one part a block.
+template <typename T>
+DEVICE_FN void group_apply(const T* src, const Moments* moments, const T* weight, const T* bias, T* out, const Groups& shape) {
+    using C = compute_t<T>;
+    for (u64 b = block_x(); b < shape.rows * shape.parts; b += grid_dim()) {
+        const u64 r = b / shape.parts;
+        const u32 p = b % shape.parts, first = r % shape.groups * shape.channels;
+        const Moments* const parts = moments + r * shape.parts;
+        C mean = C(0), squares = C(0);
+        for (u32 k = 0; k < shape.parts; ++k) mean += parts[k].mean * (C)shape.length(k);
+        mean /= (C)shape.columns();
+        for (u32 k = 0; k < shape.parts; ++k) {
+            const C apart = parts[k].mean - mean;
+            squares += parts[k].squares + apart * apart * (C)shape.length(k);
+        }
+        const C scale = C(1) / math::sqrt(squares / (C)shape.columns() + (C)shape.eps);
+        const u64 start = r * shape.columns();
+        const u32 end = shape.begin(p) + shape.length(p);
+        constexpr u32 N = PACK<T>;
+        const u32 whole = end - (end - shape.begin(p)) % N;
+        for (u32 i = shape.begin(p) + thread_x() * N; i < whole; i += block_dim() * N) {
+            Values<C, N> values = read<N>(src + start + i);
+            grouped(out + start, weight + first, bias + first, i, values, mean, scale, shape);
+        }
+        if (whole + thread_x() < end) {
+            Values<C, 1> values = read<1>(src + start + whole + thread_x());
+            grouped(out + start, weight + first, bias + first, whole + thread_x(), values, mean, scale, shape);
+        }
+    }
+}
+
+#define GROUP_NORMS(dtype, T)                                                                                                       \
+    extern "C" __global__ void group_norm_##dtype(const T* src, const T* weight, const T* bias, T* out, Groups shape) {              \
+        group_norm(src, weight, bias, out, shape);                                                                                  \
+    }                                                                                                                               \
+    extern "C" __global__ void group_moments_##dtype(const T* src, Moments* moments, Groups shape) {                                 \
+        group_moments(src, moments, shape);                                                                                         \
+    }                                                                                                                               \
+    extern "C" __global__ void group_apply_##dtype(const T* src, const Moments* moments, const T* weight, const T* bias, T* out,     \
+                                                   Groups shape) {                                                                  \
+        group_apply(src, moments, weight, bias, out, shape);                                                                        \
+    }
+GROUP_NORMS(f16, f16)
+GROUP_NORMS(bf16, bf16)
+GROUP_NORMS(f32, float)
