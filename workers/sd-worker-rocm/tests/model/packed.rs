@@ -163,6 +163,23 @@ fn a_single_file_with_a_transformer_is_the_same_model() {
             expected,
             "{model}"
         );
+        // And a VAE of its own is scaled as the family's.
+        let prefix = if model.starts_with("sd3") {
+            "first_stage_model."
+        } else {
+            "vae."
+        };
+        let vae: Tensors = all
+            .iter()
+            .filter_map(|(name, tensor)| Some((name.strip_prefix(prefix)?, tensor.clone())))
+            .map(|(name, tensor)| (name.to_string(), tensor))
+            .collect();
+        let options = PipelineOptions {
+            vae: Some(save(&p, "vae", &vae)),
+            ..beside(&folder)
+        };
+        let rest = save(&p, "rest", &without(&all, prefix));
+        assert_eq!(draw(&rest, options, &Device::Cpu), expected, "{model}");
         if model == "sd35" && !device().is_cpu() {
             let expected = draw(&folder, PipelineOptions::default(), &device());
             assert_eq!(draw(&whole, beside(&folder), &device()), expected);
