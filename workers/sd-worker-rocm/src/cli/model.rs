@@ -33,7 +33,7 @@ pub struct ModelArgs {
     #[arg(long, env = "SD_TRANSFORMER", value_name = "PATH|REPO:FILE")]
     transformer: Option<String>,
 
-    /// What a single file of SD 3 or FLUX.1 lacks: a folder with text encoders (text_encoder…/, or clip_l, clip_g, t5xxl….safetensors) and tokenizers (tokenizer…/).
+    /// What a single file of SD 3, FLUX.1 or Z-Image lacks: a folder with text encoders (text_encoder…/, or clip_l, clip_g, t5xxl…, qwen_3_4b….safetensors) and tokenizers (tokenizer…/).
     #[arg(long, env = "SD_TEXT_ENCODERS", value_name = "DIR")]
     text_encoders: Option<PathBuf>,
 

@@ -109,23 +109,55 @@ impl LongModel {
         let config: TextEncoderConfig =
             serde_json::from_value(json).map_err(|e| part.bad_config(e.to_string()))?;
         check_qwen(&config).map_err(|e| part.bad_config(e))?;
-        let config = TextEncoderConfig {
-            // Room for no more than is read.
-            max_position_embeddings: QWEN_TOKENS,
-            ..config
-        };
-        let weights = part.weights()?;
-        let bare = weights.contains("embed_tokens.weight");
-        let weights = weights.renamed(|name| match bare {
-            true => Some(format!("model.{name}")),
-            false => name.starts_with("model.").then(|| name.to_string()),
-        });
-        Ok(Self::Qwen {
+        let tokenizer = open_tokenizer(folder, "tokenizer/tokenizer.json")?;
+        Ok(Self::of_qwen(
             config,
-            weights,
-            tokenizer: open_tokenizer(folder, "tokenizer/tokenizer.json")?,
-        })
+            qwen_names(&part.weights()?),
+            tokenizer,
+        ))
     }
+
+    /// Qwen3 without a configuration; `tokenizer` is a file of `folder`.
+    ///
+    /// # Errors
+    /// If its tensors make no model, or the tokenizer is missing or damaged.
+    pub fn qwen_alone(
+        path: &Path,
+        weights: &Weights,
+        folder: &Folder,
+        tokenizer: &str,
+    ) -> Result<Self> {
+        let weights = qwen_names(weights);
+        let config = packed::qwen_config(&weights)
+            .and_then(|config| check_qwen(&config).map(|()| config))
+            .map_err(|reason| Error::BadModel {
+                path: path.to_path_buf(),
+                reason: format!("Qwen3: {reason}"),
+            })?;
+        let tokenizer = open_tokenizer(folder, tokenizer)?;
+        Ok(Self::of_qwen(config, weights, tokenizer))
+    }
+
+    fn of_qwen(config: TextEncoderConfig, weights: Weights, tokenizer: Tokenizer) -> Self {
+        Self::Qwen {
+            config: TextEncoderConfig {
+                // Room for no more than is read.
+                max_position_embeddings: QWEN_TOKENS,
+                ..config
+            },
+            weights,
+            tokenizer,
+        }
+    }
+}
+
+/// The names that most files have; others leave out the first part.
+fn qwen_names(weights: &Weights) -> Weights {
+    let bare = weights.contains("embed_tokens.weight");
+    weights.renamed(|name| match bare {
+        true => Some(format!("model.{name}")),
+        false => name.starts_with("model.").then(|| name.to_string()),
+    })
 }
 
 /// A language model that reads prompts.

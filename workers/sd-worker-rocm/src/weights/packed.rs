@@ -1,4 +1,4 @@
-//! Single files that have a transformer with other parts of its model: Stable Diffusion 3 and FLUX.1 as their makers and ComfyUI pack them.
+//! Single files that have a transformer with other parts of its model: Stable Diffusion 3, FLUX.1 and Z-Image as their makers and ComfyUI pack them.
 //!
 //! The transformer lies under `model.diffusion_model`, the VAE under `first_stage_model` or `vae`, text encoders under `text_encoders`; parts may be missing. There is no
 //! configuration: sizes are those of the tensors, the rest is what all models of a family have in common.
@@ -7,7 +7,9 @@ use super::transformer::{take, Kind};
 use super::Weights;
 use crate::models::transformer::flux::FluxConfig;
 use crate::models::transformer::sd3::Sd3Config;
+use crate::models::transformer::z_image::ZImageConfig;
 use candle_transformers::models::t5::{ActivationWithOptionalGating, Config as T5Config};
+use candle_transformers::models::z_image::text_encoder::TextEncoderConfig as QwenConfig;
 
 /// Most blocks that are looked for.
 const BLOCKS: usize = 1024;
@@ -27,6 +29,8 @@ pub struct Packed {
     pub clip_g: Weights,
     /// T5's encoder.
     pub t5: Weights,
+    /// Qwen3.
+    pub qwen: Weights,
 }
 
 impl Packed {
@@ -45,14 +49,14 @@ impl Packed {
             clip_l: encoder("clip_l"),
             clip_g: encoder("clip_g"),
             t5: encoder("t5xxl"),
+            qwen: encoder("qwen3_4b"),
         })
     }
 
     /// Whether there is more than the transformer.
     pub fn is_model(&self) -> bool {
-        [&self.vae, &self.clip_l, &self.clip_g, &self.t5]
-            .iter()
-            .any(|part| !part.is_empty())
+        let parts = [&self.vae, &self.clip_l, &self.clip_g, &self.t5, &self.qwen];
+        parts.iter().any(|part| !part.is_empty())
     }
 }
 
@@ -135,6 +139,62 @@ pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
         axes_dims_rope: vec![head - 2 * place, place, place],
     };
     config.check().map(|()| config)
+}
+
+/// What the tensors of Z-Image's transformer, under diffusers' names, tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn z_image_config(weights: &Weights) -> Result<ZImageConfig, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let (width, patch) = (
+        dim("all_x_embedder.2-1.weight", 0)?,
+        dim("all_x_embedder.2-1.weight", 1)?,
+    );
+    let head = dim("layers.0.attention.norm_q.weight", 0)?;
+    // A quarter of a head turns with the index, the rest in equal parts with row and column.
+    if !head.is_multiple_of(16) || !width.is_multiple_of(head) || !patch.is_multiple_of(4) {
+        return Err(format!(
+            "heads of {head} in a width of {width}, {patch} numbers a patch"
+        ));
+    }
+    let place = head / 8 * 3;
+    let config = ZImageConfig {
+        in_channels: patch / 4,
+        dim: width,
+        n_layers: blocks(weights, "layers", "attention.to_q.weight"),
+        n_refiner_layers: blocks(weights, "noise_refiner", "attention.to_q.weight"),
+        n_heads: width / head,
+        n_kv_heads: dim("layers.0.attention.to_k.weight", 0)? / head,
+        cap_feat_dim: dim("cap_embedder.1.weight", 1)?,
+        axes_dims: vec![head - 2 * place, place, place],
+        ..ZImageConfig::default()
+    };
+    config.check().map(|()| config)
+}
+
+/// What Qwen3's tensors tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn qwen_config(weights: &Weights) -> Result<QwenConfig, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let of_layer = |name: &str| dim(&format!("model.layers.0.{name}.weight"), 0);
+    let head = of_layer("self_attn.q_norm")?;
+    Ok(QwenConfig {
+        vocab_size: dim("model.embed_tokens.weight", 0)?,
+        hidden_size: dim("model.embed_tokens.weight", 1)?,
+        intermediate_size: of_layer("mlp.gate_proj")?,
+        num_hidden_layers: blocks(weights, "model.layers", "self_attn.q_proj.weight"),
+        num_attention_heads: of_layer("self_attn.q_proj")? / head,
+        num_key_value_heads: of_layer("self_attn.k_proj")? / head,
+        head_dim: head,
+        rms_norm_eps: 1e-6,
+        rope_theta: 1e6,
+        attention_bias: false,
+        hidden_act: candle_nn::Activation::Silu,
+        max_position_embeddings: 0,
+    })
 }
 
 /// What the tensors of T5's encoder tell about it.

@@ -9,7 +9,7 @@ use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions, Precision};
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
 
-/// The small models, altered to what a file without configuration cannot say otherwise: heads of CLIP, groups of the VAE's norms, CLIP without a projection; FLUX.1 has
+/// The small models, altered to what a file without configuration cannot say otherwise: heads of CLIP, groups of the VAE's norms, rotations of Qwen3, CLIP without a projection; FLUX.1 has
 /// one head, so that an eighth of it can turn with the index.
 fn models() -> Pipelines {
     let mut p = Pipelines::open();
@@ -46,6 +46,11 @@ fn models() -> Pipelines {
             wider_vae(about);
         });
     }
+    p.alter("z_image", |about| {
+        let config = &mut about["files"]["text_encoder/config.json"];
+        config["rope_parameters"]["rope_theta"] = json!(1e6);
+        wider_vae(about);
+    });
     p
 }
 
@@ -85,12 +90,13 @@ fn packed(p: &Pipelines, model: &str) -> Tensors {
             ("clip_g", "text_encoder_2"),
             ("t5xxl", "text_encoder_3"),
         ],
+        "z_image" => &[("qwen3_4b", "text_encoder")],
         _ => &[("clip_l", "text_encoder"), ("t5xxl", "text_encoder_2")],
     };
     for (name, part) in encoders {
         for (tensor, value) in p.weights(model, &format!("{part}/model.safetensors")) {
             // The tower's part of the names, which newer folders leave out.
-            let whole = *name == "t5xxl"
+            let whole = ["t5xxl", "qwen3_4b"].contains(name)
                 || tensor.starts_with("text_model.")
                 || tensor.starts_with("text_projection.");
             let tower = if whole { "" } else { "text_model." };
@@ -143,7 +149,7 @@ fn picture(
 #[test]
 fn a_single_file_with_a_transformer_is_the_same_model() {
     let p = models();
-    for model in ["sd3", "sd35", "flux", "schnell"] {
+    for model in ["sd3", "sd35", "flux", "schnell", "z_image"] {
         let folder = p.folder(model);
         let draw =
             |path: &Path, options, device: &Device| picture(&p, model, path, options, device);
@@ -279,6 +285,12 @@ fn what_a_single_file_lacks_is_named() {
     let flux = packed(&p, "flux");
     let reasons = ["no T5", "t5xxl"];
     refused(&without(&flux, "text_encoders.t5xxl."), plain(), &reasons);
+
+    let z_image = packed(&p, "z_image");
+    let reasons = ["tokenizer/tokenizer.json", "--text-encoders"];
+    refused(&z_image, plain(), &reasons);
+    let rest = without(&z_image, "text_encoders.");
+    refused(&rest, plain(), &["no Qwen3", "qwen_3_4b"]);
 
     // Shapes that make no model.
     let sized = |name: &str, shape: &[usize]| {

@@ -45,9 +45,9 @@ pub struct ZImageConfig {
     #[serde(default = "axes")]
     pub axes_dims: Vec<usize>,
     #[serde(default = "patch")]
-    all_patch_size: Vec<usize>,
+    pub(crate) all_patch_size: Vec<usize>,
     #[serde(default = "frames")]
-    all_f_patch_size: Vec<usize>,
+    pub(crate) all_f_patch_size: Vec<usize>,
 }
 
 fn channels() -> usize {
@@ -80,6 +80,27 @@ fn patch() -> Vec<usize> {
 
 fn frames() -> Vec<usize> {
     vec![1]
+}
+
+impl Default for ZImageConfig {
+    /// The sizes of the published model.
+    fn default() -> Self {
+        Self {
+            in_channels: channels(),
+            dim: 3840,
+            n_layers: 30,
+            n_refiner_layers: refiners(),
+            n_heads: 30,
+            n_kv_heads: 30,
+            norm_eps: eps(),
+            cap_feat_dim: 2560,
+            rope_theta: theta(),
+            t_scale: time_scale(),
+            axes_dims: axes(),
+            all_patch_size: patch(),
+            all_f_patch_size: frames(),
+        }
+    }
 }
 
 impl ZImageConfig {

@@ -10,7 +10,7 @@ use crate::pipeline::Pipeline;
 use crate::prompt::ClipTokenizer;
 use crate::sampling::NoiseSchedule;
 use crate::weights::folder::Folder;
-use crate::weights::packed::{flux_config, sd3_config, Packed};
+use crate::weights::packed::{flux_config, sd3_config, z_image_config, Packed};
 use crate::weights::{ldm, transformer, Weights};
 use candle_core::Device;
 use std::path::{Path, PathBuf};
@@ -39,10 +39,7 @@ impl Pipeline {
         let kind = match packed.kind {
             transformer::Kind::Sd3 => sd3_config(&weights).map(Kind::Sd3),
             transformer::Kind::Flux => flux_config(&weights).map(Kind::Flux),
-            transformer::Kind::ZImage => Err(
-                "complete single files of Z-Image are not implemented; give the model's folder or id with --model and this file with --transformer"
-                    .to_string(),
-            ),
+            transformer::Kind::ZImage => z_image_config(&weights).map(Kind::ZImage),
         };
         let mut kind = kind.map_err(bad)?;
         if let Some(path) = &options.transformer {
@@ -59,23 +56,30 @@ impl Pipeline {
             file: path,
             folder: options.text_encoders.as_deref(),
         };
-        let mut towers =
-            vec![beside.tower(packed.clip_l, "clip_l", "text_encoder", "tokenizer")?];
-        let (part, tokenizer, schedule) = match &kind {
-            Kind::Sd3(_) => {
-                let tower = beside.tower(packed.clip_g, "clip_g", "text_encoder_2", "tokenizer_2");
-                towers.push(tower?);
-                ("text_encoder_3", "tokenizer_3", SHIFTED)
+        let tokens = kind.t5_tokens();
+        let clip_l = |own| beside.tower(own, "clip_l", "text_encoder", "tokenizer");
+        let (towers, long, schedule) = match &kind {
+            Kind::Sd3(_) => (
+                vec![
+                    clip_l(packed.clip_l)?,
+                    beside.tower(packed.clip_g, "clip_g", "text_encoder_2", "tokenizer_2")?,
+                ],
+                beside.t5(packed.t5, "text_encoder_3", "tokenizer_3", tokens)?,
+                SHIFTED,
+            ),
+            Kind::Flux(config) => {
+                let long = beside.t5(packed.t5, "text_encoder_2", "tokenizer_2", tokens)?;
+                (
+                    vec![clip_l(packed.clip_l)?],
+                    Some(long.ok_or_else(|| beside.lacks("T5", "t5xxl", "text_encoder_2"))?),
+                    match config.guidance_embeds {
+                        true => SHIFTED_BY_SIZE,
+                        false => UNSHIFTED,
+                    },
+                )
             }
-            Kind::Flux(config) if config.guidance_embeds => {
-                ("text_encoder_2", "tokenizer_2", SHIFTED_BY_SIZE)
-            }
-            _ => ("text_encoder_2", "tokenizer_2", UNSHIFTED),
+            Kind::ZImage(_) => (Vec::new(), Some(beside.qwen(packed.qwen)?), SHIFTED),
         };
-        let long = beside.t5(packed.t5, part, tokenizer, kind.t5_tokens())?;
-        if long.is_none() && !matches!(kind, Kind::Sd3(_)) {
-            return Err(beside.lacks("T5", "t5xxl", part));
-        }
         let model = TransformerModel {
             name,
             kind,
@@ -176,7 +180,34 @@ impl Beside<'_> {
         Ok((config, weights, tokenizer))
     }
 
-    /// T5's encoder, the file's own or from beside.
+    /// A language model's weights, the file's own or from a file of the folder, and where they are.
+    fn weights(&self, own: Weights, beginning: &str) -> Result<Option<(PathBuf, Weights)>> {
+        if !own.is_empty() {
+            return Ok(Some((self.file.to_path_buf(), own)));
+        }
+        let path = self.named(beginning);
+        path.map(|path| Ok((path.clone(), Weights::open(&path)?)))
+            .transpose()
+    }
+
+    /// The folder and the file in it that has a language model's tokenizer.
+    fn tokenizer(&self, what: &str, part: &str) -> Result<(Folder, String)> {
+        let name = format!("{part}/tokenizer.json");
+        let folder = self.folder.map(|folder| Folder::Disk(folder.to_path_buf()));
+        let found = folder.and_then(|folder| {
+            let names = [name.clone(), "tokenizer.json".to_string()];
+            let name = names.into_iter().find(|name| folder.contains(name))?;
+            Some((folder, name))
+        });
+        found.ok_or_else(|| Error::BadModel {
+            path: self.file.to_path_buf(),
+            reason: format!(
+                "{what} is there without its tokenizer, which no file of weights has; give a folder that has {name} (as the model's repository has it) with --text-encoders"
+            ),
+        })
+    }
+
+    /// T5's encoder.
     fn t5(
         &self,
         own: Weights,
@@ -184,46 +215,33 @@ impl Beside<'_> {
         tokenizer: &str,
         tokens: usize,
     ) -> Result<Option<LongModel>> {
-        let (path, weights) = match own.is_empty() {
-            false => (self.file.to_path_buf(), own),
-            true => match (self.part(part), self.named("t5xxl")) {
-                (Some(folder), _) => {
-                    return LongModel::t5(&folder, part, tokenizer, tokens).map(Some)
-                }
-                (None, Some(path)) => {
-                    let weights = Weights::open(&path)?;
-                    (path, weights)
-                }
-                (None, None) => return Ok(None),
-            },
+        if let Some(folder) = self.part(part).filter(|_| own.is_empty()) {
+            return LongModel::t5(&folder, part, tokenizer, tokens).map(Some);
+        }
+        let Some((path, weights)) = self.weights(own, "t5xxl")? else {
+            return Ok(None);
         };
-        let folder = self.folder.map(|folder| Folder::Disk(folder.to_path_buf()));
-        let names = [
-            format!("{tokenizer}/tokenizer.json"),
-            "tokenizer.json".to_string(),
-        ];
-        let found = folder.as_ref().and_then(|folder| {
-            let name = names.iter().find(|name| folder.contains(name))?;
-            Some((folder, name))
+        let (folder, name) = self.tokenizer("T5", tokenizer)?;
+        let shared = weights.contains("shared.weight");
+        let weights = weights.renamed(|name| {
+            Some(match name {
+                "encoder.embed_tokens.weight" if !shared => "shared.weight".to_string(),
+                other => other.to_string(),
+            })
         });
-        let Some((folder, name)) = found else {
-            return Err(Error::BadModel {
-                path,
-                reason: format!(
-                    "T5 is there without its tokenizer, which no file of weights has; give a folder that has {} (T5's, as the model's repository has it) with --text-encoders",
-                    names[0]
-                ),
-            });
+        LongModel::t5_alone(&path, weights, &folder, &name, tokens).map(Some)
+    }
+
+    /// Qwen3.
+    fn qwen(&self, own: Weights) -> Result<LongModel> {
+        const PART: &str = "text_encoder";
+        if let Some(folder) = self.part(PART).filter(|_| own.is_empty()) {
+            return LongModel::qwen(&folder);
+        }
+        let Some((path, weights)) = self.weights(own, "qwen_3_4b")? else {
+            return Err(self.lacks("Qwen3", "qwen_3_4b", PART));
         };
-        let weights = match weights.contains("shared.weight") {
-            true => weights,
-            false => weights.renamed(|name| {
-                Some(match name {
-                    "encoder.embed_tokens.weight" => "shared.weight".to_string(),
-                    other => other.to_string(),
-                })
-            }),
-        };
-        LongModel::t5_alone(&path, weights, folder, name, tokens).map(Some)
+        let (folder, name) = self.tokenizer("Qwen3", "tokenizer")?;
+        LongModel::qwen_alone(&path, &weights, &folder, &name)
     }
 }
