@@ -57,20 +57,18 @@ pub struct BufferMemory {
     pub cached: usize,
 }
 
-impl Selected {
-    /// What buffers have taken on a GPU; nothing on the CPU.
-    pub fn buffer_memory(&self) -> Option<BufferMemory> {
-        match &self.device {
-            #[cfg(feature = "rocm")]
-            Device::Rocm(device) => {
-                let stats = device.device().memory_stats();
-                Some(BufferMemory {
-                    live: stats.live_bytes,
-                    cached: stats.cached_bytes,
-                })
-            }
-            _ => None,
+/// What buffers have taken on a GPU; nothing on the CPU.
+pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
+    match device {
+        #[cfg(feature = "rocm")]
+        Device::Rocm(device) => {
+            let stats = device.device().memory_stats();
+            Some(BufferMemory {
+                live: stats.live_bytes,
+                cached: stats.cached_bytes,
+            })
         }
+        _ => None,
     }
 }
 

@@ -236,7 +236,7 @@ impl BenchArgs {
                 device: &session.selected.description,
                 architecture: &model.architecture,
                 results: &results,
-                buffer_bytes: session.selected.buffer_memory(),
+                buffer_bytes: session.engine.status().buffers,
                 bytes: model.bytes,
                 parameters: model.parameters,
             })

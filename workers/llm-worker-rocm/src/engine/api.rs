@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use worker::device::BufferMemory;
 
 /// How to choose the next token. Applied in this order: bias, penalties, constraint, temperature, top-k, typical, top-p, min-p.
 #[derive(Debug, Clone, PartialEq)]
@@ -369,6 +370,8 @@ pub struct Status {
     pub device_bytes_used: Option<u64>,
     /// Device memory in all.
     pub device_bytes_total: Option<u64>,
+    /// What the engine's buffers have taken of it.
+    pub buffers: Option<BufferMemory>,
     /// Why the device is gone, if it is.
     pub lost: Option<String>,
 }

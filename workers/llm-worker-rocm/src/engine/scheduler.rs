@@ -13,6 +13,7 @@ use super::sequence::Sequence;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
+use worker::device::buffer_memory;
 
 /// How often device memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
@@ -454,6 +455,7 @@ impl Scheduler {
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();
         status.kv_blocks_cached = self.pool.kept();
+        status.buffers = buffer_memory(self.forward.device());
         if let Some((free, total)) = memory {
             status.device_bytes_used = Some(total.saturating_sub(free));
             status.device_bytes_total = Some(total);
