@@ -188,6 +188,9 @@ fn build(
         "-ffp-contract=off",
         "-fno-exceptions",
         "-fno-rtti",
+        // Objects with a template in common would share its thread-local variables. The first access to another object's, in the middle
+        // of a kernel, goes through _dl_tlsdesc_dynamic, which spoils vector registers before glibc 2.40.
+        "-fno-gnu-unique",
     ]);
     compile
         .args(standard)
