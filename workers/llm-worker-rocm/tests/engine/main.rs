@@ -121,11 +121,11 @@ fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
     logits.to_vec2().unwrap()
 }
 
-fn assert_close(found: &[f32], expected: &[f32]) {
+fn assert_close(found: &[f32], expected: &[f32], tolerance: f32) {
     let scale = expected.iter().fold(0f32, |m, v| m.max(v.abs()));
     assert!(scale > 1e-3, "nothing to compare");
     for (a, b) in found.iter().zip(expected) {
-        assert!((a - b).abs() <= 1e-5 * scale, "{a} and {b}");
+        assert!((a - b).abs() <= tolerance * scale, "{a} and {b}");
     }
 }
 
@@ -167,7 +167,13 @@ fn steps_and_company_change_no_row() {
                 if device().is_cpu() {
                     assert_eq!(found, expected, "{dtype} cut at {cut}");
                 } else {
-                    assert_close(found, expected);
+                    // Many queries are rounded to a 16-bit cache's type for matrix instructions, few are not.
+                    let tolerance = match dtype {
+                        KvDType::F16 => 1e-3,
+                        KvDType::Bf16 => 8e-3,
+                        _ => 1e-5,
+                    };
+                    assert_close(found, expected, tolerance);
                 }
             }
         }
@@ -180,7 +186,7 @@ fn a_text_longer_than_the_first_tables_and_cache() {
     let tokens: Vec<u32> = (0..700).map(|i| 3 + i * 7 % 29).collect();
     let short = rows(&scorer.all_logits(&tokens[..100]).unwrap());
     let whole = rows(&scorer.all_logits(&tokens).unwrap());
-    assert_close(&whole[99], &short[99]);
+    assert_close(&whole[99], &short[99], 1e-5);
     assert_eq!(whole.len(), 700);
 }
 
@@ -204,7 +210,7 @@ fn rotary_factors_divide_the_frequencies() {
     let squared = last(model(|f| {
         f.set("llama.rope.freq_base", common::f32(1e8));
     }));
-    assert_close(&scaled, &squared);
+    assert_close(&scaled, &squared, 1e-5);
     let difference = plain
         .iter()
         .zip(&scaled)
