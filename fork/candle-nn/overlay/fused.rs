@@ -73,11 +73,7 @@ pub fn group_norm(
     groups: usize,
     eps: f64,
 ) -> Result<Tensor> {
-    #[cfg(feature = "rocm")]
-    if let Some(normed) = rocm::group_norm(xs, weight, bias, groups, eps, false)? {
-        return Ok(normed);
-    }
-    GroupNorm::new(weight.clone(), bias.clone(), xs.dim(1)?, groups, eps)?.forward(xs)
+    group_norm_with(xs, weight, bias, groups, eps, false)
 }
 
 /// SiLU of [`group_norm`], as in front of the convolutions of residual layers.
@@ -88,11 +84,27 @@ pub fn group_norm_silu(
     groups: usize,
     eps: f64,
 ) -> Result<Tensor> {
+    group_norm_with(xs, weight, bias, groups, eps, true)
+}
+
+fn group_norm_with(
+    xs: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    groups: usize,
+    eps: f64,
+    silu: bool,
+) -> Result<Tensor> {
     #[cfg(feature = "rocm")]
-    if let Some(result) = rocm::group_norm(xs, weight, bias, groups, eps, true)? {
+    if let Some(result) = rocm::group_norm(xs, weight, bias, groups, eps, silu)? {
         return Ok(result);
     }
-    group_norm(xs, weight, bias, groups, eps)?.silu()
+    let norm = GroupNorm::new(weight.clone(), bias.clone(), xs.dim(1)?, groups, eps)?;
+    let normed = norm.forward(xs)?;
+    match silu {
+        true => normed.silu(),
+        false => Ok(normed),
+    }
 }
 
 /// Whether the norms of [`ops`] will not do: they have neither gradients nor f64.

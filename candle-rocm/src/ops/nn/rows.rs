@@ -7,7 +7,7 @@ use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
 /// Elements of a row that one thread keeps in registers, as in `rows.h`.
-const KEPT: usize = 16;
+pub(super) const KEPT: usize = 16;
 /// Threads of a block in which each wave has its own row.
 const WAVES_BLOCK: u32 = 256;
 /// Threads of the largest block.
