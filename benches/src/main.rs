@@ -27,6 +27,9 @@ struct Cli {
     /// Divides every size, for a quick look on a slow device.
     #[arg(long, default_value_t = 1)]
     shrink: usize,
+    /// Only measurements whose name and size contain this text.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
 }
 
 type Group = (&'static str, fn(&Bench) -> Result<()>);
@@ -76,7 +79,7 @@ fn run(cli: &Cli) -> Result<()> {
     let wanted = |name: &str| cli.groups.is_empty() || cli.groups.iter().any(|group| group == name);
     for (name, group) in GROUPS {
         if wanted(name) {
-            group(&Bench::new(&device, name, cli.milliseconds, cli.shrink))?;
+            group(&Bench::new(&device, name, cli))?;
         }
     }
     Ok(())

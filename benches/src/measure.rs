@@ -1,5 +1,6 @@
 //! Timing, and tensors to time with.
 
+use crate::Cli;
 use candle_rocm::{contiguous_strides, ops, Buffer, DType, Device, Error, Result, View};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ pub struct Bench<'a> {
     group: &'a str,
     target: Duration,
     shrink: usize,
+    only: &'a str,
 }
 
 /// What an operation does, for its rate.
@@ -27,14 +29,13 @@ pub enum Work {
 const BATCHES: usize = 5;
 
 impl<'a> Bench<'a> {
-    pub fn new(device: &'a Device, group: &'a str, milliseconds: u64, shrink: usize) -> Self {
-        let target = Duration::from_millis(milliseconds.max(1));
-        let shrink = shrink.max(1);
+    pub fn new(device: &'a Device, group: &'a str, cli: &'a Cli) -> Self {
         Bench {
             device,
             group,
-            target,
-            shrink,
+            target: Duration::from_millis(cli.milliseconds.max(1)),
+            shrink: cli.shrink.max(1),
+            only: &cli.only,
         }
     }
 
@@ -52,6 +53,9 @@ impl<'a> Bench<'a> {
         work: Work,
         mut call: impl FnMut(usize) -> Result<()>,
     ) {
+        if !format!("{name} {size}").contains(self.only) {
+            return;
+        }
         match self.seconds(&mut call) {
             Ok(seconds) => self.print(&name, &size, seconds, work),
             Err(error) => println!("# {} {name} {size}: {error}", self.group),
