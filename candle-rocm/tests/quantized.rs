@@ -21,7 +21,7 @@ fn unsigned_zeros<T: Element>(values: Vec<T>) -> Vec<T> {
 fn check<T: Element>(device: &Device, format: GgmlType, bytes: &[u8], round: impl Fn(f32) -> T) {
     let want: Vec<T> = decode_all(format, bytes).into_iter().map(round).collect();
     let weights = device.upload(bytes).unwrap();
-    let got = dequantize(device, format, &weights, want.len(), T::DTYPE).unwrap();
+    let got = dequantize(device, format, &weights, 0, want.len(), T::DTYPE).unwrap();
     assert_eq!(got.len(), want.len() * T::DTYPE.size_in_bytes());
     let what = format!("{format} to {:?}", T::DTYPE);
     let got = unsigned_zeros(download::<T>(device, &got));
@@ -48,7 +48,7 @@ fn a_prefix_of_a_longer_buffer() {
     let format = GgmlType::Q6K;
     let bytes: Vec<u8> = Rng::new(2).any(5 * format.type_size() + 7);
     let weights = device.upload(&bytes).unwrap();
-    let got = dequantize(&device, format, &weights, 2 * 256, DType::F32).unwrap();
+    let got = dequantize(&device, format, &weights, 0, 2 * 256, DType::F32).unwrap();
     let want = decode_all(format, &bytes[..2 * format.type_size()]);
     assert_exact(&download::<f32>(&device, &got), &want, "prefix");
 }
@@ -68,7 +68,7 @@ fn more_elements_than_a_grid_has_threads() {
         bytes[at..at + format.type_size()].copy_from_slice(&block);
     }
     let weights = device.upload(&bytes).unwrap();
-    let got = dequantize(&device, format, &weights, blocks * 32, DType::F16).unwrap();
+    let got = dequantize(&device, format, &weights, 0, blocks * 32, DType::F16).unwrap();
     for (block, at) in [(0, first), (blocks - 1, last)] {
         let want: Vec<f16> = decode_all(format, &bytes[at..at + format.type_size()])
             .into_iter()
@@ -85,13 +85,13 @@ fn plain_formats_are_cast() {
     let device = device();
     let values: Vec<f32> = Rng::new(3).any(33);
     let weights = upload(&device, &values);
-    let got = dequantize(&device, GgmlType::F32, &weights, 33, DType::F16).unwrap();
+    let got = dequantize(&device, GgmlType::F32, &weights, 0, 33, DType::F16).unwrap();
     let want: Vec<f16> = values.iter().map(|v| f16::from_f32(*v)).collect();
     assert_exact(&download::<f16>(&device, &got), &want, "f32 to f16");
 
     let values: Vec<bf16> = Rng::new(4).any(5);
     let weights = upload(&device, &values);
-    let got = dequantize(&device, GgmlType::BF16, &weights, 5, DType::F32).unwrap();
+    let got = dequantize(&device, GgmlType::BF16, &weights, 0, 5, DType::F32).unwrap();
     let want: Vec<f32> = values.iter().map(|v| v.to_f32()).collect();
     assert_exact(&download::<f32>(&device, &got), &want, "bf16 to f32");
 }
@@ -101,7 +101,7 @@ fn nothing_gives_nothing() {
     let device = device();
     let weights = device.alloc(0).unwrap();
     for &format in GgmlType::ALL {
-        let got = dequantize(&device, format, &weights, 0, DType::F32).unwrap();
+        let got = dequantize(&device, format, &weights, 0, 0, DType::F32).unwrap();
         assert_eq!(got.len(), 0, "{format}");
     }
 }
@@ -110,7 +110,7 @@ fn nothing_gives_nothing() {
 fn misuse_is_a_typed_error() {
     let device = device();
     let weights = device.alloc_zeroed(2 * 18).unwrap();
-    let run = |count, to| dequantize(&device, GgmlType::Q4_0, &weights, count, to).unwrap_err();
+    let run = |count, to| dequantize(&device, GgmlType::Q4_0, &weights, 0, count, to).unwrap_err();
 
     let error = run(33, DType::F32);
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");

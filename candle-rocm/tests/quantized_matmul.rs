@@ -20,6 +20,8 @@ use half::{bf16, f16};
 const SUMMED: f64 = 1e-11;
 /// The same with 8-bit activations against exact ones.
 const QUANTIZED: f64 = 5e-4;
+/// The same with both operands rounded to the eight bits of bf16's significand.
+const ROUNDED: f64 = 1e-5;
 
 /// Multiplications that a comparison spends at most; of larger products some rows are compared.
 const WORK: usize = 400_000;
@@ -458,6 +460,44 @@ fn forced_to_dequantize() {
     // No activation is quantized on this path, so its error is that of f32.
     isolated::in_child("forced_to_dequantize", &environment, || {
         check_forced(GgmlType::Q3K, &[1, 8, 9], SUMMED);
+    });
+}
+
+#[test]
+fn forced_to_bf16() {
+    let environment = [(Path::VARIABLE, "bf16")];
+    isolated::in_child("forced_to_bf16", &environment, || {
+        check_forced(GgmlType::Q4K, &[1, 8, 33], ROUNDED);
+    });
+}
+
+#[test]
+fn a_matrix_larger_than_what_is_dequantized_at_a_time() {
+    let environment = [(Path::VARIABLE, "bf16")];
+    let name = "a_matrix_larger_than_what_is_dequantized_at_a_time";
+    isolated::in_child(name, &environment, || {
+        let device = device();
+        let mut rng = Rng::new(17);
+        // 256 such rows are 128 MiB of bf16. Few of them differ, in a number that does not divide 256.
+        let (rows, cols, distinct) = (300, 1 << 18, 7);
+        let few = Weights::new(&device, GgmlType::Q4_0, distinct, cols, &mut rng);
+        let row_bytes = cols / 32 * 18;
+        let buffer = device.alloc(rows * row_bytes).unwrap();
+        for row in 0..rows {
+            let from = few.offset + row % distinct * row_bytes;
+            device
+                .copy(&few.buffer, from, &buffer, row * row_bytes, row_bytes)
+                .unwrap();
+        }
+        let x = HostTensor::contiguous(rng.vec::<f32>(2 * cols, -1.0, 1.0), &[2, cols]);
+        let x_buffer = x.upload(&device);
+        let weights = QuantizedMatrix::new(GgmlType::Q4_0, &buffer, rows, cols);
+        let y = linear(&device, &weights, &x.view(&x_buffer), &Epilogue::default()).unwrap();
+        let sums = product(&few, &exact(&x.storage));
+        let want: Vec<f64> = (0..2 * rows)
+            .map(|i| sums[i / rows * distinct + i % rows % distinct])
+            .collect();
+        assert_close::<f32>(&download(&device, &y), &want, ROUNDED, "in parts");
     });
 }
 

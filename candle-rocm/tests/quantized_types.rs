@@ -24,7 +24,7 @@ impl Record {
 
     fn dequantize(&self, device: &Device, to: DType) -> candle_rocm::Buffer {
         let blocks = device.upload(&self.blocks).unwrap();
-        dequantize(device, self.format, &blocks, self.elem_count(), to).unwrap()
+        dequantize(device, self.format, &blocks, 0, self.elem_count(), to).unwrap()
     }
 }
 
@@ -112,6 +112,7 @@ fn every_byte_pattern_decodes_the_same_at_any_place_of_a_buffer() {
             &device,
             record.format,
             &blocks,
+            0,
             count * elements,
             DType::F32,
         )

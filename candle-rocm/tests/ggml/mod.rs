@@ -111,7 +111,7 @@ pub fn values(device: &Device, format: GgmlType, bytes: &[u8]) -> Vec<f32> {
     let blocks = device.upload(bytes).unwrap();
     download(
         device,
-        &dequantize(device, format, &blocks, count, DType::F32).unwrap(),
+        &dequantize(device, format, &blocks, 0, count, DType::F32).unwrap(),
     )
 }
 

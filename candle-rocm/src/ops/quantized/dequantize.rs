@@ -8,27 +8,40 @@ use candle_rocm_kernels::Family;
 /// Consecutive elements that one thread of the kernels handles.
 const GROUP: usize = 8;
 
-/// The first `elem_count` elements of a quantized buffer as `to`: f32, f16 or bf16 (any dtype that
+/// `elem_count` elements of a quantized buffer, from `offset` bytes on, as `to`: f32, f16 or bf16 (any dtype that
 /// [`cast`] has, from the plain formats). Values are computed in f32 and rounded once.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a count that ends inside a block, [`Error::OutOfBounds`] if the buffer is
+/// [`Error::InvalidArgument`] for a count that ends inside a block or, in a plain format, an offset inside an element, [`Error::OutOfBounds`] if the buffer is
 /// shorter, [`Error::UnsupportedDType`] for other dtypes.
 pub fn dequantize(
     device: &Device,
     format: GgmlType,
     quantized: &Buffer,
+    offset: usize,
     elem_count: usize,
     to: DType,
 ) -> Result<Buffer> {
     const OP: &str = "dequantize";
-    format.check(OP, quantized, elem_count)?;
+    quantized.check_range(OP, offset, format.size_of(OP, elem_count)?)?;
     if let Some(dtype) = format.plain() {
-        return cast(
-            device,
-            &View::contiguous(quantized, dtype, &[elem_count], &[1]),
-            to,
-        );
+        let size = dtype.size_in_bytes();
+        if offset % size != 0 {
+            return Err(Error::InvalidArgument {
+                op: OP,
+                reason: format!(
+                    "{offset} bytes before the first element are no multiple of {dtype}'s {size}"
+                ),
+            });
+        }
+        let view = View {
+            buffer: quantized,
+            dtype,
+            offset: offset / size,
+            dims: &[elem_count],
+            strides: &[1],
+        };
+        return cast(device, &view, to);
     }
     if !matches!(to, DType::F32 | DType::F16 | DType::BF16) {
         return Err(Error::UnsupportedDType { op: OP, dtype: to });
@@ -55,7 +68,7 @@ pub fn dequantize(
         LaunchConfig::for_elements(groups),
         &Args::new()
             .u64(groups as u64)
-            .ptr(quantized, 0)
+            .ptr(quantized, offset)
             .ptr(&output, 0),
     )?;
     Ok(output)

@@ -4,10 +4,11 @@ use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
 use super::select::{choose, Path};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, QuantizedActivations};
+use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
-use crate::ops::copy::contiguous;
+use crate::ops::cast::cast;
 use crate::ops::unary::{unary, UnaryOp};
-use crate::{blas, contiguous_strides, Buffer, DType, Device, Error, Result, View};
+use crate::{contiguous_strides, Buffer, DType, Device, Error, Result, View};
 
 const OP: &str = "quantized matmul";
 
@@ -23,9 +24,13 @@ pub fn linear(
     epilogue: &Epilogue,
 ) -> Result<Buffer> {
     let columns = check(weights, x)?;
-    match path(device, weights, columns)? {
-        Path::Dequantize => {
-            let y = multiply_dequantized(device, weights, x, columns)?;
+    match path(device, weights, columns, x.dtype)? {
+        by @ (Path::Dequantize | Path::Bf16) => {
+            let operands = match by {
+                Path::Bf16 => DType::BF16,
+                _ => x.dtype,
+            };
+            let y = multiply_dequantized(device, weights, x, columns, operands)?;
             finish(device, y, x.dtype, (columns, weights.rows), epilogue)
         }
         path => {
@@ -35,7 +40,7 @@ pub fn linear(
     }
 }
 
-/// Whether [`linear`] multiplies `columns` vectors as floats, so that there is nothing to share by quantizing them before.
+/// Whether [`linear`] multiplies `columns` vectors of a dtype as floats, so that there is nothing to share by quantizing them before.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the forced path does not exist or cannot take the format or number of vectors.
@@ -43,8 +48,10 @@ pub fn multiplies_floats(
     device: &Device,
     weights: &QuantizedMatrix,
     columns: usize,
+    dtype: DType,
 ) -> Result<bool> {
-    Ok(path(device, weights, columns)? == Path::Dequantize)
+    let path = path(device, weights, columns, dtype)?;
+    Ok(matches!(path, Path::Dequantize | Path::Bf16))
 }
 
 /// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. Not for plain formats.
@@ -58,11 +65,7 @@ pub fn linear_quantized(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    let path = match path(device, weights, x.columns())? {
-        // There are no floats to multiply any more.
-        Path::Dequantize => Path::Matmul,
-        path => path,
-    };
+    let path = path(device, weights, x.columns(), to)?;
     linear_quantized_by(device, path, weights, x, epilogue, to)
 }
 
@@ -76,7 +79,8 @@ fn linear_quantized_by(
 ) -> Result<Buffer> {
     match path {
         Path::Matvec => matvec(device, weights, x, epilogue, to),
-        Path::Matmul | Path::Dequantize => matmul(device, weights, x, epilogue, to),
+        // There are no floats to multiply any more.
+        Path::Matmul | Path::Dequantize | Path::Bf16 => matmul(device, weights, x, epilogue, to),
     }
 }
 
@@ -93,7 +97,7 @@ pub fn gated(
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
     let columns = check(gate, x)?;
-    if path(device, gate, columns)? != Path::Dequantize {
+    if !multiplies_floats(device, gate, columns, x.dtype)? {
         let quantized = QuantizedActivations::quantize(device, x)?;
         return gated_quantized(device, gate, up, &quantized, activation, x.dtype);
     }
@@ -120,7 +124,7 @@ pub fn gated_quantized(
     to: DType,
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
-    if path(device, gate, x.columns())? == Path::Matvec {
+    if path(device, gate, x.columns(), to)? == Path::Matvec {
         return gated_matvec(device, gate, up, x, activation, None, to);
     }
     let activated = Epilogue {
@@ -170,9 +174,9 @@ fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 }
 
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
-fn path(device: &Device, weights: &QuantizedMatrix, columns: usize) -> Result<Path> {
+fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
     let Some(forced) = Path::forced()? else {
-        return Ok(choose(device, weights.format, columns));
+        return Ok(choose(device, weights.format, columns, dtype));
     };
     let plain = weights.format.block_size() == 1;
     let reason = match forced {
@@ -194,35 +198,58 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize) -> Result<Pa
     })
 }
 
-/// The matrix as floats of x's dtype, then rocBLAS.
+/// Most bytes of a matrix that are floats at a time: large enough for rocBLAS to fill a device, small beside a model.
+const FLOATS_BYTES: usize = 128 << 20;
+/// Rows of rocBLAS's largest tiles, of which a part of a matrix has a whole number.
+const TILE: usize = 256;
+
+/// Matrix and vectors as `operands`, then rocBLAS: `[columns, rows]` in x's dtype.
 fn multiply_dequantized(
     device: &Device,
     weights: &QuantizedMatrix,
     x: &View,
     columns: usize,
+    operands: DType,
 ) -> Result<Buffer> {
-    let (n, k) = (weights.rows, weights.cols);
-    let moved;
-    let buffer = if weights.offset == 0 {
-        weights.buffer
-    } else {
-        let bytes = weights.format.size_of(OP, n * k)?;
-        moved = device.alloc(bytes)?;
-        device.copy(weights.buffer, weights.offset, &moved, 0, bytes)?;
-        &moved
-    };
-    let floats = dequantize(device, weights.format, buffer, n * k, x.dtype)?;
-    let packed = contiguous(device, x)?;
+    let (rows, k) = (weights.rows, weights.cols);
+    let row_bytes = weights.check(OP)?;
+    let bytes = columns * rows * x.dtype.size_in_bytes();
+    if bytes == 0 || k == 0 {
+        return device.alloc_zeroed(bytes);
+    }
+    let y = device.alloc(bytes)?;
+    let packed = cast(device, x, operands)?;
     let (shape, strides) = ([columns, k], [k, 1]);
-    let lhs = View::contiguous(&packed, x.dtype, &shape, &strides);
-    let rhs = View {
-        buffer: &floats,
-        dtype: x.dtype,
-        offset: 0,
-        dims: &[k, n],
-        strides: &[1, k],
-    };
-    blas::matmul(device, x.dtype, (1, columns, n, k), &lhs, &rhs)
+    let lhs = View::contiguous(&packed, operands, &shape, &strides);
+    let step = (FLOATS_BYTES / (k * operands.size_in_bytes())).max(TILE) / TILE * TILE;
+    for first in (0..rows).step_by(step) {
+        let n = step.min(rows - first);
+        let offset = weights.offset + first * row_bytes;
+        let floats = dequantize(
+            device,
+            weights.format,
+            weights.buffer,
+            offset,
+            n * k,
+            operands,
+        )?;
+        let rhs = View {
+            buffer: &floats,
+            dtype: operands,
+            offset: 0,
+            dims: &[k, n],
+            strides: &[1, k],
+        };
+        let output = Output {
+            buffer: &y,
+            dtype: x.dtype,
+            offset: first,
+            row_stride: rows,
+            batch_stride: columns * rows,
+        };
+        matmul_into(device, (1, columns, n, k), &lhs, &rhs, &output)?;
+    }
+    Ok(y)
 }
 
 /// The epilogue by separate kernels.

@@ -134,7 +134,7 @@ fn sorts(slots: usize, experts: usize) -> Result<bool> {
             ),
         }),
         // Which matrices to dequantize is known on the device only.
-        Some(Path::Dequantize) | None => Ok(possible && slots > MOE_MATVEC_SLOTS),
+        Some(Path::Dequantize | Path::Bf16) | None => Ok(possible && slots > MOE_MATVEC_SLOTS),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which kernel multiplies, and with how many threads: tables by format, kind of GPU and number of columns.
 
 use super::GgmlType;
-use crate::{Device, Error, Result};
+use crate::{DType, Device, Error, Result};
 use candle_rocm_kernels::Family;
 use std::sync::OnceLock;
 
@@ -12,8 +12,11 @@ pub enum Path {
     Matvec,
     /// Tiles of 8-bit integers, for any number of columns.
     Matmul,
-    /// The matrix as floats, then rocBLAS.
+    /// The matrix as floats of the vectors' dtype, then rocBLAS.
     Dequantize,
+    /// Matrix and vectors as bf16, then rocBLAS with f32 sums and results: for f32 vectors, which it rounds less than 8 bits do and which,
+    /// unlike f16, cannot overflow.
+    Bf16,
 }
 
 impl Path {
@@ -35,8 +38,9 @@ impl Path {
                 Some("matvec") => Ok(Some(Path::Matvec)),
                 Some("matmul") => Ok(Some(Path::Matmul)),
                 Some("dequantize") => Ok(Some(Path::Dequantize)),
+                Some("bf16") => Ok(Some(Path::Bf16)),
                 _ => Err(format!(
-                    "{}={value:?} names no path; it can be auto, matvec, matmul or dequantize",
+                    "{}={value:?} names no path; it can be auto, matvec, matmul, dequantize or bf16",
                     Self::VARIABLE
                 )),
             }
@@ -124,31 +128,36 @@ fn matvec_columns(kind: Kind, format: GgmlType) -> usize {
     }
 }
 
-/// Columns above which rocBLAS on dequantized weights is the faster; none where it never is.
+/// Columns above which rocBLAS on dequantized weights of 16 bits is the faster; none where it never is.
 fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
     use GgmlType::*;
     match (kind, format) {
         // llama.cpp's measurements: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3; on
         // MI300 and RDNA4 integers always win.
         (Kind::Rdna3 | Kind::Rdna35, Q2K | Q6K) => Some(128),
-        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4 | Kind::Nvptx, _) => None,
+        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4, _) => None,
+        // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
+        (Kind::Rdna2 | Kind::Gcn, _) => None,
+        // Measured: docs/tuning-log.md.
+        (Kind::Nvptx, _) => Some(64),
         // By arithmetic, not measured. Writing and reading the matrix as f16 costs 4 bytes an element, about eight times the quantized bytes;
         // MI200's 8-bit rate is that of f16, so that from some columns on scaling costs more than that.
         (Kind::Cdna2, _) => Some(512),
-        // Dot products do four products where packed f16 does two, at the price of the scaling: about even.
-        (Kind::Rdna2 | Kind::Gcn, _) => Some(512),
     }
 }
 
-/// The path for `columns` columns, unless another is forced.
-pub(super) fn choose(device: &Device, format: GgmlType, columns: usize) -> Path {
+/// The path for `columns` columns of a dtype, unless another is forced.
+pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: DType) -> Path {
     let kind = Kind::of(device);
     if format.block_size() == 1 {
         Path::Dequantize
     } else if columns <= matvec_columns(kind, format) {
         Path::Matvec
     } else if dequantize_above(kind, format).is_some_and(|most| columns > most) {
-        Path::Dequantize
+        match dtype {
+            DType::F32 => Path::Bf16,
+            _ => Path::Dequantize,
+        }
     } else {
         Path::Matmul
     }

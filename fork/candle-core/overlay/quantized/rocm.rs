@@ -97,6 +97,7 @@ impl QRocmStorage {
             self.device.device(),
             format,
             &self.buffer,
+            0,
             elem_count,
             to,
         )?)

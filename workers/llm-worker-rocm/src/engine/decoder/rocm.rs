@@ -103,8 +103,9 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
     let storage = rocm(storage.deref())?;
     let view = storage.view(layout, OP)?;
     let device = storage.buffer().device();
+    let (count, dtype) = (x.floats.dim(0)?, device_dtype(x.floats.dtype())?);
     for matrix in matrices {
-        if quantized::multiplies_floats(device, &matrix.matrix(), x.floats.dim(0)?)? {
+        if quantized::multiplies_floats(device, &matrix.matrix(), count, dtype)? {
             return matrices.iter().map(|matrix| matrix.forward(x)).collect();
         }
     }
