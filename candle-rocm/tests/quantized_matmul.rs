@@ -21,7 +21,7 @@ const SUMMED: f64 = 1e-11;
 /// The same with 8-bit activations against exact ones.
 const QUANTIZED: f64 = 5e-4;
 /// The same with both operands rounded to the eight bits of bf16's significand.
-const ROUNDED: f64 = 1e-5;
+const ROUNDED: f64 = 5e-5;
 
 /// Multiplications that a comparison spends at most; of larger products some rows are compared.
 const WORK: usize = 400_000;

@@ -1,6 +1,6 @@
 //! The storage formats of quantized weights: one table.
 
-use crate::{Buffer, DType, Error, Result};
+use crate::{DType, Error, Result};
 
 /// One line per format: what it is, its number in GGUF files, its name, elements and bytes of a block.
 macro_rules! formats {
@@ -158,11 +158,6 @@ impl GgmlType {
                 value: elements,
                 limit: (usize::MAX / self.type_size()).saturating_mul(self.block_size()),
             })
-    }
-
-    /// Verifies that a buffer holds `elements`.
-    pub(crate) fn check(self, op: &'static str, buffer: &Buffer, elements: usize) -> Result<()> {
-        buffer.check_range(op, 0, self.size_of(op, elements)?)
     }
 }
 
