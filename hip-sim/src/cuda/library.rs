@@ -34,13 +34,13 @@ macro_rules! table {
     (
         $(#[$doc:meta])*
         $table:ident {
-            $( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(= $symbol:literal)?; )*
+            $( fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $answer:ty)? $(= $symbol:literal)?; )*
         }
     ) => {
         $(#[$doc])*
         #[allow(non_snake_case)] // fields carry the C names
         pub(super) struct $table {
-            $( pub $name: unsafe extern "C" fn($($argument: $type),*) -> std::ffi::c_int, )*
+            $( pub $name: unsafe extern "C" fn($($argument: $type),*) -> super::library::answer!($($answer)?), )*
             // Keeps the pointers valid.
             _library: libloading::Library,
         }
@@ -63,6 +63,17 @@ macro_rules! table {
     };
 }
 pub(super) use table;
+
+/// What a function returns: a status, unless it says otherwise.
+macro_rules! answer {
+    () => {
+        std::ffi::c_int
+    };
+    ($type:ty) => {
+        $type
+    };
+}
+pub(super) use answer;
 
 /// The exported name of a function: CUDA appends a version to those whose signature has changed.
 macro_rules! symbol {

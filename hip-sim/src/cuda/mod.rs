@@ -1,13 +1,15 @@
-//! The second back end: the same C ABI over the CUDA driver, nvrtc and cuBLAS, chosen by `HIP_SIM_BACKEND=cuda`.
+//! The second back end: the same C ABI over the CUDA driver, nvrtc, cuBLAS and cuDNN, chosen by `HIP_SIM_BACKEND=cuda`.
 //!
 //! It measures the kernels and the host code on a real GPU. The device is called as CUDA calls it, `sm_90`: waves of 32, byte dot products,
-//! mma.sync as matrix instructions. MIOpen answers that it has no solution, so convolutions are ours. What a test asks of the
+//! mma.sync as matrix instructions. Without cuDNN, MIOpen has no handle to give, so convolutions are ours. What a test asks of the
 //! simulator itself (checked accesses, injected failures, counters) does not exist here, and functions that the product does not call
 //! answer `hipErrorNotSupported`.
 //!
 //! CUDA's libraries are looked for under `CUDA_PATH`, then where the dynamic loader looks, then in `/usr/local/cuda`.
 
 mod blas;
+mod convolution;
+mod cudnn;
 mod driver;
 mod library;
 mod rtc;
@@ -71,10 +73,6 @@ pub(crate) fn active() -> Option<&'static Cuda> {
 impl Cuda {
     fn new() -> Result<Cuda, String> {
         let driver = Driver::open(&["libcuda.so.1"])?;
-        let check = |what: &str, status: c_int| match status {
-            0 => Ok(()),
-            code => Err(format!("{what} answers {code}")),
-        };
         let mut count = 0;
         // SAFETY: `count` receives a number.
         unsafe {
@@ -137,6 +135,14 @@ impl Cuda {
         } else {
             status
         })
+    }
+}
+
+/// The failure of a call of the driver's.
+fn check(what: &str, status: c_int) -> Result<(), String> {
+    match status {
+        0 => Ok(()),
+        code => Err(format!("{what} answers {code}")),
     }
 }
 

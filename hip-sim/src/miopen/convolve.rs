@@ -1,5 +1,6 @@
 //! The convolution itself, by its definition: sums in f32, rounded once.
 
+use super::backend::Memory;
 use super::descriptor::Tensor;
 use super::problem::{Problem, Type};
 use crate::error::{HipError, HipResult};
@@ -12,24 +13,21 @@ use rayon::prelude::*;
 pub(super) struct Convolve {
     pub problem: Problem,
     pub element: Type,
-    pub x: usize,
-    pub w: usize,
-    pub y: usize,
-    pub workspace: usize,
-    pub workspace_bytes: usize,
+    pub memory: Memory,
 }
 
 impl Convolve {
     /// Runs it; a graph may do so long after the call, so memory is looked at here.
     pub fn run(&self, sim: &'static Sim) -> HipResult {
         let Problem { x, w, y, .. } = &self.problem;
+        let memory = &self.memory;
         let bytes = |t: &Tensor| t.span() * self.element.bytes();
         let (input, weights, output) = (
-            ("x", self.x, bytes(x)),
-            ("w", self.w, bytes(w)),
-            ("y", self.y, bytes(y)),
+            ("x", memory.x, bytes(x)),
+            ("w", memory.w, bytes(w)),
+            ("y", memory.y, bytes(y)),
         );
-        let workspace = ("the workspace", self.workspace, self.workspace_bytes);
+        let workspace = ("the workspace", memory.workspace, memory.workspace_bytes);
         for (what, address, bytes) in [input, weights, output, workspace] {
             if bytes > 0 && !sim.memory.holds(address, bytes) {
                 let place = describe(&sim.memory, address);
@@ -53,20 +51,20 @@ impl Convolve {
             }
         }
         let sums = self.sums();
-        if self.workspace_bytes >= size_of_val(&sums[..]) {
+        if memory.workspace_bytes >= size_of_val(&sums[..]) {
             // SAFETY: the workspace was just found to be inside of an allocation, and is the library's during the call.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     sums.as_ptr().cast::<u8>(),
-                    self.workspace as *mut u8,
+                    memory.workspace as *mut u8,
                     size_of_val(&sums[..]),
                 )
             };
             sim.memory
-                .mark_initialised(self.workspace, size_of_val(&sums[..]));
+                .mark_initialised(memory.workspace, size_of_val(&sums[..]));
         }
         for (i, position) in positions(y).into_iter().enumerate() {
-            let address = self.y + position * self.element.bytes();
+            let address = memory.y + position * self.element.bytes();
             // SAFETY: the position is inside of y, which is inside of an allocation.
             unsafe { store(address, self.element, sums[i]) };
             sim.memory.mark_initialised(address, self.element.bytes());
@@ -77,7 +75,10 @@ impl Convolve {
     /// The output in f32, row-major.
     fn sums(&self) -> Vec<f32> {
         let p = &self.problem;
-        let (x, w) = (self.widen(&p.x, self.x), self.widen(&p.w, self.w));
+        let (x, w) = (
+            self.widen(&p.x, self.memory.x),
+            self.widen(&p.w, self.memory.w),
+        );
         let (c_in, c_out, channels) = (p.c_in(), p.c_out(), p.y.dims[1]);
         let ([in_h, in_w], [out_h, out_w]) =
             ([p.x.dims[2], p.x.dims[3]], [p.y.dims[2], p.y.dims[3]]);

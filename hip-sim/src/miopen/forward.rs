@@ -1,17 +1,14 @@
 //! Convolutions: solutions, compiling and running them, measuring them. The transposed direction is a mode of the descriptor.
 
-use super::convolve::Convolve;
+use super::backend::Memory;
 use super::descriptor::{
     convolution, miopenConvolutionDescriptor_t, miopenTensorDescriptor_t, tensor,
 };
 use super::problem::{output, Problem};
-use super::solver::{self, miopenConvAlgoPerf_t, miopenConvSolution_t};
+use super::solver::{miopenConvAlgoPerf_t, miopenConvSolution_t};
 use super::{
     api, handles, lock, miopenHandle_t, miopenStatus_t, misused, put, Failure, Handle, Outcome,
 };
-use crate::hip::graph::NodeKind;
-use crate::hip::stream::{hipStream_t, stream, Stream};
-use crate::sim::sim;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
@@ -23,11 +20,10 @@ type Descriptors = (
     miopenTensorDescriptor_t,
 );
 
-/// What every call looks up: the handle, its stream, and the problem.
+/// What every call looks up: the handle and the problem.
 struct Call {
     name: &'static str,
     handle: Arc<Handle>,
-    stream: Arc<Stream>,
     problem: Problem,
 }
 
@@ -37,97 +33,51 @@ impl Call {
         handle: miopenHandle_t,
         (x, w, options, y): Descriptors,
     ) -> Outcome<Call> {
-        let sim = sim();
-        sim.gate().map_err(|_| Failure::UnknownError)?;
         let handle = handles()
             .get(handle)
             .ok_or_else(|| misused(name, "unknown handle"))?;
-        let stream = stream(sim, handle.stream as hipStream_t)
-            .map_err(|_| misused(name, "the handle's stream is gone"))?;
+        handle.ready(name)?;
         let described = |descriptor| Ok(lock(&*tensor(name, descriptor)?).clone());
         let options = lock(&*convolution(name, options)?).clone();
         let problem = Problem::new(name, described(x)?, described(w)?, described(y)?, options)?;
         Ok(Call {
             name,
             handle,
-            stream,
             problem,
         })
     }
 
-    fn solutions(&self) -> Vec<miopenConvSolution_t> {
-        solver::solutions(&self.problem, self.stream.device, false)
+    /// What is offered without measuring.
+    fn solutions(&self) -> Outcome<Vec<miopenConvSolution_t>> {
+        self.handle.solutions(self.name, &self.problem, false)
     }
 
-    /// All that could be measured.
-    fn measurable(&self) -> Vec<miopenConvSolution_t> {
-        solver::solutions(&self.problem, self.stream.device, true)
-    }
-
-    /// The solution of a number. The real library runs those that are not applicable, too, and gives wrong results.
     fn solution(&self, id: u64) -> Outcome<miopenConvSolution_t> {
-        if !solver::exists(id) {
+        self.handle.solution(self.name, &self.problem, id)
+    }
+
+    /// The memory of a call: no tensor is null, and the workspace is if it is empty.
+    fn memory(
+        &self,
+        tensors: [*const c_void; 3],
+        workspace: (*mut c_void, usize),
+    ) -> Outcome<Memory> {
+        if tensors.iter().any(|tensor| tensor.is_null()) {
             return Err(Failure::BadParameter);
         }
-        (self.measurable().into_iter())
-            .find(|s| s.solution_id == id)
-            .ok_or_else(|| {
-                let packed = self.problem.is_packed();
-                misused(
-                    self.name,
-                    format!("solver {id} is not applicable (all tensors packed: {packed})"),
-                )
-            })
-    }
-
-    fn forbid_while_capturing(&self, what: &str) -> Outcome {
-        match self.stream.capture().as_ref() {
-            None => Ok(()),
-            Some(capture) => {
-                capture.invalidate();
-                misused(self.name, format!("{what} while the stream is captured"));
-                Err(Failure::UnknownError)
-            }
+        let (address, bytes) = workspace;
+        if address.is_null() != (bytes == 0) {
+            let what = format!("a workspace of {bytes} bytes at {address:?}");
+            return Err(misused(self.name, what));
         }
-    }
-
-    fn run(
-        &self,
-        solution: &miopenConvSolution_t,
-        [x, w, y]: [usize; 3],
-        workspace: *mut c_void,
-    ) -> Outcome {
-        let element = self.problem.element().ok_or(Failure::BadParameter)?;
-        let convolve = Convolve {
-            problem: self.problem.clone(),
-            element,
+        let [x, w, y] = tensors.map(|tensor| tensor as usize);
+        Ok(Memory {
             x,
             w,
             y,
-            workspace: workspace as usize,
-            workspace_bytes: solution.workspace_size,
-        };
-        (self.stream)
-            .submit(sim(), NodeKind::Kernel, move |sim| convolve.run(sim))
-            .map_err(|_| Failure::UnknownError)
-    }
-
-    /// The addresses of the tensors, none of them null.
-    fn buffers(&self, buffers: [*const c_void; 3]) -> Outcome<[usize; 3]> {
-        match buffers.iter().any(|b| b.is_null()) {
-            true => Err(Failure::BadParameter),
-            false => Ok(buffers.map(|b| b as usize)),
-        }
-    }
-
-    fn check_workspace(&self, address: *mut c_void, bytes: usize) -> Outcome {
-        match address.is_null() == (bytes == 0) {
-            true => Ok(()),
-            false => Err(misused(
-                self.name,
-                format!("a workspace of {bytes} bytes at {address:?}"),
-            )),
-        }
+            workspace: address as usize,
+            workspace_bytes: bytes,
+        })
     }
 }
 
@@ -167,7 +117,7 @@ pub unsafe extern "C" fn miopenConvolutionForwardGetSolutionCount(
     api(NAME, || {
         let call = Call::new(NAME, handle, (x, w, options, y))?;
         // SAFETY: the caller's pointer.
-        unsafe { put(count, call.solutions().len()) }
+        unsafe { put(count, call.solutions()?.len()) }
     })
 }
 
@@ -188,7 +138,7 @@ pub unsafe extern "C" fn miopenConvolutionForwardGetSolution(
         if solutions.is_null() {
             return Err(Failure::BadParameter);
         }
-        let found = call.solutions();
+        let found = call.solutions()?;
         for (i, solution) in found.iter().take(room).enumerate() {
             // SAFETY: not null; the caller has room for `room` of them.
             unsafe { solutions.add(i).write(*solution) };
@@ -228,7 +178,8 @@ pub unsafe extern "C" fn miopenConvolutionForwardGetWorkSpaceSize(
     const NAME: &str = "miopenConvolutionForwardGetWorkSpaceSize";
     api(NAME, || {
         let call = Call::new(NAME, handle, (x, w, options, y))?;
-        let largest = call.measurable().iter().map(|s| s.workspace_size).max();
+        let solutions = call.handle.solutions(NAME, &call.problem, true)?;
+        let largest = solutions.iter().map(|s| s.workspace_size).max();
         // SAFETY: the caller's pointer.
         unsafe { put(bytes, largest.unwrap_or(0)) }
     })
@@ -247,9 +198,7 @@ pub extern "C" fn miopenConvolutionForwardCompileSolution(
     api(NAME, || {
         let call = Call::new(NAME, handle, (x, w, options, y))?;
         call.solution(id)?;
-        call.forbid_while_capturing("kernels are loaded")?;
-        lock(&call.handle.compiled).insert((call.problem, id));
-        Ok(())
+        call.handle.compile(NAME, &call.problem, id)
     })
 }
 
@@ -270,8 +219,7 @@ pub unsafe extern "C" fn miopenConvolutionForwardImmediate(
     const NAME: &str = "miopenConvolutionForwardImmediate";
     api(NAME, || {
         let call = Call::new(NAME, handle, (x_desc, w_desc, options, y_desc))?;
-        let buffers = call.buffers([x, w, y])?;
-        call.check_workspace(workspace, workspace_bytes)?;
+        let memory = call.memory([x, w, y], (workspace, workspace_bytes))?;
         let solution = call.solution(id)?;
         if workspace_bytes < solution.workspace_size {
             let what = format!(
@@ -281,11 +229,7 @@ pub unsafe extern "C" fn miopenConvolutionForwardImmediate(
             misused(NAME, what);
             return Err(Failure::UnknownError);
         }
-        // What was not compiled before is now.
-        if lock(&call.handle.compiled).insert((call.problem.clone(), id)) {
-            call.forbid_while_capturing("kernels are loaded")?;
-        }
-        call.run(&solution, buffers, workspace)
+        call.handle.run(NAME, &call.problem, &solution, memory)
     })
 }
 
@@ -309,33 +253,25 @@ pub unsafe extern "C" fn miopenFindConvolutionForwardAlgorithm(
     const NAME: &str = "miopenFindConvolutionForwardAlgorithm";
     api(NAME, || {
         let call = Call::new(NAME, handle, (x_desc, w_desc, options, y_desc))?;
-        let buffers = call.buffers([x, w, y])?;
         if results.is_null() || room < 1 {
             return Err(Failure::BadParameter);
         }
-        call.check_workspace(workspace, workspace_bytes)?;
-        call.forbid_while_capturing("solutions are measured")?;
-        let solutions = call.measurable();
-        let runnable = (solutions.iter()).filter(|s| s.workspace_size <= workspace_bytes);
-        let mut found = 0;
-        for solution in runnable {
-            call.run(solution, buffers, workspace)?;
-            if found < room {
-                let result = miopenConvAlgoPerf_t {
-                    algorithm: solution.algorithm,
-                    time: solution.time,
-                    memory: solution.workspace_size,
-                };
-                // SAFETY: not null; the caller has room for `room` of them.
-                unsafe { results.add(found as usize).write(result) };
-                found += 1;
-            }
+        let memory = call.memory([x, w, y], (workspace, workspace_bytes))?;
+        let mut found = call.handle.find(NAME, &call.problem, memory)?;
+        found.truncate(room as usize);
+        for (i, solution) in found.iter().enumerate() {
+            let result = miopenConvAlgoPerf_t {
+                algorithm: solution.algorithm,
+                time: solution.time,
+                memory: solution.workspace_size,
+            };
+            // SAFETY: not null; the caller has room for `room` of them.
+            unsafe { results.add(i).write(result) };
         }
-        solver::remember(&call.problem, call.stream.device);
-        match found {
+        match found.len() {
             0 => Err(Failure::UnknownError),
             // SAFETY: the caller's pointer.
-            _ => unsafe { put(count, found) },
+            found => unsafe { put(count, found as c_int) },
         }
     })
 }

@@ -1,5 +1,6 @@
 //! The C ABI of MIOpen: handles, descriptors, and convolutions in immediate mode. Functions have the names and signatures of AMD's library,
 //! and refuse what it was seen to refuse (3.4 and 3.5, by calling it). What it accepts and computes wrongly is refused, too, and reported.
+//! Descriptors and their checks are the same for both back ends; what computes is behind [`Backend`].
 #![allow(
     missing_docs,
     non_snake_case,
@@ -8,23 +9,27 @@
     clippy::too_many_arguments
 )]
 
+mod backend;
 mod control;
 mod convolve;
 mod descriptor;
 mod forward;
 mod problem;
+mod simulated;
 mod solver;
 
+pub(crate) use backend::{Backend, Memory};
 pub(crate) use control::reset;
 pub use control::{hip_sim_miopen_calls, hip_sim_miopen_fail};
 pub use descriptor::*;
 pub use forward::*;
+pub(crate) use problem::{Problem, Type};
 pub use solver::{miopenConvAlgoPerf_t, miopenConvSolution_t};
 
 use crate::hip::stream::hipStream_t;
 use crate::registry::Registry;
 use crate::sim::sim;
-use std::collections::HashSet;
+use simulated::Simulated;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -37,11 +42,10 @@ pub type miopenStatus_t = c_int;
 pub(crate) enum Failure {
     InvalidValue = 2,
     BadParameter = 3,
+    InternalError = 5,
+    NotImplemented = 6,
     UnknownError = 7,
 }
-
-/// `miopenStatusNotImplemented`: the answer of the CUDA back end to everything.
-const NOT_IMPLEMENTED: miopenStatus_t = 6;
 
 const NAMES: &[&CStr] = &[
     c"miopenStatusSuccess",
@@ -57,13 +61,10 @@ const NAMES: &[&CStr] = &[
     c"miopenStatusVersionMismatch",
 ];
 
-type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 /// Runs the body of a function: counts the call, and fails it if a test has asked for that.
 fn api(name: &'static str, body: impl FnOnce() -> Outcome) -> miopenStatus_t {
-    if crate::cuda::active().is_some() {
-        return NOT_IMPLEMENTED;
-    }
     if let Some(status) = control::count(name) {
         return status;
     }
@@ -74,7 +75,7 @@ fn api(name: &'static str, body: impl FnOnce() -> Outcome) -> miopenStatus_t {
 }
 
 /// Reports wrong use that the real library does not notice, or dies of.
-fn misused(function: &str, what: impl std::fmt::Display) -> Failure {
+pub(crate) fn misused(function: &str, what: impl std::fmt::Display) -> Failure {
     sim().reports.add(format!("MIOpen: {function}: {what}"));
     Failure::BadParameter
 }
@@ -92,16 +93,12 @@ unsafe fn put<T>(pointer: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// What a handle has.
-pub(crate) struct Handle {
-    stream: usize,
-    /// What was compiled through it.
-    compiled: Mutex<HashSet<(problem::Problem, u64)>>,
-}
+/// What a handle stands for.
+type Handle = Box<dyn Backend>;
 
 fn handles() -> &'static Registry<Handle> {
     static HANDLES: OnceLock<Registry<Handle>> = OnceLock::new();
@@ -109,13 +106,12 @@ fn handles() -> &'static Registry<Handle> {
 }
 
 unsafe fn create(out: *mut miopenHandle_t, stream: hipStream_t) -> Outcome {
-    sim().gate().map_err(|_| Failure::UnknownError)?;
-    let handle = handles().insert(Arc::new(Handle {
-        stream: stream as usize,
-        compiled: Mutex::default(),
-    }));
+    let handle: Handle = match crate::cuda::active() {
+        Some(cuda) => Box::new(cuda.convolutions(stream)?),
+        None => Box::new(Simulated::new(stream)?),
+    };
     // SAFETY: the caller's pointer.
-    unsafe { put(out, handle) }
+    unsafe { put(out, handles().insert(Arc::new(handle))) }
 }
 
 #[no_mangle]

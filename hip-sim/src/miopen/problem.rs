@@ -5,7 +5,7 @@ use super::{misused, Failure, Outcome};
 
 /// Element types that MIOpen convolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Type {
+pub(crate) enum Type {
     F16,
     F32,
     Bf16,
@@ -32,7 +32,7 @@ impl Type {
 
 /// `x` convolved with `w` gives `y`; in the transposed direction `w` is `[c_in, c_out, …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     pub x: Tensor,
     pub w: Tensor,
     pub y: Tensor,
