@@ -40,6 +40,7 @@ const GROUPS: &[Group] = &[
     ("operation", operations::run),
     ("product", products::run),
     ("quantized", quantized::run),
+    ("recorded", quantized::recorded),
     ("attention", attention::run),
     ("convolution", convolution::run),
     ("image", images::run),

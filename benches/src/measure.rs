@@ -1,7 +1,7 @@
 //! Timing, and tensors to time with.
 
 use crate::Cli;
-use candle_rocm::{contiguous_strides, ops, Buffer, DType, Device, Error, Result, View};
+use candle_rocm::{contiguous_strides, ops, Buffer, Capture, DType, Device, Error, Result, View};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -53,11 +53,44 @@ impl<'a> Bench<'a> {
         work: Work,
         mut call: impl FnMut(usize) -> Result<()>,
     ) {
-        if !format!("{name} {size}").contains(self.only) {
+        if self.wants(&name, &size) {
+            let seconds = self.seconds(&mut call);
+            self.report(&name, &size, seconds, work);
+        }
+    }
+
+    /// Prints what one of `calls` calls takes that are recorded in one graph: the device's time, without what enqueuing costs.
+    pub fn time_recorded(
+        &self,
+        name: impl Display,
+        size: impl Display,
+        work: Work,
+        calls: usize,
+        mut call: impl FnMut(usize) -> Result<()>,
+    ) {
+        if !self.wants(&name, &size) {
             return;
         }
-        match self.seconds(&mut call) {
-            Ok(seconds) => self.print(&name, &size, seconds, work),
+        let mut record = || {
+            // What the first call compiles and allocates cannot be recorded.
+            call(0)?;
+            self.device.synchronize()?;
+            let capture = Capture::begin(self.device)?;
+            (0..calls).try_for_each(&mut call)?;
+            capture.end()
+        };
+        let seconds = record().and_then(|graph| self.seconds(&mut |_| graph.launch()));
+        let seconds = seconds.map(|seconds| seconds / calls as f64);
+        self.report(&name, &size, seconds, work);
+    }
+
+    fn wants(&self, name: &dyn Display, size: &dyn Display) -> bool {
+        format!("{name} {size}").contains(self.only)
+    }
+
+    fn report(&self, name: &dyn Display, size: &dyn Display, seconds: Result<f64>, work: Work) {
+        match seconds {
+            Ok(seconds) => self.print(name, size, seconds, work),
             Err(error) => println!("# {} {name} {size}: {error}", self.group),
         }
     }

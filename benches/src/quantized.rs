@@ -9,20 +9,43 @@ const MANY: usize = 512;
 /// Copies of a matrix are taken in turn until they exceed every cache, as the layers of a model are.
 const CYCLE_BYTES: usize = 512 << 20;
 
+/// Calls of a recorded graph, as a model's step has them.
+const RECORDED: usize = 64;
+
+/// Each product enqueued by itself.
 pub fn run(bench: &Bench) -> Result<()> {
+    each(bench, false)
+}
+
+/// Products behind each other in one graph.
+pub fn recorded(bench: &Bench) -> Result<()> {
+    each(bench, true)
+}
+
+fn each(bench: &Bench, recorded: bool) -> Result<()> {
     for &format in GgmlType::ALL {
         // Q8_1 and Q8_K hold activations; no file has weights in them.
         if format.block_size() == 1 || matches!(format, GgmlType::Q8_1 | GgmlType::Q8K) {
             continue;
         }
         for (rows, cols) in SHAPES {
-            time(bench, format, bench.size(rows), bench.size(cols))?;
+            time(
+                bench,
+                format,
+                (bench.size(rows), bench.size(cols)),
+                recorded,
+            )?;
         }
     }
     Ok(())
 }
 
-fn time(bench: &Bench, format: GgmlType, rows: usize, cols: usize) -> Result<()> {
+fn time(
+    bench: &Bench,
+    format: GgmlType,
+    (rows, cols): (usize, usize),
+    recorded: bool,
+) -> Result<()> {
     let bytes = rows * cols / format.block_size() * format.type_size();
     let copies = (CYCLE_BYTES / bytes).max(1);
     let mut random = Random(3);
@@ -42,16 +65,17 @@ fn time(bench: &Bench, format: GgmlType, rows: usize, cols: usize) -> Result<()>
             MANY => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),
             _ => ("matvec", Work::Bytes(bytes as f64)),
         };
-        bench.time(
-            format_args!("{name} {}", format.name()),
-            format_args!("{rows}x{cols}x{columns}"),
-            work,
-            |i| {
-                let mut weights = QuantizedMatrix::new(format, &buffer, rows, cols);
-                weights.offset = i % copies * bytes;
-                linear(bench.device, &weights, &x.view(), &Epilogue::default()).map(drop)
-            },
-        );
+        let name = format_args!("{name} {}", format.name());
+        let size = format_args!("{rows}x{cols}x{columns}");
+        let product = |i: usize| {
+            let mut weights = QuantizedMatrix::new(format, &buffer, rows, cols);
+            weights.offset = i % copies * bytes;
+            linear(bench.device, &weights, &x.view(), &Epilogue::default()).map(drop)
+        };
+        match recorded {
+            true => bench.time_recorded(name, size, work, RECORDED, product),
+            false => bench.time(name, size, work, product),
+        }
     }
     Ok(())
 }

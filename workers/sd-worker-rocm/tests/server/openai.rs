@@ -1,0 +1,95 @@
+//! Clients of the OpenAI API.
+
+use crate::support::{form, parse, picture, png, Server};
+use sd_worker_rocm::image_io::{self, DecodeLimits};
+use serde_json::json;
+
+#[test]
+fn openai_clients() {
+    let server = Server::start();
+    let body = json!({"model": "gpt-image-1", "prompt": "x", "n": 2, "size": "128x64", "seed": 3});
+    let (status, answer) = server.post("/v1/images/generations", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer["created"].as_u64().unwrap() > 1_600_000_000);
+    let data = answer["data"].as_array().unwrap();
+    assert_eq!(data.len(), 2);
+    assert_eq!(picture(&data[1]["b64_json"]).dimensions(), (128, 64));
+    assert_eq!(picture(&data[1]["b64_json"]).get_pixel(0, 0).0, [4, 0, 0]);
+
+    let body = json!({"prompt": "x", "response_format": "url", "output_format": "webp"});
+    let (_, answer) = server.post("/v1/images/generations", &body);
+    let url = answer["data"][0]["url"].as_str().unwrap();
+    let path = url
+        .strip_prefix(&format!("http://{}", server.address))
+        .unwrap();
+    let (status, head, bytes) = server.send("GET", path, "", b"");
+    assert_eq!(status, 200);
+    assert!(head.contains("image/webp"));
+    image_io::decode(&bytes, &DecodeLimits::default()).unwrap();
+
+    let body = json!({"prompt": "slow", "stream": true, "partial_images": 1, "steps": 4});
+    let events = server.events(
+        "/v1/images/generations",
+        "POST",
+        body.to_string().as_bytes(),
+    );
+    let names: Vec<_> = events.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names.last(), Some(&"image_generation.completed"));
+    assert_eq!(names[0], "image_generation.partial_image");
+    picture(&events.last().unwrap().1["b64_json"]);
+
+    // What is transparent in the mask is painted.
+    let mut mask = image::RgbaImage::from_pixel(64, 64, image::Rgba([0, 0, 0, 255]));
+    mask.put_pixel(1, 1, image::Rgba([0, 0, 0, 0]));
+    let mut file = std::io::Cursor::new(Vec::new());
+    mask.write_to(&mut file, image::ImageFormat::Png).unwrap();
+    let picture_file = png(64, 32);
+    let (headers, body) = form(&[
+        ("prompt", None, b"x"),
+        ("image", Some("a.png"), &picture_file),
+        ("mask", Some("m.png"), file.get_ref()),
+        ("seed", None, b"5"),
+    ]);
+    let (status, _, answer) = server.send("POST", "/v1/images/edits", &headers, &body);
+    let answer = parse(&answer);
+    assert_eq!(status, 200, "{answer}");
+    let edited = picture(&answer["data"][0]["b64_json"]);
+    assert_eq!(edited.dimensions(), (88, 48));
+    assert_eq!(edited.get_pixel(0, 0).0, [9, 8, 7]);
+    for (parts, blamed) in [
+        (vec![("image", Some("a.png"), &picture_file[..])], "prompt"),
+        (vec![("prompt", None, &b"x"[..])], "image"),
+        (
+            vec![("prompt", None, &b"x"[..]), ("n", None, &b"two"[..])],
+            "n",
+        ),
+        (
+            vec![
+                ("prompt", None, &b"x"[..]),
+                ("image", Some("a.png"), &picture_file[..]),
+                ("mask", Some("m.png"), &picture_file[..]),
+            ],
+            "mask",
+        ),
+    ] {
+        let (headers, body) = form(&parts);
+        let (status, _, answer) = server.send("POST", "/v1/images/edits", &headers, &body);
+        assert_eq!(
+            (status, &parse(&answer)["error"]["param"]),
+            (400, &json!(blamed))
+        );
+    }
+    for body in [
+        json!({}),
+        json!({"prompt": "x", "size": "big"}),
+        json!({"prompt": "x", "n": 0}),
+        json!({"prompt": "x", "response_format": "file"}),
+    ] {
+        assert_eq!(
+            server.post("/v1/images/generations", &body).0,
+            400,
+            "{body}"
+        );
+    }
+    assert_eq!(server.get("/v1/models").1["data"][0]["id"], "painter");
+}

@@ -1,0 +1,154 @@
+//! Clients of the web UI that most programs speak.
+
+use crate::support::{picture, png, Server, JSON};
+use sd_worker_rocm::image_io;
+use sd_worker_rocm::jobs::QueueOptions;
+use sd_worker_rocm::server::{LoraFolders, ServerOptions};
+use serde_json::{json, Value};
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+#[test]
+fn web_ui_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ink.safetensors"), "").unwrap();
+    let options = ServerOptions {
+        loras: LoraFolders::new(vec![folder.path().to_path_buf()]),
+        preview_every: 1,
+        ..ServerOptions::default()
+    };
+    let server = Server::with(QueueOptions::default(), options);
+    let body = json!({
+        "prompt": "a cat <lora:ink:0.5>", "negative_prompt": "dog", "seed": 11, "sampler_name": "DPM++ 2M Karras",
+        "steps": 3, "cfg_scale": 6.5, "width": 64, "height": 96, "batch_size": 2, "n_iter": 1, "restore_faces": false,
+        "override_settings": {"CLIP_stop_at_last_layers": 2, "randn_source": "CPU"}, "alwayson_scripts": {}, "do_not_save_samples": true,
+    });
+    let (status, answer) = server.post("/sdapi/v1/txt2img", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["images"].as_array().unwrap().len(), 2);
+    assert_eq!(picture(&answer["images"][0]).dimensions(), (64, 96));
+    let info: Value = serde_json::from_str(answer["info"].as_str().unwrap()).unwrap();
+    assert_eq!(info["all_seeds"], json!([11, 12]));
+    let (status, read) = server.post("/sdapi/v1/png-info", &json!({"image": answer["images"][1]}));
+    assert_eq!(status, 200);
+    for (name, value) in [
+        ("Prompt", "a cat"),
+        ("Negative prompt", "dog"),
+        ("Sampler", "DPM++ 2M"),
+        ("Schedule type", "Karras"),
+        ("Seed", "12"),
+        ("Steps", "3"),
+        ("CFG scale", "6.5"),
+        ("Size", "64x96"),
+        ("Clip skip", "2"),
+        ("RNG", "CPU"),
+        ("Loras", "ink: 0.5"),
+    ] {
+        assert_eq!(read["parameters"][name], value, "{read}");
+    }
+    assert_eq!(info["infotexts"][1], read["info"]);
+
+    let body = json!({"prompt": "x", "init_images": [format!("data:image/png;base64,{}", image_io::to_base64(&png(64, 64)))],
+        "mask": image_io::to_base64(&png(64, 64)), "inpainting_mask_invert": 1, "denoising_strength": 0.4});
+    let (status, answer) = server.post("/sdapi/v1/img2img", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(picture(&answer["images"][0]).get_pixel(0, 0).0, [9, 8, 7]);
+
+    for (field, value) in [
+        ("enable_hr", json!(true)),
+        ("restore_faces", json!(true)),
+        ("tiling", json!(true)),
+        ("script_name", json!("x/y/z plot")),
+        ("subseed_strength", json!(0.5)),
+        ("alwayson_scripts", json!({"adetailer": {"args": [true]}})),
+        (
+            "alwayson_scripts",
+            json!({"controlnet": {"args": [{"model": "nowhere"}]}}),
+        ),
+        (
+            "alwayson_scripts",
+            json!({"controlnet": {"args": [{"module": "canny"}]}}),
+        ),
+        ("styles", json!(["a"])),
+    ] {
+        let mut body = json!({"prompt": "x"});
+        body[field] = value;
+        let (status, answer) = server.post("/sdapi/v1/txt2img", &body);
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(field)));
+    }
+    let nulls =
+        json!({"prompt": "x", "styles": null, "subseed_strength": null, "sampler_name": null});
+    assert_eq!(server.post("/sdapi/v1/txt2img", &nulls).0, 200);
+    let wrong = json!({"prompt": "x", "steps": "many"});
+    assert_eq!(
+        server.post("/sdapi/v1/txt2img", &wrong).1["error"]["param"],
+        "steps"
+    );
+
+    // Progress and interruption while it runs.
+    let slow = json!({"prompt": "slow", "steps": 150});
+    let mut connection = server.open(
+        "POST",
+        "/sdapi/v1/txt2img",
+        JSON,
+        slow.to_string().as_bytes(),
+    );
+    let start = Instant::now();
+    let progress = loop {
+        let (_, progress) = server.get("/sdapi/v1/progress");
+        if progress["state"]["sampling_step"].as_u64() > Some(2) {
+            break progress;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "{progress}");
+    };
+    assert!((0.0..1.0).contains(&progress["progress"].as_f64().unwrap()));
+    assert!(progress["eta_relative"].as_f64().unwrap() > 0.0);
+    picture(&progress["current_image"]);
+    assert_eq!(
+        server.get("/sdapi/v1/progress?skip_current_image=true").1["current_image"],
+        Value::Null
+    );
+    assert_eq!(server.post("/sdapi/v1/interrupt", &json!({})).0, 200);
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 409") && answer.contains("CANCELLED"),
+        "{answer}"
+    );
+
+    let (_, samplers) = server.get("/sdapi/v1/samplers");
+    assert_eq!(samplers.as_array().unwrap().len(), 10);
+    assert!(samplers[1]["aliases"]
+        .as_array()
+        .unwrap()
+        .contains(&json!("k_euler_a")));
+    assert_eq!(server.get("/sdapi/v1/schedulers").1[2]["label"], "Karras");
+    assert_eq!(
+        server.get("/sdapi/v1/sd-models").1[0]["model_name"],
+        "painter"
+    );
+    assert_eq!(server.get("/sdapi/v1/loras").1[0]["name"], "ink");
+    assert_eq!(
+        server.get("/sdapi/v1/options").1["sd_model_checkpoint"],
+        "painter"
+    );
+    assert_eq!(
+        server
+            .post(
+                "/sdapi/v1/options",
+                &json!({"sd_model_checkpoint": "painter"})
+            )
+            .0,
+        200
+    );
+    assert_eq!(
+        server
+            .post(
+                "/sdapi/v1/options",
+                &json!({"sd_model_checkpoint": "other"})
+            )
+            .0,
+        400
+    );
+    assert_eq!(server.post("/sdapi/v1/options", &json!({"eta": 1})).0, 400);
+}
