@@ -1,8 +1,9 @@
 // Attention of a few rows to many keys: what takes the time is reading keys and values, so each is read once, by as many blocks as the GPU holds.
 //
 // A block has up to R packed rows of one sequence and head of keys, and one of `splits` parts of the keys that they see. `lanes` neighbouring lanes
-// (a power of two) read one key and one value, E elements each; the block's groups of lanes take keys in turn, and their softmaxes join at the end. With
-// more than one part each is left in `partial`, and attention_combine makes the result.
+// (a power of two) are a stream: they read one key and one value, E elements each. The block's streams take keys in turn, AHEAD of them at a time, and
+// their softmaxes join at the end. The next keys are asked for when the last ones are multiplied, the next values behind the last ones: one of both is
+// always under way. With more than one part each is left in `partial`, and attention_combine makes the result.
 //
 // `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above.
 #include "common.h"
@@ -10,22 +11,66 @@
 constexpr u32 THREADS = 256;
 constexpr u32 WAVES = THREADS / WAVE;
 constexpr u32 MAX_WIDTH = 512;
+// Lanes of a stream, at least, and so streams at most.
+constexpr u32 LEAST_LANES = 8;
+constexpr u32 STREAMS = THREADS / LEAST_LANES;
+constexpr u32 COMBINE_THREADS = 512;
+constexpr u32 MAX_PARTS = 64;
 
 // A part's result for one row: v_width sums of weighted values, the maximum, the sum of weights; padded to 16 bytes.
 DEVICE_FN u64 partial_at(const Shape& s, u32 splits, u32 sequence, u32 head, u32 row, u32 split) {
     return ((((u64)sequence * s.heads + head) * s.rows + row) * splits + split) * (s.v_width + 4);
 }
 
+// An entry of a sequence's keys: which of its blocks, and which of the block. Keys without blocks are all of one.
+struct Place {
+    u32 block;
+    u32 key;
+};
+// Steps along the places of a sequence without dividing at each.
+struct Steps {
+    u32 size;
+    DEVICE_FN explicit Steps(const Shape& s) : size(s.block_size != 0 ? s.block_size : ~0u) {}
+    DEVICE_FN Place split(u32 key) const { return Place{key / size, key % size}; }
+    DEVICE_FN Place sum(Place a, Place b) const {
+        const u32 key = a.key + b.key;
+        const bool beyond = key >= size;
+        return Place{a.block + b.block + (beyond ? 1u : 0u), beyond ? key - size : key};
+    }
+};
+
+// Adds up the first N numbers of each lane over `mask` times two neighbours. With every step a lane hands over half of what it has left and keeps the
+// other half: of `lanes` neighbours the one l ends with the N / lanes totals from l * N / lanes on, or with the one of there.
+template <u32 N, u32 ROOM> DEVICE_FN void reduce(float (&v)[ROOM], u32 mask) {
+    if constexpr (N > 1) {
+        if (mask == 0) return;
+        const bool upper = (lane() & mask) != 0;
+#pragma unroll
+        for (u32 i = 0; i < N / 2; ++i) {
+            const float keep = upper ? v[i + N / 2] : v[i];
+            const float give = upper ? v[i] : v[i + N / 2];
+            v[i] = keep + shfl_xor(give, mask);
+        }
+        reduce<N / 2>(v, mask / 2);
+    } else {
+#pragma unroll 1
+        for (; mask > 0; mask /= 2) v[0] += shfl_xor(v[0], mask);
+    }
+}
+
 template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, float* partial, u32 splits, u32 tiles, u32 lanes) {
-    // Keys that a group of lanes has in flight.
-    constexpr u32 AHEAD = E * R > 32 ? 2 : 4;
+    // Keys that a stream has in flight, their scores, and of these the ones that a lane makes, at most.
+    constexpr u32 AHEAD = (R == 1 ? 4 : 2) / (F == F32 && (R == 1 || E == 16) ? 2 : 1);
+    constexpr u32 SCORES = AHEAD * R;
+    constexpr u32 OWN = SCORES > LEAST_LANES ? SCORES / LEAST_LANES : 1;
     __shared__ Row rows[R];
-    // Scores, later weights, of what each group of lanes has in flight; with the smallest head size there are most groups.
-    __shared__ Float4 scores[THREADS / 8][(AHEAD * R + 3) / 4];
-    __shared__ Float4 bounds[THREADS / 8][(AHEAD * R + 3) / 4];
+    // Of each stream: weights of what it has in flight, what they change for the sums so far, and in the end its maxima and sums.
+    __shared__ Float4 weights[STREAMS][(SCORES + 3) / 4];
+    __shared__ Float4 shrinks[STREAMS][(R + 3) / 4];
+    __shared__ float maxima[STREAMS][R];
+    __shared__ float sums[STREAMS][R];
+    __shared__ float joined[2][R];
     __shared__ float values[WAVES][MAX_WIDTH];
-    __shared__ float maxima[WAVES][R];
-    __shared__ float sums[WAVES][R];
     // There are too few scalar registers for all of these.
     Problem a = problem;
     a.prefix = opaque(a.prefix);
@@ -61,16 +106,58 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     const u32 o_row = opaque(s.o_row);
     const u32 o_head = opaque(s.o_head);
     const u64 lse_head = opaque(s.lse_head);
-    const u32 column = thread_x() % lanes * E;
+    const u32 place = thread_x() % lanes;
+    const u32 column = place * E;
     const u32 stream = thread_x() / lanes;
     const u32 streams = THREADS / lanes;
     const bool in_width = column < s.width;
     const u32 k_column = in_width ? column : 0;
     const u32 v_column = column < s.v_width ? column : 0;
+
+    const Steps steps(s);
+    const Place stride = steps.split(streams);
+    const u32* const table = a.table + (u64)seq.index * s.table_row;
+    Place walk = steps.split(begin + stream);
+    const Place last = steps.split(end - 1);
+    // The places of keys from key0 on, one for each turn of the streams; the last key's for those that do not exist.
+    u32 numbers[AHEAD];
+    u32 entries[AHEAD];
+    const auto find = [&](u32 key0) {
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const Place at = key0 + u * streams < end ? walk : last;
+            numbers[u] = a.table ? table[at.block] : 0;
+            entries[u] = at.key;
+            walk = steps.sum(walk, stride);
+        }
+    };
+    Raw8<F> keys[AHEAD][E / 8];
+    Raw8<F> weighted[AHEAD][E / 8];
+    // Where a lane has only some of its elements, the others repeat them.
+    const auto load_keys = [&] {
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const u64 at = seq.k + numbers[u] * s.k_batch + (u64)entries[u] * s.k_row + k_column;
+#pragma unroll
+            for (u32 e = 0; e < E; e += 8) keys[u][e / 8].load(a.k, a.k_scales, at + (k_column + e < s.width ? e : 0));
+        }
+    };
+    const auto load_values = [&] {
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const u64 at = seq.v + numbers[u] * s.v_batch + (u64)entries[u] * s.v_row + v_column;
+#pragma unroll
+            for (u32 e = 0; e < E; e += 8) weighted[u][e / 8].load(a.v, a.v_scales, at + (v_column + e < s.v_width ? e : 0));
+        }
+    };
+    if (begin < end) {
+        find(begin + stream);
+        load_keys();
+        load_values();
+    }
+
     float q[R][E];
     float out[R][E];
-    float max[R];
-    float sum[R];
 #pragma unroll
     for (u32 r = 0; r < R; ++r) {
         const u32 packed = tile * R + r;
@@ -85,29 +172,24 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 out[r][e + n] = 0.0f;
             }
         }
-        max[r] = -math::infinity(0.0f);
-        sum[r] = 0.0f;
+    }
+    // Of the scores that the lane makes, numbered key * R + row from `first` on.
+    const u32 first = place * SCORES / lanes;
+    const u32 owned = SCORES > lanes ? SCORES / lanes : 1;
+    float max[OWN];
+    float sum[OWN];
+#pragma unroll
+    for (u32 n = 0; n < OWN; ++n) {
+        max[n] = -math::infinity(0.0f);
+        sum[n] = 0.0f;
     }
 
     // All lanes stay in the loop to the end, where some have keys no more.
     for (u32 start = begin; start < end; start += streams * AHEAD) {
         const u32 key0 = start + stream;
-        Raw8<F> keys[AHEAD][E / 8];
-        Raw8<F> weighted[AHEAD][E / 8];
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const u32 key = key0 + u * streams;
-            const Entry at = entry(a, seq, key < end ? key : end - 1);
-#pragma unroll
-            for (u32 e = 0; e < E / 8; ++e) {
-                // Where a lane has only some of its elements, the others repeat them.
-                const u32 k_more = k_column + e * 8 < s.width ? e * 8 : 0;
-                const u32 v_more = v_column + e * 8 < s.v_width ? e * 8 : 0;
-                keys[u][e].load(a.k, a.k_scales, at.k + k_column + k_more);
-                weighted[u][e].load(a.v, a.v_scales, at.v + v_column + v_more);
-            }
-        }
-        float p[AHEAD][R];
+        const bool more = start + streams * AHEAD < end;
+        if (more) find(key0 + streams * AHEAD);
+        float p[SCORES];
 #pragma unroll
         for (u32 u = 0; u < AHEAD; ++u) {
             float k[E];
@@ -118,57 +200,49 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 float dot = 0.0f;
 #pragma unroll
                 for (u32 e = 0; e < E; ++e) dot = math::fma(q[r][e], k[e], dot);
-                p[u][r] = in_width ? dot : 0.0f;
+                p[u * R + r] = in_width ? dot : 0.0f;
             }
         }
-#pragma unroll 1
-        for (u32 mask = 1; mask < lanes; mask *= 2) {
-#pragma unroll
-            for (u32 u = 0; u < AHEAD; ++u)
-#pragma unroll
-                for (u32 r = 0; r < R; ++r) p[u][r] += shfl_xor(p[u][r], mask);
-        }
-        // One lane makes the score of one row and key.
-        Float4* own = scores[stream];
+        if (more) load_keys();
+        reduce<SCORES>(p, lanes / 2);
         wave_sync();
-        if (column == 0) {
 #pragma unroll
-            for (u32 i = 0; i < AHEAD * R; ++i) own[i / 4].v[i % 4] = p[i / R][i % R];
-        }
-        wave_sync();
-#pragma unroll 1
-        for (u32 i = thread_x() % lanes; i < AHEAD * R; i += lanes) {
+        for (u32 n = 0; n < OWN; ++n) {
+            if (n >= owned) break;
+            const u32 i = first + n;
             const u32 key = key0 + i / R * streams;
-            float x = own[i / 4].v[i % 4];
+            float x = p[n];
             bool visible = score(a, seq, rows[i % R], key, x);
             if (key >= end) {
                 visible = false;
                 x = -math::infinity(0.0f);
             }
-            own[i / 4].v[i % 4] = x;
-            bounds[stream][i / 4].v[i % 4] = visible_max(-math::infinity(0.0f), visible, x);
+            // The keys of one row are the highest bits of the lanes.
+            float next = visible_max(max[n], visible, x);
+            u32 mask = lanes / 2;
+#pragma unroll
+            for (u32 u = AHEAD; u > 1; u /= 2, mask /= 2) {
+                const float other = shfl_xor(next, mask);
+                next = next < other ? other : next;
+            }
+            const float shrink = weight(max[n], next);
+            const float w = weight(x, next);
+            sum[n] = sum[n] * shrink + w;
+            max[n] = next;
+            weights[stream][i / 4].v[i % 4] = w;
+            shrinks[stream][i % R / 4].v[i % 4] = shrink;
         }
         wave_sync();
+        bool grown = false;
 #pragma unroll
-        for (u32 r = 0; r < R; ++r) {
-            float next = max[r];
+        for (u32 r = 0; r < R; ++r) grown |= shrinks[stream][r / 4].v[r % 4] != 1.0f;
+        if (grown) {
 #pragma unroll
-            for (u32 u = 0; u < AHEAD; ++u) {
-                const u32 i = u * R + r;
-                const float bound = bounds[stream][i / 4].v[i % 4];
-                next = next < bound ? bound : next;
-                p[u][r] = own[i / 4].v[i % 4];
+            for (u32 r = 0; r < R; ++r) {
+                const float shrink = shrinks[stream][r / 4].v[r % 4];
+#pragma unroll
+                for (u32 e = 0; e < E; ++e) out[r][e] *= shrink;
             }
-            const float shrink = weight(max[r], next);
-            max[r] = next;
-            sum[r] *= shrink;
-#pragma unroll
-            for (u32 u = 0; u < AHEAD; ++u) {
-                p[u][r] = weight(p[u][r], next);
-                sum[r] += p[u][r];
-            }
-#pragma unroll
-            for (u32 e = 0; e < E; ++e) out[r][e] *= shrink;
         }
 #pragma unroll
         for (u32 u = 0; u < AHEAD; ++u) {
@@ -176,60 +250,85 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
 #pragma unroll
             for (u32 e = 0; e < E / 8; ++e) weighted[u][e].widen(v + e * 8);
 #pragma unroll
-            for (u32 r = 0; r < R; ++r)
+            for (u32 r = 0; r < R; ++r) {
+                const u32 i = u * R + r;
+                const float w = weights[stream][i / 4].v[i % 4];
 #pragma unroll
-                for (u32 e = 0; e < E; ++e) out[r][e] = math::fma(p[u][r], v[e], out[r][e]);
+                for (u32 e = 0; e < E; ++e) out[r][e] = math::fma(w, v[e], out[r][e]);
+            }
         }
+        if (more) load_values();
     }
 
-    // Groups of lanes join within the wave, then waves through LDS, one row at a time.
+    // Streams join: first their maxima and sums of weights, then, on that scale, the values within the wave and through LDS.
+#pragma unroll
+    for (u32 n = 0; n < OWN; ++n) {
+        if (n >= owned) break;
+        u32 mask = lanes / 2;
+#pragma unroll
+        for (u32 u = AHEAD; u > 1; u /= 2, mask /= 2) sum[n] += shfl_xor(sum[n], mask);
+        const u32 r = first + n;
+        if (r < R) {
+            maxima[stream][r] = max[n];
+            sums[stream][r] = sum[n];
+        }
+    }
+    barrier();
+    if (thread_x() < R) {
+        float all = -math::infinity(0.0f);
+        for (u32 i = 0; i < streams; ++i) {
+            const float other = maxima[i][thread_x()];
+            all = all < other ? other : all;
+        }
+        float total = 0.0f;
+        for (u32 i = 0; i < streams; ++i) total += sums[i][thread_x()] * weight(maxima[i][thread_x()], all);
+        joined[0][thread_x()] = all;
+        joined[1][thread_x()] = total;
+    }
+    barrier();
 #pragma unroll
     for (u32 r = 0; r < R; ++r) {
+        const float factor = weight(maxima[stream][r], joined[0][r]);
+#pragma unroll
+        for (u32 e = 0; e < E; ++e) out[r][e] *= factor;
+    }
 #pragma unroll 1
-        for (u32 mask = lanes; mask < WAVE; mask *= 2) {
-            const float other = shfl_xor(max[r], mask);
-            const float next = other > max[r] ? other : max[r];
-            const float mine = weight(max[r], next);
-            const float theirs = weight(other, next);
-            max[r] = next;
-            sum[r] = sum[r] * mine + shfl_xor(sum[r], mask) * theirs;
+    for (u32 mask = lanes; mask < WAVE; mask *= 2) {
 #pragma unroll
-            for (u32 e = 0; e < E; ++e) out[r][e] = out[r][e] * mine + shfl_xor(out[r][e], mask) * theirs;
-        }
+        for (u32 r = 0; r < R; ++r)
+#pragma unroll
+            for (u32 e = 0; e < E; ++e) out[r][e] += shfl_xor(out[r][e], mask);
     }
+    // As many rows at a time as there is room for.
     const u32 wave = thread_x() / WAVE;
-    if (lane() == 0) {
-#pragma unroll
-        for (u32 r = 0; r < R; ++r) {
-            maxima[wave][r] = max[r];
-            sums[wave][r] = sum[r];
-        }
-    }
+    const u32 padded = lanes * E;
+    const u32 at_once = MAX_WIDTH / padded;
 #pragma unroll
     for (u32 r = 0; r < R; ++r) {
+        const u32 slot = r % at_once;
         if (lane() < lanes) {
 #pragma unroll
-            for (u32 e = 0; e < E; ++e) values[wave][column + e] = out[r][e];
+            for (u32 e = 0; e < E; ++e) values[wave][slot * padded + column + e] = out[r][e];
         }
+        if (slot + 1 < at_once && r + 1 < R) continue;
         barrier();
-        const u32 packed = opaque_uniform(tile) * R + r;
-        const u32 row = packed / s.group;
-        const u32 head = kv_head * s.group + packed % s.group;
-        const u32 parts = opaque_uniform(splits);
-        float all = maxima[0][r];
-#pragma unroll
-        for (u32 w = 1; w < WAVES; ++w) all = all < maxima[w][r] ? maxima[w][r] : all;
-        float total = 0.0f;
-#pragma unroll
-        for (u32 w = 0; w < WAVES; ++w) total += sums[w][r] * weight(maxima[w][r], all);
-        const u64 part = partial_at(s, parts, seq.index, head, row, split);
-        const u32 columns = row < seq.rows ? opaque_uniform(s.v_width) : 0;
 #pragma unroll 1
-        for (u32 c = thread_x(); c < columns; c += THREADS) {
+        for (u32 i = thread_x(); i < (slot + 1) * padded; i += THREADS) {
+            const u32 c = i % padded;
+            const u32 in_tile = r - slot + i / padded;
+            const u32 packed = opaque_uniform(tile) * R + in_tile;
+            const u32 row = packed / s.group;
+            const u32 head = kv_head * s.group + packed % s.group;
+            const u32 columns = opaque_uniform(s.v_width);
+            if (row >= seq.rows || c >= columns) continue;
             float x = 0.0f;
 #pragma unroll
-            for (u32 w = 0; w < WAVES; ++w) x += values[w][c] * weight(maxima[w][r], all);
+            for (u32 w = 0; w < WAVES; ++w) x += values[w][i];
+            const float all = joined[0][in_tile];
+            const float total = joined[1][in_tile];
+            const u32 parts = opaque_uniform(splits);
             if (parts > 1) {
+                const u64 part = partial_at(s, parts, seq.index, head, row, split);
                 partial[part + c] = x;
                 if (c == 0) {
                     partial[part + columns] = all;
@@ -244,8 +343,14 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     }
 }
 
-// A block joins the parts of one row.
-extern "C" __global__ MAX_BLOCK(128) void attention_combine(ATTENTION_PARAMETERS, const float* partial, u32 splits) {
+struct Greater {
+    template <typename T> static DEVICE_FN T apply(T a, T b) { return a < b ? b : a; }
+};
+
+// A block joins the parts of one row: its threads share them, and each has some of the parts for one column.
+extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTION_PARAMETERS, const float* partial, u32 splits) {
+    __shared__ float weights[MAX_PARTS];
+    __shared__ float sums[COMBINE_THREADS];
     const Problem a = ATTENTION_PROBLEM;
     const u32 row = block_x() % shape.rows;
     const u32 head = block_x() / shape.rows % shape.heads;
@@ -253,31 +358,43 @@ extern "C" __global__ MAX_BLOCK(128) void attention_combine(ATTENTION_PARAMETERS
     if (row >= seq.rows) return;
     const u32 width = shape.v_width;
     const float* parts = partial + partial_at(shape, splits, seq.index, head, row, 0);
+    // Each wave for itself: all of it is in the cache.
     float max = -math::infinity(0.0f);
-    for (u32 i = 0; i < splits; ++i) {
-        const float other = parts[(u64)i * (width + 4) + width];
-        max = max < other ? other : max;
-    }
+    for (u32 i = lane(); i < splits; i += WAVE) max = Greater::apply(max, parts[(u64)i * (width + 4) + width]);
+    max = wave_reduce<Greater>(max);
     float sum = 0.0f;
-    for (u32 i = 0; i < splits; ++i) {
+    for (u32 i = lane(); i < splits; i += WAVE) {
         const float* part = parts + (u64)i * (width + 4) + width;
-        sum += part[1] * weight(part[0], max);
+        const float w = weight(part[0], max);
+        sum += part[1] * w;
+        if (thread_x() < WAVE) weights[i] = w;
     }
-    for (u32 c = thread_x(); c < width; c += block_dim()) {
+    sum = wave_reduce<Sum>(sum);
+    barrier();
+    u32 across = WAVE;
+    while (across < width && across < COMBINE_THREADS) across *= 2;
+    for (u32 c = thread_x() % across; c - thread_x() % across < width; c += across) {
         float x = 0.0f;
-        for (u32 i = 0; i < splits; ++i) {
-            const float* part = parts + (u64)i * (width + 4);
-            x += part[c] * weight(part[width], max);
+        if (c < width) {
+#pragma unroll 4
+            for (u32 i = thread_x() / across; i < splits; i += COMBINE_THREADS / across) x += parts[(u64)i * (width + 4) + c] * weights[i];
         }
-        store1(shape.q_format, out, seq.out + (u64)row * shape.o_row + (u64)head * shape.o_head + c, normalized(x, max, 1.0f / sum));
+        sums[thread_x()] = x;
+        barrier();
+        if (thread_x() < across && c < width) {
+            for (u32 i = thread_x() + across; i < COMBINE_THREADS; i += across) x += sums[i];
+            store1(shape.q_format, out, seq.out + (u64)row * shape.o_row + (u64)head * shape.o_head + c, normalized(x, max, 1.0f / sum));
+        }
+        barrier();
     }
     if (lse && thread_x() == 0) lse[seq.lse + head * shape.lse_head + row] = log_sum_exp(max, sum);
 }
 
-#define SPLIT(name, F, E, R)                                                                                                             \
-    extern "C" __global__ MAX_BLOCK(THREADS) void attention_split_##name##_##E##_##R(ATTENTION_PARAMETERS, float* partial, u32 splits, u32 tiles, \
-                                                                                     u32 lanes) {                                        \
-        attend<F, E, R>(ATTENTION_PROBLEM, partial, splits, tiles, lanes);                                                               \
+// On nvptx with room for a second block, unless that takes registers away.
+#define SPLIT(name, F, E, R)                                                                                                  \
+    extern "C" __global__ MAX_BLOCK_OF(THREADS, E * R > 32 ? 1 : 2) void attention_split_##name##_##E##_##R(                  \
+        ATTENTION_PARAMETERS, float* partial, u32 splits, u32 tiles, u32 lanes) {                                             \
+        attend<F, E, R>(ATTENTION_PROBLEM, partial, splits, tiles, lanes);                                                    \
     }
 #ifdef __GFX9__
 #define SPLIT_WIDE(name, F)

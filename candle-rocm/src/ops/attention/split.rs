@@ -6,8 +6,10 @@ use crate::{Buffer, Device, Family, LaunchConfig, Result};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Blocks for each compute unit: enough loads in flight to fill the memory's bandwidth.
-const BLOCKS_PER_UNIT: u64 = 4;
+/// Threads of a block that joins parts.
+const COMBINE_THREADS: u32 = 512;
+/// Blocks for each compute unit: as many as have registers at the same time, so that none waits for another's end.
+const BLOCKS_PER_UNIT: u64 = 2;
 /// Keys that a part has at least: fewer cost more to join than they save.
 const MIN_KEYS: u64 = 128;
 /// Parts at most, which one block joins.
@@ -82,7 +84,7 @@ fn combine(device: &Device, problem: &Problem, partial: &Buffer, parts: u32) -> 
     let shape = &problem.shape;
     let config = LaunchConfig {
         grid: shape.batch * shape.heads * shape.rows,
-        block: 128,
+        block: COMBINE_THREADS,
         shared_bytes: 0,
     };
     let args = problem.args().ptr(partial, 0).u32(parts);
