@@ -1,6 +1,7 @@
 //! hiprtc as the compiler of kernels.
 
 use crate::gpu::text;
+use crate::properties::NVPTX;
 use crate::sys::hip::Hip;
 use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
 use crate::sys::loader::{mapped_file, Loaded};
@@ -135,7 +136,7 @@ impl HiprtcCompiler {
 /// Whether this is the name of an arch: `gfx` and a number whose last digits are hexadecimal, or a generic one, with features behind colons; or
 /// what hip-sim calls an NVIDIA GPU, `sm_90`.
 fn is_arch(name: &str) -> bool {
-    if let Some(capability) = name.strip_prefix("sm_") {
+    if let Some(capability) = name.strip_prefix(NVPTX) {
         return matches!(capability.len(), 2 | 3) && capability.bytes().all(|b| b.is_ascii_digit());
     }
     let mut parts = name.split(':');

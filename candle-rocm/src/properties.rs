@@ -2,6 +2,9 @@
 
 use crate::sys::hip::DeviceProp;
 
+/// What the names of NVIDIA GPUs begin with: hip-sim drives them for measuring, and calls them `sm_90` and the like.
+pub(crate) const NVPTX: &str = "sm_";
+
 /// Properties of one device. Every device of a machine has its own; nothing is assumed from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceProperties {
@@ -36,6 +39,11 @@ pub struct DeviceProperties {
 }
 
 impl DeviceProperties {
+    /// Whether kernels are compiled for nvptx.
+    pub(crate) fn is_nvptx(&self) -> bool {
+        self.arch.starts_with(NVPTX)
+    }
+
     pub(crate) fn from_raw(raw: &DeviceProp) -> Self {
         let unsigned = |offset| u32::try_from(raw.int(offset)).unwrap_or(0);
         let full_arch = raw.string(DeviceProp::GCN_ARCH_NAME);

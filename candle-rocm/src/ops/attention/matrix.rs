@@ -16,22 +16,19 @@ const ELEMENT_BYTES: u32 = 2;
 /// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
 const DIES: u32 = 8;
 
-/// Whether kernels for an arch (`gfx942`) have matrix instructions to use; `sm_90` and the like are NVIDIA's, for measuring.
-pub(super) fn is_available(arch: &str) -> bool {
-    matches!(arch, "gfx90a" | "gfx942" | "gfx950")
-        || ["gfx11", "gfx12", "sm_"]
+/// Whether kernels for a device have matrix instructions to use.
+pub(super) fn is_available(properties: &DeviceProperties) -> bool {
+    let arch = properties.arch.as_str();
+    properties.is_nvptx()
+        || matches!(arch, "gfx90a" | "gfx942" | "gfx950")
+        || ["gfx11", "gfx12"]
             .iter()
             .any(|family| arch.starts_with(family))
 }
 
-/// Whether the kernels are those for nvptx.
-fn is_nvptx(properties: &DeviceProperties) -> bool {
-    properties.arch.starts_with("sm_")
-}
-
 /// Dynamic LDS of a block of `rows` rows: what `ATTENTION_LDS` of `attention/matrix_attend.h` divides up; elsewhere LDS is static.
 fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
-    if !is_nvptx(properties) {
+    if !properties.is_nvptx() {
         return 0;
     }
     // Two places for tiles of keys and values, whose rows end in padding, and the rows' queries, unless they stay in registers.
@@ -43,7 +40,7 @@ fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
 
 /// Packed rows of a block; as `Plan::ROWS` of `attention/matrix_attend.h`.
 fn block_rows(properties: &DeviceProperties, width: u32) -> u32 {
-    let is_double = (properties.wave_size == 64 || is_nvptx(properties)) && width <= 128;
+    let is_double = (properties.wave_size == 64 || properties.is_nvptx()) && width <= 128;
     WAVES * if is_double { 2 * TILE } else { TILE }
 }
 
@@ -55,7 +52,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         .into_iter()
         .find(|w| *w >= shape.width.max(shape.v_width));
     let (family, width) = match (refusal(problem), width, problem.dtype) {
-        _ if !is_available(&properties.arch) => {
+        _ if !is_available(properties) => {
             return Ok(Attempt::Refused(format!(
                 "{} has no matrix instructions",
                 properties.arch

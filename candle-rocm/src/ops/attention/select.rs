@@ -77,7 +77,7 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 pub(super) fn gains_by_rounding(device: &Device, problem: &Problem) -> bool {
     problem.dtype == DType::F32
         && matches!(problem.kv_dtype, DType::F16 | DType::BF16)
-        && matrix::is_available(&device.properties().arch)
+        && matrix::is_available(device.properties())
         && !is_short(problem)
 }
 

@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
-use super::select::{is_nvptx, NARROW_COLUMNS};
+use super::select::NARROW_COLUMNS;
 use super::QuantizedActivations;
 use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
 use candle_rocm_kernels::Family;
@@ -47,7 +47,7 @@ impl Tiling {
     pub(super) fn of(device: &Device, columns: usize) -> &'static Self {
         match columns <= NARROW_COLUMNS {
             true => &NARROW,
-            false if is_nvptx(device) => &WIDER,
+            false if device.properties().is_nvptx() => &WIDER,
             false => &WIDE,
         }
     }
@@ -142,7 +142,7 @@ impl Work<'_> {
             LaunchConfig {
                 grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
                 block: tiling.waves * device.properties().wave_size,
-                shared_bytes: match is_nvptx(device) {
+                shared_bytes: match device.properties().is_nvptx() {
                     true => tiling.nvptx_shared_bytes,
                     false => 0,
                 },

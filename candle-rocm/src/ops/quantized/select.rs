@@ -75,7 +75,8 @@ enum Kind {
 
 impl Kind {
     fn of(device: &Device) -> Self {
-        let arch = device.properties().arch.as_str();
+        let properties = device.properties();
+        let arch = properties.arch.as_str();
         match arch.strip_prefix("gfx").unwrap_or(arch) {
             "90a" => Kind::Cdna2,
             "942" | "950" | "9-4-generic" => Kind::Cdna3,
@@ -83,7 +84,7 @@ impl Kind {
             a if a.starts_with("10") => Kind::Rdna2,
             a if a.starts_with("115") => Kind::Rdna35,
             a if a.starts_with("11") => Kind::Rdna3,
-            a if a.starts_with("sm_") => Kind::Nvptx,
+            _ if properties.is_nvptx() => Kind::Nvptx,
             _ => Kind::Rdna4,
         }
     }
@@ -211,11 +212,6 @@ pub(super) fn matvec_threads(
 /// Columns up to which tiles of 16 columns are used instead of 64. A wide tile does the work of 64 columns whatever it holds; below half of that,
 /// narrow ones do less, and there are more of them.
 pub(super) const NARROW_COLUMNS: usize = 32;
-
-/// Whether tiles are those for nvptx: the wide one has 128 columns, and LDS is dynamic, as `quantized/matmul.h` says.
-pub(super) fn is_nvptx(device: &Device) -> bool {
-    Kind::of(device) == Kind::Nvptx
-}
 
 /// Slots of a mixture up to which each goes on its own: as for columns, but an expert rarely has more than one of few.
 pub(super) const MOE_MATVEC_SLOTS: usize = 64;
