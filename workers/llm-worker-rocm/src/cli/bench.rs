@@ -15,6 +15,8 @@ use worker::{Error, Result};
 
 /// Most sequences that run at once.
 const MAX_BATCH: usize = 1024;
+/// Runs of a test that are not counted: the first compiles kernels and finds new shapes, the second records their graphs.
+const WARM_UPS: usize = 2;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -52,7 +54,7 @@ pub struct BenchArgs {
     )]
     batch: Vec<usize>,
 
-    /// How often each test runs, after one run that is not counted.
+    /// How often each test runs, after two runs that are not counted.
     #[arg(long, short = 'r', default_value_t = 5, value_name = "N")]
     repetitions: usize,
 
@@ -209,20 +211,20 @@ impl BenchArgs {
         let interrupt = Interrupt::install()?;
         let bar = count_bar(
             "measuring",
-            (tests.len() * (self.repetitions + 1)) as u64,
+            (tests.len() * (WARM_UPS + self.repetitions)) as u64,
             "runs",
         );
         let mut results = Vec::new();
         for test in tests {
             let mut samples = Vec::new();
             let mut before = DecodeFigures::default();
-            for run in 0..=self.repetitions {
+            for run in 0..WARM_UPS + self.repetitions {
+                if run == WARM_UPS {
+                    before = session.engine.status().decode;
+                }
                 let rate = measure(&session, &interrupt, test)?;
                 bar.inc(1);
-                // The first run warms up.
-                if run == 0 {
-                    before = session.engine.status().decode;
-                } else {
+                if run >= WARM_UPS {
                     samples.push(rate);
                 }
             }
