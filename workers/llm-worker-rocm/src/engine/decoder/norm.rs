@@ -76,6 +76,8 @@ impl Residual {
 
     /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it in one.
     pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
+        // Without ROCm no matrix takes 8 bits.
+        debug_assert!(cfg!(feature = "rocm") || !quantized);
         let addend = self.addend.take();
         #[cfg(feature = "rocm")]
         if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {
@@ -86,7 +88,6 @@ impl Residual {
                 return Ok(input);
             }
         }
-        let _ = quantized;
         match addend {
             Some(addend) => {
                 let (sum, normed) = norm.add(&addend, &self.sum)?;
