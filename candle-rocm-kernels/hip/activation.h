@@ -20,11 +20,12 @@ FUNCTION(Silu,
 // x (1 + erf(x / sqrt 2)) / 2, with 1 + erf(z) = erfc(-z)
 FUNCTION(GeluErf,
     if constexpr (NARROW<T>) return x * narrow::normal_distribution<T>(x);
+    else if constexpr (is_same<T, float>::value) return x * math::normal_distribution(x);
     else return math::erfc(x * C(-0.70710678118654752440)) * C(0.5) * x;)
-// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2, with (1 + tanh(z)) / 2 = sigmoid(2 z)
+// x (1 + tanh(sqrt(2/pi) x (1 + 0.044715 x²))) / 2, with (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z))
 FUNCTION(Gelu,
-    if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(x * math::fma(x * x, 0.0713548163f, 1.59576912f));
-    else return C(0.5) * x * (C(1) + math::tanh(C(0.79788456080286535588) * x * (C(1) + C(0.044715) * x * x)));)
+    if constexpr (NARROW<T>) return x * narrow::sigmoid2<T>(x * math::fma(x * x, 0.102943240f, 2.30220819f));
+    else return x / (C(1) + math::exp(x * math::fma(x * x, C(-0.071354816272600253), C(-1.5957691216057307118))));)
 
 }  // namespace device
 

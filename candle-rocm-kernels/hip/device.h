@@ -307,6 +307,19 @@ template <typename T> DEVICE_FN T shfl_down(T v, u32 delta) {
     return shfl(v, source < WAVE ? source : lane());
 }
 
+// Each lane sees what the others of its wave wrote to LDS before. All lanes must be active.
+DEVICE_FN void wave_sync() {
+#ifdef __HIP_SIM__
+    hip_sim_wave_exchange(0);
+#elif defined(__CUDACC__)
+    __syncwarp();
+#else
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#endif
+}
+
 // An Op is a struct with `template <typename T> static DEVICE_FN T apply(T a, T b)` and `template <typename T> static DEVICE_FN T identity()`.
 // Result in every lane. All lanes of the wave must be active.
 template <typename Op, typename T> DEVICE_FN T wave_reduce(T v) {

@@ -2,7 +2,7 @@
 #ifndef CANDLE_ROCM_ELEMENTWISE_H
 #define CANDLE_ROCM_ELEMENTWISE_H
 
-#include "device.h"
+#include "narrow.h"
 
 namespace device {
 
@@ -13,6 +13,28 @@ constexpr u32 wider(u32 a, u32 b) { return a > b ? a : b; }
 template <typename T, u32 N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
     T v[N];
 };
+
+// Where the element with the given row-major index lies in inputs of these strides. With one dimension, indices may exceed 32 bits.
+template <u32 K> struct Offsets { u64 at[K]; };
+template <typename... S> DEVICE_FN Offsets<sizeof...(S)> offsets(const Dims& dims, u64 index, const S&... strides) {
+    constexpr u32 K = sizeof...(S);
+    const u32* const steps[K] = {strides.s...};
+    Offsets<K> offsets;
+    if (dims.rank == 1) {
+        for (u32 k = 0; k < K; ++k) offsets.at[k] = index * steps[k][0];
+        return offsets;
+    }
+    u32 at[K] = {};
+    u32 rest = (u32)index;
+    for (u32 d = dims.rank; d-- > 1;) {
+        const u32 next = rest / dims.size[d];
+        const u32 here = rest - next * dims.size[d];
+        for (u32 k = 0; k < K; ++k) at[k] += here * steps[k][d];
+        rest = next;
+    }
+    for (u32 k = 0; k < K; ++k) offsets.at[k] = at[k] + rest * steps[k][0];
+    return offsets;
+}
 
 // An input of `dims` (of rank 1 at least) and `strides`, read in row-major order: element by element, or N neighbours at a time where the layout allows it.
 // Which is the same for all threads, so choosing costs a few scalar instructions and no divergence.
@@ -42,16 +64,11 @@ template <typename T, u32 N> struct Input {
         return WIDE;
     }
 
-    // With one dimension, indices may exceed 32 bits.
-    DEVICE_FN u64 offset(u64 index) const {
-        return dims.rank == 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
-    }
+    DEVICE_FN T element(u64 index) const { return data[offsets(dims, index, strides).at[0]]; }
 
-    DEVICE_FN T element(u64 index) const { return data[offset(index)]; }
-
-    // Elements first to first + N, first being a multiple of N. Not for GATHER.
-    DEVICE_FN Pack<T, N> pack(u64 first) const {
-        const T* at = data + offset(first);
+    // N elements from `offset` on, that of the element whose index is a multiple of N. Not for GATHER.
+    DEVICE_FN Pack<T, N> pack(u64 offset) const {
+        const T* at = data + offset;
         Pack<T, N> pack;
         if (way == REPEAT) {
             const T v = *at;
@@ -66,18 +83,21 @@ template <typename T, u32 N> struct Input {
 // The outputs of map and map2 are contiguous and start at the beginning of a buffer, so packs of them are aligned. Whole packs come first;
 // what is left of n, or everything if an input can only be gathered, goes element by element.
 
-// out[i] = f(x[i]) for i < n
-template <u32 N, typename X, typename Y, typename F>
-DEVICE_FN void map(u64 n, const Dims& dims, const Strides& xs, const X* x, Y* out, F f) {
+// out[i] = f(x[i]) for i < n; whole packs by `of_pack`.
+template <u32 N, typename X, typename Y, typename F, typename OfPack>
+DEVICE_FN void map(u64 n, const Dims& dims, const Strides& xs, const X* x, Y* out, F f, OfPack of_pack) {
     const Input<X, N> input(x, dims, xs);
     const u64 packs = input.way == input.GATHER ? 0 : n / N;
-    for (u64 p = global_index(); p < packs; p += global_size()) {
-        const Pack<X, N> a = input.pack(p * N);
+    for (u64 p = global_index(); p < packs; p += global_size()) *(Pack<Y, N>*)(out + p * N) = of_pack(input.pack(offsets(dims, p * N, xs).at[0]));
+    for (u64 i = packs * N + global_index(); i < n; i += global_size()) out[i] = f(input.element(i));
+}
+template <u32 N, typename X, typename Y, typename F>
+DEVICE_FN void map(u64 n, const Dims& dims, const Strides& xs, const X* x, Y* out, F f) {
+    map<N>(n, dims, xs, x, out, f, [f](const Pack<X, N>& a) -> Pack<Y, N> {
         Pack<Y, N> r;
         for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j]);
-        *(Pack<Y, N>*)(out + p * N) = r;
-    }
-    for (u64 i = packs * N + global_index(); i < n; i += global_size()) out[i] = f(input.element(i));
+        return r;
+    });
 }
 
 // out[i] = f(x[i], y[i]) for i < n
@@ -87,8 +107,9 @@ DEVICE_FN void map2(u64 n, const Dims& dims, const Strides& xs, const Strides& y
     const Input<Y, N> right(y, dims, ys);
     const u64 packs = left.way == left.GATHER || right.way == right.GATHER ? 0 : n / N;
     for (u64 p = global_index(); p < packs; p += global_size()) {
-        const Pack<X, N> a = left.pack(p * N);
-        const Pack<Y, N> b = right.pack(p * N);
+        const Offsets<2> place = offsets(dims, p * N, xs, ys);
+        const Pack<X, N> a = left.pack(place.at[0]);
+        const Pack<Y, N> b = right.pack(place.at[1]);
         Pack<Z, N> r;
         for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j], b.v[j]);
         *(Pack<Z, N>*)(out + p * N) = r;
@@ -108,7 +129,10 @@ template <typename T, bool FLOAT = is_float<T>::value> struct Arithmetic {
     static DEVICE_FN T add(T a, T b) { return store<T>(load(a) + load(b)); }
     static DEVICE_FN T sub(T a, T b) { return store<T>(load(a) - load(b)); }
     static DEVICE_FN T mul(T a, T b) { return store<T>(load(a) * load(b)); }
-    static DEVICE_FN T div(T a, T b) { return store<T>(load(a) / load(b)); }
+    static DEVICE_FN T div(T a, T b) {
+        if constexpr (NARROW<T> && !is_same<T, bf16>::value) return store<T>(narrow::quotient(load(a), load(b)));
+        else return store<T>(load(a) / load(b));
+    }
 };
 template <typename T> struct Arithmetic<T, false> {
     using W = typename wrapping<T>::type;

@@ -1,112 +1,76 @@
 // Reading and writing at places that another tensor names: gather (of which index_select is a case), scatter_set and scatter_add (of
-// which index_add is a case).
-//
-// Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand that is indexed,
-// whose place is then moved by `index * stride`. An index equal to the largest value of its type stands for no place: gather gives zero,
-// scatter leaves it out. Any other index beyond `size` does the same and reports itself, for the host to raise when it next waits.
-#include "index_error.h"
-
-using b8 = u8;
-using b16 = u16;
-using b32 = u32;
-using b64 = u64;
-struct alignas(16) b128 { u64 low, high; };
-
-// The indexed dimension, the type of the indices, and the operation's number in IndexError.
-struct Indexing {
-    u32 op;
-    u32 id_type;
-    u32 size;
-    u32 stride;
-};
-struct Indexed {
-    const void* ids;
-    IndexError* error;
-    const Indexing& with;
-};
-
-enum IdType : u32 { ID_U8, ID_U32, ID_I64, ID_I16, ID_I32 };
-constexpr i64 NO_INDEX = 0x7fffffffffffffffll;
-
-template <typename T> DEVICE_FN i64 id_at(const void* ids, u32 at, T none) {
-    const T id = ((const T*)ids)[at];
-    return id == none ? NO_INDEX : (i64)id;
-}
-
-// Finds the place that the id at `at` names; false if it names none.
-DEVICE_FN bool find(const Indexed& indexed, u32 at, u32& place) {
-    i64 index = NO_INDEX;
-    switch (indexed.with.id_type) {
-        case ID_U8: index = id_at<u8>(indexed.ids, at, 0xff); break;
-        case ID_U32: index = id_at<u32>(indexed.ids, at, 0xffffffffu); break;
-        case ID_I64: index = id_at<i64>(indexed.ids, at, NO_INDEX); break;
-        case ID_I16: index = id_at<i16>(indexed.ids, at, 0x7fff); break;
-        case ID_I32: index = id_at<i32>(indexed.ids, at, 0x7fffffff); break;
-    }
-    if ((u64)index < indexed.with.size) {
-        place = (u32)index * indexed.with.stride;
-        return true;
-    }
-    if (index != NO_INDEX) report_index(indexed.error, indexed.with.op, indexed.with.size, index);
-    return false;
-}
+// which index_add is a case). Along dense dimensions, indexing_rows.hip does most of it.
+#include "indexing.h"
 
 template <typename T>
 DEVICE_FN void gather(const T* src, T* dst, u64 n, const Indexed& indexed, const Dims& dims, const Strides& src_strides,
                       const Strides& id_strides) {
     for (u64 i = global_index(); i < n; i += global_size()) {
-        u32 place;
-        const bool found = find(indexed, strided_offset(dims, id_strides, (u32)i), place);
-        dst[i] = found ? src[strided_offset(dims, src_strides, (u32)i) + place] : T{};
+        const u32 place = find(indexed, strided_offset(dims, id_strides, (u32)i));
+        dst[i] = place == NOWHERE ? T{} : src[strided_offset(dims, src_strides, (u32)i) + place * indexed.with.stride];
     }
 }
 
 // ---------------------------------------------------------------- scatter in order
-// One thread per column, that is, per place outside of the indexed dimension, follows that dimension in order: the last of several
-// writes to a place stays, and sums are added up in the CPU's order.
-
-// Steps along the indexed dimension.
-struct Along {
-    u32 count;
-    u32 id_stride;
-    u32 src_stride;
-};
+// A thread has a column, that is, a place outside of the indexed dimension, and one of `parts` of the places along that. It follows the column in
+// order: the last of several writes to a place stays, and sums are added up in the CPU's order.
+constexpr u32 STEPS = 4;
 
 template <typename T, typename Update>
-DEVICE_FN void scatter_in_order(const T* src, T* dst, u64 columns, const Indexed& indexed, const Along& along, const Dims& dims,
-                                const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides, Update update) {
-    for (u64 column = global_index(); column < columns; column += global_size()) {
-        T* const to = dst + strided_offset(dims, dst_strides, (u32)column);
-        u32 from = strided_offset(dims, src_strides, (u32)column);
-        u32 id = strided_offset(dims, id_strides, (u32)column);
-        for (u32 k = 0; k < along.count; ++k, from += along.src_stride, id += along.id_stride) {
-            u32 place;
-            if (find(indexed, id, place)) update(to + place, src[from]);
+DEVICE_FN void scatter_in_order(const T* src, T* dst, u32 columns, u32 parts, const Indexed& indexed, const Along& along, const Dims& dims,
+                                const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides, Update) {
+    for (u64 i = global_index(); i < (u64)columns * parts; i += global_size()) {
+        const u32 part = (u32)(i / columns);
+        const u32 column = (u32)(i - (u64)part * columns);
+        const u32 first = (u32)((u64)indexed.with.size * part / parts);
+        const u32 size = (u32)((u64)indexed.with.size * (part + 1) / parts) - first;
+        T* const to = dst + strided_offset(dims, dst_strides, column);
+        const T* const from = src + strided_offset(dims, src_strides, column);
+        const u32 ids = strided_offset(dims, id_strides, column);
+        for (u32 k = 0; k < along.count; k += STEPS) {
+            // What several steps bring is asked for at once.
+            u32 places[STEPS];
+            find(indexed, ids + k * along.id_stride, along.id_stride, along.count - k, places);
+            T values[STEPS];
+#pragma unroll
+            for (u32 n = 0; n < STEPS; ++n) {
+                if (places[n] == NOWHERE || places[n] - first >= size) places[n] = NOWHERE;
+                values[n] = places[n] == NOWHERE ? T{} : from[(k + n) * along.src_stride];
+            }
+#pragma unroll
+            for (u32 n = 0; n < STEPS; ++n) {
+                if (places[n] == NOWHERE) continue;
+                T* const at = to + places[n] * indexed.with.stride;
+                *at = Update::apply(*at, values[n]);
+            }
         }
     }
 }
 
 // ---------------------------------------------------------------- scatter by sorted ids
-// `order` sorts the ids, which are the same for all columns, equal ones in their order. A thread for each id and column: the one with the first of
-// equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
-template <typename T, typename Plus>
-DEVICE_FN void add_sorted(const T* src, T* dst, const u32* order, u32 columns, const Indexed& indexed, const Along& along, const Dims& dims,
-                          const Strides& dst_strides, const Strides& src_strides, Plus plus) {
+// `order` sorts the ids, which are the same for all columns, equal ones in their order. A thread for each id and N neighbouring columns: the one with
+// the first of equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
+template <typename T, u32 N> struct alignas(sizeof(T) * N) Pack { T v[N]; };
+
+template <typename T, u32 N>
+DEVICE_FN void add_sorted(const Pack<T, N>* src, Pack<T, N>* dst, const u32* order, u32 columns, const Indexed& indexed, const Along& along,
+                          const Dims& dims, const Strides& dst_strides, const Strides& src_strides) {
     const u32 n = along.count * columns;
     for (u64 i = global_index(); i < n; i += global_size()) {
         const u32 first = (u32)i / columns;
         const u32 column = (u32)i - first * columns;
-        u32 place, other;
-        if (!find(indexed, order[first] * along.id_stride, place)) continue;
-        if (first > 0 && find(indexed, order[first - 1] * along.id_stride, other) && other == place) continue;
-        T* const to = dst + strided_offset(dims, dst_strides, column) + place;
-        const T* const from = src + strided_offset(dims, src_strides, column);
-        T sum = *to;
+        const u32 place = find(indexed, order[first] * along.id_stride);
+        if (place == NOWHERE) continue;
+        if (first > 0 && find(indexed, order[first - 1] * along.id_stride) == place) continue;
+        Pack<T, N>* const to = dst + strided_offset(dims, dst_strides, column) + place * indexed.with.stride;
+        const Pack<T, N>* const from = src + strided_offset(dims, src_strides, column);
+        Pack<T, N> sum = *to;
         u32 k = first;
         do {
-            sum = plus(sum, from[order[k] * along.src_stride]);
+            const Pack<T, N> value = from[order[k] * along.src_stride];
+            for (u32 j = 0; j < N; ++j) sum.v[j] = Add::apply(sum.v[j], value.v[j]);
             ++k;
-        } while (k < along.count && find(indexed, order[k] * along.id_stride, other) && other == place);
+        } while (k < along.count && find(indexed, order[k] * along.id_stride) == place);
         *to = sum;
     }
 }
@@ -120,8 +84,9 @@ extern "C" __global__ void scatter_claim(u32* owners, const void* ids, IndexErro
                                          Strides dst_strides, Strides id_strides, Strides position_strides) {
     const Indexed indexed{ids, error, indexing};
     for (u64 i = global_index(); i < n; i += global_size()) {
-        u32 place;
-        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        const u32 index = find(indexed, strided_offset(dims, id_strides, (u32)i));
+        if (index == NOWHERE) continue;
+        const u32 place = index * indexed.with.stride;
         const u32 position = strided_offset(dims, position_strides, (u32)i) + 1;
         atomic_update(owners + strided_offset(dims, dst_strides, (u32)i) + place,
                       [=](u32 owner) -> u32 { return owner > position ? owner : position; });
@@ -133,8 +98,9 @@ DEVICE_FN void scatter_place(const T* src, T* dst, const u32* owners, u64 n, con
                              const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides,
                              const Strides& position_strides) {
     for (u64 i = global_index(); i < n; i += global_size()) {
-        u32 place;
-        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        const u32 index = find(indexed, strided_offset(dims, id_strides, (u32)i));
+        if (index == NOWHERE) continue;
+        const u32 place = index * indexed.with.stride;
         const u32 to = strided_offset(dims, dst_strides, (u32)i) + place;
         if (owners[to] == strided_offset(dims, position_strides, (u32)i) + 1) dst[to] = src[strided_offset(dims, src_strides, (u32)i)];
     }
@@ -145,8 +111,9 @@ template <typename T>
 DEVICE_FN void scatter_add_atomic(const T* src, T* dst, u64 n, const Indexed& indexed, const Dims& dims, const Strides& dst_strides,
                                   const Strides& src_strides, const Strides& id_strides) {
     for (u64 i = global_index(); i < n; i += global_size()) {
-        u32 place;
-        if (!find(indexed, strided_offset(dims, id_strides, (u32)i), place)) continue;
+        const u32 index = find(indexed, strided_offset(dims, id_strides, (u32)i));
+        if (index == NOWHERE) continue;
+        const u32 place = index * indexed.with.stride;
         atomic_add(dst + strided_offset(dims, dst_strides, (u32)i) + place, load(src[strided_offset(dims, src_strides, (u32)i)]));
     }
 }
@@ -162,13 +129,16 @@ GATHER(b32)
 GATHER(b64)
 GATHER(b128)
 
+#define SCATTER_IN_ORDER(op, name, T, Update)                                                                                    \
+    extern "C" __global__ void scatter_##op##_##name(const T* src, T* dst, const void* ids, IndexError* error, u32 columns,        \
+                                                     u32 parts, Indexing indexing, Along along, Dims dims, Strides dst_strides,  \
+                                                     Strides src_strides, Strides id_strides) {                                  \
+        scatter_in_order(src, dst, columns, parts, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides,         \
+                         id_strides, Update{});                                                                                  \
+    }
+
 #define SCATTER_SET(T)                                                                                                          \
-    extern "C" __global__ void scatter_set_##T(const T* src, T* dst, const void* ids, IndexError* error, u64 columns,            \
-                                               Indexing indexing, Along along, Dims dims, Strides dst_strides,                  \
-                                               Strides src_strides, Strides id_strides) {                                       \
-        scatter_in_order(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides,   \
-                         [](T* to, T value) { *to = value; });                                                                  \
-    }                                                                                                                           \
+    SCATTER_IN_ORDER(set, T, T, Replace)                                                                                        \
     extern "C" __global__ void scatter_place_##T(const T* src, T* dst, const u32* owners, const void* ids, IndexError* error,    \
                                                  u64 n, Indexing indexing, Dims dims, Strides dst_strides,                      \
                                                  Strides src_strides, Strides id_strides, Strides position_strides) {           \
@@ -180,24 +150,17 @@ SCATTER_SET(b16)
 SCATTER_SET(b32)
 SCATTER_SET(b64)
 
-// Integers wrap on overflow.
-template <typename C> DEVICE_FN C plus(C a, C b) { return a + b; }
-DEVICE_FN i32 plus(i32 a, i32 b) { return (i32)((u32)a + (u32)b); }
-DEVICE_FN i64 plus(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
+#define INDEX_ADD(name, T, N)                                                                                                    \
+    extern "C" __global__ MAX_BLOCK(256) void index_add_##name(                                                                   \
+        const Pack<T, N>* src, Pack<T, N>* dst, const void* ids, IndexError* error, const u32* order, u32 columns,               \
+        Indexing indexing, Along along, Dims dims, Strides dst_strides, Strides src_strides) {                                   \
+        add_sorted<T, N>(src, dst, order, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides);        \
+    }
 
 #define SCATTER_ADD(dtype, T)                                                                                                   \
-    extern "C" __global__ void scatter_add_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 columns,        \
-                                                   Indexing indexing, Along along, Dims dims, Strides dst_strides,              \
-                                                   Strides src_strides, Strides id_strides) {                                   \
-        scatter_in_order(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides,   \
-                         [](T* to, T value) { *to = store<T>(plus(load(*to), load(value))); });                                 \
-    }                                                                                                                           \
-    extern "C" __global__ void index_add_##dtype(const T* src, T* dst, const void* ids, IndexError* error, const u32* order,     \
-                                                 u32 columns, Indexing indexing, Along along, Dims dims, Strides dst_strides,   \
-                                                 Strides src_strides) {                                                         \
-        add_sorted(src, dst, order, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides,              \
-                   [](T sum, T value) { return store<T>(plus(load(sum), load(value))); });                                      \
-    }                                                                                                                           \
+    SCATTER_IN_ORDER(add, dtype, T, Add)                                                                                        \
+    INDEX_ADD(dtype, T, 1)                                                                                                      \
+    INDEX_ADD(packs_##dtype, T, 16 / sizeof(T))                                                                                 \
     extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 n,       \
                                                           Indexing indexing, Dims dims, Strides dst_strides,                    \
                                                           Strides src_strides, Strides id_strides) {                            \

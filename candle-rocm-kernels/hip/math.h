@@ -7,12 +7,13 @@
 // huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
 
-// What the hardware has of 2^x, 1/x and the root. Denormal arguments and results may be 0; `exp2_whole` has them.
+// What the hardware has of 2^x, 1/x, the root and its inverse. Denormal arguments and results may be 0; `exp2_whole` has them.
 #ifdef __HIP_SIM__
 DEVICE_FN float exp2_fast(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float reciprocal_fast(float x) { return 1.0f / x; }
 DEVICE_FN float sqrt_fast(float x) { return __builtin_sqrtf(x); }
+DEVICE_FN float rsqrt_fast(float x) { return 1.0f / __builtin_sqrtf(x); }
 #elif defined(__CUDACC__)
 DEVICE_FN float exp2_fast(float x) {
     float power;
@@ -34,11 +35,17 @@ DEVICE_FN float sqrt_fast(float x) {
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
     return root;
 }
+DEVICE_FN float rsqrt_fast(float x) {
+    float root;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
+    return root;
+}
 #else
 DEVICE_FN float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
 DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
 DEVICE_FN float reciprocal_fast(float x) { return __builtin_amdgcn_rcpf(x); }
 DEVICE_FN float sqrt_fast(float x) { return __builtin_amdgcn_sqrtf(x); }
+DEVICE_FN float rsqrt_fast(float x) { return __builtin_amdgcn_rsqf(x); }
 #endif
 
 namespace math {
@@ -137,10 +144,20 @@ template <typename F> DEVICE_FN F expm1(F x) {
     const F power = ldexp(F(1), e.k);
     return power == infinity(x) ? ldexp(F(1) + e.m1, e.k) : fma(power, e.m1, power - F(1));
 }
-template <typename F> DEVICE_FN F tanh(F x) {
-    // expm1(-2|x|) lies in (-1, 0]: no overflow, and the quotient keeps small arguments exact.
-    const F m1 = expm1(F(-2) * abs(x));
-    return copysign(-m1 / (m1 + F(2)), x);
+// expm1(-2|x|) lies in (-1, 0]: no overflow, and the quotient keeps small arguments exact.
+DEVICE_FN float tanh(float x) {
+    const auto e = exp_reduce(-2.0f * abs(x));
+    const float power = ldexp(1.0f, e.k);
+    const float m1 = fma(power, e.m1, power - 1.0f);
+    // Of two numbers in [1, 2] and [0, 1]: rounded as a division would.
+    const float whole = m1 + 2.0f;
+    const float inverse = reciprocal_fast(whole);
+    const float quotient = -m1 * inverse;
+    return copysign(fma(fma(-quotient, whole, -m1), inverse, quotient), x);
+}
+DEVICE_FN double tanh(double x) {
+    const double m1 = expm1(-2.0 * abs(x));
+    return copysign(-m1 / (m1 + 2.0), x);
 }
 
 // x = 2^k m with m in [sqrt(1/2), sqrt(2)), for positive finite x.
@@ -313,6 +330,24 @@ template <typename F> DEVICE_FN F erfc(F x) {
     if (!(a > F(0.5))) return F(1) - x * erf_small(x * x);
     const F tail = erfc_tail(a);
     return x > F(0) ? tail : F(2) - tail;
+}
+
+// (1 + erf(x / sqrt 2)) / 2 within a few ulp.
+DEVICE_FN float normal_distribution(float x) {
+    // Beyond, the tail is 0. (NaN gives 0.)
+    const float a = __builtin_fminf(abs(x), 16.0f);
+    const float square = a * a;
+    const float square_low = fma(a, a, -square);
+    // exp(-a² / 2): the product with log2 e / 2, and what rounding took of it.
+    const float power = square * -0x1.715476p-1f;
+    const float rest = fma(square_low, -0x1.715476p-1f, fma(square, -0x1.4ae0cp-27f, fma(square, -0x1.715476p-1f, -power)));
+    const float bell = exp2_whole(power);
+    // erfc(a / sqrt 2) exp(a² / 2) / 2 over (a - 3) / (a + 3)
+    const float u = fma(reciprocal_fast(a + 3.0f), -6.0f, 1.0f);
+    const float scaled = polynomial(u, 0.121513948f, -0.206402615f, 0.123225041f, -0.0462132618f, 0.00613194238f, 0.00290438742f,
+                                    -0.000983288162f, -0.000339012826f, 0.00011501366f, 5.31619007e-05f);
+    const float tail = bell * fma(rest * scaled, 0x1.62e430p-1f, scaled);
+    return x > 0.0f ? 1.0f - tail : tail;
 }
 
 // A value as an unevaluated sum, |low| <= ulp(high)/2.

@@ -4,19 +4,50 @@
 
 struct Words { u32 w[4]; };
 
-DEVICE_FN Words philox(u64 key, u64 counter_low, u64 counter_high) {
-    u32 key0 = (u32)key;
-    u32 key1 = (u32)(key >> 32);
+// The two words of the key for each round: the key and, from round to round, constants added to it. The launcher adds them up.
+constexpr u32 ROUNDS = 10;
+struct RoundKeys { u32 k[ROUNDS][2]; };
+
+DEVICE_FN Words philox(const RoundKeys& keys, u64 counter_low, u64 counter_high) {
     Words c{{(u32)counter_low, (u32)(counter_low >> 32), (u32)counter_high, (u32)(counter_high >> 32)}};
-    for (u32 round = 0; round < 10; ++round) {
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; ++round) {
         const u64 product0 = (u64)c.w[0] * 0xd2511f53u;
         const u64 product1 = (u64)c.w[2] * 0xcd9e8d57u;
-        c = Words{{(u32)(product1 >> 32) ^ c.w[1] ^ key0, (u32)product1, (u32)(product0 >> 32) ^ c.w[3] ^ key1, (u32)product0}};
-        key0 += 0x9e3779b9u;
-        key1 += 0xbb67ae85u;
+        c = Words{{(u32)(product1 >> 32) ^ c.w[1] ^ keys.k[round][0], (u32)product1, (u32)(product0 >> 32) ^ c.w[3] ^ keys.k[round][1], (u32)product0}};
     }
     return c;
 }
+
+// What Box and Muller need, for arguments that need no care, in operations that round alike everywhere.
+
+// -2 ln(u) for u in (0, 1], at least 2^-80: the root that follows divides by it.
+DEVICE_FN float minus_two_log(float u) {
+    // u = 2^k (1 + f) with |f| <= 1/3
+    const u32 exponent = (bit_cast<u32>(u) - 0x3f2aaaabu) & 0xff800000u;
+    const float f = bit_cast<float>(bit_cast<u32>(u) - exponent) - 1.0f;
+    const float series = math::polynomial(f, -2.0f, 1.0f, -0.666665316f, 0.500084758f, -0.400158376f, 0.329446524f, -0.280846179f, 0.302443594f,
+                                          -0.276404709f);
+    return __builtin_fmaxf(math::fma((float)(i32)exponent, -0x1.62e430p-23f, f * series), 0x1p-80f);
+}
+DEVICE_FN double minus_two_log(double u) { return -2.0 * math::log(u); }
+
+// The root of a normal number: from the hardware's approximation by one step of Newton's and a last one for the rounding.
+DEVICE_FN float root(float x) {
+#ifdef __HIP_SIM__
+    return math::sqrt(x);
+#else
+    const float inverse = rsqrt_fast(x);
+    const float near = x * inverse;
+    const float half = 0.5f * inverse;
+    const float error = math::fma(-half, near, 0.5f);
+    const float nearer = math::fma(near, error, near);
+    return math::fma(math::fma(-nearer, nearer, x), math::fma(half, error, half), nearer);
+#endif
+}
+DEVICE_FN double root(double x) { return math::sqrt(x); }
+
+template <typename C> struct Normal { C cos, sin; };
 
 // How one draw of four words becomes numbers in compute type C.
 template <typename C> struct Draw;
@@ -28,7 +59,19 @@ template <> struct Draw<float> {
     }
     // In (0, 1], for the logarithm.
     static DEVICE_FN float open(const Words& words, u32 pair) { return math::fma((float)words.w[2 * pair], 0x1p-32f, 0x1p-33f); }
-    static DEVICE_FN float angle(const Words& words, u32 pair) { return (float)(words.w[2 * pair + 1] >> 8) * (float)(0x1p-24 * 6.283185307179586); }
+    // Of a turn of which the upper 24 bits count.
+    static DEVICE_FN Normal<float> angle(const Words& words, u32 pair) {
+        const u32 turn = words.w[2 * pair + 1] + 0x20000000u;
+        // The quarter of the turn and, in quarters, what lies between its middle and the angle, exactly.
+        const bool odd = (turn & 0x40000000u) != 0;
+        const float r = bit_cast<float>((turn >> 7 & 0x7ffffeu) | 0x3f800000u) - 1.5f;
+        const float z = r * r;
+        const float sin = r * math::polynomial(z, 1.57079637f, -0.64596349f, 0.079680033f, -0.00460165925f);
+        const float cos = math::polynomial(z, 1.0f, -1.23370051f, 0.253669232f, -0.0208601654f, 0.000903766544f);
+        const u32 sin_sign = turn & 0x80000000u;
+        const u32 cos_sign = (turn + 0x40000000u) & 0x80000000u;
+        return {bit_cast<float>(bit_cast<u32>(odd ? sin : cos) ^ cos_sign), bit_cast<float>(bit_cast<u32>(odd ? cos : sin) ^ sin_sign)};
+    }
 };
 template <> struct Draw<double> {
     static constexpr u32 COUNT = 2;
@@ -38,46 +81,65 @@ template <> struct Draw<double> {
         for (u32 k = 0; k < COUNT; ++k) out[k] = (double)bits53(words, k) * 0x1p-53;
     }
     static DEVICE_FN double open(const Words& words, u32) { return (double)(bits53(words, 0) + 1) * 0x1p-53; }
-    static DEVICE_FN double angle(const Words& words, u32) { return (double)bits53(words, 1) * (0x1p-53 * 6.283185307179586); }
+    static DEVICE_FN Normal<double> angle(const Words& words, u32) {
+        const double angle = (double)bits53(words, 1) * (0x1p-53 * 6.283185307179586);
+        return {math::cos(angle), math::sin(angle)};
+    }
 };
 
+// What one draw fills, stored at once.
+template <typename T> struct alignas(sizeof(T) * Draw<compute_t<T>>::COUNT) Drawn {
+    T v[Draw<compute_t<T>>::COUNT];
+};
+template <typename T> DEVICE_FN void put(const Drawn<T>& drawn, T* dst, u64 group, u64 n) {
+    constexpr u32 COUNT = Draw<compute_t<T>>::COUNT;
+    if ((group + 1) * COUNT <= n) {
+        *(Drawn<T>*)(dst + group * COUNT) = drawn;
+    } else {
+        for (u32 k = 0; k < COUNT; ++k) {
+            if (group * COUNT + k < n) dst[group * COUNT + k] = drawn.v[k];
+        }
+    }
+}
+
 // `top` is the largest value of T below the upper bound: rounding never reaches the bound itself.
-template <typename T> DEVICE_FN void uniform(T* dst, u64 n, u64 key, u64 counter, double low, double span, double top) {
+template <typename T> DEVICE_FN void uniform(T* dst, u64 n, const RoundKeys& keys, u64 counter, double low, double span, double top) {
     using C = compute_t<T>;
     constexpr u32 COUNT = Draw<C>::COUNT;
     for (u64 group = global_index(); group * COUNT < n; group += global_size()) {
         C unit[COUNT];
-        Draw<C>::uniform(philox(key, counter + group, 0), unit);
+        Draw<C>::uniform(philox(keys, counter + group, 0), unit);
+        Drawn<T> drawn;
         for (u32 k = 0; k < COUNT; ++k) {
-            if (group * COUNT + k >= n) break;
             const T value = store<T>(math::fma(unit[k], (C)span, (C)low));
-            dst[group * COUNT + k] = load(value) > (C)top ? store<T>((C)top) : value;
+            drawn.v[k] = load(value) > (C)top ? store<T>((C)top) : value;
         }
+        put(drawn, dst, group, n);
     }
 }
 
 // Box and Muller: each pair of words gives a radius and an angle, and these two independent normal numbers.
-template <typename T> DEVICE_FN void normal(T* dst, u64 n, u64 key, u64 counter, double mean, double deviation) {
+template <typename T> DEVICE_FN void normal(T* dst, u64 n, const RoundKeys& keys, u64 counter, double mean, double deviation) {
     using C = compute_t<T>;
     constexpr u32 COUNT = Draw<C>::COUNT;
     for (u64 group = global_index(); group * COUNT < n; group += global_size()) {
-        const Words words = philox(key, counter + group, 0);
+        const Words words = philox(keys, counter + group, 0);
+        Drawn<T> drawn;
         for (u32 pair = 0; pair < COUNT / 2; ++pair) {
-            const u64 at = group * COUNT + 2 * pair;
-            if (at >= n) break;
-            const C radius = math::sqrt(C(-2) * math::log(Draw<C>::open(words, pair)));
-            const C angle = Draw<C>::angle(words, pair);
-            dst[at] = store<T>(math::fma(radius * math::cos(angle), (C)deviation, (C)mean));
-            if (at + 1 < n) dst[at + 1] = store<T>(math::fma(radius * math::sin(angle), (C)deviation, (C)mean));
+            const C radius = root(minus_two_log(Draw<C>::open(words, pair))) * (C)deviation;
+            const Normal<C> angle = Draw<C>::angle(words, pair);
+            drawn.v[2 * pair] = store<T>(math::fma(radius, angle.cos, (C)mean));
+            drawn.v[2 * pair + 1] = store<T>(math::fma(radius, angle.sin, (C)mean));
         }
+        put(drawn, dst, group, n);
     }
 }
 
 // The generator's own output.
-extern "C" __global__ void philox_u32(u32* dst, u64 n, u64 key, u64 counter_low, u64 counter_high) {
+extern "C" __global__ void philox_u32(u32* dst, u64 n, RoundKeys keys, u64 counter_low, u64 counter_high) {
     for (u64 group = global_index(); group * 4 < n; group += global_size()) {
         const u64 low = counter_low + group;
-        const Words words = philox(key, low, counter_high + (low < group));
+        const Words words = philox(keys, low, counter_high + (low < group));
         for (u32 k = 0; k < 4; ++k) {
             if (group * 4 + k < n) dst[group * 4 + k] = words.w[k];
         }
@@ -85,11 +147,11 @@ extern "C" __global__ void philox_u32(u32* dst, u64 n, u64 key, u64 counter_low,
 }
 
 #define RAND(dtype, T)                                                                                                           \
-    extern "C" __global__ void uniform_##dtype(T* dst, u64 n, u64 key, u64 counter, double low, double span, double top) {        \
-        uniform(dst, n, key, counter, low, span, top);                                                                           \
+    extern "C" __global__ void uniform_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double low, double span, double top) {        \
+        uniform(dst, n, keys, counter, low, span, top);                                                                           \
     }                                                                                                                            \
-    extern "C" __global__ void normal_##dtype(T* dst, u64 n, u64 key, u64 counter, double mean, double deviation) {               \
-        normal(dst, n, key, counter, mean, deviation);                                                                           \
+    extern "C" __global__ void normal_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double mean, double deviation) {               \
+        normal(dst, n, keys, counter, mean, deviation);                                                                           \
     }
 RAND(f16, f16)
 RAND(bf16, bf16)

@@ -13,9 +13,10 @@ DEVICE_FN void where(u64 n, const Dims& dims, const Strides& cs, const Strides& 
     const bool gather = condition.way == condition.GATHER || on_true.way == on_true.GATHER || on_false.way == on_false.GATHER;
     const u64 packs = gather ? 0 : n / N;
     for (u64 p = global_index(); p < packs; p += global_size()) {
-        const Pack<C, N> c = condition.pack(p * N);
-        const Pack<T, N> a = on_true.pack(p * N);
-        const Pack<T, N> b = on_false.pack(p * N);
+        const Offsets<3> place = offsets(dims, p * N, cs, xs, ys);
+        const Pack<C, N> c = condition.pack(place.at[0]);
+        const Pack<T, N> a = on_true.pack(place.at[1]);
+        const Pack<T, N> b = on_false.pack(place.at[2]);
         Pack<T, N> r;
         for (u32 j = 0; j < N; j++) r.v[j] = c.v[j] != 0 ? a.v[j] : b.v[j];
         *(Pack<T, N>*)(out + p * N) = r;

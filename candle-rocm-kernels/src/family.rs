@@ -21,6 +21,8 @@ pub enum Family {
     ReducePacks,
     /// Gather, scatter and index operations.
     Indexing,
+    /// The same along dense rows, in LDS.
+    IndexingRows,
     /// Strided and two-dimensional copies.
     Copy,
     /// Random numbers.
@@ -99,6 +101,7 @@ impl Family {
         Self::Reduce,
         Self::ReducePacks,
         Self::Indexing,
+        Self::IndexingRows,
         Self::Copy,
         Self::Rand,
         Self::Conv,
@@ -145,6 +148,7 @@ impl Family {
             Self::Reduce => "reduce.hip",
             Self::ReducePacks => "reduce_packs.hip",
             Self::Indexing => "indexing.hip",
+            Self::IndexingRows => "indexing_rows.hip",
             Self::Copy => "copy.hip",
             Self::Rand => "rand.hip",
             Self::Conv => "conv.hip",

@@ -308,35 +308,100 @@ fn duplicates_with_few_columns() {
     for_each_dtype!(few_columns(&device));
 }
 
-/// Adding in order, each sum rounded: what the CPU gives to the bit.
-fn rounds_in_order<T: Element>(device: &Device) {
-    let mut rng = Rng::new(3);
-    let dims = [4, 33];
-    let dst = HostTensor::<T>::contiguous(rng.vec(132, -1.0, 1.0), &dims);
-    let src = HostTensor::<T>::contiguous(rng.vec(50 * 33, -1.0, 1.0), &[50, 33]);
-    let by = HostTensor::<u32>::contiguous(ids(&mut rng, 50, 4), &[50]);
-    let (dst_buffer, src_buffer, by_buffer) =
-        (dst.upload(device), src.upload(device), by.upload(device));
-    let got = index_add(
+/// Rows along a dense dimension, which go through LDS: one window of places and several, few and many values for each place.
+fn dense_rows<T: Element>(device: &Device) {
+    let window = (16 << 10) / T::DTYPE.size_in_bytes();
+    for (rows, places, steps) in [(65, 70, 300), (64, 3, 64), (22, 2 * window + 5, window)] {
+        for layout in [Layout::Contiguous, Layout::Offset] {
+            check_scatter::<T, u32>(device, &[rows, places], &[rows, steps], 1, layout, true);
+        }
+    }
+    check_scatter::<T, i16>(
         device,
-        &dst.view(&dst_buffer),
-        &by.view(&by_buffer),
-        &src.view(&src_buffer),
-        0,
-    )
-    .unwrap();
-    let want = scattered(&dst, &spread(&by, &src.dims, 0), &src, 0, plus);
-    assert_exact(&download::<T>(device, &got), &want, T::DTYPE.as_str());
+        &[3, 30, 50],
+        &[3, 30, 99],
+        2,
+        Layout::Contiguous,
+        false,
+    );
+
+    let mut rng = Rng::new(4);
+    for (places, count) in [(300, 300), (1000, 257), (window, window / 4 + 1)] {
+        let dims = [2, 65, places];
+        let src = HostTensor::<T>::with_layout(&dims, Layout::Offset, |n| rng.any(n));
+        let each = HostTensor::with_layout(&[2, 65, count.max(256)], Layout::Offset, |n| {
+            ids::<i64>(&mut rng, n, places)
+        });
+        let common = HostTensor::contiguous(
+            ids::<u32>(&mut rng, count.max(256), places),
+            &[count.max(256)],
+        );
+        let src_buffer = src.upload(device);
+        let (each_buffer, common_buffer) = (each.upload(device), common.upload(device));
+        let x = src.view(&src_buffer);
+        let got = gather(device, &x, &each.view(&each_buffer), 2).unwrap();
+        let what = format!("{} {places} places, {count} ids", T::DTYPE);
+        assert_exact(
+            &download::<T>(device, &got),
+            &gathered(&src, &each, 2),
+            &what,
+        );
+        let got = index_select(device, &x, &common.view(&common_buffer), 2).unwrap();
+        let over = spread(&common, &resized(&dims, 2, count.max(256)), 2);
+        assert_exact(
+            &download::<T>(device, &got),
+            &gathered(&src, &over, 2),
+            &what,
+        );
+    }
+}
+
+#[test]
+fn rows_in_lds() {
+    let device = device();
+    for_each_dtype!(dense_rows(&device));
+}
+
+/// Adding in order, each sum rounded: what the CPU gives to the bit.
+fn rounds_in_order<T: Element>(device: &Device, dims: &[usize], src_dims: &[usize], dim: usize) {
+    let mut rng = Rng::new(3);
+    let what = format!("{} {src_dims:?} into {dims:?} dim {dim}", T::DTYPE);
+    let count = |dims: &[usize]| dims.iter().product::<usize>();
+    let dst = HostTensor::<T>::contiguous(rng.vec(count(dims), -1.0, 1.0), dims);
+    let src = HostTensor::<T>::contiguous(rng.vec(count(src_dims), -1.0, 1.0), src_dims);
+    let by = HostTensor::<u32>::contiguous(
+        ids(&mut rng, src_dims[dim], dims[dim]),
+        &src_dims[dim..=dim],
+    );
+    let each = HostTensor::<u32>::contiguous(ids(&mut rng, count(src_dims), dims[dim]), src_dims);
+    let (dst_buffer, src_buffer) = (dst.upload(device), src.upload(device));
+    let (by_buffer, each_buffer) = (by.upload(device), each.upload(device));
+    let (to, from) = (dst.view(&dst_buffer), src.view(&src_buffer));
+    let got = index_add(device, &to, &by.view(&by_buffer), &from, dim).unwrap();
+    let want = scattered(&dst, &spread(&by, &src.dims, dim), &src, dim, plus);
+    assert_exact(&download::<T>(device, &got), &want, &what);
+    scatter_add(device, &to, &each.view(&each_buffer), &from, dim).unwrap();
+    let want = scattered(&dst, &each, &src, dim, plus);
+    assert_exact(&download::<T>(device, &dst_buffer), &want, &what);
+}
+
+fn each_way_in_order<T: Element>(device: &Device) {
+    // By column, also in packs; by column and part of the places; by row, with many values for a place and with few.
+    rounds_in_order::<T>(device, &[4, 33], &[50, 33], 0);
+    rounds_in_order::<T>(device, &[4, 64], &[50, 64], 0);
+    rounds_in_order::<T>(device, &[9, 4100], &[34, 4100], 0);
+    rounds_in_order::<T>(device, &[65, 5], &[65, 200], 1);
+    rounds_in_order::<T>(device, &[66, 900], &[66, 230], 1);
 }
 
 #[test]
 fn floats_add_in_order() {
     let device = device();
-    rounds_in_order::<f16>(&device);
-    rounds_in_order::<bf16>(&device);
-    rounds_in_order::<F8E4M3>(&device);
-    rounds_in_order::<f32>(&device);
-    rounds_in_order::<f64>(&device);
+    each_way_in_order::<f16>(&device);
+    each_way_in_order::<bf16>(&device);
+    each_way_in_order::<F8E4M3>(&device);
+    each_way_in_order::<f32>(&device);
+    each_way_in_order::<f64>(&device);
 }
 
 #[test]

@@ -95,19 +95,6 @@ template <typename T> DEVICE_FN T opaque_uniform(T x) {
     return x;
 }
 
-// Each lane sees what the others of its wave wrote to LDS before. All lanes must be active.
-DEVICE_FN void wave_sync() {
-#ifdef __HIP_SIM__
-    hip_sim_wave_exchange(0);
-#elif defined(__CUDACC__)
-    __syncwarp();
-#else
-    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
-    __builtin_amdgcn_wave_barrier();
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
-#endif
-}
-
 // Relative error below 1e-6: a cap multiplies it. The exponential form cancels around 0, where the Taylor series takes over.
 DEVICE_FN float tanh_fast(float x) {
     const float square = x * x;

@@ -53,7 +53,8 @@ pub fn scatter_set(device: &Device, dst: &View, ids: &View, src: &View, dim: usi
 }
 
 /// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats are added in order
-/// along `dim`, and the result is rounded each time, if that leaves enough to do in parallel; otherwise in no fixed order.
+/// along `dim`, and the result is rounded each time, if that leaves enough to do in parallel, as 64 rows of a few thousand elements or 4,096
+/// columns do; otherwise in no fixed order.
 ///
 /// # Errors
 /// Those of [`scatter_set`].
@@ -87,7 +88,7 @@ pub fn index_add(
     Ok(out)
 }
 
-/// What the kernels are told about the indexed dimension; the fields are those of `Indexing` in `indexing.hip`.
+/// What the kernels are told about the indexed dimension; the fields are those of `Indexing` in `indexing.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Indexing {
@@ -96,6 +97,14 @@ struct Indexing {
     size: u32,
     stride: u32,
 }
+
+/// Bytes of a row that `gather_rows` and each window of `scatter_rows` have in LDS: `ROW_BYTES` of `indexing_rows.hip`.
+const ROW_BYTES: usize = 16 << 10;
+/// Threads of a block of `gather_rows`.
+const GATHER_BLOCK: u32 = 256;
+/// Ids of a row that occupy such a block, and rows that occupy a GPU.
+const ENOUGH_IDS: usize = 256;
+const ENOUGH_ROWS: usize = 128;
 
 /// The common part of the operations that read. `dims` and `id_strides` are those of the result and of the ids spread over it.
 fn read(
@@ -116,6 +125,13 @@ fn read(
     let dst = device.alloc(n.saturating_mul(size))?;
     if n == 0 {
         return Ok(dst);
+    }
+    // Rows come whole if a good part of them is asked for.
+    let (count, row) = (dims[dim], src.dims[dim]);
+    let dense = src.strides[dim] == 1 && dims[dim + 1..].iter().all(|&d| d == 1);
+    let fits = row * size <= ROW_BYTES && row <= 4 * count && n <= u32::MAX as usize;
+    if dense && fits && count >= ENOUGH_IDS && n / count >= ENOUGH_ROWS {
+        return gather_rows(device, op, src, ids, dims, id_strides, dim, dst);
     }
     let mut src_strides = src.strides.to_vec();
     src_strides[dim] = 0;
@@ -169,10 +185,90 @@ fn read(
     Ok(dst)
 }
 
+/// Fills `dst` by [`read`], a row of `src` in LDS at a time.
+#[allow(clippy::too_many_arguments)]
+fn gather_rows(
+    device: &Device,
+    op: IndexOp,
+    src: &View,
+    ids: &View,
+    dims: &[usize],
+    id_strides: &[usize],
+    dim: usize,
+    dst: Buffer,
+) -> Result<Buffer> {
+    let along = Along {
+        count: dims[dim] as u32,
+        id_stride: id_strides[dim] as u32,
+        src_stride: 1,
+    };
+    let dst_strides = crate::contiguous_strides(dims);
+    let layout = besides(op, dim, dims, [&dst_strides, src.strides, id_strides])?;
+    let [dst_strides, src_strides, id_strides] = layout.strides;
+    let rows = dims.iter().product::<usize>() / dims[dim];
+    let indexing = Indexing {
+        op: op as u32,
+        id_type: id_type(op, ids.dtype)?,
+        size: src.dims[dim] as u32,
+        stride: 1,
+    };
+    let size = src.dtype.size_in_bytes();
+    device
+        .kernel(Family::IndexingRows, &format!("gather_rows_b{}", size * 8))?
+        .launch(
+            LaunchConfig {
+                grid: rows.min(LaunchConfig::MAX_GRID as usize) as u32,
+                block: GATHER_BLOCK,
+                shared_bytes: 0,
+            },
+            &Args::new()
+                .ptr(src.buffer, src.offset * size)
+                .ptr(&dst, 0)
+                .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
+                .ptr(&device.error_word(), 0)
+                .u32(rows as u32)
+                .value(&indexing)
+                .value(&along)
+                .value(&layout.dims)
+                .value(&dst_strides)
+                .value(&src_strides)
+                .value(&id_strides),
+        )?;
+    Ok(dst)
+}
+
+/// The dimensions besides `dim`, with the strides of `K` operands.
+fn besides<const K: usize>(
+    op: IndexOp,
+    dim: usize,
+    dims: &[usize],
+    strides: [&[usize]; K],
+) -> Result<Collapsed<K>> {
+    let others = |values: &[usize]| -> Vec<usize> {
+        let mut values = values.to_vec();
+        values.remove(dim);
+        values
+    };
+    let strides = strides.map(others);
+    collapse(
+        op.as_str(),
+        &others(dims),
+        std::array::from_fn(|k| &strides[k][..]),
+    )
+}
+
 /// With this many columns (places outside of the indexed dimension), one thread for each keeps a GPU busy.
 const ENOUGH_COLUMNS: usize = 4096;
 /// So many steps along the indexed dimension cost a thread less than a second launch or contended atomics would.
 const FEW_STEPS: usize = 256;
+/// Threads that keep a GPU busy with columns of many steps, and parts of the places of a column at most; each part reads all ids.
+const ENOUGH_THREADS: usize = 1 << 17;
+const MOST_PARTS: usize = 64;
+/// Steps along the indexed dimension that are worth a wave of their own, and windows of a row, each of which reads all ids.
+const ENOUGH_STEPS: usize = 64;
+const MOST_WINDOWS: usize = 8;
+/// So many windows occupy a GPU.
+const ENOUGH_WINDOWS: usize = 64;
 /// So many ids of `index_add` cost a thread for each column less than sorting them would.
 const FEW_IDS: usize = 32;
 
@@ -188,7 +284,7 @@ struct Scatter<'a> {
     indexing: Indexing,
 }
 
-/// Steps along the indexed dimension; the fields are those of `Along` in `indexing.hip`.
+/// Steps along the indexed dimension; the fields are those of `Along` in `indexing.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Along {
@@ -261,11 +357,26 @@ impl<'a> Scatter<'a> {
         steps <= FEW_STEPS || self.elements() / steps >= ENOUGH_COLUMNS
     }
 
+    /// In how many windows of LDS each row of the destination lies, if that is a good way.
+    fn windows(&self) -> Option<usize> {
+        let (steps, places) = (self.src.dims[self.dim], self.dst.dims[self.dim]);
+        let windows = (places * self.dst.dtype.size_in_bytes()).div_ceil(ROW_BYTES);
+        let dense = self.src.strides[self.dim] == 1 && self.dst.strides[self.dim] == 1;
+        // Rows go to LDS and back whole.
+        let pays = steps >= ENOUGH_STEPS && places <= 4 * steps && windows <= MOST_WINDOWS;
+        let tasks = self.elements() / steps * windows;
+        let enough = (ENOUGH_WINDOWS..=u32::MAX as usize).contains(&tasks);
+        (dense && pays && enough).then_some(windows)
+    }
+
     fn set(&self, device: &Device) -> Result<()> {
         if self.elements() == 0 {
             return Ok(());
         }
         let bits = self.src.dtype.size_in_bytes() * 8;
+        if let Some(windows) = self.windows() {
+            return self.launch_rows(device, &format!("scatter_rows_set_b{bits}"), windows);
+        }
         if self.in_order() {
             return self.launch_in_order(device, &format!("scatter_set_b{bits}"));
         }
@@ -306,6 +417,9 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         let dtype = self.src.dtype;
+        if let Some(windows) = self.windows() {
+            return self.launch_rows(device, &format!("scatter_rows_add_{dtype}"), windows);
+        }
         if self.op == IndexOp::IndexAdd && self.src.dims[self.dim] > FEW_IDS {
             return self.add_sorted(device);
         }
@@ -331,39 +445,68 @@ impl<'a> Scatter<'a> {
     /// Of `index_add`: sorts the ids, so that what goes to one place lies together and is added up in order, places in parallel.
     fn add_sorted(&self, device: &Device) -> Result<()> {
         let order = sort::argsort(device, self.ids, true)?;
-        let (layout, along) = self.columns()?;
-        let columns = self.elements() / along.count as usize;
+        let (mut layout, mut along) = self.columns()?;
+        let mut indexing = self.indexing;
+        let mut columns = self.elements() / along.count as usize;
         check_count(self.op.as_str(), self.elements())?;
+        let dtype = self.src.dtype;
+        let pack = self.pack(&layout, &along);
+        let name = if pack == 1 {
+            format!("index_add_{dtype}")
+        } else {
+            format!("index_add_packs_{dtype}")
+        };
+        // In units of packs.
+        let last = layout.dims.rank as usize - 1;
+        layout.dims.size[last] /= pack;
+        for strides in &mut layout.strides[..2] {
+            strides.s[..last].iter_mut().for_each(|s| *s /= pack);
+        }
+        along.src_stride /= pack;
+        indexing.stride /= pack;
+        columns /= pack as usize;
         let [dst_strides, src_strides, _] = layout.strides;
         let args = self
             .indices(device, self.operands())
             .ptr(&order, 0)
             .u32(columns as u32)
-            .value(&self.indexing)
+            .value(&indexing)
             .value(&along)
             .value(&layout.dims)
             .value(&dst_strides)
             .value(&src_strides);
-        device
-            .kernel(Family::Indexing, &format!("index_add_{}", self.src.dtype))?
-            .launch(LaunchConfig::for_elements(self.elements()), &args)
+        device.kernel(Family::Indexing, &name)?.launch(
+            LaunchConfig::for_elements(columns * along.count as usize),
+            &args,
+        )
+    }
+
+    /// Neighbouring columns that one thread of `index_add` takes: 16 bytes of them where layout and addresses allow it, else one.
+    fn pack(&self, layout: &Collapsed<3>, along: &Along) -> u32 {
+        let size = self.src.dtype.size_in_bytes();
+        let pack = (16 / size) as u32;
+        let last = layout.dims.rank as usize - 1;
+        let [dst, src, _] = &layout.strides;
+        let mut steps = dst.s[..last].iter().chain(&src.s[..last]).chain([
+            &layout.dims.size[last],
+            &along.src_stride,
+            &self.indexing.stride,
+        ]);
+        let whole = steps.all(|step| step.is_multiple_of(pack));
+        let aligned = [self.src, self.dst]
+            .iter()
+            .all(|view| address(view.buffer, view.offset * size).is_multiple_of(16));
+        if dst.s[last] == 1 && src.s[last] == 1 && whole && aligned {
+            pack
+        } else {
+            1
+        }
     }
 
     /// The dimensions besides the indexed one, with strides of destination, source and ids, and the steps along that.
     fn columns(&self) -> Result<(Collapsed<3>, Along)> {
-        let others = |values: &[usize]| -> Vec<usize> {
-            let mut values = values.to_vec();
-            values.remove(self.dim);
-            values
-        };
-        let [dims, dst, src, ids] = [
-            self.src.dims,
-            self.dst.strides,
-            self.src.strides,
-            self.id_strides,
-        ]
-        .map(others);
-        let layout = collapse(self.op.as_str(), &dims, [&dst, &src, &ids])?;
+        let strides = [self.dst.strides, self.src.strides, self.id_strides];
+        let layout = besides(self.op, self.dim, self.src.dims, strides)?;
         let along = Along {
             count: self.src.dims[self.dim] as u32,
             id_stride: self.id_strides[self.dim] as u32,
@@ -372,24 +515,56 @@ impl<'a> Scatter<'a> {
         Ok((layout, along))
     }
 
-    /// One thread per column.
+    /// One thread per column and part of its places.
     fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
+        let columns = self.elements() / self.src.dims[self.dim];
+        check_count(self.op.as_str(), columns)?;
+        let parts = ENOUGH_THREADS
+            .div_ceil(columns)
+            .min(self.src.dims[self.dim] / 16)
+            .clamp(1, MOST_PARTS.min(self.dst.dims[self.dim].max(1)));
+        self.launch_columns(
+            device,
+            Family::Indexing,
+            kernel,
+            LaunchConfig::for_elements(columns * parts),
+            parts,
+        )
+    }
+
+    /// One wave per row and window of its places.
+    fn launch_rows(&self, device: &Device, kernel: &str, windows: usize) -> Result<()> {
+        let rows = self.elements() / self.src.dims[self.dim];
+        let config = LaunchConfig {
+            grid: (rows * windows).min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: device.properties().wave_size,
+            shared_bytes: 0,
+        };
+        self.launch_columns(device, Family::IndexingRows, kernel, config, windows)
+    }
+
+    fn launch_columns(
+        &self,
+        device: &Device,
+        family: Family,
+        kernel: &str,
+        config: LaunchConfig,
+        parts: usize,
+    ) -> Result<()> {
         let (layout, along) = self.columns()?;
         let [dst_strides, src_strides, id_strides] = layout.strides;
         let columns = self.elements() / along.count as usize;
-        check_count(self.op.as_str(), columns)?;
         let args = self
             .indices(device, self.operands())
-            .u64(columns as u64)
+            .u32(columns as u32)
+            .u32(parts as u32)
             .value(&self.indexing)
             .value(&along)
             .value(&layout.dims)
             .value(&dst_strides)
             .value(&src_strides)
             .value(&id_strides);
-        device
-            .kernel(Family::Indexing, kernel)?
-            .launch(LaunchConfig::for_elements(columns), &args)
+        device.kernel(family, kernel)?.launch(config, &args)
     }
 
     /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the caller adds.
@@ -419,7 +594,7 @@ impl<'a> Scatter<'a> {
     }
 }
 
-/// Number of an index dtype in `indexing.hip`. As on candle's CPU, i16 and i32 are for the operations that add.
+/// Number of an index dtype in `indexing.h`. As on candle's CPU, i16 and i32 are for the operations that add.
 fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
     let adds = matches!(op, IndexOp::ScatterAdd | IndexOp::IndexAdd);
     match dtype {

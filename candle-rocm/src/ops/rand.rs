@@ -7,6 +7,25 @@ use half::{bf16, f16};
 
 /// 32-bit words that the generator gives per counter.
 const WORDS: usize = 4;
+/// Rounds of the generator, and what each adds to the words of the key.
+const ROUNDS: usize = 10;
+const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+
+/// The key's two words for each round; `RoundKeys` of `rand.hip`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RoundKeys([[u32; 2]; ROUNDS]);
+
+impl RoundKeys {
+    fn new(key: u64) -> Self {
+        let mut words = [key as u32, (key >> 32) as u32];
+        Self(std::array::from_fn(|_| {
+            let round = words;
+            words = std::array::from_fn(|k| words[k].wrapping_add(KEY_STEPS[k]));
+            round
+        }))
+    }
+}
 
 /// `count` numbers, uniform in `[lo, hi)`, where both bounds are first rounded to the dtype; floating-point dtypes only.
 ///
@@ -60,7 +79,7 @@ pub fn philox(device: &Device, key: u64, counter: u128, count: usize) -> Result<
         &Args::new()
             .ptr(&dst, 0)
             .u64(count as u64)
-            .u64(key)
+            .value(&RoundKeys::new(key))
             .u64(counter as u64)
             .u64((counter >> 64) as u64),
     )?;
@@ -96,7 +115,7 @@ fn generate(
     let args = Args::new()
         .ptr(&dst, 0)
         .u64(count as u64)
-        .u64(seed)
+        .value(&RoundKeys::new(seed))
         .u64(first);
     kernel.launch(LaunchConfig::for_elements(counters), &parameters(args))?;
     Ok(dst)

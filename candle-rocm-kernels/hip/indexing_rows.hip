@@ -1,0 +1,197 @@
+// gather and scatter along a dense dimension, row by row in LDS, where places are random but each row comes and goes as it lies in memory.
+#include "indexing.h"
+
+constexpr u32 ROW_BYTES = 16384;
+template <typename T> constexpr u32 ROW = ROW_BYTES / sizeof(T);
+
+// ---------------------------------------------------------------- gather
+
+constexpr u32 GATHER_BLOCK = 256;
+constexpr u32 GATHER_BATCH = 8;
+
+// A block has a row of `src` with at most ROW<T> elements, of which `along.count` are asked for. `dst` is dense along the rows as well.
+template <typename T>
+DEVICE_FN void gather_rows(const T* src, T* dst, u32 columns, const Indexed& indexed, const Along& along, const Dims& dims, const Strides& dst_strides,
+                           const Strides& src_strides, const Strides& id_strides) {
+    __shared__ T row[ROW<T>];
+    const u32 size = indexed.with.size;
+    for (u32 column = block_x(); column < columns; column += grid_dim()) {
+        const T* const from = src + strided_offset(dims, src_strides, column);
+#pragma unroll 8
+        for (u32 i = thread_x(); i < size; i += GATHER_BLOCK) row[i] = from[i];
+        barrier();
+        const u32 ids = strided_offset(dims, id_strides, column);
+        T* const to = dst + strided_offset(dims, dst_strides, column);
+        for (u32 k = thread_x(); k < along.count; k += GATHER_BLOCK * GATHER_BATCH) {
+            u32 places[GATHER_BATCH];
+            const u32 left = (along.count - k - 1) / GATHER_BLOCK + 1;
+            find(indexed, ids + k * along.id_stride, GATHER_BLOCK * along.id_stride, left, places);
+#pragma unroll
+            for (u32 b = 0; b < GATHER_BATCH; ++b) {
+                if (b < left) to[k + b * GATHER_BLOCK] = places[b] == NOWHERE ? T{} : row[places[b]];
+            }
+        }
+        barrier();
+    }
+}
+
+// ---------------------------------------------------------------- scatter
+
+// One bit for each lane.
+template <u32 LANES> struct MaskOf { using type = u32; };
+template <> struct MaskOf<64> { using type = u64; };
+using Mask = MaskOf<WAVE>::type;
+
+DEVICE_FN Mask ballot(bool v) {
+#if defined(__HIP_SIM__)
+    const unsigned long long* votes = hip_sim_wave_exchange(v);
+    Mask mask = 0;
+    for (u32 i = 0; i < WAVE; ++i) mask |= (Mask)(votes[i] & 1u) << i;
+    return mask;
+#elif defined(__CUDACC__)
+    return __ballot_sync(~0u, v);
+#elif defined(__GFX9__)
+    return __builtin_amdgcn_ballot_w64(v);
+#else
+    return __builtin_amdgcn_ballot_w32(v);
+#endif
+}
+DEVICE_FN u32 lowest(u32 mask) {
+#ifdef __CUDACC__
+    return (u32)__ffs((int)mask) - 1;
+#else
+    return (u32)__builtin_ctz(mask);
+#endif
+}
+DEVICE_FN u32 lowest(u64 mask) {
+#ifdef __CUDACC__
+    return (u32)__ffsll((i64)mask) - 1;
+#else
+    return (u32)__builtin_ctzll(mask);
+#endif
+}
+
+template <u32 BYTES> struct BitsOf;
+template <> struct BitsOf<1> { using type = u8; using wide = u32; };
+template <> struct BitsOf<2> { using type = u16; using wide = u32; };
+template <> struct BitsOf<4> { using type = u32; using wide = u32; };
+template <> struct BitsOf<8> { using type = u64; using wide = u64; };
+
+constexpr u32 SCATTER_BATCH = 4;
+
+// What a lane has of the next WAVE * SCATTER_BATCH values of a row.
+template <typename T> struct Batch {
+    u32 places[SCATTER_BATCH];
+    T values[SCATTER_BATCH];
+
+    // Those from `k` on, with their places from `first` on, below `size`.
+    DEVICE_FN void read(const Indexed& indexed, u32 ids, const T* from, const Along& along, u32 k, u32 first, u32 size) {
+        const u32 at = k + lane();
+        const u32 left = at < along.count ? (along.count - at - 1) / WAVE + 1 : 0;
+        find(indexed, ids + at * along.id_stride, WAVE * along.id_stride, left, places);
+#pragma unroll
+        for (u32 b = 0; b < SCATTER_BATCH; ++b) {
+            // What lies before the window wraps around to beyond it.
+            places[b] = places[b] != NOWHERE && places[b] - first < size ? places[b] - first : NOWHERE;
+            values[b] = b < left ? from[(at + b * WAVE) * along.src_stride] : T{};
+        }
+    }
+};
+
+// The next WAVE values in order, one a lane: first go the numbers of lanes to their places, from where each lane reads who shares its own. Of these
+// lanes, the one whose number stayed takes up all values, from the lowest lane to the highest.
+template <typename T, typename Update>
+DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T value, Update) {
+    using Bits = typename BitsOf<sizeof(T)>::type;
+    using Wide = typename BitsOf<sizeof(T)>::wide;
+    const bool exists = place != NOWHERE;
+    T sum{};
+    if (exists) sum = bit_cast<T>(row[place]);
+    wave_sync();
+    if (exists) row[place] = (Bits)lane();
+    wave_sync();
+    const u32 owner = exists ? (u32)row[place] : lane();
+    if (ballot(owner != lane()) == 0) {
+        sum = Update::apply(sum, value);
+    } else {
+        Mask sharing = ballot(exists);
+#pragma unroll
+        for (u32 bit = 1; bit < WAVE; bit *= 2) {
+            const Mask set = ballot((owner & bit) != 0);
+            sharing &= owner & bit ? set : ~set;
+        }
+        if (owner != lane() || !exists) sharing = 0;
+        while (ballot(sharing != 0) != 0) {
+            const u32 source = sharing != 0 ? lowest(sharing) : lane();
+            const T next = bit_cast<T>((Bits)shfl((Wide)bit_cast<Bits>(value), source));
+            if (sharing != 0) sum = Update::apply(sum, next);
+            sharing &= sharing - 1;
+        }
+    }
+    if (exists && owner == lane()) row[place] = bit_cast<Bits>(sum);
+    wave_sync();
+}
+
+// A wave has a window of at most ROW<T> places of a row of `dst` and goes through all that comes to the row. The result is that of one thread that does.
+template <typename T, typename Update>
+DEVICE_FN void scatter_rows(const T* src, T* dst, u32 columns, u32 windows, const Indexed& indexed, const Along& along, const Dims& dims,
+                            const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides, Update update) {
+    using Bits = typename BitsOf<sizeof(T)>::type;
+    __shared__ Bits row[ROW<T>];
+    for (u32 task = block_x(); task < columns * windows; task += grid_dim()) {
+        const u32 column = task / windows;
+        const u32 first = (task - column * windows) * ROW<T>;
+        const u32 size = indexed.with.size - first < ROW<T> ? indexed.with.size - first : ROW<T>;
+        Bits* const to = (Bits*)(dst + strided_offset(dims, dst_strides, column)) + first;
+        const T* const from = src + strided_offset(dims, src_strides, column);
+        const u32 ids = strided_offset(dims, id_strides, column);
+#pragma unroll 16
+        for (u32 i = lane(); i < size; i += WAVE) row[i] = to[i];
+        wave_sync();
+        // The next batch is asked for before one is worked on.
+        Batch<T> next;
+        next.read(indexed, ids, from, along, 0, first, size);
+        for (u32 k = 0; k < along.count; k += WAVE * SCATTER_BATCH) {
+            const Batch<T> batch = next;
+            next.read(indexed, ids, from, along, k + WAVE * SCATTER_BATCH, first, size);
+#pragma unroll
+            for (u32 b = 0; b < SCATTER_BATCH; ++b) scatter_wave(row, batch.places[b], batch.values[b], update);
+        }
+#pragma unroll 16
+        for (u32 i = lane(); i < size; i += WAVE) to[i] = row[i];
+        wave_sync();
+    }
+}
+
+#define GATHER_ROWS(T)                                                                                                          \
+    extern "C" __global__ MAX_BLOCK(GATHER_BLOCK) void gather_rows_##T(                                                          \
+        const T* src, T* dst, const void* ids, IndexError* error, u32 columns, Indexing indexing, Along along, Dims dims,        \
+        Strides dst_strides, Strides src_strides, Strides id_strides) {                                                         \
+        gather_rows(src, dst, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides, id_strides);        \
+    }
+GATHER_ROWS(b8)
+GATHER_ROWS(b16)
+GATHER_ROWS(b32)
+GATHER_ROWS(b64)
+
+#define SCATTER_ROWS(op, name, T, Update)                                                                                        \
+    extern "C" __global__ MAX_BLOCK(WAVE) void scatter_rows_##op##_##name(                                                        \
+        const T* src, T* dst, const void* ids, IndexError* error, u32 columns, u32 windows, Indexing indexing, Along along,      \
+        Dims dims, Strides dst_strides, Strides src_strides, Strides id_strides) {                                              \
+        scatter_rows(src, dst, columns, windows, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides,           \
+                     id_strides, Update{});                                                                                     \
+    }
+SCATTER_ROWS(set, b8, b8, Replace)
+SCATTER_ROWS(set, b16, b16, Replace)
+SCATTER_ROWS(set, b32, b32, Replace)
+SCATTER_ROWS(set, b64, b64, Replace)
+SCATTER_ROWS(add, u8, u8, Add)
+SCATTER_ROWS(add, u32, u32, Add)
+SCATTER_ROWS(add, i16, i16, Add)
+SCATTER_ROWS(add, i32, i32, Add)
+SCATTER_ROWS(add, i64, i64, Add)
+SCATTER_ROWS(add, f16, f16, Add)
+SCATTER_ROWS(add, bf16, bf16, Add)
+SCATTER_ROWS(add, f32, float, Add)
+SCATTER_ROWS(add, f64, double, Add)
+SCATTER_ROWS(add, f8e4m3, f8e4m3, Add)
