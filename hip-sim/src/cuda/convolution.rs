@@ -8,6 +8,7 @@ use crate::miopen::{
 };
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::rc::Rc;
 use std::sync::Mutex;
 
 /// `miopenConvolutionAlgoFFT`, `-Winograd` and `-ImplicitGEMM`.
@@ -15,14 +16,18 @@ const FFT: c_int = 2;
 const WINOGRAD: c_int = 3;
 const IMPLICIT_GEMM: c_int = 5;
 
-/// `CUDNN_HEUR_MODE_A` and `_FALLBACK`: the better estimate, and engines that take almost everything.
-const HEURISTICS: [c_int; 2] = [3, 2];
-/// Configurations that are asked for, more than cuDNN was seen to have.
+/// What is offered without measuring: the first of `CUDNN_HEUR_MODE_A` and of `_FALLBACK`, engines that take almost everything.
+const OFFERED: &[c_int] = &[3, 2];
+/// What is measured besides: the first of `CUDNN_HEUR_MODE_B`, which takes longer to answer. On an H200 it has the faster engines in f32
+/// here and there (486 us instead of 730 for 1x512x64x64, 3x3), and in 16 bits the slower ones.
+const MEASURED: &[c_int] = &[1];
+/// Configurations that are asked for.
 const CONFIGURATIONS: usize = 64;
-/// Solutions that are offered: neighbours among the configurations differ little.
+/// Solutions of these that are offered or measured: neighbours among the configurations differ little.
 const SOLUTIONS: usize = 8;
-/// A solution's number is its engine's times this, plus its place in cuDNN's order.
-const PLACES: u64 = 1000;
+/// A solution's number: its engine's and the place in cuDNN's order, in decimal digits.
+const ENGINE_DIGITS: u64 = 1000;
+const MODE_DIGITS: u64 = 100;
 /// Runs of a measurement, after one that warms up.
 const MEASURED_RUNS: u32 = 3;
 /// Bytes that tensors are aligned to, unless they are not.
@@ -85,12 +90,7 @@ struct Plan {
     solution: miopenConvSolution_t,
     plan: Descriptor,
     _configuration: Descriptor,
-}
-
-/// The plans of a problem, and the descriptors behind them, which go after them.
-struct Plans {
-    plans: Vec<Plan>,
-    _graph: Graph,
+    _graph: Rc<Graph>,
 }
 
 /// A convolution as cuDNN knows it.
@@ -101,8 +101,9 @@ struct Graph {
 
 /// What is known of a problem: plans for aligned tensors and, once there was need for them, for others.
 struct Known {
-    aligned: Plans,
-    unaligned: Option<Plans>,
+    aligned: Vec<Plan>,
+    unaligned: Option<Vec<Plan>>,
+    measured: bool,
 }
 
 /// A handle of cuDNN's on a stream.
@@ -114,7 +115,7 @@ pub(crate) struct Convolutions {
     known: Mutex<HashMap<Problem, Known>>,
 }
 
-// SAFETY: the handle may be used from any thread, one at a time: what uses it holds the mutex.
+// SAFETY: the handle and what was made with it may be used from any thread, one at a time: what uses them holds the mutex.
 unsafe impl Send for Convolutions {}
 // SAFETY: as above.
 unsafe impl Sync for Convolutions {}
@@ -223,27 +224,30 @@ impl Convolutions {
         })
     }
 
-    /// Plans for the first of cuDNN's configurations that compute what is asked for and can be had here.
-    fn plans(&self, problem: &Problem, alignment: usize) -> Result<Option<Plans>, String> {
-        let Some(element) = problem.element() else {
-            return Ok(None);
-        };
-        let graph = self.graph(problem, element, alignment)?;
-        let deterministic = problem.options.deterministic;
+    /// Plans for the first of the configurations that compute what is asked for and can be had here; none of a dtype that is not convolved.
+    fn plans(
+        &self,
+        problem: &Problem,
+        alignment: usize,
+        modes: &[c_int],
+    ) -> Result<Vec<Plan>, String> {
         let mut plans = Vec::new();
+        let Some(element) = problem.element() else {
+            return Ok(plans);
+        };
+        let graph = Rc::new(self.graph(problem, element, alignment)?);
         let mut refusal = None;
-        let mut place = 0;
-        for mode in HEURISTICS {
-            let configurations = self.configurations(&graph, mode);
-            for configuration in configurations.unwrap_or_else(|reason| {
+        for &mode in modes {
+            let configurations = self.configurations(&graph, mode).unwrap_or_else(|reason| {
                 refusal = Some(reason);
                 Vec::new()
-            }) {
-                place += 1;
+            });
+            for (place, configuration) in configurations.into_iter().enumerate() {
                 if plans.len() == SOLUTIONS {
                     break;
                 }
-                match self.plan(configuration, element, deterministic, place) {
+                let place = mode as u64 * MODE_DIGITS + place as u64;
+                match self.plan(&graph, configuration, problem, element, place) {
                     Ok(plan) => plans.extend(plan),
                     // What an estimate does not know of.
                     Err(reason) => refusal = Some(reason),
@@ -252,10 +256,7 @@ impl Convolutions {
         }
         match refusal {
             Some(reason) if plans.is_empty() => Err(reason),
-            _ => Ok(Some(Plans {
-                plans,
-                _graph: graph,
-            })),
+            _ => Ok(plans),
         }
     }
 
@@ -275,9 +276,10 @@ impl Convolutions {
     /// A plan for a configuration, if it computes what is asked for.
     fn plan(
         &self,
+        graph: &Rc<Graph>,
         configuration: Descriptor,
+        problem: &Problem,
         element: Type,
-        deterministic: bool,
         place: u64,
     ) -> Result<Option<Plan>, String> {
         let engines = configuration.get_descriptors(&CONFIGURATION_ENGINE, Kind::Engine, 1)?;
@@ -285,7 +287,7 @@ impl Convolutions {
             return Ok(None);
         };
         let notes = engine.get(&ENGINE_NUMERICAL_NOTES, note::COUNT)?;
-        if !admits(&notes, element, deterministic) {
+        if !admits(&notes, element, problem.options.deterministic) {
             return Ok(None);
         }
         let plan = self
@@ -301,16 +303,17 @@ impl Convolutions {
                 // Only the order means something.
                 time: -1.0,
                 workspace_size: workspace as usize,
-                solution_id: index * PLACES + place,
+                solution_id: index * ENGINE_DIGITS + place,
                 algorithm: algorithm(&notes),
             },
             plan,
             _configuration: configuration,
+            _graph: graph.clone(),
         }))
     }
 
-    /// Calls `f` with what is known of a problem and, for what it is not known to convolve, does not.
-    fn with<T: Default>(
+    /// Calls `f` with what is known of a problem, in the thread's context.
+    fn with<T>(
         &self,
         function: &str,
         problem: &Problem,
@@ -318,14 +321,15 @@ impl Convolutions {
     ) -> Outcome<T> {
         let mut problems = lock(&self.known);
         let done = self.cuda.within(|| {
-            if !problems.contains_key(problem) {
-                let Some(aligned) = self.plans(problem, ALIGNMENT)? else {
-                    return Ok(T::default());
-                };
-                let unaligned = None;
-                problems.insert(problem.clone(), Known { aligned, unaligned });
+            if let Some(known) = problems.get_mut(problem) {
+                return f(known);
             }
-            problems.get_mut(problem).map_or(Ok(T::default()), f)
+            let known = Known {
+                aligned: self.plans(problem, ALIGNMENT, OFFERED)?,
+                unaligned: None,
+                measured: false,
+            };
+            f(problems.entry(problem.clone()).or_insert(known))
         });
         done.map_err(|message| failed(function, &message))
     }
@@ -356,9 +360,9 @@ impl Convolutions {
     ) -> Result<(), String> {
         if known.unaligned.is_none() {
             let bytes = problem.element().map_or(ALIGNMENT, Type::bytes);
-            known.unaligned = self.plans(problem, bytes)?;
+            known.unaligned = Some(self.plans(problem, bytes, OFFERED)?);
         }
-        let mut plans = known.unaligned.iter().flat_map(|plans| &plans.plans);
+        let mut plans = known.unaligned.iter().flatten();
         let plan = plans.find(|plan| plan.solution.workspace_size <= memory.workspace_bytes);
         let plan = plan.ok_or_else(|| {
             let bytes = memory.workspace_bytes;
@@ -410,12 +414,7 @@ impl Backend for Convolutions {
         _measuring: bool,
     ) -> Outcome<Vec<miopenConvSolution_t>> {
         self.with(function, problem, |known| {
-            Ok(known
-                .aligned
-                .plans
-                .iter()
-                .map(|plan| plan.solution)
-                .collect())
+            Ok(known.aligned.iter().map(|plan| plan.solution).collect())
         })
     }
 
@@ -426,7 +425,7 @@ impl Backend for Convolutions {
         id: u64,
     ) -> Outcome<miopenConvSolution_t> {
         let found = self.with(function, problem, |known| {
-            let mut plans = known.aligned.plans.iter();
+            let mut plans = known.aligned.iter();
             Ok((plans.find(|plan| plan.solution.solution_id == id)).map(|plan| plan.solution))
         })?;
         found.ok_or_else(|| misused(function, format!("{id} is not one of the solutions")))
@@ -448,7 +447,7 @@ impl Backend for Convolutions {
             if !is_aligned(memory) {
                 return self.execute_unaligned(problem, known, memory);
             }
-            let mut plans = known.aligned.plans.iter();
+            let mut plans = known.aligned.iter();
             match plans.find(|plan| plan.solution.solution_id == solution.solution_id) {
                 Some(plan) => self.execute(plan, memory),
                 None => Err(format!("there is no solution {}", solution.solution_id)),
@@ -467,7 +466,13 @@ impl Backend for Convolutions {
             return Ok(Vec::new());
         }
         self.with(function, problem, |known| {
-            let plans = &mut known.aligned.plans;
+            if !known.measured {
+                // Without them, those offered are measured.
+                let others = self.plans(problem, ALIGNMENT, MEASURED).unwrap_or_default();
+                known.aligned.extend(others);
+                known.measured = true;
+            }
+            let plans = &mut known.aligned;
             let mut reasons = Vec::new();
             for plan in plans.iter_mut() {
                 plan.solution.time = f32::INFINITY;

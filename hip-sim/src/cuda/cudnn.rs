@@ -170,9 +170,6 @@ pub(super) struct Descriptor {
     raw: *mut c_void,
 }
 
-// SAFETY: a descriptor is memory of the host that any thread may use, one at a time: there is no way to one but through its owner.
-unsafe impl Send for Descriptor {}
-
 impl Descriptor {
     pub fn new(cudnn: &'static Cudnn, kind: Kind) -> Result<Self, String> {
         let mut raw = std::ptr::null_mut();
