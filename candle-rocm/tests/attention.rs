@@ -8,9 +8,10 @@ use attention_oracle::{compare, is_for_matrix, run, textbook, Case, Values, NMSE
 use candle_rocm::ops::attention::{
     attention, attention_on, Attention, Lengths, Order, Tier, Window, SCORE_BYTES,
 };
-use candle_rocm::{Device, Error, View};
+use candle_rocm::ops::quantized::QuantizedActivations;
+use candle_rocm::{DType, Device, Error, View};
 use candle_rocm_kernels::{embedded_ck, CkInstance};
-use common::{assert_close, device, download, Element, HostTensor, Layout};
+use common::{assert_close, device, download, row_major, upload, Element, HostTensor, Layout};
 use half::{bf16, f16};
 
 const TIERS: [Tier; 3] = [Tier::Matrix, Tier::Tiled, Tier::Naive];
@@ -262,6 +263,67 @@ fn check_packed<T: Element>(device: &Device, case: &Case) {
 }
 
 /// NaN and infinities in what is visible come out as in the formula, wherever they stand.
+/// Of f32, split or not, by tiles, and with rounded queries: what quantizing the result gives, padding included.
+#[test]
+fn in_8_bits() {
+    let device = device();
+    let cases = [
+        Case::new(1, 40, 64).heads(3, 3),
+        Case::new(2, 300, 128).heads(4, 2),
+        Case::new(1, 700, 96).heads(5, 1),
+        Case::new(1, 300, 24).heads(4, 2),
+        Case::new(40, 50, 32).heads(3, 3),
+    ];
+    for case in cases {
+        let values = Values::<f32>::random(&case, 5);
+        let dims = |heads: usize, keys: usize| [2, keys, heads, case.width];
+        let q = HostTensor::contiguous(values.q.clone(), &dims(case.heads, case.rows[0]));
+        let [qb, kb, vb, k16, v16] = [
+            upload(&device, &values.q),
+            upload(&device, &values.k),
+            upload(&device, &values.v),
+            upload(&device, &halves(&values.k)),
+            upload(&device, &halves(&values.v)),
+        ];
+        let kv_dims = dims(case.kv_heads, case.keys[0]);
+        let strides = row_major(&kv_dims);
+        let view = |buffer, dtype| View::contiguous(buffer, dtype, &kv_dims, &strides);
+        let pairs = [
+            (view(&kb, DType::F32), view(&vb, DType::F32)),
+            (view(&k16, DType::F16), view(&v16, DType::F16)),
+        ];
+        for (k, v) in pairs {
+            let problem = Attention {
+                may_round: true,
+                quantized: true,
+                ..Attention::new(q.view(&qb), k, v, case.scale)
+            };
+            let got = attention(&device, &problem).unwrap();
+            let dims = [2 * case.rows[0], case.heads * case.width];
+            let strides = row_major(&dims);
+            let out = View::contiguous(&got.out, DType::F32, &dims, &strides);
+            let want = QuantizedActivations::quantize(&device, &out).unwrap();
+            let quantized = got.quantized.unwrap();
+            assert_eq!(
+                (quantized.columns(), quantized.vector_len()),
+                (dims[0], dims[1])
+            );
+            let bytes = |q: &QuantizedActivations| download::<u8>(&device, q.buffer());
+            assert!(bytes(&quantized) == bytes(&want), "{case:?} {}", k.dtype);
+            let problem = Attention {
+                order: Order::HeadsRows,
+                ..problem
+            };
+            let error = attention(&device, &problem).err().unwrap();
+            assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        }
+    }
+}
+
+fn halves(values: &[f32]) -> Vec<f16> {
+    values.iter().map(|x| f16::from_f32(*x)).collect()
+}
+
 #[test]
 fn not_finite() {
     let device = device();

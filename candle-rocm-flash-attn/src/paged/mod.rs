@@ -33,6 +33,8 @@ mod simd;
 #[cfg(feature = "rocm")]
 pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
+#[cfg(feature = "rocm")]
+pub use candle::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
 
 use candle::{bail, DType, Device, Result, Tensor};
 
@@ -204,6 +206,48 @@ impl PagedCache {
         left: Option<usize>,
         softcap: Option<f32>,
     ) -> Result<Tensor> {
+        let scores = Scores {
+            scale,
+            left,
+            softcap,
+        };
+        self.check_queries(q, batch)?;
+        match &self.store {
+            Store::Cpu(store) => store.attend(&self.shape, q, batch, &scores),
+            #[cfg(feature = "rocm")]
+            Store::Rocm(store) => Ok(store.attend(&self.shape, q, batch, &scores, false)?.0),
+        }
+    }
+
+    /// As [`PagedCache::attend`], and the result in 8 bits as well, of vectors of all heads: one launch less where a quantized matrix is next.
+    ///
+    /// # Errors
+    /// Those of [`PagedCache::attend`]; for a cache that is not on a ROCm device, and vectors of no multiple of 32 elements.
+    #[cfg(feature = "rocm")]
+    pub fn attend_quantized(
+        &self,
+        q: &Tensor,
+        batch: &PagedBatch,
+        scale: f32,
+        left: Option<usize>,
+        softcap: Option<f32>,
+    ) -> Result<(Tensor, QuantizedActivations)> {
+        let scores = Scores {
+            scale,
+            left,
+            softcap,
+        };
+        self.check_queries(q, batch)?;
+        let Store::Rocm(store) = &self.store else {
+            bail!("only a ROCm device gives attention in 8 bits; use attend")
+        };
+        match store.attend(&self.shape, q, batch, &scores, true)? {
+            (out, Some(quantized)) => Ok((out, quantized)),
+            _ => bail!("attention did not give the 8 bits that it was asked for"),
+        }
+    }
+
+    fn check_queries(&self, q: &Tensor, batch: &PagedBatch) -> Result<()> {
         let (tokens, heads, size) = q.dims3()?;
         let fits = tokens == batch.tokens()
             && size == self.shape.head_size
@@ -218,16 +262,7 @@ impl PagedCache {
                 self.shape
             )
         }
-        let options = Scores {
-            scale,
-            left,
-            softcap,
-        };
-        match &self.store {
-            Store::Cpu(store) => store.attend(&self.shape, q, batch, &options),
-            #[cfg(feature = "rocm")]
-            Store::Rocm(store) => store.attend(&self.shape, q, batch, &options),
-        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use candle::rocm_backend::{candle_rocm, RocmDevice};
 use candle::{bail, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_rocm::ops::attention::kv_cache::{self, KvCache, Tokens};
 use candle_rocm::ops::attention::{attention, Attention, Lengths, Window};
+use candle_rocm::ops::quantized::QuantizedActivations;
 use candle_rocm::{Buffer, DType, View};
 use std::ops::Deref;
 
@@ -184,7 +185,8 @@ impl Store {
         q: &Tensor,
         batch: &PagedBatch,
         scores: &Scores,
-    ) -> Result<Tensor> {
+        quantized: bool,
+    ) -> Result<(Tensor, Option<QuantizedActivations>)> {
         let max_keys = batch.positions();
         let batch = device_batch(batch)?;
         with_view!(query = q);
@@ -208,14 +210,12 @@ impl Store {
             softcap: scores.softcap,
             // Keys and values have been rounded already.
             may_round: true,
+            quantized,
             ..Attention::new(query, self.keys.view(), self.values.view(), scores.scale)
         };
         let attended = attention(device, &problem)?;
         let (tokens, heads, _) = q.dims3()?;
-        tensor(
-            q,
-            attended.out,
-            Shape::from((tokens, heads, shape.v_head_size)),
-        )
+        let out = Shape::from((tokens, heads, shape.v_head_size));
+        Ok((tensor(q, attended.out, out)?, attended.quantized))
     }
 }

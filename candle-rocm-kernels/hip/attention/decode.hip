@@ -2,11 +2,12 @@
 //
 // A block has up to R packed rows of one sequence and head of keys, and one of `splits` parts of the keys that they see. `lanes` neighbouring lanes
 // (a power of two) are a stream: they read one key and one value, E elements each. The block's streams take keys in turn, AHEAD of them at a time, and
-// their softmaxes join at the end. The next keys are asked for when the last ones are multiplied, the next values behind the last ones: one of both is
-// always under way. With more than one part each is left in `partial`, and attention_combine makes the result.
+// their softmaxes join at the end. With more than one part, or where the result is wanted in 8 bits, each is left in `partial`, and attention_combine
+// makes the result.
 //
 // `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above.
 #include "common.h"
+#include "quantized/quantize.h"
 
 constexpr u32 THREADS = 256;
 constexpr u32 WAVES = THREADS / WAVE;
@@ -21,6 +22,10 @@ constexpr u32 MAX_PARTS = 64;
 DEVICE_FN u64 partial_at(const Shape& s, u32 splits, u32 sequence, u32 head, u32 row, u32 split) {
     return ((((u64)sequence * s.heads + head) * s.rows + row) * splits + split) * (s.v_width + 4);
 }
+
+struct Greater {
+    template <typename T> static DEVICE_FN T apply(T a, T b) { return a < b ? b : a; }
+};
 
 // An entry of a sequence's keys: which of its blocks, and which of the block. Keys without blocks are all of one.
 struct Place {
@@ -60,7 +65,7 @@ template <u32 N, u32 ROOM> DEVICE_FN void reduce(float (&v)[ROOM], u32 mask) {
 
 template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, float* partial, u32 splits, u32 tiles, u32 lanes) {
     // Keys that a stream has in flight, their scores, and of these the ones that a lane makes, at most.
-    constexpr u32 AHEAD = (R == 1 ? 4 : 2) / (F == F32 && (R == 1 || E == 16) ? 2 : 1);
+    constexpr u32 AHEAD = E * R > 32 || (F == F32 && R > 1) ? 2 : 4;
     constexpr u32 SCORES = AHEAD * R;
     constexpr u32 OWN = SCORES > LEAST_LANES ? SCORES / LEAST_LANES : 1;
     __shared__ Row rows[R];
@@ -119,43 +124,6 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     const u32* const table = a.table + (u64)seq.index * s.table_row;
     Place walk = steps.split(begin + stream);
     const Place last = steps.split(end - 1);
-    // The places of keys from key0 on, one for each turn of the streams; the last key's for those that do not exist.
-    u32 numbers[AHEAD];
-    u32 entries[AHEAD];
-    const auto find = [&](u32 key0) {
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const Place at = key0 + u * streams < end ? walk : last;
-            numbers[u] = a.table ? table[at.block] : 0;
-            entries[u] = at.key;
-            walk = steps.sum(walk, stride);
-        }
-    };
-    Raw8<F> keys[AHEAD][E / 8];
-    Raw8<F> weighted[AHEAD][E / 8];
-    // Where a lane has only some of its elements, the others repeat them.
-    const auto load_keys = [&] {
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const u64 at = seq.k + numbers[u] * s.k_batch + (u64)entries[u] * s.k_row + k_column;
-#pragma unroll
-            for (u32 e = 0; e < E; e += 8) keys[u][e / 8].load(a.k, a.k_scales, at + (k_column + e < s.width ? e : 0));
-        }
-    };
-    const auto load_values = [&] {
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const u64 at = seq.v + numbers[u] * s.v_batch + (u64)entries[u] * s.v_row + v_column;
-#pragma unroll
-            for (u32 e = 0; e < E; e += 8) weighted[u][e / 8].load(a.v, a.v_scales, at + (v_column + e < s.v_width ? e : 0));
-        }
-    };
-    if (begin < end) {
-        find(begin + stream);
-        load_keys();
-        load_values();
-    }
-
     float q[R][E];
     float out[R][E];
 #pragma unroll
@@ -187,8 +155,22 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     // All lanes stay in the loop to the end, where some have keys no more.
     for (u32 start = begin; start < end; start += streams * AHEAD) {
         const u32 key0 = start + stream;
-        const bool more = start + streams * AHEAD < end;
-        if (more) find(key0 + streams * AHEAD);
+        Raw8<F> keys[AHEAD][E / 8];
+        Raw8<F> weighted[AHEAD][E / 8];
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const Place at = key0 + u * streams < end ? walk : last;
+            walk = steps.sum(walk, stride);
+            const u64 block = a.table ? table[at.block] : 0;
+            const u64 k = seq.k + block * s.k_batch + (u64)at.key * s.k_row + k_column;
+            const u64 v = seq.v + block * s.v_batch + (u64)at.key * s.v_row + v_column;
+#pragma unroll
+            for (u32 e = 0; e < E; e += 8) {
+                // Where a lane has only some of its elements, the others repeat them.
+                keys[u][e / 8].load(a.k, a.k_scales, k + (k_column + e < s.width ? e : 0));
+                weighted[u][e / 8].load(a.v, a.v_scales, v + (v_column + e < s.v_width ? e : 0));
+            }
+        }
         float p[SCORES];
 #pragma unroll
         for (u32 u = 0; u < AHEAD; ++u) {
@@ -203,7 +185,6 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 p[u * R + r] = in_width ? dot : 0.0f;
             }
         }
-        if (more) load_keys();
         reduce<SCORES>(p, lanes / 2);
         wave_sync();
 #pragma unroll
@@ -222,8 +203,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
             u32 mask = lanes / 2;
 #pragma unroll
             for (u32 u = AHEAD; u > 1; u /= 2, mask /= 2) {
-                const float other = shfl_xor(next, mask);
-                next = next < other ? other : next;
+                next = Greater::apply(next, shfl_xor(next, mask));
             }
             const float shrink = weight(max[n], next);
             const float w = weight(x, next);
@@ -257,7 +237,6 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 for (u32 e = 0; e < E; ++e) out[r][e] = math::fma(w, v[e], out[r][e]);
             }
         }
-        if (more) load_values();
     }
 
     // Streams join: first their maxima and sums of weights, then, on that scale, the values within the wave and through LDS.
@@ -274,16 +253,20 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
         }
     }
     barrier();
-    if (thread_x() < R) {
+    if (thread_x() < WAVE) {
+        const u32 r = lane() % R;
         float all = -math::infinity(0.0f);
-        for (u32 i = 0; i < streams; ++i) {
-            const float other = maxima[i][thread_x()];
-            all = all < other ? other : all;
-        }
+        for (u32 i = lane() / R; i < streams; i += WAVE / R) all = Greater::apply(all, maxima[i][r]);
+#pragma unroll
+        for (u32 mask = R; mask < WAVE; mask *= 2) all = Greater::apply(all, shfl_xor(all, mask));
         float total = 0.0f;
-        for (u32 i = 0; i < streams; ++i) total += sums[i][thread_x()] * weight(maxima[i][thread_x()], all);
-        joined[0][thread_x()] = all;
-        joined[1][thread_x()] = total;
+        for (u32 i = lane() / R; i < streams; i += WAVE / R) total += sums[i][r] * weight(maxima[i][r], all);
+#pragma unroll
+        for (u32 mask = R; mask < WAVE; mask *= 2) total += shfl_xor(total, mask);
+        if (lane() < R) {
+            joined[0][r] = all;
+            joined[1][r] = total;
+        }
     }
     barrier();
 #pragma unroll
@@ -326,9 +309,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
             for (u32 w = 0; w < WAVES; ++w) x += values[w][i];
             const float all = joined[0][in_tile];
             const float total = joined[1][in_tile];
-            const u32 parts = opaque_uniform(splits);
-            if (parts > 1) {
-                const u64 part = partial_at(s, parts, seq.index, head, row, split);
+            if (partial) {
+                const u64 part = partial_at(s, opaque_uniform(splits), seq.index, head, row, split);
                 partial[part + c] = x;
                 if (c == 0) {
                     partial[part + columns] = all;
@@ -343,12 +325,10 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     }
 }
 
-struct Greater {
-    template <typename T> static DEVICE_FN T apply(T a, T b) { return a < b ? b : a; }
-};
-
-// A block joins the parts of one row: its threads share them, and each has some of the parts for one column.
-extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTION_PARAMETERS, const float* partial, u32 splits) {
+// A block joins the parts of one row: its threads share them, and each has some of the parts for one column. With `quants` the result, f32 then, is given
+// in 8 bits, too: vectors of all heads, `stride` quants apart, zero behind the last head, as QuantizedActivations has them.
+extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTION_PARAMETERS, const float* partial, u32 splits, u32* quants,
+                                                                        ActivationScale* scales, u32 stride) {
     __shared__ float weights[MAX_PARTS];
     __shared__ float sums[COMBINE_THREADS];
     const Problem a = ATTENTION_PROBLEM;
@@ -371,9 +351,11 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
     }
     sum = wave_reduce<Sum>(sum);
     barrier();
+    const u64 vector = (a.cu_rows ? a.cu_rows[seq.index] : (u64)seq.index * shape.rows) + row;
     u32 across = WAVE;
     while (across < width && across < COMBINE_THREADS) across *= 2;
-    for (u32 c = thread_x() % across; c - thread_x() % across < width; c += across) {
+    for (u32 first = 0; first < width; first += across) {
+        const u32 c = first + thread_x() % across;
         float x = 0.0f;
         if (c < width) {
 #pragma unroll 4
@@ -381,11 +363,21 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
         }
         sums[thread_x()] = x;
         barrier();
-        if (thread_x() < across && c < width) {
+        const bool is_stored = thread_x() < across && c < width;
+        if (is_stored) {
             for (u32 i = thread_x() + across; i < COMBINE_THREADS; i += across) x += sums[i];
-            store1(shape.q_format, out, seq.out + (u64)row * shape.o_row + (u64)head * shape.o_head + c, normalized(x, max, 1.0f / sum));
+            x = normalized(x, max, 1.0f / sum);
+            store1(shape.q_format, out, seq.out + (u64)row * shape.o_row + (u64)head * shape.o_head + c, x);
         }
+        if (quants) quantize_one(is_stored ? x : 0.0f, vector * stride + head * width + c, is_stored, quants, scales);
         barrier();
+    }
+    if (quants && head + 1 == shape.heads) {
+        for (u32 i = shape.heads * width + thread_x(); i < stride; i += COMBINE_THREADS) {
+            const u64 at = vector * stride + i;
+            ((u8*)quants)[at] = 0;
+            if (at % 32 == 0) scales[at / 32] = {0.0f, {0, 0}};
+        }
     }
     if (lse && thread_x() == 0) lse[seq.lse + head * shape.lse_head + row] = log_sum_exp(max, sum);
 }

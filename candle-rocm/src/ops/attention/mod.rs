@@ -23,6 +23,7 @@ mod tiled;
 pub mod kv_cache;
 
 use super::cast::cast;
+use super::quantized::QuantizedActivations;
 use crate::{contiguous_strides, Buffer, Device, Error, Result, View};
 use problem::Problem;
 pub use select::Tier;
@@ -64,6 +65,8 @@ pub struct Attention<'a> {
     pub log_sum_exp: bool,
     /// Whether queries of f32, and the result with them, may be rounded to keys of 16 bits: matrix instructions take one dtype.
     pub may_round: bool,
+    /// Whether the result is wanted in 8 bits as well, to be multiplied with quantized matrices: a vector has all heads of a row.
+    pub quantized: bool,
 }
 
 impl<'a> Attention<'a> {
@@ -84,6 +87,7 @@ impl<'a> Attention<'a> {
             order: Order::RowsHeads,
             log_sum_exp: false,
             may_round: false,
+            quantized: false,
         }
     }
 }
@@ -152,12 +156,16 @@ pub struct Attended {
     pub out: Buffer,
     /// f32, `[batch, heads, rows]` or `[heads, rows of all]`, if asked for; minus infinity for rows without visible keys.
     pub log_sum_exp: Option<Buffer>,
+    /// The result in 8 bits, if asked for.
+    pub quantized: Option<QuantizedActivations>,
 }
 
 /// What a tier makes of a problem.
 enum Attempt {
     /// It is enqueued.
     Done,
+    /// So is the result in 8 bits.
+    Quantized(QuantizedActivations),
     /// The tier cannot compute it, because…
     Refused(String),
 }
@@ -196,7 +204,7 @@ fn run(
 ) -> Result<Attended> {
     let problem = Problem::new(device, attention)?;
     if problem.is_empty() {
-        return Ok(problem.into_result());
+        return quantize(device, attention, problem.into_result());
     }
     if attention.may_round && forced.is_none() && select::gains_by_rounding(device, &problem) {
         return run_rounded(device, attention, score_bytes);
@@ -210,12 +218,20 @@ fn run(
         let attempt = match tier {
             Tier::Ck => ck::run(device, &problem)?,
             Tier::Matrix => matrix::run(device, &problem)?,
-            Tier::Tiled if select::is_short(&problem) => split::run(device, &problem)?,
+            Tier::Tiled if select::is_short(&problem) => {
+                split::run(device, &problem, attention.quantized)?
+            }
             Tier::Tiled => tiled::run(device, &problem)?,
             Tier::Naive => naive::run(device, attention, &problem, score_bytes)?,
         };
         match attempt {
-            Attempt::Done => return Ok(problem.into_result()),
+            Attempt::Done => return quantize(device, attention, problem.into_result()),
+            Attempt::Quantized(quantized) => {
+                return Ok(Attended {
+                    quantized: Some(quantized),
+                    ..problem.into_result()
+                })
+            }
             Attempt::Refused(reason) => reasons.push(format!("{tier} tier: {reason}")),
         }
     }
@@ -233,13 +249,42 @@ fn run_rounded(device: &Device, attention: &Attention, score_bytes: usize) -> Re
     let problem = Attention {
         q: View::contiguous(&rounded, dtype, q.dims, &strides),
         may_round: false,
+        quantized: false,
         ..*attention
     };
     let attended = run(device, &problem, None, score_bytes)?;
     let elements = [attended.out.len() / dtype.size_in_bytes()];
     let out = View::contiguous(&attended.out, dtype, &elements, &[1]);
-    Ok(Attended {
+    let attended = Attended {
         out: cast(device, &out, q.dtype)?,
         ..attended
+    };
+    quantize(device, attention, attended)
+}
+
+/// The result in 8 bits as well, if that is wanted.
+fn quantize(device: &Device, attention: &Attention, attended: Attended) -> Result<Attended> {
+    if !attention.quantized {
+        return Ok(attended);
+    }
+    let len = vector_len(attention);
+    let dtype = attention.q.dtype;
+    let dims = [
+        attended.out.len() / (len * dtype.size_in_bytes()).max(1),
+        len,
+    ];
+    let strides = contiguous_strides(&dims);
+    let out = View::contiguous(&attended.out, dtype, &dims, &strides);
+    let quantized = QuantizedActivations::quantize(device, &out)?;
+    Ok(Attended {
+        quantized: Some(quantized),
+        ..attended
     })
+}
+
+/// Elements of all heads of a row of the result.
+fn vector_len(attention: &Attention) -> usize {
+    let heads = attention.q.dims.iter().rev().nth(1);
+    let size = attention.v.dims.last();
+    heads.zip(size).map_or(0, |(heads, size)| heads * size)
 }

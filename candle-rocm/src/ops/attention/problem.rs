@@ -319,7 +319,11 @@ impl<'a> Problem<'a> {
             alibi,
             mask,
             prefix,
-            result: Attended { out, log_sum_exp },
+            result: Attended {
+                out,
+                log_sum_exp,
+                quantized: None,
+            },
         })
     }
 
@@ -355,6 +359,14 @@ impl<'a> Problem<'a> {
     /// The result, once a tier has enqueued its computation.
     pub fn into_result(self) -> Attended {
         self.result
+    }
+
+    /// The rows of all sequences.
+    pub fn rows_of_all(&self) -> usize {
+        match self.is_packed() {
+            true => self.q.view().dims[0],
+            false => self.shape.batch as usize * self.shape.rows as usize,
+        }
     }
 
     /// The memory of the result.
@@ -554,6 +566,11 @@ impl Sizes {
                     self.keys
                 )));
             }
+        }
+        if a.quantized && a.order != Order::RowsHeads {
+            return Err(invalid(
+                "a result in 8 bits has the heads of a row behind each other: Order::RowsHeads",
+            ));
         }
         if let Some(alibi) = &a.alibi {
             has_dtype(alibi, DType::F32)?;

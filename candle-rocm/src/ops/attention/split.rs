@@ -1,8 +1,9 @@
 //! Attention of a few rows: the keys are split among blocks, and their parts joined.
 
 use super::problem::Problem;
-use super::Attempt;
-use crate::{Buffer, Device, Family, LaunchConfig, Result};
+use super::{Attempt, OP};
+use crate::ops::quantized::QuantizedActivations;
+use crate::{Buffer, DType, Device, Family, LaunchConfig, Result};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -19,8 +20,8 @@ const MIN_LANES: u32 = 8;
 /// f32 values that a part has besides its sums, as `partial_at` of `attention/decode.hip`.
 const EXTRA: usize = 4;
 
-/// Enqueues the computation.
-pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
+/// Enqueues the computation; with `quantized` joining gives f32 results in 8 bits as well, where whole blocks of these make a head.
+pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result<Attempt> {
     if let Some(reason) = problem.refusal() {
         return Ok(Attempt::Refused(reason));
     }
@@ -48,8 +49,19 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let (Ok(grid), Ok(_)) = (i32::try_from(base * parts), i32::try_from(lines)) else {
         return Ok(Attempt::Refused(format!("{lines} rows are too many")));
     };
+    let quantized = match quantized
+        && problem.dtype == DType::F32
+        && (shape.v_width as usize).is_multiple_of(QuantizedActivations::BLOCK)
+    {
+        true => {
+            let len = shape.heads as usize * shape.v_width as usize;
+            let vectors = problem.rows_of_all();
+            Some(QuantizedActivations::alloc(OP, device, vectors, len)?)
+        }
+        false => None,
+    };
     let partial = match parts {
-        1 => None,
+        1 if quantized.is_none() => None,
         _ => Some(partials(device, problem, lines * parts)?),
     };
     let args = problem.args();
@@ -68,9 +80,9 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         .kernel(Family::AttentionDecode, &name)?
         .launch(config, &args)?;
     if let Some(partial) = &partial {
-        combine(device, problem, partial, parts as u32)?;
+        combine(device, problem, partial, parts as u32, quantized.as_ref())?;
     }
-    Ok(Attempt::Done)
+    Ok(quantized.map_or(Attempt::Done, Attempt::Quantized))
 }
 
 /// Memory for `count` parts of rows.
@@ -80,7 +92,13 @@ fn partials(device: &Device, problem: &Problem, count: u64) -> Result<Buffer> {
 }
 
 /// Joins the parts of all rows into the result.
-fn combine(device: &Device, problem: &Problem, partial: &Buffer, parts: u32) -> Result<()> {
+fn combine(
+    device: &Device,
+    problem: &Problem,
+    partial: &Buffer,
+    parts: u32,
+    quantized: Option<&QuantizedActivations>,
+) -> Result<()> {
     let shape = &problem.shape;
     let config = LaunchConfig {
         grid: shape.batch * shape.heads * shape.rows,
@@ -88,6 +106,13 @@ fn combine(device: &Device, problem: &Problem, partial: &Buffer, parts: u32) -> 
         shared_bytes: 0,
     };
     let args = problem.args().ptr(partial, 0).u32(parts);
+    let args = match quantized {
+        Some(q) => args
+            .ptr(q.buffer(), 0)
+            .ptr(q.buffer(), q.quants())
+            .u32(q.stride() as u32),
+        None => args.u64(0).u64(0).u32(0),
+    };
     device
         .kernel(Family::AttentionDecode, "attention_combine")?
         .launch(config, &args)

@@ -8,9 +8,6 @@ use candle_rocm_kernels::Family;
 /// Vectors are padded with zeros to a multiple of this, the step of the tiled product (`K_STEP` in `quantized/matmul.h`).
 const PADDING: usize = 128;
 
-/// Elements of a block, which share a scale.
-const BLOCK: usize = 32;
-
 /// Bytes of a block's scale and sums.
 const SCALE_BYTES: usize = 8;
 
@@ -37,6 +34,9 @@ pub(super) struct Raw {
 }
 
 impl QuantizedActivations {
+    /// Elements of a block, which share a scale.
+    pub(in crate::ops) const BLOCK: usize = 32;
+
     /// Quantizes `x` of `[..., k]`, f32, f16 or bf16, with `k` a multiple of 32.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl QuantizedActivations {
                 limit: 4 * u32::MAX as usize,
             });
         }
-        let buffer = device.alloc(quants + quants / BLOCK * SCALE_BYTES)?;
+        let buffer = device.alloc(quants + quants / Self::BLOCK * SCALE_BYTES)?;
         Ok(QuantizedActivations {
             buffer,
             columns,

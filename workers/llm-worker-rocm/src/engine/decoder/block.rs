@@ -5,6 +5,8 @@ use super::experts::FeedForward;
 use super::linear::{Input, Linear};
 use super::norm::{Norm, Residual};
 use super::projections::{normed, Heads, Projections};
+#[cfg(feature = "rocm")]
+use super::rocm;
 use candle_core::{Result, Tensor};
 use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache, Rotary};
 
@@ -88,7 +90,6 @@ impl Attention {
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<Tensor> {
-        let tokens = x.floats.dim(0)?;
         let [query, key, value] = self.projections.forward(x, self.heads)?;
         let query = normed(query, &self.query_norm)?;
         let key = normed(key, &self.key_norm)?;
@@ -97,8 +98,22 @@ impl Attention {
             None => cache.write(None, &key, &value, batch, None)?,
         }
         .unwrap_or(query);
-        let attended = cache.attend(&query, batch, self.scale, self.left, self.softcap)?;
-        let attended = attended.reshape((tokens, self.heads.count * self.heads.v_size))?;
-        self.output.forward(&attended.into())
+        self.output.forward(&self.attend(&query, cache, batch)?)
+    }
+
+    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the device has it in one.
+    fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
+        let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+        #[cfg(feature = "rocm")]
+        if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {
+            let (floats, quantized) =
+                cache.attend_quantized(query, batch, self.scale, self.left, self.softcap)?;
+            return Ok(Input {
+                floats: floats.reshape(shape)?,
+                quantized: Some(quantized),
+            });
+        }
+        let attended = cache.attend(query, batch, self.scale, self.left, self.softcap)?;
+        Ok(attended.reshape(shape)?.into())
     }
 }

@@ -144,8 +144,13 @@ pub(super) fn gated(
     Ok(Some(wrap(&x.floats, buffer, (x.floats.dim(0)?, outputs))?))
 }
 
-/// Rows up to which a norm gives 8 bits as well: one launch less counts where there is little to do.
+/// Rows up to which norms and attention give 8 bits as well: one launch less counts where there is little to do.
 const FEW_ROWS: usize = quantized::MATVEC_MAX_COLUMNS;
+
+/// Whether what is made of f32 `x`, `rows` of `width` elements, should come in 8 bits as well.
+pub(super) fn gains_by_quantized(x: &Tensor, (rows, width): (usize, usize)) -> bool {
+    x.device().is_rocm() && x.dtype() == DType::F32 && rows <= FEW_ROWS && width % 32 == 0
+}
 
 /// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that is not for the device.
 pub(super) fn norm_quantize(
@@ -154,7 +159,7 @@ pub(super) fn norm_quantize(
     addend: Option<&Tensor>,
 ) -> Result<Option<(Option<Tensor>, Input)>> {
     let (rows, width) = x.dims2()?;
-    if !x.device().is_rocm() || x.dtype() != DType::F32 || rows > FEW_ROWS || width % 32 != 0 {
+    if !gains_by_quantized(x, (rows, width)) {
         return Ok(None);
     }
     let (storage, layout) = x.storage_and_layout();
