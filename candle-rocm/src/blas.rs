@@ -35,8 +35,11 @@ impl Blas {
         let library = &RocBlas::get()?.functions;
         let gpu = device.gpu();
         let mut handle = ptr::null_mut();
-        // SAFETY: the device is bound and `handle` receives the handle.
-        let status = unsafe { (library.rocblas_create_handle)(&mut handle) };
+        let create = || {
+            // SAFETY: the device is bound and `handle` receives the handle.
+            unsafe { (library.rocblas_create_handle)(&mut handle) }
+        };
+        let status = gpu.captures.exclude(create);
         check(gpu, "rocblas_create_handle", status, || {
             "check that this rocBLAS has kernels for the architecture".to_string()
         })?;
@@ -77,12 +80,13 @@ impl Drop for Blas {
     fn drop(&mut self) {
         let freed = self.gpu.bind().and_then(|()| {
             // SAFETY: handle and workspace are ours; the device's stream is idle when it is dropped.
-            let (destroyed, freed) = unsafe {
+            let free = || unsafe {
                 (
                     (self.library.rocblas_destroy_handle)(self.handle),
                     (self.gpu.hip.hipFree)(self.workspace),
                 )
             };
+            let (destroyed, freed) = self.gpu.captures.exclude(free);
             check(self.gpu, "rocblas_destroy_handle", destroyed, String::new)?;
             self.gpu.check("hipFree (rocBLAS workspace)", freed)
         });

@@ -1,5 +1,6 @@
 //! State that all handles of one ordinal share: the library, properties, modules, deferred errors.
 
+use crate::graph::Captures;
 use crate::module::Modules;
 use crate::sys::hip::{self, DeviceProp, Hip, HipError};
 use crate::{topology, DeviceProperties, Error, Result};
@@ -22,6 +23,7 @@ pub(crate) struct Gpu {
     pub ordinal: usize,
     pub properties: DeviceProperties,
     pub modules: Modules,
+    pub captures: Captures,
     deferred: Mutex<Option<Error>>,
     has_deferred: AtomicBool,
 }
@@ -73,6 +75,7 @@ impl Gpu {
             ordinal,
             properties: DeviceProperties::from_raw(&raw),
             modules: Modules::default(),
+            captures: Captures::default(),
             deferred: Mutex::new(None),
             has_deferred: AtomicBool::new(false),
         }));

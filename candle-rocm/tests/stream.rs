@@ -3,8 +3,10 @@
 mod common;
 
 use candle_rocm::ops::affine::affine;
-use candle_rocm::{contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
+use candle_rocm::{blas, contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
 use common::{device, download, upload};
+use std::sync::mpsc;
+use std::time::Duration;
 
 fn doubled(device: &Device, buffer: &Buffer) -> Buffer {
     let dims = [buffer.len() / 4];
@@ -106,6 +108,27 @@ fn memory_that_a_graph_uses_is_given_to_nobody_else() {
     drop((graph, others, output, input));
     let stats = device.memory_stats();
     assert_eq!((stats.live_bytes, stats.live_buffers), (0, 0));
+}
+
+/// rocBLAS waits for all streams of a GPU when a handle comes or goes, which would spoil a capture.
+#[test]
+fn another_devices_handle_waits_for_the_end_of_a_capture() {
+    let device = device();
+    let input = upload(&device, &[1f32; 64]);
+    doubled(&device, &input);
+    let capture = Capture::begin(&device).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let other = std::thread::spawn(move || {
+        blas::prepare(&Device::new(0).unwrap()).unwrap();
+        sender.send(()).unwrap();
+    });
+    let early = receiver.recv_timeout(Duration::from_millis(200));
+    assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+    let output = doubled(&device, &input);
+    capture.end().unwrap().launch().unwrap();
+    receiver.recv().unwrap();
+    other.join().unwrap();
+    assert_eq!(download::<f32>(&device, &output), [2.0; 64]);
 }
 
 #[test]

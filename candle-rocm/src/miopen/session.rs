@@ -47,12 +47,13 @@ impl Session {
             limit: WORKSPACE_LIMIT_BYTES.min(gpu.properties.total_memory / WORKSPACE_FRACTION),
         };
         // SAFETY: the device is bound, the stream outlives the session, and `handle` receives the handle.
-        let created = unsafe {
+        let create = || unsafe {
             call!(
                 library,
                 miopenCreateWithStream(&mut session.handle, device.stream().as_raw())
             )
         };
+        let created = gpu.captures.exclude(create);
         created.map_err(|failure| {
             session.error(failure, "check that this MIOpen supports the architecture")
         })?;
@@ -274,7 +275,8 @@ impl Drop for Session {
         }
         let destroyed = self.gpu.bind().and_then(|()| {
             // SAFETY: the handle is ours; the device's stream is idle when it is dropped.
-            let destroyed = unsafe { call!(self.library, miopenDestroy(self.handle)) };
+            let destroy = || unsafe { call!(self.library, miopenDestroy(self.handle)) };
+            let destroyed = self.gpu.captures.exclude(destroy);
             destroyed.map_err(|failure| self.error(failure, "while the device was dropped"))
         });
         self.gpu.defer(destroyed);
