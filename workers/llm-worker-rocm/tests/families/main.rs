@@ -95,6 +95,8 @@ fn device() -> Device {
 }
 
 fn load(file: &File) -> LoadedModel {
+    // Why something was done in another way than asked for is said in the log.
+    let _ = tracing_subscriber::fmt().with_test_writer().try_init();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     file.write(&path);
