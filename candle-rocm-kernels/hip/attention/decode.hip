@@ -2,8 +2,7 @@
 //
 // A block has up to R packed rows of one sequence and head of keys, and one of `splits` parts of the keys that they see. `lanes` neighbouring lanes
 // (a power of two) are a stream: they read one key and one value, E elements each. The block's streams take keys in turn, AHEAD of them at a time, and
-// their softmaxes join at the end. With more than one part, or where the result is wanted in 8 bits, each is left in `partial`, and attention_combine
-// makes the result.
+// their softmaxes join at the end. With more than one part each is left in `partial`, and attention_combine makes the result.
 //
 // `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above.
 #include "common.h"

@@ -11,8 +11,8 @@ const THREADS: u32 = 256;
 const COMBINE_THREADS: u32 = 512;
 /// Blocks for each compute unit: as many as have registers at the same time, so that none waits for another's end.
 const BLOCKS_PER_UNIT: u64 = 2;
-/// Keys that a part has at least: fewer cost more to join than they save.
-const MIN_KEYS: u64 = 128;
+/// Keys that a group of lanes has under way at once.
+const AHEAD: u32 = 4;
 /// Parts at most, which one block joins.
 const MAX_PARTS: u64 = 64;
 /// Lanes that read one key together, at least: blocks have LDS for so many groups.
@@ -20,7 +20,7 @@ const MIN_LANES: u32 = 8;
 /// f32 values that a part has besides its sums, as `partial_at` of `attention/decode.hip`.
 const EXTRA: usize = 4;
 
-/// Enqueues the computation; with `quantized` joining gives f32 results in 8 bits as well, where whole blocks of these make a head.
+/// Enqueues the computation; with `quantized`, where parts are joined and whole blocks of 8 bits make a head, f32 results come in 8 bits as well.
 pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result<Attempt> {
     if let Some(reason) = problem.refusal() {
         return Ok(Attempt::Refused(reason));
@@ -43,13 +43,18 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
     let tiles = packed.div_ceil(rows);
     let base = u64::from(shape.batch) * u64::from(shape.kv_heads) * u64::from(tiles);
     let wanted = (u64::from(properties.compute_units) * BLOCKS_PER_UNIT).div_ceil(base);
-    let useful = u64::from(shape.keys).div_ceil(MIN_KEYS).clamp(1, MAX_PARTS);
-    let parts = wanted.min(useful);
+    // A part is at least what a block has under way at once; joining costs as much as one more of these.
+    let turn = THREADS / lanes * AHEAD;
+    let parts = match shape.keys {
+        keys if keys <= 2 * turn => 1,
+        keys => wanted.min(u64::from(keys.div_ceil(turn))).min(MAX_PARTS),
+    };
     let lines = u64::from(shape.batch) * u64::from(shape.heads) * u64::from(shape.rows);
     let (Ok(grid), Ok(_)) = (i32::try_from(base * parts), i32::try_from(lines)) else {
         return Ok(Attempt::Refused(format!("{lines} rows are too many")));
     };
     let quantized = match quantized
+        && parts > 1
         && problem.dtype == DType::F32
         && (shape.v_width as usize).is_multiple_of(QuantizedActivations::BLOCK)
     {
@@ -61,7 +66,7 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
         false => None,
     };
     let partial = match parts {
-        1 if quantized.is_none() => None,
+        1 => None,
         _ => Some(partials(device, problem, lines * parts)?),
     };
     let args = problem.args();
