@@ -23,11 +23,7 @@ pub fn recorded(bench: &Bench) -> Result<()> {
 }
 
 fn each(bench: &Bench, recorded: bool) -> Result<()> {
-    for &format in GgmlType::ALL {
-        // Q8_1 and Q8_K hold activations; no file has weights in them.
-        if format.block_size() == 1 || matches!(format, GgmlType::Q8_1 | GgmlType::Q8K) {
-            continue;
-        }
+    for &format in GgmlType::ALL.iter().filter(|format| format.is_weight()) {
         for (rows, cols) in SHAPES {
             time(
                 bench,

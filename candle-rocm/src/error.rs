@@ -21,6 +21,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// A result could not be kept on disk.
+    #[error("{}: {reason}; CANDLE_ROCM_CACHE_DIR names another folder", path.display())]
+    Cache {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+
     /// The ordinal names no device.
     #[error("there is no device {ordinal}: {count} AMD GPU(s) are visible, numbered from 0 (HIP_VISIBLE_DEVICES chooses which)")]
     InvalidOrdinal {

@@ -2,6 +2,7 @@
 
 use crate::graph::Captures;
 use crate::module::Modules;
+use crate::ops::quantized::Crossovers;
 use crate::sys::hip::{self, DeviceProp, Hip, HipError};
 use crate::{topology, DeviceProperties, Error, Result};
 use std::cell::Cell;
@@ -24,6 +25,7 @@ pub(crate) struct Gpu {
     pub properties: DeviceProperties,
     pub modules: Modules,
     pub captures: Captures,
+    pub crossovers: Crossovers,
     deferred: Mutex<Option<Error>>,
     has_deferred: AtomicBool,
 }
@@ -76,6 +78,7 @@ impl Gpu {
             properties: DeviceProperties::from_raw(&raw),
             modules: Modules::default(),
             captures: Captures::default(),
+            crossovers: Crossovers::default(),
             deferred: Mutex::new(None),
             has_deferred: AtomicBool::new(false),
         }));

@@ -10,6 +10,7 @@ use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use worker::device::release_unused;
 use worker::gguf::{Gguf, MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
@@ -210,6 +211,7 @@ impl ModelFile {
                 Box::new(model)
             }
         };
+        release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;
         Ok(LoadedModel {

@@ -34,6 +34,11 @@ fn attention_takes_memory_linear_in_length() {
         .forward;
     // The model's own, with an allocator that nobody else uses.
     let device = model.device().as_rocm_device().unwrap().clone();
+    assert_eq!(
+        device.device().memory_stats().cached_bytes,
+        0,
+        "left by loading"
+    );
     println!("| tokens | cache | everything else |");
     let mut others = Vec::new();
     for tokens in [4096, 8192, 16384, 32768] {

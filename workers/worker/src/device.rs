@@ -72,6 +72,19 @@ pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
     }
 }
 
+/// Gives the memory back to the GPU that buffers of the past have left: loading makes many that are not needed again.
+///
+/// # Errors
+/// [`Error::Device`] if the device fails.
+pub fn release_unused(device: &Device) -> Result<()> {
+    match device {
+        #[cfg(feature = "rocm")]
+        Device::Rocm(device) => (device.device().trim())
+            .map_err(|error| Error::Device(format!("giving memory back: {error}"))),
+        _ => Ok(()),
+    }
+}
+
 impl DeviceRequest {
     /// Opens the device.
     ///

@@ -26,7 +26,7 @@ pub fn dequantize(
     quantized.check_range(OP, offset, format.size_of(OP, elem_count)?)?;
     if let Some(dtype) = format.plain() {
         let size = dtype.size_in_bytes();
-        if offset % size != 0 {
+        if !offset.is_multiple_of(size) {
             return Err(Error::InvalidArgument {
                 op: OP,
                 reason: format!(

@@ -104,6 +104,11 @@ impl GgmlType {
         formats.find(|format| format.to_u32() == number)
     }
 
+    /// Whether files have quantized weights in it: neither a plain format nor one of activations.
+    pub const fn is_weight(self) -> bool {
+        self.block_size() > 1 && !matches!(self, Self::Q8_1 | Self::Q8K)
+    }
+
     /// Whether values are a scale times one of few levels: the IQ formats, the ternary ones and the 4-bit floats, whose readers
     /// are in `quantized/iq.h`.
     pub(super) const fn has_levels(self) -> bool {

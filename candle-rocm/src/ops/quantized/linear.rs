@@ -24,7 +24,20 @@ pub fn linear(
     epilogue: &Epilogue,
 ) -> Result<Buffer> {
     let columns = check(weights, x)?;
-    match path(device, weights, columns, x.dtype)? {
+    let path = path(device, weights, columns, x.dtype)?;
+    linear_by(device, path, weights, x, epilogue)
+}
+
+/// [`linear`] by a path that can take the operands.
+pub(super) fn linear_by(
+    device: &Device,
+    path: Path,
+    weights: &QuantizedMatrix,
+    x: &View,
+    epilogue: &Epilogue,
+) -> Result<Buffer> {
+    let columns = check(weights, x)?;
+    match path {
         by @ (Path::Dequantize | Path::Bf16) => {
             let operands = match by {
                 Path::Bf16 => DType::BF16,

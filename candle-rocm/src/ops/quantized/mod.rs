@@ -1,6 +1,6 @@
 //! Weights in ggml's block-quantized formats, and products with them.
 //!
-//! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names. Two of them work on integers:
+//! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names, or that [`tune`] found to be the fastest on this GPU. Two of them work on integers:
 //! the vectors become [`QuantizedActivations`] first, which several matrices can share.
 
 mod activations;
@@ -13,6 +13,7 @@ mod matrix;
 mod matvec;
 mod moe;
 mod select;
+mod tune;
 
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
@@ -24,3 +25,5 @@ pub use matrix::{Activation, Epilogue, QuantizedMatrix};
 pub use matvec::{gated_matvec, matvec, MATVEC_MAX_COLUMNS};
 pub use moe::indexed_moe;
 pub use select::Path;
+pub(crate) use tune::Crossovers;
+pub use tune::{forget, tune, Crossover, Timing};

@@ -133,17 +133,19 @@ fn matvec_columns(kind: Kind, format: GgmlType) -> usize {
 fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
     use GgmlType::*;
     match (kind, format) {
-        // llama.cpp's measurements: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3; on
-        // MI300 and RDNA4 integers always win.
-        (Kind::Rdna3 | Kind::Rdna35, Q2K | Q6K) => Some(128),
+        // What llama.cpp measured: MI200 multiplies 8 bits at the rate of 16, so that scaling decides.
+        (Kind::Cdna2, Q4_0 | Q4_1 | Q5_0 | Q5_1) => None,
+        (Kind::Cdna2, Q4K | Q5K) => Some(256),
+        (Kind::Cdna2, _) => Some(128),
+        // The same: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3.
+        (Kind::Rdna3, Q2K | Q6K | IQ2XS | IQ2S) | (Kind::Rdna35, Q2K) => Some(128),
+        (Kind::Rdna35, Q6K) => Some(256),
+        // rocBLAS does badly on MI300, and on RDNA4 integers always win.
         (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4, _) => None,
         // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
         (Kind::Rdna2 | Kind::Gcn, _) => None,
         // Measured: docs/tuning-log.md.
-        (Kind::Nvptx, _) => Some(64),
-        // By arithmetic, not measured. Writing and reading the matrix as f16 costs 4 bytes an element, about eight times the quantized bytes;
-        // MI200's 8-bit rate is that of f16, so that from some columns on scaling costs more than that.
-        (Kind::Cdna2, _) => Some(512),
+        (Kind::Nvptx, _) => Some(16),
     }
 }
 
@@ -151,10 +153,15 @@ fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
 pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: DType) -> Path {
     let kind = Kind::of(device);
     if format.block_size() == 1 {
-        Path::Dequantize
-    } else if columns <= matvec_columns(kind, format) {
-        Path::Matvec
-    } else if dequantize_above(kind, format).is_some_and(|most| columns > most) {
+        return Path::Dequantize;
+    }
+    if columns <= matvec_columns(kind, format) {
+        return Path::Matvec;
+    }
+    let gpu = device.gpu();
+    let measured = gpu.crossovers.get(gpu, format);
+    let above = measured.unwrap_or_else(|| dequantize_above(kind, format));
+    if above.is_some_and(|most| columns > most) {
         match dtype {
             DType::F32 => Path::Bf16,
             _ => Path::Dequantize,
@@ -227,6 +234,8 @@ mod tests {
         assert_eq!(matvec_columns(Kind::Cdna2, Q6K), 5);
         assert_eq!(matvec_columns(Kind::Rdna3, Q4K), 8);
         assert_eq!(dequantize_above(Kind::Rdna3, Q6K), Some(128));
+        assert_eq!(dequantize_above(Kind::Cdna2, Q4K), Some(256));
+        assert_eq!(dequantize_above(Kind::Cdna2, Q4_0), None);
         assert_eq!(dequantize_above(Kind::Cdna3, Q6K), None);
         assert_eq!(waves(Kind::Rdna4, Q4K, 1), 8);
         assert_eq!(waves(Kind::Rdna3, Q4K, 1), 1);

@@ -17,6 +17,7 @@ mod sampling;
 mod serve;
 mod session;
 mod source;
+mod tune;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -52,6 +53,8 @@ enum Command {
     Quantize(quantize::QuantizeArgs),
     /// Fetches a model from Hugging Face and prints where it lies.
     Pull(pull::PullArgs),
+    /// Measures which way of multiplying quantized matrices is the faster on a GPU, and remembers it.
+    Tune(tune::TuneArgs),
     /// Shows the GPUs that can be used, and what the others lack.
     Devices(devices::DevicesArgs),
     /// Prints a script that completes commands in a shell.
@@ -119,6 +122,7 @@ impl Command {
             Self::Perplexity(args) => args.run(),
             Self::Quantize(args) => args.run(),
             Self::Pull(args) => args.run(),
+            Self::Tune(args) => args.run(),
             Self::Devices(args) => args.run(),
             Self::Completions(args) => args.run(),
         }

@@ -4,7 +4,7 @@ use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, S
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use worker::device::{DeviceRequest, Selected};
+use worker::device::{release_unused, DeviceRequest, Selected};
 use worker::hub::{HubOptions, ModelSource};
 use worker::{Error, Result};
 
@@ -244,6 +244,7 @@ impl ModelArgs {
             }
             None => Pipeline::builtin(&selected.device, options)?,
         };
+        release_unused(&selected.device)?;
         if let Some(version) = self.sd_version.filter(|v| !v.fits(pipeline.info())) {
             let name = version.to_possible_value();
             let name = name.as_ref().map_or("", |v| v.get_name());

@@ -1,0 +1,259 @@
+//! From how many vectors on rocBLAS is faster than tiles of integers: measured on the GPU at hand instead of taken from the tables.
+//!
+//! The tables of `select.rs` know kinds of GPUs; what is faster also hangs on the card and on the version of rocBLAS. What was measured is
+//! kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
+
+use super::linear::linear_by;
+use super::{Epilogue, GgmlType, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
+use crate::gpu::{lock, Gpu};
+use crate::module::cache;
+use crate::{contiguous_strides, ops, DType, Device, Error, Event, Result, View};
+use candle_rocm_kernels::Storage;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+/// Numbers of vectors that are measured.
+const COLUMNS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+
+/// Measurements of which the fastest counts, and calls of each.
+const REPEATS: usize = 5;
+const CALLS: u32 = 4;
+
+/// What is faster for a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crossover {
+    /// The format.
+    pub format: GgmlType,
+    /// Up to how many vectors tiles of integers are the faster; none if they always are.
+    pub above: Option<usize>,
+}
+
+/// One comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Vectors that were multiplied.
+    pub columns: usize,
+    /// By tiles of integers.
+    pub matmul: Duration,
+    /// By rocBLAS, the dequantizing included.
+    pub bf16: Duration,
+}
+
+/// What is known of a GPU.
+#[derive(Debug, Default)]
+pub(crate) struct Crossovers {
+    known: OnceLock<Mutex<HashMap<GgmlType, Option<usize>>>>,
+}
+
+impl Crossovers {
+    fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<GgmlType, Option<usize>>> {
+        self.known.get_or_init(|| Mutex::new(read(gpu)))
+    }
+
+    /// The crossover of a format, if it was measured.
+    pub(super) fn get(&self, gpu: &Gpu, format: GgmlType) -> Option<Option<usize>> {
+        lock(self.known(gpu)).get(&format).copied()
+    }
+}
+
+/// Measures a format by a matrix of `(rows, columns)` and remembers the result, for this process at once and for later ones if there is a cache
+/// on disk. Gives the crossover and what it was found by.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a format that is not [`GgmlType::is_weight`] or columns that are no whole blocks, [`Error::Cache`] if the result
+/// cannot be written, and the device's.
+pub fn tune(
+    device: &Device,
+    format: GgmlType,
+    (rows, cols): (usize, usize),
+) -> Result<(Crossover, Vec<Timing>)> {
+    const OP: &str = "tune";
+    if !format.is_weight() {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!("{format} is no format of quantized weights"),
+        });
+    }
+    let bytes = format.size_of(OP, rows.saturating_mul(cols))?;
+    // Any bytes are as good as others for time, but for NaN and infinity, which some hardware is slow with.
+    let weights: Vec<u8> = (0..bytes)
+        .map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8 & 0x3f)
+        .collect();
+    let weights = device.upload(&weights)?;
+    let weights = QuantizedMatrix::new(format, &weights, rows, cols);
+    let most = COLUMNS[COLUMNS.len() - 1];
+    let x = ops::rand::normal(device, DType::F32, most * cols, 0.0, 1.0)?;
+    let mut timings = Vec::new();
+    for columns in COLUMNS {
+        let shape = [columns, cols];
+        let strides = contiguous_strides(&shape);
+        let x = View::contiguous(&x, DType::F32, &shape, &strides);
+        let time = |path| fastest(device, path, &weights, &x);
+        timings.push(Timing {
+            columns,
+            matmul: time(Path::Matmul)?,
+            bf16: time(Path::Bf16)?,
+        });
+    }
+    let above = crossover(&timings);
+    let gpu = device.gpu();
+    let mut known = lock(gpu.crossovers.known(gpu));
+    known.insert(format, above);
+    write(gpu, &known)?;
+    Ok((Crossover { format, above }, timings))
+}
+
+/// Forgets what was measured of a GPU.
+///
+/// # Errors
+/// [`Error::Cache`] if the file cannot be removed.
+pub fn forget(device: &Device) -> Result<()> {
+    let gpu = device.gpu();
+    lock(gpu.crossovers.known(gpu)).clear();
+    let Some(path) = path(gpu) else { return Ok(()) };
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(cache_error(&path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The time of a product by a path.
+fn fastest(device: &Device, path: Path, weights: &QuantizedMatrix, x: &View) -> Result<Duration> {
+    let call = || linear_by(device, path, weights, x, &Epilogue::default()).map(drop);
+    // Compiles, loads, and fills the allocator's cache.
+    call()?;
+    let (start, end) = (Event::new(device)?, Event::new(device)?);
+    let mut best = Duration::MAX;
+    for _ in 0..REPEATS {
+        start.record(device.stream())?;
+        for _ in 0..CALLS {
+            call()?;
+        }
+        end.record(device.stream())?;
+        end.synchronize()?;
+        best = best.min(end.elapsed_since(&start)? / CALLS);
+    }
+    Ok(best)
+}
+
+/// The largest number of vectors for which integers are the faster; none if they are for the most vectors.
+fn crossover(timings: &[Timing]) -> Option<usize> {
+    let last = timings.iter().rev().find(|t| t.matmul <= t.bf16);
+    match last {
+        Some(timing) if timing.columns == COLUMNS[COLUMNS.len() - 1] => None,
+        Some(timing) => Some(timing.columns),
+        None => Some(MATVEC_MAX_COLUMNS),
+    }
+}
+
+/// The file for a GPU's results; none without a cache on disk.
+fn path(gpu: &Gpu) -> Option<PathBuf> {
+    let Storage::Directory(folder) = cache().storage() else {
+        return None;
+    };
+    let properties = &gpu.properties;
+    let name = format!("{}-{}", properties.full_arch, properties.compute_units);
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    Some(folder.join(format!("products-{name}.tsv")))
+}
+
+/// First line of the file: results of another version, whose kernels were others, do not count.
+const HEADER: &str = concat!("candle-rocm ", env!("CARGO_PKG_VERSION"));
+/// In place of a number for a format that integers always are the faster for.
+const NEVER: &str = "never";
+
+/// What the file says; a missing or damaged one says nothing.
+fn read(gpu: &Gpu) -> HashMap<GgmlType, Option<usize>> {
+    let text = path(gpu).and_then(|path| std::fs::read_to_string(path).ok());
+    parse(&text.unwrap_or_default())
+}
+
+fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
+    let mut lines = text.lines();
+    if lines.next() != Some(HEADER) {
+        return HashMap::new();
+    }
+    lines
+        .filter_map(|line| {
+            let (name, above) = line.split_once('\t')?;
+            let format = GgmlType::ALL.iter().find(|format| format.name() == name)?;
+            let above = match above {
+                NEVER => None,
+                number => Some(number.parse().ok()?),
+            };
+            Some((*format, above))
+        })
+        .collect()
+}
+
+fn write(gpu: &Gpu, known: &HashMap<GgmlType, Option<usize>>) -> Result<()> {
+    let Some(path) = path(gpu) else { return Ok(()) };
+    // Renamed when complete: a reader sees all of it or none.
+    let part = path.with_extension(format!("{}.tmp", std::process::id()));
+    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    folder
+        .and_then(|()| std::fs::write(&part, text(known)))
+        .and_then(|()| std::fs::rename(&part, &path))
+        .map_err(|error| cache_error(&path, &error))
+}
+
+fn text(known: &HashMap<GgmlType, Option<usize>>) -> String {
+    let mut text = format!("{HEADER}\n");
+    for format in GgmlType::ALL {
+        let Some(above) = known.get(format) else {
+            continue;
+        };
+        let above = above.map_or(NEVER.to_string(), |n| n.to_string());
+        writeln!(text, "{}\t{above}", format.name()).expect("strings take everything");
+    }
+    text
+}
+
+fn cache_error(path: &std::path::Path, error: &std::io::Error) -> Error {
+    Error::Cache {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let known = HashMap::from([(GgmlType::Q4K, Some(64)), (GgmlType::Q6K, None)]);
+        assert_eq!(parse(&text(&known)), known);
+        let damaged = format!("{HEADER}\nq4k\tmany\nnothing\t3\nq8_0\t32\nq6k");
+        assert_eq!(parse(&damaged), HashMap::from([(GgmlType::Q8_0, Some(32))]));
+        assert_eq!(parse("candle-rocm 0.0.0\nq8_0\t32"), HashMap::new());
+    }
+
+    #[test]
+    fn the_last_number_that_integers_win_counts() {
+        let timings = |wins: [bool; 6]| -> Vec<Timing> {
+            let micros = Duration::from_micros;
+            COLUMNS
+                .iter()
+                .zip(wins)
+                .map(|(&columns, wins)| Timing {
+                    columns,
+                    matmul: micros(if wins { 1 } else { 3 }),
+                    bf16: micros(2),
+                })
+                .collect()
+        };
+        assert_eq!(crossover(&timings([true; 6])), None);
+        assert_eq!(crossover(&timings([false; 6])), Some(MATVEC_MAX_COLUMNS));
+        let [t, f] = [true, false];
+        assert_eq!(crossover(&timings([t, f, t, f, f, f])), Some(64));
+    }
+}

@@ -1,0 +1,115 @@
+//! Crossovers that are measured: kept on disk, read by later processes, forgotten.
+
+mod common;
+mod isolated;
+
+use candle_rocm::ops::quantized::{forget, multiplies_floats, tune, GgmlType, QuantizedMatrix};
+use candle_rocm::{DType, Device, Error};
+use common::device;
+use std::path::{Path, PathBuf};
+
+const FORMAT: GgmlType = GgmlType::Q4_0;
+const CACHE: &str = "CANDLE_ROCM_CACHE_DIR";
+
+/// A folder with the kernels that are already compiled, so that a child need not compile them, and with nothing that was measured.
+fn cache_of_its_own() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = std::env::var_os(CACHE).map(PathBuf::from);
+    for entry in kernels
+        .into_iter()
+        .flat_map(|k| std::fs::read_dir(k).into_iter().flatten())
+    {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "co") {
+            std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    folder
+}
+
+fn in_child(name: &str, folder: &Path, body: impl FnOnce()) {
+    isolated::in_child(name, &[(CACHE, folder.to_str().unwrap())], body);
+}
+
+/// Whether `columns` vectors of f32 go to rocBLAS.
+fn as_floats(device: &Device, columns: usize) -> bool {
+    let weights = device.alloc_zeroed(18).unwrap();
+    let weights = QuantizedMatrix::new(FORMAT, &weights, 1, 32);
+    multiplies_floats(device, &weights, columns, DType::F32).unwrap()
+}
+
+/// The one file of results in the child's cache.
+fn file() -> PathBuf {
+    let folder = std::env::var_os(CACHE).unwrap();
+    let mut found = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "tsv"));
+    let path = found.next().expect("a file of results");
+    assert!(found.next().is_none());
+    path
+}
+
+#[test]
+fn what_is_measured_counts_until_it_is_forgotten() {
+    let name = "what_is_measured_counts_until_it_is_forgotten";
+    let folder = cache_of_its_own();
+    in_child(name, folder.path(), || {
+        let device = device();
+        let (crossover, timings) = tune(&device, FORMAT, (64, 256)).unwrap();
+        let columns: Vec<usize> = timings.iter().map(|t| t.columns).collect();
+        assert_eq!(columns, [16, 32, 64, 128, 256, 512]);
+        assert!(timings
+            .iter()
+            .all(|t| !t.matmul.is_zero() && !t.bf16.is_zero()));
+        for columns in columns {
+            let floats = crossover.above.is_some_and(|most| columns > most);
+            assert_eq!(as_floats(&device, columns), floats, "{columns}");
+        }
+        let text = std::fs::read_to_string(file()).unwrap();
+        let above = crossover
+            .above
+            .map_or("never".to_string(), |n| n.to_string());
+        assert!(text.ends_with(&format!("\nq4_0\t{above}\n")), "{text}");
+        forget(&device).unwrap();
+        assert!(
+            !as_floats(&device, 512),
+            "the tables of no simulated GPU say so"
+        );
+        forget(&device).unwrap();
+    });
+}
+
+#[test]
+fn later_processes_read_it() {
+    let name = "later_processes_read_it";
+    let folder = cache_of_its_own();
+    in_child(name, folder.path(), || {
+        let measured = std::env::var_os(CACHE).unwrap();
+        let device = device();
+        tune(&device, FORMAT, (64, 256)).unwrap();
+        // What a measurement on another day would have left.
+        let path = file();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (header, _) = text.split_once('\n').unwrap();
+        std::fs::write(&path, format!("{header}\nq4_0\t100\n")).unwrap();
+        let environment = [(CACHE, measured.to_str().unwrap())];
+        isolated::in_child("reads_what_another_left", &environment, || {});
+    });
+}
+
+/// The later process of the test above.
+#[test]
+fn reads_what_another_left() {
+    if isolated::is_child("reads_what_another_left") {
+        let device = device();
+        assert!(!as_floats(&device, 100));
+        assert!(as_floats(&device, 101));
+    }
+}
+
+#[test]
+fn only_weights_are_measured() {
+    let error = tune(&device(), GgmlType::F16, (64, 256)).unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+}

@@ -1,0 +1,182 @@
+//! `llm-worker-rocm tune`: which way of multiplying quantized matrices is the faster on this GPU.
+
+use super::output::{print_json, print_line};
+use clap::Args;
+use worker::device::DeviceRequest;
+use worker::{Error, Result};
+
+/// Arguments of `tune`.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// The GPU: rocm:N.
+    #[arg(long, default_value = "rocm:0", value_name = "DEVICE")]
+    device: DeviceRequest,
+
+    /// Formats to measure, separated by commas, for example q4_k,q6_k; all without it.
+    #[arg(long, value_delimiter = ',', value_name = "FORMAT,…")]
+    formats: Vec<String>,
+
+    /// The matrix to measure.
+    #[arg(long, value_name = "ROWSxCOLUMNS", default_value = "4096x4096", value_parser = shape)]
+    shape: (usize, usize),
+
+    /// Forget what was measured, and go by the program's tables again.
+    #[arg(long, conflicts_with = "formats")]
+    forget: bool,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
+    let numbers = text.split_once('x');
+    let numbers = numbers.and_then(|(rows, cols)| Some((rows.parse().ok()?, cols.parse().ok()?)));
+    // More than any model has, and no more than a GPU holds.
+    const MOST: usize = 1 << 18;
+    match numbers {
+        Some((rows @ 1..=MOST, cols @ 256..=MOST)) if cols % 256 == 0 => Ok((rows, cols)),
+        _ => Err(format!(
+            "it must be like 4096x4096, both at most {MOST}, and columns a multiple of 256"
+        )),
+    }
+}
+
+#[cfg(not(feature = "rocm"))]
+impl TuneArgs {
+    pub(super) fn run(self) -> Result<()> {
+        Err(Error::Device(
+            "this program was built without the feature rocm".to_string(),
+        ))
+    }
+}
+
+#[cfg(feature = "rocm")]
+mod measure {
+    use super::*;
+    use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, GgmlType, Timing};
+    use candle_core::rocm_backend::candle_rocm::Device;
+    use serde::Serialize;
+    use worker::progress::count_bar;
+
+    /// What `--json` prints.
+    #[derive(Serialize)]
+    struct Report<'a> {
+        device: &'a str,
+        formats: &'a [Line],
+    }
+
+    #[derive(Serialize)]
+    struct Line {
+        format: &'static str,
+        /// Rows of a step up to which integers are the faster; none if they always are.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        integers_up_to: Option<usize>,
+        microseconds: Vec<Micros>,
+    }
+
+    #[derive(Serialize)]
+    struct Micros {
+        rows: usize,
+        integers: f64,
+        bf16: f64,
+    }
+
+    impl From<&Timing> for Micros {
+        fn from(timing: &Timing) -> Self {
+            let micros = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
+            Self {
+                rows: timing.columns,
+                integers: micros(timing.matmul),
+                bf16: micros(timing.bf16),
+            }
+        }
+    }
+
+    impl TuneArgs {
+        pub(in super::super) fn run(self) -> Result<()> {
+            let formats = self.formats()?;
+            let selected = self.device.select()?;
+            let Ok(device) = selected.device.as_rocm_device() else {
+                return Err(Error::Usage(format!(
+                    "{} is no GPU; give --device rocm:N",
+                    selected.name
+                )));
+            };
+            let device: &Device = device.device();
+            let failed = |error| Error::Device(format!("tune: {error}"));
+            if self.forget {
+                quantized::forget(device).map_err(failed)?;
+                return print_line("forgotten");
+            }
+            let bar = count_bar("measuring", formats.len() as u64, "formats");
+            let mut lines = Vec::new();
+            for format in formats {
+                let (crossover, timings) =
+                    quantized::tune(device, format, self.shape).map_err(failed)?;
+                lines.push(Line {
+                    format: format.name(),
+                    integers_up_to: crossover.above,
+                    microseconds: timings.iter().map(Micros::from).collect(),
+                });
+                bar.inc(1);
+            }
+            bar.finish_and_clear();
+            if self.json {
+                return print_json(&Report {
+                    device: &selected.description,
+                    formats: &lines,
+                });
+            }
+            let (rows, cols) = self.shape;
+            let what = format!("{}, {rows} x {cols}", selected.description);
+            print_line(&table(&what, &lines))
+        }
+
+        /// The formats asked for, by the names that files or this program give them.
+        fn formats(&self) -> Result<Vec<GgmlType>> {
+            let known = || {
+                GgmlType::ALL
+                    .iter()
+                    .copied()
+                    .filter(|format| format.is_weight())
+            };
+            if self.formats.is_empty() {
+                return Ok(known().collect());
+            }
+            let plain = |name: &str| name.to_ascii_lowercase().replace('_', "");
+            self.formats
+                .iter()
+                .map(|wanted| {
+                    let found = known().find(|format| plain(format.name()) == plain(wanted));
+                    found.ok_or_else(|| {
+                        let names: Vec<&str> = known().map(|format| format.name()).collect();
+                        Error::Usage(format!(
+                            "{wanted} is no format of quantized weights; there are {}",
+                            names.join(" ")
+                        ))
+                    })
+                })
+                .collect()
+        }
+    }
+
+    fn table(what: &str, lines: &[Line]) -> String {
+        let mut text = format!(
+            "{what}: µs for N vectors by integers / by bf16, and up to which N integers are taken from now on\n"
+        );
+        let columns = lines.first().map_or(&[][..], |line| &line.microseconds);
+        let heads: Vec<String> = columns.iter().map(|m| format!("{:>15}", m.rows)).collect();
+        text += &format!("{:<8}{}   up to", "", heads.concat());
+        for line in lines {
+            let times: Vec<String> = (line.microseconds.iter())
+                .map(|m| format!("{:>15}", format!("{:.0} / {:.0}", m.integers, m.bf16)))
+                .collect();
+            let up_to = line
+                .integers_up_to
+                .map_or("any".to_string(), |n| n.to_string());
+            text += &format!("\n{:<8}{}   {up_to}", line.format, times.concat());
+        }
+        text
+    }
+}
