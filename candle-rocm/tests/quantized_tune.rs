@@ -56,6 +56,7 @@ fn what_is_measured_counts_until_it_is_forgotten() {
     let folder = cache_of_its_own();
     in_child(name, folder.path(), || {
         let device = device();
+        let by_table = as_floats(&device, 512);
         let (crossover, timings) = tune(&device, FORMAT, (64, 256)).unwrap();
         let columns: Vec<usize> = timings.iter().map(|t| t.columns).collect();
         assert_eq!(columns, [16, 32, 64, 128, 256, 512]);

@@ -143,3 +143,19 @@ fn a_gpu_answers_as_the_cpu_does_and_an_absent_one_is_an_error() {
         "{error}"
     );
 }
+
+#[test]
+fn tune_says_what_it_cannot_measure() {
+    let rocm = Rocm::install();
+    for (args, code, said) in [
+        (vec!["--device", "cpu"], 2, "no GPU; give --device rocm:N"),
+        (vec!["--formats", "q4_k,q7_z"], 2, "q7_z is no format"),
+        (vec!["--shape", "64x100"], 2, "a multiple of 256"),
+        (vec!["--device", "rocm:7"], 1, "rocm:7 cannot be used"),
+    ] {
+        let output = rocm.run("1", &[vec!["tune"], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        let error = text(&output.stderr);
+        assert!(error.contains(said), "{error}");
+    }
+}

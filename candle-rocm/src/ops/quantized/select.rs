@@ -145,7 +145,7 @@ fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
         // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
         (Kind::Rdna2 | Kind::Gcn, _) => None,
         // Measured: docs/tuning-log.md.
-        (Kind::Nvptx, _) => Some(16),
+        (Kind::Nvptx, _) => Some(super::MATVEC_MAX_COLUMNS),
     }
 }
 
