@@ -320,11 +320,45 @@ DEVICE_FN void wave_sync() {
 #endif
 }
 
+// The word of lane ^ MASK, for the masks that wave_reduce takes.
+template <u32 MASK> DEVICE_FN u32 word_across(u32 v) {
+#if defined(__HIP_SIM__) || defined(__CUDACC__)
+    return shfl(v, lane() ^ MASK);
+#else
+    // Rows of 16 lanes have instructions of their own, which neither go through LDS nor need an address: quad_perm, row_half_mirror, row_ror.
+    constexpr int CONTROL = MASK == 1 ? 0xb1 : MASK == 2 ? 0x4e : MASK == 7 ? 0x141 : MASK == 8 ? 0x128 : 0;
+    if constexpr (CONTROL != 0) {
+        return (u32)__builtin_amdgcn_update_dpp(0, (int)v, CONTROL, 0xf, 0xf, true);
+    } else if constexpr (MASK == 16) {
+        return (u32)__builtin_amdgcn_ds_swizzle((int)v, MASK << 10 | 31);
+    } else {
+        return shfl(v, lane() ^ MASK);
+    }
+#endif
+}
+template <u32 MASK, typename T> DEVICE_FN T across(T v) {
+    if constexpr (sizeof(T) % 4 == 0) {
+        struct Words {
+            u32 w[sizeof(T) / 4];
+        };
+        Words words = bit_cast<Words>(v);
+        for (u32& word : words.w) word = word_across<MASK>(word);
+        return bit_cast<T>(words);
+    } else {
+        return shfl(v, lane() ^ MASK);
+    }
+}
+
 // An Op is a struct with `template <typename T> static DEVICE_FN T apply(T a, T b)` and `template <typename T> static DEVICE_FN T identity()`.
 // Result in every lane. All lanes of the wave must be active.
 template <typename Op, typename T> DEVICE_FN T wave_reduce(T v) {
-    for (u32 mask = WAVE / 2; mask > 0; mask /= 2) v = Op::apply(v, shfl_xor(v, mask));
-    return v;
+    static_assert(WAVE == 32 || WAVE == 64, "masks that together reach every lane");
+    if constexpr (WAVE == 64) v = Op::apply(v, across<32>(v));
+    v = Op::apply(v, across<16>(v));
+    v = Op::apply(v, across<8>(v));
+    v = Op::apply(v, across<7>(v));
+    v = Op::apply(v, across<2>(v));
+    return Op::apply(v, across<1>(v));
 }
 
 // Elements of LDS scratch that block_reduce needs: one per wave of the largest block.

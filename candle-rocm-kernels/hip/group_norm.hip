@@ -38,18 +38,22 @@ DEVICE_FN void grouped(T* out, const T* weight, const T* bias, u32 i, Values<C, 
     write(out + i, values);
 }
 
+// What a block keeps of a row or a part of one.
+template <typename T> using GroupRow = Row<BlockTeam, T, Plain<T>, 16>;
+
 // A block has a row.
 template <typename T> DEVICE_FN void group_norm(const T* src, const T* weight, const T* bias, T* out, const Groups& shape) {
     using C = compute_t<T>;
+    BlockTeam team;
     for (u64 r = block_x(); r < shape.rows; r += grid_dim()) {
         const u32 first = r % shape.groups * shape.channels;
         const Plain<T> source{src + r * shape.columns()};
-        Row<BlockTeam, T, Plain<T>> row(source, shape.columns());
+        const GroupRow<T> row(team, source, shape.columns(), source.in_packs());
         const C mean = row.sum([](C value) { return value; }) / (C)shape.columns();
         const C squares = row.sum([=](C value) { return (value - mean) * (value - mean); });
         const C scale = C(1) / math::sqrt(squares / (C)shape.columns() + (C)shape.eps);
         T* const to = out + r * shape.columns();
-        row.each([&](u32 i, auto& values) { grouped(to, weight + first, bias + first, i, values, mean, scale, shape); });
+        row.each([&](u32 i, auto values) { grouped(to, weight + first, bias + first, i, values, mean, scale, shape); });
     }
 }
 
@@ -60,10 +64,11 @@ struct Moments {
 };
 template <typename T> DEVICE_FN void group_moments(const T* src, Moments* moments, const Groups& shape) {
     using C = compute_t<T>;
+    BlockTeam team;
     for (u64 b = block_x(); b < shape.rows * shape.parts; b += grid_dim()) {
         const u32 p = b % shape.parts, length = shape.length(p);
         const Plain<T> source{src + b / shape.parts * shape.columns() + shape.begin(p)};
-        Row<BlockTeam, T, Plain<T>> row(source, length);
+        const GroupRow<T> row(team, source, length, source.in_packs());
         const C mean = row.sum([](C value) { return value; }) / (C)length;
         const C squares = row.sum([=](C value) { return (value - mean) * (value - mean); });
         if (thread_x() == 0) moments[b] = Moments{mean, squares};

@@ -21,10 +21,11 @@ template <typename T> DEVICE_FN compute_t<T> power_of(compute_t<T> x) {
 template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst, u64 rows, u32 columns, u64 row_stride) {
     using C = compute_t<T>;
     const C lowest = Max::identity<C>();
+    Team team;
     for (u64 r = Team::index(); r < rows; r += Team::count()) {
         const Plain<T> source{src + r * row_stride};
         T* const out = dst + r * columns;
-        Row<Team, T, Plain<T>> row(source, columns);
+        const Row<Team, T, Plain<T>> row(team, source, columns, are_in_packs(source.src, out));
         C max = lowest;
         C sum = C(0);
         row.each_beyond([&](u32, const auto& values) {
@@ -40,19 +41,20 @@ template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst
         row.each_kept([&](u32, const auto& values) {
             for (const C value : values.v) top = Max::apply(top, value);
         });
-        top = Team::template join<Max>(top);
+        top = team.template join<Max>(top);
         sum *= power_of<T>(max - top);
-        row.each_kept([&](u32, auto& values) {
+        auto powers = row.values();
+        row.each_of(powers, [&](u32, auto& values) {
             for (C& value : values.v) sum += value = power_of<T>(value - top);
         });
-        const C scale = C(1) / Team::template join<Sum>(sum);
-        row.each_kept([&](u32 i, auto& values) {
+        const C scale = C(1) / team.template join<Sum>(sum);
+        row.each_of(powers, [&](u32 i, auto& values) {
             for (C& value : values.v) value *= scale;
-            write(out + i, values);
+            write_aligned(out + i, values);
         });
-        row.each_beyond([&](u32 i, auto& values) {
+        row.each_beyond([&](u32 i, auto values) {
             for (C& value : values.v) value = power_of<T>(value - top) * scale;
-            write(out + i, values);
+            write_aligned(out + i, values);
         });
     }
 }

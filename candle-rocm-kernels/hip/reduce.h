@@ -1,8 +1,9 @@
 // What reductions do with elements: sums, extrema and the indices of extrema.
 //
 // An operation has `identity`, what a lane begins with; `start`, what the lane with the first element does; `of` an element and its number
-// among the reduced ones; `combine`, whose left operand is the earlier one; and `finish`, which stores a result or a part's. Of a row, ROW_BATCH packs of a thread are under
-// way at once, as many as registers allow; across rows a thread has up to MOST_COLUMNS columns.
+// among the reduced ones; `combine`, whose left operand is the earlier one; `append`, which combines with a lane's next element of a row; and `finish`,
+// which stores a result or a part's. Of a row, ROW_BATCH packs of a thread are under way at once, as many as registers allow; across rows a thread has
+// up to MOST_COLUMNS columns.
 #ifndef CANDLE_ROCM_REDUCE_H
 #define CANDLE_ROCM_REDUCE_H
 
@@ -27,6 +28,7 @@ template <typename T, typename A, typename Out> struct SumOf {
     DEVICE_FN u64 number(u64, u64 r) const { return r; }
     DEVICE_FN Acc of(T element, u64) const { return (Acc)load(element); }
     DEVICE_FN Acc combine(Acc a, Acc b) const { return a + b; }
+    DEVICE_FN Acc append(Acc a, T element, u64 number) const { return combine(a, of(element, number)); }
     DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<Out>(acc); }
 };
 
@@ -57,6 +59,7 @@ template <bool MIN, typename T> struct Extremum {
     DEVICE_FN u64 number(u64, u64 r) const { return r; }
     DEVICE_FN Acc of(T element, u64) const { return load(element); }
     DEVICE_FN Acc combine(Acc a, Acc b) const { return better<MIN>(b, a) ? b : a; }
+    DEVICE_FN Acc append(Acc a, T element, u64 number) const { return combine(a, of(element, number)); }
     DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<T>(acc); }
 };
 
@@ -83,6 +86,11 @@ template <bool MIN, typename T> struct ArgExtremum {
     DEVICE_FN Acc of(T element, u64 number) const { return Acc{load(element), (u32)number}; }
     DEVICE_FN Acc combine(Acc a, Acc b) const {
         return better<MIN>(b.value, a.value) || (b.value == a.value && b.index < a.index) ? b : a;
+    }
+    // What equals the worst value keeps the index ~0, which loses against the first element's.
+    DEVICE_FN Acc append(Acc a, T element, u64 number) const {
+        const Acc b = of(element, number);
+        return better<MIN>(b.value, a.value) ? b : a;
     }
     DEVICE_FN void finish(u64 at, Acc acc) const {
         dst[at] = acc.index;

@@ -67,13 +67,13 @@ template <typename Op> DEVICE_FN void reduce_rows(const PacksPlan& plan, const O
                     for (u32 b = 0; b < BATCH; ++b) packs[b] = copy_from_aligned<N>(at + r + b * step);
 #pragma unroll
                     for (u32 b = 0; b < BATCH; ++b) {
-                        for (u32 j = 0; j < N; ++j) some = op.combine(some, op.of(packs[b].v[j], r + b * step + j));
+                        for (u32 j = 0; j < N; ++j) some = op.append(some, packs[b].v[j], r + b * step + j);
                     }
                 }
 #pragma unroll 1
                 for (; r < carry_at; r += step) {
                     const Pack pack = copy_from_aligned<N>(at + r);
-                    for (u32 j = 0; j < N; ++j) some = op.combine(some, op.of(pack.v[j], r + j));
+                    for (u32 j = 0; j < N; ++j) some = op.append(some, pack.v[j], r + j);
                 }
                 acc = op.combine(acc, some);
             }
@@ -81,7 +81,7 @@ template <typename Op> DEVICE_FN void reduce_rows(const PacksPlan& plan, const O
                 const u64 carry_at = tile.end - r > CARRY * lanes ? r + CARRY * lanes : tile.end;
                 Acc some = op.identity();
 #pragma unroll 2
-                for (; r < carry_at; r += lanes) some = op.combine(some, op.of(at[r], r));
+                for (; r < carry_at; r += lanes) some = op.append(some, at[r], r);
                 acc = op.combine(acc, some);
             }
         }

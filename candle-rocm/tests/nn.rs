@@ -30,9 +30,10 @@ fn rows_of<T: Element>(tensor: &HostTensor<T>, row: impl Fn(&[f64]) -> Vec<f64>)
     rounded::<T>(values.chunks(columns.max(1)).flat_map(row))
 }
 
-/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384), and beyond.
-const COLUMNS: [usize; 13] = [
-    1, 2, 7, 33, 64, 257, 511, 513, 1000, 1025, 4096, 16_384, 20_001,
+/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384 of f32, 32768 of
+/// narrow types), and beyond.
+const COLUMNS: [usize; 14] = [
+    1, 2, 7, 33, 64, 257, 511, 513, 1000, 1025, 4096, 16_384, 20_001, 33_008,
 ];
 
 fn softmaxes<T: Element>(device: &Device) {

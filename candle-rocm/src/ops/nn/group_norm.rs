@@ -1,6 +1,6 @@
 //! Group norm of images, with or without SiLU behind it.
 
-use super::rows::{KEPT, MAX_BLOCK};
+use super::rows::MAX_BLOCK;
 use crate::ops::copy::check_count;
 use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
 use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
@@ -8,6 +8,8 @@ use candle_rocm_kernels::Family;
 
 const OP: &str = "group-norm";
 
+/// Elements of a row that one thread keeps in registers, as in `group_norm.hip`.
+const KEPT: usize = 16;
 /// Elements of a part of a row: what the largest block keeps in registers. A multiple of the packs in `rows.h`.
 const PART: usize = KEPT * MAX_BLOCK;
 /// Most parts of a row: each block of the second kernel reads all their moments.

@@ -6,8 +6,10 @@ use crate::ops::operand::{check_same_dtype, shape_mismatch, Operand};
 use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
-/// Elements of a row that one thread keeps in registers, as in `rows.h`.
-pub(super) const KEPT: usize = 16;
+/// Bytes of a row that a thread of a block keeps in registers, as in `rows.h`.
+const KEPT_BYTES: usize = 64;
+/// Most elements of a row that a thread keeps in registers where a wave has a row, as in `rows.h`.
+const KEPT_BY_WAVE: usize = 16;
 /// Threads of a block in which each wave has its own row.
 const WAVES_BLOCK: u32 = 256;
 /// Threads of the largest block.
@@ -96,7 +98,8 @@ impl<'a> Rows<'a> {
         }
         let dtype = self.operand.view.dtype;
         let wave = device.properties().wave_size as usize;
-        let (name, blocks, block) = if self.columns <= wave * KEPT {
+        let kept = KEPT_BYTES / dtype.size_in_bytes();
+        let (name, blocks, block) = if self.columns <= wave * kept.min(KEPT_BY_WAVE) {
             let rows_per_block = WAVES_BLOCK as usize / wave;
             (
                 format!("{name}_wave_{dtype}"),
@@ -106,7 +109,7 @@ impl<'a> Rows<'a> {
         } else {
             let threads = self
                 .columns
-                .div_ceil(KEPT)
+                .div_ceil(kept)
                 .next_multiple_of(wave)
                 .min(MAX_BLOCK);
             (format!("{name}_{dtype}"), self.count, threads as u32)

@@ -88,7 +88,7 @@ impl Plan {
         reduced: usize,
     ) -> Result<Self> {
         let way = choose_way(op, src, is_reduced, reduced)?;
-        let mut plan = Self::whole(outputs, reduced, way);
+        let mut plan = Self::whole(op, outputs, reduced, way);
         plan.cut();
         Ok(plan)
     }
@@ -115,11 +115,11 @@ impl Plan {
                 stride: parts as u64,
             }
         };
-        Self::whole(outputs, parts, way)
+        Self::whole(op, outputs, parts, way)
     }
 
     /// Not cut into parts.
-    fn whole(outputs: usize, reduced: usize, way: Way) -> Self {
+    fn whole(op: ReduceOp, outputs: usize, reduced: usize, way: Way) -> Self {
         let mut plan = Plan {
             outputs: outputs as u64,
             reduced: reduced as u64,
@@ -128,12 +128,12 @@ impl Plan {
             lanes: 1,
             way,
         };
-        plan.choose_lanes();
+        plan.choose_lanes(op);
         plan
     }
 
     /// About eight elements a thread until the block is full. Along columns, a block spans enough neighbours for dense loads first.
-    fn choose_lanes(&mut self) {
+    fn choose_lanes(&mut self, op: ReduceOp) {
         let share = (self.reduced / 8).max(1).next_power_of_two();
         match self.way {
             Way::Strided { lanes_fast, .. } => {
@@ -142,8 +142,9 @@ impl Plan {
             }
             Way::Rows { .. } => {
                 self.lanes = share.min(BLOCK);
-                // With rows enough, fewer threads for each spend less of their time on joining.
-                while self.lanes > FEW_LANES && self.tiles() >= 8 * WANTED_BLOCKS {
+                // With rows enough, fewer threads for each spend less of their time on joining, which takes longer with indices.
+                let enough = if op.gives_index() { 4 } else { 8 } * WANTED_BLOCKS;
+                while self.lanes > FEW_LANES && self.tiles() >= enough {
                     self.lanes /= 2;
                 }
             }
