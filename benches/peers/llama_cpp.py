@@ -56,6 +56,7 @@ def library(folder):
         "allocate": declare(base, "ggml_backend_alloc_ctx_tensors", POINTER, POINTER, POINTER),
         "free_buffer": declare(base, "ggml_backend_buffer_free", None, POINTER),
         "set": declare(base, "ggml_backend_tensor_set", None, POINTER, POINTER, SIZE, SIZE),
+        "copy": declare(base, "ggml_backend_tensor_copy", None, POINTER, POINTER),
         "supports": declare(base, "ggml_backend_supports_op", ctypes.c_bool, POINTER, POINTER),
         "compute": declare(base, "ggml_backend_graph_compute_async", i32, POINTER, POINTER),
         "synchronize": declare(base, "ggml_backend_synchronize", None, POINTER),
@@ -99,8 +100,9 @@ def line(ggml, device, name, rows, inner, columns):
     buffer = ggml["allocate"](context, device)
     # Without the two highest bits of a byte, scales are finite numbers below 2.
     data = bytearray(random.Random(3).randbytes(weight_bytes)).translate(bytearray(i & 0x3F for i in range(256)))
-    for weight in weights:
-        ggml["set"](weight, (ctypes.c_char * weight_bytes).from_buffer(data), 0, weight_bytes)
+    ggml["set"](weights[0], (ctypes.c_char * weight_bytes).from_buffer(data), 0, weight_bytes)
+    for weight in weights[1:]:
+        ggml["copy"](weights[0], weight)
     ones = (ctypes.c_float * (inner * columns))(*[0.5] * (inner * columns))
     ggml["set"](x, ones, 0, ctypes.sizeof(ones))
     seconds = measure(ggml, device, graph) / RECORDED
