@@ -52,7 +52,9 @@ fn time(
     let buffer = bench.device.alloc(copies * bytes)?;
     bench.device.upload_into(&one[..bytes], &buffer, 0)?;
     for copy in 1..copies {
-        bench.device.copy(&buffer, 0, &buffer, copy * bytes, bytes)?;
+        bench
+            .device
+            .copy(&buffer, 0, &buffer, copy * bytes, bytes)?;
     }
     for columns in [1, 4, MANY] {
         let x = bench.random(DType::F32, &[columns, cols])?;
