@@ -156,19 +156,28 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
         const u32 key0 = start + stream;
         Raw8<F> keys[AHEAD][E / 8];
         Raw8<F> weighted[AHEAD][E / 8];
+        // Where they are in memory: the last key's place for those that do not exist.
+        u32 blocks[AHEAD];
+        u32 entries[AHEAD];
 #pragma unroll
         for (u32 u = 0; u < AHEAD; ++u) {
             const Place at = key0 + u * streams < end ? walk : last;
+            blocks[u] = a.table ? table[at.block] : 0;
+            entries[u] = at.key;
             walk = steps.sum(walk, stride);
-            const u64 block = a.table ? table[at.block] : 0;
-            const u64 k = seq.k + block * s.k_batch + (u64)at.key * s.k_row + k_column;
-            const u64 v = seq.v + block * s.v_batch + (u64)at.key * s.v_row + v_column;
+        }
+        // Keys first, as they are needed first. Where a lane has only some of its elements, the others repeat them.
 #pragma unroll
-            for (u32 e = 0; e < E; e += 8) {
-                // Where a lane has only some of its elements, the others repeat them.
-                keys[u][e / 8].load(a.k, a.k_scales, k + (k_column + e < s.width ? e : 0));
-                weighted[u][e / 8].load(a.v, a.v_scales, v + (v_column + e < s.v_width ? e : 0));
-            }
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const u64 at = seq.k + blocks[u] * s.k_batch + (u64)entries[u] * s.k_row + k_column;
+#pragma unroll
+            for (u32 e = 0; e < E; e += 8) keys[u][e / 8].load(a.k, a.k_scales, at + (k_column + e < s.width ? e : 0));
+        }
+#pragma unroll
+        for (u32 u = 0; u < AHEAD; ++u) {
+            const u64 at = seq.v + blocks[u] * s.v_batch + (u64)entries[u] * s.v_row + v_column;
+#pragma unroll
+            for (u32 e = 0; e < E; e += 8) weighted[u][e / 8].load(a.v, a.v_scales, at + (v_column + e < s.v_width ? e : 0));
         }
         float p[SCORES];
 #pragma unroll
