@@ -59,63 +59,77 @@ template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst
     }
 }
 
-// Where the pairs of a rotary embedding lie. `src` is [batch, heads, time, 2 half] or [batch, time, heads, 2 half]; rows are counted over
-// the first three. `rows_per_time` neighbouring rows share a time: 1, or the number of heads. `cos_batch` and `sin_batch` are the
-// elements between batches of [batch, time, half] tables, 0 for [time, half] ones.
+// Where the pairs of a rotary embedding lie. `src` is [batch, heads, time, 2 half], `time_inner`, or [batch, time, heads, 2 half]. A thread turns the
+// same pairs of every `group`-th head with one reading of the tables. `cos_batch` and `sin_batch` are the elements between batches of
+// [batch, time, half] tables, 0 for [time, half] ones.
 struct Rope {
-    u32 pairs;
+    u32 pairs;  // of the first `group` heads
     u32 half;
     u32 time;
-    u32 rows_per_time;
-    u32 rows_per_batch;
+    u32 heads;
+    u32 group;
+    u32 time_inner;
     u32 cos_batch;
     u32 sin_batch;
     u32 interleaved;
 };
 
 // Turns each pair (a, b) by its angle, P neighbouring pairs at a time; P divides `half`. A pair is (i, i + half), or (2i, 2i + 1) if interleaved.
-template <u32 P, typename T> DEVICE_FN void rotate(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
+template <u32 P, bool INTERLEAVED, typename T> DEVICE_FN void rotate(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
     using C = compute_t<T>;
     const u32 row_steps = layout.half / P;
     const u32 steps = layout.pairs / P;
+    const u32 width = 2 * layout.half;
+    const u32 inner = layout.time_inner ? layout.time : layout.group;
+    const u32 outer = layout.time_inner ? layout.group : layout.time;
+    const u64 head_stride = layout.time_inner ? (u64)layout.time * width : width;
+    const u32 time_stride = layout.time_inner ? width : layout.heads * width;
     for (u64 index = global_index(); index < steps; index += global_size()) {
         const u32 row = (u32)index / row_steps;
         const u32 i = ((u32)index - row * row_steps) * P;
-        const u32 batch = row / layout.rows_per_batch;
-        const u32 angle = row / layout.rows_per_time % layout.time * layout.half + i;
-        const Values<C, P> c = read<P>(cos + (u64)batch * layout.cos_batch + angle);
-        const Values<C, P> s = read<P>(sin + (u64)batch * layout.sin_batch + angle);
-        const u64 start = (u64)row * layout.half * 2;
-        if (layout.interleaved) {
-            const u64 at = start + 2 * i;
-            Values<C, 2 * P> x = read<2 * P>(src + at);
+        const u32 line = row / inner;
+        const u32 batch = line / outer;
+        const u32 at_inner = row - line * inner, at_outer = line - batch * outer;
+        const u32 time = layout.time_inner ? at_inner : at_outer;
+        const u32 angle = time * layout.half + i;
+        Held<P, T> c, s;
+        c = copy_from_aligned<P>(cos + (u64)batch * layout.cos_batch + angle);
+        s = copy_from_aligned<P>(sin + (u64)batch * layout.sin_batch + angle);
+        u32 head = layout.time_inner ? at_outer : at_inner;
+        u64 at = (u64)batch * layout.heads * layout.time * width + head * head_stride + (u64)time * time_stride + (INTERLEAVED ? 2 * i : i);
+        const u32 apart = INTERLEAVED ? P : layout.half;
+        for (; head < layout.heads; head += layout.group, at += layout.group * head_stride) {
+            Held<P, T> first, second;
+            first = copy_from_aligned<P>(src + at);
+            second = copy_from_aligned<P>(src + at + apart);
+            const Values<C, P> cs = c.values(), sn = s.values();
+            Values<C, P> x = first.values(), y = second.values();
+#pragma unroll
             for (u32 j = 0; j < P; ++j) {
-                const C a = x.v[2 * j];
-                const C b = x.v[2 * j + 1];
-                x.v[2 * j] = a * c.v[j] - b * s.v[j];
-                x.v[2 * j + 1] = a * s.v[j] + b * c.v[j];
+                // Interleaved, the two packs are 2P neighbours.
+                C& a = INTERLEAVED ? (2 * j < P ? x.v[2 * j % P] : y.v[2 * j % P]) : x.v[j];
+                C& b = INTERLEAVED ? (2 * j + 1 < P ? x.v[(2 * j + 1) % P] : y.v[(2 * j + 1) % P]) : y.v[j];
+                const C before = a;
+                a = before * cs.v[j] - b * sn.v[j];
+                b = before * sn.v[j] + b * cs.v[j];
             }
-            write(dst + at, x);
-        } else {
-            const u64 at = start + i;
-            Values<C, P> x = read<P>(src + at);
-            Values<C, P> y = read<P>(src + at + layout.half);
-            for (u32 j = 0; j < P; ++j) {
-                const C a = x.v[j];
-                const C b = y.v[j];
-                x.v[j] = a * c.v[j] - b * s.v[j];
-                y.v[j] = a * s.v[j] + b * c.v[j];
-            }
-            write(dst + at, x);
-            write(dst + at + layout.half, y);
+            write_aligned(dst + at, x);
+            write_aligned(dst + at + apart, y);
         }
     }
 }
-template <typename T> DEVICE_FN void rope(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
-    if (layout.half % PACK<T> == 0) {
-        rotate<PACK<T>>(src, cos, sin, dst, layout);
+template <u32 P, typename T> DEVICE_FN void rotate_by(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
+    if (layout.interleaved) {
+        rotate<P, true>(src, cos, sin, dst, layout);
     } else {
-        rotate<1>(src, cos, sin, dst, layout);
+        rotate<P, false>(src, cos, sin, dst, layout);
+    }
+}
+template <typename T> DEVICE_FN void rope(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
+    if (layout.half % PACK<T> == 0 && are_in_packs(src, cos, sin, dst)) {
+        rotate_by<PACK<T>>(src, cos, sin, dst, layout);
+    } else {
+        rotate_by<1>(src, cos, sin, dst, layout);
     }
 }
 

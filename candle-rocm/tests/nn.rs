@@ -284,6 +284,32 @@ fn rope_in_three_orders() {
 }
 
 #[test]
+fn rope_of_many_pairs_shares_tables_between_heads() {
+    let device = device();
+    let mut rng = Rng::new(4);
+    // An odd number of heads and just enough pairs.
+    let (heads, time) = (3, 10_923);
+    for (kind, dims) in [
+        (Kind::Half, [1, heads, time, 128]),
+        (Kind::TimeHeads, [1, time, heads, 128]),
+    ] {
+        let x = HostTensor::<f16>::contiguous(rng.vec(heads * time * 128, -2.0, 2.0), &dims);
+        let mut table = || HostTensor::contiguous(rng.vec(time * 64, -1.0, 1.0), &[time, 64]);
+        let (cos, sin) = (table(), table());
+        let (xb, cb, sb) = (x.upload(&device), cos.upload(&device), sin.upload(&device));
+        let got = kind
+            .run(&device, &x.view(&xb), &cos.view(&cb), &sin.view(&sb))
+            .unwrap();
+        assert_close(
+            &download::<f16>(&device, &got),
+            &rotated(kind, &x, &cos, &sin),
+            NMSE_LIMIT,
+            &format!("{kind:?} {dims:?}"),
+        );
+    }
+}
+
+#[test]
 fn softmax_reads_wide_rows_twice_at_most_and_sees_their_end() {
     let device = device();
     // The largest value is the last, after a thread's sum was rescaled many times; all before it are in ascending order.

@@ -31,6 +31,9 @@ pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buf
     rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
 }
 
+/// Pairs from which on a thread turns those of two heads: then there are threads enough without, and the tables are read half as often.
+const PAIRS_TO_SHARE: usize = 1 << 21;
+
 /// Order of the middle dimensions of a rotary embedding's input.
 #[derive(Clone, Copy)]
 enum Order {
@@ -45,8 +48,9 @@ struct Rope {
     pairs: u32,
     half: u32,
     time: u32,
-    rows_per_time: u32,
-    rows_per_batch: u32,
+    heads: u32,
+    group: u32,
+    time_inner: u32,
     cos_batch: u32,
     sin_batch: u32,
     interleaved: u32,
@@ -95,18 +99,28 @@ fn rotate(
     for count in [pairs, cos.elem_count(), sin.elem_count()] {
         check_count(op, count)?;
     }
+    let group = if pairs >= PAIRS_TO_SHARE {
+        heads.div_ceil(2)
+    } else {
+        heads
+    };
+    let group_pairs = batch * group * time * size / 2;
     let layout = Rope {
-        pairs: pairs as u32,
+        pairs: group_pairs as u32,
         half: (size / 2) as u32,
         time: time as u32,
-        rows_per_time: match order {
-            Order::HeadsTime => 1,
-            Order::TimeHeads => heads as u32,
-        },
-        rows_per_batch: (heads * time) as u32,
+        heads: heads as u32,
+        group: group as u32,
+        time_inner: matches!(order, Order::HeadsTime).into(),
         cos_batch: cos_batch as u32,
         sin_batch: sin_batch as u32,
         interleaved: interleaved.into(),
+    };
+    let pack = 16 / x.dtype.size_in_bytes();
+    let steps = if (size / 2).is_multiple_of(pack) {
+        group_pairs / pack
+    } else {
+        group_pairs
     };
     let x_dense = Operand::contiguous(device, x)?;
     let cos = Operand::contiguous(device, cos)?;
@@ -115,7 +129,7 @@ fn rotate(
     device
         .kernel(Family::Nn, &format!("rope_{}", x.dtype))?
         .launch(
-            LaunchConfig::for_elements(pairs),
+            LaunchConfig::for_elements(steps),
             &args.ptr(&dst, 0).value(&layout),
         )?;
     Ok(dst)
