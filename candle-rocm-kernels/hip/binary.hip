@@ -26,9 +26,37 @@ COMPARISON(Le, load(a) <= load(b))
 COMPARISON(Gt, load(a) > load(b))
 COMPARISON(Ge, load(a) >= load(b))
 
+template <typename T, typename R, typename F>
+DEVICE_FN void binary(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const T* x, const T* y, R* out) {
+    constexpr u32 N = pack_length(sizeof(T));
+    const auto f = [](T a, T b) -> R { return F::apply(a, b); };
+    if constexpr (is_same<F, Div<bf16>>::value) {
+        map2<N>(n, dims, xs, ys, x, y, out, f, [f](const Pack<T, N>& a, const Pack<T, N>& b) -> Pack<R, N> {
+            Pack<R, N> r;
+            bool sure = true;
+            for (u32 j = 0; j < N; j++) {
+                float quotient;
+                sure &= narrow::quotient_bf16(load(a.v[j]), load(b.v[j]), quotient);
+                r.v[j] = store<R>(quotient);
+            }
+            if (!sure) {
+                for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j], b.v[j]);
+            }
+            return r;
+        });
+    } else {
+        map2<N>(n, dims, xs, ys, x, y, out, f);
+    }
+}
+
+// Blocks at once for which nvptx has registers enough; divisions other than those by the hardware's reciprocal take more.
+template <typename F> constexpr u32 BLOCKS = 8;
+template <typename T> constexpr u32 BLOCKS<Div<T>> = is_same<T, f16>::value || is_same<T, float>::value ? 8 : is_same<T, bf16>::value ? 6 : 4;
+
 #define BINARY(op, Op, name, T, R)                                                                                                  \
-    extern "C" __global__ MAX_BLOCK(256) void op##_##name(u64 n, Dims dims, Strides xs, Strides ys, const T* x, const T* y, R* out) { \
-        map2<pack_length(sizeof(T))>(n, dims, xs, ys, x, y, out, [](T a, T b) -> R { return Op<T>::apply(a, b); });                 \
+    extern "C" __global__ MAX_BLOCK_OF(256, BLOCKS<Op<T>>) void op##_##name(u64 n, Dims dims, Strides xs, Strides ys, const T* x,   \
+                                                                            const T* y, R* out) {                                   \
+        binary<T, R, Op<T>>(n, dims, xs, ys, x, y, out);                                                                            \
     }
 
 #define BINARY_ALL(name, T)                     \

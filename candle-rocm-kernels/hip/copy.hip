@@ -29,12 +29,12 @@ constexpr u32 TRANSPOSE_BLOCK = 256;
 constexpr u32 STEP = TRANSPOSE_BLOCK / LANES;
 
 // A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile around, so that both sides are
-// accessed along their dense dimension, in words: two small neighbours, or one element. A thread turns two words of small elements around in
+// accessed along their dense dimension, in words: two neighbours of 4 bytes or fewer, or one element. A thread turns two words of two around in
 // registers, so that the tile in LDS has words of `dst`. Where a word lies in its line depends on the line, for each to have a bank of its own.
 template <typename T>
 DEVICE_FN void copy_transposed(const T* src, T* dst, u32 rows, u32 columns, u32 src_column_stride, u32 dst_row_stride, u32 batch,
                                const Dims& dims, const Strides& src_strides, const Strides& dst_strides) {
-    constexpr u32 E = sizeof(T) < 4 ? 2 : 1;
+    constexpr u32 E = sizeof(T) <= 4 ? 2 : 1;
     constexpr u32 SIDE = LANES * E;
     using Word = Neighbours<E, T>;
     __shared__ Word tile[SIDE][LANES];
@@ -115,7 +115,7 @@ COPY(b64)
 COPY(b128)
 
 #define TRANSPOSE(T)                                                                                                        \
-    extern "C" __global__ MAX_BLOCK(TRANSPOSE_BLOCK) void transpose_##T(                                                     \
+    extern "C" __global__ MAX_BLOCK_OF(TRANSPOSE_BLOCK, (sizeof(T) == 2 ? 6 : 4)) void transpose_##T(                                                     \
         const T* src, T* dst, u32 rows, u32 columns, u32 src_column_stride, u32 dst_row_stride, u32 batch, Dims dims,        \
         Strides src_strides, Strides dst_strides) {                                                                         \
         copy_transposed(src, dst, rows, columns, src_column_stride, dst_row_stride, batch, dims, src_strides, dst_strides);  \

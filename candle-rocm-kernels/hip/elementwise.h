@@ -100,21 +100,25 @@ DEVICE_FN void map(u64 n, const Dims& dims, const Strides& xs, const X* x, Y* ou
     });
 }
 
-// out[i] = f(x[i], y[i]) for i < n
-template <u32 N, typename X, typename Y, typename Z, typename F>
-DEVICE_FN void map2(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const X* x, const Y* y, Z* out, F f) {
+// out[i] = f(x[i], y[i]) for i < n; whole packs by `of_packs`.
+template <u32 N, typename X, typename Y, typename Z, typename F, typename OfPacks>
+DEVICE_FN void map2(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const X* x, const Y* y, Z* out, F f, OfPacks of_packs) {
     const Input<X, N> left(x, dims, xs);
     const Input<Y, N> right(y, dims, ys);
     const u64 packs = left.way == left.GATHER || right.way == right.GATHER ? 0 : n / N;
     for (u64 p = global_index(); p < packs; p += global_size()) {
         const Offsets<2> place = offsets(dims, p * N, xs, ys);
-        const Pack<X, N> a = left.pack(place.at[0]);
-        const Pack<Y, N> b = right.pack(place.at[1]);
-        Pack<Z, N> r;
-        for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j], b.v[j]);
-        *(Pack<Z, N>*)(out + p * N) = r;
+        *(Pack<Z, N>*)(out + p * N) = of_packs(left.pack(place.at[0]), right.pack(place.at[1]));
     }
     for (u64 i = packs * N + global_index(); i < n; i += global_size()) out[i] = f(left.element(i), right.element(i));
+}
+template <u32 N, typename X, typename Y, typename Z, typename F>
+DEVICE_FN void map2(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const X* x, const Y* y, Z* out, F f) {
+    map2<N>(n, dims, xs, ys, x, y, out, f, [f](const Pack<X, N>& a, const Pack<Y, N>& b) -> Pack<Z, N> {
+        Pack<Z, N> r;
+        for (u32 j = 0; j < N; j++) r.v[j] = f(a.v[j], b.v[j]);
+        return r;
+    });
 }
 
 // Integer arithmetic wraps, which in C++ only unsigned types do.

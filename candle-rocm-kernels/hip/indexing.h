@@ -41,37 +41,55 @@ constexpr i64 NO_INDEX = 0x7fffffffffffffffll;
 // No index below a size of 32 bits.
 constexpr u32 NOWHERE = ~0u;
 
-// The indices at `at`, `at + step` and so on, `count` of them at most; what names no place and what is beyond `count` is NOWHERE. Gives an index
-// that is out of range, or NO_INDEX.
-template <u32 N, typename T>
-DEVICE_FN i64 find_typed(const Indexed& indexed, T none, u32 at, u32 step, u32 count, u32 (&places)[N]) {
-    T ids[N];
-#pragma unroll
-    for (u32 n = 0; n < N; ++n) ids[n] = n < count ? ((const T*)indexed.ids)[at + n * step] : none;
-    T bad = none;
+// Indices as they come from memory, so that nobody waits for them before they are needed: their lower words, and the upper ones of i64.
+template <u32 N> struct Ids {
+    u32 low[N];
+    u32 high[N];
+};
+
+// N of the `count` indices from `first` on, `stride` apart: that at `k` and each `step` further; the last one, of any that are beyond.
+template <typename T, u32 N>
+DEVICE_FN void load_ids(const void* ids, u32 first, u32 stride, u32 count, u32 k, u32 step, Ids<N>& out) {
 #pragma unroll
     for (u32 n = 0; n < N; ++n) {
-        const bool known = (u64)(i64)ids[n] < indexed.with.size && ids[n] != none;
-        places[n] = known ? (u32)ids[n] : NOWHERE;
-        if (!known && ids[n] != none) bad = ids[n];
+        const u32 at = k + n * step;
+        const T id = ((const T*)ids)[first + (at < count ? at : count - 1) * stride];
+        out.low[n] = (u32)id;
+        if constexpr (sizeof(T) == 8) out.high[n] = (u32)(id >> 32);
     }
-    return bad == none ? NO_INDEX : (i64)bad;
 }
-template <u32 N> DEVICE_FN void find(const Indexed& indexed, u32 at, u32 step, u32 count, u32 (&places)[N]) {
-    i64 bad = NO_INDEX;
+template <u32 N> DEVICE_FN Ids<N> load_ids(const Indexed& indexed, u32 first, u32 stride, u32 count, u32 k, u32 step) {
+    Ids<N> out{};
     switch (indexed.with.id_type) {
-        case ID_U8: bad = find_typed<N, u8>(indexed, 0xff, at, step, count, places); break;
-        case ID_U32: bad = find_typed<N, u32>(indexed, 0xffffffffu, at, step, count, places); break;
-        case ID_I64: bad = find_typed<N, i64>(indexed, NO_INDEX, at, step, count, places); break;
-        case ID_I16: bad = find_typed<N, i16>(indexed, 0x7fff, at, step, count, places); break;
-        case ID_I32: bad = find_typed<N, i32>(indexed, 0x7fffffff, at, step, count, places); break;
+        case ID_U8: load_ids<u8>(indexed.ids, first, stride, count, k, step, out); break;
+        case ID_U32:
+        case ID_I32: load_ids<u32>(indexed.ids, first, stride, count, k, step, out); break;
+        case ID_I16: load_ids<i16>(indexed.ids, first, stride, count, k, step, out); break;
+        case ID_I64: load_ids<u64>(indexed.ids, first, stride, count, k, step, out); break;
     }
-    if (bad != NO_INDEX) report_index(indexed.error, indexed.with.op, indexed.with.size, bad);
+    return out;
+}
+// Their places; NOWHERE for what names none and for all but the first `count`.
+template <u32 N> DEVICE_FN void find(const Indexed& indexed, const Ids<N>& ids, u32 count, u32 (&places)[N]) {
+    const u32 type = indexed.with.id_type;
+    const u64 none = type == ID_U8 ? 0xff : type == ID_U32 ? 0xffffffffu : type == ID_I16 ? 0x7fff : type == ID_I32 ? 0x7fffffff : (u64)NO_INDEX;
+    const u32 sign = type == ID_I16 || type == ID_I32 ? ~0u : 0;
+    u64 bad = none;
+#pragma unroll
+    for (u32 n = 0; n < N; ++n) {
+        const u32 high = type == ID_I64 ? ids.high[n] : (u32)((i32)ids.low[n] >> 31) & sign;
+        const u64 index = (u64)high << 32 | ids.low[n];
+        const bool exists = n < count && index != none;
+        const bool known = exists && index < indexed.with.size;
+        places[n] = known ? ids.low[n] : NOWHERE;
+        if (exists && !known) bad = index;
+    }
+    if (bad != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)bad);
 }
 // One index.
 DEVICE_FN u32 find(const Indexed& indexed, u32 at) {
-    u32 places[1] = {NOWHERE};
-    find<1>(indexed, at, 0, 1, places);
+    u32 places[1];
+    find(indexed, load_ids<1>(indexed, at, 0, 1, 0, 0), 1, places);
     return places[0];
 }
 

@@ -30,7 +30,8 @@ DEVICE_FN void scatter_in_order(const T* src, T* dst, u32 columns, u32 parts, co
         for (u32 k = 0; k < along.count; k += STEPS) {
             // What several steps bring is asked for at once.
             u32 places[STEPS];
-            find(indexed, ids + k * along.id_stride, along.id_stride, along.count - k, places);
+            const u32 left = along.count - k;
+            find(indexed, load_ids<STEPS>(indexed, ids, along.id_stride, along.count, k, 1), left, places);
             T values[STEPS];
 #pragma unroll
             for (u32 n = 0; n < STEPS; ++n) {

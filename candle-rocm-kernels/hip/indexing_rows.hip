@@ -4,6 +4,18 @@
 constexpr u32 ROW_BYTES = 16384;
 template <typename T> constexpr u32 ROW = ROW_BYTES / sizeof(T);
 
+// Copies between global memory and LDS, COUNT elements under way at a time. Beyond the last element, it is copied again.
+template <u32 COUNT, typename T> DEVICE_FN void copy_row(const T* from, T* to, u32 size, u32 first, u32 step) {
+    for (u32 i = first; i < size; i += COUNT * step) {
+        T values[COUNT];
+        const auto at = [=](u32 n) -> u32 { return i + n * step < size ? i + n * step : size - 1; };
+#pragma unroll
+        for (u32 n = 0; n < COUNT; ++n) values[n] = from[at(n)];
+#pragma unroll
+        for (u32 n = 0; n < COUNT; ++n) to[at(n)] = values[n];
+    }
+}
+
 // ---------------------------------------------------------------- gather
 
 constexpr u32 GATHER_BLOCK = 256;
@@ -14,21 +26,24 @@ template <typename T>
 DEVICE_FN void gather_rows(const T* src, T* dst, u32 columns, const Indexed& indexed, const Along& along, const Dims& dims, const Strides& dst_strides,
                            const Strides& src_strides, const Strides& id_strides) {
     __shared__ T row[ROW<T>];
-    const u32 size = indexed.with.size;
+    constexpr u32 STEP = GATHER_BLOCK * GATHER_BATCH;
     for (u32 column = block_x(); column < columns; column += grid_dim()) {
         const T* const from = src + strided_offset(dims, src_strides, column);
-#pragma unroll 8
-        for (u32 i = thread_x(); i < size; i += GATHER_BLOCK) row[i] = from[i];
-        barrier();
-        const u32 ids = strided_offset(dims, id_strides, column);
+        const u32 at = strided_offset(dims, id_strides, column);
         T* const to = dst + strided_offset(dims, dst_strides, column);
-        for (u32 k = thread_x(); k < along.count; k += GATHER_BLOCK * GATHER_BATCH) {
+        // Ids come a batch ahead, the first one with the row. Beyond the last one, its element is written again.
+        Ids<GATHER_BATCH> next = load_ids<GATHER_BATCH>(indexed, at, along.id_stride, along.count, thread_x(), GATHER_BLOCK);
+        copy_row<8>(from, row, indexed.with.size, thread_x(), GATHER_BLOCK);
+        barrier();
+        for (u32 k = thread_x(); k < along.count; k += STEP) {
+            const Ids<GATHER_BATCH> ids = next;
+            next = load_ids<GATHER_BATCH>(indexed, at, along.id_stride, along.count, k + STEP, GATHER_BLOCK);
             u32 places[GATHER_BATCH];
-            const u32 left = (along.count - k - 1) / GATHER_BLOCK + 1;
-            find(indexed, ids + k * along.id_stride, GATHER_BLOCK * along.id_stride, left, places);
+            find(indexed, ids, GATHER_BATCH, places);
 #pragma unroll
             for (u32 b = 0; b < GATHER_BATCH; ++b) {
-                if (b < left) to[k + b * GATHER_BLOCK] = places[b] == NOWHERE ? T{} : row[places[b]];
+                const u32 place = k + b * GATHER_BLOCK;
+                to[place < along.count ? place : along.count - 1] = places[b] == NOWHERE ? T{} : row[places[b]];
             }
         }
         barrier();
@@ -77,23 +92,31 @@ template <> struct BitsOf<2> { using type = u16; using wide = u32; };
 template <> struct BitsOf<4> { using type = u32; using wide = u32; };
 template <> struct BitsOf<8> { using type = u64; using wide = u64; };
 
-constexpr u32 SCATTER_BATCH = 4;
+// Of 64 lanes, or of bytes, fewer: masks take scalar registers, of which gfx9 would run out.
+template <typename T> constexpr u32 SCATTER_BATCH = sizeof(T) == 1 ? 4 : WAVE == 64 ? 6 : 8;
 
-// What a lane has of the next WAVE * SCATTER_BATCH values of a row.
+// What a lane has of the next WAVE * SCATTER_BATCH<T> values of a row.
 template <typename T> struct Batch {
-    u32 places[SCATTER_BATCH];
-    T values[SCATTER_BATCH];
+    Ids<SCATTER_BATCH<T>> ids;
+    T values[SCATTER_BATCH<T>];
+    u32 count;
 
-    // Those from `k` on, with their places from `first` on, below `size`.
-    DEVICE_FN void read(const Indexed& indexed, u32 ids, const T* from, const Along& along, u32 k, u32 first, u32 size) {
-        const u32 at = k + lane();
-        const u32 left = at < along.count ? (along.count - at - 1) / WAVE + 1 : 0;
-        find(indexed, ids + at * along.id_stride, WAVE * along.id_stride, left, places);
+    // Asks for those from `k` on.
+    DEVICE_FN void read(const Indexed& indexed, u32 at, const T* from, const Along& along, u32 k) {
+        k += lane();
+        count = k < along.count ? (along.count - k - 1) / WAVE + 1 : 0;
+        ids = load_ids<SCATTER_BATCH<T>>(indexed, at, along.id_stride, along.count, k, WAVE);
 #pragma unroll
-        for (u32 b = 0; b < SCATTER_BATCH; ++b) {
+        for (u32 b = 0; b < SCATTER_BATCH<T>; ++b) values[b] = from[(b < count ? k + b * WAVE : along.count - 1) * along.src_stride];
+    }
+    // Their places, counted from `first` and below `size`.
+    DEVICE_FN void find_from(const Indexed& indexed, u32 first, u32 size, u32 (&places)[SCATTER_BATCH<T>]) const {
+        find(indexed, ids, count, places);
+#pragma unroll
+        for (u32 b = 0; b < SCATTER_BATCH<T>; ++b) {
             // What lies before the window wraps around to beyond it.
-            places[b] = places[b] != NOWHERE && places[b] - first < size ? places[b] - first : NOWHERE;
-            values[b] = b < left ? from[(at + b * WAVE) * along.src_stride] : T{};
+            const bool here = places[b] != NOWHERE && places[b] - first < size;
+            places[b] = here ? places[b] - first : NOWHERE;
         }
     }
 };
@@ -132,33 +155,40 @@ DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T 
     wave_sync();
 }
 
-// A wave has a window of at most ROW<T> places of a row of `dst` and goes through all that comes to the row. The result is that of one thread that does.
+// The waves of a block share ROW<T> places of LDS. Each has a window of so many places of a row of `dst` and goes through all that comes to the row. The
+// result is that of one thread that does.
+constexpr u32 SCATTER_WAVES = 8;
+
 template <typename T, typename Update>
 DEVICE_FN void scatter_rows(const T* src, T* dst, u32 columns, u32 windows, const Indexed& indexed, const Along& along, const Dims& dims,
                             const Strides& dst_strides, const Strides& src_strides, const Strides& id_strides, Update update) {
     using Bits = typename BitsOf<sizeof(T)>::type;
-    __shared__ Bits row[ROW<T>];
-    for (u32 task = block_x(); task < columns * windows; task += grid_dim()) {
+    __shared__ Bits rows[ROW<T>];
+    const u32 waves = block_dim() / WAVE;
+    const u32 wave = thread_x() / WAVE;
+    const u32 window = ROW<T> / waves;
+    Bits* const row = rows + wave * window;
+    for (u32 task = block_x() * waves + wave; task < columns * windows; task += grid_dim() * waves) {
         const u32 column = task / windows;
-        const u32 first = (task - column * windows) * ROW<T>;
-        const u32 size = indexed.with.size - first < ROW<T> ? indexed.with.size - first : ROW<T>;
+        const u32 first = (task - column * windows) * window;
+        const u32 size = indexed.with.size - first < window ? indexed.with.size - first : window;
         Bits* const to = (Bits*)(dst + strided_offset(dims, dst_strides, column)) + first;
         const T* const from = src + strided_offset(dims, src_strides, column);
         const u32 ids = strided_offset(dims, id_strides, column);
-#pragma unroll 16
-        for (u32 i = lane(); i < size; i += WAVE) row[i] = to[i];
+        Batch<T> next{};
+        next.read(indexed, ids, from, along, 0);
+        copy_row<16>(to, row, size, lane(), WAVE);
         wave_sync();
-        // The next batch is asked for before one is worked on.
-        Batch<T> next;
-        next.read(indexed, ids, from, along, 0, first, size);
-        for (u32 k = 0; k < along.count; k += WAVE * SCATTER_BATCH) {
+        for (u32 k = 0; k < along.count; k += WAVE * SCATTER_BATCH<T>) {
+            // The next batch is asked for before one is worked on.
             const Batch<T> batch = next;
-            next.read(indexed, ids, from, along, k + WAVE * SCATTER_BATCH, first, size);
+            next.read(indexed, ids, from, along, k + WAVE * SCATTER_BATCH<T>);
+            u32 places[SCATTER_BATCH<T>];
+            batch.find_from(indexed, first, size, places);
 #pragma unroll
-            for (u32 b = 0; b < SCATTER_BATCH; ++b) scatter_wave(row, batch.places[b], batch.values[b], update);
+            for (u32 b = 0; b < SCATTER_BATCH<T>; ++b) scatter_wave(row, places[b], batch.values[b], update);
         }
-#pragma unroll 16
-        for (u32 i = lane(); i < size; i += WAVE) to[i] = row[i];
+        copy_row<16>(row, to, size, lane(), WAVE);
         wave_sync();
     }
 }
@@ -175,7 +205,7 @@ GATHER_ROWS(b32)
 GATHER_ROWS(b64)
 
 #define SCATTER_ROWS(op, name, T, Update)                                                                                        \
-    extern "C" __global__ MAX_BLOCK(WAVE) void scatter_rows_##op##_##name(                                                        \
+    extern "C" __global__ MAX_BLOCK_OF(SCATTER_WAVES * WAVE, (sizeof(T) == 8 ? 2 : 3)) void scatter_rows_##op##_##name(     \
         const T* src, T* dst, const void* ids, IndexError* error, u32 columns, u32 windows, Indexing indexing, Along along,      \
         Dims dims, Strides dst_strides, Strides src_strides, Strides id_strides) {                                              \
         scatter_rows(src, dst, columns, windows, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides,           \

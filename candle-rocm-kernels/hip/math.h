@@ -254,11 +254,14 @@ DEVICE_FN AngleF angle(float x) {
     const float r = fma(-k, -0x1.ee59dap-50f, fma(-k, -0x1.777a5cp-25f, fma(-k, 0x1.921fb6p+0f, x)));
     return {bit_cast<u32>(shifted) & 3u, r};
 }
-DEVICE_FN AngleD angle(double x) {
-    if (!(abs(x) < 0x1p27)) return x - x == 0.0 ? angle_of_huge(x) : AngleD{0, x - x};
+DEVICE_FN AngleD angle_of_moderate(double x) {
     const double k = rint(x * 0x1.45f306dc9c883p-1);
     const double r = fma(-k, -0x1.f1976b7ed8fbcp-110, fma(-k, 0x1.1a62633145c07p-54, fma(-k, 0x1.921fb54442d18p+0, x)));
     return {(u32)(i32)k & 3u, r};
+}
+DEVICE_FN AngleD angle(double x) {
+    if (!(abs(x) < 0x1p27)) return x - x == 0.0 ? angle_of_huge(x) : AngleD{0, x - x};
+    return angle_of_moderate(x);
 }
 // Taylor: the first omitted term is below a quarter ulp on [-pi/4, pi/4].
 DEVICE_FN float sin_in_quadrant(float r) {
@@ -288,6 +291,24 @@ template <typename F> DEVICE_FN F cos(F x) {
     const auto a = angle(x);
     const F magnitude = a.quadrant & 1u ? sin_in_quadrant(a.r) : cos_in_quadrant(a.r);
     return (a.quadrant + 1u) & 2u ? -magnitude : magnitude;
+}
+
+// For moderate arguments, a sine in fewer operations: x = k pi + r with |r| <= pi/2, k being an integer for the sine and one and a half for the cosine,
+// which is the sine of x + pi/2 (SHIFT is 1). Cody and Waite as above; `odd` has in its last bit whether the sine of r changes sign.
+constexpr float SIN_LIMIT = 65536.0f;
+struct HalfTurns { u32 odd; float r; };
+template <u32 SHIFT> DEVICE_FN HalfTurns half_turns(float x) {
+    constexpr float HALF = 0.5f * SHIFT;
+    const float shifted = SHIFT == 0 ? fma(x, 0x1.45f306p-2f, 0x1.8p+23f) : fma(x, 0x1.45f306p-2f, -HALF) + 0x1.8p+23f;
+    const float k = shifted - 0x1.8p+23f + HALF;
+    return {bit_cast<u32>(shifted) + SHIFT, fma(-k, -0x1.ee59dap-49f, fma(-k, -0x1.777a5cp-24f, fma(-k, 0x1.921fb6p+1f, x)))};
+}
+// r times the quotient of its sine and itself.
+DEVICE_FN float signed_sine(HalfTurns angle, float quotient) { return bit_cast<float>(bit_cast<u32>(angle.r * quotient) ^ angle.odd << 31); }
+template <u32 SHIFT> DEVICE_FN float sin_of_moderate(float x) {
+    const HalfTurns angle = half_turns<SHIFT>(x);
+    const float z = angle.r * angle.r;
+    return signed_sine(angle, polynomial(z, 1.0f, -0.166666672f, 0.00833333097f, -0.00019840867f, 2.75253024e-06f, -2.38874307e-08f));
 }
 
 // erf(x)/x over z = x² in [0, 1]

@@ -72,18 +72,11 @@ template <typename T> DEVICE_FN float normal_distribution(float x) {
     return x > 0.0f ? 1.0f - tail : tail;
 }
 
-// Arguments below this have their sine from `sin`.
-constexpr float SIN_LIMIT = 65536.0f;
-// sin(x + shift pi/2), shift being 0 or 1. x = k pi + r with |r| <= pi/2.
+// sin(x + SHIFT pi/2) for |x| < SIN_LIMIT
 template <u32 SHIFT> DEVICE_FN float sin(float x) {
-    // Rounded as in exp_reduce; for the cosine, k is a half more than an integer.
-    constexpr float HALF = 0.5f * SHIFT;
-    const float shifted = SHIFT == 0 ? math::fma(x, 0x1.45f306p-2f, 0x1.8p+23f) : math::fma(x, 0x1.45f306p-2f, -HALF) + 0x1.8p+23f;
-    const float k = shifted - 0x1.8p+23f + HALF;
-    const float r = math::fma(-k, -0x1.777a5cp-24f, math::fma(-k, 0x1.921fb6p+1f, x));
-    const float z = r * r;
-    const float sine = math::fma(r * z, math::polynomial(z, -0.166666597f, 0.00833306555f, -0.000198095222f, 2.60559023e-06f), r);
-    return bit_cast<float>(bit_cast<u32>(sine) ^ (bit_cast<u32>(shifted) + SHIFT) << 31);
+    const auto angle = math::half_turns<SHIFT>(x);
+    const float z = angle.r * angle.r;
+    return math::signed_sine(angle, math::polynomial(z, 1.0f, -0.166666597f, 0.00833306555f, -0.000198095222f, 2.60559023e-06f));
 }
 
 // a / b for f16 and f8e4m3, whose quotients lie well within float's normal numbers: within an ulp. No quotient of two of them is as
@@ -94,6 +87,12 @@ DEVICE_FN float quotient(float a, float b) {
     const float rest = math::fma(-b, near, a);
     // Infinities leave no number, and zeros keep their sign.
     return math::abs(rest) > 0.0f ? math::fma(rest, inverse, near) : near;
+}
+
+// a / b for bf16, as near as it takes to round like the quotient; false where quotient or reciprocal may not be normal numbers.
+DEVICE_FN bool quotient_bf16(float a, float b, float& quotient) {
+    quotient = a * reciprocal_fast(b);
+    return math::abs(math::fma(-b, quotient, a)) <= math::abs(a) * 0x1p-20f;
 }
 
 // Of the narrow types, only bf16 has values that are denormal in float.

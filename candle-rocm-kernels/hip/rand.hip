@@ -53,9 +53,9 @@ template <typename C> struct Normal { C cos, sin; };
 template <typename C> struct Draw;
 template <> struct Draw<float> {
     static constexpr u32 COUNT = 4;
-    // In [0, 1), multiples of 2^-24.
-    static DEVICE_FN void uniform(const Words& words, float* out) {
-        for (u32 k = 0; k < COUNT; ++k) out[k] = (float)(words.w[k] >> 8) * 0x1p-24f;
+    // Multiples of `span` 2^-24 from `low` on.
+    static DEVICE_FN float uniform(const Words& words, u32 k, float low, float span) {
+        return math::fma((float)(words.w[k] >> 8), span * 0x1p-24f, low);
     }
     // In (0, 1], for the logarithm.
     static DEVICE_FN float open(const Words& words, u32 pair) { return math::fma((float)words.w[2 * pair], 0x1p-32f, 0x1p-33f); }
@@ -76,14 +76,20 @@ template <> struct Draw<float> {
 template <> struct Draw<double> {
     static constexpr u32 COUNT = 2;
     static DEVICE_FN u64 bits53(const Words& words, u32 k) { return ((u64)words.w[2 * k + 1] << 32 | words.w[2 * k]) >> 11; }
-    // In [0, 1), multiples of 2^-53.
-    static DEVICE_FN void uniform(const Words& words, double* out) {
-        for (u32 k = 0; k < COUNT; ++k) out[k] = (double)bits53(words, k) * 0x1p-53;
+    // Multiples of `span` 2^-53 from `low` on.
+    static DEVICE_FN double uniform(const Words& words, u32 k, double low, double span) {
+        return math::fma((double)bits53(words, k) * 0x1p-53, span, low);
     }
     static DEVICE_FN double open(const Words& words, u32) { return (double)(bits53(words, 0) + 1) * 0x1p-53; }
     static DEVICE_FN Normal<double> angle(const Words& words, u32) {
         const double angle = (double)bits53(words, 1) * (0x1p-53 * 6.283185307179586);
-        return {math::cos(angle), math::sin(angle)};
+        const auto a = math::angle_of_moderate(angle);
+        const double sin = math::sin_in_quadrant(a.r);
+        const double cos = math::cos_in_quadrant(a.r);
+        const bool odd = (a.quadrant & 1u) != 0;
+        const double x = odd ? sin : cos;
+        const double y = odd ? cos : sin;
+        return {(a.quadrant + 1u) & 2u ? -x : x, a.quadrant & 2u ? -y : y};
     }
 };
 
@@ -91,13 +97,20 @@ template <> struct Draw<double> {
 template <typename T> struct alignas(sizeof(T) * Draw<compute_t<T>>::COUNT) Drawn {
     T v[Draw<compute_t<T>>::COUNT];
 };
-template <typename T> DEVICE_FN void put(const Drawn<T>& drawn, T* dst, u64 group, u64 n) {
+// Fills `dst` by `draw`, which makes numbers of a counter's words.
+template <typename T, typename F> DEVICE_FN void fill(T* dst, u64 n, const RoundKeys& keys, u64 counter, F draw) {
     constexpr u32 COUNT = Draw<compute_t<T>>::COUNT;
-    if ((group + 1) * COUNT <= n) {
-        *(Drawn<T>*)(dst + group * COUNT) = drawn;
-    } else {
-        for (u32 k = 0; k < COUNT; ++k) {
-            if (group * COUNT + k < n) dst[group * COUNT + k] = drawn.v[k];
+    const u64 whole = n / COUNT;
+    const u64 groups = (n + COUNT - 1) / COUNT;
+#pragma unroll 1
+    for (u64 group = global_index(); group < groups; group += global_size()) {
+        const Drawn<T> drawn = draw(philox(keys, counter + group, 0));
+        if (group < whole) {
+            ((Drawn<T>*)dst)[group] = drawn;
+        } else {
+            for (u32 k = 0; k < COUNT; ++k) {
+                if (whole * COUNT + k < n) dst[whole * COUNT + k] = drawn.v[k];
+            }
         }
     }
 }
@@ -105,34 +118,29 @@ template <typename T> DEVICE_FN void put(const Drawn<T>& drawn, T* dst, u64 grou
 // `top` is the largest value of T below the upper bound: rounding never reaches the bound itself.
 template <typename T> DEVICE_FN void uniform(T* dst, u64 n, const RoundKeys& keys, u64 counter, double low, double span, double top) {
     using C = compute_t<T>;
-    constexpr u32 COUNT = Draw<C>::COUNT;
-    for (u64 group = global_index(); group * COUNT < n; group += global_size()) {
-        C unit[COUNT];
-        Draw<C>::uniform(philox(keys, counter + group, 0), unit);
+    fill(dst, n, keys, counter, [=](const Words& words) -> Drawn<T> {
         Drawn<T> drawn;
-        for (u32 k = 0; k < COUNT; ++k) {
-            const T value = store<T>(math::fma(unit[k], (C)span, (C)low));
-            drawn.v[k] = load(value) > (C)top ? store<T>((C)top) : value;
+        for (u32 k = 0; k < Draw<C>::COUNT; ++k) {
+            const C value = Draw<C>::uniform(words, k, (C)low, (C)span);
+            drawn.v[k] = store<T>(value > (C)top ? (C)top : value);
         }
-        put(drawn, dst, group, n);
-    }
+        return drawn;
+    });
 }
 
 // Box and Muller: each pair of words gives a radius and an angle, and these two independent normal numbers.
 template <typename T> DEVICE_FN void normal(T* dst, u64 n, const RoundKeys& keys, u64 counter, double mean, double deviation) {
     using C = compute_t<T>;
-    constexpr u32 COUNT = Draw<C>::COUNT;
-    for (u64 group = global_index(); group * COUNT < n; group += global_size()) {
-        const Words words = philox(keys, counter + group, 0);
+    fill(dst, n, keys, counter, [=](const Words& words) -> Drawn<T> {
         Drawn<T> drawn;
-        for (u32 pair = 0; pair < COUNT / 2; ++pair) {
+        for (u32 pair = 0; pair < Draw<C>::COUNT / 2; ++pair) {
             const C radius = root(minus_two_log(Draw<C>::open(words, pair))) * (C)deviation;
             const Normal<C> angle = Draw<C>::angle(words, pair);
             drawn.v[2 * pair] = store<T>(math::fma(radius, angle.cos, (C)mean));
             drawn.v[2 * pair + 1] = store<T>(math::fma(radius, angle.sin, (C)mean));
         }
-        put(drawn, dst, group, n);
-    }
+        return drawn;
+    });
 }
 
 // The generator's own output.
@@ -146,12 +154,15 @@ extern "C" __global__ void philox_u32(u32* dst, u64 n, RoundKeys keys, u64 count
     }
 }
 
+#define RAND_BLOCK(T) MAX_BLOCK_OF(256, (sizeof(T) == 8 ? 4 : 8))
 #define RAND(dtype, T)                                                                                                           \
-    extern "C" __global__ void uniform_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double low, double span, double top) {        \
-        uniform(dst, n, keys, counter, low, span, top);                                                                           \
+    extern "C" __global__ RAND_BLOCK(T) void uniform_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double low,             \
+                                                             double span, double top) {                                          \
+        uniform(dst, n, keys, counter, low, span, top);                                                                          \
     }                                                                                                                            \
-    extern "C" __global__ void normal_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double mean, double deviation) {               \
-        normal(dst, n, keys, counter, mean, deviation);                                                                           \
+    extern "C" __global__ RAND_BLOCK(T) void normal_##dtype(T* dst, u64 n, RoundKeys keys, u64 counter, double mean,             \
+                                                            double deviation) {                                                  \
+        normal(dst, n, keys, counter, mean, deviation);                                                                          \
     }
 RAND(f16, f16)
 RAND(bf16, bf16)

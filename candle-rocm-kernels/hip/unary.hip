@@ -10,13 +10,16 @@ FUNCTION(Exp,
     else if constexpr (NARROW<T>) return narrow::exp<T>(x);
     else return math::exp(x);)
 FUNCTION(Log, return math::log(x);)
-// f16 and f8e4m3 have no argument beyond.
+// Short for moderate arguments, which those of f16 and f8e4m3 are.
 #define PERIODIC(Name, function, SHIFT)                                                                                        \
     template <typename T> struct Name {                                                                                        \
         using C = compute_t<T>;                                                                                                \
         static constexpr bool ALWAYS_MODERATE = NARROW<T> && !is_same<T, bf16>::value;                                         \
-        static DEVICE_FN bool is_moderate(C x) { return math::abs(x) < C(narrow::SIN_LIMIT); }                                 \
-        static DEVICE_FN C moderate(C x) { return narrow::sin<SHIFT>(x); }                                                     \
+        static DEVICE_FN bool is_moderate(C x) { return math::abs(x) < C(math::SIN_LIMIT); }                                   \
+        static DEVICE_FN C moderate(C x) {                                                                                     \
+            if constexpr (NARROW<T>) return narrow::sin<SHIFT>(x);                                                             \
+            else return math::sin_of_moderate<SHIFT>(x);                                                                       \
+        }                                                                                                                      \
         static DEVICE_FN C apply(C x) {                                                                                        \
             if constexpr (ALWAYS_MODERATE) return moderate(x);                                                                 \
             else return math::function(x);                                                                                     \
@@ -27,6 +30,8 @@ PERIODIC(Cos, cos, 1)
 template <typename F> struct has_moderate { static constexpr bool value = false; };
 template <> struct has_moderate<Sin<bf16>> { static constexpr bool value = true; };
 template <> struct has_moderate<Cos<bf16>> { static constexpr bool value = true; };
+template <> struct has_moderate<Sin<float>> { static constexpr bool value = true; };
+template <> struct has_moderate<Cos<float>> { static constexpr bool value = true; };
 FUNCTION(Tanh,
     if constexpr (NARROW<T>) return narrow::tanh<T>(x);
     else return math::tanh(x);)
@@ -69,23 +74,22 @@ template <typename T, typename F, u32 SHARE> DEVICE_FN void unary(u64 n, const D
 }
 
 #define UNARY(op, Op, name, T, SHARE)                                                                                              \
-    extern "C" __global__ MAX_BLOCK(256) void op##_##name(u64 n, Dims dims, Strides xs, const T* x, T* out) {                      \
+    extern "C" __global__ MAX_BLOCK_OF(256, (sizeof(T) == 8 ? 4 : 8)) void op##_##name(u64 n, Dims dims, Strides xs, const T* x, T* out) {                      \
         unary<T, Op<T>, SHARE>(n, dims, xs, x, out);                                                                               \
     }
 
-// What one pack bounds for the narrow types, half a pack does for the others.
 #define UNARY_FLOATS(name, T)                                   \
     UNARY(exp, Exp, name, T, 1)                                 \
     UNARY(log, Log, name, T, 2)                                 \
-    UNARY(sin, Sin, name, T, (NARROW<T> ? 1 : 2))                                 \
-    UNARY(cos, Cos, name, T, (NARROW<T> ? 1 : 2))                                 \
-    UNARY(tanh, Tanh, name, T, (NARROW<T> ? 1 : 2))             \
+    UNARY(sin, Sin, name, T, (sizeof(T) <= 4 ? 1 : 2))                                 \
+    UNARY(cos, Cos, name, T, (sizeof(T) <= 4 ? 1 : 2))                                 \
+    UNARY(tanh, Tanh, name, T, (sizeof(T) <= 4 ? 1 : 2))             \
     UNARY(neg, Neg, name, T, 1)                                 \
     UNARY(recip, Recip, name, T, 1)                             \
     UNARY(sqr, Sqr, name, T, 1)                                 \
     UNARY(sqrt, Sqrt, name, T, 1)                               \
-    UNARY(gelu, Gelu, name, T, (NARROW<T> ? 1 : 2))             \
-    UNARY(gelu_erf, GeluErf, name, T, (NARROW<T> ? 1 : 2))      \
+    UNARY(gelu, Gelu, name, T, (sizeof(T) <= 4 ? 1 : 2))             \
+    UNARY(gelu_erf, GeluErf, name, T, (sizeof(T) <= 4 ? 1 : 2))      \
     UNARY(erf, Erf, name, T, 2)                                 \
     UNARY(abs, Abs, name, T, 1)                                 \
     UNARY(relu, Relu, name, T, 1)                               \

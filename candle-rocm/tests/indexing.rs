@@ -311,7 +311,10 @@ fn duplicates_with_few_columns() {
 /// Rows along a dense dimension, which go through LDS: one window of places and several, few and many values for each place.
 fn dense_rows<T: Element>(device: &Device) {
     let window = (16 << 10) / T::DTYPE.size_in_bytes();
-    for (rows, places, steps) in [(65, 70, 300), (64, 3, 64), (22, 2 * window + 5, window)] {
+    // Several windows, of types that have few places in each.
+    let many = T::DTYPE.size_in_bytes() >= 4;
+    let wide = many.then_some((22, 2 * window + 5, window));
+    for (rows, places, steps) in [(65, 70, 300), (64, 3, 64)].into_iter().chain(wide) {
         for layout in [Layout::Contiguous, Layout::Offset] {
             check_scatter::<T, u32>(device, &[rows, places], &[rows, steps], 1, layout, true);
         }
@@ -326,16 +329,14 @@ fn dense_rows<T: Element>(device: &Device) {
     );
 
     let mut rng = Rng::new(4);
-    for (places, count) in [(300, 300), (1000, 257), (window, window / 4 + 1)] {
+    let whole = many.then_some((window, window / 4 + 2048));
+    for (places, count) in [(300, 2048), (1000, 2057)].into_iter().chain(whole) {
         let dims = [2, 65, places];
         let src = HostTensor::<T>::with_layout(&dims, Layout::Offset, |n| rng.any(n));
-        let each = HostTensor::with_layout(&[2, 65, count.max(256)], Layout::Offset, |n| {
+        let each = HostTensor::with_layout(&[2, 65, count], Layout::Offset, |n| {
             ids::<i64>(&mut rng, n, places)
         });
-        let common = HostTensor::contiguous(
-            ids::<u32>(&mut rng, count.max(256), places),
-            &[count.max(256)],
-        );
+        let common = HostTensor::contiguous(ids::<u32>(&mut rng, count, places), &[count]);
         let src_buffer = src.upload(device);
         let (each_buffer, common_buffer) = (each.upload(device), common.upload(device));
         let x = src.view(&src_buffer);
@@ -347,7 +348,7 @@ fn dense_rows<T: Element>(device: &Device) {
             &what,
         );
         let got = index_select(device, &x, &common.view(&common_buffer), 2).unwrap();
-        let over = spread(&common, &resized(&dims, 2, count.max(256)), 2);
+        let over = spread(&common, &resized(&dims, 2, count), 2);
         assert_exact(
             &download::<T>(device, &got),
             &gathered(&src, &over, 2),

@@ -6,7 +6,7 @@ use candle_rocm_kernels::Family;
 
 const OP: &str = "copy";
 
-/// Words along a tile's edge, of two elements below 4 bytes or of one, and threads of the transposing kernel.
+/// Words along a tile's edge, of two elements of up to 4 bytes or of one, and threads of the transposing kernel.
 const TILE_WORDS: usize = 32;
 const TRANSPOSE_BLOCK: u32 = 256;
 /// Shorter sides than this leave most of a tile idle; the plain strided kernel is used for them.
@@ -203,7 +203,11 @@ impl Transpose {
 
     fn launch(&self, device: &Device, size: usize, operands: Args) -> Result<()> {
         let batch: u32 = self.batch.size[..self.batch.rank as usize].iter().product();
-        let tile = if size < 4 { 2 * TILE_WORDS } else { TILE_WORDS };
+        let tile = if size <= 4 {
+            2 * TILE_WORDS
+        } else {
+            TILE_WORDS
+        };
         let tiles = [self.rows, self.columns]
             .map(|side| (side as usize).div_ceil(tile))
             .into_iter()

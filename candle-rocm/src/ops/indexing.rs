@@ -98,12 +98,12 @@ struct Indexing {
     stride: u32,
 }
 
-/// Bytes of a row that `gather_rows` and each window of `scatter_rows` have in LDS: `ROW_BYTES` of `indexing_rows.hip`.
+/// Bytes of LDS that `gather_rows` has for a row and `scatter_rows` for the windows of a block's waves: `ROW_BYTES` of `indexing_rows.hip`.
 const ROW_BYTES: usize = 16 << 10;
 /// Threads of a block of `gather_rows`.
 const GATHER_BLOCK: u32 = 256;
-/// Ids of a row that occupy such a block, and rows that occupy a GPU.
-const ENOUGH_IDS: usize = 256;
+/// Ids of a row that occupy such a block, eight for each thread, and rows that occupy a GPU.
+const ENOUGH_IDS: usize = 2048;
 const ENOUGH_ROWS: usize = 128;
 
 /// The common part of the operations that read. `dims` and `id_strides` are those of the result and of the ids spread over it.
@@ -267,6 +267,8 @@ const MOST_PARTS: usize = 64;
 /// Steps along the indexed dimension that are worth a wave of their own, and windows of a row, each of which reads all ids.
 const ENOUGH_STEPS: usize = 64;
 const MOST_WINDOWS: usize = 8;
+/// Waves of a block of `scatter_rows` at most.
+const SCATTER_WAVES: usize = 8;
 /// So many windows occupy a GPU.
 const ENOUGH_WINDOWS: usize = 64;
 /// So many ids of `index_add` cost a thread for each column less than sorting them would.
@@ -535,9 +537,15 @@ impl<'a> Scatter<'a> {
     /// One wave per row and window of its places.
     fn launch_rows(&self, device: &Device, kernel: &str, windows: usize) -> Result<()> {
         let rows = self.elements() / self.src.dims[self.dim];
+        // Short rows leave room for those of other waves.
+        let row_bytes = self.dst.dims[self.dim] * self.dst.dtype.size_in_bytes();
+        let fit = (ROW_BYTES / row_bytes).clamp(1, SCATTER_WAVES);
+        let waves = 1 << fit.ilog2();
         let config = LaunchConfig {
-            grid: (rows * windows).min(LaunchConfig::MAX_GRID as usize) as u32,
-            block: device.properties().wave_size,
+            grid: (rows * windows)
+                .div_ceil(waves)
+                .min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: waves as u32 * device.properties().wave_size,
             shared_bytes: 0,
         };
         self.launch_columns(device, Family::IndexingRows, kernel, config, windows)
