@@ -152,8 +152,11 @@ impl Plan {
                 let packs = (self.outputs / pack).next_power_of_two();
                 let mut columns = packs.min(DENSE_COLUMNS);
                 self.lanes = share.min(BLOCK / columns);
-                // A second launch for the parts costs more than short runs of columns.
-                while columns > LINE_PACKS && self.tiles() * self.most_parts() < WANTED_BLOCKS / 4 {
+                // A second launch for the parts costs more than short runs of columns, and less with fewer parts; indices have shorter packs.
+                while columns > LINE_PACKS
+                    && (self.tiles() * self.most_parts() < WANTED_BLOCKS / 4
+                        || self.tiles() < WANTED_BLOCKS && !op.gives_index())
+                {
                     columns /= 2;
                     self.lanes = share.min(BLOCK / columns);
                 }
