@@ -86,11 +86,22 @@ template <u32 N> DEVICE_FN void find(const Indexed& indexed, const Ids<N>& ids, 
     }
     if (bad != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)bad);
 }
-// One index.
+// One index, checked in the type that it is read in: fewer instructions than for several at once.
+template <typename T> DEVICE_FN u32 find_typed(const Indexed& indexed, T none, u32 at) {
+    const T id = ((const T*)indexed.ids)[at];
+    const bool known = (u64)(i64)id < indexed.with.size && id != none;
+    if (!known && id != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)id);
+    return known ? (u32)id : NOWHERE;
+}
 DEVICE_FN u32 find(const Indexed& indexed, u32 at) {
-    u32 places[1];
-    find(indexed, load_ids<1>(indexed, at, 0, 1, 0, 0), 1, places);
-    return places[0];
+    switch (indexed.with.id_type) {
+        case ID_U8: return find_typed<u8>(indexed, 0xff, at);
+        case ID_U32: return find_typed<u32>(indexed, 0xffffffffu, at);
+        case ID_I64: return find_typed<i64>(indexed, NO_INDEX, at);
+        case ID_I16: return find_typed<i16>(indexed, 0x7fff, at);
+        case ID_I32: return find_typed<i32>(indexed, 0x7fffffff, at);
+    }
+    return NOWHERE;
 }
 
 // Integers wrap on overflow.
