@@ -17,6 +17,7 @@ mod matrix;
 mod naive;
 mod problem;
 mod select;
+mod sizes;
 mod split;
 mod tiled;
 

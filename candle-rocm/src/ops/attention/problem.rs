@@ -1,5 +1,6 @@
 //! A checked problem in the form that the kernels take.
 
+use super::sizes::Sizes;
 use super::{Attended, Attention, Lengths, Order, OP};
 use crate::ops::copy::contiguous;
 use crate::{Args, Buffer, DType, Device, Error, Result, View};
@@ -475,133 +476,6 @@ pub(super) fn check_scales(
     scales.check(op)
 }
 
-/// Sizes that the operands agree on.
-struct Sizes {
-    batch: usize,
-    rows: usize,
-    keys: usize,
-    rows_of_all: usize,
-    heads: usize,
-    kv_heads: usize,
-    width: usize,
-    v_width: usize,
-    /// Whether the rows of all sequences lie behind each other.
-    packed: bool,
-}
-
-impl Sizes {
-    fn new(a: &Attention) -> Result<Self> {
-        let (k, v) = (a.k.dims, a.v.dims);
-        let rank = match a.lengths {
-            Lengths::Packed { .. } => 3,
-            Lengths::Fixed | Lengths::Paged { .. } => 4,
-        };
-        if k.len() != rank || v.len() != rank || k[..rank - 1] != v[..rank - 1] {
-            return Err(mismatch(&a.k, &a.v));
-        }
-        let (kv_heads, width, v_width) = (k[rank - 2], k[rank - 1], v[rank - 1]);
-        let (batch, rows, keys, heads) = match (&a.lengths, a.q.dims) {
-            (Lengths::Fixed, &[batch, rows, heads, size]) if size == width && k[0] == batch => {
-                (batch, rows, k[1], heads)
-            }
-            (
-                Lengths::Packed {
-                    cu_rows,
-                    cu_keys,
-                    max_rows,
-                    max_keys,
-                }
-                | Lengths::Paged {
-                    cu_rows,
-                    cu_keys,
-                    max_rows,
-                    max_keys,
-                    ..
-                },
-                &[_, heads, size],
-            ) if size == width => {
-                let &[starts] = cu_rows.dims else {
-                    return Err(invalid("starts of rows must have one dimension"));
-                };
-                if starts < 2 || cu_keys.dims != cu_rows.dims {
-                    return Err(mismatch(cu_rows, cu_keys));
-                }
-                integers(cu_rows)?;
-                integers(cu_keys)?;
-                (starts - 1, *max_rows, *max_keys, heads)
-            }
-            _ => return Err(mismatch(&a.q, &a.k)),
-        };
-        if heads > 0 && (kv_heads == 0 || !heads.is_multiple_of(kv_heads)) {
-            return Err(invalid(format!(
-                "the number of key heads, {kv_heads}, must divide that of query heads, {heads}"
-            )));
-        }
-        let packed = !matches!(a.lengths, Lengths::Fixed);
-        let sizes = Sizes {
-            batch,
-            rows,
-            keys,
-            rows_of_all: if packed { a.q.dims[0] } else { batch * rows },
-            heads,
-            kv_heads,
-            width,
-            v_width,
-            packed,
-        };
-        sizes.check_options(a)?;
-        Ok(sizes)
-    }
-
-    fn check_options(&self, a: &Attention) -> Result<()> {
-        if let Lengths::Paged { blocks, .. } = &a.lengths {
-            integers(blocks)?;
-            if !matches!(*blocks.dims, [batch, _] if batch == self.batch) {
-                return Err(mismatch(&a.q, blocks));
-            }
-            let held = blocks.dims[1].saturating_mul(a.k.dims[1]);
-            if held < self.keys {
-                return Err(invalid(format!(
-                    "a row of the block table holds {held} keys, fewer than the longest sequence's {}",
-                    self.keys
-                )));
-            }
-        }
-        if a.quantized && a.order != Order::RowsHeads {
-            return Err(invalid(
-                "a result in 8 bits has the heads of a row behind each other: Order::RowsHeads",
-            ));
-        }
-        if let Some(alibi) = &a.alibi {
-            has_dtype(alibi, DType::F32)?;
-            if *alibi.dims != [self.heads] {
-                return Err(mismatch(&a.q, alibi));
-            }
-        }
-        if let Some(prefix) = &a.prefix {
-            has_dtype(prefix, DType::I32)?;
-            if !matches!(*prefix.dims, [batch, _, 2] if batch == self.batch) {
-                return Err(mismatch(&a.q, prefix));
-            }
-        }
-        if let Some(mask) = &a.mask {
-            if self.packed {
-                return Err(invalid("a mask needs sequences of one length"));
-            }
-            if *mask.dims != [self.batch, self.heads, self.rows, self.keys] {
-                return Err(mismatch(&a.q, mask));
-            }
-            if mask.dtype == DType::U8 {
-                return Err(Error::UnsupportedDType {
-                    op: OP,
-                    dtype: mask.dtype,
-                });
-            }
-        }
-        Ok(())
-    }
-}
-
 fn narrow(what: &'static str, value: usize) -> Result<u32> {
     // Positions and their differences are computed with 32 signed bits.
     if value > i32::MAX as usize {
@@ -619,14 +493,14 @@ fn limit(what: &'static str, size: Option<usize>) -> Result<u32> {
     size.map_or(Ok(UNLIMITED), |size| narrow(what, size))
 }
 
-fn integers(view: &View) -> Result<()> {
+pub(super) fn integers(view: &View) -> Result<()> {
     match view.dtype {
         DType::U32 | DType::I32 => Ok(()),
         dtype => Err(Error::UnsupportedDType { op: OP, dtype }),
     }
 }
 
-fn has_dtype(view: &View, dtype: DType) -> Result<()> {
+pub(super) fn has_dtype(view: &View, dtype: DType) -> Result<()> {
     if view.dtype == dtype {
         return Ok(());
     }
@@ -637,14 +511,14 @@ fn has_dtype(view: &View, dtype: DType) -> Result<()> {
     })
 }
 
-fn invalid(reason: impl Into<String>) -> Error {
+pub(super) fn invalid(reason: impl Into<String>) -> Error {
     Error::InvalidArgument {
         op: OP,
         reason: reason.into(),
     }
 }
 
-fn mismatch(lhs: &View, rhs: &View) -> Error {
+pub(super) fn mismatch(lhs: &View, rhs: &View) -> Error {
     Error::ShapeMismatch {
         op: OP,
         lhs: lhs.dims.to_vec(),

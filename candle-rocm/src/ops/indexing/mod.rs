@@ -1,0 +1,192 @@
+//! Reading and writing at places that an index tensor names.
+//!
+//! An index equal to the largest value of its dtype (255, `u32::MAX`, `i64::MAX`, …) names no place: reads give 0, writes are left out.
+//! Any other index out of range does the same, and the next call that waits for the device fails with [`Error::IndexOutOfRange`].
+
+mod read;
+mod scatter;
+
+use super::copy::{check_count, contiguous};
+use super::{collapse, Collapsed};
+use crate::{Buffer, DType, Device, Error, IndexOp, Result, View};
+use read::read;
+use scatter::Scatter;
+
+/// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s shape with
+/// `ids`' length in `dim`.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] for other index dtypes, [`Error::ShapeMismatch`], [`Error::InvalidArgument`] for `dim`,
+/// [`Error::InvalidView`], [`Error::TooLarge`] for operands of 2^32 elements or more.
+pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::IndexSelect;
+    check_dim(OP, src, dim)?;
+    let [count] = ids.dims else {
+        return Err(shape_mismatch(OP, src, ids));
+    };
+    let mut dims = src.dims.to_vec();
+    dims[dim] = *count;
+    let id_strides = only(dim, dims.len(), ids.strides[0]);
+    read(device, OP, src, ids, &dims, &id_strides, dim)
+}
+
+/// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`, where the id says the
+/// place. `ids` has `src`'s rank and is nowhere larger than `src`, except in `dim`. The result has `ids`' shape.
+///
+/// # Errors
+/// Those of [`index_select`].
+pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::Gather;
+    check_dim(OP, src, dim)?;
+    let fits = src.dims.len() == ids.dims.len()
+        && (0..src.dims.len()).all(|d| d == dim || ids.dims[d] <= src.dims[d]);
+    if !fits {
+        return Err(shape_mismatch(OP, src, ids));
+    }
+    read(device, OP, src, ids, ids.dims, ids.strides, dim)
+}
+
+/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the place. Of several
+/// elements for one place the last along `dim` stays. `ids` has `src`'s shape, which is `dst`'s except in `dim`; `dst` is contiguous.
+///
+/// # Errors
+/// Those of [`index_select`], [`Error::DTypeMismatch`], and [`Error::InvalidArgument`] for a strided `dst`.
+pub fn scatter_set(device: &Device, dst: &View, ids: &View, src: &View, dim: usize) -> Result<()> {
+    let scatter = Scatter::new(IndexOp::ScatterSet, dst, ids, ids.strides, src, dim)?;
+    scatter.set(device)
+}
+
+/// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats are added in order
+/// along `dim`, and the result is rounded each time, if that leaves enough to do in parallel, as 64 rows of a few thousand elements or 4,096
+/// columns do; otherwise in no fixed order.
+///
+/// # Errors
+/// Those of [`scatter_set`].
+pub fn scatter_add(device: &Device, dst: &View, ids: &View, src: &View, dim: usize) -> Result<()> {
+    let scatter = Scatter::new(IndexOp::ScatterAdd, dst, ids, ids.strides, src, dim)?;
+    scatter.add(device)
+}
+
+/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of `src` are added. As by
+/// [`scatter_add`], but always in order. `src` has `base`'s shape with `ids`' length in `dim`.
+///
+/// # Errors
+/// Those of [`scatter_add`].
+pub fn index_add(
+    device: &Device,
+    base: &View,
+    ids: &View,
+    src: &View,
+    dim: usize,
+) -> Result<Buffer> {
+    const OP: IndexOp = IndexOp::IndexAdd;
+    check_dim(OP, src, dim)?;
+    if *ids.dims != [src.dims[dim]] {
+        return Err(shape_mismatch(OP, ids, src));
+    }
+    let id_strides = only(dim, src.dims.len(), ids.strides[0]);
+    let out = contiguous(device, base)?;
+    let strides = crate::contiguous_strides(base.dims);
+    let dst = View::contiguous(&out, base.dtype, base.dims, &strides);
+    Scatter::new(OP, &dst, ids, &id_strides, src, dim)?.add(device)?;
+    Ok(out)
+}
+
+/// What the kernels are told about the indexed dimension; the fields are those of `Indexing` in `indexing.h`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Indexing {
+    op: u32,
+    id_type: u32,
+    size: u32,
+    stride: u32,
+}
+
+/// Steps along the indexed dimension; the fields are those of `Along` in `indexing.h`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Along {
+    count: u32,
+    id_stride: u32,
+    src_stride: u32,
+}
+
+/// Bytes of LDS that `gather_rows` has for a row and `scatter_rows` for the windows of a block's waves: `ROW_BYTES` of `indexing_rows.hip`.
+const ROW_BYTES: usize = 16 << 10;
+
+/// The dimensions besides `dim`, with the strides of `K` operands.
+fn besides<const K: usize>(
+    op: IndexOp,
+    dim: usize,
+    dims: &[usize],
+    strides: [&[usize]; K],
+) -> Result<Collapsed<K>> {
+    let others = |values: &[usize]| -> Vec<usize> {
+        let mut values = values.to_vec();
+        values.remove(dim);
+        values
+    };
+    let strides = strides.map(others);
+    collapse(
+        op.as_str(),
+        &others(dims),
+        std::array::from_fn(|k| &strides[k][..]),
+    )
+}
+
+/// Number of an index dtype in `indexing.h`. As on candle's CPU, i16 and i32 are for the operations that add.
+fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
+    let adds = matches!(op, IndexOp::ScatterAdd | IndexOp::IndexAdd);
+    match dtype {
+        DType::U8 => Ok(0),
+        DType::U32 => Ok(1),
+        DType::I64 => Ok(2),
+        DType::I16 if adds => Ok(3),
+        DType::I32 if adds => Ok(4),
+        _ => Err(Error::UnsupportedDType {
+            op: match op {
+                IndexOp::IndexSelect => "index-select by ids",
+                IndexOp::Gather => "gather by ids",
+                IndexOp::ScatterSet => "scatter by ids",
+                IndexOp::ScatterAdd => "scatter-add by ids",
+                IndexOp::IndexAdd => "index-add by ids",
+                IndexOp::MoeGemm | IndexOp::IndexedMoe => op.as_str(),
+            },
+            dtype,
+        }),
+    }
+}
+
+/// Strides that are 0 except along `dim`.
+fn only(dim: usize, rank: usize, stride: usize) -> Vec<usize> {
+    let mut strides = vec![0; rank];
+    strides[dim] = stride;
+    strides
+}
+
+fn check_dim(op: IndexOp, view: &View, dim: usize) -> Result<()> {
+    if dim < view.dims.len() {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument {
+        op: op.as_str(),
+        reason: format!(
+            "there is no dimension {dim} in a tensor of shape {:?}",
+            view.dims
+        ),
+    })
+}
+
+/// The kernels compute places in 32 bits.
+fn check_operand(op: IndexOp, view: &View) -> Result<()> {
+    view.check(op.as_str())?;
+    check_count(op.as_str(), view.span().unwrap_or(usize::MAX))
+}
+
+fn shape_mismatch(op: IndexOp, lhs: &View, rhs: &View) -> Error {
+    Error::ShapeMismatch {
+        op: op.as_str(),
+        lhs: lhs.dims.to_vec(),
+        rhs: rhs.dims.to_vec(),
+    }
+}
