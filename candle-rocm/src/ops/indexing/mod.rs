@@ -9,7 +9,7 @@ mod scatter;
 use super::copy::{check_count, contiguous};
 use super::{collapse, Collapsed};
 use crate::{Buffer, DType, Device, Error, IndexOp, Result, View};
-use read::read;
+use read::Gather;
 use scatter::Scatter;
 
 /// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s shape with
@@ -27,7 +27,15 @@ pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Resu
     let mut dims = src.dims.to_vec();
     dims[dim] = *count;
     let id_strides = only(dim, dims.len(), ids.strides[0]);
-    read(device, OP, src, ids, &dims, &id_strides, dim)
+    Gather {
+        op: OP,
+        src,
+        ids,
+        dims: &dims,
+        id_strides: &id_strides,
+        dim,
+    }
+    .run(device)
 }
 
 /// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`, where the id says the
@@ -43,7 +51,15 @@ pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buf
     if !fits {
         return Err(shape_mismatch(OP, src, ids));
     }
-    read(device, OP, src, ids, ids.dims, ids.strides, dim)
+    Gather {
+        op: OP,
+        src,
+        ids,
+        dims: ids.dims,
+        id_strides: ids.strides,
+        dim,
+    }
+    .run(device)
 }
 
 /// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the place. Of several

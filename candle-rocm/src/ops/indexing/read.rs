@@ -12,133 +12,139 @@ const GATHER_BLOCK: u32 = 256;
 const ENOUGH_IDS: usize = 2048;
 const ENOUGH_ROWS: usize = 128;
 
-/// The common part of the operations that read. `dims` and `id_strides` are those of the result and of the ids spread over it.
-pub(super) fn read(
-    device: &Device,
-    op: IndexOp,
-    src: &View,
-    ids: &View,
-    dims: &[usize],
-    id_strides: &[usize],
-    dim: usize,
-) -> Result<Buffer> {
-    let name = op.as_str();
-    check_operand(op, src)?;
-    check_operand(op, ids)?;
-    let id_type = id_type(op, ids.dtype)?;
-    let n: usize = dims.iter().product();
-    let size = src.dtype.size_in_bytes();
-    let dst = device.alloc(n.saturating_mul(size))?;
-    if n == 0 {
-        return Ok(dst);
-    }
-    // Rows come whole if a good part of them is asked for.
-    let (count, row) = (dims[dim], src.dims[dim]);
-    let dense = src.strides[dim] == 1 && dims[dim + 1..].iter().all(|&d| d == 1);
-    let fits = row * size <= ROW_BYTES && row <= 4 * count && n <= u32::MAX as usize;
-    if dense && fits && count >= ENOUGH_IDS && n / count >= ENOUGH_ROWS {
-        return gather_rows(device, op, src, ids, dims, id_strides, dim, dst);
-    }
-    let mut src_strides = src.strides.to_vec();
-    src_strides[dim] = 0;
-    let layout = collapse(name, dims, [&src_strides, id_strides])?;
-    let (mut dims, [mut src_strides, id_strides]) = (layout.dims, layout.strides);
-    let mut stride = src.strides[dim];
-
-    // Whole rows per index move in pieces of up to 16 bytes.
-    let from = src.offset * size;
-    let mut piece = size;
-    let last = dims.rank as usize - 1;
-    if src_strides.s[last] == 1 && id_strides.s[last] == 0 {
-        let bytes = |elements: u32| elements as usize * size;
-        let places = [
-            address(src.buffer, from),
-            address(&dst, 0),
-            bytes(dims.size[last]),
-            stride * size,
-        ];
-        let steps = src_strides.s[..last].iter().copied().map(bytes);
-        piece = piece_bytes(places.into_iter().chain(steps));
-        dims.size[last] = (bytes(dims.size[last]) / piece) as u32;
-        for stride in &mut src_strides.s[..last] {
-            *stride = (bytes(*stride) / piece) as u32;
-        }
-        stride = stride * size / piece;
-    }
-    let pieces = n * size / piece;
-    check_count(name, pieces)?;
-    let indexing = Indexing {
-        op: op as u32,
-        id_type,
-        size: src.dims[dim] as u32,
-        stride: stride as u32,
-    };
-    device
-        .kernel(Family::Indexing, &format!("gather_b{}", piece * 8))?
-        .launch(
-            LaunchConfig::for_elements(pieces),
-            &Args::new()
-                .ptr(src.buffer, from)
-                .ptr(&dst, 0)
-                .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
-                .ptr(&device.error_word(), 0)
-                .u64(pieces as u64)
-                .value(&indexing)
-                .value(&dims)
-                .value(&src_strides)
-                .value(&id_strides),
-        )?;
-    Ok(dst)
+/// The common part of the operations that read.
+pub(super) struct Gather<'a> {
+    pub(super) op: IndexOp,
+    pub(super) src: &'a View<'a>,
+    pub(super) ids: &'a View<'a>,
+    /// Of the result.
+    pub(super) dims: &'a [usize],
+    /// Of the ids spread over the result.
+    pub(super) id_strides: &'a [usize],
+    pub(super) dim: usize,
 }
 
-/// Fills `dst` by [`read`], a row of `src` in LDS at a time.
-#[allow(clippy::too_many_arguments)]
-fn gather_rows(
-    device: &Device,
-    op: IndexOp,
-    src: &View,
-    ids: &View,
-    dims: &[usize],
-    id_strides: &[usize],
-    dim: usize,
-    dst: Buffer,
-) -> Result<Buffer> {
-    let along = Along {
-        count: dims[dim] as u32,
-        id_stride: id_strides[dim] as u32,
-        src_stride: 1,
-    };
-    let dst_strides = crate::contiguous_strides(dims);
-    let layout = besides(op, dim, dims, [&dst_strides, src.strides, id_strides])?;
-    let [dst_strides, src_strides, id_strides] = layout.strides;
-    let rows = dims.iter().product::<usize>() / dims[dim];
-    let indexing = Indexing {
-        op: op as u32,
-        id_type: id_type(op, ids.dtype)?,
-        size: src.dims[dim] as u32,
-        stride: 1,
-    };
-    let size = src.dtype.size_in_bytes();
-    device
-        .kernel(Family::IndexingRows, &format!("gather_rows_b{}", size * 8))?
-        .launch(
-            LaunchConfig {
-                grid: rows.min(LaunchConfig::MAX_GRID as usize) as u32,
-                block: GATHER_BLOCK,
-                shared_bytes: 0,
-            },
-            &Args::new()
-                .ptr(src.buffer, src.offset * size)
-                .ptr(&dst, 0)
-                .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
-                .ptr(&device.error_word(), 0)
-                .u32(rows as u32)
-                .value(&indexing)
-                .value(&along)
-                .value(&layout.dims)
-                .value(&dst_strides)
-                .value(&src_strides)
-                .value(&id_strides),
-        )?;
-    Ok(dst)
+impl Gather<'_> {
+    pub(super) fn run(&self, device: &Device) -> Result<Buffer> {
+        check_operand(self.op, self.src)?;
+        check_operand(self.op, self.ids)?;
+        let id_type = id_type(self.op, self.ids.dtype)?;
+        let n: usize = self.dims.iter().product();
+        let dst = device.alloc(n.saturating_mul(self.src.dtype.size_in_bytes()))?;
+        if n == 0 {
+            return Ok(dst);
+        }
+        let indexing = Indexing {
+            op: self.op as u32,
+            id_type,
+            size: self.src.dims[self.dim] as u32,
+            stride: self.src.strides[self.dim] as u32,
+        };
+        match self.takes_rows(n) {
+            true => self.rows(device, indexing, &dst, n)?,
+            false => self.pieces(device, indexing, &dst, n)?,
+        }
+        Ok(dst)
+    }
+
+    /// Whether rows come whole: if a good part of them is asked for.
+    fn takes_rows(&self, n: usize) -> bool {
+        let (count, row) = (self.dims[self.dim], self.src.dims[self.dim]);
+        let size = self.src.dtype.size_in_bytes();
+        let inner = &self.dims[self.dim + 1..];
+        let dense = self.src.strides[self.dim] == 1 && inner.iter().all(|&d| d == 1);
+        let fits = row * size <= ROW_BYTES && row <= 4 * count && n <= u32::MAX as usize;
+        dense && fits && count >= ENOUGH_IDS && n / count >= ENOUGH_ROWS
+    }
+
+    /// A thread for each piece of up to 16 bytes.
+    fn pieces(
+        &self,
+        device: &Device,
+        mut indexing: Indexing,
+        dst: &Buffer,
+        n: usize,
+    ) -> Result<()> {
+        let (name, src) = (self.op.as_str(), self.src);
+        let size = src.dtype.size_in_bytes();
+        let mut src_strides = src.strides.to_vec();
+        src_strides[self.dim] = 0;
+        let layout = collapse(name, self.dims, [&src_strides, self.id_strides])?;
+        let (mut dims, [mut src_strides, id_strides]) = (layout.dims, layout.strides);
+
+        // Whole rows per index move in larger pieces than an element.
+        let mut piece = size;
+        let last = dims.rank as usize - 1;
+        if src_strides.s[last] == 1 && id_strides.s[last] == 0 {
+            let bytes = |elements: u32| elements as usize * size;
+            let stride = src.strides[self.dim];
+            let places = [
+                address(src.buffer, src.offset * size),
+                address(dst, 0),
+                bytes(dims.size[last]),
+                stride * size,
+            ];
+            let steps = src_strides.s[..last].iter().copied().map(bytes);
+            piece = piece_bytes(places.into_iter().chain(steps));
+            dims.size[last] = (bytes(dims.size[last]) / piece) as u32;
+            for stride in &mut src_strides.s[..last] {
+                *stride = (bytes(*stride) / piece) as u32;
+            }
+            indexing.stride = (stride * size / piece) as u32;
+        }
+        let pieces = n * size / piece;
+        check_count(name, pieces)?;
+        let args = self
+            .operands(device, dst)
+            .u64(pieces as u64)
+            .value(&indexing)
+            .value(&dims)
+            .value(&src_strides)
+            .value(&id_strides);
+        device
+            .kernel(Family::Indexing, &format!("gather_b{}", piece * 8))?
+            .launch(LaunchConfig::for_elements(pieces), &args)
+    }
+
+    /// A block for each row of the source, which it has in LDS.
+    fn rows(&self, device: &Device, indexing: Indexing, dst: &Buffer, n: usize) -> Result<()> {
+        let along = Along {
+            count: self.dims[self.dim] as u32,
+            id_stride: self.id_strides[self.dim] as u32,
+            src_stride: 1,
+        };
+        let dst_strides = crate::contiguous_strides(self.dims);
+        let strides = [&dst_strides, self.src.strides, self.id_strides];
+        let layout = besides(self.op, self.dim, self.dims, strides)?;
+        let [dst_strides, src_strides, id_strides] = layout.strides;
+        let rows = n / self.dims[self.dim];
+        let config = LaunchConfig {
+            grid: rows.min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: GATHER_BLOCK,
+            shared_bytes: 0,
+        };
+        let args = self
+            .operands(device, dst)
+            .u32(rows as u32)
+            .value(&indexing)
+            .value(&along)
+            .value(&layout.dims)
+            .value(&dst_strides)
+            .value(&src_strides)
+            .value(&id_strides);
+        let bits = self.src.dtype.size_in_bytes() * 8;
+        device
+            .kernel(Family::IndexingRows, &format!("gather_rows_b{bits}"))?
+            .launch(config, &args)
+    }
+
+    /// What both kernels begin with.
+    fn operands(&self, device: &Device, dst: &Buffer) -> Args {
+        let (src, ids) = (self.src, self.ids);
+        Args::new()
+            .ptr(src.buffer, src.offset * src.dtype.size_in_bytes())
+            .ptr(dst, 0)
+            .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
+            .ptr(&device.error_word(), 0)
+    }
 }

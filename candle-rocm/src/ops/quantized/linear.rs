@@ -25,18 +25,17 @@ pub fn linear(
 ) -> Result<Buffer> {
     let columns = check(weights, x)?;
     let path = path(device, weights, columns, x.dtype)?;
-    linear_by(device, path, weights, x, epilogue)
+    linear_by(device, path, weights, (x, columns), epilogue)
 }
 
-/// [`linear`] by a path that can take the operands.
+/// [`linear`] by a path that can take the operands; [`check`] has given the number of vectors.
 pub(super) fn linear_by(
     device: &Device,
     path: Path,
     weights: &QuantizedMatrix,
-    x: &View,
+    (x, columns): (&View, usize),
     epilogue: &Epilogue,
 ) -> Result<Buffer> {
-    let columns = check(weights, x)?;
     match path {
         by @ (Path::Dequantize | Path::Bf16) => {
             let operands = match by {
@@ -164,7 +163,7 @@ fn multiply(
 }
 
 /// Verifies that the operands fit; gives the number of vectors.
-fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
+pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
     x.check(OP)?;
     if !matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16) {
         return Err(Error::UnsupportedDType {

@@ -3,7 +3,7 @@
 //! The tables of `select.rs` know kinds of GPUs; what is faster also hangs on the card and on the version of rocBLAS. What was measured is
 //! kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
 
-use super::linear::linear_by;
+use super::linear::{check, linear_by};
 use super::{Epilogue, GgmlType, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
 use crate::gpu::{lock, Gpu};
 use crate::module::cache;
@@ -91,7 +91,8 @@ pub fn tune(
         let shape = [columns, cols];
         let strides = contiguous_strides(&shape);
         let x = View::contiguous(&x, DType::F32, &shape, &strides);
-        let time = |path| fastest(device, path, &weights, &x);
+        let columns = check(&weights, &x)?;
+        let time = |path| fastest(device, path, &weights, (&x, columns));
         timings.push(Timing {
             columns,
             matmul: time(Path::Matmul)?,
@@ -123,7 +124,12 @@ pub fn forget(device: &Device) -> Result<()> {
 }
 
 /// The time of a product by a path.
-fn fastest(device: &Device, path: Path, weights: &QuantizedMatrix, x: &View) -> Result<Duration> {
+fn fastest(
+    device: &Device,
+    path: Path,
+    weights: &QuantizedMatrix,
+    x: (&View, usize),
+) -> Result<Duration> {
     let call = || linear_by(device, path, weights, x, &Epilogue::default()).map(drop);
     // Compiles, loads, and fills the allocator's cache.
     call()?;

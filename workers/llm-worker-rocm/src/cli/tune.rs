@@ -46,7 +46,7 @@ fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
 impl TuneArgs {
     pub(super) fn run(self) -> Result<()> {
         Err(Error::Device(
-            "this program was built without the feature rocm".to_string(),
+            "this program was built without the feature rocm; build it with --features rocm to measure a GPU".to_string(),
         ))
     }
 }
