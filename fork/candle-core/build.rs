@@ -1,4 +1,4 @@
-//! Derives this crate's source from the published crate; see `recipe.rs` for what differs and why.
+//! Derives this crate's source from the published crate; see `recipe.rs`, `patches/` and `departures/` for what differs and why.
 
 mod recipe;
 

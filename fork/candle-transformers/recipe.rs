@@ -1,9 +1,6 @@
 //! How this crate follows from the published one.
 
-#[path = "fixes.rs"]
-mod fixes;
-
-use candle_derive::{Exception, Recipe};
+use candle_derive::Recipe;
 
 pub const RECIPE: Recipe = Recipe {
     name: "candle-transformers",
@@ -19,22 +16,6 @@ pub const RECIPE: Recipe = Recipe {
         ),
     ],
     arm_bodies: &[],
-    fixes: fixes::FIXES,
-    exceptions: &[
-        Exception {
-            file: "src/models/qwen3_moe.rs",
-            name: "one product for all experts, as with CUDA",
-            find: "if cfg!(feature = \"cuda\") {",
-            replace: "if cfg!(feature = \"cuda\") || vb.device().is_rocm() {",
-            count: 1,
-        },
-        Exception {
-            file: "src/models/z_image/transformer.rs",
-            name: "flash attention where there is no mask, as with CUDA",
-            find: "if device.is_cuda() {",
-            replace: "if device.is_cuda() || device.is_rocm() {",
-            count: 1,
-        },
-    ],
+    exceptions: &[],
     exported_macros: &[("src/models/deepseek2.rs", "serde_default_fn")],
 };

@@ -1,4 +1,4 @@
-//! Each fault of the published crate that `fixes.rs` mends; the published crate fails all of these tests but the last, which is what a fix must keep.
+//! Each fault of the published crate that `patches/` mend; the published crate fails all of these tests but the last, which is what a fix must keep.
 
 use std::io::Cursor;
 

@@ -1,4 +1,5 @@
-//! What the derivation promises: without what the feature `rocm` adds, this crate is upstream's with the named fixes, no more.
+//! What the derivation promises: without what the feature `rocm` adds, this crate is upstream's with the patches, no
+//! more.
 
 #[path = "../recipe.rs"]
 mod recipe;

@@ -1,4 +1,4 @@
-//! Each fault of the published crate that `fixes.rs` mends; the published crate fails every one of these tests.
+//! Each fault of the published crate that `patches/` mend; the published crate fails every one of these tests.
 
 use candle::{Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i, rope_thd};

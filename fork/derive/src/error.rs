@@ -47,6 +47,26 @@ pub enum Error {
         /// Where the recipe stands.
         recipe: String,
     },
+    /// A patch file cannot be used.
+    #[error("{path}: {message}", path = path.display())]
+    Patch {
+        /// The patch file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A hunk of a patch does not match the text.
+    #[error("{patch}: hunk {hunk} of {file} does not apply: {message}\nhelp: `cargo run -p candle-derive -- edit CRATE PATCH` writes the text to make it anew from", patch = patch.display())]
+    Hunk {
+        /// The patch file.
+        patch: PathBuf,
+        /// The file that it changes, relative to the crate.
+        file: String,
+        /// Which hunk of that file, from 1.
+        hunk: usize,
+        /// Where its lines were looked for.
+        message: String,
+    },
     /// cargo cannot read a package's manifest.
     #[error("{path}: {message}", path = path.display())]
     Manifest {
@@ -68,6 +88,13 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn patch(path: &Path, message: &str) -> Self {
+        Self::Patch {
+            path: path.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self + '_ {
         move |source| Self::Io {
             path: path.to_owned(),

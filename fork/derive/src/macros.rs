@@ -2,8 +2,8 @@
 //!
 //! The derived `lib.rs` is included by ours, so its `#[macro_export]` macros count as macro-expanded, and using them by
 //! the absolute path `crate::name!` is a future-incompatibility warning. The definition is therefore renamed to
-//! `candle_<name>` and re-exported by its module under the old name; our own `lib.rs`, which is not expanded from anything, re-exports that at the root.
-//! All call sites stay as they are.
+//! `candle_<name>` and re-exported by its module under the old name; our own `lib.rs`, which is not expanded from
+//! anything, re-exports that at the root. All call sites stay as they are.
 
 use syn::spanned::Spanned;
 

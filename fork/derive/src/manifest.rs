@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// Every feature and dependency that `ours` lacks, has in addition, or declares otherwise than `upstream`, a line each. Both are folders
-/// of packages. A new release of upstream shows here what the derived manifest must follow.
+/// Every feature and dependency that `ours` lacks, has in addition, or declares otherwise than `upstream`, a line each.
+/// Both are folders of packages. A new release of upstream shows here what the derived manifest must follow.
 ///
 /// # Errors
 /// [`Error::Manifest`] if cargo cannot read one of them.

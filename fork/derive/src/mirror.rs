@@ -1,7 +1,8 @@
 //! The one rule: Rocm stands wherever Metal stands.
 //!
 //! The source is parsed for its structure only; every twin is a copy of the original text with the name changed, put
-//! directly before its original and gated by `cfg(feature = "rocm")`, so that without the feature the crate is upstream's.
+//! directly before its original and gated by `cfg(feature = "rocm")`, so that without the feature the crate is
+//! upstream's.
 //!
 //! | upstream | twin |
 //! |---|---|

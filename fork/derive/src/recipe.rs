@@ -1,41 +1,18 @@
 //! How one derived crate follows from the published one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use syn::spanned::Spanned;
 
 use crate::edit::Edits;
 use crate::error::{Error, Result};
+use crate::files::{files_below, relative_name, remove_stale, write_if_changed};
 use crate::mirror::{mirror, FileRules};
-use crate::strip::without_rocm;
+use crate::patch::Series;
 use crate::{macros, upstream};
 
-/// One replacement in upstream's text.
-#[derive(Debug, Clone, Copy)]
-pub struct Edit {
-    /// File relative to the crate, for example `src/storage.rs`.
-    pub file: &'static str,
-    /// Text looked for; must occur exactly `count` times.
-    pub find: &'static str,
-    /// Text put in its place.
-    pub replace: &'static str,
-    /// Number of occurrences.
-    pub count: usize,
-}
-
-/// A fault of upstream that the derived crate does not have. It is mended before anything else, with the feature `rocm` or without.
-#[derive(Debug, Clone, Copy)]
-pub struct Fix {
-    /// What is mended, in a few words; named when an edit does not match.
-    pub name: &'static str,
-    /// What upstream does wrong and what the derived crate does instead, for the crate's `FIXES.md`.
-    pub reason: &'static str,
-    /// How.
-    pub edits: &'static [Edit],
-}
-
-/// A named departure from upstream's text where the rule does not suffice. Faults of upstream are mended by a [`Fix`].
+/// A named departure from upstream's text that no patch file can hold, because its text is put together from a table.
 #[derive(Debug, Clone, Copy)]
 pub struct Exception {
     /// File relative to the crate, for example `src/storage.rs`.
@@ -50,7 +27,8 @@ pub struct Exception {
     pub count: usize,
 }
 
-/// How one derived crate follows from the published one.
+/// How one derived crate follows from the published one, but for the files of its package: `patches/`, `departures/`
+/// and `overlay/`.
 #[derive(Debug, Clone, Copy)]
 pub struct Recipe {
     /// Package name.
@@ -63,28 +41,56 @@ pub struct Recipe {
     pub without_twin: &'static [(&'static str, &'static [&'static str])],
     /// Per file: bodies for arms under `cfg(feature = "metal")`.
     pub arm_bodies: &'static [(&'static str, &'static [&'static str])],
-    /// Faults of upstream that are mended.
-    pub fixes: &'static [Fix],
-    /// Named departures.
+    /// Named departures that are put together from a table, after those of `departures/`.
     pub exceptions: &'static [Exception],
     /// `(file, name)` of exported macros that the crate itself uses by absolute path.
     pub exported_macros: &'static [(&'static str, &'static str)],
 }
 
+/// The two places where patch files are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// `patches/`, on upstream's text: what upstream could take, too.
+    Upstream,
+    /// `departures/`, on what the rule has made of that: what only this fork needs.
+    Rule,
+}
+
+impl Stage {
+    /// Both, in the order in which they are applied.
+    pub const ALL: [Self; 2] = [Self::Upstream, Self::Rule];
+
+    /// The folder of the patch files in a package.
+    pub fn folder(self) -> &'static str {
+        match self {
+            Self::Upstream => "patches",
+            Self::Rule => "departures",
+        }
+    }
+
+    /// The patch files of `package`.
+    ///
+    /// # Errors
+    /// As for [`Series::read`].
+    pub fn series(self, package: &Path) -> Result<Series> {
+        Series::read(&package.join(self.folder()))
+    }
+}
+
 impl Recipe {
-    /// Runs the derivation from a build script: finds the crate, derives it into `OUT_DIR` and tells cargo what it depends on.
-    /// Prints the error and exits with 1 if it fails.
+    /// Runs the derivation from a build script: finds the crate, derives it into `OUT_DIR` and tells cargo what it
+    /// depends on. Prints the error and exits with 1 if it fails.
     pub fn build(&self) {
         let var = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_default());
         let (out, package) = (var("OUT_DIR"), var("CARGO_MANIFEST_DIR"));
         println!("cargo:rerun-if-env-changed=CANDLE_UPSTREAM_DIR");
-        for input in ["build.rs", "recipe.rs", "fixes.rs", "overlay"] {
+        for input in ["build.rs", "recipe.rs", "patches", "departures", "overlay"] {
             if package.join(input).exists() {
                 println!("cargo:rerun-if-changed={}", package.join(input).display());
             }
         }
         let result = upstream::locate(self.name, self.version, &out).and_then(|dir| {
-            self.derive(&dir, &package.join("overlay"), &out)?;
+            self.derive(&dir, &package, &out)?;
             let note = out.join("upstream-path");
             write_if_changed(&note, dir.display().to_string().as_bytes())
         });
@@ -94,107 +100,103 @@ impl Recipe {
         }
     }
 
-    /// Derives the crate in `upstream`, with our files from `overlay`, into `out/src` and `out/tests`.
-    pub fn derive(&self, upstream: &Path, overlay: &Path, out: &Path) -> Result<()> {
+    /// Derives the crate in `upstream`, with the patches, departures and overlay of `package`, into `out/src` and
+    /// `out/tests`.
+    ///
+    /// # Errors
+    /// Any of [`Error`]'s: a rule, patch or departure that does not match, a leftover, a file that cannot be read or
+    /// written.
+    pub fn derive(&self, upstream: &Path, package: &Path, out: &Path) -> Result<()> {
+        let patches = Stage::Upstream.series(package)?;
+        let departures = Stage::Rule.series(package)?;
         let mut written = BTreeSet::new();
         let mut leftovers = Vec::new();
-        for folder in ["src", "tests"] {
-            for path in files_below(&upstream.join(folder))? {
-                let relative = relative_name(&path, upstream);
-                let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-                let derived = match String::from_utf8(bytes) {
-                    Ok(text) if relative.ends_with(".rs") && !self.is_untouched(&relative) => {
-                        let text = self.apply_fixes(&relative, text)?;
-                        self.derive_file(&relative, &text, &mut leftovers)?
-                            .into_bytes()
-                    }
-                    // What belongs to another back end alone has no twins.
-                    Ok(text) => self.apply_exceptions(&relative, text)?.into_bytes(),
-                    Err(binary) => binary.into_bytes(),
-                };
-                written.insert(relative.clone());
-                write_if_changed(&out.join(&relative), &derived)?;
-            }
+        for (name, bytes) in sources(upstream)? {
+            let derived = match String::from_utf8(bytes) {
+                Ok(text) => {
+                    let text =
+                        self.after_rule(&name, patches.apply(&name, text)?, &mut leftovers)?;
+                    let text = departures.apply(&name, text)?;
+                    self.apply_exceptions(&name, text)?.into_bytes()
+                }
+                Err(binary) => binary.into_bytes(),
+            };
+            write_if_changed(&out.join(&name), &derived)?;
+            written.insert(name);
         }
         if !leftovers.is_empty() {
             return Err(Error::Leftover { places: leftovers });
         }
         self.check_names_exist(&written)?;
-        if overlay.is_dir() {
-            for path in files_below(overlay)? {
-                let relative = format!("src/{}", relative_name(&path, overlay));
-                let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
-                write_if_changed(&out.join(&relative), &bytes)?;
-                written.insert(relative);
+        for patch in patches.patches.iter().chain(&departures.patches) {
+            if let Some(file) = patch.files().find(|file| !written.contains(*file)) {
+                let message = format!("{} {} has no file {file}", self.name, self.version);
+                return Err(Error::patch(&patch.path, &message));
             }
+        }
+        let overlay = package.join("overlay");
+        for path in files_below(&overlay)? {
+            let relative = format!("src/{}", relative_name(&path, &overlay));
+            let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+            write_if_changed(&out.join(&relative), &bytes)?;
+            written.insert(relative);
         }
         remove_stale(out, &written)
     }
 
-    /// Files of `derived` that are not upstream's with the fixes applied once everything gated by `cfg(feature = "rocm")` is
-    /// removed and the named departures are undone. Tests demand that there are none.
-    pub fn differences(&self, upstream: &Path, derived: &Path) -> Result<Vec<String>> {
-        let mut differing = Vec::new();
-        for path in files_below(&upstream.join("src"))? {
-            let name = relative_name(&path, upstream);
-            let read = |path: &Path| std::fs::read_to_string(path).map_err(Error::io(path));
-            let original = self.apply_fixes(&name, read(&path)?)?;
-            let mut text = read(&derived.join(&name))?;
-            for exception in self.exceptions.iter().rev().filter(|e| e.file == name) {
-                text = text.replace(exception.replace, exception.find);
-            }
-            for (_, exported) in self.exported_macros.iter().filter(|(f, _)| *f == name) {
-                text = macros::undo_rename(&text, exported);
-            }
-            let same = text == original
-                || match (without_rocm(&text), without_rocm(&original)) {
-                    (Ok(text), Ok(original)) => text == original,
-                    _ => false,
-                };
-            if !same {
-                differing.push(name);
-            }
+    /// The text files of the crate in `upstream` as the first patch of `stage` finds them.
+    ///
+    /// # Errors
+    /// As for [`Self::derive`].
+    pub fn texts_at(
+        &self,
+        stage: Stage,
+        upstream: &Path,
+        package: &Path,
+    ) -> Result<BTreeMap<String, String>> {
+        let patches = Stage::Upstream.series(package)?;
+        let mut leftovers = Vec::new();
+        let mut texts = BTreeMap::new();
+        for (name, bytes) in sources(upstream)? {
+            let Ok(text) = String::from_utf8(bytes) else {
+                continue;
+            };
+            let text = match stage {
+                Stage::Upstream => text,
+                Stage::Rule => {
+                    self.after_rule(&name, patches.apply(&name, text)?, &mut leftovers)?
+                }
+            };
+            texts.insert(name, text);
         }
-        Ok(differing)
+        match leftovers.is_empty() {
+            true => Ok(texts),
+            false => Err(Error::Leftover { places: leftovers }),
+        }
     }
 
-    /// The list of mended faults, as the crate's `FIXES.md` holds it.
-    pub fn fixes_page(&self) -> String {
-        let mut page = format!(
-            "# Faults of {} {} that are mended here\n\n\
-             With the feature `rocm` or without. Written by the derivation from `fixes.rs`; `tests/fork.rs` compares it.\n",
-            self.name, self.version
-        );
-        for fix in self.fixes {
-            let mut files: Vec<_> = fix.edits.iter().map(|e| format!("`{}`", e.file)).collect();
-            files.dedup();
-            page.push_str(&format!(
-                "\n## {}\n\n{}\n\nIn {}.\n",
-                fix.name,
-                fix.reason,
-                files.join(", ")
-            ));
-        }
-        page
-    }
-
+    /// What belongs to another back end alone, or is no Rust, has no twins.
     fn is_untouched(&self, file: &str) -> bool {
-        self.untouched.iter().any(|prefix| file.starts_with(prefix))
+        !file.ends_with(".rs") || self.untouched.iter().any(|prefix| file.starts_with(prefix))
     }
 
-    fn derive_file(
+    /// The text of a file with its twins, as something that can be included.
+    fn after_rule(
         &self,
         name: &str,
-        text: &str,
+        text: String,
         leftovers: &mut Vec<(String, usize, String)>,
     ) -> Result<String> {
+        if self.is_untouched(name) {
+            return Ok(text);
+        }
         let parse_error = |line: usize, message: String| Error::Parse {
             file: name.into(),
             line,
             message,
         };
-        let file =
-            syn::parse_file(text).map_err(|e| parse_error(e.span().start().line, e.to_string()))?;
+        let file = syn::parse_file(&text)
+            .map_err(|e| parse_error(e.span().start().line, e.to_string()))?;
         let tokens = text.parse().map_err(|e: proc_macro2::LexError| {
             parse_error(e.span().start().line, e.to_string())
         })?;
@@ -203,7 +205,7 @@ impl Recipe {
             arm_bodies: lookup(self.arm_bodies, name),
             without_twin: lookup(self.without_twin, name),
         };
-        let mirrored = mirror(text, &file, tokens, rules);
+        let mirrored = mirror(&text, &file, tokens, rules);
         // Tests speak of Metal in conditions and comments; only what they declare needs a twin.
         if !is_test {
             for line in mirrored.leftovers {
@@ -236,18 +238,7 @@ impl Recipe {
         if mirrored.delegates {
             edits.insert(text.len(), "\n#[cfg(feature = \"rocm\")]\nmod rocm;\n");
         }
-        self.apply_exceptions(name, edits.apply(text))
-    }
-
-    fn apply_fixes(&self, file: &str, mut text: String) -> Result<String> {
-        for fix in self.fixes {
-            for edit in fix.edits.iter().filter(|e| e.file == file) {
-                let found = text.matches(edit.find).count();
-                self.expect(file, fix.name, found, edit.count)?;
-                text = text.replace(edit.find, edit.replace);
-            }
-        }
-        Ok(text)
+        Ok(edits.apply(&text))
     }
 
     fn apply_exceptions(&self, file: &str, mut text: String) -> Result<String> {
@@ -261,9 +252,8 @@ impl Recipe {
 
     /// A recipe that speaks of a file which no longer exists has matched nothing.
     fn check_names_exist(&self, files: &BTreeSet<String>) -> Result<()> {
-        let fixed = self.fixes.iter().flat_map(|f| f.edits).map(|e| e.file);
-        let named = fixed
-            .chain(self.exceptions.iter().map(|e| e.file))
+        let excepted = self.exceptions.iter().map(|e| e.file);
+        let named = excepted
             .chain(self.without_twin.iter().map(|(f, _)| *f))
             .chain(self.arm_bodies.iter().map(|(f, _)| *f))
             .chain(self.exported_macros.iter().map(|(f, _)| *f));
@@ -289,6 +279,18 @@ impl Recipe {
             recipe: format!("fork/{}/recipe.rs", self.name),
         })
     }
+}
+
+/// The published files that are derived, by their name relative to the crate.
+fn sources(upstream: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut sources = Vec::new();
+    for folder in ["src", "tests"] {
+        for path in files_below(&upstream.join(folder))? {
+            let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+            sources.push((relative_name(&path, upstream), bytes));
+        }
+    }
+    Ok(sources)
 }
 
 fn lookup(
@@ -320,48 +322,4 @@ fn point_at_derived_data(file: &syn::File, edits: &mut Edits) {
         }
     }
     syn::visit::Visit::visit_file(&mut Literals(edits), file);
-}
-
-fn relative_name(path: &Path, base: &Path) -> String {
-    let relative = path.strip_prefix(base).unwrap_or(path);
-    let parts: Vec<_> = relative.iter().map(|p| p.to_string_lossy()).collect();
-    parts.join("/")
-}
-
-fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    if !dir.is_dir() {
-        return Ok(files);
-    }
-    for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
-        let path = entry.map_err(Error::io(dir))?.path();
-        if path.is_dir() {
-            files.extend(files_below(&path)?);
-        } else {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Leaves the file's time stamp alone if nothing changed, so that nothing is rebuilt for nothing.
-fn write_if_changed(path: &Path, bytes: &[u8]) -> Result<()> {
-    if std::fs::read(path).is_ok_and(|old| old == bytes) {
-        return Ok(());
-    }
-    let parent = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
-    std::fs::write(path, bytes).map_err(Error::io(path))
-}
-
-fn remove_stale(out: &Path, keep: &BTreeSet<String>) -> Result<()> {
-    for folder in ["src", "tests"] {
-        for path in files_below(&out.join(folder))? {
-            if !keep.contains(&relative_name(&path, out)) {
-                std::fs::remove_file(&path).map_err(Error::io(&path))?;
-            }
-        }
-    }
-    Ok(())
 }

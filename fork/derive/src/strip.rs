@@ -1,12 +1,18 @@
-//! The inverse of the mirror, written independently of it: a derived file without everything gated by
-//! `cfg(feature = "rocm")`, as a token string that can be compared with upstream's.
+//! The inverse of the mirror, written independently of it: a derived text without everything gated by `cfg(feature =
+//! "rocm")`, to be compared with upstream's.
 
-use quote::ToTokens;
-use syn::visit_mut::{self, VisitMut};
+use std::ops::Range;
 
-struct Strip;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 
-fn gated(attrs: &[syn::Attribute]) -> bool {
+/// The ranges of what the feature adds, with the white space up to what follows.
+struct Gated<'a> {
+    text: &'a str,
+    ranges: Vec<Range<usize>>,
+}
+
+fn is_gated(attrs: &[syn::Attribute]) -> bool {
     attrs.iter().any(|attr| {
         attr.path().is_ident("cfg")
             && attr
@@ -29,53 +35,77 @@ fn item_attrs(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-impl VisitMut for Strip {
-    fn visit_file_mut(&mut self, file: &mut syn::File) {
-        file.items.retain(|i| !gated(item_attrs(i)));
-        visit_mut::visit_file_mut(self, file);
-    }
-
-    fn visit_item_mod_mut(&mut self, item: &mut syn::ItemMod) {
-        if let Some((_, items)) = &mut item.content {
-            items.retain(|i| !gated(item_attrs(i)));
+impl Gated<'_> {
+    /// Takes out `node` if it is gated; says whether it is.
+    fn take(&mut self, attrs: &[syn::Attribute], node: &impl Spanned) -> bool {
+        if !is_gated(attrs) {
+            return false;
         }
-        visit_mut::visit_item_mod_mut(self, item);
-    }
-
-    fn visit_item_enum_mut(&mut self, item: &mut syn::ItemEnum) {
-        let variants = std::mem::take(&mut item.variants);
-        item.variants = variants
-            .into_pairs()
-            .filter(|pair| !gated(&pair.value().attrs))
-            .collect();
-    }
-
-    fn visit_item_impl_mut(&mut self, item: &mut syn::ItemImpl) {
-        item.items.retain(|i| match i {
-            syn::ImplItem::Fn(f) => !gated(&f.attrs),
-            syn::ImplItem::Macro(m) => !gated(&m.attrs),
-            _ => true,
-        });
-        visit_mut::visit_item_impl_mut(self, item);
-    }
-
-    fn visit_item_trait_mut(&mut self, item: &mut syn::ItemTrait) {
-        item.items
-            .retain(|i| !matches!(i, syn::TraitItem::Fn(f) if gated(&f.attrs)));
-        visit_mut::visit_item_trait_mut(self, item);
-    }
-
-    fn visit_expr_match_mut(&mut self, expr: &mut syn::ExprMatch) {
-        expr.arms.retain(|arm| !gated(&arm.attrs));
-        visit_mut::visit_expr_match_mut(self, expr);
+        let Range { start, end } = node.span().byte_range();
+        let rest = self.text[end..].trim_start();
+        // The comma of an enum's variant is not its own.
+        let rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+        self.ranges.push(start..self.text.len() - rest.len());
+        true
     }
 }
 
-/// Tokens of `text` without whatever the feature `rocm` adds; fails if `text` is not valid Rust.
+impl<'ast> Visit<'ast> for Gated<'_> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !self.take(item_attrs(item), item) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        self.take(&variant.attrs, variant);
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
+        let attrs = match item {
+            syn::ImplItem::Fn(f) => &f.attrs[..],
+            syn::ImplItem::Macro(m) => &m.attrs,
+            _ => &[],
+        };
+        if !self.take(attrs, item) {
+            visit::visit_impl_item(self, item);
+        }
+    }
+
+    fn visit_trait_item(&mut self, item: &'ast syn::TraitItem) {
+        let attrs = match item {
+            syn::TraitItem::Fn(f) => &f.attrs[..],
+            _ => &[],
+        };
+        if !self.take(attrs, item) {
+            visit::visit_trait_item(self, item);
+        }
+    }
+
+    fn visit_arm(&mut self, arm: &'ast syn::Arm) {
+        if !self.take(&arm.attrs, arm) {
+            visit::visit_arm(self, arm);
+        }
+    }
+}
+
+/// `text` without whatever the feature `rocm` adds.
+///
+/// # Errors
+/// If `text` is not valid Rust.
 pub fn without_rocm(text: &str) -> syn::Result<String> {
-    let mut file = syn::parse_file(text)?;
-    Strip.visit_file_mut(&mut file);
-    // Inner attributes and docs of a crate root are dropped when it is included.
-    file.attrs.clear();
-    Ok(file.into_token_stream().to_string())
+    let file = syn::parse_file(text)?;
+    let mut gated = Gated {
+        text,
+        ranges: Vec::new(),
+    };
+    gated.visit_file(&file);
+    let mut kept = String::with_capacity(text.len());
+    let mut done = 0;
+    for range in gated.ranges {
+        kept.push_str(&text[done..range.start]);
+        done = range.end;
+    }
+    kept.push_str(&text[done..]);
+    Ok(kept)
 }

@@ -1,13 +1,15 @@
 //! Finds the published crate.
 //!
-//! A stub package with its own workspace, kept in `OUT_DIR`, depends on exactly the wanted version; `cargo fetch` brings
-//! it into the registry that the user's cargo is configured with (mirrors and vendored sources included) and
-//! `cargo metadata` tells where it lies. `CANDLE_UPSTREAM_DIR/<name>-<version>` is taken instead if that variable is set.
+//! A stub package with its own workspace, kept in `OUT_DIR`, depends on exactly the wanted version; `cargo fetch`
+//! brings it into the registry that the user's cargo is configured with (mirrors and vendored sources included) and
+//! `cargo metadata` tells where it lies. `CANDLE_UPSTREAM_DIR/<name>-<version>` is taken instead if that variable is
+//! set.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::{Error, Result};
+use crate::files::write_if_changed;
 
 /// Directory with the unpacked sources of `name` at `version`; `scratch` is where the stub package may live.
 pub fn locate(name: &str, version: &str, scratch: &Path) -> Result<PathBuf> {
@@ -25,19 +27,12 @@ pub fn locate(name: &str, version: &str, scratch: &Path) -> Result<PathBuf> {
     }
     let stub = scratch.join("upstream-stub");
     let manifest = stub.join("Cargo.toml");
-    let write = |path: &Path, text: &str| {
-        std::fs::create_dir_all(path.parent().expect("a file has a parent"))
-            .and_then(|()| std::fs::write(path, text))
-            .map_err(Error::io(path))
-    };
-    write(
-        &manifest,
-        &format!(
-            "[package]\nname = \"upstream-stub\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n\n\
-             [dependencies.{name}]\nversion = \"={version}\"\ndefault-features = false\n"
-        ),
-    )?;
-    write(&stub.join("src/lib.rs"), "")?;
+    let text = format!(
+        "[package]\nname = \"upstream-stub\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[workspace]\n\n\
+         [dependencies.{name}]\nversion = \"={version}\"\ndefault-features = false\n"
+    );
+    write_if_changed(&manifest, text.as_bytes())?;
+    write_if_changed(&stub.join("src/lib.rs"), b"")?;
     // First what is already there (works offline), then with the network.
     let mut tried = Vec::new();
     for offline in [true, false] {
@@ -55,14 +50,20 @@ fn fetch_and_find(
     manifest: &Path,
     offline: bool,
 ) -> std::result::Result<PathBuf, String> {
+    let target = target()?;
     if !offline {
-        cargo("fetch", manifest, &target_args(), false)?;
+        cargo(
+            "fetch",
+            Some(manifest),
+            &[format!("--target={target}")],
+            false,
+        )?;
     }
-    let mut args = vec!["--format-version=1".to_string()];
-    if let Ok(target) = std::env::var("TARGET") {
-        args.push(format!("--filter-platform={target}"));
-    }
-    let json = cargo("metadata", manifest, &args, offline)?;
+    let args = [
+        "--format-version=1".to_owned(),
+        format!("--filter-platform={target}"),
+    ];
+    let json = cargo("metadata", Some(manifest), &args, offline)?;
     let metadata: serde_json::Value =
         serde_json::from_slice(&json).map_err(|e| format!("cargo metadata: {e}"))?;
     metadata["packages"]
@@ -76,24 +77,31 @@ fn fetch_and_find(
         .ok_or_else(|| format!("cargo metadata lists no {name} {version}"))
 }
 
-fn target_args() -> Vec<String> {
-    std::env::var("TARGET")
-        .map(|t| vec![format!("--target={t}")])
-        .unwrap_or_default()
+/// What a build script builds for; elsewhere, this machine. What other platforms need is not fetched.
+fn target() -> std::result::Result<String, String> {
+    if let Ok(target) = std::env::var("TARGET") {
+        return Ok(target);
+    }
+    let version = cargo("-vV", None, &[], false)?;
+    let version = String::from_utf8_lossy(&version);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "cargo -vV names no host".into())
 }
 
 fn cargo(
     command: &str,
-    manifest: &Path,
+    manifest: Option<&Path>,
     args: &[String],
     offline: bool,
 ) -> std::result::Result<Vec<u8>, String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut run = Command::new(program);
-    run.arg(command)
-        .arg("--manifest-path")
-        .arg(manifest)
-        .args(args)
+    run.arg(command);
+    if let Some(manifest) = manifest {
+        run.arg("--manifest-path").arg(manifest);
+    }
+    run.args(args)
         // The outer build's wrappers and flags are not meant for a package that is never compiled.
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("RUSTC_WRAPPER")

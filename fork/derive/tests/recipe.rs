@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-use candle_derive::{Edit, Error, Exception, Fix, Recipe};
+use candle_derive::checks::Undone;
+use candle_derive::{fixes_page, Error, Exception, Recipe};
 
 const PLAIN: Recipe = Recipe {
     name: "made-up",
@@ -12,7 +13,6 @@ const PLAIN: Recipe = Recipe {
     untouched: &[],
     without_twin: &[],
     arm_bodies: &[],
-    fixes: &[],
     exceptions: &[],
     exported_macros: &[],
 };
@@ -27,17 +27,36 @@ fn derive(
     recipe: &Recipe,
     files: &[(&str, &str)],
 ) -> (candle_derive::Result<()>, tempfile::TempDir) {
+    derive_with(recipe, files, &[])
+}
+
+/// The same, with files of the package: patches and departures.
+fn derive_with(
+    recipe: &Recipe,
+    files: &[(&str, &str)],
+    package: &[(&str, &str)],
+) -> (candle_derive::Result<()>, tempfile::TempDir) {
     let dir = tempfile::tempdir().expect("temporary folder");
     for (name, text) in files {
         write(&dir.path().join("up").join(name), text);
     }
-    write(&dir.path().join("overlay/extra.rs"), "pub fn ours() {}\n");
-    let outcome = recipe.derive(
-        &dir.path().join("up"),
-        &dir.path().join("overlay"),
-        &dir.path().join("out"),
+    for (name, text) in package {
+        write(&dir.path().join("package").join(name), text);
+    }
+    write(
+        &dir.path().join("package/overlay/extra.rs"),
+        "pub fn ours() {}\n",
     );
+    let outcome = derive_again(recipe, &dir);
     (outcome, dir)
+}
+
+fn derive_again(recipe: &Recipe, dir: &tempfile::TempDir) -> candle_derive::Result<()> {
+    recipe.derive(
+        &dir.path().join("up"),
+        &dir.path().join("package"),
+        &dir.path().join("out"),
+    )
 }
 
 fn read(dir: &tempfile::TempDir, name: &str) -> String {
@@ -109,59 +128,170 @@ fn a_syntax_error_fails_with_file_and_line() {
     assert!(message.starts_with("src/lib.rs:"), "{message}");
 }
 
-const MENDED: Recipe = Recipe {
-    fixes: &[Fix {
-        name: "halves are halves",
-        reason: "Upstream doubles.",
-        edits: &[Edit {
-            file: "src/a.rs",
-            find: "n * 2",
-            replace: "n / 2",
-            count: 1,
-        }],
-    }],
-    ..PLAIN
-};
+const HALVES: &str = "\
+From: Nobody <nobody@example.invalid>
+Subject: [PATCH] halves are
+ halves
 
-/// A fault sits in a twin, too, and the check knows the fix by name but nothing else.
+Upstream doubles. Here
+it halves.
+
+It does so everywhere.
+---
+diff --git a/src/a.rs b/src/a.rs
+--- a/src/a.rs
++++ b/src/a.rs
+@@ -2,3 +2,3 @@
+     match d {
+-        D::Metal(n) => n * 2,
++        D::Metal(n) => n / 2,
+         D::Cpu => 0,
+";
+
+/// A departure is made to what the rule has made.
+const NOT_ON_ROCM: &str = "\
+Subject: [PATCH] Rocm gives 0
+
+It has no numbers.
+---
+diff --git a/src/a.rs b/src/a.rs
+--- a/src/a.rs
++++ b/src/a.rs
+@@ -3,3 +3,3 @@
+         #[cfg(feature = \"rocm\")]
+-        D::Rocm(n) => n / 2,
++        D::Rocm(n) => n / 2 * 0,
+         D::Metal(n) => n / 2,
+";
+
+const SOURCE: &str = "fn f(d: D) -> u32 {\n    match d {\n        D::Metal(n) => n * 2,\n        D::Cpu => 0,\n    }\n}\n";
+const ROOT: (&str, &str) = ("src/lib.rs", "mod a;\n");
+const PATCH: (&str, &str) = ("patches/0001-halves.patch", HALVES);
+
+/// The files that differ from upstream's once additions and, if told of them, patches are taken back.
+fn differences(dir: &tempfile::TempDir, told: bool) -> Vec<String> {
+    let path = |name: &str| dir.path().join(name);
+    let undone = Undone::new(&PLAIN, &path("up"), &path("package"), &path("out"));
+    let files = undone.expect("reads").differences(|_| true, |_| told);
+    files.into_iter().collect()
+}
+
+/// A fault sits in a twin, too; taken back, patch and departure give upstream's text.
 #[test]
-fn fixes_come_first_and_are_the_only_difference() {
-    let source =
-        "fn f(d: D) -> u32 {\n    match d {\n        D::Metal(n) => n * 2,\n        D::Cpu => 0,\n    }\n}\n";
-    let (outcome, dir) = derive(&MENDED, &[("src/lib.rs", "mod a;\n"), ("src/a.rs", source)]);
+fn patches_come_first_and_are_the_only_difference() {
+    let departure = ("departures/0001-zero.patch", NOT_ON_ROCM);
+    let files = [ROOT, ("src/a.rs", SOURCE)];
+    let (outcome, dir) = derive_with(&PLAIN, &files, &[PATCH, departure]);
     outcome.expect("derives");
     let text = read(&dir, "src/a.rs");
-    assert!(text.contains("D::Rocm(n) => n / 2,"), "{text}");
+    assert!(text.contains("D::Rocm(n) => n / 2 * 0,"), "{text}");
     assert!(!text.contains("n * 2"), "{text}");
 
-    let (up, out) = (dir.path().join("up"), dir.path().join("out"));
     let none: [String; 0] = [];
-    assert_eq!(MENDED.differences(&up, &out).expect("compares"), none);
-    assert_eq!(
-        PLAIN.differences(&up, &out).expect("compares"),
-        ["src/a.rs"]
-    );
+    assert_eq!(differences(&dir, true), none);
+    assert_eq!(differences(&dir, false), ["src/a.rs"]);
     write(
-        &out.join("src/a.rs"),
+        &dir.path().join("out/src/a.rs"),
         &text.replace("D::Cpu => 0", "D::Cpu => 1"),
     );
-    assert_eq!(
-        MENDED.differences(&up, &out).expect("compares"),
-        ["src/a.rs"]
-    );
+    assert_eq!(differences(&dir, true), ["src/a.rs"]);
 }
 
 #[test]
-fn the_page_lists_every_fix() {
-    let page = MENDED.fixes_page();
+fn a_patch_follows_its_lines() {
+    let source = format!("use x;\n\n{SOURCE}");
+    let (outcome, dir) = derive_with(&PLAIN, &[ROOT, ("src/a.rs", &source)], &[PATCH]);
+    outcome.expect("derives");
+    assert!(read(&dir, "src/a.rs").contains("D::Rocm(n) => n / 2,"));
+    let none: [String; 0] = [];
+    assert_eq!(differences(&dir, true), none);
+}
+
+/// The message of a derivation that fails on the patch.
+fn refused(source: &str, patch: &str) -> String {
+    let patch = ("patches/0001-halves.patch", patch);
+    let (outcome, _dir) = derive_with(&PLAIN, &[ROOT, ("src/a.rs", source)], &[patch]);
+    let error = outcome.expect_err("must fail").to_string();
+    assert!(error.contains("0001-halves.patch"), "{error}");
+    error
+}
+
+#[test]
+fn a_patch_that_does_not_apply_is_named_with_file_and_hunk() {
+    // Not even its context may differ.
+    for source in [
+        SOURCE.replace("n * 2", "n * 3"),
+        SOURCE.replace("Cpu => 0", "Cpu => 1"),
+    ] {
+        let message = refused(&source, HALVES);
+        assert!(message.contains("hunk 1 of src/a.rs"), "{message}");
+        assert!(message.contains("line 2"), "{message}");
+    }
+    let two = format!("{HALVES}@@ -9,2 +9,2 @@\n-gone\n+here\n }}\n");
+    let message = refused(SOURCE, &two);
+    assert!(message.contains("hunk 2 of src/a.rs"), "{message}");
+}
+
+#[test]
+fn a_patch_that_fits_several_places_is_refused_unless_it_is_at_its_own() {
+    let twice = format!("use x;\n{SOURCE}{SOURCE}");
+    let message = refused(&twice, HALVES);
+    assert!(message.contains("lines [3, 9]"), "{message}");
+    let twice = format!("{SOURCE}{SOURCE}");
+    let (outcome, dir) = derive_with(&PLAIN, &[ROOT, ("src/a.rs", &twice)], &[PATCH]);
+    outcome.expect("derives");
+    let text = read(&dir, "src/a.rs");
+    assert!(text.find("n / 2") < text.find("n * 2"), "{text}");
+}
+
+#[test]
+fn what_is_no_patch_says_why() {
+    let of_new_file = HALVES.replace("--- a/src/a.rs", "--- /dev/null");
+    for (patch, why) in [
+        ("Subject: [PATCH] x\n\nReason.\n".to_owned(), "diff --git"),
+        (HALVES.replace("Subject:", "Title:"), "Subject"),
+        (of_new_file, "overlay/"),
+        (HALVES.replace("src/a.rs", "src/gone.rs"), "src/gone.rs"),
+        (HALVES.replace("@@ -2,3", "@@ -2,4"), "hunk"),
+    ] {
+        let message = refused(SOURCE, &patch);
+        assert!(message.contains(why), "{message}");
+    }
+}
+
+#[test]
+fn the_page_is_made_of_the_headers() {
+    let faster = HALVES
+        .replace("halves are\n halves", "quarters")
+        .replace("It does so everywhere.", "Kind: speed");
+    let package = [("patches/0002-quarters.patch", faster.as_str()), PATCH];
+    let (_, dir) = derive_with(&PLAIN, &[ROOT, ("src/a.rs", SOURCE)], &package);
+    let page = |dir: &tempfile::TempDir| fixes_page(&PLAIN, &dir.path().join("package"));
+    let text = page(&dir).expect("has reasons");
+    let (faults, faster) = text.split_once("\n# ").expect("two lists");
     for part in [
         "made-up 1.0.0",
-        "## halves are halves",
-        "Upstream doubles.",
-        "`src/a.rs`",
+        "## halves are halves\n\nUpstream doubles. Here it halves.\n\nIt does so everywhere.\n\nIn `src/a.rs`:",
+        "(patches/0001-halves.patch)",
     ] {
-        assert!(page.contains(part), "{page}");
+        assert!(faults.contains(part), "{text}");
     }
+    assert!(
+        faster.contains("## quarters\n\nUpstream doubles. Here it halves.\n"),
+        "{text}"
+    );
+    assert!(!text.contains("Kind"), "{text}");
+
+    let silent = HALVES.replace(
+        "Upstream doubles. Here\nit halves.\n\nIt does so everywhere.\n",
+        "",
+    );
+    write(
+        &dir.path().join("package/patches/0003-silent.patch"),
+        &silent,
+    );
+    let message = page(&dir).expect_err("no reason").to_string();
+    assert!(message.contains("0003-silent.patch"), "{message}");
 }
 
 fn unmatched(recipe: &Recipe) -> String {
@@ -195,7 +325,6 @@ fn every_kind_of_rule_that_matches_nothing_fails() {
             },
             "a fix",
         ),
-        (MENDED, "halves are halves"),
         (
             Recipe {
                 without_twin: &[("src/a.rs", &["is_metal"])],
@@ -265,9 +394,7 @@ fn deriving_again_writes_nothing_and_removes_what_is_gone() {
         stamp("src/extra.rs"),
     );
     fs::write(out.join("src/stale.rs"), "").expect("stale file");
-    PLAIN
-        .derive(&dir.path().join("up"), &dir.path().join("overlay"), &out)
-        .expect("derives again");
+    derive_again(&PLAIN, &dir).expect("derives again");
     assert_eq!(
         before,
         (
