@@ -3,7 +3,6 @@
 pub(crate) mod avg_pool;
 pub(crate) mod blocks;
 pub(crate) mod gather;
-pub(crate) mod panels;
 pub(crate) mod pool_grad;
 pub(crate) mod small_floats;
 
