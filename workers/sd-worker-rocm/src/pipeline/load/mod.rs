@@ -1,5 +1,6 @@
 //! From files to a pipeline.
 
+mod distilled;
 mod packed;
 mod transformer;
 
@@ -22,6 +23,7 @@ use crate::weights::folder::{Folder, Part as FolderPart};
 use crate::weights::packed::Packed;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device};
+use distilled::{distilled, Distilled};
 use std::path::Path;
 use worker::{Error, Result};
 
@@ -219,13 +221,13 @@ impl Pipeline {
             _ => (128, 128),
         };
         let (height, width) = latents.unwrap_or(usual);
-        let distilled = denoiser.config.time_cond_proj_dim.is_some();
+        let conditioned = denoiser.config.time_cond_proj_dim.is_some();
         let info = ModelInfo {
             defaults: defaults(
                 &model.name,
                 (width * factor, height * factor),
                 &model.schedule,
-                distilled,
+                conditioned,
             ),
             name: model.name,
             family,
@@ -279,7 +281,7 @@ fn checkpoint_model(checkpoint: ldm::Checkpoint, name: String, path: &Path) -> R
     if checkpoint.zero_terminal_snr {
         schedule = schedule.with_zero_terminal_snr();
     }
-    if is_distilled(&name) {
+    if distilled(&name).is_some() {
         schedule = schedule.with_spacing(Spacing::Trailing);
     }
     let mut towers = Vec::new();
@@ -399,25 +401,18 @@ fn sample_size(size: &crate::models::config::PerBlock<usize>) -> (usize, usize) 
     }
 }
 
-/// Models that were distilled to few steps say so in their names only.
-fn is_distilled(name: &str) -> bool {
-    let name = name.to_lowercase();
-    ["turbo", "lightning", "lcm", "hyper", "schnell"]
-        .iter()
-        .any(|word| name.contains(word))
-}
-
+/// What suits a model of this name and size. `conditioned` says that its guidance is a condition of the network, as only distilled ones have it.
 fn defaults(
     name: &str,
     (width, height): (usize, usize),
     schedule: &NoiseSchedule,
-    distilled: bool,
+    conditioned: bool,
 ) -> Defaults {
-    let few = distilled || is_distilled(name);
-    let sampler = match schedule.sampler {
-        _ if name.to_lowercase().contains("lcm") => Sampler::Lcm,
-        Some(sampler) => sampler,
-        None => Sampler::EulerAncestral,
+    let distilled = distilled(name);
+    let few = conditioned || distilled.is_some();
+    let sampler = match distilled {
+        Some(Distilled::Consistency) => Sampler::Lcm,
+        _ => schedule.sampler.unwrap_or(Sampler::EulerAncestral),
     };
     Defaults {
         width,
@@ -430,5 +425,24 @@ fn defaults(
         },
         sampler: sampler.label().to_string(),
         schedule: Schedule::Discrete.label().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_distilled_models_get_few_steps() {
+        let schedule = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
+        let of = |name: &str| {
+            let defaults = defaults(name, (512, 512), &schedule, false);
+            (defaults.steps, defaults.guidance, defaults.sampler)
+        };
+        let usual = (20, 7.0, "Euler a".to_string());
+        assert_eq!(of("hyperrealism_v3"), usual);
+        assert_eq!(of("turbocharged"), usual);
+        assert_eq!(of("sd-turbo"), (4, 1.0, "Euler a".to_string()));
+        assert_eq!(of("LCM_Dreamshaper_v7"), (4, 1.0, "LCM".to_string()));
     }
 }

@@ -1,6 +1,7 @@
 //! Models whose denoiser is a transformer: Stable Diffusion 3, FLUX.1, Z-Image.
 
-use super::{dtype, is_distilled, open_taesd, open_tower, open_vae, open_vae_part};
+use super::distilled::distilled;
+use super::{dtype, open_taesd, open_tower, open_vae, open_vae_part};
 use crate::models::clip::ClipConfig;
 use crate::models::vae::VaeConfig;
 use crate::pipeline::denoiser::Denoiser;
@@ -205,11 +206,12 @@ impl Pipeline {
             schedule = schedule.with_spacing(Spacing::Linspace);
         }
         let (steps, guidance) = match &kind {
-            _ if is_distilled(&name) => (4, 1.0),
+            // Z-Image-Turbo, whose very name says that it is distilled, wants eight.
+            Kind::ZImage(_) => (8, 1.0),
+            _ if distilled(&name).is_some() => (4, 1.0),
             Kind::Sd3(_) => (28, 4.5),
             Kind::Flux(config) if config.guidance_embeds => (28, 3.5),
             Kind::Flux(_) => (4, 1.0),
-            Kind::ZImage(_) => (8, 1.0),
         };
         let info = ModelInfo {
             defaults: Defaults {
