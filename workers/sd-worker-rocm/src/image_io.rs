@@ -22,13 +22,18 @@ pub struct DecodeLimits {
     pub max_pixels: u64,
 }
 
+impl DecodeLimits {
+    /// 32 MiB, 32 million pixels.
+    pub const DEFAULT: Self = Self {
+        max_bytes: 32 << 20,
+        max_side: 8192,
+        max_pixels: 32 << 20,
+    };
+}
+
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self {
-            max_bytes: 32 << 20,
-            max_side: 8192,
-            max_pixels: 32 << 20,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! | Module                 | Gives                                                                                 |
 //! |------------------------|---------------------------------------------------------------------------------------|
+//! | [`request`]            | what a picture is asked for: defaults, limits, one validation                         |
 //! | [`pipeline`]           | a model and the way from a request to pictures                                        |
+//! | [`info`]               | what is known of a model: its family, what suits it                                   |
 //! | [`models`]             | the networks, built from their own configuration                                      |
 //! | [`weights`]            | weights on disk, checked and under the names that networks read                       |
 //! | [`lora`]               | low-rank adaptations                                                                  |
@@ -19,6 +21,7 @@
 pub mod cli;
 pub mod exif;
 pub mod image_io;
+pub mod info;
 pub mod jobs;
 pub mod lora;
 pub mod models;
@@ -26,6 +29,7 @@ pub mod parameters;
 pub mod pipeline;
 pub mod png;
 pub mod prompt;
+pub mod request;
 pub mod rng;
 pub mod sampling;
 pub mod server;

@@ -6,9 +6,9 @@
 //! Steps: 20, Sampler: Euler a, Schedule type: Karras, CFG scale: 7, Seed: 5, Size: 512x512
 //! ```
 
-use crate::pipeline::{ImageRequest, ModelInfo};
+use crate::info::ModelInfo;
+use crate::request::ImageRequest;
 use crate::rng::RngKind;
-use crate::sampling::{Sampler, Schedule};
 use std::fmt;
 
 const NEGATIVE: &str = "Negative prompt: ";
@@ -29,18 +29,10 @@ pub struct Parameters {
 impl Parameters {
     /// The parameters of one picture of a request.
     pub fn of(request: &ImageRequest, seed: u64, model: &ModelInfo) -> Self {
-        let label = |name: &str| Sampler::from_name(name).map(Sampler::label);
         let mut settings = vec![
             ("Steps", request.steps.to_string()),
-            (
-                "Sampler",
-                label(&request.sampler).map_or_else(|_| request.sampler.clone(), str::to_string),
-            ),
-            (
-                "Schedule type",
-                Schedule::from_name(&request.schedule)
-                    .map_or_else(|_| request.schedule.clone(), |s| s.label().to_string()),
-            ),
+            ("Sampler", request.sampler.label().to_string()),
+            ("Schedule type", request.schedule().label().to_string()),
             ("CFG scale", request.guidance.to_string()),
             ("Seed", seed.to_string()),
             ("Size", format!("{}x{}", request.width, request.height)),

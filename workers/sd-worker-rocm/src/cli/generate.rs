@@ -5,7 +5,8 @@ use super::output::{print_line, write_file, OutputFolder};
 use super::request::RequestArgs;
 use crate::image_io::{self, Format};
 use crate::parameters::Parameters;
-use crate::pipeline::{Generated, ImageRequest, Progress, Stage};
+use crate::pipeline::{Generated, Progress, Stage};
+use crate::request::ImageRequest;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Read};
@@ -167,8 +168,8 @@ impl GenerateArgs {
                 "height": request.height,
                 "steps": request.steps,
                 "guidance": request.guidance,
-                "sampler": request.sampler,
-                "schedule": request.schedule,
+                "sampler": request.sampler.label(),
+                "schedule": request.schedule().label(),
                 "rng": request.rng.name(),
                 "clip_skip": request.clip_skip,
             },

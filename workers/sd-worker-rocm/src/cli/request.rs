@@ -2,10 +2,11 @@
 
 use super::png_info::read_picture;
 use crate::image_io::{self, DecodeLimits};
-use crate::pipeline::{Control, ImageRequest, Init, Lora, ModelInfo};
-use crate::prompt::lora::take_loras;
+use crate::info::ModelInfo;
+use crate::lora::Lora;
+use crate::request::fields::DEFAULT_BATCH;
+use crate::request::{Control, InitFields, InterfaceDefaults, Limits, RequestFields, ValidRequest};
 use crate::rng::RngKind;
-use crate::sampling::{Sampler, Schedule};
 use clap::builder::BoolishValueParser;
 use clap::Args;
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ pub struct RequestArgs {
     #[arg(long, env = "SD_SAMPLER", value_name = "NAME")]
     sampler: Option<String>,
 
-    /// discrete, karras, exponential, sgm_uniform, simple or beta.
+    /// discrete, karras, exponential, sgm_uniform, simple or beta; automatic is the sampler's own.
     #[arg(
         long,
         visible_alias = "scheduler",
@@ -76,7 +77,7 @@ pub struct RequestArgs {
     rng: RngKind,
 
     /// Number of pictures.
-    #[arg(long, short, env = "SD_BATCH", default_value_t = 1, value_name = "N")]
+    #[arg(long, short, env = "SD_BATCH", default_value_t = DEFAULT_BATCH, value_name = "N")]
     batch: usize,
 
     /// Which of the text encoder's last layers counts, as web UIs have it: 1 the last, 2 the one before; 0 is the model's own.
@@ -92,7 +93,7 @@ pub struct RequestArgs {
     init_image: Option<PathBuf>,
 
     /// How much of --init-image is changed: 0 nothing, 1 all.
-    #[arg(long, env = "SD_STRENGTH", default_value_t = 0.75, value_name = "X")]
+    #[arg(long, env = "SD_STRENGTH", default_value_t = InterfaceDefaults::OWN.strength, value_name = "X")]
     strength: f32,
 
     /// Paint only what is white in this picture.
@@ -100,7 +101,7 @@ pub struct RequestArgs {
     mask: Option<PathBuf>,
 
     /// Softens the mask by so many pixels.
-    #[arg(long, env = "SD_MASK_BLUR", default_value_t = 4.0, value_name = "X")]
+    #[arg(long, env = "SD_MASK_BLUR", default_value_t = InterfaceDefaults::OWN.mask_blur, value_name = "X")]
     mask_blur: f32,
 
     /// Paint what is black in the mask.
@@ -146,7 +147,7 @@ fn parse_lora(text: &str) -> std::result::Result<Lora, String> {
                 .parse::<f32>()
                 .ok()
                 .filter(|strength| strength.is_finite());
-            let wrong = || format!("the strength of the LoRA {text:?} is no number");
+            let wrong = || format!("the strength of the LoRA {text:?} is not a number");
             (name, strength.ok_or_else(wrong)?)
         }
         None => (text, 1.0),
@@ -164,57 +165,42 @@ impl RequestArgs {
     /// The request for this prompt.
     ///
     /// # Errors
-    /// [`Error::Usage`] for names that are none and pictures that cannot be read.
-    pub(super) fn request(&self, prompt: &str, info: &ModelInfo) -> Result<ImageRequest> {
-        let defaults = &info.defaults;
-        let mut sampler = defaults.sampler.clone();
-        let mut schedule = defaults.schedule.clone();
-        if let Some(name) = &self.sampler {
-            let (found, named) = Sampler::with_schedule(name)?;
-            sampler = found.label().to_string();
-            if let Some(named) = named {
-                schedule = named.label().to_string();
-            }
-        }
-        if let Some(name) = &self.schedule {
-            schedule = Schedule::from_name(name)?.label().to_string();
-        }
-        let (prompt, marked) = take_loras(prompt);
-        let loras = self.lora.iter().cloned().chain(marked).collect();
-        Ok(ImageRequest {
-            prompt,
-            negative_prompt: self.negative_prompt.clone(),
-            width: self.width.unwrap_or(defaults.width),
-            height: self.height.unwrap_or(defaults.height),
-            steps: self.steps.unwrap_or(defaults.steps),
-            guidance: self.guidance.unwrap_or(defaults.guidance),
-            guidance_rescale: self.guidance_rescale,
-            sampler,
-            schedule,
-            seed: self
-                .seed
-                .unwrap_or_else(crate::server::request::random_seed),
-            rng: self.rng,
-            batch: self.batch,
-            clip_skip: self.clip_skip,
+    /// [`Error::Usage`] for names that do not exist, values out of range and pictures that cannot be read.
+    pub(super) fn request(&self, prompt: &str, info: &ModelInfo) -> Result<ValidRequest> {
+        let fields = RequestFields {
+            prompt: prompt.to_string(),
+            negative_prompt: Some(self.negative_prompt.clone()),
+            width: self.width,
+            height: self.height,
+            steps: self.steps,
+            guidance: self.guidance,
+            guidance_rescale: Some(self.guidance_rescale),
+            sampler: self.sampler.clone(),
+            schedule: self.schedule.clone(),
+            seed: self.seed,
+            rng: Some(self.rng),
+            batch: Some(self.batch),
+            clip_skip: Some(self.clip_skip),
             eta: self.eta,
             init: self.init()?,
-            loras,
+            loras: self.lora.clone(),
             controls: self.controls()?,
-            preview_every: 0,
-        })
+            preview_every: None,
+        };
+        let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;
+        Ok(request.valid(info, &Limits::LOCAL)?)
     }
 
-    fn init(&self) -> Result<Option<Init>> {
+    fn init(&self) -> Result<Option<InitFields>> {
         let Some(path) = &self.init_image else {
             return Ok(None);
         };
         let mask = self.mask.as_ref().map(picture).transpose()?;
-        Ok(Some(Init {
+        Ok(Some(InitFields {
             image: image_io::to_rgb(&picture(path)?),
-            strength: self.strength,
+            strength: Some(self.strength),
             mask: mask.as_ref().map(image_io::to_mask),
-            mask_blur: self.mask_blur,
+            mask_blur: Some(self.mask_blur),
             mask_invert: self.mask_invert,
         }))
     }

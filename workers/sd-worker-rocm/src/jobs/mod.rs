@@ -13,7 +13,8 @@ pub mod state;
 pub use queue::{JobQueue, QueueOptions, Refusal};
 pub use state::{Failure, Job, Outcome, Picture, State};
 
-use crate::pipeline::{Generated, ImageRequest, ModelInfo, Progress};
+use crate::pipeline::{Generated, ModelInfo, Progress};
+use crate::request::ValidRequest;
 use std::ops::ControlFlow;
 use worker::Result;
 
@@ -28,7 +29,7 @@ pub trait Generate: Send {
     /// [`worker::Error::Usage`] for requests that the model cannot serve, others if device or memory fail.
     fn generate(
         &mut self,
-        request: &ImageRequest,
+        request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated>;
 }
@@ -40,7 +41,7 @@ impl Generate for crate::pipeline::Pipeline {
 
     fn generate(
         &mut self,
-        request: &ImageRequest,
+        request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
         self.generate(request, progress)

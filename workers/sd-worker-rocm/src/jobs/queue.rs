@@ -3,8 +3,9 @@
 use super::state::{Failure, Job, Outcome, Picture, State};
 use super::Generate;
 use crate::parameters::Parameters;
-use crate::pipeline::{Generated, ImageRequest, ModelInfo, Progress};
+use crate::pipeline::{Generated, ModelInfo, Progress};
 use crate::png;
+use crate::request::ValidRequest;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
@@ -60,7 +61,7 @@ pub struct Counters {
     pub completed: AtomicU64,
     /// Jobs that ended with an error.
     pub failed: AtomicU64,
-    /// Jobs called off.
+    /// Jobs cancelled.
     pub cancelled: AtomicU64,
     /// Pictures made.
     pub pictures: AtomicU64,
@@ -74,7 +75,7 @@ struct Entry {
     cancel: AtomicBool,
     snapshot: watch::Sender<Job>,
     /// Taken by the worker.
-    request: Mutex<Option<ImageRequest>>,
+    request: Mutex<Option<ValidRequest>>,
 }
 
 #[derive(Default)]
@@ -159,7 +160,7 @@ impl JobQueue {
     ///
     /// # Errors
     /// [`Refusal`] if the queue is full or about to stop.
-    pub fn submit(&self, request: ImageRequest) -> std::result::Result<String, Refusal> {
+    pub fn submit(&self, request: ValidRequest) -> std::result::Result<String, Refusal> {
         let mut shelf = self.shared.shelf();
         self.shared.forget_old(&mut shelf);
         if shelf.closed {
@@ -231,7 +232,7 @@ impl JobQueue {
         jobs
     }
 
-    /// Calls a job off: at once if it waits, within a step if it runs. Gives the job, `None` if there is none of this id.
+    /// Cancels a job: at once if it waits, within a step if it runs. Gives the job, `None` if there is none of this id.
     pub fn cancel(&self, id: &str) -> Option<Job> {
         let mut shelf = self.shared.shelf();
         let entry = shelf.jobs.get(id)?.clone();
@@ -259,7 +260,7 @@ impl JobQueue {
         self.shared.shelf().closed = true;
     }
 
-    /// Calls all jobs off.
+    /// Cancels all jobs.
     pub fn cancel_all(&self) {
         let mut shelf = self.shared.shelf();
         for entry in std::mem::take(&mut shelf.waiting) {
@@ -270,7 +271,7 @@ impl JobQueue {
         }
     }
 
-    /// Takes no more jobs, calls all off and waits for the thread, at most one step of the model.
+    /// Takes no more jobs, cancels all and waits for the thread, at most one step of the model.
     pub fn stop(&self) {
         {
             let mut shelf = self.shared.shelf();
@@ -445,7 +446,7 @@ fn report(shared: &Shared, entry: &Entry, progress: Progress) -> ControlFlow<()>
     }
 }
 
-fn outcome(generated: Generated, request: &ImageRequest, info: &ModelInfo) -> Outcome {
+fn outcome(generated: Generated, request: &ValidRequest, info: &ModelInfo) -> Outcome {
     let pictures = generated
         .images
         .into_iter()

@@ -4,12 +4,24 @@
 
 mod names;
 
+pub use names::Network;
+
+use crate::models::low_rank::LowRank;
 use crate::weights::Weights;
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device};
 use names::Target;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
+
+/// A low-rank adaptation to be merged for this request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lora {
+    /// A path to a safetensors file, or a name (without `.safetensors`) in the folders of LoRAs.
+    pub name: String,
+    /// Strength on the denoiser and the text encoders; 1 is as trained.
+    pub strength: f32,
+}
 
 /// What a LoRA adds to one layer: `up mid down * alpha / rank`.
 #[derive(Debug, Default)]
@@ -27,15 +39,6 @@ pub struct LoraFile {
     layers: BTreeMap<Target, Layer>,
 }
 
-/// The networks that a LoRA can change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Network {
-    /// UNet or transformer.
-    Denoiser,
-    /// A text tower, counted from 0.
-    Text(usize),
-}
-
 /// A change to one tensor.
 pub struct Delta {
     /// The network.
@@ -44,49 +47,6 @@ pub struct Delta {
     pub tensor: String,
     /// What is added to it.
     pub change: LowRank,
-}
-
-/// A matrix of few columns times one of few rows, with a core between them for convolutions; all in f32.
-#[derive(Debug, Clone)]
-pub struct LowRank {
-    /// `(outputs, rank)`, times the strength.
-    pub up: Tensor,
-    /// `(rank, inputs)`.
-    pub down: Tensor,
-    /// `(up's rank, down's rank, height, width)`.
-    pub core: Option<Tensor>,
-}
-
-impl LowRank {
-    /// `count` shares of `shares` of the outputs, from share `first` on.
-    fn share(&self, first: usize, count: usize, shares: usize) -> candle_core::Result<Self> {
-        let outputs = self.up.dim(0)?;
-        if !outputs.is_multiple_of(shares) {
-            candle_core::bail!("{outputs} outputs have no {shares} equal parts")
-        }
-        let rows = outputs / shares;
-        Ok(Self {
-            up: self.up.narrow(0, first * rows, count * rows)?,
-            ..self.clone()
-        })
-    }
-
-    /// The product, with as many elements as the tensor to which it is added.
-    ///
-    /// # Errors
-    /// If shapes do not fit together, or the device fails.
-    pub fn product(&self) -> candle_core::Result<Tensor> {
-        let Some(core) = &self.core else {
-            return self.up.matmul(&self.down);
-        };
-        // up (o, p), core (p, q, h, w), down (q, i): to (o, i, h, w).
-        let (p, q, h, w) = core.dims4()?;
-        let inputs = self.down.dim(1)?;
-        let core = core.permute((0, 2, 3, 1))?.reshape((p * h * w, q))?;
-        let core = core.matmul(&self.down)?.reshape((p, h * w, inputs))?;
-        let core = core.transpose(1, 2)?.reshape((p, inputs * h * w))?;
-        self.up.matmul(&core)
-    }
 }
 
 impl LoraFile {
@@ -98,16 +58,16 @@ impl LoraFile {
         let weights = Weights::open(path)?;
         let mut layers: BTreeMap<Target, Layer> = BTreeMap::new();
         for name in weights.names() {
-            let (target, part) = names::parse(name).map_err(|reason| Error::BadModel {
+            let (target, factor) = names::parse(name).map_err(|reason| Error::BadModel {
                 path: path.to_path_buf(),
                 reason,
             })?;
             let layer = layers.entry(target).or_default();
-            let place = match part {
-                names::Part::Down => &mut layer.down,
-                names::Part::Up => &mut layer.up,
-                names::Part::Mid => &mut layer.mid,
-                names::Part::Alpha => &mut layer.alpha,
+            let place = match factor {
+                names::Factor::Down => &mut layer.down,
+                names::Factor::Up => &mut layer.up,
+                names::Factor::Mid => &mut layer.mid,
+                names::Factor::Alpha => &mut layer.alpha,
             };
             *place = Some(name.to_string());
         }

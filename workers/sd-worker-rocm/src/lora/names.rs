@@ -1,9 +1,17 @@
 //! Key names of LoRA files, and which of a model's tensors they mean.
 
-use super::Network;
 use crate::weights::{ldm, transformer};
 use std::collections::HashMap;
 use std::fmt;
+
+/// The networks that a LoRA can change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Network {
+    /// UNet or transformer.
+    Denoiser,
+    /// A text tower, counted from 0.
+    Text(usize),
+}
 
 /// A layer as a file names it: dots and underscores are not told apart, as kohya's names do not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,7 +28,7 @@ impl fmt::Display for Target {
 
 /// Which of a layer's tensors a key holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Factor {
     /// From the layer's inputs to the rank.
     Down,
     /// From the rank to the layer's outputs.
@@ -35,7 +43,7 @@ pub enum Part {
 ///
 /// # Errors
 /// Names the kind of adaptation that is not implemented, or the key that is none.
-pub fn parse(key: &str) -> Result<(Target, Part), String> {
+pub fn parse(key: &str) -> Result<(Target, Factor), String> {
     for (mark, kind) in [
         ("hada_", "LoHa"),
         ("lokr_", "LoKr"),
@@ -60,26 +68,26 @@ pub fn parse(key: &str) -> Result<(Target, Part), String> {
         ));
     }
     let suffixes = [
-        (".lora_down.weight", Part::Down),
-        (".lora_up.weight", Part::Up),
-        (".lora_mid.weight", Part::Mid),
-        (".lora_A.weight", Part::Down),
-        (".lora_B.weight", Part::Up),
-        (".lora_A.default.weight", Part::Down),
-        (".lora_B.default.weight", Part::Up),
-        (".lora.down.weight", Part::Down),
-        (".lora.up.weight", Part::Up),
-        (".lora_linear_layer.down.weight", Part::Down),
-        (".lora_linear_layer.up.weight", Part::Up),
+        (".lora_down.weight", Factor::Down),
+        (".lora_up.weight", Factor::Up),
+        (".lora_mid.weight", Factor::Mid),
+        (".lora_A.weight", Factor::Down),
+        (".lora_B.weight", Factor::Up),
+        (".lora_A.default.weight", Factor::Down),
+        (".lora_B.default.weight", Factor::Up),
+        (".lora.down.weight", Factor::Down),
+        (".lora.up.weight", Factor::Up),
+        (".lora_linear_layer.down.weight", Factor::Down),
+        (".lora_linear_layer.up.weight", Factor::Up),
         // Early diffusers: ….processor.to_q_lora.down.weight.
-        ("_lora.down.weight", Part::Down),
-        ("_lora.up.weight", Part::Up),
-        (".alpha", Part::Alpha),
+        ("_lora.down.weight", Factor::Down),
+        ("_lora.up.weight", Factor::Up),
+        (".alpha", Factor::Alpha),
     ];
     let taken = suffixes
         .iter()
-        .find_map(|(suffix, part)| Some((key.strip_suffix(suffix)?, *part)));
-    let (layer, part) = taken.ok_or_else(|| format!("{key} is no key of a LoRA"))?;
+        .find_map(|(suffix, factor)| Some((key.strip_suffix(suffix)?, *factor)));
+    let (layer, factor) = taken.ok_or_else(|| format!("{key} is no key of a LoRA"))?;
     let prefixes = [
         ("lora_unet_", Network::Denoiser),
         ("lora_te1_", Network::Text(0)),
@@ -106,7 +114,7 @@ pub fn parse(key: &str) -> Result<(Target, Part), String> {
         Some(rest) => format!("{rest}_to_out_0"),
         None => layer,
     };
-    Ok((Target { network, layer }, part))
+    Ok((Target { network, layer }, factor))
 }
 
 /// diffusers' name, with underscores, of a layer that goes by the original's name.
@@ -193,7 +201,7 @@ mod tests {
                 (Network::Denoiser, unet),
                 "{key}"
             );
-            assert_eq!(part, Part::Down);
+            assert_eq!(part, Factor::Down);
         }
         for (original, ours) in [
             (

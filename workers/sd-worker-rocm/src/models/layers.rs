@@ -1,6 +1,6 @@
 //! Layers that several networks use.
 
-use crate::lora::LowRank;
+use super::low_rank::Adapter;
 use crate::models::VarBuilder;
 use candle_core::quantized::QMatMul;
 use candle_core::{DType, Device, Module, Result, Tensor};
@@ -20,31 +20,6 @@ fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
         )
     }
     weight.reshape(shape)
-}
-
-/// What is added to a matrix that stays as it is: a product of two of low rank, applied beside it.
-#[derive(Debug, Clone)]
-pub struct Adapter {
-    down: candle_nn::Linear,
-    up: candle_nn::Linear,
-}
-
-impl Adapter {
-    /// The sum of `changes`, which is one of the sum of their ranks, in the arithmetic and on the device of a network.
-    ///
-    /// # Errors
-    /// If they are of different sizes, or the device has no room.
-    pub fn new(changes: &[LowRank], dtype: DType, device: &Device) -> Result<Self> {
-        let joined = |of: fn(&LowRank) -> &Tensor, dim| {
-            let parts: Vec<&Tensor> = changes.iter().map(of).collect();
-            let joined = Tensor::cat(&parts, dim)?.to_device(device)?;
-            Result::Ok(candle_nn::Linear::new(joined.to_dtype(dtype)?, None))
-        };
-        Ok(Self {
-            down: joined(|change| &change.down, 0)?,
-            up: joined(|change| &change.up, 1)?,
-        })
-    }
 }
 
 /// A linear layer.
@@ -76,7 +51,7 @@ impl Module for Linear {
                 let product = matrix.forward(&x.to_dtype(DType::F32)?.contiguous()?)?;
                 let mut product = product.to_dtype(x.dtype())?;
                 if let Some(adapter) = adapter {
-                    product = (product + adapter.up.forward(&adapter.down.forward(x)?)?)?;
+                    product = (product + adapter.forward(x)?)?;
                 }
                 match bias {
                     Some(bias) => product.broadcast_add(bias),

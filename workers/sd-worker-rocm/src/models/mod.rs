@@ -7,6 +7,7 @@ pub mod clip;
 pub mod config;
 pub mod controlnet;
 pub mod layers;
+pub mod low_rank;
 pub mod norm;
 pub mod taesd;
 pub mod transformer;

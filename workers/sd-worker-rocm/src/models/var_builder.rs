@@ -1,6 +1,6 @@
 //! Weights as networks read them: by name, below a prefix.
 
-use super::layers::Adapter;
+use super::low_rank::Adapter;
 use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use std::collections::HashMap;

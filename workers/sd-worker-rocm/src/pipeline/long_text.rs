@@ -1,6 +1,6 @@
 //! Prompts of many tokens through a language model: T5 for Stable Diffusion 3 and FLUX.1, Qwen3 for Z-Image.
 
-use super::part::Part;
+use super::module::Module;
 use crate::models::config::within;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
@@ -19,12 +19,12 @@ const QWEN_TOKENS: usize = 512;
 enum Network {
     // candle's encoder wants to be borrowed mutably.
     T5 {
-        part: Part<Mutex<T5EncoderModel>>,
+        module: Module<Mutex<T5EncoderModel>>,
         length: usize,
         pad: u32,
         end: u32,
     },
-    Qwen(Part<ZImageTextEncoder>),
+    Qwen(Module<ZImageTextEncoder>),
 }
 
 /// A language model's files.
@@ -192,7 +192,7 @@ impl LongText {
                 let weights = weights
                     .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
                 let network = Network::T5 {
-                    part: Part::new("T5", weights, dtype, device, offload, build)?,
+                    module: Module::new("T5", weights, dtype, device, offload, build)?,
                     length,
                     pad,
                     end,
@@ -207,9 +207,9 @@ impl LongText {
                 let build = move |vb: crate::models::VarBuilder| {
                     ZImageTextEncoder::new(&config, vb.plain())
                 };
-                let part = Part::new("Qwen3", weights, dtype, device, offload, build)?;
+                let module = Module::new("Qwen3", weights, dtype, device, offload, build)?;
                 Self {
-                    network: Network::Qwen(part),
+                    network: Network::Qwen(module),
                     tokenizer,
                 }
             }
@@ -246,7 +246,7 @@ impl LongText {
         };
         let output = match &mut self.network {
             Network::T5 {
-                part,
+                module,
                 length,
                 pad,
                 end,
@@ -256,13 +256,13 @@ impl LongText {
                     ids.push(*end);
                 }
                 ids.resize(*length, *pad);
-                let network = part.network()?;
+                let network = module.network()?;
                 let mut network = network.lock().unwrap_or_else(|e| e.into_inner());
                 network.forward(&tensor(ids)?)
             }
-            Network::Qwen(part) => {
+            Network::Qwen(module) => {
                 ids.truncate(QWEN_TOKENS);
-                part.network()?.forward(&tensor(ids)?)
+                module.network()?.forward(&tensor(ids)?)
             }
         };
         output
@@ -273,8 +273,8 @@ impl LongText {
     /// Not needed for now.
     pub fn rest(&mut self) {
         match &mut self.network {
-            Network::T5 { part, .. } => part.rest(),
-            Network::Qwen(part) => part.rest(),
+            Network::T5 { module, .. } => module.rest(),
+            Network::Qwen(module) => module.rest(),
         }
     }
 }

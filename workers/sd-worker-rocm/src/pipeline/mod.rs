@@ -5,27 +5,29 @@ mod denoiser;
 mod generate;
 mod load;
 mod long_text;
+mod loras;
+mod module;
 mod pace;
-mod part;
 pub mod picture;
+mod preview;
+mod start;
 #[cfg(test)]
 mod tests;
 mod text;
-mod transformer;
 mod types;
 mod vae;
 
+pub use crate::info::{Defaults, Family, ModelInfo};
+pub use crate::lora::Lora;
+pub use crate::request::{Control, ImageRequest, Init, ValidRequest};
 pub use builtin::NAME as BUILTIN;
-pub use types::{
-    Control, Defaults, Family, Generated, ImageRequest, Init, Lora, ModelInfo, PipelineOptions,
-    Precision, Progress, Stage, Switch, Timings,
-};
+pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, Timings};
 
 use crate::models::taesd::Taesd;
 use crate::sampling::NoiseSchedule;
 use candle_core::Device;
 use denoiser::Denoiser;
-use part::Part;
+use module::Module;
 use text::TextStage;
 use vae::VaeStage;
 
@@ -39,7 +41,7 @@ pub struct Pipeline {
     zeros_for_empty: bool,
     denoiser: Denoiser,
     vae: VaeStage,
-    taesd: Option<Part<Taesd>>,
+    taesd: Option<Module<Taesd>>,
     latent_channels: usize,
     /// Pixels a latent, each way.
     factor: usize,

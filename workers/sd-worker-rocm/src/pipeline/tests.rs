@@ -1,12 +1,36 @@
-//! What needs a look inside: LoRAs merged and undone.
+//! What needs a look inside: LoRAs merged and undone, networks that leave the device.
 
 use super::denoiser::Denoiser;
-use super::{ImageRequest, Lora, Pipeline, PipelineOptions};
+use super::{Generated, Pipeline, PipelineOptions, Progress};
+use crate::lora::Lora;
+use crate::request::{ImageRequest, Limits};
 use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
 use candle_core::{Device, Tensor};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use worker::Result;
+
+trait Draw {
+    /// Checks the request and makes its pictures.
+    fn draw(
+        &mut self,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated>;
+}
+
+impl Draw for Pipeline {
+    fn draw(
+        &mut self,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated> {
+        let request = request.clone().valid(self.info(), &Limits::LOCAL)?;
+        self.generate(&request, progress)
+    }
+}
 
 fn request(loras: Vec<Lora>) -> ImageRequest {
     ImageRequest {
@@ -17,8 +41,8 @@ fn request(loras: Vec<Lora>) -> ImageRequest {
         steps: 1,
         guidance: 1.0,
         guidance_rescale: 0.0,
-        sampler: "Euler".to_string(),
-        schedule: "discrete".to_string(),
+        sampler: Sampler::Euler,
+        schedule: Some(Schedule::Discrete),
         seed: 1,
         rng: RngKind::Philox,
         batch: 1,
@@ -104,24 +128,24 @@ fn loras_are_merged_as_written_and_undone_bit_for_bit() {
     };
     let mut pipeline = Pipeline::builtin(&Device::Cpu, options).unwrap();
     let unet = |p: &Pipeline, name: &str| match &p.denoiser {
-        Denoiser::UNet(unet) => values(unet.part.tensor(name).unwrap()),
+        Denoiser::UNet(unet) => values(unet.module.tensor(name).unwrap()),
         Denoiser::Transformer(_) => panic!("the built-in model has a UNet"),
     };
-    let text = |p: &Pipeline| values(p.text.towers[0].part.tensor(TEXT).unwrap());
+    let text = |p: &Pipeline| values(p.text.towers[0].module.tensor(TEXT).unwrap());
     let before = [
         unet(&pipeline, LINEAR),
         unet(&pipeline, CONV),
         text(&pipeline),
     ];
     let mut go_on = |_| ControlFlow::Continue(());
-    let plain = pipeline.generate(&request(vec![]), &mut go_on).unwrap();
+    let plain = pipeline.draw(&request(vec![]), &mut go_on).unwrap();
 
     let lora = |name: &str, strength| Lora {
         name: name.to_string(),
         strength,
     };
     let both = vec![lora("kohya", 0.5), lora(peft.to_str().unwrap(), 0.25)];
-    let changed = pipeline.generate(&request(both), &mut go_on).unwrap();
+    let changed = pipeline.draw(&request(both), &mut go_on).unwrap();
     assert_ne!(plain.images, changed.images);
     // up down, times alpha over rank and strength, for both files.
     let product = up.matmul(&down).unwrap();
@@ -147,7 +171,7 @@ fn loras_are_merged_as_written_and_undone_bit_for_bit() {
         assert!((old + delta - new).abs() < 1e-5);
     }
 
-    let again = pipeline.generate(&request(vec![]), &mut go_on).unwrap();
+    let again = pipeline.draw(&request(vec![]), &mut go_on).unwrap();
     assert_eq!(plain.images, again.images);
     let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     for (before, after) in before.iter().zip([
@@ -205,9 +229,7 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
             name: path.to_str().unwrap().to_string(),
             strength: 1.0,
         };
-        let error = pipeline
-            .generate(&request(vec![lora]), &mut go_on)
-            .unwrap_err();
+        let error = pipeline.draw(&request(vec![lora]), &mut go_on).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
         assert!(pipeline.loras.is_empty());
     }

@@ -1,7 +1,7 @@
 //! Prompts to what the denoiser reads.
 
 use super::long_text::LongText;
-use super::part::Part;
+use super::module::Module;
 use crate::models::clip::{ClipConfig, ClipTextEncoder};
 use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipTokenizer, Tokenize};
 use crate::textual_inversion::Concept;
@@ -15,7 +15,7 @@ const CACHE: usize = 32;
 /// One of the model's text towers.
 pub struct Tower {
     /// The network.
-    pub part: Part<ClipTextEncoder>,
+    pub module: Module<ClipTextEncoder>,
     tokenizer: ClipTokenizer,
     length: usize,
     /// Layers that the model leaves out at the tower's end.
@@ -69,7 +69,7 @@ impl Tower {
             Ok(tower)
         };
         Ok(Self {
-            part: Part::new("the text encoder", weights, dtype, device, offload, build)?,
+            module: Module::new("the text encoder", weights, dtype, device, offload, build)?,
             tokenizer,
             length,
             leave_out: reading.leave_out,
@@ -87,7 +87,7 @@ impl Tower {
 
     /// `(1, tokens, width)` and `(1, pooled width)`, f32.
     fn encode(&mut self, chunks: &[Chunk], skip: usize) -> Result<(Tensor, Tensor)> {
-        let network = self.part.network()?;
+        let network = self.module.network()?;
         let ids: Vec<Vec<u32>> = chunks.iter().map(|chunk| chunk.tokens.clone()).collect();
         let end = |tokens: &Vec<u32>| {
             let eos = self.tokenizer.eos();
@@ -201,7 +201,7 @@ impl TextStage {
         if let Some(long) = &mut self.long {
             long.rest();
         }
-        self.towers.iter_mut().for_each(|tower| tower.part.rest());
+        self.towers.iter_mut().for_each(|tower| tower.module.rest());
         encoded
     }
 

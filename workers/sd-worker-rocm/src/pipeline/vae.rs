@@ -1,6 +1,6 @@
 //! Pictures to latents and back, with what keeps that from failing.
 
-use super::part::Part;
+use super::module::Module;
 use super::types::Switch;
 use crate::models::vae::{Vae, VaeConfig};
 use crate::weights::Weights;
@@ -15,7 +15,7 @@ const TILE: usize = 64;
 
 /// The autoencoder at work.
 pub struct VaeStage {
-    part: Part<Vae>,
+    module: Module<Vae>,
     tiling: Switch,
 }
 
@@ -34,7 +34,7 @@ impl VaeStage {
     ) -> Result<Self> {
         let build = move |vb: crate::models::VarBuilder| Vae::new(vb, &config);
         Ok(Self {
-            part: Part::new("the VAE", weights, dtype, device, offload, build)?,
+            module: Module::new("the VAE", weights, dtype, device, offload, build)?,
             tiling,
         })
     }
@@ -44,36 +44,41 @@ impl VaeStage {
     /// # Errors
     /// If the autoencoder has no encoder, or the device fails.
     pub fn encode(&mut self, pictures: &Tensor) -> Result<Tensor> {
-        let vae = self.part.network()?;
+        let vae = self.module.network()?;
         let encode = || {
             let mean = vae.encode_mean(&pictures.affine(2.0, -1.0)?)?;
             vae.scale(&mean)
         };
         let latents = encode().map_err(Error::candle("encoding a picture"));
-        self.part.rest();
+        self.module.rest();
         latents
     }
 
     /// Pictures in about 0..1, f32, of latents as the denoiser has them.
     ///
-    /// Some autoencoders exceed f16 in their inner layers; what comes out then is no number. It is noticed, and the network goes on in f32 from
+    /// Some autoencoders exceed f16 in their inner layers; what comes out then is not a number. It is noticed, and the network goes on in f32 from
     /// there on.
     ///
     /// # Errors
     /// If the device fails.
     pub fn decode(&mut self, latents: &Tensor) -> Result<Tensor> {
+        let pictures = self.decode_finite(latents)?;
+        self.module.rest();
+        Ok(pictures)
+    }
+
+    fn decode_finite(&mut self, latents: &Tensor) -> Result<Tensor> {
         let failed = || Error::candle("decoding the picture");
-        let mut pictures = self.decode_once(latents).map_err(failed())?;
-        if self.part.dtype() == DType::F16 && !is_finite(&pictures).map_err(failed())? {
-            self.part.set_dtype(DType::F32)?;
-            pictures = self.decode_once(latents).map_err(failed())?;
+        let pictures = self.decode_once(latents).map_err(failed())?;
+        if self.module.dtype() == DType::F16 && !is_finite(&pictures).map_err(failed())? {
+            self.module.set_dtype(DType::F32)?;
+            return self.decode_once(latents).map_err(failed());
         }
-        self.part.rest();
         Ok(pictures)
     }
 
     fn decode_once(&mut self, latents: &Tensor) -> CandleResult<Tensor> {
-        let vae = self.part.network().map_err(candle_core::Error::wrap)?;
+        let vae = self.module.network().map_err(candle_core::Error::wrap)?;
         let raw = vae.unscale(latents)?;
         let (_, _, height, width) = raw.dims4()?;
         let tiled = match self.tiling {
@@ -93,9 +98,9 @@ impl VaeStage {
     }
 }
 
-/// Whether all are numbers. Waits for the device.
+/// Whether all are finite numbers. Waits for the device.
 fn is_finite(x: &Tensor) -> CandleResult<bool> {
-    // Zero times what is no number is none either.
+    // Zero times NaN or infinity is NaN.
     let sum = (x * 0.0)?.sum_all()?.to_scalar::<f32>()?;
     Ok(sum.is_finite())
 }

@@ -1,6 +1,6 @@
 //! `<lora:name:0.8>` taken out of a prompt.
 
-use crate::pipeline::Lora;
+use crate::lora::Lora;
 
 /// The prompt without its LoRA marks, and what they ask for. A mark that is none stays as text.
 pub fn take_loras(prompt: &str) -> (String, Vec<Lora>) {

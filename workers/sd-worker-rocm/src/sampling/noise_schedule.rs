@@ -5,7 +5,7 @@ use serde::Deserialize;
 use worker::{Error, Result};
 
 /// Most training steps that a configuration may ask for; real ones have 1000.
-const MAX_TRAIN_STEPS: usize = 100_000;
+pub const MAX_TRAIN_STEPS: usize = 100_000;
 
 /// A point between image and noise: `x = alpha · image + sigma · noise`.
 #[derive(Debug, Clone, Copy, PartialEq)]

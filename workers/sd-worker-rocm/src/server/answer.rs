@@ -4,7 +4,7 @@ use super::request::blocking;
 use super::App;
 use crate::image_io::{self, Format};
 use crate::jobs::{Failure, Job, JobQueue, Outcome, Refusal, State};
-use crate::pipeline::ImageRequest;
+use crate::request::ValidRequest;
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use worker::http::ApiError;
 /// When a client of a full queue may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Calls a job off when the client that waits for it goes away.
+/// Cancels a job when the client that waits for it goes away.
 pub(super) struct Waiting {
     queue: JobQueue,
     pub(super) id: String,
@@ -27,9 +27,8 @@ impl Drop for Waiting {
 }
 
 impl App {
-    /// Checks a request and puts it in line.
-    pub(super) fn submit(&self, request: ImageRequest) -> Result<String, ApiError> {
-        let request = self.complete(request)?;
+    /// Puts a request in line.
+    pub(super) fn submit(&self, request: ValidRequest) -> Result<String, ApiError> {
         self.queue()
             .submit(request)
             .map_err(|refusal| match refusal {
@@ -48,15 +47,15 @@ impl App {
     }
 
     /// As [`Self::submit`], for a client that stays on the line.
-    pub(super) fn submit_waiting(&self, request: ImageRequest) -> Result<Waiting, ApiError> {
+    pub(super) fn submit_waiting(&self, request: ValidRequest) -> Result<Waiting, ApiError> {
         Ok(Waiting {
             id: self.submit(request)?,
             queue: self.queue().clone(),
         })
     }
 
-    /// Makes pictures for a client that stays on the line; when it goes away, the job is called off.
-    pub(super) async fn generate(&self, request: ImageRequest) -> Result<Arc<Outcome>, ApiError> {
+    /// Makes pictures for a client that stays on the line; when it goes away, the job is cancelled.
+    pub(super) async fn generate(&self, request: ValidRequest) -> Result<Arc<Outcome>, ApiError> {
         let waiting = self.submit_waiting(request)?;
         let job = self.queue().finished(&waiting.id).await;
         outcome_of(job.ok_or_else(|| ApiError::internal("the job was forgotten"))?)
@@ -71,7 +70,7 @@ pub(super) fn outcome_of(job: Job) -> Result<Arc<Outcome>, ApiError> {
         (State::Cancelled, ..) => Err(ApiError::new(
             StatusCode::CONFLICT,
             "CANCELLED",
-            "the job was called off",
+            "the job was cancelled",
         )),
         _ => Err(ApiError::internal("the job has not ended")),
     }

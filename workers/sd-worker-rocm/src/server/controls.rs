@@ -3,7 +3,7 @@
 use super::request::Upload;
 use super::App;
 use crate::image_io;
-use crate::pipeline::Control;
+use crate::request::Control;
 use axum::extract::State;
 use axum::routing::get;
 use axum::{Json, Router};

@@ -2,7 +2,6 @@
 
 use super::App;
 use crate::jobs::queue::Counters;
-use crate::sampling::{Sampler, Schedule};
 use axum::extract::State;
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -88,8 +87,8 @@ impl App {
                 "height": info.defaults.height,
                 "steps": info.defaults.steps,
                 "guidance_scale": info.defaults.guidance,
-                "sampler": Sampler::from_name(&info.defaults.sampler).map_or("", Sampler::label),
-                "schedule": Schedule::from_name(&info.defaults.schedule).map_or("", Schedule::label),
+                "sampler": info.defaults.sampler.label(),
+                "schedule": info.defaults.schedule().label(),
             },
             "size_multiple": info.size_multiple,
             "inpainting": info.inpainting,
@@ -135,7 +134,7 @@ async fn metrics(State(app): State<App>) -> Response {
             "Jobs that ended with an error.",
             failed,
         ),
-        ("jobs_cancelled_total", "Jobs called off.", cancelled),
+        ("jobs_cancelled_total", "Jobs cancelled.", cancelled),
         ("pictures_total", "Pictures made.", pictures),
         ("steps_total", "Sampler steps done.", steps),
     ];

@@ -3,11 +3,13 @@
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
 use super::health::unix_seconds;
-use super::request::{seed, set_sampler, Upload};
 use super::App;
 use crate::image_io::{to_base64, Format};
 use crate::jobs::{Job, State as JobState};
-use crate::pipeline::{ImageRequest, Lora, Stage};
+use crate::lora::Lora;
+use crate::pipeline::Stage;
+use crate::request::seed::given_seed;
+use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields, ValidRequest};
 use crate::rng::RngKind;
 use axum::extract::{Path, Query, State};
 use axum::http::{header, StatusCode};
@@ -89,91 +91,92 @@ struct LoraBody {
     strength: f32,
 }
 
+impl From<LoraBody> for Lora {
+    fn from(body: LoraBody) -> Self {
+        Self {
+            name: body.path,
+            strength: body.strength,
+        }
+    }
+}
+
 fn one() -> f32 {
     1.0
 }
 
-impl App {
-    async fn job_request(&self, body: Body) -> Result<ImageRequest, ApiError> {
-        let missing = |field: &str| {
-            ApiError::field(
-                field,
-                format!("{} needs {field}, a picture in base64", body.operation),
-            )
+impl Body {
+    /// The pictures that the operation starts from, each with the name of its field.
+    fn pictures(&mut self) -> Result<Option<Pictures>, ApiError> {
+        let operation = self.operation.clone();
+        let taken = |field: &'static str, picture: Option<String>| {
+            let missing = || {
+                ApiError::field(
+                    field,
+                    format!("{operation} needs {field}, a picture in base64"),
+                )
+            };
+            Ok::<_, ApiError>((field, picture.ok_or_else(missing)?))
         };
-        let image = match body.operation.as_str() {
-            "image_generation" => None,
-            "image_transform" => Some((
-                "input_image",
-                body.input_image.clone().ok_or_else(|| missing("input_image"))?,
-            )),
-            "image_inpaint" => Some((
-                "init_image",
-                body.init_image.clone().ok_or_else(|| missing("init_image"))?,
-            )),
-            other => {
-                return Err(ApiError::field(
-                    "operation",
-                    format!("{other:?} is no operation of this worker; there are image_generation, image_transform and image_inpaint"),
-                ))
+        match operation.as_str() {
+            "image_generation" => Ok(None),
+            "image_transform" => {
+                let image = taken("input_image", self.input_image.take())?;
+                Ok(Some((image, None)))
             }
-        };
-        let mask = match body.operation.as_str() {
-            "image_inpaint" => Some((
-                "mask_image",
-                body.mask_image
-                    .clone()
-                    .ok_or_else(|| missing("mask_image"))?,
+            "image_inpaint" => {
+                let image = taken("init_image", self.init_image.take())?;
+                let mask = taken("mask_image", self.mask_image.take())?;
+                Ok(Some((image, Some(mask))))
+            }
+            other => Err(ApiError::field(
+                "operation",
+                format!("{other:?} is not an operation of this worker; it has image_generation, image_transform and image_inpaint"),
             )),
-            _ => None,
+        }
+    }
+}
+
+/// A picture and a mask in base64.
+type Pictures = ((&'static str, String), Option<(&'static str, String)>);
+
+impl App {
+    async fn job_request(&self, mut body: Body) -> Result<ValidRequest, ApiError> {
+        let init = match body.pictures()? {
+            Some((image, mask)) => Some(InitFields {
+                strength: body.strength,
+                mask_blur: body.mask_blur,
+                mask_invert: body.mask_invert.unwrap_or(false),
+                ..self.init(image, mask).await?
+            }),
+            None => None,
         };
-        let mut request = self.blank_request(body.prompt);
-        if let Some((field, image)) = image {
-            let mask = mask.map(|(field, mask)| (field, Upload::Base64(mask)));
-            let strength = body.strength.unwrap_or(0.8);
-            let mut init = self
-                .init((field, Upload::Base64(image)), mask, strength)
-                .await?;
-            init.mask_blur = body.mask_blur.unwrap_or(0.0);
-            init.mask_invert = body.mask_invert.unwrap_or(false);
-            request.init = Some(init);
-        }
-        request.negative_prompt = body.negative_prompt.unwrap_or_default();
-        request.steps = body.steps.unwrap_or(request.steps);
-        request.guidance = body.guidance_scale.unwrap_or(request.guidance);
-        if request.guidance > MAX_GUIDANCE {
-            return Err(ApiError::field(
-                "guidance_scale",
-                format!("guidance_scale must be from 0 to {MAX_GUIDANCE}"),
-            ));
-        }
-        request.seed = seed(body.seed.map(i128::from))?;
-        request.width = body.width.unwrap_or(request.width);
-        request.height = body.height.unwrap_or(request.height);
-        request.batch = body.batch.unwrap_or(1);
-        request.clip_skip = body.clip_skip.unwrap_or(0);
-        request.eta = body.eta;
-        request.guidance_rescale = body.guidance_rescale.unwrap_or(0.0);
-        request.preview_every = body.preview_every.unwrap_or(request.preview_every);
-        if let Some(name) = &body.rng {
-            request.rng =
-                RngKind::from_name(name).map_err(|e| ApiError::field("rng", e.to_string()))?;
-        }
-        set_sampler(
-            &mut request,
-            body.sampler.as_deref(),
-            body.schedule.as_deref(),
-        )?;
-        request.loras = body
-            .loras
-            .into_iter()
-            .map(|lora| Lora {
-                name: lora.path,
-                strength: lora.strength,
-            })
-            .collect();
-        request.controls = self.controls(body.controls).await?;
-        Ok(request)
+        let rng = body.rng.as_deref().map(RngKind::from_name).transpose();
+        let fields = RequestFields {
+            prompt: body.prompt,
+            negative_prompt: body.negative_prompt,
+            width: body.width,
+            height: body.height,
+            steps: body.steps,
+            guidance: body.guidance_scale,
+            guidance_rescale: body.guidance_rescale,
+            sampler: body.sampler,
+            schedule: body.schedule,
+            seed: given_seed(body.seed),
+            rng: rng.map_err(|e| ApiError::field("rng", e.to_string()))?,
+            batch: body.batch,
+            clip_skip: body.clip_skip,
+            eta: body.eta,
+            init,
+            loras: body.loras.into_iter().map(Lora::from).collect(),
+            controls: self.controls(body.controls).await?,
+            preview_every: body.preview_every,
+        };
+        let limits = self.options().limits;
+        let limits = Limits {
+            max_guidance: limits.max_guidance.min(MAX_GUIDANCE),
+            ..limits
+        };
+        self.valid(fields, &InterfaceDefaults::OWN, &limits)
     }
 }
 

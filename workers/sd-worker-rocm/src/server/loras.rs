@@ -1,6 +1,6 @@
 //! The LoRAs that clients may name: files in folders that the operator chose, nothing else of the machine.
 
-use crate::pipeline::Lora;
+use crate::lora::Lora;
 use std::path::{Path, PathBuf};
 use worker::http::ApiError;
 

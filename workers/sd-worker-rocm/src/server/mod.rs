@@ -9,21 +9,20 @@
 //! | [`sdapi`]   | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                          |
 //! | [`page`]    | `/`: a page for people                                                                   |
 //!
-//! [`request`] turns what they are asked into an [`ImageRequest`](crate::pipeline::ImageRequest), [`limits`] says what is too much, [`answer`] waits and encodes.
+//! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and encodes.
 
 pub mod answer;
 pub mod controls;
 pub mod health;
 pub mod jobs;
-pub mod limits;
 pub mod loras;
 pub mod openai;
 pub mod page;
 pub mod request;
 pub mod sdapi;
 
+pub use crate::request::Limits;
 pub use controls::ControlFolders;
-pub use limits::Limits;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;

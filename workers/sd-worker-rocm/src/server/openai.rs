@@ -1,11 +1,12 @@
 //! `/v1/images/generations` and `/v1/images/edits` as OpenAI's API has them, with this worker's own settings as further fields.
 
 use super::answer::{encode_all, outcome_of};
-use super::request::{seed, set_sampler, Upload};
+use super::request::Upload;
 use super::App;
 use crate::image_io::{self, to_base64, Format};
 use crate::jobs::Outcome;
-use crate::pipeline::{ImageRequest, Init};
+use crate::request::seed::given_seed;
+use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
 use axum::extract::{FromRequest, Multipart, Request, State};
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,9 +19,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use worker::http::sse::{self, Protocol};
 use worker::http::{ApiError, JsonBody};
 
-/// How much an edit changes: without a mask all is kept in outline, within a mask all is new.
-const STRENGTH: f32 = 0.8;
-const STRENGTH_IN_MASK: f32 = 1.0;
 /// Most previews of a stream.
 const MAX_PARTIAL_IMAGES: usize = 10;
 
@@ -56,40 +54,50 @@ struct Fields {
 }
 
 impl Fields {
-    fn request(&self, app: &App) -> Result<ImageRequest, ApiError> {
-        let mut request = app.blank_request(self.prompt.clone());
-        if let Some(size) = self.size.as_deref().filter(|size| *size != "auto") {
-            (request.width, request.height) = size
-                .split_once('x')
-                .and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)))
-                .ok_or_else(|| {
-                    ApiError::field(
-                        "size",
-                        format!("{size:?} is no size; an example is 512x512"),
-                    )
-                })?;
-        }
-        request.batch = self.n.unwrap_or(1);
-        request.negative_prompt = self.negative_prompt.clone().unwrap_or_default();
-        request.steps = self.steps.unwrap_or(request.steps);
-        request.guidance = self.guidance_scale.unwrap_or(request.guidance);
-        request.seed = seed(self.seed.map(i128::from))?;
-        set_sampler(
-            &mut request,
-            self.sampler.as_deref(),
-            self.schedule.as_deref(),
-        )?;
-        request.preview_every = match (self.stream, self.partial_images.unwrap_or(0)) {
-            (true, 0) | (false, _) => 0,
-            (true, count) if count > MAX_PARTIAL_IMAGES => {
-                return Err(ApiError::field(
-                    "partial_images",
-                    format!("partial_images must be from 0 to {MAX_PARTIAL_IMAGES}"),
-                ))
-            }
-            (true, count) => request.steps.div_ceil(count + 1).max(1),
+    /// Width and height; `None` for the model's own or those of the picture to edit.
+    fn size(&self) -> Result<Option<(usize, usize)>, ApiError> {
+        let Some(size) = self.size.as_deref().filter(|size| *size != "auto") else {
+            return Ok(None);
         };
-        Ok(request)
+        let read = size
+            .split_once('x')
+            .and_then(|(w, h)| Some((w.parse().ok()?, h.parse().ok()?)));
+        let wrong = || {
+            let message = format!("{size:?} is not a size; an example is 512x512");
+            ApiError::field("size", message)
+        };
+        read.map(Some).ok_or_else(wrong)
+    }
+
+    fn request(&self, app: &App) -> Result<RequestFields, ApiError> {
+        let size = self.size()?;
+        let steps = self.steps.unwrap_or(app.queue().info().defaults.steps);
+        Ok(RequestFields {
+            prompt: self.prompt.clone(),
+            negative_prompt: self.negative_prompt.clone(),
+            width: size.map(|(width, _)| width),
+            height: size.map(|(_, height)| height),
+            steps: self.steps,
+            guidance: self.guidance_scale,
+            sampler: self.sampler.clone(),
+            schedule: self.schedule.clone(),
+            seed: given_seed(self.seed),
+            batch: self.n,
+            preview_every: Some(self.preview_every(steps)?),
+            ..RequestFields::default()
+        })
+    }
+
+    /// How often a preview is due so that a stream gets as many as it asks for.
+    fn preview_every(&self, steps: usize) -> Result<usize, ApiError> {
+        match (self.stream, self.partial_images.unwrap_or(0)) {
+            (true, 0) | (false, _) => Ok(0),
+            (true, count) if count > MAX_PARTIAL_IMAGES => Err(ApiError::field(
+                "partial_images",
+                format!("partial_images must be from 0 to {MAX_PARTIAL_IMAGES}"),
+            )),
+            (true, count) => Ok(steps.div_ceil(count + 1).max(1)),
+        }
     }
 
     fn answer(&self) -> Result<Answer, ApiError> {
@@ -100,7 +108,7 @@ impl Fields {
             Some(other) => {
                 return Err(ApiError::field(
                     "response_format",
-                    format!("{other:?} is no response format; there are b64_json and url"),
+                    format!("{other:?} is not a response format; use b64_json or url"),
                 ))
             }
         };
@@ -139,7 +147,7 @@ async fn generations(
     JsonBody(fields): JsonBody<Fields>,
 ) -> Result<Response, ApiError> {
     let answer = fields.answer()?;
-    let request = fields.request(&app)?;
+    let request = app.valid_openai(fields.request(&app)?)?;
     respond(
         &app,
         request,
@@ -181,20 +189,17 @@ async fn edits(State(app): State<App>, request: Request) -> Result<Response, Api
             .filter(|mask| mask.iter().any(|transparency| *transparency > 0)),
     };
     if fields.size.is_none() {
-        (request.width, request.height) = app.fitting_size(picture.width(), picture.height());
+        let (width, height) = app.fitting_size(picture.width(), picture.height());
+        (request.width, request.height) = (Some(width), Some(height));
     }
-    let usual = if mask.is_some() {
-        STRENGTH_IN_MASK
-    } else {
-        STRENGTH
-    };
-    request.init = Some(Init {
+    request.init = Some(InitFields {
         image: image_io::to_rgb(&picture),
-        strength: fields.strength.unwrap_or(usual),
+        strength: fields.strength,
         mask,
-        mask_blur: 0.0,
+        mask_blur: None,
         mask_invert: false,
     });
+    let request = app.valid_openai(request)?;
     respond(
         &app,
         request,
@@ -206,6 +211,10 @@ async fn edits(State(app): State<App>, request: Request) -> Result<Response, Api
 }
 
 impl App {
+    fn valid_openai(&self, fields: RequestFields) -> Result<ValidRequest, ApiError> {
+        self.valid(fields, &InterfaceDefaults::OPENAI, &self.options().limits)
+    }
+
     /// The size nearest to a picture's shape with as many pixels as the model likes.
     fn fitting_size(&self, width: u32, height: u32) -> (usize, usize) {
         let info = self.queue().info();
@@ -223,7 +232,7 @@ impl App {
 
 async fn respond(
     app: &App,
-    request: ImageRequest,
+    request: ValidRequest,
     answer: Answer,
     stream: Option<&'static str>,
     headers: &HeaderMap,
@@ -265,7 +274,7 @@ async fn files(outcome: &Arc<Outcome>, answer: Answer) -> Result<Vec<(String, u6
 /// Links to the job's pictures, good as long as the job is kept.
 async fn linked(
     app: &App,
-    request: ImageRequest,
+    request: ValidRequest,
     answer: Answer,
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
@@ -296,7 +305,7 @@ async fn linked(
 /// OpenAI's named events: `….partial_image`, `….completed` for each picture.
 fn streamed(
     app: &App,
-    request: ImageRequest,
+    request: ValidRequest,
     answer: Answer,
     kind: &'static str,
 ) -> Result<Response, ApiError> {
@@ -312,7 +321,7 @@ fn streamed(
     let receiver = app.queue().watch(&waiting.id);
     let mut receiver = receiver.ok_or_else(|| ApiError::internal("the job was forgotten"))?;
     Ok(sse::stream(PROTOCOL, |frames| async move {
-        // Dropped with this future: when the client goes away, the job is called off.
+        // Dropped with this future: when the client goes away, the job is cancelled.
         let _waiting = waiting;
         let mut last_preview: Option<Arc<Vec<u8>>> = None;
         let mut index = 0;
@@ -423,7 +432,7 @@ impl Fields {
     /// Takes a field of a form; unknown ones count as little as in JSON.
     fn set(&mut self, name: &str, value: String) -> Result<(), ApiError> {
         fn number<T: std::str::FromStr>(name: &str, value: &str) -> Result<Option<T>, ApiError> {
-            let bad = |_| ApiError::field(name, format!("{name}: {value:?} is no number"));
+            let bad = |_| ApiError::field(name, format!("{name}: {value:?} is not a number"));
             value.trim().parse().map(Some).map_err(bad)
         }
         match name {

@@ -5,11 +5,11 @@
 
 use super::openclip::text_tower;
 use super::Weights;
+use crate::info::Family;
 use crate::models::clip::{Activation, ClipConfig};
 use crate::models::config::PerBlock;
 use crate::models::unet::config::UNetConfig;
 use crate::models::vae::VaeConfig;
-use crate::pipeline::Family;
 use candle_core::{DType, Device};
 
 const UNET: &str = "model.diffusion_model.";

@@ -1,6 +1,6 @@
 //! Models on disk: single files against folders, and what is refused.
 
-use super::common::{device, file, go_on, request};
+use super::common::{device, file, go_on, request, Draw};
 use super::networks::Networks;
 use candle_core::{DType, Device, Tensor};
 use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions};
@@ -165,7 +165,7 @@ fn a_single_file_is_the_same_model() {
     let picture = |path: &Path| {
         let options = PipelineOptions::default();
         let mut pipeline = Pipeline::load(path, &device(), options, &mut |_| {}).unwrap();
-        pipeline.generate(&small, &mut go_on).unwrap().images
+        pipeline.draw(&small, &mut go_on).unwrap().images
     };
     assert_eq!(picture(&folder), picture(&single));
 
@@ -184,7 +184,7 @@ fn a_single_file_is_the_same_model() {
         ..PipelineOptions::default()
     };
     let mut pipeline = Pipeline::load(&single, &device(), options, &mut |_| {}).unwrap();
-    let replaced = pipeline.generate(&small, &mut go_on).unwrap().images;
+    let replaced = pipeline.draw(&small, &mut go_on).unwrap().images;
     assert_ne!(picture(&single), replaced);
 }
 
@@ -287,7 +287,7 @@ fn textual_inversion() {
     let plain = Pipeline::builtin(&device(), PipelineOptions::default());
     let mut small = request("a red circle on a blue background", 1);
     small.steps = 3;
-    let expected = plain.unwrap().generate(&small, &mut go_on).unwrap().images;
+    let expected = plain.unwrap().draw(&small, &mut go_on).unwrap().images;
     // "red circle" under another name.
     let vectors = Tensor::cat(
         &[
@@ -304,8 +304,5 @@ fn textual_inversion() {
     };
     let mut pipeline = Pipeline::builtin(&device(), options).unwrap();
     small.prompt = "a zorblax on a blue background".to_string();
-    assert_eq!(
-        pipeline.generate(&small, &mut go_on).unwrap().images,
-        expected
-    );
+    assert_eq!(pipeline.draw(&small, &mut go_on).unwrap().images, expected);
 }

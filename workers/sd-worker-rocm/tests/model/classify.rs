@@ -1,6 +1,6 @@
 //! What is in the picture? The check of `models/tiny-shapes-sd/reference/classify.py`, whose rules these are.
 
-use super::common::{device, go_on, request, tiny};
+use super::common::{device, go_on, request, tiny, Draw};
 use image::RgbImage;
 use sd_worker_rocm::pipeline::PipelineOptions;
 
@@ -233,7 +233,7 @@ fn prompts_are_obeyed() {
         let prompt = format!("{number} {foreground} {shape}{plural} on a {background} background");
         let mut request = request(&prompt, 100 + i as u64);
         request.steps = 12;
-        let generated = pipeline.generate(&request, &mut go_on).unwrap();
+        let generated = pipeline.draw(&request, &mut go_on).unwrap();
         let wanted = Scene {
             background,
             foreground,

@@ -1,8 +1,10 @@
 //! What the tests share.
 
 use candle_core::{Device, Tensor};
-use sd_worker_rocm::pipeline::{ImageRequest, Pipeline, PipelineOptions, Progress};
+use sd_worker_rocm::pipeline::{Generated, Pipeline, PipelineOptions, Progress};
+use sd_worker_rocm::request::{ImageRequest, Limits};
 use sd_worker_rocm::rng::RngKind;
+use sd_worker_rocm::sampling::{Sampler, Schedule};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -48,8 +50,8 @@ pub fn request(prompt: &str, seed: u64) -> ImageRequest {
         steps: 20,
         guidance: 5.0,
         guidance_rescale: 0.0,
-        sampler: "DDIM".to_string(),
-        schedule: "discrete".to_string(),
+        sampler: Sampler::Ddim,
+        schedule: Some(Schedule::Discrete),
         seed,
         rng: RngKind::TorchCpu,
         batch: 1,
@@ -59,6 +61,26 @@ pub fn request(prompt: &str, seed: u64) -> ImageRequest {
         loras: Vec::new(),
         controls: Vec::new(),
         preview_every: 0,
+    }
+}
+
+pub trait Draw {
+    /// Checks a request and makes its pictures.
+    fn draw(
+        &mut self,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> worker::Result<Generated>;
+}
+
+impl Draw for Pipeline {
+    fn draw(
+        &mut self,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> worker::Result<Generated> {
+        let request = request.clone().valid(self.info(), &Limits::LOCAL)?;
+        self.generate(&request, progress)
     }
 }
 

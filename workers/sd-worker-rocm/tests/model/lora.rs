@@ -1,13 +1,13 @@
 //! LoRAs on quantized matrices: beside them, as if merged into what they stand for.
 
-use super::common::{device, difference, go_on};
+use super::common::{device, difference, go_on, Draw};
 use super::pipelines::{originals, with_transformer, write_gguf, Tensors};
 use super::small::{apart, Pipelines};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
 use image::RgbImage;
-use sd_worker_rocm::lora::LowRank;
-use sd_worker_rocm::models::layers::{linear, Adapter};
+use sd_worker_rocm::models::layers::linear;
+use sd_worker_rocm::models::low_rank::{Adapter, LowRank};
 use sd_worker_rocm::models::VarBuilder;
 use sd_worker_rocm::pipeline::{Lora, Pipeline, PipelineOptions};
 use std::collections::HashMap;
@@ -133,7 +133,7 @@ fn loras_beside_quantized_matrices() {
     let mut draw = |pipeline: &mut Pipeline, loras: &[Lora]| -> RgbImage {
         request.loras = loras.to_vec();
         pipeline
-            .generate(&request, &mut go_on)
+            .draw(&request, &mut go_on)
             .unwrap()
             .images
             .remove(0)
@@ -215,7 +215,7 @@ fn names_of_the_original() {
             }]
         });
         pipeline
-            .generate(&request, &mut go_on)
+            .draw(&request, &mut go_on)
             .unwrap()
             .images
             .remove(0)

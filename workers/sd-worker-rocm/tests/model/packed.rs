@@ -1,7 +1,7 @@
 //! Whole models with a transformer as single files, against the folders that they are made of.
 
 use super::checkpoints::original_vae;
-use super::common::{device, go_on};
+use super::common::{device, go_on, Draw};
 use super::pipelines::{originals, Tensors};
 use super::small::Pipelines;
 use candle_core::{DType, Device, Tensor};
@@ -141,7 +141,7 @@ fn picture(
     let mut pipeline = Pipeline::load(path, device, options, &mut |_| {}).unwrap();
     let mut request = p.request(case);
     request.steps = 1;
-    let generated = pipeline.generate(&request, &mut go_on).unwrap();
+    let generated = pipeline.draw(&request, &mut go_on).unwrap();
     generated.images[0].as_raw().clone()
 }
 

@@ -1,6 +1,6 @@
 //! diffusers' numbers.
 
-use super::common::{device, difference, file, go_on, request, tensors, tiny};
+use super::common::{device, difference, file, go_on, request, tensors, tiny, Draw};
 use super::hashed::{clip_absent, network, nothing_absent, unet_absent};
 use candle_core::{DType, Tensor};
 use sd_worker_rocm::models::clip::{ClipConfig, ClipTextEncoder};
@@ -123,7 +123,7 @@ fn tiny_shapes() {
     .enumerate()
     {
         let generated = pipeline
-            .generate(&request(prompt, i as u64 + 1), &mut go_on)
+            .draw(&request(prompt, i as u64 + 1), &mut go_on)
             .unwrap();
         let theirs = bytes(&reference[&format!("{i}.image")]);
         let ours = generated.images[0].as_raw();
@@ -151,7 +151,7 @@ fn tiny_shapes_in_f16() {
     };
     let mut pipeline = Pipeline::builtin(&device(), options).unwrap();
     let prompt = "a red circle on a blue background";
-    let generated = pipeline.generate(&request(prompt, 1), &mut go_on).unwrap();
+    let generated = pipeline.draw(&request(prompt, 1), &mut go_on).unwrap();
     let theirs = bytes(&tensors(SHAPES)["0.image"]);
     let ours = generated.images[0].as_raw();
     let apart = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max();

@@ -1,6 +1,6 @@
 //! Whole models of every family, prompt to pixels, against diffusers' pictures.
 
-use super::common::{device, go_on};
+use super::common::{device, go_on, Draw};
 use super::networks::Networks;
 use super::small::{apart, Pipelines};
 use candle_core::quantized::{GgmlDType, QTensor};
@@ -368,7 +368,7 @@ fn quantized_transformers() {
     let p = Pipelines::open();
     let tensors = originals(&p, "flux");
     let draw = |pipeline: &mut Pipeline, request: &ImageRequest| {
-        let generated = pipeline.generate(request, &mut go_on).unwrap();
+        let generated = pipeline.draw(request, &mut go_on).unwrap();
         generated.images.into_iter().next().unwrap()
     };
     let request = p.request("flux");
@@ -414,7 +414,7 @@ fn taesd_previews_of_an_offloaded_model() {
         sizes.extend(progress.preview.map(|preview| preview.dimensions()));
         ControlFlow::Continue(())
     };
-    let generated = pipeline.generate(&request, &mut look).unwrap();
+    let generated = pipeline.draw(&request, &mut look).unwrap();
     assert_eq!(sizes, [(192, 128); 2]);
     assert!(apart(&generated.images[0], &p.picture("sd")) <= 1);
 }
@@ -441,7 +441,7 @@ fn a_step_waits_for_nothing_but_the_step_before() {
     let mut counted = |steps: usize| {
         request.steps = steps;
         client.reset_counters();
-        let generated = pipeline.generate(&request, &mut go_on).unwrap();
+        let generated = pipeline.draw(&request, &mut go_on).unwrap();
         (client.counters().synchronizations, generated.timings)
     };
     counted(2);

@@ -1,11 +1,12 @@
 //! Small models, written to a folder as diffusers writes them: `tests/reference/make_pipelines.py` says what they are.
 
-use super::common::{device, file, go_on, tensors};
+use super::common::{device, file, go_on, tensors, Draw};
 use super::hashed::weight;
 use candle_core::Tensor;
 use image::RgbImage;
 use sd_worker_rocm::pipeline::{ImageRequest, Pipeline, PipelineOptions, Precision};
 use sd_worker_rocm::rng::RngKind;
+use sd_worker_rocm::sampling::{Sampler, Schedule};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -97,8 +98,8 @@ impl Pipelines {
             steps: number("steps"),
             guidance: about["guidance"].as_f64().unwrap() as f32,
             guidance_rescale: 0.0,
-            sampler: text("sampler"),
-            schedule: "discrete".to_string(),
+            sampler: Sampler::from_name(&text("sampler")).unwrap(),
+            schedule: Some(Schedule::Discrete),
             seed: number("seed") as u64,
             rng: RngKind::TorchCpu,
             batch: 1,
@@ -135,13 +136,8 @@ impl Pipelines {
     ) {
         let mut request = self.request(case);
         change(&mut request);
-        let mut draw = |request: &ImageRequest| {
-            pipeline
-                .generate(request, &mut go_on)
-                .unwrap()
-                .images
-                .remove(0)
-        };
+        let mut draw =
+            |request: &ImageRequest| pipeline.draw(request, &mut go_on).unwrap().images.remove(0);
         let apart = apart(&draw(&request), &self.picture(case));
         assert!(apart <= 1, "{case}: {apart}");
         request.prompt = "a blue sea".to_string();

@@ -2,9 +2,9 @@
 
 use sd_worker_rocm::image_io::{self, DecodeLimits, Format};
 use sd_worker_rocm::jobs::{Generate, JobQueue, QueueOptions};
-use sd_worker_rocm::pipeline::{
-    Defaults, Family, Generated, ImageRequest, ModelInfo, Progress, Stage, Timings,
-};
+use sd_worker_rocm::pipeline::{Defaults, Family, Generated, ModelInfo, Progress, Stage, Timings};
+use sd_worker_rocm::request::ValidRequest;
+use sd_worker_rocm::sampling::{Sampler, Schedule};
 use sd_worker_rocm::server::{App, ServerOptions};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,7 +28,7 @@ impl Generate for Painter {
 
     fn generate(
         &mut self,
-        request: &ImageRequest,
+        request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> worker::Result<Generated> {
         let painted = |seed: u64| {
@@ -116,8 +116,8 @@ impl Server {
                     height: 64,
                     steps: 4,
                     guidance: 5.0,
-                    sampler: "DDIM".to_string(),
-                    schedule: "discrete".to_string(),
+                    sampler: Sampler::Ddim,
+                    schedule: Some(Schedule::Discrete),
                 },
             },
         };

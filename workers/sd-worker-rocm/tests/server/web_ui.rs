@@ -152,3 +152,25 @@ fn web_ui_clients() {
     );
     assert_eq!(server.post("/sdapi/v1/options", &json!({"eta": 1})).0, 400);
 }
+
+#[test]
+fn the_web_uis_own_defaults_hold() {
+    let server = Server::start();
+    let picture = image_io::to_base64(&png(64, 64));
+    let text = |more: Value| {
+        let mut body = json!({"prompt": "x", "init_images": [picture], "mask": picture});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, answer) = server.post("/sdapi/v1/img2img", &body);
+        assert_eq!(status, 200, "{answer}");
+        let image = json!({"image": answer["images"][0]});
+        server.post("/sdapi/v1/png-info", &image).1["parameters"].clone()
+    };
+    let usual = text(json!({}));
+    assert_eq!(usual["Denoising strength"], "0.75");
+    assert_eq!(usual["Mask blur"], "4");
+    let both = text(json!({"mask_blur_x": 2, "mask_blur_y": 2, "denoising_strength": 0.5}));
+    assert_eq!(both["Denoising strength"], "0.5");
+    assert_eq!(both["Mask blur"], "2");
+}

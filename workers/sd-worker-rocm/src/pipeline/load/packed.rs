@@ -1,10 +1,11 @@
 //! Single files that have a transformer with other parts of its model; what they lack comes from a folder beside.
 
+use super::parts::{open_tower, open_vae, tower_names};
 use super::transformer::{open_transformer, without_projection, TransformerModel};
-use super::{builtin, open_tower, open_vae, tower_names};
 use crate::models::clip::ClipConfig;
+use crate::pipeline::builtin;
+use crate::pipeline::denoiser::transformer::Kind;
 use crate::pipeline::long_text::LongModel;
-use crate::pipeline::transformer::Kind;
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::Pipeline;
 use crate::prompt::ClipTokenizer;

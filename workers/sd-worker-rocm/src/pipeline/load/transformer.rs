@@ -1,14 +1,15 @@
 //! Models whose denoiser is a transformer: Stable Diffusion 3, FLUX.1, Z-Image.
 
 use super::distilled::distilled;
-use super::{dtype, open_taesd, open_tower, open_vae, open_vae_part};
+use super::parts::{dtype, open_taesd, open_tower, open_vae, open_vae_part};
+use crate::info::{Defaults, Family, ModelInfo};
 use crate::models::clip::ClipConfig;
 use crate::models::vae::VaeConfig;
+use crate::pipeline::denoiser::transformer::{Kind, TransformerDenoiser};
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::long_text::{LongModel, LongText};
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
-use crate::pipeline::transformer::{Kind, TransformerDenoiser};
-use crate::pipeline::types::{Defaults, Family, ModelInfo, PipelineOptions};
+use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
 use crate::pipeline::Pipeline;
 use crate::prompt::ClipTokenizer;
@@ -219,8 +220,8 @@ impl Pipeline {
                 height: 128 * factor,
                 steps,
                 guidance,
-                sampler: Sampler::Euler.label().to_string(),
-                schedule: Schedule::Discrete.label().to_string(),
+                sampler: Sampler::Euler,
+                schedule: Some(Schedule::Discrete),
             },
             name,
             family,

@@ -1,14 +1,14 @@
-//! The denoiser: what it is asked in every step of a picture.
+//! UNets as denoisers, with their ControlNets.
 
-use super::part::Part;
-use super::text::Encoded;
-use super::transformer::TransformerDenoiser;
-use super::types::Control;
-use super::{picture, ImageRequest};
-use crate::lora::LowRank;
+use super::run::{Run, Setting};
 use crate::models::controlnet::ControlNet;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
+use crate::models::VarBuilder;
+use crate::pipeline::module::Module;
+use crate::pipeline::picture;
+use crate::pipeline::text::Encoded;
+use crate::request::{Control, ImageRequest};
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
@@ -18,91 +18,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker::{Error, Result};
 
-/// What a run needs to know about its request.
-pub struct Setting<'a> {
-    /// The request.
-    pub request: &'a ImageRequest,
-    /// The prompt.
-    pub positive: &'a Encoded,
-    /// The negative prompt.
-    pub negative: &'a Encoded,
-    /// Channels that networks for inpainting want behind the latents: mask and masked picture, `(1, 5, height, width)`.
-    pub inpainting: Option<Tensor>,
-}
-
-/// A network in the middle of making pictures.
-pub trait Run {
-    /// The network's output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level. `done` is the part of
-    /// the steps, 0 to 1, that lies behind.
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, done: f64) -> CandleResult<Tensor>;
-}
-
-/// What removes the noise.
-pub enum Denoiser {
-    /// Stable Diffusion 1, 2 and XL.
-    UNet(Box<UNetDenoiser>),
-    /// Stable Diffusion 3, FLUX.1 and Z-Image.
-    Transformer(Box<TransformerDenoiser>),
-}
-
-impl Denoiser {
-    /// Prepares a run on latents of this size.
-    ///
-    /// # Errors
-    /// For what the network has no use for, and if the device fails.
-    pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
-        match self {
-            Self::UNet(unet) => unet.run(setting),
-            Self::Transformer(transformer) => transformer.run(setting, height, width),
-        }
-    }
-
-    /// Not needed for now.
-    pub fn rest(&mut self) {
-        match self {
-            Self::UNet(unet) => unet.rest(),
-            Self::Transformer(transformer) => transformer.rest(),
-        }
-    }
-
-    /// Names of the tensors.
-    pub fn names(&self) -> Vec<String> {
-        match self {
-            Self::UNet(unet) => unet.part.names().map(String::from).collect(),
-            Self::Transformer(transformer) => transformer.names(),
-        }
-    }
-
-    /// As [`Part::add`].
-    ///
-    /// # Errors
-    /// Those of [`Part::add`].
-    pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
-        match self {
-            Self::UNet(unet) => unet.part.add(name, change),
-            Self::Transformer(transformer) => transformer.add(name, change),
-        }
-    }
-
-    /// As [`Part::restore`].
-    ///
-    /// # Errors
-    /// Those of [`Part::restore`].
-    pub fn restore(&mut self) -> Result<()> {
-        match self {
-            Self::UNet(unet) => unet.part.restore(),
-            Self::Transformer(transformer) => transformer.restore(),
-        }
-    }
-}
-
 /// The UNet of Stable Diffusion 1, 2 and XL, with its ControlNets.
 pub struct UNetDenoiser {
     /// The network.
-    pub part: Part<UNet>,
+    pub module: Module<UNet>,
     /// Its configuration.
     pub config: UNetConfig,
-    controls: HashMap<PathBuf, Part<ControlNet>>,
+    controls: HashMap<PathBuf, Module<ControlNet>>,
     device: Device,
     offload: bool,
 }
@@ -120,9 +42,9 @@ impl UNetDenoiser {
         offload: bool,
     ) -> Result<Self> {
         let of = config.clone();
-        let build = move |vb: crate::models::VarBuilder| UNet::new(vb, &of);
+        let build = move |vb: VarBuilder| UNet::new(vb, &of);
         Ok(Self {
-            part: Part::new("the denoiser", weights, dtype, device, offload, build)?,
+            module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
             config,
             controls: HashMap::new(),
             device: device.clone(),
@@ -148,10 +70,10 @@ impl UNetDenoiser {
         for control in &request.controls {
             controls.push(self.control(control, request, &text, &extra)?);
         }
-        let unet = self.part.network()?;
+        let unet = self.module.network()?;
         let failed = Error::candle("preparing the denoiser");
         let build = || {
-            let inpainting = match &setting.inpainting {
+            let inpainting = match setting.inpainting {
                 None => None,
                 Some(channels) => {
                     let images = request.batch * if guidance.is_some() { 2 } else { 1 };
@@ -172,8 +94,8 @@ impl UNetDenoiser {
 
     /// Nothing is asked for now.
     pub fn rest(&mut self) {
-        self.part.rest();
-        self.controls.values_mut().for_each(Part::rest);
+        self.module.rest();
+        self.controls.values_mut().for_each(Module::rest);
     }
 
     /// Text and numbers for the whole batch, negative prompt first where there is guidance.
@@ -214,20 +136,20 @@ impl UNetDenoiser {
         extra: &Extra,
     ) -> Result<ControlRun> {
         if !self.controls.contains_key(&control.model) {
-            let part = open_control(
+            let module = open_control(
                 &control.model,
                 &self.config,
-                self.part.dtype(),
+                self.module.dtype(),
                 &self.device,
                 self.offload,
             )?;
-            self.controls.insert(control.model.clone(), part);
+            self.controls.insert(control.model.clone(), module);
         }
-        let Some(part) = self.controls.get_mut(&control.model) else {
+        let Some(module) = self.controls.get_mut(&control.model) else {
             return Err(Error::Runtime("the ControlNet is gone".to_string()));
         };
-        let dtype = part.dtype();
-        let network = part.network()?;
+        let dtype = module.dtype();
+        let network = module.network()?;
         let picture = picture::resized(&control.image, request.width, request.height);
         let prepare = || {
             let picture = picture::to_tensor(&picture, &self.device)?.to_dtype(dtype)?;
@@ -249,7 +171,7 @@ fn open_control(
     dtype: DType,
     device: &Device,
     offload: bool,
-) -> Result<Part<ControlNet>> {
+) -> Result<Module<ControlNet>> {
     let (config, weights) = if path.is_dir() {
         let folder = Folder::Disk(path.to_path_buf());
         let part = folder.part("");
@@ -272,8 +194,8 @@ fn open_control(
         })?;
         (config, weights)
     };
-    let build = move |vb: crate::models::VarBuilder| ControlNet::new(vb, &config);
-    Part::new("the ControlNet", weights, dtype, device, offload, build)
+    let build = move |vb: VarBuilder| ControlNet::new(vb, &config);
+    Module::new("the ControlNet", weights, dtype, device, offload, build)
 }
 
 struct ControlRun {

@@ -1,7 +1,6 @@
 //! A network with its weights: built where it runs, changed and restored tensor by tensor.
 
-use crate::lora::LowRank;
-use crate::models::layers::Adapter;
+use crate::models::low_rank::{Adapter, LowRank};
 use crate::models::VarBuilder;
 use crate::weights::Weights;
 use candle_core::quantized::QTensor;
@@ -13,12 +12,14 @@ use worker::{Error, Result};
 type Build<M> = Box<dyn Fn(VarBuilder) -> candle_core::Result<M> + Send + Sync>;
 
 /// A network `M` with its weights.
-pub struct Part<M> {
+pub struct Module<M> {
     what: &'static str,
     weights: Weights,
     dtype: DType,
     device: Device,
-    /// Where weights rest: the device, or host memory if they are brought there only while in use.
+    /// Whether the network is brought to the device only while it is in use.
+    offload: bool,
+    /// Where weights rest: the device, or host memory with `offload`.
     home: Device,
     tensors: HashMap<String, Tensor>,
     /// Matrices that stay quantized, where the network runs; empty while weights rest elsewhere.
@@ -31,7 +32,7 @@ pub struct Part<M> {
     network: Option<Arc<M>>,
 }
 
-impl<M> Part<M> {
+impl<M> Module<M> {
     /// Loads weights and builds the network once, so that what does not fit together is found now.
     ///
     /// # Errors
@@ -45,7 +46,7 @@ impl<M> Part<M> {
         build: impl Fn(VarBuilder) -> candle_core::Result<M> + Send + Sync + 'static,
     ) -> Result<Self> {
         let home = if offload { &Device::Cpu } else { device };
-        let mut part = Self {
+        let mut module = Self {
             what,
             tensors: weights.load_all(dtype, home)?,
             quantized: HashMap::new(),
@@ -53,14 +54,15 @@ impl<M> Part<M> {
             weights,
             dtype,
             device: device.clone(),
+            offload,
             home: home.clone(),
             changed: BTreeSet::new(),
             build: Box::new(build),
             network: None,
         };
-        part.network()?;
-        part.rest();
-        Ok(part)
+        module.network()?;
+        module.rest();
+        Ok(module)
     }
 
     /// The network, on its device.
@@ -71,6 +73,15 @@ impl<M> Part<M> {
         if let Some(network) = &self.network {
             return Ok(network.clone());
         }
+        let built = self.build();
+        if built.is_err() {
+            // Half of the weights are of no use on the device.
+            self.rest();
+        }
+        built
+    }
+
+    fn build(&mut self) -> Result<Arc<M>> {
         for name in self.weights.quantized() {
             if !self.quantized.contains_key(name) {
                 let matrix = self.weights.load_quantized(name, &self.device)?;
@@ -90,9 +101,9 @@ impl<M> Part<M> {
         Ok(network)
     }
 
-    /// The network is not needed for now: gives its memory on the device back if weights rest elsewhere.
+    /// The network is not needed for now: with offloading gives its memory on the device back.
     pub fn rest(&mut self) {
-        if !self.home.same_device(&self.device) {
+        if self.offload {
             self.network = None;
             self.quantized.clear();
         }

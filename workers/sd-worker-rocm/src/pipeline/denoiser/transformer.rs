@@ -1,14 +1,15 @@
 //! Diffusion transformers as denoisers.
 
-use super::denoiser::{Run, Setting};
-use super::part::Part;
-use super::text::Encoded;
-use super::types::Family;
-use crate::lora::LowRank;
+use super::run::{Run, Setting};
+use crate::info::Family;
+use crate::models::low_rank::LowRank;
 use crate::models::transformer::blocks::Rope;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
 use crate::models::transformer::z_image::{Positions, ZImage, ZImageConfig};
+use crate::models::VarBuilder;
+use crate::pipeline::module::Module;
+use crate::pipeline::text::Encoded;
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -46,7 +47,7 @@ enum Network {
 
 /// A transformer at work.
 pub struct TransformerDenoiser {
-    part: Part<Network>,
+    module: Module<Network>,
     kind: Kind,
 }
 
@@ -63,7 +64,7 @@ impl TransformerDenoiser {
         offload: bool,
     ) -> Result<Self> {
         let of = kind.clone();
-        let build = move |vb: crate::models::VarBuilder| {
+        let build = move |vb: VarBuilder| {
             Ok(match &of {
                 Kind::Sd3(config) => Network::Sd3(Sd3::new(vb, config)?),
                 Kind::Flux(config) => Network::Flux(Flux::new(vb, config)?),
@@ -71,7 +72,7 @@ impl TransformerDenoiser {
             })
         };
         Ok(Self {
-            part: Part::new("the denoiser", weights, dtype, device, offload, build)?,
+            module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
             kind,
         })
     }
@@ -102,8 +103,8 @@ impl TransformerDenoiser {
             rescale: f64::from(request.guidance_rescale),
         };
         let guidance = (guidance.is_active() && !self.guided_inside()).then_some(guidance);
-        let network = self.part.network()?;
-        let dtype = self.part.dtype();
+        let network = self.module.network()?;
+        let dtype = self.module.dtype();
         let batch = request.batch;
         let (positive, negative) = (setting.positive, setting.negative);
         let prepare = || -> CandleResult<TransformerRun> {
@@ -153,28 +154,28 @@ impl TransformerDenoiser {
 
     /// Not needed for now.
     pub fn rest(&mut self) {
-        self.part.rest();
+        self.module.rest();
     }
 
     /// Names of the tensors.
     pub fn names(&self) -> Vec<String> {
-        self.part.names().map(String::from).collect()
+        self.module.names().map(String::from).collect()
     }
 
-    /// As [`Part::add`].
+    /// As [`Module::add`].
     ///
     /// # Errors
-    /// Those of [`Part::add`].
+    /// Those of [`Module::add`].
     pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
-        self.part.add(name, change)
+        self.module.add(name, change)
     }
 
-    /// As [`Part::restore`].
+    /// As [`Module::restore`].
     ///
     /// # Errors
-    /// Those of [`Part::restore`].
+    /// Those of [`Module::restore`].
     pub fn restore(&mut self) -> Result<()> {
-        self.part.restore()
+        self.module.restore()
     }
 }
 

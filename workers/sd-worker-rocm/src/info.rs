@@ -1,0 +1,62 @@
+//! What is known of a model before it is asked for a picture.
+
+use crate::sampling::{Sampler, Schedule};
+
+/// Families of models, told apart by their configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Stable Diffusion 1.x: UNet with one CLIP encoder.
+    Sd1,
+    /// Stable Diffusion 2.x.
+    Sd2,
+    /// Stable Diffusion XL: UNet with two CLIP encoders, sizes and crops as conditions.
+    Sdxl,
+    /// Stable Diffusion 3 and 3.5.
+    Sd3,
+    /// FLUX.1.
+    Flux,
+    /// Z-Image.
+    ZImage,
+}
+
+/// Settings that suit a model, used where a request leaves them open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Defaults {
+    /// Pixels.
+    pub width: usize,
+    /// Pixels.
+    pub height: usize,
+    /// Denoising steps.
+    pub steps: usize,
+    /// Guidance.
+    pub guidance: f32,
+    /// Sampler.
+    pub sampler: Sampler,
+    /// Schedule; `None` is the sampler's own.
+    pub schedule: Option<Schedule>,
+}
+
+impl Defaults {
+    /// The schedule that is followed.
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+            .unwrap_or_else(|| self.sampler.default_schedule())
+    }
+}
+
+/// What a loaded model is.
+#[derive(Debug, Clone)]
+pub struct ModelInfo {
+    /// Name: the last part of the path, without extension.
+    pub name: String,
+    /// Its family.
+    pub family: Family,
+    /// Its denoiser takes mask and masked picture as conditions.
+    pub inpainting: bool,
+    /// Arithmetic of the denoiser: `f32`, `f16`, `bf16`, or the GGUF type.
+    pub precision: String,
+    /// Width and height must be multiples of this.
+    pub size_multiple: usize,
+    /// Settings that suit it.
+    pub defaults: Defaults,
+}

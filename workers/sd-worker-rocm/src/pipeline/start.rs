@@ -1,0 +1,80 @@
+//! The picture that a request starts from.
+
+use super::picture::{self, Mask};
+use super::Pipeline;
+use crate::request::ImageRequest;
+use candle_core::{DType, Result as CandleResult, Tensor};
+use image::RgbImage;
+use worker::{Error, Result};
+
+/// What is known of the picture to start from.
+pub(super) struct Start {
+    /// Of the request's size.
+    pub picture: RgbImage,
+    /// `(1, channels, height, width)`, f32.
+    pub latents: Tensor,
+    /// What is painted, if not all of it.
+    pub mask: Option<Mask>,
+}
+
+impl Pipeline {
+    /// Encodes the picture to start from, if there is one.
+    pub(super) fn start(&mut self, request: &ImageRequest) -> Result<Option<Start>> {
+        let Some(init) = &request.init else {
+            return Ok(None);
+        };
+        let picture = picture::resized(&init.image, request.width, request.height);
+        let pixels = picture::to_tensor(&picture, &self.device)
+            .map_err(Error::candle("reading the picture"))?;
+        let mask = init.mask.as_ref().map(|mask| {
+            Mask::new(
+                mask,
+                request.width,
+                request.height,
+                init.mask_invert,
+                init.mask_blur,
+            )
+        });
+        Ok(Some(Start {
+            latents: self.vae.encode(&pixels)?,
+            picture,
+            mask,
+        }))
+    }
+
+    /// Mask and masked picture for networks that want them; without a picture, all is to be painted.
+    pub(super) fn inpainting(
+        &mut self,
+        request: &ImageRequest,
+        start: Option<&Start>,
+    ) -> Result<Option<Tensor>> {
+        if !self.info.inpainting {
+            return Ok(None);
+        }
+        let failed = || Error::candle("preparing the mask");
+        let device = self.device.clone();
+        let (height, width) = (request.height, request.width);
+        let masked = || -> CandleResult<(Tensor, Tensor)> {
+            let hard = match start.and_then(|start| start.mask.as_ref()) {
+                Some(mask) => mask.hard(&device)?,
+                None => Tensor::ones((1, 1, height, width), DType::F32, &device)?,
+            };
+            let grey = Tensor::full(0.5f32, (1, 3, height, width), &device)?;
+            let pixels = match start {
+                Some(start) => picture::to_tensor(&start.picture, &device)?,
+                None => grey.clone(),
+            };
+            // Grey where something new is to come.
+            let masked = (pixels - &grey)?.broadcast_mul(&hard.affine(-1.0, 1.0)?)?;
+            Ok((hard, (masked + grey)?))
+        };
+        let (hard, masked) = masked().map_err(failed())?;
+        let latents = self.vae.encode(&masked)?;
+        let channels = || {
+            // The nearest pixel, as the original takes it.
+            let (_, _, h, w) = latents.dims4()?;
+            Tensor::cat(&[&hard.upsample_nearest2d(h, w)?, &latents], 1)
+        };
+        channels().map(Some).map_err(failed())
+    }
+}

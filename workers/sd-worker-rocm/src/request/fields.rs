@@ -1,0 +1,268 @@
+//! What a client said, and what stands where it said nothing.
+
+use super::seed::random_seed;
+use super::{Control, ImageRequest, Init, InvalidRequest};
+use crate::info::Defaults;
+use crate::lora::Lora;
+use crate::prompt::lora::take_loras;
+use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
+use image::{GrayImage, RgbImage};
+
+/// Pictures of a request that does not say how many.
+pub const DEFAULT_BATCH: usize = 1;
+
+/// What the clients of an interface take for granted in requests that start from a picture. Everything else that a request leaves open is
+/// the model's own (see [`Defaults`]).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct InterfaceDefaults {
+    /// How much of the picture is changed: 0 nothing, 1 all.
+    pub strength: f32,
+    /// The same where a mask says what to paint.
+    pub strength_in_mask: f32,
+    /// Standard deviation in pixels by which a mask is softened.
+    pub mask_blur: f32,
+}
+
+impl InterfaceDefaults {
+    /// Ours, for the command line and `/v1/jobs`: diffusers'. A mask is taken as it is.
+    pub const OWN: Self = Self {
+        strength: 0.8,
+        strength_in_mask: 0.8,
+        mask_blur: 0.0,
+    };
+
+    /// OpenAI's edits, which have no such settings: without a mask the picture is kept in outline, within a mask all is new.
+    pub const OPENAI: Self = Self {
+        strength: 0.8,
+        strength_in_mask: 1.0,
+        mask_blur: 0.0,
+    };
+
+    /// AUTOMATIC1111's web UI, as its API documents them.
+    pub const WEB_UI: Self = Self {
+        strength: 0.75,
+        strength_in_mask: 0.75,
+        mask_blur: 4.0,
+    };
+}
+
+/// What a client said of a picture to start from.
+#[derive(Debug, Clone)]
+pub struct InitFields {
+    /// The picture.
+    pub image: RgbImage,
+    /// How much of it is changed.
+    pub strength: Option<f32>,
+    /// What to paint anew.
+    pub mask: Option<GrayImage>,
+    /// Standard deviation in pixels by which the mask is softened.
+    pub mask_blur: Option<f32>,
+    /// Paint what is black in the mask instead.
+    pub mask_invert: bool,
+}
+
+/// What a client said; the fields are those of [`ImageRequest`].
+#[derive(Debug, Clone, Default)]
+pub struct RequestFields {
+    /// The prompt, in which `<lora:name:strength>` asks for a LoRA.
+    pub prompt: String,
+    /// The negative prompt.
+    pub negative_prompt: Option<String>,
+    /// Pixels.
+    pub width: Option<usize>,
+    /// Pixels.
+    pub height: Option<usize>,
+    /// Denoising steps.
+    pub steps: Option<usize>,
+    /// Guidance.
+    pub guidance: Option<f32>,
+    /// Share of the guided prediction that is scaled back.
+    pub guidance_rescale: Option<f32>,
+    /// A sampler's name, which may have a schedule's behind it.
+    pub sampler: Option<String>,
+    /// A schedule's name, which counts more than one behind the sampler's; `automatic` is the sampler's own.
+    pub schedule: Option<String>,
+    /// Seed of the first picture.
+    pub seed: Option<u64>,
+    /// Whose random numbers.
+    pub rng: Option<RngKind>,
+    /// Number of pictures.
+    pub batch: Option<usize>,
+    /// Layers of the CLIP text encoder left out.
+    pub clip_skip: Option<usize>,
+    /// Noise added again in each step.
+    pub eta: Option<f32>,
+    /// A picture to start from.
+    pub init: Option<InitFields>,
+    /// LoRAs, besides those in the prompt.
+    pub loras: Vec<Lora>,
+    /// ControlNets.
+    pub controls: Vec<Control>,
+    /// A preview with every n-th step.
+    pub preview_every: Option<usize>,
+}
+
+impl RequestFields {
+    /// The request, completed by what suits the model and what the interface's clients expect.
+    ///
+    /// # Errors
+    /// For names of samplers and schedules that do not exist.
+    pub fn build(
+        self,
+        model: &Defaults,
+        interface: &InterfaceDefaults,
+    ) -> Result<ImageRequest, InvalidRequest> {
+        let (sampler, schedule) = self.sampler(model)?;
+        let (prompt, marked) = take_loras(&self.prompt);
+        let mut loras = self.loras;
+        loras.extend(marked);
+        Ok(ImageRequest {
+            prompt,
+            negative_prompt: self.negative_prompt.unwrap_or_default(),
+            width: self.width.unwrap_or(model.width),
+            height: self.height.unwrap_or(model.height),
+            steps: self.steps.unwrap_or(model.steps),
+            guidance: self.guidance.unwrap_or(model.guidance),
+            guidance_rescale: self.guidance_rescale.unwrap_or(0.0),
+            sampler,
+            schedule,
+            seed: self.seed.unwrap_or_else(random_seed),
+            rng: self.rng.unwrap_or_default(),
+            batch: self.batch.unwrap_or(DEFAULT_BATCH),
+            clip_skip: self.clip_skip.unwrap_or(0),
+            eta: self.eta,
+            init: self.init.map(|init| init.build(interface)),
+            loras,
+            controls: self.controls,
+            preview_every: self.preview_every.unwrap_or(0),
+        })
+    }
+
+    fn sampler(&self, model: &Defaults) -> Result<(Sampler, Option<Schedule>), InvalidRequest> {
+        let unknown = |field| move |e: worker::Error| InvalidRequest::new(field, e.to_string());
+        let (mut sampler, mut schedule) = (model.sampler, model.schedule);
+        if let Some(name) = self.sampler.as_deref().filter(|name| !name.is_empty()) {
+            let (found, named) = Sampler::with_schedule(name).map_err(unknown("sampler"))?;
+            sampler = found;
+            schedule = named.or(schedule);
+        }
+        if let Some(name) = self.schedule.as_deref().filter(|name| !name.is_empty()) {
+            schedule = match name.eq_ignore_ascii_case("automatic") {
+                true => None,
+                false => Some(Schedule::from_name(name).map_err(unknown("schedule"))?),
+            };
+        }
+        Ok((sampler, schedule))
+    }
+}
+
+impl InitFields {
+    fn build(self, interface: &InterfaceDefaults) -> Init {
+        let usual = match self.mask {
+            Some(_) => interface.strength_in_mask,
+            None => interface.strength,
+        };
+        Init {
+            image: self.image,
+            strength: self.strength.unwrap_or(usual),
+            mask: self.mask,
+            mask_blur: self.mask_blur.unwrap_or(interface.mask_blur),
+            mask_invert: self.mask_invert,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: Defaults = Defaults {
+        width: 512,
+        height: 768,
+        steps: 20,
+        guidance: 7.0,
+        sampler: Sampler::Ddim,
+        schedule: Some(Schedule::Discrete),
+    };
+
+    fn build(fields: RequestFields, interface: &InterfaceDefaults) -> ImageRequest {
+        fields.build(&MODEL, interface).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_open_is_the_models() {
+        let fields = RequestFields {
+            prompt: "a cat <lora:ink:0.5>".to_string(),
+            ..RequestFields::default()
+        };
+        let request = build(fields, &InterfaceDefaults::OWN);
+        assert_eq!((request.width, request.height), (512, 768));
+        assert_eq!((request.steps, request.guidance), (20, 7.0));
+        assert_eq!(request.sampler, Sampler::Ddim);
+        assert_eq!(request.schedule(), Schedule::Discrete);
+        assert_eq!(request.batch, 1);
+        assert_eq!(request.prompt, "a cat ");
+        assert_eq!(request.loras[0].name, "ink");
+    }
+
+    #[test]
+    fn samplers_and_schedules_by_name() {
+        use Schedule::{Beta, Discrete, Exponential, Karras};
+        for (sampler, schedule, expected) in [
+            ("", "", (Sampler::Ddim, Discrete)),
+            ("DPM++ 2M", "", (Sampler::DpmPlusPlus2M, Discrete)),
+            ("DPM++ 2M Karras", "", (Sampler::DpmPlusPlus2M, Karras)),
+            ("DPM++ 2M Karras", "beta", (Sampler::DpmPlusPlus2M, Beta)),
+            ("DPM++ 2M", "Automatic", (Sampler::DpmPlusPlus2M, Karras)),
+            (
+                "dpmpp_2m_sde",
+                "automatic",
+                (Sampler::DpmPlusPlus2MSde, Exponential),
+            ),
+        ] {
+            let fields = RequestFields {
+                sampler: Some(sampler.to_string()),
+                schedule: Some(schedule.to_string()),
+                ..RequestFields::default()
+            };
+            let request = build(fields, &InterfaceDefaults::OWN);
+            assert_eq!((request.sampler, request.schedule()), expected);
+        }
+        for (sampler, schedule, field) in [("PLMS", "", "sampler"), ("", "x", "schedule")] {
+            let fields = RequestFields {
+                sampler: Some(sampler.to_string()),
+                schedule: Some(schedule.to_string()),
+                ..RequestFields::default()
+            };
+            let error = fields.build(&MODEL, &InterfaceDefaults::OWN).unwrap_err();
+            assert_eq!(error.field, field);
+        }
+    }
+
+    #[test]
+    fn each_interface_has_its_clients_defaults() {
+        let init = |mask: bool, strength| RequestFields {
+            init: Some(InitFields {
+                image: RgbImage::new(8, 8),
+                strength,
+                mask: mask.then(|| GrayImage::new(8, 8)),
+                mask_blur: None,
+                mask_invert: false,
+            }),
+            ..RequestFields::default()
+        };
+        for (interface, plain, masked, blur) in [
+            (InterfaceDefaults::OWN, 0.8, 0.8, 0.0),
+            (InterfaceDefaults::OPENAI, 0.8, 1.0, 0.0),
+            (InterfaceDefaults::WEB_UI, 0.75, 0.75, 4.0),
+        ] {
+            for (mask, strength) in [(false, plain), (true, masked)] {
+                let built = build(init(mask, None), &interface).init.unwrap();
+                assert_eq!((built.strength, built.mask_blur), (strength, blur));
+                let built = build(init(mask, Some(0.3)), &interface).init.unwrap();
+                assert_eq!(built.strength, 0.3);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What is too much, and the one check of a request.
+
+use super::ImageRequest;
+use crate::image_io::DecodeLimits;
+use crate::info::{Family, ModelInfo};
+use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
+use crate::sampling::noise_schedule::MAX_TRAIN_STEPS;
+use std::fmt::Display;
+use std::ops::{Deref, RangeInclusive};
+
+/// Layers of the text encoder that may be left out, as web UIs offer them.
+const CLIP_SKIP: RangeInclusive<usize> = 0..=12;
+/// Pixels by which a mask can be softened.
+const MASK_BLUR: RangeInclusive<f32> = 0.0..=256.0;
+/// Strength of a LoRA.
+const LORA_STRENGTH: RangeInclusive<f32> = -16.0..=16.0;
+/// Strength of a ControlNet.
+const CONTROL_STRENGTH: RangeInclusive<f32> = 0.0..=2.0;
+/// Shares.
+const SHARE: RangeInclusive<f32> = 0.0..=1.0;
+
+/// Limits of a request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// Pixels of the smallest side; half of the model's own size is allowed in any case.
+    pub min_side: usize,
+    /// Pixels of a side.
+    pub max_side: usize,
+    /// Pixels of a picture.
+    pub max_pixels: usize,
+    /// Sampler steps.
+    pub max_steps: usize,
+    /// Guidance.
+    pub max_guidance: f32,
+    /// Pictures.
+    pub max_batch: usize,
+    /// LoRAs.
+    pub max_loras: usize,
+    /// ControlNets.
+    pub max_controls: usize,
+    /// Pictures that a client sends.
+    pub decode: DecodeLimits,
+}
+
+impl Limits {
+    /// For people on their own machine: nothing is refused but what no model does.
+    pub const LOCAL: Self = Self {
+        min_side: 1,
+        max_side: 1 << 14,
+        max_pixels: 1 << 28,
+        max_steps: MAX_TRAIN_STEPS,
+        max_guidance: 1000.0,
+        max_batch: 64,
+        max_loras: 1024,
+        max_controls: 64,
+        decode: DecodeLimits::DEFAULT,
+    };
+}
+
+impl Default for Limits {
+    /// For a server's clients.
+    fn default() -> Self {
+        Self {
+            min_side: 256,
+            max_side: 2048,
+            max_pixels: 2048 * 2048,
+            max_steps: 150,
+            max_guidance: 30.0,
+            max_batch: 8,
+            max_loras: 16,
+            max_controls: 4,
+            decode: DecodeLimits::DEFAULT,
+        }
+    }
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct InvalidRequest {
+    /// The field of the request.
+    pub field: &'static str,
+    /// What it is, and what it must be.
+    pub message: String,
+}
+
+impl InvalidRequest {
+    /// A field with what is wrong about it.
+    pub fn new(field: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            field,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<InvalidRequest> for worker::Error {
+    fn from(invalid: InvalidRequest) -> Self {
+        Self::Usage(invalid.message)
+    }
+}
+
+/// A request that was checked against a model and limits: what a pipeline takes.
+#[derive(Debug, Clone)]
+pub struct ValidRequest(ImageRequest);
+
+impl Deref for ValidRequest {
+    type Target = ImageRequest;
+
+    fn deref(&self) -> &ImageRequest {
+        &self.0
+    }
+}
+
+impl ImageRequest {
+    /// Checks the request: the only place where its values are.
+    ///
+    /// # Errors
+    /// Names the first field that asks for too much or makes no sense, with what it must be.
+    pub fn valid(self, info: &ModelInfo, limits: &Limits) -> Result<ValidRequest, InvalidRequest> {
+        self.check_size(info, limits)?;
+        within("steps", "steps", self.steps, 1..=limits.max_steps)?;
+        within("batch", "batch", self.batch, 1..=limits.max_batch)?;
+        within("clip_skip", "clip_skip", self.clip_skip, CLIP_SKIP)?;
+        let guidance = 0.0..=limits.max_guidance;
+        within("guidance_scale", "guidance", self.guidance, guidance)?;
+        let rescale = self.guidance_rescale;
+        within("guidance_rescale", "guidance rescale", rescale, SHARE)?;
+        within("eta", "eta", self.eta.unwrap_or(0.0), SHARE)?;
+        for (field, text) in [
+            ("prompt", &self.prompt),
+            ("negative_prompt", &self.negative_prompt),
+        ] {
+            if text.len() > MAX_PROMPT_BYTES {
+                return Err(InvalidRequest::new(
+                    field,
+                    format!("{field} is longer than {MAX_PROMPT_BYTES} bytes"),
+                ));
+            }
+        }
+        if let Some(init) = &self.init {
+            within("strength", "strength", init.strength, SHARE)?;
+            within("mask_blur", "mask_blur", init.mask_blur, MASK_BLUR)?;
+        }
+        let count = self.loras.len();
+        within("loras", "the number of LoRAs", count, 0..=limits.max_loras)?;
+        for lora in &self.loras {
+            within("loras", "a LoRA's strength", lora.strength, LORA_STRENGTH)?;
+        }
+        self.check_controls(info, limits)?;
+        Ok(ValidRequest(self))
+    }
+
+    fn check_size(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
+        let multiple = info.size_multiple.max(8);
+        let least = limits
+            .min_side
+            .min(info.defaults.width / 2)
+            .min(info.defaults.height / 2)
+            .max(multiple);
+        for (field, side) in [("width", self.width), ("height", self.height)] {
+            if !(least..=limits.max_side).contains(&side) || !side.is_multiple_of(multiple) {
+                return Err(InvalidRequest::new(
+                    field,
+                    format!(
+                        "{field} is {side}; it must be a multiple of {multiple} from {least} to {}",
+                        limits.max_side
+                    ),
+                ));
+            }
+        }
+        if self.width * self.height > limits.max_pixels {
+            return Err(InvalidRequest::new(
+                "width",
+                format!(
+                    "{} x {} are more than {} pixels",
+                    self.width, self.height, limits.max_pixels
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_controls(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
+        const FIELD: &str = "controls";
+        let most = limits.max_controls;
+        within(
+            FIELD,
+            "the number of ControlNets",
+            self.controls.len(),
+            0..=most,
+        )?;
+        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
+        if !self.controls.is_empty() && !unet {
+            return Err(InvalidRequest::new(
+                FIELD,
+                "ControlNets are implemented for models with a UNet only",
+            ));
+        }
+        for control in &self.controls {
+            let strength = control.strength;
+            within(FIELD, "a ControlNet's strength", strength, CONTROL_STRENGTH)?;
+            if !SHARE.contains(&control.start) || !(control.start..=1.0).contains(&control.end) {
+                return Err(InvalidRequest::new(
+                    FIELD,
+                    "a ControlNet acts from a start to a later end, both from 0 to 1",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value of a field, called `name` in messages, is in a range; what is not a number is in none.
+fn within<T: PartialOrd + Display>(
+    field: &'static str,
+    name: &str,
+    value: T,
+    range: RangeInclusive<T>,
+) -> Result<(), InvalidRequest> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = range.into_inner();
+    Err(InvalidRequest::new(
+        field,
+        format!("{name} is {value}; it must be from {least} to {most}"),
+    ))
+}

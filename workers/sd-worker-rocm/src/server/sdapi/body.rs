@@ -1,0 +1,175 @@
+//! The bodies of `txt2img` and `img2img`.
+
+use crate::request::seed::given_seed;
+use crate::request::{InterfaceDefaults, RequestFields};
+use crate::rng::RngKind;
+use crate::server::App;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use worker::http::{json, ApiError};
+
+/// Whether a value asks for an option.
+type Asks = fn(&Value) -> bool;
+
+/// Options that would change the picture and are not implemented, and which values ask for them. What does nothing without one of them
+/// (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
+const NOT_IMPLEMENTED: [(&str, Asks); 8] = [
+    ("enable_hr", is_set),
+    ("restore_faces", is_set),
+    ("tiling", is_set),
+    ("script_name", is_set),
+    ("styles", is_set),
+    ("refiner_checkpoint", is_set),
+    ("subseed_strength", is_set),
+    ("resize_mode", is_set),
+];
+
+/// The same for options that need a mask. What is painted anew starts from the picture itself, which is `inpainting_fill` 1.
+const NOT_IMPLEMENTED_IN_MASK: [(&str, Asks); 1] = [("inpaint_full_res", is_set)];
+
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(on) => *on,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}
+
+fn is_positive(value: &Value) -> bool {
+    value.as_f64().is_none_or(|number| number > 0.0)
+}
+
+fn is_not_one(value: &Value) -> bool {
+    value.as_f64() != Some(1.0)
+}
+
+/// What is read of a body.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Body {
+    prompt: String,
+    negative_prompt: Option<String>,
+    seed: Option<i64>,
+    sampler_name: Option<String>,
+    /// The older name of `sampler_name`.
+    sampler_index: Option<String>,
+    scheduler: Option<String>,
+    batch_size: Option<usize>,
+    n_iter: Option<usize>,
+    steps: Option<usize>,
+    cfg_scale: Option<f32>,
+    width: Option<usize>,
+    height: Option<usize>,
+    eta: Option<f32>,
+    pub(super) send_images: Option<bool>,
+    override_settings: Map<String, Value>,
+    pub(super) alwayson_scripts: Map<String, Value>,
+
+    pub(super) init_images: Vec<String>,
+    pub(super) mask: Option<String>,
+    mask_blur: Option<f32>,
+    mask_blur_x: Option<f32>,
+    mask_blur_y: Option<f32>,
+    pub(super) inpainting_mask_invert: u8,
+    pub(super) denoising_strength: Option<f32>,
+}
+
+impl Body {
+    /// Reads a body; `null` is as good as left out, as many clients send it.
+    ///
+    /// # Errors
+    /// 400 that names the field that is wrong, or not implemented here.
+    pub(super) fn read(mut map: Map<String, Value>) -> Result<Self, ApiError> {
+        map.retain(|_, value| !value.is_null());
+        let in_mask: &[(&str, Asks)] = match map.contains_key("mask") {
+            true => &NOT_IMPLEMENTED_IN_MASK,
+            false => &[],
+        };
+        for (field, asks) in NOT_IMPLEMENTED.iter().chain(in_mask) {
+            if map.get(*field).is_some_and(asks) {
+                return Err(ApiError::field(
+                    *field,
+                    format!("{field} is not implemented here; leave it out"),
+                ));
+            }
+        }
+        json::from_value(&Value::Object(map))
+    }
+
+    /// The fields of a request, but for pictures.
+    ///
+    /// # Errors
+    /// 400 for settings that cannot be overridden.
+    pub(super) fn fields(&self, app: &App) -> Result<RequestFields, ApiError> {
+        let sampler = self.sampler_name.as_ref().or(self.sampler_index.as_ref());
+        let batch = match (self.batch_size, self.n_iter) {
+            (None, None) => None,
+            (size, count) => Some(size.unwrap_or(1).saturating_mul(count.unwrap_or(1))),
+        };
+        let mut fields = RequestFields {
+            prompt: self.prompt.clone(),
+            negative_prompt: self.negative_prompt.clone(),
+            width: self.width,
+            height: self.height,
+            steps: self.steps,
+            guidance: self.cfg_scale,
+            sampler: sampler.cloned(),
+            schedule: self.scheduler.clone(),
+            seed: given_seed(self.seed),
+            batch,
+            eta: self.eta,
+            ..RequestFields::default()
+        };
+        for (name, value) in &self.override_settings {
+            override_setting(app, &mut fields, name, value)?;
+        }
+        Ok(fields)
+    }
+
+    /// Pixels by which the mask is softened, if the client said so.
+    ///
+    /// # Errors
+    /// 400 for a blur that is wider in one direction.
+    pub(super) fn mask_blur(&self) -> Result<Option<f32>, ApiError> {
+        let usual = InterfaceDefaults::WEB_UI.mask_blur;
+        match (self.mask_blur, self.mask_blur_x, self.mask_blur_y) {
+            (Some(blur), ..) => Ok(Some(blur)),
+            (None, None, None) => Ok(None),
+            (None, x, y) if x.unwrap_or(usual) == y.unwrap_or(usual) => Ok(x.or(y)),
+            _ => Err(ApiError::field(
+                "mask_blur_x",
+                "mask_blur_x and mask_blur_y must be equal; other blurs are not implemented here",
+            )),
+        }
+    }
+}
+
+fn override_setting(
+    app: &App,
+    fields: &mut RequestFields,
+    name: &str,
+    value: &Value,
+) -> Result<(), ApiError> {
+    let bad = || ApiError::field("override_settings", format!("{name}: {value} is not valid"));
+    match name {
+        "CLIP_stop_at_last_layers" => {
+            fields.clip_skip = Some(value.as_u64().ok_or_else(bad)? as usize);
+        }
+        "randn_source" => {
+            let name = value.as_str().ok_or_else(bad)?;
+            fields.rng = Some(RngKind::from_name(name).map_err(|_| bad())?);
+        }
+        "sd_model_checkpoint" => app.same_model(value.as_str().ok_or_else(bad)?)?,
+        "samples_format" | "save_images_add_number" | "samples_save" => {}
+        _ => {
+            return Err(ApiError::field(
+                "override_settings",
+                format!("{name} is not implemented here; leave it out"),
+            ))
+        }
+    }
+    Ok(())
+}

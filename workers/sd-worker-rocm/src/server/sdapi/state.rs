@@ -1,0 +1,97 @@
+//! What goes on: progress, interruption, options.
+
+use crate::image_io::to_base64;
+use crate::server::App;
+use axum::extract::{Query, State};
+use axum::Json;
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+use worker::http::{ApiError, JsonBody};
+
+#[derive(Deserialize)]
+pub(super) struct ProgressQuery {
+    #[serde(default)]
+    skip_current_image: bool,
+}
+
+pub(super) async fn progress(
+    State(app): State<App>,
+    Query(query): Query<ProgressQuery>,
+) -> Json<Value> {
+    let job = app.queue().running();
+    let job = job.as_ref().filter(|job| !job.state.is_final());
+    let preview = job.and_then(|job| job.preview.as_ref());
+    let image = preview
+        .filter(|_| !query.skip_current_image)
+        .map(|preview| to_base64(preview));
+    Json(json!({
+        "progress": job.map_or(0.0, |job| job.progress()),
+        "eta_relative": job.and_then(|job| job.seconds_left()).unwrap_or(0.0),
+        "state": {
+            "skipped": false,
+            "interrupted": false,
+            "job": job.map_or("", |job| job.id.as_str()),
+            "job_count": job.map_or(0, |_| 1 + app.queue().waiting()),
+            "job_no": 0,
+            "sampling_step": job.map_or(0, |job| job.step),
+            "sampling_steps": job.map_or(0, |job| job.total),
+        },
+        "current_image": image,
+        "textinfo": null,
+    }))
+}
+
+/// Cancels the running job; its client gets an error that says so.
+pub(super) async fn interrupt(State(app): State<App>) -> Json<Value> {
+    if let Some(job) = app.queue().running() {
+        app.queue().cancel(&job.id);
+    }
+    Json(json!({}))
+}
+
+pub(super) async fn options(State(app): State<App>) -> Json<Value> {
+    let info = app.queue().info();
+    Json(json!({
+        "sd_model_checkpoint": info.name,
+        "sd_checkpoint_hash": null,
+        "samples_format": "png",
+        "randn_source": "NV",
+        "CLIP_stop_at_last_layers": 1,
+        "show_progress_every_n_steps": app.options().preview_every,
+    }))
+}
+
+/// Settings are fixed at the start of the server; the model that is loaded may be named.
+pub(super) async fn set_options(
+    State(app): State<App>,
+    JsonBody(body): JsonBody<Map<String, Value>>,
+) -> Result<Json<Value>, ApiError> {
+    for (name, value) in &body {
+        match (name.as_str(), value.as_str()) {
+            ("sd_model_checkpoint", Some(model)) => app.same_model(model)?,
+            _ => {
+                return Err(ApiError::field(
+                    name,
+                    format!("{name} cannot be changed while the server runs; send it with a request in override_settings, or start the server with it"),
+                ))
+            }
+        }
+    }
+    Ok(Json(json!({})))
+}
+
+impl App {
+    /// Refuses the name of a model that is not loaded.
+    pub(super) fn same_model(&self, name: &str) -> Result<(), ApiError> {
+        let ours = &self.queue().info().name;
+        let stem = name.split(" [").next().unwrap_or(name);
+        let stem = stem.strip_suffix(".safetensors").unwrap_or(stem);
+        if stem == ours {
+            return Ok(());
+        }
+        Err(ApiError::field(
+            "sd_model_checkpoint",
+            format!("this server has one model, {ours}; start another server for {name}"),
+        ))
+    }
+}
