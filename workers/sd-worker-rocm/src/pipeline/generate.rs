@@ -58,6 +58,8 @@ impl Pipeline {
         timings.encode = begun.elapsed();
 
         let sampled = self.sample(request, &prepared, &mut timings, progress);
+        // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
+        self.denoiser.rest();
         let (latents, steps) = match sampled? {
             Sampled::Latents(latents, steps) => (latents, steps),
             Sampled::Cancelled => return Ok(cancelled(timings)),
@@ -220,7 +222,6 @@ impl Pipeline {
         timings.launches = self.launches() - launches;
         self.device.synchronize().map_err(failed())?;
         timings.denoise = begun.elapsed();
-        self.denoiser.rest();
         Ok(Sampled::Latents(x, total))
     }
 

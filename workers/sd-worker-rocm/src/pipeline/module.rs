@@ -109,6 +109,12 @@ impl<M> Module<M> {
         }
     }
 
+    /// Whether the network has given its memory on the device back.
+    #[cfg(test)]
+    pub fn is_resting(&self) -> bool {
+        self.network.is_none()
+    }
+
     /// Arithmetic of the network.
     pub fn dtype(&self) -> DType {
         self.dtype

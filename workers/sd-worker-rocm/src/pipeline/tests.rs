@@ -1,12 +1,12 @@
 //! What needs a look inside: LoRAs merged and undone, networks that leave the device.
 
 use super::denoiser::Denoiser;
-use super::{Generated, Pipeline, PipelineOptions, Progress};
+use super::{Generated, Pipeline, PipelineOptions, Progress, Stage};
 use crate::lora::Lora;
 use crate::request::{ImageRequest, Limits};
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -233,4 +233,42 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
         assert!(error.to_string().contains(reason), "{error}");
         assert!(pipeline.loras.is_empty());
     }
+}
+
+#[test]
+fn offloaded_networks_leave_the_device_however_a_request_ends() {
+    let options = PipelineOptions {
+        offload: true,
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = Pipeline::builtin(&Device::Cpu, options).unwrap();
+    let is_resting = |p: &Pipeline| match &p.denoiser {
+        Denoiser::UNet(unet) => unet.module.is_resting() && p.vae.is_resting(),
+        Denoiser::Transformer(_) => panic!("the built-in model has a UNet"),
+    };
+    for end in [(Stage::Denoise, 0), (Stage::Denoise, 1), (Stage::Decode, 1)] {
+        let mut stop = |progress: Progress| match (progress.stage, progress.step) == end {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let generated = pipeline.draw(&request(vec![]), &mut stop).unwrap();
+        assert!(generated.cancelled && is_resting(&pipeline), "{end:?}");
+    }
+    let mut go_on = |_| ControlFlow::Continue(());
+    // A step that fails: the denoiser has no fifth channel.
+    let channels = std::mem::replace(&mut pipeline.latent_channels, 5);
+    pipeline.draw(&request(vec![]), &mut go_on).unwrap_err();
+    pipeline.latent_channels = channels;
+    assert!(is_resting(&pipeline));
+    // The VAE has no fifth channel, either.
+    let wrong = Tensor::zeros((1, 5, 8, 8), DType::F32, &Device::Cpu).unwrap();
+    pipeline.vae.decode(&wrong).unwrap_err();
+    assert!(is_resting(&pipeline));
+    assert!(
+        !pipeline
+            .draw(&request(vec![]), &mut go_on)
+            .unwrap()
+            .cancelled
+    );
+    assert!(is_resting(&pipeline));
 }
