@@ -154,6 +154,63 @@ fn web_ui_clients() {
 }
 
 #[test]
+fn options_that_would_change_the_picture_are_followed_or_refused() {
+    let server = Server::start();
+    let picture = image_io::to_base64(&png(64, 64));
+    let body = |field: &str, value: &Value| {
+        let mut body = json!({"prompt": "x", "init_images": [picture], "mask": picture});
+        body[field] = value.clone();
+        body
+    };
+    for (field, value) in [
+        ("inpainting_fill", json!(0)),
+        ("inpainting_fill", json!(2)),
+        ("s_churn", json!(0.5)),
+        ("s_noise", json!(1.003)),
+        ("s_min_uncond", json!(1)),
+        ("seed_resize_from_w", json!(512)),
+        ("seed_resize_from_h", json!(512)),
+        ("initial_noise_multiplier", json!(0.9)),
+        ("mask_blur_x", json!(7)),
+        ("latent_mask", json!(picture)),
+        ("disable_extra_networks", json!(true)),
+        ("infotext", json!("Steps: 3")),
+        ("inpaint_full_res", json!(true)),
+        ("resize_mode", json!(2)),
+    ] {
+        let (status, answer) = server.post("/sdapi/v1/img2img", &body(field, &value));
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (400, &json!(field)),
+            "{value} {answer}"
+        );
+    }
+    // The values that clients send when nothing is asked for, and what changes nothing on its own.
+    for (field, value) in [
+        ("inpainting_fill", json!(1)),
+        ("s_churn", json!(0)),
+        ("s_noise", json!(1.0)),
+        ("s_tmin", json!(0)),
+        ("s_tmax", json!(10.0)),
+        ("seed_resize_from_w", json!(-1)),
+        ("seed_resize_from_h", json!(0)),
+        ("initial_noise_multiplier", json!(1.0)),
+        ("subseed", json!(-1)),
+        ("mask_blur_x", json!(4)),
+        ("hr_scale", json!(2)),
+        ("inpaint_full_res", json!(false)),
+        ("inpaint_full_res_padding", json!(32)),
+        ("a_later_version's", json!(1)),
+    ] {
+        let (status, answer) = server.post("/sdapi/v1/img2img", &body(field, &value));
+        assert_eq!(status, 200, "{field} {value} {answer}");
+    }
+    // Without a mask there is nothing to fill.
+    let plain = json!({"prompt": "x", "init_images": [picture], "inpainting_fill": 0});
+    assert_eq!(server.post("/sdapi/v1/img2img", &plain).0, 200);
+}
+
+#[test]
 fn the_web_uis_own_defaults_hold() {
     let server = Server::start();
     let picture = image_io::to_base64(&png(64, 64));

@@ -13,19 +13,31 @@ type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them. What does nothing without one of them
 /// (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
-const NOT_IMPLEMENTED: [(&str, Asks); 8] = [
+const NOT_IMPLEMENTED: [(&str, Asks); 17] = [
     ("enable_hr", is_set),
     ("restore_faces", is_set),
     ("tiling", is_set),
     ("script_name", is_set),
     ("styles", is_set),
+    ("infotext", is_set),
+    ("disable_extra_networks", is_set),
     ("refiner_checkpoint", is_set),
     ("subseed_strength", is_set),
+    ("seed_resize_from_w", is_positive),
+    ("seed_resize_from_h", is_positive),
+    ("s_churn", is_set),
+    ("s_noise", is_not_one),
+    ("s_min_uncond", is_set),
+    ("initial_noise_multiplier", is_not_one),
     ("resize_mode", is_set),
+    ("latent_mask", is_set),
 ];
 
 /// The same for options that need a mask. What is painted anew starts from the picture itself, which is `inpainting_fill` 1.
-const NOT_IMPLEMENTED_IN_MASK: [(&str, Asks); 1] = [("inpaint_full_res", is_set)];
+const NOT_IMPLEMENTED_IN_MASK: [(&str, Asks); 2] = [
+    ("inpaint_full_res", is_set),
+    ("inpainting_fill", is_not_one),
+];
 
 fn is_set(value: &Value) -> bool {
     match value {
