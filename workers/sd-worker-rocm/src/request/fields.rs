@@ -1,7 +1,8 @@
 //! What a client said, and what stands where it said nothing.
 
+use super::limits::InvalidRequest;
 use super::seed::random_seed;
-use super::{Control, ImageRequest, Init, InvalidRequest};
+use super::types::{Control, ImageRequest, Init};
 use crate::info::Defaults;
 use crate::lora::Lora;
 use crate::prompt::lora::take_loras;

@@ -1,10 +1,10 @@
 //! What is too much, and the one check of a request.
 
-use super::ImageRequest;
+use super::types::ImageRequest;
 use crate::image_io::DecodeLimits;
 use crate::info::{Family, ModelInfo};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
-use crate::sampling::noise_schedule::MAX_TRAIN_STEPS;
+use crate::sampling::scheduler_config::MAX_TRAIN_STEPS;
 use std::fmt::Display;
 use std::ops::{Deref, RangeInclusive};
 

@@ -2,7 +2,8 @@
 //!
 //! | Module             | Gives                                                                      |
 //! |--------------------|----------------------------------------------------------------------------|
-//! | [`noise_schedule`] | how a model was trained: `scheduler_config.json` to noise levels           |
+//! | [`noise_schedule`] | how a model was trained to see noise                                       |
+//! | [`scheduler_config`] | the same as `scheduler_config.json` has it                               |
 //! | [`schedule`]       | which noise levels a run of N steps visits                                 |
 //! | [`prediction`]     | what the network predicts (noise, velocity, flow), turned into an image    |
 //! | [`run`]            | one run of a sampler, step by step                                         |
@@ -13,17 +14,21 @@
 //! numbers, so one formula serves both, the network's input is the state itself, and no step waits for the device.
 
 mod beta;
+mod betas;
 pub mod guidance;
 mod name;
+mod noise_level;
 pub mod noise_schedule;
 pub mod prediction;
 pub mod run;
 pub mod schedule;
+pub mod scheduler_config;
 mod solver;
 mod unipc;
 
 pub use guidance::Guidance;
 pub use name::{Sampler, Schedule};
-pub use noise_schedule::{NoiseLevel, NoiseSchedule};
+pub use noise_level::NoiseLevel;
+pub use noise_schedule::NoiseSchedule;
 pub use prediction::Prediction;
 pub use run::{SamplerOptions, SamplerRun, Stepped};

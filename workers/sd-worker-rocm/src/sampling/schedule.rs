@@ -1,7 +1,8 @@
 //! Which noise levels a run visits.
 
 use super::beta::symmetric_beta_quantile;
-use super::noise_schedule::{linspace, Process, Shift, Spacing, MIN_ALPHA};
+use super::betas::linspace;
+use super::noise_schedule::{Process, Shift, Spacing, MIN_ALPHA};
 use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
 use worker::{Error, Result};
 

@@ -12,6 +12,7 @@
 //! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and encodes.
 
 pub mod answer;
+mod control_folders;
 pub mod controls;
 pub mod health;
 pub mod jobs;
@@ -22,7 +23,7 @@ pub mod request;
 pub mod sdapi;
 
 pub use crate::request::Limits;
-pub use controls::ControlFolders;
+pub use control_folders::ControlFolders;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;

@@ -1,0 +1,36 @@
+//! What works the queue.
+
+use crate::pipeline::{Generated, ModelInfo, Progress};
+use crate::request::ValidRequest;
+use std::ops::ControlFlow;
+use worker::Result;
+
+/// What makes pictures: the pipeline, or a stand-in for tests.
+pub trait Generate: Send {
+    /// What the model is.
+    fn info(&self) -> &ModelInfo;
+
+    /// Makes the pictures of a request. `progress` is told before the first and after every step and may break it off.
+    ///
+    /// # Errors
+    /// [`worker::Error::Usage`] for requests that the model cannot serve, others if device or memory fail.
+    fn generate(
+        &mut self,
+        request: &ValidRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated>;
+}
+
+impl Generate for crate::pipeline::Pipeline {
+    fn info(&self) -> &ModelInfo {
+        self.info()
+    }
+
+    fn generate(
+        &mut self,
+        request: &ValidRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated> {
+        self.generate(request, progress)
+    }
+}

@@ -1,0 +1,86 @@
+//! The request itself.
+
+use crate::lora::Lora;
+use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
+use image::{GrayImage, RgbImage};
+use std::path::PathBuf;
+
+/// A picture to start from.
+#[derive(Debug, Clone)]
+pub struct Init {
+    /// The picture; it is scaled to the size of the request.
+    pub image: RgbImage,
+    /// How much of the way is walked again: 0 keeps the picture, 1 forgets it.
+    pub strength: f32,
+    /// What to paint anew: white is painted, black is kept. Scaled like the picture.
+    pub mask: Option<GrayImage>,
+    /// Standard deviation in pixels by which the mask is softened.
+    pub mask_blur: f32,
+    /// Paint what is black in the mask instead.
+    pub mask_invert: bool,
+}
+
+/// A picture that a ControlNet follows.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// The ControlNet: safetensors file or diffusers folder.
+    pub model: PathBuf,
+    /// The conditioning picture (edges, depth, pose, …) as the ControlNet wants it.
+    pub image: RgbImage,
+    /// Weight of its residuals.
+    pub strength: f32,
+    /// Share of the steps, 0 to 1, at which it starts to act.
+    pub start: f32,
+    /// Share of the steps, 0 to 1, at which it ceases to act.
+    pub end: f32,
+}
+
+/// One request: `batch` pictures of one prompt.
+#[derive(Debug, Clone)]
+pub struct ImageRequest {
+    /// What to paint; `(words:1.2)` weights, `BREAK` starts a new chunk.
+    pub prompt: String,
+    /// What to keep away from; needs a guidance above 1.
+    pub negative_prompt: String,
+    /// Pixels; a multiple of 8.
+    pub width: usize,
+    /// Pixels; a multiple of 8.
+    pub height: usize,
+    /// Denoising steps.
+    pub steps: usize,
+    /// Classifier-free guidance; 1 switches it off. For guidance-distilled FLUX the embedded guidance.
+    pub guidance: f32,
+    /// Share, 0 to 1, of the guided prediction that is scaled back to the spread of the unguided one; 0 is off.
+    pub guidance_rescale: f32,
+    /// How a step goes from one noise level to the next.
+    pub sampler: Sampler,
+    /// Which noise levels are visited; `None` is the sampler's own choice.
+    pub schedule: Option<Schedule>,
+    /// Seed of the first picture; the next ones have the numbers after it.
+    pub seed: u64,
+    /// Whose random numbers.
+    pub rng: RngKind,
+    /// Number of pictures.
+    pub batch: usize,
+    /// Layers of the CLIP text encoder left out at its end, as web UIs count: 1 leaves none out, 0 is the model's own choice.
+    pub clip_skip: usize,
+    /// Noise added again in each step, 0 to 1, by samplers that have the choice; `None` is the sampler's own.
+    pub eta: Option<f32>,
+    /// Start from a picture.
+    pub init: Option<Init>,
+    /// LoRAs of this request only.
+    pub loras: Vec<Lora>,
+    /// ControlNets of this request.
+    pub controls: Vec<Control>,
+    /// Give a preview with every n-th step; 0 never does. Each preview waits for the device.
+    pub preview_every: usize,
+}
+
+impl ImageRequest {
+    /// The schedule that is followed.
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+            .unwrap_or_else(|| self.sampler.default_schedule())
+    }
+}
