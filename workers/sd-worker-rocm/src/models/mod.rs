@@ -13,7 +13,6 @@ pub mod taesd;
 pub mod transformer;
 pub mod unet;
 pub mod vae;
-pub mod vae_tiles;
 mod var_builder;
 
 pub use var_builder::VarBuilder;

@@ -1,8 +1,7 @@
 //! The transformer of FLUX.1.
 
-use super::blocks::{
-    attend, Conditions, JointBlock, Modulation, PlainNorm, Projections, Rope, PICTURE,
-};
+use super::attention::{attend, Projections, Rope, PICTURE};
+use super::blocks::{Conditions, JointBlock, Modulation, PlainNorm};
 use super::{pack, unpack};
 use crate::models::config::within;
 use crate::models::layers::linear;

@@ -1,5 +1,6 @@
 //! Diffusion transformers: Stable Diffusion 3, FLUX.1 and Z-Image.
 
+pub mod attention;
 pub mod blocks;
 pub mod flux;
 pub mod sd3;

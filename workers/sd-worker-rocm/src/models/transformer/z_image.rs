@@ -1,6 +1,7 @@
 //! The transformer of Z-Image.
 
-use super::blocks::{attend, Modulation, PlainNorm, Projections, Rope, PICTURE, TIME};
+use super::attention::{attend, Projections, Rope, PICTURE};
+use super::blocks::{Modulation, PlainNorm, TIME};
 use crate::models::config::within;
 use crate::models::layers::Linear;
 use crate::models::layers::{linear, sinusoidal};

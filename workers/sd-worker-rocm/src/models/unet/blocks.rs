@@ -97,7 +97,7 @@ impl Common {
 
 /// Residual layers, each followed by attention where the block has it.
 #[derive(Debug, Clone)]
-struct Layers {
+pub(super) struct Layers {
     resnets: Vec<ResnetBlock>,
     transformers: Vec<Transformer>,
 }
@@ -134,7 +134,8 @@ impl Layers {
         }
     }
 
-    fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
+    /// Keys and values of a text for the attention.
+    pub(super) fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
         self.transformers
             .iter()
             .try_for_each(|transformer| transformer.text_keys(text, keys))
@@ -144,7 +145,7 @@ impl Layers {
 /// A block going down; all but the innermost halve height and width at their end.
 #[derive(Debug, Clone)]
 pub struct DownBlock {
-    layers: Layers,
+    pub(super) layers: Layers,
     downsample: Option<Conv2d>,
 }
 
@@ -176,11 +177,6 @@ impl DownBlock {
         })
     }
 
-    /// Keys and values of a text for the block's attention.
-    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
-        self.layers.text_keys(text, keys)
-    }
-
     /// Pushes what the way up needs onto `skips`.
     pub fn forward(
         &self,
@@ -205,7 +201,7 @@ impl DownBlock {
 /// The block between: a residual layer, then attention and a residual layer.
 #[derive(Debug, Clone)]
 pub struct MidBlock {
-    layers: Layers,
+    pub(super) layers: Layers,
     last: ResnetBlock,
 }
 
@@ -216,11 +212,6 @@ impl MidBlock {
             layers: Layers::new(&vb, &[plan.channels], plan, common)?,
             last: common.resnet(vb.pp("resnets.1"), plan.channels, plan.channels)?,
         })
-    }
-
-    /// Keys and values of a text for the block's attention.
-    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
-        self.layers.text_keys(text, keys)
     }
 
     /// The block.
@@ -238,7 +229,7 @@ impl MidBlock {
 /// A block going up; all but the outermost double height and width at their end.
 #[derive(Debug, Clone)]
 pub struct UpBlock {
-    layers: Layers,
+    pub(super) layers: Layers,
     upsample: Option<Upsample>,
 }
 
@@ -265,11 +256,6 @@ impl UpBlock {
                 false => Some(Upsample::new(vb.pp("upsamplers.0"), plan.channels)?),
             },
         })
-    }
-
-    /// Keys and values of a text for the block's attention.
-    pub fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
-        self.layers.text_keys(text, keys)
     }
 
     /// Takes its layers' skips off the end of `skips`.

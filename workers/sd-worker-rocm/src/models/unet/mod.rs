@@ -113,9 +113,9 @@ impl Trunk {
         let (batch, device) = (text.dim(0)?, text.device().clone());
         let mut keys = Vec::new();
         for block in &self.down {
-            block.text_keys(&text, &mut keys)?;
+            block.layers.text_keys(&text, &mut keys)?;
         }
-        self.mid.text_keys(&text, &mut keys)?;
+        self.mid.layers.text_keys(&text, &mut keys)?;
         rest(&text, &mut keys)?;
         let addition = match (&self.addition, &extra.pooled) {
             (None, _) => None,
@@ -290,7 +290,7 @@ impl UNet {
         self.trunk.condition(text, extra, |text, keys| {
             self.up
                 .iter()
-                .try_for_each(|block| block.text_keys(text, keys))
+                .try_for_each(|block| block.layers.text_keys(text, keys))
         })
     }
 

@@ -3,7 +3,7 @@
 use super::run::{Run, Setting};
 use crate::info::Family;
 use crate::models::low_rank::LowRank;
-use crate::models::transformer::blocks::Rope;
+use crate::models::transformer::attention::Rope;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
 use crate::models::transformer::z_image::{Positions, ZImage, ZImageConfig};

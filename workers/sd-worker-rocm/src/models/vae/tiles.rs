@@ -5,8 +5,8 @@
 //! pixels as the layers ahead can reach, which are cut away as the reach shrinks. What comes out is the picture that decoding in one piece gives, up
 //! to rounding; a layer's intermediate results are only ever there for one tile.
 
-use super::norm::GroupNorm;
-use super::unet::blocks::ResnetBlock;
+use crate::models::norm::GroupNorm;
+use crate::models::unet::blocks::ResnetBlock;
 use candle_core::{Module, Result, Tensor};
 
 /// A piece of the picture and the margins around it, in latents: above, below, left, right.

@@ -1,0 +1,161 @@
+//! Attention of transformers: rotations, projections, norms of heads.
+
+use crate::models::attention::attention;
+use crate::models::layers::{linear, Linear};
+use crate::models::VarBuilder;
+use candle_core::{DType, Device, Module, Result, Tensor};
+
+/// Cosines and sines of positions, `(tokens, head size / 2)` each.
+#[derive(Debug, Clone)]
+pub struct Rope {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Rope {
+    /// Rotations for tokens at `positions`, whose axes have a share `sizes` of the head each. Angles are computed in f64.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn new(
+        positions: &[[f64; 3]],
+        sizes: &[usize],
+        theta: f64,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let half: usize = sizes.iter().map(|size| size / 2).sum();
+        let mut angles = Vec::with_capacity(positions.len() * half);
+        for position in positions {
+            for (at, size) in position.iter().zip(sizes) {
+                let frequency = |i: usize| theta.powf(-2.0 * i as f64 / *size as f64);
+                angles.extend((0..size / 2).map(|i| at * frequency(i)));
+            }
+        }
+        let table = |of: fn(f64) -> f64| {
+            let values: Vec<f32> = angles.iter().map(|a| of(*a) as f32).collect();
+            Tensor::from_vec(values, (positions.len(), half), device)?.to_dtype(dtype)
+        };
+        Ok(Self {
+            cos: table(f64::cos)?,
+            sin: table(f64::sin)?,
+        })
+    }
+
+    /// `x`, `(batch, tokens, heads * size)`, with neighbouring pairs rotated.
+    fn apply(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
+        let (batch, tokens, width) = x.dims3()?;
+        let x = x
+            .reshape((batch, tokens, heads, width / heads))?
+            .transpose(1, 2)?
+            .contiguous()?;
+        candle_nn::rotary_emb::rope_i(&x, &self.cos, &self.sin)?
+            .transpose(1, 2)?
+            .contiguous()?
+            .reshape((batch, tokens, width))
+    }
+}
+
+/// An RMS norm of each head.
+#[derive(Debug, Clone)]
+pub struct HeadNorm {
+    weight: Tensor,
+    eps: f32,
+}
+
+impl HeadNorm {
+    /// Reads `weight`, if there is one.
+    pub fn new(vb: VarBuilder, size: usize, eps: f64) -> Result<Option<Self>> {
+        if !vb.contains_tensor("weight") {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            weight: vb.get(size, "weight")?,
+            eps: eps as f32,
+        }))
+    }
+
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (batch, tokens, width) = x.dims3()?;
+        let size = self.weight.dim(0)?;
+        let heads = x.reshape((batch, tokens, width / size, size))?;
+        candle_nn::ops::rms_norm(&heads, &self.weight, self.eps)?.reshape((batch, tokens, width))
+    }
+}
+
+/// Queries, keys and values of one stream of tokens.
+#[derive(Debug, Clone)]
+pub struct Projections {
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    norm_q: Option<HeadNorm>,
+    norm_k: Option<HeadNorm>,
+}
+
+/// Names of a stream's layers.
+pub struct Names {
+    qkv: [&'static str; 3],
+    norms: [&'static str; 2],
+}
+
+/// The picture's.
+pub const PICTURE: Names = Names {
+    qkv: ["to_q", "to_k", "to_v"],
+    norms: ["norm_q", "norm_k"],
+};
+
+/// The text's, where it has layers of its own.
+pub const TEXT: Names = Names {
+    qkv: ["add_q_proj", "add_k_proj", "add_v_proj"],
+    norms: ["norm_added_q", "norm_added_k"],
+};
+
+impl Projections {
+    /// Reads the layers of `names`; `heads` of `size` each.
+    pub fn new(
+        vb: &VarBuilder,
+        names: &Names,
+        width: usize,
+        size: usize,
+        eps: f64,
+    ) -> Result<Self> {
+        let project = |name: &str| linear(vb.pp(name), width, width);
+        let [q, k, v] = names.qkv;
+        let [norm_q, norm_k] = names.norms;
+        Ok(Self {
+            q: project(q)?,
+            k: project(k)?,
+            v: project(v)?,
+            norm_q: HeadNorm::new(vb.pp(norm_q), size, eps)?,
+            norm_k: HeadNorm::new(vb.pp(norm_k), size, eps)?,
+        })
+    }
+
+    /// Queries, keys and values, queries and keys normalised.
+    pub fn forward(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+        let normed = |norm: &Option<HeadNorm>, x: Tensor| match norm {
+            Some(norm) => norm.forward(&x),
+            None => Ok(x),
+        };
+        Ok([
+            normed(&self.norm_q, self.q.forward(x)?)?,
+            normed(&self.norm_k, self.k.forward(x)?)?,
+            self.v.forward(x)?,
+        ])
+    }
+}
+
+/// Attention of all tokens to all, rotated by their positions if given.
+pub fn attend([q, k, v]: &[Tensor; 3], heads: usize, rope: Option<&Rope>) -> Result<Tensor> {
+    match rope {
+        None => attention(q, k, v, heads, false),
+        Some(rope) => attention(
+            &rope.apply(q, heads)?,
+            &rope.apply(k, heads)?,
+            v,
+            heads,
+            false,
+        ),
+    }
+}

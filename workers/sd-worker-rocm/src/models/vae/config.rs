@@ -1,0 +1,106 @@
+//! `config.json` of an autoencoder.
+
+use crate::models::config::within;
+use serde::Deserialize;
+
+/// `config.json` of an `AutoencoderKL`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+pub struct VaeConfig {
+    /// Channels of a picture.
+    pub in_channels: usize,
+    /// Channels of a picture.
+    pub out_channels: usize,
+    /// Channels of a latent.
+    pub latent_channels: usize,
+    /// Channels of the blocks.
+    pub block_out_channels: Vec<usize>,
+    /// Residual layers a block; one more when decoding.
+    pub layers_per_block: usize,
+    /// Groups of the norms.
+    pub norm_num_groups: usize,
+    /// Latents are multiplied by this for the denoiser.
+    pub scaling_factor: f64,
+    /// And lessened by this before.
+    pub shift_factor: Option<f64>,
+    /// Whether there is a 1x1 convolution behind the encoder.
+    pub use_quant_conv: bool,
+    /// Whether there is one in front of the decoder.
+    pub use_post_quant_conv: bool,
+    /// Whether 16-bit floats overflow in it.
+    pub force_upcast: bool,
+    pub(crate) mid_block_add_attention: bool,
+    pub(crate) act_fn: String,
+    pub(crate) down_block_types: Vec<String>,
+    pub(crate) up_block_types: Vec<String>,
+}
+
+impl Default for VaeConfig {
+    fn default() -> Self {
+        Self {
+            in_channels: 3,
+            out_channels: 3,
+            latent_channels: 4,
+            block_out_channels: vec![128, 256, 512, 512],
+            layers_per_block: 2,
+            norm_num_groups: 32,
+            scaling_factor: 0.18215,
+            shift_factor: None,
+            use_quant_conv: true,
+            use_post_quant_conv: true,
+            force_upcast: true,
+            mid_block_add_attention: true,
+            act_fn: "silu".to_string(),
+            down_block_types: Vec::new(),
+            up_block_types: Vec::new(),
+        }
+    }
+}
+
+impl VaeConfig {
+    /// Whether the settings make sense and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        within(
+            &[
+                ("latent_channels", self.latent_channels),
+                ("layers_per_block", self.layers_per_block),
+                ("norm_num_groups", self.norm_num_groups),
+                ("number of blocks", self.block_out_channels.len()),
+            ],
+            1024,
+        )?;
+        for channels in &self.block_out_channels {
+            within(&[("block_out_channels", *channels)], 1 << 16)?;
+            if !channels.is_multiple_of(self.norm_num_groups) {
+                return Err(format!(
+                    "{} norm_num_groups do not divide {channels} channels",
+                    self.norm_num_groups
+                ));
+            }
+        }
+        if self.in_channels != 3 || self.out_channels != 3 {
+            return Err("only pictures of 3 channels are implemented".to_string());
+        }
+        if !(self.scaling_factor.is_finite() && self.scaling_factor > 0.0) {
+            return Err(format!("scaling_factor is {}", self.scaling_factor));
+        }
+        if self.act_fn != "silu" || !self.mid_block_add_attention {
+            return Err("only act_fn silu with mid_block_add_attention is implemented".to_string());
+        }
+        let kinds = self.down_block_types.iter().chain(&self.up_block_types);
+        for kind in kinds {
+            if kind != "DownEncoderBlock2D" && kind != "UpDecoderBlock2D" {
+                return Err(format!("blocks of kind {kind} are not implemented"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Pixels a latent, each way.
+    pub fn factor(&self) -> usize {
+        1 << (self.block_out_channels.len() - 1).min(16)
+    }
+}
