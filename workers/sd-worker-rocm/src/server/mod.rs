@@ -18,6 +18,7 @@ pub mod health;
 pub mod jobs;
 pub mod loras;
 pub mod openai;
+mod openai_fields;
 pub mod page;
 pub mod request;
 pub mod sdapi;
