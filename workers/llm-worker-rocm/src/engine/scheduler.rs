@@ -7,7 +7,7 @@ use super::api::{DecodeFigures, Event, Failure, FinishReason, GeneratedToken};
 use super::blocks::BlockPool;
 use super::device::{self, Trouble};
 use super::forward::{Draw, Forward, Output, Step, StepSequence};
-use super::handle::{Queue, Shared, Waiting};
+use super::handle::{Shared, Waiting};
 use super::sampling;
 use super::sequence::Sequence;
 use std::collections::VecDeque;
@@ -112,6 +112,10 @@ impl Scheduler {
             }
             if now >= by {
                 self.fail_all(&Failure::Stopping, shared);
+            } else {
+                self.fail_unstarted(&Failure::Stopping, shared);
+                // Those that lost their blocks come back; nobody else does.
+                self.admit(&mut VecDeque::new(), shared);
             }
             let done = self.running.is_empty() && self.standby.is_empty();
             if done {
@@ -129,19 +133,18 @@ impl Scheduler {
             }
             !cancelled && !late
         });
-        self.admit(&mut queue, shared);
+        self.admit(&mut queue.waiting, shared);
         true
     }
 
     /// Starts sequences as long as there are blocks for all that they have so far.
-    fn admit(&mut self, queue: &mut Queue, shared: &Shared) {
+    fn admit(&mut self, waiting: &mut VecDeque<Waiting>, shared: &Shared) {
         let size = self.pool.block_size();
         let missing = |s: &Sequence| s.tokens.len().div_ceil(size) - s.blocks.len();
         let mut promised: usize = self.running.iter().map(missing).sum();
         while self.running.len() < self.max_sequences {
             let next = self.standby.pop_front();
-            let Some(mut sequence) = next.or_else(|| queue.waiting.pop_front().map(Sequence::new))
-            else {
+            let Some(mut sequence) = next.or_else(|| waiting.pop_front().map(Sequence::new)) else {
                 return;
             };
             if self.forward.shares_prefixes() {
@@ -414,6 +417,17 @@ impl Scheduler {
             return;
         }
         self.suspects = shares.iter().map(|share| share.id).collect();
+    }
+
+    /// Ends those that left the queue and found no blocks: for whoever sent them, they wait still.
+    fn fail_unstarted(&mut self, failure: &Failure, shared: &Shared) {
+        self.standby.retain(|sequence| {
+            if !sequence.has_started() {
+                shared.status().requests_failed += 1;
+                sequence.fail(failure.clone());
+            }
+            sequence.has_started()
+        });
     }
 
     fn fail_all(&mut self, failure: &Failure, shared: &Shared) {

@@ -120,6 +120,11 @@ impl Sequence {
         first
     }
 
+    /// Whether it has had blocks.
+    pub(super) fn has_started(&self) -> bool {
+        self.started.is_some()
+    }
+
     pub(super) fn cached(&self) -> usize {
         self.cached
     }

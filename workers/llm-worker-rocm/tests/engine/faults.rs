@@ -151,6 +151,31 @@ fn stopping_lets_running_requests_end_within_the_grace() {
     assert!(nothing_held(&engine.status()));
 }
 
+#[test]
+fn stopping_lets_preempted_requests_end_and_starts_no_others() {
+    // Room for either of the two, not for both.
+    let options = EngineOptions {
+        kv_blocks: Some(16),
+        ..options()
+    };
+    let (engine, _) = faulty(Duration::from_millis(10), fine, options);
+    let submit = |seed, length, answer| {
+        let request = request(prompt(seed, length), warm(1), answer);
+        engine.submit(request).unwrap()
+    };
+    let mut first = submit(2, 9, 40);
+    let mut second = submit(3, 9, 40);
+    eventually(&engine, |status| status.running == 2);
+    // It left the queue, but there are no blocks for its prompt.
+    let mut unstarted = submit(4, 50, 5);
+    eventually(&engine, |status| status.preemptions > 0);
+    engine.stop(Duration::from_secs(20));
+    assert_eq!(tokens(&mut first).len(), 40);
+    assert_eq!(tokens(&mut second).len(), 40);
+    assert_eq!(outcome(&mut unstarted).1.unwrap_err(), Failure::Stopping);
+    assert!(nothing_held(&engine.status()));
+}
+
 /// As [`warm`], without the token that faulty models stumble over.
 fn harmless() -> SamplingOptions {
     SamplingOptions {
