@@ -1,17 +1,17 @@
 //! The pool of cache blocks, and the prefixes that they hold.
 //!
-//! A block is free, held by one or more sequences, or kept: nobody holds it, but its keys and values are those of a known beginning, and it is taken
-//! for something else only when no free block is left, the longest unused first. Beginnings form a tree: a full block is known by the block before it and by
+//! A block is free, held by one or more sequences, or kept: nobody holds it, but its keys and values are those of a known prefix, and it is taken
+//! for something else only when no free block is left, the longest unused first. Prefixes form a tree: a full block is known by the block before it and by
 //! its own tokens, so equal names mean equal tokens from the start on, without hashes that could collide.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Names a known beginning; never used twice. The empty beginning is [`ROOT`].
+/// Names a known prefix; never used twice. The empty prefix is [`ROOT`].
 pub(super) type Prefix = u64;
-/// The empty beginning.
+/// The empty prefix.
 pub(super) const ROOT: Prefix = 0;
 
-/// What identifies a full block: the beginning before it and its tokens.
+/// What identifies a full block: the prefix before it and its tokens.
 type Key = (Prefix, Box<[u32]>);
 
 /// Blocks by number.
@@ -37,7 +37,7 @@ struct Block {
 }
 
 impl BlockPool {
-    /// `keep` is whether beginnings are remembered.
+    /// `keep` is whether prefixes are remembered.
     pub(super) fn new(count: usize, block_size: usize, keep: bool) -> Self {
         Self {
             block_size,
@@ -65,7 +65,7 @@ impl BlockPool {
         self.free.len() + self.kept.len()
     }
 
-    /// Of these, the ones that are kept for beginnings.
+    /// Of these, the ones that are kept for prefixes.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
     }
@@ -89,7 +89,7 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Takes hold of the known blocks that `tokens` begins with, all of it at most. Gives them with the name of that beginning.
+    /// Takes hold of the known blocks that `tokens` begins with, all of it at most. Gives them with the name of that prefix.
     pub(super) fn take_known(&mut self, tokens: &[u32]) -> (Vec<u32>, Prefix) {
         let mut prefix = ROOT;
         let mut taken = Vec::new();
@@ -108,7 +108,7 @@ impl BlockPool {
         (taken, prefix)
     }
 
-    /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the beginning that ends with it.
+    /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the prefix that ends with it.
     pub(super) fn remember(&mut self, prefix: Prefix, block: u32, tokens: &[u32]) -> Prefix {
         if !self.keep {
             return ROOT;
@@ -126,7 +126,7 @@ impl BlockPool {
 
     /// Gives back a sequence's blocks, which are in the order of its positions.
     pub(super) fn give_back(&mut self, blocks: Vec<u32>) {
-        // The last first: a beginning must outlive what goes on from it, which is of no use without it.
+        // The last first: a prefix must outlive what goes on from it, which is of no use without it.
         for block in blocks.into_iter().rev() {
             let held = &mut self.blocks[block as usize];
             held.holders -= 1;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn beginnings_are_found_and_shared() {
+    fn prefixes_are_found_and_shared() {
         let mut pool = BlockPool::new(4, 2, true);
         let tokens = [1, 2, 3, 4, 5];
         let blocks: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
@@ -176,14 +176,14 @@ mod tests {
         // And afterwards.
         let (again, _) = pool.take_known(&tokens);
         assert_eq!(again, blocks[..2]);
-        // The same tokens elsewhere are another beginning.
+        // The same tokens elsewhere are another prefix.
         assert!(pool.take_known(&[3, 4]).0.is_empty());
         pool.give_back(again);
         assert_eq!(pool.available(), 4);
     }
 
     #[test]
-    fn the_longest_unused_goes_first_and_ends_before_beginnings() {
+    fn the_longest_unused_goes_first_and_ends_before_prefixes() {
         let mut pool = BlockPool::new(3, 1, true);
         for tokens in [[7, 8], [7, 9]] {
             let (mut blocks, _) = pool.take_known(&tokens);

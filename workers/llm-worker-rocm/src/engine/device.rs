@@ -4,9 +4,9 @@ use candle_core::{Device, Error, Tensor};
 
 /// What an error of a forward pass means for the engine.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum DeviceFault {
     /// The device's memory does not suffice.
-    Memory(String),
+    OutOfMemory(String),
     /// The device answers no more.
     Lost(String),
     /// Something else.
@@ -14,16 +14,16 @@ pub(super) enum Trouble {
 }
 
 /// Finds out what an error means; asks the device whether it still answers.
-pub(super) fn diagnose(device: &Device, error: Error) -> Trouble {
+pub(super) fn diagnose(device: &Device, error: Error) -> DeviceFault {
     if is_out_of_memory(&error) {
-        return Trouble::Memory(error.to_string());
+        return DeviceFault::OutOfMemory(error.to_string());
     }
     let answers = || Tensor::new(&[1u32], device)?.to_vec1::<u32>();
     match answers() {
-        Ok(numbers) if numbers == [1] => Trouble::Other(error.to_string()),
-        Ok(_) => Trouble::Lost(format!("{error}; then it copied wrongly")),
-        Err(second) if is_out_of_memory(&second) => Trouble::Other(error.to_string()),
-        Err(second) => Trouble::Lost(format!("{error}; then {second}")),
+        Ok(numbers) if numbers == [1] => DeviceFault::Other(error.to_string()),
+        Ok(_) => DeviceFault::Lost(format!("{error}; then it copied wrongly")),
+        Err(second) if is_out_of_memory(&second) => DeviceFault::Other(error.to_string()),
+        Err(second) => DeviceFault::Lost(format!("{error}; then {second}")),
     }
 }
 

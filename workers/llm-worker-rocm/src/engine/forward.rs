@@ -43,15 +43,15 @@ pub trait Forward: Send {
     /// If the device fails; the cache then holds what it held before, but for places of the new tokens.
     fn forward(&mut self, step: &Step) -> Result<Tensor>;
 
-    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only enqueues, where the device works on its own. If `draws` has
+    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only enqueues, where the device works on its own. If `samples` has
     /// how to choose the next token of each sequence, the model may do that as well.
     ///
     /// # Errors
     /// Those of [`Forward::forward`].
-    fn decode(&mut self, step: &Step, draws: Option<&[Draw]>) -> Result<Decoded> {
-        let _ = draws;
+    fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
+        let _ = samples;
         Ok(Decoded {
-            output: Output::Logits(self.forward(step)?),
+            output: DecodeOutput::Logits(self.forward(step)?),
             graph: false,
         })
     }
@@ -65,7 +65,7 @@ pub trait Forward: Send {
 
 /// How to choose a token.
 #[derive(Debug, Clone, Copy)]
-pub struct Draw<'a> {
+pub struct SampleParams<'a> {
     /// Temperature, filters and seed; the others are neutral.
     pub options: &'a SamplingOptions,
     /// Tokens generated before it.
@@ -76,14 +76,14 @@ pub struct Draw<'a> {
 #[derive(Debug)]
 pub struct Decoded {
     /// The result.
-    pub output: Output,
+    pub output: DecodeOutput,
     /// Whether it was enqueued as a graph.
     pub graph: bool,
 }
 
 /// A result of [`Forward::decode`], of use until its next call.
 #[derive(Debug)]
-pub enum Output {
+pub enum DecodeOutput {
     /// f32 `(sequences, vocabulary)`.
     Logits(Tensor),
     /// u32 `(sequences)`: the chosen tokens, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.

@@ -5,8 +5,8 @@
 
 use super::api::{DecodeFigures, Event, Failure, FinishReason, GeneratedToken};
 use super::blocks::BlockPool;
-use super::device::{self, Trouble};
-use super::forward::{Draw, Forward, Output, Step, StepSequence};
+use super::device::{self, DeviceFault};
+use super::forward::{DecodeOutput, Forward, SampleParams, Step, StepSequence};
 use super::handle::{Shared, Waiting};
 use super::sampling;
 use super::sequence::Sequence;
@@ -29,16 +29,16 @@ pub(super) struct Scheduler {
     /// Those that have blocks, or had none before their first step; oldest first.
     running: Vec<Sequence>,
     /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
-    standby: VecDeque<Sequence>,
+    preempted: VecDeque<Sequence>,
     /// Sequences of a step that failed: each runs alone, to find the one at fault.
     suspects: Vec<u64>,
     memory_seen: Option<Instant>,
     decode: DecodeFigures,
 }
 
-/// A sequence's share of a step.
+/// A sequence's tokens in a step.
 #[derive(Clone, Copy)]
-struct Share {
+struct Chunk {
     id: u64,
     rows: usize,
 }
@@ -60,7 +60,7 @@ impl Scheduler {
             max_sequences,
             max_step_tokens,
             running: Vec::new(),
-            standby: VecDeque::new(),
+            preempted: VecDeque::new(),
             suspects: Vec::new(),
             memory_seen: None,
             decode: DecodeFigures::default(),
@@ -71,28 +71,28 @@ impl Scheduler {
     pub(super) fn run(mut self, shared: &Shared) {
         while self.take_requests(shared) {
             self.drop_cancelled(shared);
-            let shares = self.plan(shared);
-            if shares.is_empty() {
+            let chunks = self.plan(shared);
+            if chunks.is_empty() {
                 self.publish(shared);
                 continue;
             }
             // Before events are sent: whoever sees one finds the figures that go with it.
             self.publish(shared);
-            let step = self.step(&shares);
+            let step = self.step(&chunks);
             let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(&step)));
             match outcome {
-                Ok(Ok(chosen)) => self.deliver(&shares, chosen, shared),
+                Ok(Ok(chosen)) => self.deliver(&chunks, chosen, shared),
                 Ok(Err(error)) => {
-                    let trouble = device::diagnose(self.forward.device(), error);
-                    if let Trouble::Lost(reason) = trouble {
+                    let fault = device::diagnose(self.forward.device(), error);
+                    if let DeviceFault::Lost(reason) = fault {
                         self.end(Failure::DeviceLost(reason), shared);
                         return;
                     }
-                    self.suspect(&shares, trouble, shared);
+                    self.suspect(&chunks, fault, shared);
                 }
                 Err(_) => {
-                    let trouble = Trouble::Other("the model's computation panicked".to_string());
-                    self.suspect(&shares, trouble, shared);
+                    let fault = DeviceFault::Other("the model's computation panicked".to_string());
+                    self.suspect(&chunks, fault, shared);
                 }
             }
             self.publish(shared);
@@ -101,7 +101,7 @@ impl Scheduler {
 
     /// Takes what is new from the queue; waits for it if there is nothing else to do. Gives whether to go on.
     fn take_requests(&mut self, shared: &Shared) -> bool {
-        let idle = self.running.is_empty() && self.standby.is_empty();
+        let idle = self.running.is_empty() && self.preempted.is_empty();
         let mut queue = if idle { shared.wait() } else { shared.queue() };
         let now = Instant::now();
         if let Some(by) = queue.stop_by {
@@ -117,7 +117,7 @@ impl Scheduler {
                 // Those that lost their blocks come back; nobody else does.
                 self.admit(&mut VecDeque::new(), shared);
             }
-            let done = self.running.is_empty() && self.standby.is_empty();
+            let done = self.running.is_empty() && self.preempted.is_empty();
             if done {
                 self.publish(shared);
             }
@@ -143,7 +143,7 @@ impl Scheduler {
         let missing = |s: &Sequence| s.tokens.len().div_ceil(size) - s.blocks.len();
         let mut promised: usize = self.running.iter().map(missing).sum();
         while self.running.len() < self.max_sequences {
-            let next = self.standby.pop_front();
+            let next = self.preempted.pop_front();
             let Some(mut sequence) = next.or_else(|| waiting.pop_front().map(Sequence::new)) else {
                 return;
             };
@@ -153,7 +153,7 @@ impl Scheduler {
             let needed = missing(&sequence);
             if promised + needed > self.pool.available() && !self.running.is_empty() {
                 sequence.give_back(&mut self.pool);
-                self.standby.push_front(sequence);
+                self.preempted.push_front(sequence);
                 return;
             }
             promised += needed;
@@ -185,20 +185,20 @@ impl Scheduler {
             false
         };
         self.running.retain_mut(&mut stays);
-        self.standby.retain_mut(&mut stays);
+        self.preempted.retain_mut(&mut stays);
     }
 
     /// Decides what the next step computes, and takes the blocks for it.
-    fn plan(&mut self, shared: &Shared) -> Vec<Share> {
+    fn plan(&mut self, shared: &Shared) -> Vec<Chunk> {
         self.suspects
             .retain(|id| self.running.iter().any(|sequence| sequence.id == *id));
-        let mut shares: Vec<Share> = Vec::new();
+        let mut chunks: Vec<Chunk> = Vec::new();
         if let Some(alone) = self.suspects.first().copied() {
-            shares.extend(
+            chunks.extend(
                 self.running
                     .iter()
                     .filter(|s| s.id == alone)
-                    .map(|s| Share {
+                    .map(|s| Chunk {
                         id: alone,
                         rows: s.pending().min(self.max_step_tokens),
                     }),
@@ -209,9 +209,9 @@ impl Scheduler {
             let reading = self.running.iter().filter(|s| s.pending() > 1);
             for sequence in decoding.chain(reading) {
                 let rows = sequence.pending().min(room);
-                if rows > 0 && shares.len() < self.forward.max_sequences() {
+                if rows > 0 && chunks.len() < self.forward.max_sequences() {
                     room -= rows;
-                    shares.push(Share {
+                    chunks.push(Chunk {
                         id: sequence.id,
                         rows,
                     });
@@ -219,19 +219,19 @@ impl Scheduler {
             }
         }
         // The oldest first: they take blocks from the youngest.
-        shares.sort_by_key(|share| share.id);
-        for share in &shares {
-            self.take_blocks(*share, shared);
+        chunks.sort_by_key(|chunk| chunk.id);
+        for chunk in &chunks {
+            self.take_blocks(*chunk, shared);
         }
-        shares.retain(|share| self.running.iter().any(|s| s.id == share.id));
-        shares
+        chunks.retain(|chunk| self.running.iter().any(|s| s.id == chunk.id));
+        chunks
     }
 
-    /// Takes a sequence's blocks for its share, from the youngest sequences if there are none left.
-    fn take_blocks(&mut self, share: Share, shared: &Shared) {
-        while let Some(index) = self.running.iter().position(|s| s.id == share.id) {
+    /// Takes a sequence's blocks for its chunk, from the youngest sequences if there are none left.
+    fn take_blocks(&mut self, chunk: Chunk, shared: &Shared) {
+        while let Some(index) = self.running.iter().position(|s| s.id == chunk.id) {
             let sequence = &mut self.running[index];
-            let needed = (sequence.computed + share.rows).div_ceil(self.pool.block_size());
+            let needed = (sequence.computed + chunk.rows).div_ceil(self.pool.block_size());
             if sequence.blocks.len() >= needed {
                 return;
             }
@@ -240,15 +240,15 @@ impl Scheduler {
             } else if let Some(mut youngest) = self.running.pop() {
                 youngest.give_back(&mut self.pool);
                 shared.status().preemptions += 1;
-                let place = self.standby.partition_point(|s| s.id < youngest.id);
-                self.standby.insert(place, youngest);
+                let place = self.preempted.partition_point(|s| s.id < youngest.id);
+                self.preempted.insert(place, youngest);
             }
         }
     }
 
-    fn step(&self, shares: &[Share]) -> Step {
+    fn step(&self, chunks: &[Chunk]) -> Step {
         let mut step = Step::default();
-        for (sequence, rows) in self.shared_out(shares) {
+        for (sequence, rows) in self.in_chunks(chunks) {
             let keys = sequence.computed + rows;
             step.tokens
                 .extend_from_slice(&sequence.tokens[sequence.computed..keys]);
@@ -265,13 +265,13 @@ impl Scheduler {
         step
     }
 
-    fn shared_out<'a>(
+    fn in_chunks<'a>(
         &'a self,
-        shares: &'a [Share],
+        chunks: &'a [Chunk],
     ) -> impl Iterator<Item = (&'a Sequence, usize)> + 'a {
-        shares.iter().filter_map(|share| {
-            let sequence = self.running.iter().find(|s| s.id == share.id)?;
-            Some((sequence, share.rows))
+        chunks.iter().filter_map(|chunk| {
+            let sequence = self.running.iter().find(|s| s.id == chunk.id)?;
+            Some((sequence, chunk.rows))
         })
     }
 
@@ -282,8 +282,8 @@ impl Scheduler {
     ) -> candle_core::Result<Vec<(u64, Result<GeneratedToken, Failure>)>> {
         let logits = if step.is_decode() {
             match self.decode(step)? {
-                Output::Logits(logits) => logits,
-                Output::Tokens(tokens) => {
+                DecodeOutput::Logits(logits) => logits,
+                DecodeOutput::Tokens(tokens) => {
                     let ids = step.sequences.iter().map(|s| s.id);
                     return Ok(ids.zip(sampling::read(&tokens)?).collect());
                 }
@@ -296,7 +296,7 @@ impl Scheduler {
         }
         let ends = |s: &StepSequence, tokens: usize| s.keys == tokens;
         let mut ids = Vec::new();
-        let mut wishes = Vec::new();
+        let mut requests = Vec::new();
         let mut refused = Vec::new();
         for sequence in &mut self.running {
             let len = sequence.tokens.len();
@@ -306,13 +306,13 @@ impl Scheduler {
             }
             let row = ids.len();
             ids.push(sequence.id);
-            match sequence.wish() {
-                Ok(wish) => wishes.push((row, wish)),
+            match sequence.sampling_request() {
+                Ok(request) => requests.push((row, request)),
                 Err(failure) => refused.push((row, failure)),
             }
         }
-        let rows: Vec<usize> = wishes.iter().map(|(row, _)| *row).collect();
-        let wishes: Vec<_> = wishes.into_iter().map(|(_, wish)| wish).collect();
+        let rows: Vec<usize> = requests.iter().map(|(row, _)| *row).collect();
+        let requests: Vec<_> = requests.into_iter().map(|(_, request)| request).collect();
         let logits = if rows.len() == ids.len() {
             logits
         } else {
@@ -320,10 +320,10 @@ impl Scheduler {
             let index = candle_core::Tensor::new(rows.as_slice(), logits.device())?;
             logits.index_select(&index, 0)?
         };
-        let chosen = if wishes.is_empty() {
+        let chosen = if requests.is_empty() {
             Vec::new()
         } else {
-            sampling::choose(&logits, &wishes)?
+            sampling::choose(&logits, &requests)?
         };
         let refused = refused.into_iter().map(|(row, f)| (ids[row], Err(f)));
         Ok(rows
@@ -335,11 +335,14 @@ impl Scheduler {
     }
 
     /// Computes a step of one new token for each sequence, and keeps account of what that takes.
-    fn decode(&mut self, step: &Step) -> candle_core::Result<Output> {
-        let draw = |s: &StepSequence| self.running.iter().find(|r| r.id == s.id)?.draw();
-        let draws: Option<Vec<Draw>> = step.sequences.iter().map(draw).collect();
+    fn decode(&mut self, step: &Step) -> candle_core::Result<DecodeOutput> {
+        let params = |s: &StepSequence| {
+            let sequence = self.running.iter().find(|r| r.id == s.id)?;
+            sequence.sample_params()
+        };
+        let samples: Option<Vec<SampleParams>> = step.sequences.iter().map(params).collect();
         let (before, start) = (device::launches(self.forward.device()), Instant::now());
-        let decoded = self.forward.decode(step, draws.as_deref())?;
+        let decoded = self.forward.decode(step, samples.as_deref())?;
         self.decode.enqueue += start.elapsed();
         self.decode.launches += device::launches(self.forward.device()) - before;
         self.decode.steps += 1;
@@ -350,18 +353,18 @@ impl Scheduler {
     /// Takes a step's outcome into the sequences.
     fn deliver(
         &mut self,
-        shares: &[Share],
+        chunks: &[Chunk],
         chosen: Vec<(u64, Result<GeneratedToken, Failure>)>,
         shared: &Shared,
     ) {
         self.suspects
-            .retain(|id| shares.iter().all(|share| share.id != *id));
+            .retain(|id| chunks.iter().all(|chunk| chunk.id != *id));
         let mut prompt_tokens = 0;
-        for share in shares {
-            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == share.id) {
+        for chunk in chunks {
+            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
                 let read = sequence.prompt.saturating_sub(sequence.computed);
-                prompt_tokens += read.min(share.rows) as u64;
-                sequence.computed += share.rows;
+                prompt_tokens += read.min(chunk.rows) as u64;
+                sequence.computed += chunk.rows;
                 sequence.remember(&mut self.pool);
             }
         }
@@ -404,24 +407,24 @@ impl Scheduler {
     }
 
     /// A step failed: a lone sequence is at fault; of several, each has to run alone.
-    fn suspect(&mut self, shares: &[Share], trouble: Trouble, shared: &Shared) {
-        if let [share] = shares {
-            let failure = match trouble {
-                Trouble::Memory(text) => Failure::OutOfMemory(text),
-                Trouble::Lost(text) => Failure::DeviceLost(text),
-                Trouble::Other(text) => Failure::Internal(text),
+    fn suspect(&mut self, chunks: &[Chunk], fault: DeviceFault, shared: &Shared) {
+        if let [chunk] = chunks {
+            let failure = match fault {
+                DeviceFault::OutOfMemory(text) => Failure::OutOfMemory(text),
+                DeviceFault::Lost(text) => Failure::DeviceLost(text),
+                DeviceFault::Other(text) => Failure::Internal(text),
             };
-            if let Some(index) = self.running.iter().position(|s| s.id == share.id) {
+            if let Some(index) = self.running.iter().position(|s| s.id == chunk.id) {
                 self.fail(index, failure, shared);
             }
             return;
         }
-        self.suspects = shares.iter().map(|share| share.id).collect();
+        self.suspects = chunks.iter().map(|chunk| chunk.id).collect();
     }
 
     /// Ends those that left the queue and found no blocks: for whoever sent them, they wait still.
     fn fail_unstarted(&mut self, failure: &Failure, shared: &Shared) {
-        self.standby.retain(|sequence| {
+        self.preempted.retain(|sequence| {
             if !sequence.has_started() {
                 shared.status().requests_failed += 1;
                 sequence.fail(failure.clone());
@@ -432,7 +435,7 @@ impl Scheduler {
 
     fn fail_all(&mut self, failure: &Failure, shared: &Shared) {
         let mut ended: Vec<Sequence> = self.running.drain(..).collect();
-        ended.extend(self.standby.drain(..));
+        ended.extend(self.preempted.drain(..));
         for sequence in &mut ended {
             sequence.give_back(&mut self.pool);
         }
@@ -465,7 +468,7 @@ impl Scheduler {
         }
         let mut status = shared.status();
         status.decode = self.decode;
-        status.running = self.running.len() + self.standby.len();
+        status.running = self.running.len() + self.preempted.len();
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();
         status.kv_blocks_cached = self.pool.kept();

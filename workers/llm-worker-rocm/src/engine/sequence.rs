@@ -4,9 +4,9 @@ use super::api::{
     Constraint, Event, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
 };
 use super::blocks::{BlockPool, Prefix, ROOT};
-use super::forward::Draw;
+use super::forward::SampleParams;
 use super::handle::Waiting;
-use super::sampling::Wish;
+use super::sampling::SamplingRequest;
 use std::time::Instant;
 use tokio::sync::mpsc;
 
@@ -19,7 +19,7 @@ pub(super) struct Sequence {
     /// Tokens whose keys and values are in the cache.
     pub computed: usize,
     pub blocks: Vec<u32>,
-    /// The name of the beginning that the first `remembered` blocks make.
+    /// The name of the prefix that the first `remembered` blocks make.
     prefix: Prefix,
     remembered: usize,
     sampling: SamplingOptions,
@@ -130,12 +130,12 @@ impl Sequence {
     }
 
     /// What the sampler is to do.
-    pub(super) fn wish(&mut self) -> Result<Wish<'_>, Failure> {
+    pub(super) fn sampling_request(&mut self) -> Result<SamplingRequest<'_>, Failure> {
         let mask = match &mut self.constraint {
             Some(constraint) => Some(constraint.mask().map_err(Failure::Invalid)?),
             None => None,
         };
-        Ok(Wish {
+        Ok(SamplingRequest {
             options: &self.sampling,
             history: &self.tokens,
             generated: self.tokens.len() - self.prompt,
@@ -145,7 +145,7 @@ impl Sequence {
     }
 
     /// How to choose the next token, if it takes nothing but its logits.
-    pub(super) fn draw(&self) -> Option<Draw<'_>> {
+    pub(super) fn sample_params(&self) -> Option<SampleParams<'_>> {
         let options = &self.sampling;
         let plain = self.constraint.is_none()
             && self.top_logprobs.is_none()
@@ -153,7 +153,7 @@ impl Sequence {
             && options.repeat_penalty == 1.0
             && options.frequency_penalty == 0.0
             && options.presence_penalty == 0.0;
-        plain.then(|| Draw {
+        plain.then(|| SampleParams {
             options,
             position: self.generated() as u32,
         })
@@ -202,7 +202,7 @@ impl Sequence {
         self.send(Event::Failed(failure));
     }
 
-    /// How long it has run, its time in standby included.
+    /// How long it has run, its time without blocks included.
     pub(super) fn age(&self) -> std::time::Duration {
         self.started.unwrap_or(self.arrived).elapsed()
     }

@@ -4,7 +4,7 @@ use super::*;
 use candle_core::quantized::{GgmlDType, QTensor};
 #[cfg(feature = "rocm")]
 use hip_sim::client::{Client, Failure as Injected};
-use llm_worker_rocm::engine::forward::{Draw, Output};
+use llm_worker_rocm::engine::forward::{DecodeOutput, SampleParams};
 
 /// Weights, and how keys and values are stored.
 const KINDS: [(GgmlDType, KvDType); 4] = [
@@ -135,23 +135,24 @@ fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>,
             outputs: (0..count as u32).collect(),
         };
         assert!(step.is_decode());
-        let draws: Vec<Draw> = running
+        let samples: Vec<SampleParams> = running
             .iter()
-            .map(|s| Draw {
+            .map(|s| SampleParams {
                 options: &options[s.id as usize % 2],
                 position: s.computed as u32,
             })
             .collect();
         let decoded = forward.decode(&step, None).unwrap();
         replayed += usize::from(decoded.graph);
-        let Output::Logits(logits) = decoded.output else {
+        let DecodeOutput::Logits(logits) = decoded.output else {
             panic!("tokens that nobody asked for")
         };
         let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
         assert_eq!(logits.len(), count * 33);
         let mut chosen = Vec::new();
         // The same step once more writes the same keys.
-        if let Output::Tokens(tokens) = forward.decode(&step, Some(&draws)).unwrap().output {
+        if let DecodeOutput::Tokens(tokens) = forward.decode(&step, Some(&samples)).unwrap().output
+        {
             chosen = tokens.to_vec1::<u32>().unwrap();
             for (s, (row, token)) in running.iter().zip(logits.chunks(33).zip(&chosen)) {
                 let most = row.iter().copied().fold(f32::MIN, f32::max);
@@ -214,7 +215,7 @@ fn padding_changes_no_logits() {
             outputs: (0..count).collect(),
         };
         let plain = rows(&forward.forward(&step).unwrap());
-        let Output::Logits(padded) = forward.decode(&step, None).unwrap().output else {
+        let DecodeOutput::Logits(padded) = forward.decode(&step, None).unwrap().output else {
             panic!("tokens that nobody asked for")
         };
         for (found, expected) in rows(&padded).iter().zip(&plain) {

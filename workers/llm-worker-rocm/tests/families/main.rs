@@ -15,7 +15,7 @@ use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};
 use list::{families, llama};
 use llm_worker_rocm::engine::api::KvDType;
-use llm_worker_rocm::engine::forward::{CacheOptions, Output, Step, StepSequence};
+use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use reference::{Reference, Rows};
@@ -169,8 +169,8 @@ fn every_family_decodes_what_its_reference_does() {
             let decoded = forward.decode(&step, None).unwrap();
             graphs += usize::from(decoded.graph);
             match decoded.output {
-                Output::Logits(logits) => got.extend(rows(&logits)),
-                Output::Tokens(_) => panic!("tokens that nobody asked for"),
+                DecodeOutput::Logits(logits) => got.extend(rows(&logits)),
+                DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
             }
         }
         let error = nmse(&got, &want);

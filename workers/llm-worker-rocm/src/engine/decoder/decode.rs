@@ -5,7 +5,7 @@
 //! launches are made one by one: the tokens are the same.
 
 use super::Decoder;
-use crate::engine::forward::{Decoded, Draw, Output, Step};
+use crate::engine::forward::{DecodeOutput, Decoded, SampleParams, Step};
 use crate::engine::sampling::choice;
 use candle_core::op::BackpropOp;
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice};
@@ -89,10 +89,10 @@ impl Decoding {
         &mut self,
         decoder: &mut Decoder,
         step: &Step,
-        draws: Option<&[Draw]>,
+        samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
         let mut prepared = self.take(decoder, shape_of(step, decoder.block_size))?;
-        let result = self.run(&mut prepared, decoder, step, draws);
+        let result = self.run(&mut prepared, decoder, step, samples);
         if self.shapes.len() == MOST_SHAPES {
             self.shapes.remove(0);
         }
@@ -112,16 +112,16 @@ impl Decoding {
         prepared: &mut Prepared,
         decoder: &mut Decoder,
         step: &Step,
-        draws: Option<&[Draw]>,
+        samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
-        prepared.write(decoder, step, draws, &mut self.words)?;
+        prepared.write(decoder, step, samples, &mut self.words)?;
         let rows = step.sequences.len();
         if self.graphs && prepared.warm {
             match prepared.replay(decoder) {
                 Ok(recorded) => {
-                    let output = match draws {
-                        Some(_) => Output::Tokens(recorded.tokens.narrow(0, 0, rows)?),
-                        None => Output::Logits(recorded.logits.narrow(0, 0, rows)?),
+                    let output = match samples {
+                        Some(_) => DecodeOutput::Tokens(recorded.tokens.narrow(0, 0, rows)?),
+                        None => DecodeOutput::Logits(recorded.logits.narrow(0, 0, rows)?),
                     };
                     return Ok(Decoded {
                         output,
@@ -139,9 +139,9 @@ impl Decoding {
         }
         let logits = prepared.compute(decoder)?;
         prepared.warm = true;
-        let output = match draws {
-            Some(_) => Output::Tokens(prepared.choose(&logits)?.narrow(0, 0, rows)?),
-            None => Output::Logits(logits.narrow(0, 0, rows)?),
+        let output = match samples {
+            Some(_) => DecodeOutput::Tokens(prepared.choose(&logits)?.narrow(0, 0, rows)?),
+            None => DecodeOutput::Logits(logits.narrow(0, 0, rows)?),
         };
         Ok(Decoded {
             output,
@@ -168,15 +168,15 @@ impl Prepared {
         &self,
         decoder: &Decoder,
         step: &Step,
-        draws: Option<&[Draw]>,
+        samples: Option<&[SampleParams]>,
         words: &mut Vec<u32>,
     ) -> Result<()> {
         let n = self.shape.sequences;
         words.clear();
         words.extend_from_slice(&step.tokens);
         words.resize(n, 0);
-        let draws = draws.unwrap_or_default().iter();
-        words.extend(draws.flat_map(|draw| choice(draw.options, draw.position).words()));
+        let samples = samples.unwrap_or_default().iter();
+        words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
         let blocks = decoder.caches.first().map_or(0, |c| c.shape().blocks);
         let sequences = step.paged();

@@ -24,7 +24,7 @@ pub use config::{ConfigError, DecoderConfig};
 use super::api::KvDType;
 use super::forward::{CacheOptions, Forward, Step};
 #[cfg(feature = "rocm")]
-use super::forward::{Decoded, Draw};
+use super::forward::{Decoded, SampleParams};
 use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
@@ -190,15 +190,15 @@ impl Forward for Decoder {
     }
 
     #[cfg(feature = "rocm")]
-    fn decode(&mut self, step: &Step, draws: Option<&[Draw]>) -> Result<Decoded> {
+    fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
         if !self.device.is_rocm() {
             return Ok(Decoded {
-                output: super::forward::Output::Logits(self.forward(step)?),
+                output: super::forward::DecodeOutput::Logits(self.forward(step)?),
                 graph: false,
             });
         }
         let mut decoding = std::mem::take(&mut self.decoding);
-        let decoded = decoding.step(self, step, draws);
+        let decoded = decoding.step(self, step, samples);
         self.decoding = decoding;
         decoded
     }

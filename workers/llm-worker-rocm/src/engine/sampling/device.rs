@@ -1,6 +1,6 @@
 //! The choice on an AMD GPU: the chosen tokens come back, and the probabilities that are asked for.
 
-use super::{not_a_number, nothing_left, penalties, Chosen, Wish};
+use super::{not_a_number, nothing_left, penalties, Chosen, SamplingRequest};
 use crate::engine::api::{GeneratedToken, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
 use candle_core::rocm_backend::candle_rocm::{Buffer, Device};
@@ -18,14 +18,14 @@ fn rocm(storage: &Storage) -> Result<&RocmStorage> {
 }
 
 /// See [`super::choose`]. May change `logits`.
-pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
+pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Vec<Chosen>> {
     let vocab = logits.dim(1)?;
     let logits = logits.contiguous()?;
-    let edits = edits(wishes);
-    let (masked, masks) = masks(wishes, vocab);
+    let edits = edits(requests);
+    let (masked, masks) = masks(requests, vocab);
     let reported: Vec<u32> = (0..)
-        .zip(wishes)
-        .filter(|(_, wish)| wish.top_logprobs.is_some())
+        .zip(requests)
+        .filter(|(_, request)| request.top_logprobs.is_some())
         .map(|(row, _)| row)
         .collect();
     let changed = !edits.is_empty() || !masked.is_empty();
@@ -40,22 +40,22 @@ pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
     let device = storage.buffer().device();
     sampling::edit(device, &view, &edits)?;
     sampling::mask(device, &view, &masked, &masks)?;
-    let choices: Vec<Choice> = wishes
+    let choices: Vec<Choice> = requests
         .iter()
-        .map(|wish| choice(wish.options, wish.generated as u32))
+        .map(|request| choice(request.options, request.generated as u32))
         .collect();
     let tokens = sampling::choose(device, &view, &choices)?;
     let mut chosen: Vec<Chosen> = words(device, &tokens)?.into_iter().map(chosen).collect();
     if !reported.is_empty() {
-        report(&logits, wishes, &tokens, &reported, &mut chosen)?;
+        report(&logits, requests, &tokens, &reported, &mut chosen)?;
     }
     Ok(chosen)
 }
 
 /// Bias and penalties, one edit for a row and token.
-fn edits(wishes: &[Wish]) -> Vec<Edit> {
+fn edits(requests: &[SamplingRequest]) -> Vec<Edit> {
     let mut edits = Vec::new();
-    for (row, wish) in (0..).zip(wishes) {
+    for (row, request) in (0..).zip(requests) {
         let mut of_row: HashMap<u32, Edit> = HashMap::new();
         let plain = |token| Edit {
             row,
@@ -64,10 +64,10 @@ fn edits(wishes: &[Wish]) -> Vec<Edit> {
             penalty: 1.0,
             subtract: 0.0,
         };
-        for (token, bias) in &wish.options.logit_bias {
+        for (token, bias) in &request.options.logit_bias {
             of_row.entry(*token).or_insert(plain(*token)).bias = *bias;
         }
-        for (token, (penalty, subtract)) in penalties(wish) {
+        for (token, (penalty, subtract)) in penalties(request) {
             let edit = of_row.entry(token).or_insert(plain(token));
             (edit.penalty, edit.subtract) = (penalty, subtract);
         }
@@ -77,11 +77,11 @@ fn edits(wishes: &[Wish]) -> Vec<Edit> {
 }
 
 /// Rows with a constraint, and their masks behind each other, each as long as the vocabulary asks for.
-fn masks(wishes: &[Wish], vocab: usize) -> (Vec<u32>, Vec<u32>) {
+fn masks(requests: &[SamplingRequest], vocab: usize) -> (Vec<u32>, Vec<u32>) {
     let words = vocab.div_ceil(32);
     let (mut rows, mut masks) = (Vec::new(), Vec::new());
-    for (row, wish) in (0..).zip(wishes) {
-        if let Some(mask) = &wish.mask {
+    for (row, request) in (0..).zip(requests) {
+        if let Some(mask) = &request.mask {
             rows.push(row);
             masks.extend(mask.iter().copied().chain(std::iter::repeat(0)).take(words));
         }
@@ -120,14 +120,14 @@ pub(in crate::engine) fn choice(options: &SamplingOptions, generated: u32) -> Ch
 /// Adds the probabilities that were asked for.
 fn report(
     logits: &Tensor,
-    wishes: &[Wish],
+    requests: &[SamplingRequest],
     tokens: &Buffer,
     rows: &[u32],
     chosen: &mut [Chosen],
 ) -> Result<()> {
     let most = rows
         .iter()
-        .filter_map(|row| wishes[*row as usize].top_logprobs)
+        .filter_map(|row| requests[*row as usize].top_logprobs)
         .max()
         .unwrap_or(0);
     let top = most.min(logits.dim(1)?);
@@ -141,7 +141,7 @@ fn report(
         let Ok(token) = &mut chosen[*row as usize] else {
             continue;
         };
-        let count = wishes[*row as usize].top_logprobs.unwrap_or(0).min(top);
+        let count = requests[*row as usize].top_logprobs.unwrap_or(0).min(top);
         let values = &values[i * (top + 1)..(i + 1) * (top + 1)];
         token.logprob = Some(f32::from_bits(values[0]));
         token.top = likely[i * top..i * top + count]

@@ -1,7 +1,7 @@
 //! The choice from a row of logits in memory.
 
 use super::random::{gumbel, MAX_GUMBEL};
-use super::{not_a_number, nothing_left, penalties, Wish};
+use super::{not_a_number, nothing_left, penalties, SamplingRequest};
 use crate::engine::api::{Failure, GeneratedToken, SamplingOptions};
 use std::cmp::Ordering;
 
@@ -14,19 +14,19 @@ fn descending(a: &Candidate, b: &Candidate) -> Ordering {
 }
 
 /// Chooses the next token.
-pub(super) fn choose(logits: &[f32], wish: &Wish) -> Result<GeneratedToken, Failure> {
+pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<GeneratedToken, Failure> {
     if logits.iter().any(|x| x.is_nan()) {
         return Err(not_a_number());
     }
-    let adjusted = adjust(logits, wish);
+    let adjusted = adjust(logits, request);
     let adjusted = adjusted.as_deref().unwrap_or(logits);
     let best = largest(adjusted).ok_or_else(nothing_left)?;
-    let token = if wish.options.temperature == 0.0 {
+    let token = if request.options.temperature == 0.0 {
         best.0
     } else {
-        draw(adjusted, best, wish.options, wish.generated as u32)
+        sample(adjusted, best, request.options, request.generated as u32)
     };
-    let Some(count) = wish.top_logprobs else {
+    let Some(count) = request.top_logprobs else {
         return Ok(GeneratedToken {
             token,
             logprob: None,
@@ -48,10 +48,10 @@ pub(super) fn choose(logits: &[f32], wish: &Wish) -> Result<GeneratedToken, Fail
 }
 
 /// Bias, penalties and constraint; `None` if there are none.
-fn adjust(logits: &[f32], wish: &Wish) -> Option<Vec<f32>> {
-    let bias = &wish.options.logit_bias;
-    let penalties = penalties(wish);
-    if bias.is_empty() && penalties.is_empty() && wish.mask.is_none() {
+fn adjust(logits: &[f32], request: &SamplingRequest) -> Option<Vec<f32>> {
+    let bias = &request.options.logit_bias;
+    let penalties = penalties(request);
+    if bias.is_empty() && penalties.is_empty() && request.mask.is_none() {
         return None;
     }
     let mut adjusted = logits.to_vec();
@@ -66,7 +66,7 @@ fn adjust(logits: &[f32], wish: &Wish) -> Option<Vec<f32>> {
             *logit * factor
         } - less;
     }
-    if let Some(mask) = &wish.mask {
+    if let Some(mask) = &request.mask {
         for (token, logit) in adjusted.iter_mut().enumerate() {
             let allowed = mask
                 .get(token / 32)
@@ -106,8 +106,8 @@ fn keep_largest(candidates: &mut Vec<Candidate>, count: usize) {
     }
 }
 
-/// Draws a token; `best` is the one with the largest logit.
-fn draw(logits: &[f32], best: Candidate, options: &SamplingOptions, position: u32) -> u32 {
+/// Samples a token; `best` is the one with the largest logit.
+fn sample(logits: &[f32], best: Candidate, options: &SamplingOptions, position: u32) -> u32 {
     let scaled = |logit: f32| (logit - best.1) / options.temperature;
     let noisy = |(token, score): &Candidate| score + gumbel(options.seed, position, *token);
     let filtered = options.top_k.is_some()
@@ -159,7 +159,7 @@ fn weight(candidate: &Candidate) -> f64 {
     f64::from(candidate.1).exp()
 }
 
-/// Keeps the fewest most likely candidates that together have the share `p`.
+/// Keeps the fewest most likely candidates that together reach the probability `p`.
 fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
     /// Below, candidates are so unlikely that they are rarely needed.
     const LIKELY: f32 = -9.0;
@@ -173,11 +173,11 @@ fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
         likely = std::mem::take(candidates);
     }
     likely.sort_unstable_by(descending);
-    keep_share(&mut likely, wanted, |candidate| candidate.1);
+    keep_mass(&mut likely, wanted, |candidate| candidate.1);
     *candidates = likely;
 }
 
-/// Keeps the fewest candidates nearest to the expected surprise that together have the share `p` ("Locally Typical Sampling", Meister et al., 2022).
+/// Keeps the fewest candidates nearest to the expected surprise that together reach the probability `p` ("Locally Typical Sampling", Meister et al., 2022).
 fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
     let sum: f64 = candidates.iter().map(weight).sum();
     let mean: f64 = candidates
@@ -193,11 +193,11 @@ fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
             .total_cmp(&distance(b))
             .then_with(|| descending(a, b))
     });
-    keep_share(candidates, f64::from(p) * sum, distance);
+    keep_mass(candidates, f64::from(p) * sum, distance);
 }
 
 /// Keeps the first candidates up to the one with which their weights reach `wanted`, and those that have the same `key` as it.
-fn keep_share(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candidate) -> f32) {
+fn keep_mass(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candidate) -> f32) {
     let mut sum = 0.0;
     let reached = candidates.iter().position(|candidate| {
         sum += weight(candidate);
@@ -215,8 +215,8 @@ fn keep_share(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candid
 mod tests {
     use super::*;
 
-    fn wish<'a>(options: &'a SamplingOptions, history: &'a [u32]) -> Wish<'a> {
-        Wish {
+    fn request<'a>(options: &'a SamplingOptions, history: &'a [u32]) -> SamplingRequest<'a> {
+        SamplingRequest {
             options,
             history,
             generated: history.len(),
@@ -226,19 +226,19 @@ mod tests {
     }
 
     fn token(logits: &[f32], options: &SamplingOptions, history: &[u32]) -> u32 {
-        choose(logits, &wish(options, history)).unwrap().token
+        choose(logits, &request(options, history)).unwrap().token
     }
 
-    /// How often each token is drawn.
-    fn shares(logits: &[f32], options: SamplingOptions) -> Vec<f64> {
-        const DRAWS: usize = 20_000;
+    /// How often each token is sampled.
+    fn frequencies(logits: &[f32], options: SamplingOptions) -> Vec<f64> {
+        const SAMPLES: usize = 20_000;
         let mut counts = vec![0.0; logits.len()];
-        for seed in 0..DRAWS as u64 {
+        for seed in 0..SAMPLES as u64 {
             let options = SamplingOptions {
                 seed,
                 ..options.clone()
             };
-            counts[token(logits, &options, &[]) as usize] += 1.0 / DRAWS as f64;
+            counts[token(logits, &options, &[]) as usize] += 1.0 / SAMPLES as f64;
         }
         counts
     }
@@ -261,15 +261,15 @@ mod tests {
     }
 
     #[test]
-    fn draws_follow_the_probabilities() {
-        close(&shares(&logits(), warm()), &[0.1, 0.4, 0.2, 0.3]);
+    fn samples_follow_the_probabilities() {
+        close(&frequencies(&logits(), warm()), &[0.1, 0.4, 0.2, 0.3]);
         // Temperature 1/2 squares them.
         let cold = SamplingOptions {
             temperature: 0.5,
             ..warm()
         };
         close(
-            &shares(&logits(), cold),
+            &frequencies(&logits(), cold),
             &[1.0 / 30.0, 16.0 / 30.0, 4.0 / 30.0, 9.0 / 30.0],
         );
     }
@@ -282,7 +282,7 @@ mod tests {
             top_k: Some(2),
             ..warm()
         };
-        close(&shares(&logits(), top_k), &sevenths);
+        close(&frequencies(&logits(), top_k), &sevenths);
         for (p, want) in [
             (0.69, sevenths),
             (0.71, ninths),
@@ -292,7 +292,7 @@ mod tests {
                 top_p: Some(p),
                 ..warm()
             };
-            close(&shares(&logits(), top_p), &want);
+            close(&frequencies(&logits(), top_p), &want);
         }
         for (p, want) in [
             (0.74, sevenths),
@@ -303,7 +303,7 @@ mod tests {
                 min_p: Some(p),
                 ..warm()
             };
-            close(&shares(&logits(), min_p), &want);
+            close(&frequencies(&logits(), min_p), &want);
         }
         // The entropy is 1.28 nats: 0.3 is nearest, with a surprise of 1.20, then 0.2, 0.4, 0.1.
         for (p, want) in [
@@ -315,12 +315,12 @@ mod tests {
                 typical_p: Some(p),
                 ..warm()
             };
-            close(&shares(&logits(), typical), &want);
+            close(&frequencies(&logits(), typical), &want);
         }
     }
 
     #[test]
-    fn the_same_seed_and_position_draw_the_same_token() {
+    fn the_same_seed_and_position_sample_the_same_token() {
         let logits: Vec<f32> = (0..1000).map(|i| (i % 7) as f32).collect();
         let options = |seed| SamplingOptions { seed, ..warm() };
         let sequence = |seed| -> Vec<u32> {
@@ -333,7 +333,7 @@ mod tests {
         };
         assert_eq!(sequence(1), sequence(1));
         assert_ne!(sequence(1), sequence(2));
-        // A filter that keeps the drawn token does not change the draw.
+        // A filter that keeps the sampled token does not change the choice.
         let wide = SamplingOptions {
             top_k: Some(999),
             ..options(1)
@@ -368,9 +368,9 @@ mod tests {
         assert_eq!(token(&logits, &frequency, &[1]), 1);
         assert_eq!(token(&logits, &frequency, &[1, 1]), 2);
         // The prompt counts for the repeat penalty only.
-        let prompt = Wish {
+        let prompt = SamplingRequest {
             generated: 0,
-            ..wish(&presence, &[1])
+            ..request(&presence, &[1])
         };
         assert_eq!(choose(&logits, &prompt).unwrap().token, 1);
         let bias = SamplingOptions {
@@ -381,9 +381,9 @@ mod tests {
         let masked = |mask: u32| {
             choose(
                 &logits,
-                &Wish {
+                &SamplingRequest {
                     mask: Some(vec![mask]),
-                    ..wish(&greedy, &[])
+                    ..request(&greedy, &[])
                 },
             )
         };
@@ -398,9 +398,9 @@ mod tests {
             top_k: Some(1),
             ..SamplingOptions::greedy()
         };
-        let mut wish = wish(&options, &[]);
-        wish.top_logprobs = Some(2);
-        let chosen = choose(&logits(), &wish).unwrap();
+        let mut request = request(&options, &[]);
+        request.top_logprobs = Some(2);
+        let chosen = choose(&logits(), &request).unwrap();
         assert_eq!(chosen.token, 1);
         assert!((chosen.logprob.unwrap() - 0.4f32.ln()).abs() < 1e-6);
         assert_eq!(chosen.top.iter().map(|t| t.0).collect::<Vec<_>>(), [1, 3]);
@@ -408,9 +408,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn what_is_not_a_number_is_refused() {
         let greedy = SamplingOptions::greedy();
-        let failed = choose(&[0.0, f32::NAN], &wish(&greedy, &[]));
+        let failed = choose(&[0.0, f32::NAN], &request(&greedy, &[]));
         assert!(matches!(failed, Err(Failure::Internal(_))));
     }
 }

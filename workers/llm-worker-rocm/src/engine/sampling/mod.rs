@@ -1,7 +1,7 @@
 //! The choice of next tokens, for all sequences of a step at once.
 //!
-//! A token is drawn by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
-//! largest sum: the draw needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
+//! A token is sampled by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
+//! largest sum: this needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
 #[cfg(feature = "rocm")]
 mod device;
@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// What is asked of a row of logits.
-pub(super) struct Wish<'a> {
+pub(super) struct SamplingRequest<'a> {
     pub options: &'a SamplingOptions,
     /// The sequence so far.
     pub history: &'a [u32],
@@ -28,7 +28,7 @@ pub(super) struct Wish<'a> {
     pub top_logprobs: Option<usize>,
 }
 
-impl Wish<'_> {
+impl SamplingRequest<'_> {
     /// Recent tokens, for the repeat penalty.
     fn recent(&self) -> &[u32] {
         let start = self
@@ -45,17 +45,19 @@ impl Wish<'_> {
 
 type Chosen = std::result::Result<GeneratedToken, Failure>;
 
-/// Chooses a token for each row of `(wishes, vocabulary)` f32 logits.
-pub(super) fn choose(logits: &Tensor, wishes: &[Wish]) -> Result<Vec<Chosen>> {
+/// Chooses a token for each row of `(requests, vocabulary)` f32 logits.
+pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Vec<Chosen>> {
     #[cfg(feature = "rocm")]
     if logits.device().is_rocm() {
-        return device::choose(logits, wishes);
+        return device::choose(logits, requests);
     }
     let vocab = logits.dim(1)?;
     let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
     let logits = logits.flatten_all()?.to_vec1::<f32>()?;
-    let rows = logits.par_chunks_exact(vocab).zip(wishes);
-    Ok(rows.map(|(row, wish)| host::choose(row, wish)).collect())
+    let rows = logits.par_chunks_exact(vocab).zip(requests);
+    Ok(rows
+        .map(|(row, request)| host::choose(row, request))
+        .collect())
 }
 
 /// The tokens that a forward pass has chosen itself, once the device is done.
@@ -75,17 +77,17 @@ pub(super) fn read(tokens: &Tensor) -> Result<Vec<Chosen>> {
 }
 
 /// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
-fn penalties(wish: &Wish) -> HashMap<u32, (f32, f32)> {
-    let options = wish.options;
+fn penalties(request: &SamplingRequest) -> HashMap<u32, (f32, f32)> {
+    let options = request.options;
     let mut changes: HashMap<u32, (f32, f32)> = HashMap::new();
     if options.repeat_penalty != 1.0 {
-        for token in wish.recent() {
+        for token in request.recent() {
             changes.insert(*token, (options.repeat_penalty, 0.0));
         }
     }
     if options.frequency_penalty != 0.0 || options.presence_penalty != 0.0 {
         let mut counts: HashMap<u32, u32> = HashMap::new();
-        for token in wish.generated() {
+        for token in request.generated() {
             *counts.entry(*token).or_default() += 1;
         }
         for (token, count) in counts {
@@ -165,10 +167,10 @@ mod tests {
         let options: Vec<SamplingOptions> = (0..4)
             .flat_map(|seed| kinds.clone().map(|kind| SamplingOptions { seed, ..kind }))
             .collect();
-        let wishes: Vec<Wish> = options
+        let requests: Vec<SamplingRequest> = options
             .iter()
             .enumerate()
-            .map(|(i, options)| Wish {
+            .map(|(i, options)| SamplingRequest {
                 options,
                 history: &history,
                 generated: 25,
@@ -178,7 +180,7 @@ mod tests {
             .collect();
         // Coarse numbers, so that equal ones occur.
         let mut state = 1u64;
-        let logits: Vec<f32> = (0..wishes.len() * VOCAB)
+        let logits: Vec<f32> = (0..requests.len() * VOCAB)
             .map(|_| {
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -188,11 +190,11 @@ mod tests {
             .map(|x| (x * 64.0).round() / 64.0)
             .collect();
         let on_device =
-            Tensor::from_vec(logits.clone(), (wishes.len(), VOCAB), &device.device).unwrap();
-        let found = choose(&on_device, &wishes).unwrap();
-        for ((row, wish), found) in logits.chunks(VOCAB).zip(&wishes).zip(found) {
-            let (expected, found) = (host::choose(row, wish).unwrap(), found.unwrap());
-            assert_eq!(found.token, expected.token, "{:?}", wish.options);
+            Tensor::from_vec(logits.clone(), (requests.len(), VOCAB), &device.device).unwrap();
+        let found = choose(&on_device, &requests).unwrap();
+        for ((row, request), found) in logits.chunks(VOCAB).zip(&requests).zip(found) {
+            let (expected, found) = (host::choose(row, request).unwrap(), found.unwrap());
+            assert_eq!(found.token, expected.token, "{:?}", request.options);
             let near = |a: f32, b: f32| (a - b).abs() < 1e-4;
             match (found.logprob, expected.logprob) {
                 (None, None) => {}
@@ -205,15 +207,15 @@ mod tests {
             }
         }
         let wrong = Tensor::new(&[[0f32, f32::NAN], [1.0, 0.0], [0.0, 0.0]], &device.device);
-        let wish = |mask| Wish {
+        let request = |mask| SamplingRequest {
             options: &kinds[2],
             history: &[],
             generated: 0,
             mask,
             top_logprobs: Some(1),
         };
-        let wishes = [wish(None), wish(Some(vec![0])), wish(None)];
-        let found = choose(&wrong.unwrap(), &wishes).unwrap();
+        let requests = [request(None), request(Some(vec![0])), request(None)];
+        let found = choose(&wrong.unwrap(), &requests).unwrap();
         assert!(matches!(found[0], Err(Failure::Internal(_))));
         assert!(matches!(found[1], Err(Failure::Invalid(_))));
         assert!(found[2].is_ok());
