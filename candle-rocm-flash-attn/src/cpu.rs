@@ -81,7 +81,7 @@ fn sequences(op: &FlashAttn, q: &Layout, k: &Layout) -> Result<Vec<Sequence>> {
     let batch = starts.len().saturating_sub(1);
     let sorted = |starts: &[usize]| starts.is_sorted();
     if batch == 0 || starts.len() != key_starts.len() || !sorted(&starts) || !sorted(&key_starts) {
-        candle::bail!("flash-attn: {starts:?} and {key_starts:?} are no running sums of lengths")
+        candle::bail!("flash-attn: {starts:?} and {key_starts:?} are not running sums of lengths")
     }
     let table = match paged {
         Some(paged) => Some((numbers(&paged.table)?, paged.table.dims2()?.1, k.dims()[1])),

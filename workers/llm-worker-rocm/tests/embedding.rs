@@ -110,7 +110,7 @@ fn what_cannot_be_embedded_is_refused() {
     assert!(
         error
             .to_string()
-            .contains("LlamaForCausalLM is no embedding model"),
+            .contains("LlamaForCausalLM is not an embedding model"),
         "{error}"
     );
 }

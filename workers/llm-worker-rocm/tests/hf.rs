@@ -268,7 +268,7 @@ fn what_is_not_implemented_is_refused_by_name() {
     );
     check(
         refusal(|b| b.tokenizer["model"]["merges"] = json!([1])),
-        "is no pair",
+        "is not a pair",
     );
     check(
         refusal(|b| {

@@ -140,7 +140,7 @@ impl Encoder {
             }
             other => {
                 return Err(bad(format!(
-                    "architecture {other} is no embedding model that is implemented ({} are)",
+                    "architecture {other} is not an embedding model that is implemented ({} are)",
                     ARCHITECTURES.join(", ")
                 )))
             }

@@ -92,7 +92,7 @@ impl EmbeddingModel {
                 if !path.join(POOLING_FOLDER).is_dir() {
                     let class = config["architectures"][0].as_str().unwrap_or_default();
                     return Err(bad(format!(
-                        "{class} is no embedding model: a decoder that was trained for it has {POOLING_FOLDER}, which says how its vectors become one"
+                        "{class} is not an embedding model: a decoder that was trained for it has {POOLING_FOLDER}, which says how its vectors become one"
                     )));
                 }
                 let bidirectional = &config["use_bidirectional_attention"];
@@ -134,7 +134,7 @@ impl EmbeddingModel {
             None if knows(header) => {
                 if pooling_type(header).is_none() {
                     return Err(bad(format!(
-                        "{name} is no embedding model: a decoder that was trained for it has {name}.pooling_type"
+                        "{name} is not an embedding model: a decoder that was trained for it has {name}.pooling_type"
                     )));
                 }
                 let causal = header.get_bool(&format!("{name}.attention.causal"));
@@ -147,7 +147,7 @@ impl EmbeddingModel {
             }
             None => {
                 return Err(bad(format!(
-                    "architecture {name} is no embedding model that is implemented"
+                    "architecture {name} is not an embedding model that is implemented"
                 )))
             }
         };

@@ -58,7 +58,7 @@ impl SamplingOptions {
     /// # Errors
     /// [`Failure::Invalid`] with the option's name, its value and its range.
     pub fn validate(&self) -> Result<(), Failure> {
-        let share = |name: &str, value: Option<f32>| match value {
+        let fraction = |name: &str, value: Option<f32>| match value {
             Some(p) if !(p > 0.0 && p <= 1.0) => Err(Failure::Invalid(format!(
                 "{name} {p} is not above 0 and up to 1"
             ))),
@@ -74,8 +74,8 @@ impl SamplingOptions {
             self.top_k != Some(0),
             "top-k 0 leaves no token; leave it out for all".to_string(),
         )?;
-        share("top-p", self.top_p)?;
-        share("typical-p", self.typical_p)?;
+        fraction("top-p", self.top_p)?;
+        fraction("typical-p", self.typical_p)?;
         if let Some(p) = self.min_p {
             check(
                 (0.0..=1.0).contains(&p),
@@ -91,11 +91,11 @@ impl SamplingOptions {
             ("frequency penalty", self.frequency_penalty),
             ("presence penalty", self.presence_penalty),
         ] {
-            check(value.is_finite(), format!("{name} {value} is no number"))?;
+            check(value.is_finite(), format!("{name} {value} is not a number"))?;
         }
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             Some((token, bias)) => Err(Failure::Invalid(format!(
-                "logit bias {bias} of token {token} is no number"
+                "logit bias {bias} of token {token} is not a number"
             ))),
             None => Ok(()),
         }
@@ -277,7 +277,7 @@ pub struct EngineOptions {
     pub max_step_tokens: usize,
     /// Most requests that wait.
     pub max_waiting: usize,
-    /// Whether keys and values of equal beginnings are shared among requests.
+    /// Whether keys and values of equal prefixes are shared among requests.
     pub prefix_cache: bool,
     /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have graphs.
     pub graphs: bool,

@@ -214,13 +214,13 @@ impl Reader<'_> {
             Some('u') => 4,
             Some('U') => 8,
             Some(c @ ('"' | '\\' | '[' | ']' | '-' | '^' | '/')) => return Ok(c),
-            Some(c) => return self.fail(&format!("\\{c} is no escape")),
+            Some(c) => return self.fail(&format!("\\{c} is not an escape")),
             None => return self.fail("the grammar ends in an escape"),
         };
         let hex: String = (0..digits).filter_map(|_| self.take()).collect();
         match u32::from_str_radix(&hex, 16).ok().and_then(char::from_u32) {
             Some(c) => Ok(c),
-            None => self.fail(&format!("\\{hex} is no character")),
+            None => self.fail(&format!("\\{hex} is not a character")),
         }
     }
 

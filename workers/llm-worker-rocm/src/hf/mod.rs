@@ -95,7 +95,7 @@ impl Weights for HfFolder {
 /// A JSON file of the folder, `None` if there is none of that name.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is too long or no JSON.
+/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is too long or not JSON.
 pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Option<Json>> {
     let path = folder.join(name);
     let io = |source| Error::Io {

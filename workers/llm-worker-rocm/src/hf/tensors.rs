@@ -268,7 +268,7 @@ pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         let plain = |name: &&str| Path::new(name).file_name().is_some_and(|f| f == *name);
         return match names.iter().find(|name| !plain(name)) {
             Some(other) => Err(bad(format!(
-                "{INDEX} names {other}, which is no file beside it"
+                "{INDEX} names {other}, which is not a file beside it"
             ))),
             None => Ok(names.into_iter().map(|name| folder.join(name)).collect()),
         };

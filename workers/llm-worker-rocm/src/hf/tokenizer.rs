@@ -207,17 +207,17 @@ fn mentions(part: &Json, kind: &str) -> bool {
 
 /// Merges are strings "a b" or, in newer files, pairs.
 fn merges(tokenizer: &Json) -> std::result::Result<Vec<(String, String)>, String> {
-    let no_pair = |merge: &Json| format!("merge {merge} is no pair");
+    let not_a_pair = |merge: &Json| format!("merge {merge} is not a pair");
     let merge = |merge: &Json| match merge {
         Json::String(text) => text
             .split_once(' ')
             .map(|(left, right)| (left.to_string(), right.to_string()))
-            .ok_or_else(|| no_pair(merge)),
+            .ok_or_else(|| not_a_pair(merge)),
         Json::Array(pair) => match &pair[..] {
             [Json::String(left), Json::String(right)] => Ok((left.clone(), right.clone())),
-            _ => Err(no_pair(merge)),
+            _ => Err(not_a_pair(merge)),
         },
-        _ => Err(no_pair(merge)),
+        _ => Err(not_a_pair(merge)),
     };
     tokenizer["model"]["merges"]
         .as_array()
@@ -250,7 +250,7 @@ fn adds_bos(tokenizer: &Json, settings: &Json) -> Option<bool> {
 /// From a file of its own, else from the settings; of several, the one called "default".
 ///
 /// # Errors
-/// [`Error::Io`] if a file cannot be read, [`Error::BadModel`] if one is no JSON.
+/// [`Error::Io`] if a file cannot be read, [`Error::BadModel`] if one is not JSON.
 pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>> {
     let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let path = folder.join("chat_template.jinja");

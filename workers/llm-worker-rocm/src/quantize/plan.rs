@@ -75,7 +75,7 @@ fn writable(name: &str) -> Result<GgmlType> {
         .filter(is_writable)
         .ok_or_else(|| {
             Error::Usage(format!(
-                "{name:?} is no type that weights are written in; there are {}, Q4_K_M and Q5_K_M",
+                "{name:?} is not a type that weights are written in; the types are {}, Q4_K_M and Q5_K_M",
                 all()
             ))
         })

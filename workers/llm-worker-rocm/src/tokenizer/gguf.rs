@@ -229,7 +229,7 @@ fn byte_level_bpe(
             // A part may itself begin with a space only in vocabularies that are not byte-level.
             let (left, right) = merge
                 .split_once(' ')
-                .ok_or_else(|| TokenizerError::Invalid(format!("merge {merge:?} is no pair")))?;
+                .ok_or_else(|| TokenizerError::Invalid(format!("merge {merge:?} is not a pair")))?;
             for part in [left, right, &format!("{left}{right}")] {
                 if !ids.contains_key(part) {
                     return Err(TokenizerError::Invalid(format!(

@@ -56,7 +56,7 @@ impl FloatMatrix {
             ),
             GgmlDType::F16 => Data::F16(pairs().map(f16::from_bits).collect()),
             GgmlDType::BF16 => Data::BF16(pairs().map(bf16::from_bits).collect()),
-            dtype => bail!("{dtype:?} is no plain format"),
+            dtype => bail!("{dtype:?} is not a plain format"),
         };
         Ok(Self {
             data,
