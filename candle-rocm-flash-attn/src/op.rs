@@ -1,14 +1,9 @@
 //! The operation behind the functions.
 
-use candle::{CpuStorage, CustomOp3, DType, Layout, Result, Shape, Tensor};
-#[cfg(feature = "rocm")]
-use {
-    candle::rocm_backend::candle_rocm,
-    candle::{RocmStorage, Storage},
-    candle_rocm::ops::attention::{self, attention, Attention, Lengths},
-    candle_rocm::View,
-    std::ops::Deref,
-};
+use candle::{CpuStorage, CustomOp3, DType, Layout, Result, RocmStorage, Shape, Storage, Tensor};
+use candle_rocm::ops::attention::{self, attention, Attention, Lengths};
+use candle_rocm::View;
+use std::ops::Deref;
 
 /// Attention with everything but queries, keys and values.
 pub(crate) struct FlashAttn {
@@ -134,13 +129,11 @@ impl FlashAttn {
 }
 
 /// A tensor held while the device layer looks at it.
-#[cfg(feature = "rocm")]
 struct Held<'a> {
     storage: Box<dyn Deref<Target = Storage> + 'a>,
     layout: &'a Layout,
 }
 
-#[cfg(feature = "rocm")]
 impl<'a> Held<'a> {
     fn new(tensor: &'a Tensor) -> Self {
         let (storage, layout) = tensor.storage_and_layout();
@@ -162,7 +155,6 @@ impl<'a> Held<'a> {
     }
 }
 
-#[cfg(feature = "rocm")]
 fn view<'a>(held: &'a Option<Held>, what: &'static str) -> Result<Option<View<'a>>> {
     held.as_ref().map(|held| held.view(what)).transpose()
 }
@@ -184,7 +176,6 @@ impl CustomOp3 for FlashAttn {
         crate::cpu::attend(self, (q, q_l), (k, k_l), (v, v_l))
     }
 
-    #[cfg(feature = "rocm")]
     fn rocm_fwd(
         &self,
         q: &RocmStorage,

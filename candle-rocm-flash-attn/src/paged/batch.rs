@@ -1,8 +1,6 @@
 //! What one forward pass needs to know about its sequences.
 
-#[cfg(feature = "rocm")]
-use candle::Tensor;
-use candle::{bail, Device, Result};
+use candle::{bail, Device, Result, Tensor};
 
 /// A sequence of a forward pass.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +32,10 @@ pub struct PagedBatch {
     pub(super) slots: Vec<u32>,
     longest: usize,
     last_block: Option<usize>,
-    #[cfg(feature = "rocm")]
     pub(super) device: Option<DeviceBatch>,
 }
 
 /// The numbers that kernels read, u32.
-#[cfg(feature = "rocm")]
 pub(super) struct DeviceBatch {
     pub positions: Tensor,
     pub slots: Tensor,
@@ -63,7 +59,6 @@ impl PagedBatch {
             slots: Vec::new(),
             longest: 0,
             last_block: None,
-            #[cfg(feature = "rocm")]
             device: None,
         };
         for (i, sequence) in sequences.iter().enumerate() {
@@ -96,17 +91,13 @@ impl PagedBatch {
             bail!("a batch without sequences")
         }
         batch.tokens = batch.positions.len();
-        #[cfg(feature = "rocm")]
         if device.is_rocm() {
             batch.device = Some(batch.upload(device)?);
         }
-        #[cfg(not(feature = "rocm"))]
-        let _ = device;
         Ok(batch)
     }
 
     /// One copy to the device for all numbers.
-    #[cfg(feature = "rocm")]
     fn upload(&self, device: &Device) -> Result<DeviceBatch> {
         let sums = |count: fn(&HostSequence) -> usize| {
             let mut sum = 0;
@@ -169,7 +160,6 @@ impl PagedBatch {
 
 /// The shape of a batch of one new token for each sequence, whose numbers lie on a ROCm device and may change between uses: launches depend on the shape
 /// only, so that a graph of them stays valid.
-#[cfg(feature = "rocm")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeShape {
     /// Sequences, those included that only fill the batch up.
@@ -180,7 +170,6 @@ pub struct DecodeShape {
     pub block_size: usize,
 }
 
-#[cfg(feature = "rocm")]
 impl DecodeShape {
     fn table_row(&self) -> usize {
         self.capacity.div_ceil(self.block_size.max(1))

@@ -26,14 +26,11 @@
 
 mod batch;
 mod cpu;
-#[cfg(feature = "rocm")]
 mod rocm;
 mod simd;
 
-#[cfg(feature = "rocm")]
 pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
-#[cfg(feature = "rocm")]
 pub use candle::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
 
 use candle::{bail, DType, Device, Result, Tensor};
@@ -107,7 +104,6 @@ pub struct PagedCache {
 
 enum Store {
     Cpu(cpu::Store),
-    #[cfg(feature = "rocm")]
     Rocm(Box<rocm::Store>),
 }
 
@@ -126,7 +122,6 @@ impl PagedCache {
         }
         let store = match device {
             Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype)),
-            #[cfg(feature = "rocm")]
             Device::Rocm(device) => Store::Rocm(Box::new(rocm::Store::new(&shape, dtype, device)?)),
             device => bail!("there is no paged cache on {:?}", device.location()),
         };
@@ -187,7 +182,6 @@ impl PagedCache {
         }
         match &mut self.store {
             Store::Cpu(store) => store.write(&self.shape, q, k, v, batch, rotary),
-            #[cfg(feature = "rocm")]
             Store::Rocm(store) => store.write(&self.shape, q, k, v, batch, rotary),
         }
     }
@@ -214,7 +208,6 @@ impl PagedCache {
         self.check_queries(q, batch)?;
         match &self.store {
             Store::Cpu(store) => store.attend(&self.shape, q, batch, &scores),
-            #[cfg(feature = "rocm")]
             Store::Rocm(store) => Ok(store.attend(&self.shape, q, batch, &scores, false)?.0),
         }
     }
@@ -223,7 +216,6 @@ impl PagedCache {
     ///
     /// # Errors
     /// Those of [`PagedCache::attend`]; for a cache that is not on a ROCm device, and vectors of no multiple of 32 elements.
-    #[cfg(feature = "rocm")]
     pub fn attend_quantized(
         &self,
         q: &Tensor,

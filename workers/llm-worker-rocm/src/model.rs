@@ -238,7 +238,6 @@ fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
 /// The device with a stream that nobody else has: what others enqueue while a graph is recorded must not end up in it.
 fn own_stream(device: &Device) -> candle_core::Result<Device> {
     match device {
-        #[cfg(feature = "rocm")]
         Device::Rocm(device) => Device::new_rocm_with_stream(device.device().ordinal()),
         device => Ok(device.clone()),
     }

@@ -1,5 +1,4 @@
 //! Choosing and showing devices, with hip-sim in place of ROCm.
-#![cfg(feature = "rocm")]
 
 #[path = "../../worker/tests/common/mod.rs"]
 mod common;

@@ -60,7 +60,6 @@ pub struct BufferMemory {
 /// What buffers have taken on a GPU; nothing on the CPU.
 pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
     match device {
-        #[cfg(feature = "rocm")]
         Device::Rocm(device) => {
             let stats = device.device().memory_stats();
             Some(BufferMemory {
@@ -78,7 +77,6 @@ pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
 /// [`Error::Device`] if the device fails.
 pub fn release_unused(device: &Device) -> Result<()> {
     match device {
-        #[cfg(feature = "rocm")]
         Device::Rocm(device) => (device.device().trim())
             .map_err(|error| Error::Device(format!("giving memory back: {error}"))),
         _ => Ok(()),
@@ -114,7 +112,6 @@ fn cpu(fallback: Option<String>) -> Selected {
     }
 }
 
-#[cfg(feature = "rocm")]
 fn unavailable() -> Option<String> {
     use candle_rocm::sys::LoadError;
     match candle_rocm::Device::count() {
@@ -128,7 +125,6 @@ fn unavailable() -> Option<String> {
     }
 }
 
-#[cfg(feature = "rocm")]
 fn rocm(ordinal: usize) -> Result<Selected> {
     let failed = |error: String| {
         let place = match candle_rocm::sys::hip::Hip::get() {
@@ -148,20 +144,6 @@ fn rocm(ordinal: usize) -> Result<Selected> {
         description: format!("{} ({})", properties.name, properties.arch),
         fallback: None,
     })
-}
-
-#[cfg(not(feature = "rocm"))]
-const NOT_BUILT: &str =
-    "this program was built without support for AMD GPUs; build it with the feature `rocm`";
-
-#[cfg(not(feature = "rocm"))]
-fn unavailable() -> Option<String> {
-    Some(NOT_BUILT.to_string())
-}
-
-#[cfg(not(feature = "rocm"))]
-fn rocm(_ordinal: usize) -> Result<Selected> {
-    Err(Error::Device(NOT_BUILT.to_string()))
 }
 
 #[cfg(test)]

@@ -42,16 +42,6 @@ fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
     }
 }
 
-#[cfg(not(feature = "rocm"))]
-impl TuneArgs {
-    pub(super) fn run(self) -> Result<()> {
-        Err(Error::Device(
-            "this program was built without the feature rocm; build it with --features rocm to measure a GPU".to_string(),
-        ))
-    }
-}
-
-#[cfg(feature = "rocm")]
 mod measure {
     use super::*;
     use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, GgmlType, Timing};

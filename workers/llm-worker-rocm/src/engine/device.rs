@@ -1,5 +1,6 @@
 //! What the engine asks of devices beyond tensors: memory, and what an error means.
 
+use candle_core::rocm_backend::RocmError;
 use candle_core::{Device, Error, Tensor};
 
 /// What an error of a forward pass means for the engine.
@@ -27,10 +28,8 @@ pub(super) fn diagnose(device: &Device, error: Error) -> DeviceFault {
     }
 }
 
-/// Whether an error says that the device's memory does not suffice.
-#[cfg(feature = "rocm")]
+/// Whether an error says that the device's memory does not suffice. The CPU's memory is the system's business.
 pub(super) fn is_out_of_memory(error: &Error) -> bool {
-    use candle_core::rocm_backend::RocmError;
     match error {
         Error::Rocm(RocmError::Device(error)) => error.is_out_of_memory(),
         Error::WithBacktrace { inner, .. } | Error::Context { inner, .. } => {
@@ -41,16 +40,9 @@ pub(super) fn is_out_of_memory(error: &Error) -> bool {
     }
 }
 
-/// See above; the CPU's memory is the system's business.
-#[cfg(not(feature = "rocm"))]
-pub(super) fn is_out_of_memory(_: &Error) -> bool {
-    false
-}
-
 /// What was enqueued on a device so far; nothing for one that does not count.
 pub(super) fn launches(device: &Device) -> u64 {
     match device {
-        #[cfg(feature = "rocm")]
         Device::Rocm(device) => device.device().launches(),
         _ => 0,
     }
@@ -59,7 +51,6 @@ pub(super) fn launches(device: &Device) -> u64 {
 /// Free and total bytes of a device's memory, where it is known.
 pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {
     match device {
-        #[cfg(feature = "rocm")]
         Device::Rocm(device) => {
             let (free, total) = device.device().memory_info().ok()?;
             Some((free as u64, total as u64))

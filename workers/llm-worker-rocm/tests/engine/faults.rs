@@ -1,6 +1,7 @@
 //! Requests that are cancelled, late, too many or at fault, against a forward pass that fails on demand.
 
 use super::*;
+use candle_core::rocm_backend::candle_rocm::Error;
 
 /// A model that is slow, and stumbles over some tokens.
 struct Faulty {
@@ -215,21 +216,17 @@ fn a_fault_ends_only_the_request_that_causes_it() {
     assert!(matches!(failure, Failure::Internal(text) if text.contains("a bad kernel")));
     let failure = one_fails(|| panic!("a panic of a test"));
     assert!(matches!(failure, Failure::Internal(text) if text.contains("panicked")));
-    #[cfg(feature = "rocm")]
-    {
-        use candle_core::rocm_backend::candle_rocm::Error;
-        let failure = one_fails(|| {
-            Err(candle_core::Error::from(Error::OutOfMemory {
-                ordinal: 0,
-                requested: 1 << 30,
-                free: 0,
-                total: 1 << 30,
-                cached: 0,
-                live: 1 << 30,
-            }))
-        });
-        assert!(matches!(failure, Failure::OutOfMemory(_)), "{failure}");
-    }
+    let failure = one_fails(|| {
+        Err(candle_core::Error::from(Error::OutOfMemory {
+            ordinal: 0,
+            requested: 1 << 30,
+            free: 0,
+            total: 1 << 30,
+            cached: 0,
+            live: 1 << 30,
+        }))
+    });
+    assert!(matches!(failure, Failure::OutOfMemory(_)), "{failure}");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use super::*;
 use candle_core::quantized::{GgmlDType, QTensor};
-#[cfg(feature = "rocm")]
 use hip_sim::client::{Client, Failure as Injected};
 use llm_worker_rocm::engine::forward::{DecodeOutput, SampleParams};
 
@@ -290,7 +289,6 @@ fn graphs_change_no_answer() {
 }
 
 /// Runs a test of this program in a process of its own, where the simulator does what the others must not meet.
-#[cfg(feature = "rocm")]
 fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
     if !device().is_rocm() || Client::find().is_none() {
         return;
@@ -306,7 +304,6 @@ fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
 }
 
 /// What cannot be recorded is enqueued: a capture that HIP declares spoiled, and an attention that waits for the device.
-#[cfg(feature = "rocm")]
 #[test]
 fn a_capture_that_fails_fails_no_request() {
     let test = "graphs::without_a_capture";
@@ -314,7 +311,6 @@ fn a_capture_that_fails_fails_no_request() {
     in_a_process_of_its_own(test, Some(("CANDLE_ROCM_ATTENTION", "naive")));
 }
 
-#[cfg(feature = "rocm")]
 #[test]
 #[ignore = "its captures fail: run by the test above"]
 fn without_a_capture() {
@@ -325,13 +321,11 @@ fn without_a_capture() {
     assert!(without.decode.steps > 15 && with.decode.steps > 15);
 }
 
-#[cfg(feature = "rocm")]
 #[test]
 fn a_lost_device_fails_everything_clearly() {
     in_a_process_of_its_own("graphs::until_the_device_is_lost", None);
 }
 
-#[cfg(feature = "rocm")]
 #[test]
 #[ignore = "loses its device: run by the test above"]
 fn until_the_device_is_lost() {

@@ -21,7 +21,6 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool)
     let k = k.reshape((batch, keys, heads, size))?;
     let v = v.reshape((batch, keys, heads, size))?;
     let scale = 1.0 / (size as f64).sqrt();
-    #[cfg(feature = "rocm")]
     if q.device().is_rocm() && size.is_multiple_of(8) && size <= 512 {
         let out = candle_rocm_flash_attn::flash_attn(&q, &k, &v, scale as f32, causal)?;
         return out.reshape((batch, rows, width));

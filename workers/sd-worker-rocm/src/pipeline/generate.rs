@@ -227,7 +227,6 @@ impl Pipeline {
 
     /// What the device was given to do so far; 0 on the CPU.
     fn launches(&self) -> u64 {
-        #[cfg(feature = "rocm")]
         if let Ok(rocm) = self.device.as_rocm_device() {
             return rocm.device().launches();
         }

@@ -5,7 +5,6 @@ use candle_core::{Device, Result};
 /// Lets the host enqueue a step while the device works on the one before, and no more: so a cancelled request ends within a step, and progress is true.
 /// Waiting for an event behind older work leaves the device busy.
 pub struct Pace {
-    #[cfg(feature = "rocm")]
     rocm: Option<rocm::Events>,
 }
 
@@ -15,15 +14,9 @@ impl Pace {
     /// # Errors
     /// The device's.
     pub fn new(device: &Device) -> Result<Self> {
-        #[cfg(feature = "rocm")]
-        return Ok(Self {
+        Ok(Self {
             rocm: rocm::Events::new(device)?,
-        });
-        #[cfg(not(feature = "rocm"))]
-        {
-            let _ = device;
-            Ok(Self {})
-        }
+        })
     }
 
     /// A step has been enqueued: waits until the one before is done.
@@ -31,7 +24,6 @@ impl Pace {
     /// # Errors
     /// The device's, those of earlier work included.
     pub fn step(&mut self) -> Result<()> {
-        #[cfg(feature = "rocm")]
         if let Some(events) = &mut self.rocm {
             events.step()?;
         }
@@ -39,7 +31,6 @@ impl Pace {
     }
 }
 
-#[cfg(feature = "rocm")]
 mod rocm {
     use candle_core::rocm_backend::candle_rocm::{Device as Rocm, Event};
     use candle_core::{Device, Error, Result};

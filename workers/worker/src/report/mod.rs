@@ -3,7 +3,6 @@
 //! Works on any machine: without ROCm the cards are named from what the kernel tells, with ROCm and no
 //! GPU the report says so, and with several each one is listed.
 
-#[cfg(feature = "rocm")]
 mod probe;
 
 use serde::Serialize;
@@ -27,8 +26,6 @@ pub enum Status {
     NoRocm,
     /// ROCm's runtime failed in another way.
     Failed,
-    /// This program was built without the feature `rocm`.
-    NotBuilt,
 }
 
 /// A file that was tried for a library, and why it was not used.
@@ -114,15 +111,14 @@ impl DeviceReport {
     /// Looks at the machine. Never fails: what cannot be found out is part of the report.
     pub fn gather() -> Self {
         let mut report = Self {
-            status: Status::NotBuilt,
-            message: "this program was built without support for AMD GPUs (feature `rocm`)"
-                .to_string(),
+            // Both are found out below.
+            status: Status::Failed,
+            message: String::new(),
             cpu_threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             gpus: Vec::new(),
             unusable_cards: Vec::new(),
             libraries: Vec::new(),
         };
-        #[cfg(feature = "rocm")]
         probe::fill(&mut report);
         report.libraries.sort_by_key(|library| !library.required);
         report

@@ -5,7 +5,6 @@ use super::experts::FeedForward;
 use super::linear::{Input, Linear};
 use super::norm::{Norm, Residual};
 use super::projections::{normed, Heads, Projections};
-#[cfg(feature = "rocm")]
 use super::rocm;
 use candle_core::{Result, Tensor};
 use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache, Rotary};
@@ -104,7 +103,6 @@ impl Attention {
     /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the device has it in one.
     fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
         let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
-        #[cfg(feature = "rocm")]
         if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {
             let (floats, quantized) =
                 cache.attend_quantized(query, batch, self.scale, self.left, self.softcap)?;

@@ -2,6 +2,7 @@
 
 use super::architecture::Routing;
 use super::linear::{Input, Linear};
+use super::rocm;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
@@ -23,8 +24,8 @@ pub(super) struct Mixture {
 pub(super) enum Experts {
     /// Each on its own; rows are brought to it.
     Apart(Vec<Expert>),
-    #[cfg(feature = "rocm")]
-    Together(Box<super::rocm::Experts>),
+    /// Those of all on an AMD GPU, one kernel for all tokens.
+    Together(Box<rocm::Experts>),
 }
 
 /// One expert.
@@ -64,7 +65,6 @@ impl Mixture {
         };
         let each = match &self.experts {
             Experts::Apart(experts) => self.apart(experts, &inputs, &ids)?,
-            #[cfg(feature = "rocm")]
             Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
         };
         let each = each.to_dtype(DType::F32)?;

@@ -3,20 +3,17 @@
 //! On the CPU a row's result does not depend on the rows beside it, bit for bit.
 
 use super::float::FloatMatrix;
+use super::rocm;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{bail, DType, Device, Module, Result, Tensor};
 use candle_nn::{fused, Activation};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-#[cfg(feature = "rocm")]
-use super::rocm;
-
 /// What matrices multiply, `(rows, inputs)`.
 pub(super) struct Input {
     pub floats: Tensor,
     /// The same in 8 bits, where the norm before gave both.
-    #[cfg(feature = "rocm")]
     pub quantized: Option<rocm::QuantizedActivations>,
 }
 
@@ -24,7 +21,6 @@ impl From<Tensor> for Input {
     fn from(floats: Tensor) -> Self {
         Self {
             floats,
-            #[cfg(feature = "rocm")]
             quantized: None,
         }
     }
@@ -46,7 +42,7 @@ pub(super) enum Weight {
     Floats(Arc<FloatMatrix>),
     /// Plain numbers elsewhere, `(outputs, inputs)` in the dtype of activations.
     Tensor(Tensor),
-    #[cfg(feature = "rocm")]
+    /// Blocks on an AMD GPU.
     Rocm(Arc<rocm::Blocks>),
 }
 
@@ -81,7 +77,6 @@ impl Weight {
             bail!("rows of {inputs} elements have no whole blocks of {dtype:?}")
         }
         let storage = QStorage::from_data(Cow::Borrowed(bytes), device, dtype)?;
-        #[cfg(feature = "rocm")]
         let storage = match storage {
             QStorage::Rocm(blocks) if !plain => {
                 let blocks = rocm::Blocks::new(blocks, outputs, inputs);
@@ -104,7 +99,6 @@ impl Weight {
             Self::Blocks(blocks) => blocks.embedding(ids)?.to_dtype(activations),
             Self::Floats(matrix) => matrix.rows(&ids.to_vec1()?)?.to_dtype(activations),
             Self::Tensor(tensor) => tensor.index_select(ids, 0),
-            #[cfg(feature = "rocm")]
             Self::Rocm(blocks) => blocks.rows(ids)?.to_dtype(activations),
         }
     }
@@ -114,7 +108,6 @@ impl Weight {
             Self::Blocks(blocks) => multiply_blocks(blocks, &x.floats),
             Self::Floats(matrix) => matrix.forward(&x.floats),
             Self::Tensor(tensor) => x.floats.matmul(&tensor.t()?),
-            #[cfg(feature = "rocm")]
             Self::Rocm(blocks) => blocks.forward(x),
         }
     }
@@ -137,11 +130,7 @@ impl Linear {
 
     /// Whether it multiplies 8-bit activations on a GPU.
     pub(super) fn takes_quantized(&self) -> bool {
-        #[cfg(feature = "rocm")]
-        if let Weight::Rocm(_) = self.weight {
-            return true;
-        }
-        false
+        matches!(self.weight, Weight::Rocm(_))
     }
 
     /// `(rows, inputs)` to `(rows, outputs)`.
@@ -161,19 +150,16 @@ impl Linear {
         linears: [&Self; N],
         x: &Input,
     ) -> Result<[Tensor; N]> {
-        #[cfg(feature = "rocm")]
-        {
-            let blocks = linears.map(|linear| match &linear.weight {
-                Weight::Rocm(blocks) => Some(&**blocks),
-                _ => None,
-            });
-            if blocks.iter().all(Option::is_some) {
-                let mut products = rocm::forward_each(&blocks.map(|b| b.expect("checked")), x)?
-                    .into_iter()
-                    .zip(linears)
-                    .map(|(product, linear)| linear.add_bias(product));
-                return try_array(|| products.next().expect("one for each"));
-            }
+        let blocks = linears.map(|linear| match &linear.weight {
+            Weight::Rocm(blocks) => Some(&**blocks),
+            _ => None,
+        });
+        if blocks.iter().all(Option::is_some) {
+            let mut products = rocm::forward_each(&blocks.map(|b| b.expect("checked")), x)?
+                .into_iter()
+                .zip(linears)
+                .map(|(product, linear)| linear.add_bias(product));
+            return try_array(|| products.next().expect("one for each"));
         }
         let mut linears = linears.into_iter();
         try_array(|| linears.next().expect("one for each").forward(x))
@@ -186,7 +172,6 @@ impl Linear {
         activation: Activation,
         x: &Input,
     ) -> Result<Tensor> {
-        #[cfg(feature = "rocm")]
         if let (Weight::Rocm(g), Weight::Rocm(u), None, None) =
             (&gate.weight, &up.weight, &gate.bias, &up.bias)
         {

@@ -7,6 +7,7 @@ use super::experts::{Expert, Experts, FeedForward, Mixture, Shared};
 use super::linear::{Linear, Weight};
 use super::norm::Norm;
 use super::projections::{Heads, Projections};
+use super::rocm;
 use super::rotary::{self, Scaling, Tables};
 use super::tensors::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use super::{config, Decoder};
@@ -81,7 +82,6 @@ impl Decoder {
             blocks,
             caches: Vec::new(),
             block_size: 0,
-            #[cfg(feature = "rocm")]
             decoding: super::decode::Decoding::default(),
             activations,
             device: device.clone(),
@@ -403,9 +403,7 @@ impl Loader<'_> {
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {
         let width = self.config.width;
         let name = |part: &str| format!("blk.{block}.{part}.weight");
-        #[cfg(feature = "rocm")]
         if self.device.is_rocm() {
-            use super::rocm;
             let stack = |part: &str, outputs: usize, inputs: usize| {
                 self.take(&name(part), |bytes, dtype| {
                     let shape = (count, outputs, inputs);

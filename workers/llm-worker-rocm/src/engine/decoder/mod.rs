@@ -6,7 +6,6 @@
 mod architecture;
 mod block;
 mod config;
-#[cfg(feature = "rocm")]
 mod decode;
 mod experts;
 mod float;
@@ -14,7 +13,6 @@ mod linear;
 mod load;
 mod norm;
 mod projections;
-#[cfg(feature = "rocm")]
 mod rocm;
 mod rotary;
 mod tensors;
@@ -23,7 +21,6 @@ pub use config::{ConfigError, DecoderConfig};
 
 use super::api::KvDType;
 use super::forward::{CacheOptions, Forward, Step};
-#[cfg(feature = "rocm")]
 use super::forward::{Decoded, SampleParams};
 use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
@@ -49,7 +46,6 @@ pub struct Decoder {
     block_size: usize,
     activations: DType,
     device: Device,
-    #[cfg(feature = "rocm")]
     decoding: decode::Decoding,
 }
 
@@ -168,7 +164,6 @@ impl Forward for Decoder {
     }
 
     fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
-        #[cfg(feature = "rocm")]
         self.decoding.clear();
         self.caches = Vec::new();
         let shape = self.cache_shape(cache.blocks, cache.block_size);
@@ -189,7 +184,6 @@ impl Forward for Decoder {
         self.logits(&hidden.into())
     }
 
-    #[cfg(feature = "rocm")]
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
         if !self.device.is_rocm() {
             return Ok(Decoded {
@@ -203,7 +197,6 @@ impl Forward for Decoder {
         decoded
     }
 
-    #[cfg(feature = "rocm")]
     fn set_graphs(&mut self, on: bool) {
         self.decoding.set_graphs(on);
     }

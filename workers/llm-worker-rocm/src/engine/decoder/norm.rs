@@ -2,7 +2,6 @@
 
 use super::architecture::NormKind;
 use super::linear::Input;
-#[cfg(feature = "rocm")]
 use super::rocm;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{fused, ops, LayerNorm};
@@ -76,10 +75,7 @@ impl Residual {
 
     /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it in one.
     pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
-        // Without ROCm no matrix takes 8 bits.
-        debug_assert!(cfg!(feature = "rocm") || !quantized);
         let addend = self.addend.take();
-        #[cfg(feature = "rocm")]
         if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {
             if let Some((sum, input)) = rocm::norm_quantize(norm, &self.sum, addend.as_ref())? {
                 if let Some(sum) = sum {

@@ -111,7 +111,6 @@ impl Tables {
     }
 
     /// The tables, if there are any yet.
-    #[cfg(feature = "rocm")]
     pub(super) fn get(&self) -> Option<&Rotary> {
         self.tables.as_ref()
     }

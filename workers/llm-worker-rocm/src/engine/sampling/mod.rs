@@ -3,12 +3,10 @@
 //! A token is sampled by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
 //! largest sum: this needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
-#[cfg(feature = "rocm")]
 mod device;
 mod host;
 mod random;
 
-#[cfg(feature = "rocm")]
 pub(super) use device::choice;
 
 use super::api::{Failure, GeneratedToken, SamplingOptions};
@@ -47,7 +45,6 @@ type Chosen = std::result::Result<GeneratedToken, Failure>;
 
 /// Chooses a token for each row of `(requests, vocabulary)` f32 logits.
 pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Vec<Chosen>> {
-    #[cfg(feature = "rocm")]
     if logits.device().is_rocm() {
         return device::choose(logits, requests);
     }
@@ -63,17 +60,7 @@ pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Ve
 /// The tokens that a forward pass has chosen itself, once the device is done.
 pub(super) fn read(tokens: &Tensor) -> Result<Vec<Chosen>> {
     let tokens = tokens.to_vec1::<u32>()?;
-    #[cfg(feature = "rocm")]
-    let chosen = device::chosen;
-    #[cfg(not(feature = "rocm"))]
-    let chosen = |token| -> Chosen {
-        Ok(GeneratedToken {
-            token,
-            logprob: None,
-            top: Vec::new(),
-        })
-    };
-    Ok(tokens.into_iter().map(chosen).collect())
+    Ok(tokens.into_iter().map(device::chosen).collect())
 }
 
 /// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
