@@ -73,7 +73,7 @@ fn answer(ticket: &mut Ticket) -> Vec<u32> {
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
             Event::Started { .. } => {}
-            Event::Token(token) => tokens.push(token.token),
+            Event::Token { token, .. } => tokens.push(token.token),
             Event::Finished(_) => return tokens,
             Event::Failed(failure) => panic!("{failure}"),
         }

@@ -4,6 +4,8 @@ pub use super::handle::Engine;
 
 use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use worker::device::BufferMemory;
@@ -159,6 +161,55 @@ pub struct Ticket {
     pub id: u64,
     /// What happens to it; the last event is [`Event::Finished`] or [`Event::Failed`].
     pub events: mpsc::UnboundedReceiver<Event>,
+    finished: Arc<AtomicBool>,
+}
+
+impl Ticket {
+    /// A ticket, and the engine's side of it.
+    pub fn new(id: u64) -> (Self, EventSender) {
+        let (sender, events) = mpsc::unbounded_channel();
+        let finished = Arc::new(AtomicBool::new(false));
+        let sender = EventSender {
+            sender,
+            finished: finished.clone(),
+        };
+        let ticket = Self {
+            id,
+            events,
+            finished,
+        };
+        (ticket, sender)
+    }
+
+    /// Ends the request within one step, as one whose answer is complete: a stop string was met, say.
+    pub fn finish(self) {
+        self.finished.store(true, Ordering::Release);
+    }
+}
+
+/// The engine's side of a [`Ticket`].
+#[derive(Debug, Clone)]
+pub struct EventSender {
+    sender: mpsc::UnboundedSender<Event>,
+    finished: Arc<AtomicBool>,
+}
+
+impl EventSender {
+    /// Tells what happened. Where the ticket is gone there is nobody to tell.
+    pub fn send(&self, event: Event) {
+        let _ = self.sender.send(event);
+    }
+
+    /// Whether the ticket is gone.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Whether the ticket is gone because the answer is complete.
+    pub fn is_finished(&self) -> bool {
+        // In this order: a ticket says so before it goes.
+        self.is_closed() && self.finished.load(Ordering::Acquire)
+    }
 }
 
 /// What happens to a request.
@@ -168,9 +219,16 @@ pub enum Event {
     Started {
         /// Prompt tokens whose keys and values were there already.
         cached_tokens: usize,
+        /// When.
+        at: Instant,
     },
     /// A token was chosen.
-    Token(GeneratedToken),
+    Token {
+        /// The token.
+        token: GeneratedToken,
+        /// When.
+        at: Instant,
+    },
     /// It ended.
     Finished(Summary),
     /// It ended without an answer; the engine goes on.
@@ -362,7 +420,7 @@ pub struct Status {
     pub requests_finished: u64,
     /// Requests that ended without one.
     pub requests_failed: u64,
-    /// Requests whose ticket was dropped.
+    /// Requests whose ticket was dropped before their end.
     pub requests_cancelled: u64,
     /// Steps of one new token for each sequence.
     pub decode: DecodeFigures,

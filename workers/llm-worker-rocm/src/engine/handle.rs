@@ -1,11 +1,10 @@
 //! The engine from outside, and the queue between it and its thread.
 
-use super::api::{Event, Failure, Request, Status, Ticket, MAX_TOP_LOGPROBS};
+use super::api::{EventSender, Failure, Request, Status, Ticket, MAX_TOP_LOGPROBS};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 
 /// A clonable handle on the thread that runs the model. The thread ends with the last handle.
 #[derive(Clone)]
@@ -47,7 +46,7 @@ pub(super) struct Queue {
 pub(super) struct Waiting {
     pub id: u64,
     pub request: Request,
-    pub events: mpsc::UnboundedSender<Event>,
+    pub events: EventSender,
     pub arrived: Instant,
 }
 
@@ -154,16 +153,16 @@ impl Engine {
         }
         let id = queue.next_id;
         queue.next_id += 1;
-        let (sender, events) = mpsc::unbounded_channel();
+        let (ticket, events) = Ticket::new(id);
         queue.waiting.push_back(Waiting {
             id,
             request,
-            events: sender,
+            events,
             arrived: Instant::now(),
         });
         drop(queue);
         self.shared.wake.notify_all();
-        Ok(Ticket { id, events })
+        Ok(ticket)
     }
 
     fn check(&self, request: &Request) -> Result<(), Failure> {

@@ -174,11 +174,12 @@ impl Scheduler {
             if !cancelled && !sequence.is_late(now) {
                 return true;
             }
-            let mut status = shared.status();
-            if cancelled {
-                status.requests_cancelled += 1;
+            if sequence.is_answered() {
+                count_finished(sequence, shared);
+            } else if cancelled {
+                shared.status().requests_cancelled += 1;
             } else {
-                status.requests_failed += 1;
+                shared.status().requests_failed += 1;
                 sequence.fail(Failure::Timeout(sequence.generated()));
             }
             sequence.give_back(pool);
@@ -389,11 +390,8 @@ impl Scheduler {
     fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {
         let mut sequence = self.running.remove(index);
         sequence.give_back(&mut self.pool);
-        let mut queue = shared.queue();
-        queue.mean_time = (queue.mean_time * 7 + sequence.age()) / 8;
-        drop(queue);
         // Figures first: whoever sees the event sees them, too.
-        shared.status().requests_finished += 1;
+        count_finished(&sequence, shared);
         self.publish(shared);
         sequence.finish(reason);
     }
@@ -480,9 +478,16 @@ impl Scheduler {
     }
 }
 
+/// Takes an answered request into the figures.
+fn count_finished(sequence: &Sequence, shared: &Shared) {
+    let mut queue = shared.queue();
+    queue.mean_time = (queue.mean_time * 7 + sequence.age()) / 8;
+    drop(queue);
+    shared.status().requests_finished += 1;
+}
+
 /// Ends a request that did not start.
 fn refuse(waiting: &Waiting, failure: Failure, shared: &Shared) {
     shared.status().requests_failed += 1;
-    // Nobody listens: then there is nobody to tell.
-    let _ = waiting.events.send(Event::Failed(failure));
+    waiting.events.send(Event::Failed(failure));
 }

@@ -1,14 +1,13 @@
 //! A request while it runs.
 
 use super::api::{
-    Constraint, Event, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
+    Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
 };
 use super::blocks::{BlockPool, Prefix, ROOT};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::sampling::SamplingRequest;
 use std::time::Instant;
-use tokio::sync::mpsc;
 
 /// Its tokens, and how far their keys and values are computed.
 pub(super) struct Sequence {
@@ -28,7 +27,7 @@ pub(super) struct Sequence {
     ignore_end: bool,
     constraint: Option<Box<dyn Constraint>>,
     deadline: Option<Instant>,
-    events: mpsc::UnboundedSender<Event>,
+    events: EventSender,
     arrived: Instant,
     started: Option<Instant>,
     first_token: Option<Instant>,
@@ -75,6 +74,11 @@ impl Sequence {
         self.events.is_closed()
     }
 
+    /// Nobody waits for it any more, as its answer is complete.
+    pub(super) fn is_answered(&self) -> bool {
+        self.events.is_finished()
+    }
+
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
     }
@@ -111,10 +115,12 @@ impl Sequence {
     pub(super) fn start(&mut self) -> bool {
         let first = self.started.is_none();
         if first {
-            self.started = Some(Instant::now());
+            let at = Instant::now();
+            self.started = Some(at);
             self.cached = self.computed;
             self.send(Event::Started {
                 cached_tokens: self.cached,
+                at,
             });
         }
         first
@@ -170,9 +176,10 @@ impl Sequence {
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(id).map_err(Failure::Internal)?;
         }
-        self.first_token.get_or_insert_with(Instant::now);
+        let at = Instant::now();
+        self.first_token.get_or_insert(at);
         self.tokens.push(id);
-        self.send(Event::Token(token));
+        self.send(Event::Token { token, at });
         Ok(if !self.ignore_end && end.contains(&id) {
             Some(FinishReason::Stop)
         } else if Some(self.generated()) == self.max_tokens {
@@ -208,7 +215,6 @@ impl Sequence {
     }
 
     fn send(&self, event: Event) {
-        // Nobody listens: the sequence is taken out before the next step.
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 }

@@ -72,10 +72,40 @@ fn slow(options: EngineOptions) -> (Engine, Arc<AtomicUsize>) {
 }
 
 #[test]
+fn a_finished_ticket_ends_its_request_as_answered() {
+    let (engine, steps) = slow(EngineOptions {
+        max_sequences: 1,
+        max_waiting: 4,
+        ..options()
+    });
+    let ask = || engine.submit(request(prompt(2, 9), warm(1), 100)).unwrap();
+    let mut ticket = ask();
+    while !matches!(ticket.events.blocking_recv(), Some(Event::Token { .. })) {}
+    let before = steps.load(Ordering::SeqCst);
+    ticket.finish();
+    let status = eventually(&engine, nothing_held);
+    assert!(steps.load(Ordering::SeqCst) <= before + 2);
+    assert_eq!(
+        (status.requests_finished, status.requests_cancelled),
+        (1, 0)
+    );
+    // Its time counts: requests take less than the second that is assumed before there was one.
+    let mut running = ask();
+    while !matches!(running.events.blocking_recv(), Some(Event::Token { .. })) {}
+    let waiting: Vec<Ticket> = (0..4).map(|_| ask()).collect();
+    let refused = engine.submit(request(prompt(2, 9), warm(1), 100)).err();
+    let Some(Failure::QueueFull { retry_after, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(retry_after < Duration::from_secs(4), "{retry_after:?}");
+    drop((running, waiting));
+}
+
+#[test]
 fn a_dropped_ticket_ends_its_request_within_a_step() {
     let (engine, steps) = slow(options());
     let mut ticket = engine.submit(request(prompt(2, 9), warm(1), 100)).unwrap();
-    while !matches!(ticket.events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(ticket.events.blocking_recv(), Some(Event::Token { .. })) {}
     assert_eq!(engine.status().running, 1);
     drop(ticket);
     let before = steps.load(Ordering::SeqCst);
@@ -107,7 +137,7 @@ fn deadlines_and_full_queues_fail_visibly() {
         ..request(prompt(2, 9), warm(1), 110)
     };
     let mut running = engine.submit(within(3000)).unwrap();
-    while !matches!(running.events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(running.events.blocking_recv(), Some(Event::Token { .. })) {}
     let mut waiting = engine.submit(within(100)).unwrap();
     let other = engine.submit(within(10_000)).unwrap();
     match engine.submit(within(10_000)).err() {
@@ -138,7 +168,7 @@ fn stopping_lets_running_requests_end_within_the_grace() {
     let (engine, _) = slow(options());
     let mut short = engine.submit(request(prompt(2, 9), warm(1), 5)).unwrap();
     let mut waiting = engine.submit(request(prompt(2, 9), warm(1), 5)).unwrap();
-    while !matches!(short.events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(short.events.blocking_recv(), Some(Event::Token { .. })) {}
     engine.stop(Duration::from_secs(60));
     assert_eq!(tokens(&mut short).len(), 4);
     assert_eq!(outcome(&mut waiting).1.unwrap_err(), Failure::Stopping);
@@ -146,7 +176,7 @@ fn stopping_lets_running_requests_end_within_the_grace() {
     assert_eq!(late, Some(Failure::Stopping));
     let (engine, _) = slow(options());
     let mut long = engine.submit(request(prompt(2, 9), warm(1), 100)).unwrap();
-    while !matches!(long.events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(long.events.blocking_recv(), Some(Event::Token { .. })) {}
     engine.stop(Duration::from_millis(50));
     assert_eq!(outcome(&mut long).1.unwrap_err(), Failure::Stopping);
     assert!(nothing_held(&engine.status()));
@@ -267,7 +297,7 @@ fn many_clients_that_come_and_go_leave_nothing_behind() {
                     }
                     match ticket.events.blocking_recv().expect("an event of the end") {
                         Event::Started { .. } => {}
-                        Event::Token(_) => seen += 1,
+                        Event::Token { .. } => seen += 1,
                         Event::Finished(summary) => {
                             assert_eq!(summary.generated_tokens, 30);
                             break true;

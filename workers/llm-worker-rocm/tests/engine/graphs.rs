@@ -339,7 +339,7 @@ fn until_the_device_is_lost() {
     .unwrap();
     let endless = |i| engine.submit(request(prompt(i, 5), warm(1), 200)).unwrap();
     let mut tickets: Vec<Ticket> = (0..3).map(endless).collect();
-    while !matches!(tickets[0].events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(tickets[0].events.blocking_recv(), Some(Event::Token { .. })) {}
     Client::find().unwrap().inject(Injected::Lost, 1);
     // Two that run, and one that waits.
     for ticket in &mut tickets {

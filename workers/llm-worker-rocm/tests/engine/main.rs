@@ -89,7 +89,7 @@ fn outcome(ticket: &mut Ticket) -> (Vec<GeneratedToken>, Result<Summary, Failure
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
             Event::Started { .. } => {}
-            Event::Token(token) => tokens.push(token),
+            Event::Token { token, .. } => tokens.push(token),
             Event::Finished(summary) => return (tokens, Ok(summary)),
             Event::Failed(failure) => return (tokens, Err(failure)),
         }

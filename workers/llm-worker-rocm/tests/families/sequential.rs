@@ -56,8 +56,8 @@ fn answer(mut ticket: Ticket) -> Vec<u32> {
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
-            Event::Started { cached_tokens } => assert_eq!(cached_tokens, 0),
-            Event::Token(token) => tokens.push(token.token),
+            Event::Started { cached_tokens, .. } => assert_eq!(cached_tokens, 0),
+            Event::Token { token, .. } => tokens.push(token.token),
             Event::Finished(_) => return tokens,
             Event::Failed(failure) => panic!("{failure}"),
         }
@@ -190,7 +190,7 @@ fn a_running_request_ends_with_its_ticket_and_its_deadline() {
     let case = Case::read("helium");
     let engine = engine(&case);
     let mut running = submit(&engine, prompt(1), 100);
-    while !matches!(running.events.blocking_recv(), Some(Event::Token(_))) {}
+    while !matches!(running.events.blocking_recv(), Some(Event::Token { .. })) {}
     assert_eq!(engine.status().running, 1);
     drop(running);
     let late = Request {

@@ -129,6 +129,7 @@ async fn stop_strings_end_an_answer() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
     assert_eq!(answer["usage"]["completion_tokens"], 4);
     assert_eq!(server.script.held(), 0, "the engine is told to stop");
+    assert_eq!(server.script.answered(), 1, "and that it has answered");
     let answer = server
         .post(TEXT, &json!({"prompt": "x", "stop": "tow"}))
         .await
@@ -473,7 +474,7 @@ async fn a_client_that_goes_away_frees_its_requests() {
         .await;
     assert_eq!(server.script.held(), 2);
     drop(response);
-    assert_eq!(server.script.held(), 0);
+    assert_eq!((server.script.held(), server.script.answered()), (0, 0));
     // The same for one who waits for the whole answer.
     let waiting = server.send(json_post(CHAT, &chat(json!({}))));
     tokio::time::timeout(Duration::from_millis(500), waiting)

@@ -2,7 +2,8 @@
 
 use crate::common::{bool, f32s, i32s, string, strings, u32, File};
 use llm_worker_rocm::engine::api::{
-    Event, Failure, FinishReason, GeneratedToken, Request, SamplingOptions, Status, Summary, Ticket,
+    Event, EventSender, Failure, FinishReason, GeneratedToken, Request, SamplingOptions, Status,
+    Summary, Ticket,
 };
 use llm_worker_rocm::server::Backend;
 use llm_worker_rocm::tokenizer::Tokenizer;
@@ -10,7 +11,6 @@ use std::collections::VecDeque;
 use std::io::Cursor;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{unbounded_channel, UnboundedSender};
 use worker::gguf::Gguf;
 
 /// The token that ends an answer.
@@ -49,6 +49,8 @@ pub fn token(byte: u8) -> u32 {
 pub enum Play {
     /// It is answered.
     Say(&'static str),
+    /// It is answered; the engine says that each token took so long, although all of them come at once.
+    SaySlowly(&'static str, Duration),
     /// It is answered until it fails.
     SayAndFail(&'static str, Failure),
     /// It is answered without an end.
@@ -77,7 +79,7 @@ pub struct Script {
     pub seen: Mutex<Vec<Seen>>,
     pub status: Mutex<Status>,
     /// Requests without an end.
-    hanging: Mutex<Vec<UnboundedSender<Event>>>,
+    hanging: Mutex<Vec<EventSender>>,
 }
 
 impl Script {
@@ -94,23 +96,29 @@ impl Script {
         hanging.iter().filter(|sender| !sender.is_closed()).count()
     }
 
+    /// Requests without an end that were ended as answered.
+    pub fn answered(&self) -> usize {
+        let hanging = self.hanging.lock().unwrap();
+        hanging.iter().filter(|sender| sender.is_finished()).count()
+    }
+
     /// Ends those.
     fn end_all(&self, failure: &Failure) {
         for sender in self.hanging.lock().unwrap().drain(..) {
-            // Its client may have gone.
-            let _ = sender.send(Event::Failed(failure.clone()));
+            sender.send(Event::Failed(failure.clone()));
         }
     }
 }
 
 /// Tokens with the probabilities that a script gives to each.
-fn generated(id: u32, top: Option<usize>) -> Event {
+fn generated(id: u32, top: Option<usize>, at: Instant) -> Event {
     let alternatives = [(id, -0.25), (token(b'~'), -2.0), (END, f32::NEG_INFINITY)];
-    Event::Token(GeneratedToken {
+    let token = GeneratedToken {
         token: id,
         logprob: top.map(|_| -0.25),
         top: alternatives[..top.unwrap_or(0).min(3)].to_vec(),
-    })
+    };
+    Event::Token { token, at }
 }
 
 fn summary(reason: FinishReason, prompt_tokens: usize, generated_tokens: usize) -> Event {
@@ -136,7 +144,6 @@ impl Backend for Script {
             constraint,
             deadline,
         } = request;
-        let (sender, events) = unbounded_channel();
         let prompt_tokens = prompt.len();
         let id = {
             let mut seen = self.seen.lock().unwrap();
@@ -151,25 +158,36 @@ impl Backend for Script {
             });
             seen.len() as u64
         };
-        let say = |text: &str| {
+        let (ticket, sender) = Ticket::new(id);
+        let started = |cached_tokens| Event::Started {
+            cached_tokens,
+            at: Instant::now(),
+        };
+        let say_slowly = |text: &str, each: Duration| {
             let limit = max_tokens.unwrap_or(usize::MAX);
-            let tokens = text.bytes().take(limit).map(token);
-            sender.send(Event::Started { cached_tokens: 1 }).unwrap();
-            tokens.for_each(|id| sender.send(generated(id, top_logprobs)).unwrap());
+            sender.send(started(1));
+            let mut at = Instant::now();
+            let mut send = |id| {
+                at += each;
+                sender.send(generated(id, top_logprobs, at));
+            };
+            text.bytes().take(limit).map(token).for_each(&mut send);
             let count = text.len().min(limit);
             if count == limit {
                 summary(FinishReason::Length, prompt_tokens, count)
             } else {
-                sender.send(generated(END, top_logprobs)).unwrap();
+                send(END);
                 summary(FinishReason::Stop, prompt_tokens, count + 1)
             }
         };
+        let say = |text: &str| say_slowly(text, Duration::ZERO);
         let play = self.plays.lock().unwrap().pop_front();
         match play.expect("more requests than the script has") {
-            Play::Say(text) => sender.send(say(text)).unwrap(),
+            Play::Say(text) => sender.send(say(text)),
+            Play::SaySlowly(text, each) => sender.send(say_slowly(text, each)),
             Play::SayAndFail(text, failure) => {
                 say(text);
-                sender.send(Event::Failed(failure)).unwrap();
+                sender.send(Event::Failed(failure));
             }
             Play::SayAndHang(text) => {
                 say(text);
@@ -178,7 +196,7 @@ impl Backend for Script {
             Play::Refuse(failure) => return Err(failure),
             Play::FollowConstraint => {
                 let mut constraint = constraint.expect("a constraint was expected");
-                sender.send(Event::Started { cached_tokens: 0 }).unwrap();
+                sender.send(started(0));
                 let mut count = 0;
                 loop {
                     let mask = constraint.mask().unwrap();
@@ -189,17 +207,17 @@ impl Backend for Script {
                         .unwrap();
                     count += 1;
                     assert!(count < 500, "the constraint has no end");
-                    sender.send(generated(id, None)).unwrap();
+                    sender.send(generated(id, None, Instant::now()));
                     if id == END {
                         break;
                     }
                     constraint.accept(id).unwrap();
                 }
                 let end = summary(FinishReason::Stop, prompt_tokens, count);
-                sender.send(end).unwrap();
+                sender.send(end);
             }
         }
-        Ok(Ticket { id, events })
+        Ok(ticket)
     }
 
     fn status(&self) -> Status {
