@@ -3,6 +3,7 @@
 use super::backend::{Loaded, TextModel};
 use super::metrics::Metrics;
 use super::rbee::Jobs;
+use super::turns::Turns;
 use crate::embedding::EmbeddingModel;
 use crate::engine::api::SamplingOptions;
 use chrono::{SecondsFormat, Utc};
@@ -11,12 +12,11 @@ use serde_json::{json, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use worker::device::Selected;
 use worker::http::ApiError;
 
 /// Embedding requests that run or wait at once.
-pub(super) const MAX_EMBEDDING_REQUESTS: usize = 64;
+const MAX_EMBEDDING_REQUESTS: usize = 64;
 
 /// How a server presents itself and what it allows.
 #[derive(Debug, Clone)]
@@ -108,9 +108,8 @@ pub struct App {
     /// When it started, in seconds since 1970.
     pub(super) created: i64,
     pub(super) jobs: Jobs,
-    pub(super) embedding_requests: Semaphore,
     /// One batch of texts at a time on the device.
-    pub(super) embedding_turn: Semaphore,
+    pub(super) embeddings: Turns,
     phase: RwLock<Phase>,
 }
 
@@ -123,8 +122,7 @@ impl App {
             progress: Progress::default(),
             created: Utc::now().timestamp(),
             jobs: Jobs::default(),
-            embedding_requests: Semaphore::new(MAX_EMBEDDING_REQUESTS),
-            embedding_turn: Semaphore::new(1),
+            embeddings: Turns::new(MAX_EMBEDDING_REQUESTS),
             phase: RwLock::new(Phase::Loading),
         })
     }

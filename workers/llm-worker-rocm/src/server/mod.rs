@@ -5,6 +5,7 @@
 //! | [`app`]        | what all handlers share: the model and its phase, options, jobs        |
 //! | [`backend`]    | the engine as the server sees it, and a text model around it           |
 //! | [`generation`] | requests into the engine, and their course as metrics                  |
+//! | [`turns`]      | work that runs alone on its device                                     |
 //! | [`openai`]     | `/v1/chat/completions` and its sisters                                 |
 //! | [`native`]     | health, properties, tokens, templates                                  |
 //! | [`rbee`]       | the contract of rbee's workers                                         |
@@ -24,6 +25,7 @@ mod openapi;
 mod page;
 mod rbee;
 pub mod run;
+mod turns;
 
 pub use app::{App, AppOptions, Device};
 pub use backend::{Backend, Loaded, TextModel};

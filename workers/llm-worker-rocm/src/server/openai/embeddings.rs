@@ -1,17 +1,15 @@
 //! `POST /v1/embeddings`
 
 use super::text::Inputs;
-use crate::server::app::MAX_EMBEDDING_REQUESTS;
-use crate::server::error::{blocking, from_worker, QUEUE_FULL};
-use crate::server::Shared;
+use crate::server::app::App;
+use crate::server::error::from_worker;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::Json;
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::time::Duration;
+use std::sync::Arc;
 use worker::http::{ApiError, JsonBody};
 
 /// Most texts of a request, as with OpenAI.
@@ -31,7 +29,7 @@ pub struct EmbeddingFields {
 }
 
 pub async fn create(
-    State(app): Shared,
+    State(app): State<Arc<App>>,
     JsonBody(fields): JsonBody<EmbeddingFields>,
 ) -> Result<Json<Value>, ApiError> {
     app.check_model(fields.model.as_deref())?;
@@ -58,19 +56,7 @@ pub async fn create(
         let reason = format!("input: {count} texts; 1 to {MAX_INPUTS} are possible");
         return Err(ApiError::field("input", reason));
     }
-    let _place = app.embedding_requests.try_acquire().map_err(|_| {
-        let reason = format!("{MAX_EMBEDDING_REQUESTS} requests wait already; try again soon");
-        let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, QUEUE_FULL, reason);
-        error.retry_after = Some(Duration::from_secs(1));
-        error
-    })?;
-    let turn = app.clone();
-    let _turn = turn
-        .embedding_turn
-        .acquire()
-        .await
-        .map_err(|_| ApiError::internal("no turn"))?;
-    let embeddings = blocking(move || {
+    let compute = move || {
         let embedded = match fields.input {
             Inputs::Text(text) => model.embed(&[text]),
             Inputs::Texts(texts) => model.embed(&texts),
@@ -78,8 +64,8 @@ pub async fn create(
             Inputs::TokenLists(lists) => model.embed_tokens(&lists),
         };
         embedded.map_err(|e| from_worker(&e))
-    })
-    .await?;
+    };
+    let embeddings = app.embeddings.run(compute).await?;
     let tokens: usize = embeddings.iter().map(|embedding| embedding.tokens).sum();
     let data: Value = embeddings
         .iter()

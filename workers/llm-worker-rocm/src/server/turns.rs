@@ -1,0 +1,111 @@
+//! Work that runs alone on its device, one after the other.
+
+use super::error::{blocking, QUEUE_FULL};
+use axum::http::StatusCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use worker::http::ApiError;
+
+/// Lets one piece of work run at a time, and a number of them wait.
+pub(super) struct Turns {
+    /// Taken by what runs and by what waits.
+    places: Arc<Semaphore>,
+    /// Taken by what runs.
+    turn: Arc<Semaphore>,
+    most: usize,
+}
+
+impl Turns {
+    /// `most` may run or wait at once.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(most)),
+            turn: Arc::new(Semaphore::new(1)),
+            most,
+        }
+    }
+
+    /// Runs `work` on a thread of its own once it is its turn. Dropping the future gives up work that waits; what runs cannot be interrupted, and
+    /// keeps its turn and its place until it is done.
+    ///
+    /// # Errors
+    /// 429 if as many run or wait as may; the work's own.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            let reason = format!("{} requests wait already; try again soon", self.most);
+            let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, QUEUE_FULL, reason);
+            error.retry_after = Some(Duration::from_secs(1));
+            error
+        })?;
+        let turn = self.turn.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| ApiError::internal("nobody has a turn any more"))?;
+        blocking(move || {
+            let _held = (place, turn);
+            work()
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::{ready, Future};
+    use std::pin::Pin;
+    use std::sync::mpsc;
+
+    /// Lets a future go on once.
+    async fn is_done(future: Pin<&mut impl Future>) -> bool {
+        tokio::select! {
+            biased;
+            _ = future => true,
+            () = ready(()) => false,
+        }
+    }
+
+    /// Work that says when it begins and ends when it is told to.
+    struct Work {
+        began: mpsc::Receiver<()>,
+        end: mpsc::Sender<()>,
+    }
+
+    fn work() -> (Work, impl FnOnce() -> Result<(), ApiError> + Send + 'static) {
+        let (tell, began) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let run = move || {
+            tell.send(()).unwrap();
+            // Told to end, or forgotten by the test.
+            let _ = ended.recv();
+            Ok(())
+        };
+        (Work { began, end }, run)
+    }
+
+    #[tokio::test]
+    async fn work_that_nobody_waits_for_keeps_its_turn_and_its_place() {
+        let turns = Turns::new(2);
+        let (first, run) = work();
+        let mut left = Box::pin(turns.run(run));
+        assert!(!is_done(left.as_mut()).await);
+        first.began.recv().unwrap();
+        // The client goes away; the work goes on.
+        drop(left);
+        let (second, run) = work();
+        let mut waiting = Box::pin(turns.run(run));
+        assert!(!is_done(waiting.as_mut()).await);
+        let (_third, run) = work();
+        assert_eq!(turns.run(run).await.unwrap_err().code, QUEUE_FULL);
+        let early = second.began.recv_timeout(Duration::from_millis(100));
+        assert!(early.is_err(), "two at once");
+        first.end.send(()).unwrap();
+        second.end.send(()).unwrap();
+        waiting.await.unwrap();
+        second.began.recv().unwrap();
+        // Both places are free again.
+        turns.run(|| Ok(())).await.unwrap();
+    }
+}
