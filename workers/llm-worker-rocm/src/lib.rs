@@ -26,6 +26,7 @@ pub mod hf;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;
+mod random;
 pub mod server;
 pub mod tokenizer;
 pub mod tools;

@@ -52,7 +52,7 @@ pub struct SamplingArgs {
 }
 
 impl SamplingArgs {
-    /// What the engine takes; a missing seed is drawn.
+    /// What the engine takes; a missing seed is random.
     pub(super) fn options(&self) -> SamplingOptions {
         SamplingOptions {
             temperature: if self.greedy { 0.0 } else { self.temperature },
@@ -65,15 +65,7 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             logit_bias: Default::default(),
-            seed: self.seed.unwrap_or_else(random_seed),
+            seed: self.seed.unwrap_or_else(crate::random::seed),
         }
     }
-}
-
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // The standard library seeds every hasher from the operating system's random numbers.
-    std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish()
 }

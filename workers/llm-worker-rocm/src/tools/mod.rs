@@ -32,7 +32,7 @@ impl ToolChoice {
     /// Reads `tool_choice`; absent or null is [`ToolChoice::Auto`].
     ///
     /// # Errors
-    /// [`Error::Usage`] for anything that is no tool choice.
+    /// [`Error::Usage`] for anything that is not a tool choice.
     pub fn from_json(json: Option<&Json>) -> Result<Self> {
         let named = |json: &Json| {
             let name = json["function"]["name"].as_str().or(json["name"].as_str());
@@ -101,19 +101,7 @@ impl Tool {
 
 /// Nine letters and digits: what every family's template takes as a call's id.
 fn new_call_id() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    // The standard library seeds every hasher from the operating system's random numbers.
-    let mut number = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
-    (0..9)
-        .map(|_| {
-            let c = ALPHABET[(number % 36) as usize];
-            number /= 36;
-            char::from(c)
-        })
-        .collect()
+    crate::random::letters_and_digits(9)
 }
 
 #[cfg(test)]
