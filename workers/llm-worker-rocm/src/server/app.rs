@@ -1,8 +1,8 @@
 //! What all handlers share.
 
 use super::backend::{Loaded, TextModel};
+use super::jobs::Jobs;
 use super::metrics::Metrics;
-use super::rbee::Jobs;
 use super::turns::Turns;
 use crate::embedding::EmbeddingModel;
 use crate::engine::api::SamplingOptions;

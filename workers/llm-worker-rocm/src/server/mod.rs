@@ -4,7 +4,8 @@
 //! |----------------|------------------------------------------------------------------------|
 //! | [`app`]        | what all handlers share: the model and its phase, options, jobs        |
 //! | [`backend`]    | the engine as the server sees it, and a text model around it           |
-//! | [`generation`] | requests into the engine, and their course as metrics                  |
+//! | [`generation`] | from a request's fields to answers, for every API that generates text  |
+//! | [`jobs`]       | jobs whose stream nobody has taken yet                                 |
 //! | [`turns`]      | work that runs alone on its device                                     |
 //! | [`openai`]     | `/v1/chat/completions` and its sisters                                 |
 //! | [`native`]     | health, properties, tokens, templates                                  |
@@ -17,7 +18,8 @@
 pub mod app;
 pub mod backend;
 mod error;
-pub mod generation;
+mod generation;
+mod jobs;
 pub mod metrics;
 mod native;
 mod openai;

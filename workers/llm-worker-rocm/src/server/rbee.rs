@@ -1,13 +1,10 @@
 //! The contract of rbee's workers: a job is created, then its stream is taken, once.
 
-use super::app::timestamp;
-use super::error::{
-    blocking, from_failure, CANCELLED, INFERENCE_FAILED, QUEUE_FULL, TIMEOUT, VRAM_OOM,
-};
-use super::generation::{Generation, Prepared};
-use super::openai::SamplingFields;
-use super::Shared;
-use crate::completion::{Finish, Output, StopReason, TextOptions};
+use super::app::{timestamp, App};
+use super::error::{blocking, CANCELLED, INFERENCE_FAILED, QUEUE_FULL, TIMEOUT, VRAM_OOM};
+use super::generation::{Answers, End, PlainText, Prompt, SamplingFields, Writer};
+use super::jobs::{Job, MAX_JOBS};
+use crate::completion::{StopReason, TextToken};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::sse::Event;
@@ -16,16 +13,13 @@ use axum::Json;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use worker::http::error::INVALID_REQUEST;
-use worker::http::sse::{self, Frames, Protocol};
+use worker::http::sse::{self, Protocol};
 use worker::http::{ApiError, JsonBody};
 
-/// Jobs whose stream nobody has taken yet.
-const MAX_JOBS: usize = 256;
 /// A job whose stream nobody takes is given up after this time.
 const JOB_LIFETIME: Duration = Duration::from_secs(60);
 /// Longest prompt in characters.
@@ -36,25 +30,6 @@ const PROTOCOL: Protocol = Protocol {
     failure: error_frame,
     done: Some("[DONE]"),
 };
-
-/// Jobs whose stream nobody has taken yet.
-#[derive(Default)]
-pub struct Jobs(Mutex<HashMap<String, Generation>>);
-
-impl Jobs {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Generation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self, id: &str) -> Option<Generation> {
-        self.lock().remove(id)
-    }
-
-    /// Gives all of them up.
-    pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-}
 
 /// The body of a job.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -99,18 +74,21 @@ impl JobFields {
 }
 
 /// `GET /info`
-pub(super) async fn info(State(app): Shared) -> Json<Value> {
+pub(super) async fn info(State(app): State<Arc<App>>) -> Json<Value> {
     Json(app.worker_info())
 }
 
 /// `POST /v1/jobs`
-pub(super) async fn create(app: Shared, body: JsonBody<Value>) -> Result<Json<Value>, ApiError> {
+pub(super) async fn create(
+    app: State<Arc<App>>,
+    body: JsonBody<Value>,
+) -> Result<Json<Value>, ApiError> {
     create_under("/v1/jobs", app, body).await
 }
 
 /// `POST /v1/inference`
 pub(super) async fn create_inference(
-    app: Shared,
+    app: State<Arc<App>>,
     body: JsonBody<Value>,
 ) -> Result<Json<Value>, ApiError> {
     create_under("/v1/inference", app, body).await
@@ -118,44 +96,42 @@ pub(super) async fn create_inference(
 
 async fn create_under(
     path: &str,
-    State(app): Shared,
+    State(app): State<Arc<App>>,
     JsonBody(body): JsonBody<Value>,
 ) -> Result<Json<Value>, ApiError> {
     let fields: JobFields = worker::http::json::from_value(&body)?;
     let sampling: SamplingFields = worker::http::json::from_value(&body)?;
     fields.check()?;
+    if sampling.n.is_some_and(|n| n != 1) {
+        return Err(ApiError::field("n", "n: a job has one answer"));
+    }
     let model = app.text()?;
-    if app.jobs.lock().len() >= MAX_JOBS {
+    // Before anything takes time: requests that come meanwhile find the place taken.
+    let place = app.jobs.reserve().ok_or_else(|| {
         let reason = format!("{MAX_JOBS} jobs wait for their stream to be taken; try again soon");
         let mut error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, QUEUE_FULL, reason);
         error.retry_after = Some(Duration::from_secs(1));
-        return Err(error);
-    }
-    let submitted = app.clone();
-    let generation = blocking(move || {
-        let app = submitted;
-        let prompt = model
-            .tokenizer
-            .encode(&fields.prompt, true)
-            .map_err(|e| ApiError::field("prompt", e.to_string()))?;
-        let prepared = Prepared {
-            prompt,
-            sampling: sampling.sampling(&app.options.sampling)?,
-            max_tokens: sampling.max_tokens()?,
-            top_logprobs: None,
-            ignore_end: false,
-            constraint: None,
-            timeout: sampling.timeout(&app.options),
-            text: TextOptions {
-                stop: sampling.stops()?,
-                ..TextOptions::default()
-            },
+        error
+    })?;
+    let id = Uuid::new_v4().to_string();
+    let submitted = (app.clone(), id.clone());
+    let job = blocking(move || {
+        let (app, id) = submitted;
+        let tokens = model.tokenizer.encode(&fields.prompt, true);
+        let tokens = tokens.map_err(|e| ApiError::field("prompt", e.to_string()))?;
+        let prompt = Prompt::plain(tokens, &sampling)?;
+        let prompts = [(prompt, PlainText::default())];
+        let answers = Answers::submit(&app, &model, &sampling, &prompts)?;
+        let job = JobWriter {
+            id,
+            model: app.options.model.clone(),
+            memory: model.backend.status().device_bytes_used,
+            count: 0,
         };
-        Generation::submit(&app, &model, prepared)
+        Ok(stream_of(answers, job))
     })
     .await?;
-    let id = Uuid::new_v4().to_string();
-    app.jobs.lock().insert(id.clone(), generation);
+    app.jobs.put(id.clone(), job, place);
     let (late, expired) = (app.clone(), id.clone());
     tokio::spawn(async move {
         tokio::time::sleep(JOB_LIFETIME).await;
@@ -166,71 +142,67 @@ async fn create_under(
     ))
 }
 
+fn stream_of(answers: Answers<PlainText>, writer: JobWriter) -> Job {
+    Box::new(move |frames| {
+        Box::pin(async move {
+            // One answer, and so one writer.
+            answers.stream(&frames, |_| writer.clone()).await?;
+            Ok(())
+        })
+    })
+}
+
 /// `GET /v1/jobs/{id}/stream`
 pub(super) async fn stream(
-    State(app): Shared,
+    State(app): State<Arc<App>>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let generation = app.jobs.take(&id).ok_or_else(|| {
+    let job = app.jobs.take(&id).ok_or_else(|| {
         ApiError::not_found(format!(
             "there is no job {id:?}, or its stream was taken, or nobody took it for {} s",
             JOB_LIFETIME.as_secs()
         ))
     })?;
-    let job = Job {
-        id,
-        model: app.options.model.clone(),
-        memory: app.text()?.backend.status().device_bytes_used,
-        generation,
-    };
-    Ok(sse::stream(PROTOCOL, |frames| job.run(frames)))
+    Ok(sse::stream(PROTOCOL, job))
 }
 
-struct Job {
+/// Writes the frames of a job.
+#[derive(Clone)]
+struct JobWriter {
     id: String,
     model: String,
     /// Device memory in use; it does not change while a model serves.
     memory: Option<u64>,
-    generation: Generation,
+    /// Tokens that were written.
+    count: usize,
 }
 
-impl Job {
-    async fn run(mut self, frames: Frames) -> Result<(), ApiError> {
-        let started = json!({
+impl Writer<PlainText> for JobWriter {
+    fn start(&mut self) -> Vec<Event> {
+        vec![sse::data(&json!({
             "type": "started",
             "job_id": self.id,
             "model": self.model,
             "started_at": timestamp(),
-        });
-        frames.send(sse::data(&started)).await;
-        let mut count = 0;
-        loop {
-            match self.generation.next().await {
-                Some(Output::Started) => {}
-                Some(Output::Delta(delta)) => {
-                    if !delta.text.is_empty() {
-                        let token = json!({"type": "token", "t": delta.text, "i": count});
-                        frames.send(sse::data(&token)).await;
-                        count += 1;
-                    }
-                }
-                Some(Output::Finished(finish)) => {
-                    self.end(&finish, &frames).await;
-                    return Ok(());
-                }
-                Some(Output::Failed(failure)) => return Err(from_failure(&failure)),
-                None => return Err(ApiError::internal("the answer went on after its end")),
-            }
-        }
+        }))]
     }
 
-    async fn end(&self, finish: &Finish, frames: &Frames) {
+    fn part(&mut self, part: String, _tokens: &[TextToken]) -> Vec<Event> {
+        if part.is_empty() {
+            return Vec::new();
+        }
+        let token = json!({"type": "token", "t": part, "i": self.count});
+        self.count += 1;
+        vec![sse::data(&token)]
+    }
+
+    fn end(&mut self, end: &End, _tokens: &[TextToken]) -> Vec<Event> {
+        let finish = &end.finish;
         let metrics = json!({
             "type": "metrics",
             "tokens_per_sec": finish.timings.decode_per_second(&finish.usage),
             "vram_bytes": self.memory.unwrap_or(0),
         });
-        frames.send(sse::data(&metrics)).await;
         let stop_reason = match finish.reason {
             StopReason::End => "EOS",
             StopReason::StopString(_) => "STOP_SEQUENCE",
@@ -242,7 +214,7 @@ impl Job {
             "decode_time_ms": finish.timings.decode.as_millis() as u64,
             "stop_reason": stop_reason,
         });
-        frames.send(sse::data(&end)).await;
+        vec![sse::data(&metrics), sse::data(&end)]
     }
 }
 

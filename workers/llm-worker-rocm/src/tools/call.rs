@@ -3,8 +3,8 @@
 use serde_json::Value as Json;
 use std::ops::Range;
 
-/// Reads `{"name": …, "arguments": {…}}` (or `"parameters"`) piece by piece, so that arguments can be passed on before they are complete.
-#[derive(Debug, Default)]
+/// Reads `{"name": …, "arguments": {…}}` (or `"parameters"`) chunk by chunk, so that arguments can be passed on before they are complete.
+#[derive(Debug, Clone, Default)]
 pub(super) struct CallReader {
     text: String,
     scanned: usize,

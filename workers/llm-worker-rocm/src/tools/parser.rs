@@ -6,7 +6,7 @@ use super::{new_call_id, xml, Tool};
 use serde_json::Value as Json;
 use worker::Result;
 
-/// A piece of an answer.
+/// More of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
     /// Text for the user.
@@ -17,11 +17,11 @@ pub enum Delta {
     ToolCall {
         /// Counts the answer's calls from 0.
         index: usize,
-        /// Names the call in the answer to it; the same in all its pieces.
+        /// Names the call in the answer to it; the same in all its deltas.
         id: String,
-        /// The function; in the call's first piece only.
+        /// The function; in the call's first delta only.
         name: Option<String>,
-        /// More of the arguments, JSON once all pieces are joined.
+        /// More of the arguments, JSON once all deltas are joined.
         arguments: String,
     },
 }
@@ -38,6 +38,7 @@ pub struct ParserOptions {
 }
 
 /// Takes an answer apart.
+#[derive(Clone)]
 pub struct OutputParser {
     format: OutputFormat,
     tools: Vec<Tool>,
@@ -49,11 +50,12 @@ pub struct OutputParser {
     blank: String,
     /// Whether anything but white space was given out.
     spoken: bool,
-    /// Whether white space that comes next separates parts and is no content.
+    /// Whether white space that comes next separates parts and is not content.
     after_part: bool,
     calls: usize,
 }
 
+#[derive(Clone)]
 enum State {
     Content,
     Reasoning,
@@ -67,6 +69,7 @@ enum State {
     Block,
 }
 
+#[derive(Clone)]
 struct OpenCall {
     reader: CallReader,
     /// The name, where it stands outside of the JSON: then the object is the arguments.
@@ -169,7 +172,7 @@ impl OutputParser {
         }
     }
 
-    /// Whether the text is nothing, or the beginning of what closes a call.
+    /// Whether the text is nothing, or a prefix of what closes a call.
     fn is_end_of_part(&self, text: &str) -> bool {
         text.is_empty()
             || (self.calls > 0

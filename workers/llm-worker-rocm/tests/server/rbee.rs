@@ -2,8 +2,10 @@
 
 use crate::client::Server;
 use crate::script::Play;
+use futures_util::future::join_all;
 use llm_worker_rocm::engine::api::Failure;
 use serde_json::{json, Value};
+use std::time::Duration;
 
 fn job(fields: Value) -> Value {
     let mut body = json!({
@@ -79,6 +81,7 @@ async fn limits_are_applied() {
         (json!({"max_tokens": 0}), "max_tokens"),
         (json!({"temperature": 2.5}), "temperature"),
         (json!({"temperature": -0.5}), "temperature"),
+        (json!({"n": 2}), "one answer"),
     ] {
         let (status, code, message) = server.post("/v1/jobs", &job(fields)).await.error();
         assert_eq!((status, code.as_str()), (400, "INVALID_REQUEST"));
@@ -118,6 +121,35 @@ async fn jobs_that_nobody_takes_are_bounded() {
     assert_eq!(refused.error().0, 429);
     assert_eq!(refused.headers["retry-after"], "1");
     assert_eq!(server.script.held(), 256);
+}
+
+#[tokio::test]
+async fn jobs_that_come_at_once_are_bounded_too() {
+    let server = Server::new((0..256).map(|_| Play::SayAndHang("")));
+    let body = job(json!({}));
+    let created = join_all((0..300).map(|_| server.post("/v1/jobs", &body))).await;
+    let taken = created.iter().filter(|answer| answer.status == 200).count();
+    let refused = created.iter().filter(|answer| answer.status == 429).count();
+    assert_eq!((taken, refused), (256, 44));
+}
+
+#[tokio::test]
+async fn a_job_that_is_taken_or_refused_leaves_its_place() {
+    let full = Failure::QueueFull {
+        waiting: 1,
+        retry_after: Duration::ZERO,
+    };
+    let plays = (0..256).flat_map(|_| [Play::Refuse(full.clone()), Play::Say("x")]);
+    let server = Server::new(plays.chain([Play::Say("x")]));
+    for _ in 0..256 {
+        assert_eq!(
+            server.post("/v1/jobs", &job(json!({}))).await.error().0,
+            429
+        );
+        let created = server.post("/v1/jobs", &job(json!({}))).await.json();
+        server.get(created["sse_url"].as_str().unwrap()).await;
+    }
+    server.post("/v1/jobs", &job(json!({}))).await.json();
 }
 
 #[tokio::test]

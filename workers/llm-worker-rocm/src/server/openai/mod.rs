@@ -3,11 +3,11 @@
 //! Fields that OpenAI does not have go by the names that llama.cpp's server and vLLM gave them. Unknown fields are ignored, as clients send many.
 
 pub mod chat;
-mod constraint;
 pub mod embeddings;
+mod logprobs;
 pub mod models;
-mod sampling;
+mod reply;
 pub mod text;
 mod wire;
 
-pub use sampling::SamplingFields;
+pub use super::generation::SamplingFields;

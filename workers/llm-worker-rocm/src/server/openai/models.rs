@@ -1,17 +1,20 @@
 //! `GET /v1/models`
 
 use crate::server::app::App;
-use crate::server::Shared;
 use axum::extract::{Path, State};
 use axum::Json;
 use serde_json::{json, Value};
+use std::sync::Arc;
 use worker::http::ApiError;
 
-pub async fn list(State(app): Shared) -> Json<Value> {
+pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({"object": "list", "data": [model(&app)]}))
 }
 
-pub async fn show(State(app): Shared, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub async fn show(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
     app.check_model(Some(&id))?;
     Ok(Json(model(&app)))
 }

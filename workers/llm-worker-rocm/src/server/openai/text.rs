@@ -1,24 +1,23 @@
 //! `POST /v1/completions`
 
-use super::constraint::Form;
-use super::sampling::{check_top_logprobs, SamplingFields};
-use super::wire::{self, Chunks, Head};
-use crate::completion::{Finish, Output, TextOptions, TextToken, Usage};
+use super::logprobs;
+use super::reply::{Reply, Shape};
+use super::wire::Wire;
+use crate::completion::TextToken;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
-use crate::server::error::{blocking, from_failure};
-use crate::server::generation::{Generation, Prepared};
-use crate::server::Shared;
+use crate::server::error::blocking;
+use crate::server::generation::{
+    check_top_logprobs, Answer, End, PlainText, Prompt, SamplingFields, Writer,
+};
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::Json;
-use futures_util::future::try_join_all;
+use axum::response::sse::Event;
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use std::sync::Arc;
 use worker::http::json::from_value;
-use worker::http::sse::{self, Frames};
 use worker::http::{ApiError, JsonBody};
 
 /// Most prompts of a request.
@@ -56,47 +55,50 @@ pub struct CompletionFields {
     pub best_of: Option<usize>,
 }
 
-/// Answers in the making.
-struct Completions {
-    model: Arc<TextModel>,
-    head: Head,
-    seed: u64,
-    include_usage: bool,
-    return_tokens: bool,
-    /// Answers to the first prompt, then to the second one, and so on.
-    choices: Vec<Choice>,
-    per_prompt: usize,
-}
-
-struct Choice {
-    index: usize,
-    generation: Generation,
-    /// The prompt, where it is to stand before the answer.
-    echo: String,
-}
-
 pub async fn create(
-    State(app): Shared,
+    State(app): State<Arc<App>>,
     JsonBody(body): JsonBody<Value>,
 ) -> Result<Response, ApiError> {
     let sampling: SamplingFields = from_value(&body)?;
     let fields: CompletionFields = from_value(&body)?;
     app.check_model(sampling.model.as_deref())?;
     let model = app.text()?;
-    let stream = sampling.stream();
-    let completions = blocking(move || Completions::start(&app, model, fields, &sampling)).await?;
-    if stream {
-        Ok(sse::stream(sse::OPENAI, |frames| {
-            completions.stream(frames)
-        }))
-    } else {
-        Ok(Json(completions.collect().await?).into_response())
-    }
+    let reply = blocking(move || {
+        let prompts = fields.prompts(&model, &sampling)?;
+        Reply::submit(&app, model, &sampling, &prompts)
+    });
+    reply.await?.respond().await
 }
 
 impl CompletionFields {
+    /// The prompts, and what stands before the answers to them.
+    fn prompts(
+        self,
+        model: &TextModel,
+        sampling: &SamplingFields,
+    ) -> Result<Vec<(Prompt, PlainText)>, ApiError> {
+        self.check(sampling)?;
+        let top_logprobs = self
+            .logprobs
+            .map(|top| check_top_logprobs("logprobs", top))
+            .transpose()?;
+        let echo = self.echo.unwrap_or(false);
+        let with_echo = |tokens: Vec<u32>| {
+            let echo = match echo {
+                true => model.tokenizer.decode(&tokens),
+                false => String::new(),
+            };
+            let prompt = Prompt {
+                top_logprobs,
+                ..Prompt::plain(tokens, sampling)?
+            };
+            Ok((prompt, PlainText { echo }))
+        };
+        self.tokens(model)?.into_iter().map(with_echo).collect()
+    }
+
     /// The prompts as tokens.
-    fn prompts(self, model: &TextModel) -> Result<Vec<Vec<u32>>, ApiError> {
+    fn tokens(self, model: &TextModel) -> Result<Vec<Vec<u32>>, ApiError> {
         let encode = |text: String| {
             model
                 .tokenizer
@@ -146,238 +148,49 @@ impl CompletionFields {
     }
 }
 
-impl Completions {
-    fn start(
-        app: &Arc<App>,
-        model: Arc<TextModel>,
-        fields: CompletionFields,
-        sampling: &SamplingFields,
-    ) -> Result<Self, ApiError> {
-        fields.check(sampling)?;
-        let echo = fields.echo.unwrap_or(false);
-        let top_logprobs = fields
-            .logprobs
-            .map(|top| check_top_logprobs("logprobs", top));
-        let top_logprobs = top_logprobs.transpose()?;
-        let prompts = fields.prompts(&model)?;
-        let form = Form::of(sampling)?;
-        let per_prompt = sampling.choices()?;
-        let first = sampling.sampling(&app.options.sampling)?;
-        let mut choices = Vec::new();
-        for prompt in prompts {
-            let echo = match echo {
-                true => model.tokenizer.decode(&prompt),
-                false => String::new(),
-            };
-            for _ in 0..per_prompt {
-                let index = choices.len();
-                let mut own = first.clone();
-                own.seed = first.seed.wrapping_add(index as u64);
-                let prepared = Prepared {
-                    prompt: prompt.clone(),
-                    sampling: own,
-                    max_tokens: sampling.max_tokens()?,
-                    top_logprobs,
-                    ignore_end: sampling.ignore_eos.unwrap_or(false),
-                    constraint: form.as_ref().map(|form| form.compile(&model)).transpose()?,
-                    timeout: sampling.timeout(&app.options),
-                    text: TextOptions {
-                        stop: sampling.stops()?,
-                        ..TextOptions::default()
-                    },
-                };
-                choices.push(Choice {
-                    index,
-                    generation: Generation::submit(app, &model, prepared)?,
-                    echo: echo.clone(),
-                });
-            }
-        }
-        Ok(Self {
-            head: Head::new(app, "cmpl", "text_completion"),
-            seed: first.seed,
-            include_usage: sampling.include_usage(),
-            return_tokens: sampling.return_tokens.unwrap_or(false),
-            choices,
-            per_prompt,
-            model,
-        })
+impl Shape for PlainText {
+    const ID_PREFIX: &'static str = "cmpl";
+    const OBJECT: &'static str = "text_completion";
+    const CHUNK_OBJECT: &'static str = "text_completion";
+
+    fn choice(wire: &Wire, index: usize, answer: &Answer<Self>) -> Value {
+        let text = ("text", json!(answer.whole));
+        let logprobs = logprobs::of_text(&wire.model, &answer.tokens, 0);
+        wire.choice(index, text, logprobs, &answer.tokens, Some(&answer.end))
     }
 
-    /// The whole answer at once.
-    async fn collect(self) -> Result<Value, ApiError> {
-        let model = &self.model;
-        let collect = |mut choice: Choice| async move {
-            let mut text = std::mem::take(&mut choice.echo);
-            let mut tokens = Vec::new();
-            loop {
-                match choice.next().await? {
-                    Step::Piece(piece, more) => {
-                        text += &piece;
-                        tokens.extend(more);
-                    }
-                    Step::End(finish) => return Ok::<_, ApiError>((text, tokens, finish)),
-                }
-            }
-        };
-        let answers = try_join_all(self.choices.into_iter().map(collect)).await?;
-        let choices: Value = answers
-            .iter()
-            .enumerate()
-            .map(|(index, (text, tokens, finish))| {
-                let reason = wire::finish_reason(&finish.reason);
-                choice_json(
-                    index,
-                    text,
-                    tokens,
-                    Some(reason),
-                    model,
-                    0,
-                    self.return_tokens,
-                )
-            })
-            .collect();
-        let usages: Vec<Usage> = answers.iter().map(|(_, _, finish)| finish.usage).collect();
-        let usage = total(&usages, self.per_prompt);
-        let first = answers.first().map(|(_, _, finish)| finish);
-        Ok(wire::whole(&self.head, choices, &usage, first, self.seed))
-    }
-
-    /// The answer as it comes.
-    async fn stream(self, frames: Frames) -> Result<(), ApiError> {
-        let chunks = Chunks {
-            model: self.model,
-            head: self.head,
-            seed: self.seed,
-            include_usage: self.include_usage,
-            return_tokens: self.return_tokens,
-            frames,
-        };
-        let streams = self
-            .choices
-            .into_iter()
-            .map(|choice| choice.stream(&chunks));
-        let usages = try_join_all(streams).await?;
-        let usage = total(&usages, self.per_prompt);
-        chunks.send_usage(&usage).await;
-        Ok(())
-    }
-}
-
-/// Tokens of a request: each prompt counts once.
-fn total(usages: &[Usage], per_prompt: usize) -> Usage {
-    let prompts = usages.chunks(per_prompt).map(wire::sum);
-    prompts.fold(Usage::default(), |total, usage| Usage {
-        prompt_tokens: total.prompt_tokens + usage.prompt_tokens,
-        cached_tokens: total.cached_tokens + usage.cached_tokens,
-        completion_tokens: total.completion_tokens + usage.completion_tokens,
-    })
-}
-
-enum Step {
-    Piece(String, Vec<TextToken>),
-    End(Finish),
-}
-
-impl Choice {
-    async fn next(&mut self) -> Result<Step, ApiError> {
-        loop {
-            match self.generation.next().await {
-                Some(Output::Started) => {}
-                Some(Output::Delta(delta)) => return Ok(Step::Piece(delta.text, delta.tokens)),
-                Some(Output::Finished(finish)) => return Ok(Step::End(finish)),
-                Some(Output::Failed(failure)) => return Err(from_failure(&failure)),
-                None => return Err(ApiError::internal("the answer went on after its end")),
-            }
-        }
-    }
-
-    async fn stream(mut self, chunks: &Chunks) -> Result<Usage, ApiError> {
-        let index = self.index;
-        let echo = std::mem::take(&mut self.echo);
-        let mut offset = 0;
-        if !echo.is_empty() {
-            send(chunks, index, &echo, &[], 0, None).await;
-            offset = echo.chars().count();
-        }
-        loop {
-            match self.next().await? {
-                Step::Piece(text, tokens) => {
-                    send(chunks, index, &text, &tokens, offset, None).await;
-                    offset += text.chars().count();
-                }
-                Step::End(finish) => {
-                    send(chunks, index, "", &[], offset, Some(&finish)).await;
-                    return Ok(finish.usage);
-                }
-            }
+    fn writer(wire: &Wire, index: usize) -> impl Writer<Self> {
+        ChunkWriter {
+            wire,
+            index,
+            offset: 0,
         }
     }
 }
 
-/// Sends what a choice goes on with; `offset` counts the characters before it.
-async fn send(
-    chunks: &Chunks,
+/// Writes the chunks of an answer.
+struct ChunkWriter<'a> {
+    wire: &'a Wire,
     index: usize,
-    text: &str,
-    tokens: &[TextToken],
+    /// Characters that were written.
     offset: usize,
-    finish: Option<&Finish>,
-) {
-    let reason = finish.map(|finish| wire::finish_reason(&finish.reason));
-    let (model, return_tokens) = (&chunks.model, chunks.return_tokens);
-    let choice = choice_json(index, text, tokens, reason, model, offset, return_tokens);
-    chunks.send(choice, finish).await;
 }
 
-fn choice_json(
-    index: usize,
-    text: &str,
-    tokens: &[TextToken],
-    reason: Option<&str>,
-    model: &TextModel,
-    offset: usize,
-    return_tokens: bool,
-) -> Value {
-    let mut choice = json!({
-        "index": index,
-        "text": text,
-        "logprobs": logprobs(model, tokens, offset),
-        "finish_reason": reason,
-    });
-    if return_tokens {
-        choice["tokens"] = tokens.iter().map(|token| token.id).collect();
+impl ChunkWriter<'_> {
+    fn chunk(&mut self, text: &str, tokens: &[TextToken], end: Option<&End>) -> Vec<Event> {
+        let logprobs = logprobs::of_text(&self.wire.model, tokens, self.offset);
+        self.offset += text.chars().count();
+        let choice = (self.wire).choice(self.index, ("text", json!(text)), logprobs, tokens, end);
+        vec![self.wire.chunk(choice, end)]
     }
-    choice
 }
 
-/// Probabilities in the form of plain completions; `offset` counts the characters before the piece.
-fn logprobs(model: &TextModel, tokens: &[TextToken], mut offset: usize) -> Value {
-    let (mut texts, mut chosen, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-    for token in tokens
-        .iter()
-        .filter(|token| !model.tokenizer.is_end(token.id))
-    {
-        let Some(logprob) = token.logprob else {
-            return Value::Null;
-        };
-        let text = wire::token_text(&model.tokenizer, token.id);
-        let top: Map<String, Value> = token
-            .top
-            .iter()
-            .map(|&(id, logprob)| {
-                let text = wire::token_text(&model.tokenizer, id);
-                (text, json!(wire::finite(logprob)))
-            })
-            .collect();
-        offsets.push(offset);
-        offset += text.chars().count();
-        texts.push(text);
-        chosen.push(wire::finite(logprob));
-        tops.push(top);
+impl Writer<PlainText> for ChunkWriter<'_> {
+    fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Event> {
+        self.chunk(&part, tokens, None)
     }
-    if texts.is_empty() {
-        return Value::Null;
+
+    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event> {
+        self.chunk("", tokens, Some(end))
     }
-    json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": tops, "text_offset": offsets})
 }

@@ -1,28 +1,16 @@
-//! Requests into the engine, and their course as metrics.
+//! A request in the engine, and its course as metrics.
 
-use super::app::App;
-use super::backend::TextModel;
-use super::error::from_failure;
-use crate::completion::{Completion, Output, TextOptions};
-use crate::engine::api::{Constraint, Request, SamplingOptions};
+use super::prepare::Prepared;
+use crate::completion::{Completion, Output};
+use crate::server::app::App;
+use crate::server::backend::TextModel;
+use crate::server::error::from_failure;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use worker::http::ApiError;
 
-/// A request that is checked and ready for the engine.
-pub(super) struct Prepared {
-    pub prompt: Vec<u32>,
-    pub sampling: SamplingOptions,
-    pub max_tokens: Option<usize>,
-    pub top_logprobs: Option<usize>,
-    pub ignore_end: bool,
-    pub constraint: Option<Box<dyn Constraint>>,
-    pub timeout: Option<Duration>,
-    pub text: TextOptions,
-}
-
 /// A completion that tells the metrics what happens to it. Dropping it cancels the request.
-pub(super) struct Generation {
+pub struct Generation {
     completion: Completion,
     app: Arc<App>,
     arrived: Instant,
@@ -36,21 +24,10 @@ impl Generation {
     /// The engine's refusal.
     pub fn submit(app: &Arc<App>, model: &TextModel, prepared: Prepared) -> Result<Self, ApiError> {
         let arrived = Instant::now();
-        let prompt_tokens = prepared.prompt.len();
-        let request = Request {
-            prompt: prepared.prompt,
-            max_tokens: prepared.max_tokens,
-            sampling: prepared.sampling,
-            top_logprobs: prepared.top_logprobs,
-            ignore_end: prepared.ignore_end,
-            constraint: prepared.constraint,
-            deadline: prepared
-                .timeout
-                .and_then(|timeout| arrived.checked_add(timeout)),
-        };
+        let prompt_tokens = prepared.request.prompt.len();
         let ticket = model
             .backend
-            .submit(request)
+            .submit(prepared.request)
             .map_err(|e| from_failure(&e))?;
         let tokenizer = model.tokenizer.clone();
         Ok(Self {

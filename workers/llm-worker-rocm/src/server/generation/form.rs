@@ -9,7 +9,25 @@ use worker::http::ApiError;
 
 /// What an answer must look like, understood but not compiled: each answer takes a compilation of its own.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Form {
+pub struct Form {
+    /// Who wants it.
+    pub source: Source,
+    /// What it is.
+    pub grammar: Grammar,
+}
+
+/// Who wants a form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The request's own fields: they describe the whole answer, so there is no reasoning before it.
+    Requested,
+    /// A call that `tool_choice` forces; its grammar has room for reasoning.
+    Forced,
+}
+
+/// The notations of a form.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Grammar {
     /// Any JSON object.
     JsonObject,
     /// JSON of a schema.
@@ -25,22 +43,33 @@ impl Form {
     ///
     /// # Errors
     /// 400 for a malformed or unknown one, or two at once.
-    pub fn of(fields: &SamplingFields) -> Result<Option<Self>, ApiError> {
+    pub fn requested(fields: &SamplingFields) -> Result<Option<Self>, ApiError> {
         let grammar = fields.grammar.as_ref().filter(|text| !text.is_empty());
-        let forms = [
+        let grammars = [
             response_format(fields.response_format.as_ref())?,
-            fields.json_schema.clone().map(Self::JsonSchema),
+            fields.json_schema.clone().map(Grammar::JsonSchema),
             grammar.map(|text| match is_gbnf(text) {
-                true => Self::Gbnf(text.clone()),
-                false => Self::Lark(text.clone()),
+                true => Grammar::Gbnf(text.clone()),
+                false => Grammar::Lark(text.clone()),
             }),
         ];
-        let mut forms = forms.into_iter().flatten();
-        match (forms.next(), forms.next()) {
-            (form, None) => Ok(form),
+        let mut grammars = grammars.into_iter().flatten();
+        match (grammars.next(), grammars.next()) {
+            (grammar, None) => Ok(grammar.map(|grammar| Self {
+                source: Source::Requested,
+                grammar,
+            })),
             _ => Err(ApiError::invalid(
                 "response_format, json_schema and grammar: only one of them can be followed",
             )),
+        }
+    }
+
+    /// The form of answers that call a tool, in Lark.
+    pub fn forced(grammar: String) -> Self {
+        Self {
+            source: Source::Forced,
+            grammar: Grammar::Lark(grammar),
         }
     }
 
@@ -50,11 +79,11 @@ impl Form {
     /// 400 for a schema or grammar that cannot be followed.
     pub fn compile(&self, model: &TextModel) -> Result<Box<dyn Constraint>, ApiError> {
         let grammars = model.grammars()?;
-        let compiled = match self {
-            Self::JsonObject => grammars.json_object(),
-            Self::JsonSchema(schema) => grammars.json_schema(schema),
-            Self::Lark(grammar) => grammars.lark(grammar),
-            Self::Gbnf(grammar) => grammars.gbnf(grammar),
+        let compiled = match &self.grammar {
+            Grammar::JsonObject => grammars.json_object(),
+            Grammar::JsonSchema(schema) => grammars.json_schema(schema),
+            Grammar::Lark(grammar) => grammars.lark(grammar),
+            Grammar::Gbnf(grammar) => grammars.gbnf(grammar),
         };
         compiled.map_err(|e| from_worker(&e))
     }
@@ -69,7 +98,7 @@ fn is_gbnf(grammar: &str) -> bool {
     })
 }
 
-fn response_format(format: Option<&Value>) -> Result<Option<Form>, ApiError> {
+fn response_format(format: Option<&Value>) -> Result<Option<Grammar>, ApiError> {
     let refuse = |reason: String| Err(ApiError::field("response_format", reason));
     let Some(format) = format.filter(|format| !format.is_null()) else {
         return Ok(None);
@@ -78,11 +107,11 @@ fn response_format(format: Option<&Value>) -> Result<Option<Form>, ApiError> {
         Some("text") => Ok(None),
         // llama.cpp's server takes a schema here, too.
         Some("json_object") => Ok(Some(match format.get("schema") {
-            Some(schema) => Form::JsonSchema(schema.clone()),
-            None => Form::JsonObject,
+            Some(schema) => Grammar::JsonSchema(schema.clone()),
+            None => Grammar::JsonObject,
         })),
         Some("json_schema") => match format["json_schema"].get("schema").or(format.get("schema")) {
-            Some(schema) => Ok(Some(Form::JsonSchema(schema.clone()))),
+            Some(schema) => Ok(Some(Grammar::JsonSchema(schema.clone()))),
             None => refuse("response_format: json_schema.schema is missing".to_string()),
         },
         _ => refuse(format!(
@@ -97,8 +126,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn form(body: Value) -> Result<Option<Form>, ApiError> {
-        Form::of(&worker::http::json::from_value(&body).unwrap())
+    fn form(body: Value) -> Result<Option<Grammar>, ApiError> {
+        let form = Form::requested(&worker::http::json::from_value(&body).unwrap())?;
+        Ok(form.map(|form| form.grammar))
     }
 
     #[test]
@@ -111,18 +141,24 @@ mod tests {
         );
         assert_eq!(form(json!({"response_format": {"type": "text"}})), Ok(None));
         let object = json!({"response_format": {"type": "json_object"}});
-        assert_eq!(form(object), Ok(Some(Form::JsonObject)));
+        assert_eq!(form(object), Ok(Some(Grammar::JsonObject)));
         for body in [
             json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}),
             json!({"response_format": {"type": "json_object", "schema": schema}}),
             json!({"json_schema": schema}),
         ] {
-            assert_eq!(form(body), Ok(Some(Form::JsonSchema(schema.clone()))));
+            assert_eq!(form(body), Ok(Some(Grammar::JsonSchema(schema.clone()))));
         }
         let gbnf = "root ::= \"a\"".to_string();
-        assert_eq!(form(json!({"grammar": gbnf})), Ok(Some(Form::Gbnf(gbnf))));
+        assert_eq!(
+            form(json!({"grammar": gbnf})),
+            Ok(Some(Grammar::Gbnf(gbnf)))
+        );
         let lark = "start: \"a\"".to_string();
-        assert_eq!(form(json!({"grammar": lark})), Ok(Some(Form::Lark(lark))));
+        assert_eq!(
+            form(json!({"grammar": lark})),
+            Ok(Some(Grammar::Lark(lark)))
+        );
         for bad in [
             json!({"response_format": {}}),
             json!({"response_format": {"type": "xml"}}),

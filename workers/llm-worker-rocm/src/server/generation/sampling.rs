@@ -1,4 +1,4 @@
-//! The fields that chats and plain completions have in common.
+//! How to choose tokens, and the limits of a request: the fields that all APIs have in common.
 
 use crate::engine::api::{SamplingOptions, MAX_TOP_LOGPROBS};
 use crate::server::app::AppOptions;
@@ -14,8 +14,6 @@ const MAX_STOPS: usize = 64;
 const MAX_STOP_BYTES: usize = 1024;
 /// Most answers to one request.
 const MAX_CHOICES: usize = 128;
-/// Random seeds stay below this, so that JavaScript's numbers hold them exactly.
-const SEED_LIMIT: u64 = 1 << 53;
 
 /// One or several.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -44,7 +42,7 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// The fields that chats and plain completions have in common.
+/// The fields that all APIs have in common, under OpenAI's names; where OpenAI has none, under those of llama.cpp's server and vLLM.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SamplingFields {
     /// The model's name; may be left out.
@@ -99,11 +97,15 @@ pub struct SamplingFields {
 }
 
 impl SamplingFields {
-    /// How to choose tokens; the seed is that of the first answer.
+    /// How to choose the tokens of an answer whose random sequence begins at `seed`.
     ///
     /// # Errors
     /// 400 that names the field; the engine checks the ranges.
-    pub fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
+    pub fn sampling(
+        &self,
+        defaults: &SamplingOptions,
+        seed: u64,
+    ) -> Result<SamplingOptions, ApiError> {
         // Off is a number on the wire and nothing in the engine.
         let unless = |value: Option<f32>, off: f32, default: Option<f32>| match value {
             Some(value) if value == off => None,
@@ -127,11 +129,16 @@ impl SamplingFields {
             frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
             logit_bias: self.logit_bias()?,
-            seed: match self.seed {
-                Some(seed) if seed >= 0 => seed as u64,
-                _ => random_seed(),
-            },
+            seed,
         })
+    }
+
+    /// The seed of the first answer: the one asked for, or a random one.
+    pub fn seed_or_random(&self) -> u64 {
+        match self.seed {
+            Some(seed) if seed >= 0 => seed as u64,
+            _ => crate::random::seed(),
+        }
     }
 
     fn logit_bias(&self) -> Result<HashMap<u32, f32>, ApiError> {
@@ -230,12 +237,4 @@ pub fn check_top_logprobs(field: &str, top: usize) -> Result<usize, ApiError> {
         return Err(ApiError::field(field, reason));
     }
     Ok(top)
-}
-
-/// A seed that nobody chose.
-pub fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    // The standard library seeds every hasher from the operating system's random numbers.
-    let state = std::collections::hash_map::RandomState::new();
-    state.build_hasher().finish() % SEED_LIMIT
 }

@@ -1,0 +1,261 @@
+//! All answers to a request: their parts as they come, or each of them whole.
+
+use super::course::Generation;
+use super::prepare::{prepare, Prompt};
+use super::sampling::SamplingFields;
+use crate::completion::{Finish, Output, TextToken, Usage};
+use crate::server::app::App;
+use crate::server::backend::TextModel;
+use crate::server::error::from_failure;
+use axum::response::sse::Event;
+use futures_util::future::try_join_all;
+use std::sync::Arc;
+use worker::http::sse::Frames;
+use worker::http::ApiError;
+
+/// Takes an answer's text apart while it arrives.
+pub trait Parse: Clone + Send + 'static {
+    /// A part of an answer.
+    type Part: Send;
+    /// All parts of an answer.
+    type Whole: Default + Extend<Self::Part> + Send;
+
+    /// What comes before the answer.
+    fn start(&mut self) -> Vec<Self::Part> {
+        Vec::new()
+    }
+
+    /// Takes more text and gives what is certain now.
+    fn push(&mut self, text: String) -> Vec<Self::Part>;
+
+    /// Ends the answer and gives the rest.
+    fn finish(&mut self) -> Vec<Self::Part> {
+        Vec::new()
+    }
+
+    /// Whether the answer calls tools.
+    fn has_calls(&self) -> bool {
+        false
+    }
+}
+
+/// How an API tells one answer as the frames of a stream.
+pub trait Writer<P: Parse>: Send {
+    /// The frames before the answer.
+    fn start(&mut self) -> Vec<Event> {
+        Vec::new()
+    }
+
+    /// The frames for a part of it. `tokens` are those that were chosen for it and not told before.
+    fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Event>;
+
+    /// The frames for its end. `tokens` are those that belong to no part.
+    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event>;
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct End {
+    /// Why, and what it took.
+    pub finish: Finish,
+    /// Whether it calls tools.
+    pub has_calls: bool,
+}
+
+/// A whole answer.
+pub struct Answer<P: Parse> {
+    /// Its parts.
+    pub whole: P::Whole,
+    /// Its tokens.
+    pub tokens: Vec<TextToken>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// All answers to a request in the making. Dropping them cancels them.
+pub struct Answers<P> {
+    /// Seed of the first answer; each has the one after that of the answer before it.
+    pub seed: u64,
+    /// Answers to the first prompt, then to the second one, and so on.
+    choices: Vec<Choice<P>>,
+    per_prompt: usize,
+}
+
+/// One answer in the making.
+pub struct Choice<P> {
+    generation: Generation,
+    parser: P,
+}
+
+/// What came of an answer: parts, the tokens behind them, and perhaps its end.
+struct Step<T> {
+    parts: Vec<T>,
+    tokens: Vec<TextToken>,
+    end: Option<End>,
+}
+
+impl<P: Parse> Answers<P> {
+    /// Submits what the fields ask for: as many answers to each prompt as they say. Takes a while where grammars are compiled.
+    ///
+    /// # Errors
+    /// 400 that names the field at fault; the engine's refusal.
+    pub fn submit(
+        app: &Arc<App>,
+        model: &TextModel,
+        fields: &SamplingFields,
+        prompts: &[(Prompt, P)],
+    ) -> Result<Self, ApiError> {
+        let seed = fields.seed_or_random();
+        let per_prompt = fields.choices()?;
+        let mut choices = Vec::new();
+        for (prompt, parser) in prompts {
+            for _ in 0..per_prompt {
+                let prepared = prepare(app, model, fields, prompt, seed, choices.len())?;
+                choices.push(Choice {
+                    generation: Generation::submit(app, model, prepared)?,
+                    parser: parser.clone(),
+                });
+            }
+        }
+        Ok(Self {
+            seed,
+            choices,
+            per_prompt,
+        })
+    }
+
+    /// All answers once they are complete, and what they took together.
+    ///
+    /// # Errors
+    /// What the first of them failed with.
+    pub async fn collect(self) -> Result<(Vec<Answer<P>>, Usage), ApiError> {
+        let answers = try_join_all(self.choices.into_iter().map(Choice::collect)).await?;
+        let usages: Vec<Usage> = answers.iter().map(|a| a.end.finish.usage).collect();
+        let usage = total(&usages, self.per_prompt);
+        Ok((answers, usage))
+    }
+
+    /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives what they took together.
+    ///
+    /// # Errors
+    /// What the first of them failed with.
+    pub async fn stream<W: Writer<P>>(
+        self,
+        frames: &Frames,
+        writer: impl Fn(usize) -> W,
+    ) -> Result<Usage, ApiError> {
+        let choices = self.choices.into_iter().enumerate();
+        let streams = choices.map(|(index, choice)| choice.stream(writer(index), frames));
+        let usages = try_join_all(streams).await?;
+        Ok(total(&usages, self.per_prompt))
+    }
+}
+
+impl<P: Parse> Choice<P> {
+    async fn next(&mut self) -> Result<Step<P::Part>, ApiError> {
+        loop {
+            match self.generation.next().await {
+                Some(Output::Started) => {}
+                Some(Output::Delta(delta)) => {
+                    return Ok(Step {
+                        parts: self.parser.push(delta.text),
+                        tokens: delta.tokens,
+                        end: None,
+                    })
+                }
+                Some(Output::Finished(finish)) => {
+                    return Ok(Step {
+                        parts: self.parser.finish(),
+                        tokens: Vec::new(),
+                        end: Some(End {
+                            finish,
+                            has_calls: self.parser.has_calls(),
+                        }),
+                    })
+                }
+                Some(Output::Failed(failure)) => return Err(from_failure(&failure)),
+                None => return Err(ApiError::internal("the answer went on after its end")),
+            }
+        }
+    }
+
+    async fn collect(mut self) -> Result<Answer<P>, ApiError> {
+        let mut whole = P::Whole::default();
+        let mut tokens = Vec::new();
+        whole.extend(self.parser.start());
+        loop {
+            let step = self.next().await?;
+            whole.extend(step.parts);
+            tokens.extend(step.tokens);
+            if let Some(end) = step.end {
+                return Ok(Answer { whole, tokens, end });
+            }
+        }
+    }
+
+    async fn stream<W: Writer<P>>(
+        mut self,
+        mut writer: W,
+        frames: &Frames,
+    ) -> Result<Usage, ApiError> {
+        send(frames, writer.start()).await;
+        for part in self.parser.start() {
+            send(frames, writer.part(part, &[])).await;
+        }
+        // Tokens whose text is understood later, as of a call's name.
+        let mut tokens = Vec::new();
+        loop {
+            let step = self.next().await?;
+            tokens.extend(step.tokens);
+            for part in step.parts {
+                let own = std::mem::take(&mut tokens);
+                send(frames, writer.part(part, &own)).await;
+            }
+            if let Some(end) = step.end {
+                send(frames, writer.end(&end, &tokens)).await;
+                return Ok(end.finish.usage);
+            }
+        }
+    }
+}
+
+async fn send(frames: &Frames, events: Vec<Event>) {
+    for event in events {
+        frames.send(event).await;
+    }
+}
+
+/// Tokens of all answers: a prompt counts once for all answers to it, and as cached where it was for the first of them.
+fn total(usages: &[Usage], per_prompt: usize) -> Usage {
+    let mut total = Usage::default();
+    for (index, usage) in usages.iter().enumerate() {
+        if index % per_prompt == 0 {
+            total.prompt_tokens += usage.prompt_tokens;
+            total.cached_tokens += usage.cached_tokens;
+        }
+        total.completion_tokens += usage.completion_tokens;
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_counts_once_for_all_answers_to_it() {
+        let usage = |prompt_tokens, cached_tokens, completion_tokens| Usage {
+            prompt_tokens,
+            cached_tokens,
+            completion_tokens,
+        };
+        let usages = [
+            usage(5, 0, 1),
+            usage(5, 4, 2),
+            usage(7, 3, 4),
+            usage(7, 6, 8),
+        ];
+        assert_eq!(total(&usages, 2), usage(12, 3, 15));
+        assert_eq!(total(&usages, 1), usage(24, 13, 15));
+    }
+}

@@ -1,0 +1,215 @@
+//! Chats: from messages to a prompt, answers with reasoning and calls.
+
+use super::answers::Parse;
+use super::form::{Form, Source};
+use super::prepare::Prompt;
+use super::sampling::{check_top_logprobs, SamplingFields};
+use crate::chat::RenderOptions;
+use crate::server::backend::TextModel;
+use crate::server::error::from_worker;
+use crate::tools::{Delta, OutputParser, ParserOptions, ToolChoice};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use worker::http::ApiError;
+
+/// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat templates take.
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+pub struct ChatFields {
+    /// The chat so far.
+    pub messages: Vec<Value>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<Value>>,
+    /// `auto`, `none`, `required`, or the function to call.
+    pub tool_choice: Option<Value>,
+    /// Whether one answer may have several calls.
+    pub parallel_tool_calls: Option<bool>,
+    /// Whether tokens are reported with their probabilities.
+    pub logprobs: Option<bool>,
+    /// How many alternatives each token is reported with.
+    pub top_logprobs: Option<usize>,
+    /// Whether a model that can do both thinks before it answers.
+    pub enable_thinking: Option<bool>,
+    /// `none` leaves the model's thinking in the content; anything else tells it apart as `reasoning_content`.
+    pub reasoning_format: Option<String>,
+    /// Further variables for the chat template.
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Whether the assistant is to speak after the last message.
+    pub add_generation_prompt: Option<bool>,
+}
+
+impl ChatFields {
+    /// The prompt as text; `tools` are those that the model is told.
+    ///
+    /// # Errors
+    /// 400 if the template refuses the messages.
+    pub fn render(&self, model: &TextModel, tools: &[Value]) -> Result<String, ApiError> {
+        if self.messages.is_empty() {
+            return Err(ApiError::field("messages", "messages must not be empty"));
+        }
+        let mut extra = self.chat_template_kwargs.clone().unwrap_or_default();
+        let told = extra.remove("enable_thinking").and_then(|v| v.as_bool());
+        let options = RenderOptions {
+            add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
+            enable_thinking: self.enable_thinking.or(told),
+            extra,
+        };
+        model
+            .template
+            .render(&self.messages, Some(tools), &options)
+            .map_err(|e| ApiError {
+                param: Some("messages".to_string()),
+                ..from_worker(&e)
+            })
+    }
+
+    /// The prompt, and what takes its answers apart. Long chats take a while to render and to tokenize.
+    ///
+    /// # Errors
+    /// 400 that names the field at fault.
+    pub fn prompt(
+        &self,
+        model: &TextModel,
+        sampling: &SamplingFields,
+    ) -> Result<(Prompt, ChatParser), ApiError> {
+        let choice = ToolChoice::from_json(self.tool_choice.as_ref()).map_err(|e| ApiError {
+            param: Some("tool_choice".to_string()),
+            ..from_worker(&e)
+        })?;
+        let tools = match choice {
+            // A model that is not told of the tools does not call them.
+            ToolChoice::None => &[],
+            _ => self.tools.as_deref().unwrap_or_default(),
+        };
+        let text = self.render(model, tools)?;
+        let parallel = self.parallel_tool_calls.unwrap_or(true);
+        let opened = model.format.opens_reasoning(&text);
+        let forced = model
+            .format
+            .call_grammar(tools, &choice, parallel, opened, &model.tokenizer)
+            .map_err(|e| from_worker(&e))?;
+        let form =
+            match (Form::requested(sampling)?, forced.map(Form::forced)) {
+                (Some(_), Some(_)) => return Err(ApiError::field(
+                    "tool_choice",
+                    "a forced call and response_format, json_schema or grammar exclude each other",
+                )),
+                (requested, forced) => requested.or(forced),
+            };
+        // A requested form leaves no room for thoughts, even where the prompt begins with them.
+        let requested = matches!(&form, Some(form) if form.source == Source::Requested);
+        let options = ParserOptions {
+            tools: tools.to_vec(),
+            reasoning: self.reasoning_format.as_deref() != Some("none"),
+            in_reasoning: opened && !requested,
+        };
+        let tokens = model
+            .tokenizer
+            .encode(&text, true)
+            .map_err(|e| ApiError::field("messages", e.to_string()))?;
+        let prompt = Prompt {
+            tokens,
+            form,
+            top_logprobs: self.top_logprobs()?,
+            visible_tokens: model.format.visible_tokens(),
+        };
+        let parser = ChatParser {
+            parser: OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?,
+            max_calls: if parallel { usize::MAX } else { 1 },
+        };
+        Ok((prompt, parser))
+    }
+
+    fn top_logprobs(&self) -> Result<Option<usize>, ApiError> {
+        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
+            (false, None | Some(0)) => Ok(None),
+            (false, Some(_)) => Err(ApiError::field(
+                "top_logprobs",
+                "top_logprobs needs logprobs: true",
+            )),
+            (true, top) => check_top_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
+        }
+    }
+}
+
+/// Takes the answers to a chat apart.
+#[derive(Clone)]
+pub struct ChatParser {
+    parser: OutputParser,
+    /// Calls that an answer may have; more of them are left out.
+    max_calls: usize,
+}
+
+impl ChatParser {
+    fn allowed(&self, mut deltas: Vec<Delta>) -> Vec<Delta> {
+        deltas.retain(
+            |delta| !matches!(delta, Delta::ToolCall { index, .. } if *index >= self.max_calls),
+        );
+        deltas
+    }
+}
+
+impl Parse for ChatParser {
+    type Part = Delta;
+    type Whole = Message;
+
+    fn push(&mut self, text: String) -> Vec<Delta> {
+        let deltas = self.parser.push(&text);
+        self.allowed(deltas)
+    }
+
+    fn finish(&mut self) -> Vec<Delta> {
+        let deltas = self.parser.finish();
+        self.allowed(deltas)
+    }
+
+    fn has_calls(&self) -> bool {
+        self.parser.calls() > 0
+    }
+}
+
+/// A whole answer to a chat.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Message {
+    /// Text for the user.
+    pub content: String,
+    /// The model's thinking.
+    pub reasoning: String,
+    /// Its calls.
+    pub calls: Vec<Call>,
+}
+
+/// A call of a function.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Call {
+    /// Names the call in the answer to it.
+    pub id: String,
+    /// The function.
+    pub name: String,
+    /// The arguments as JSON.
+    pub arguments: String,
+}
+
+impl Extend<Delta> for Message {
+    fn extend<T: IntoIterator<Item = Delta>>(&mut self, deltas: T) {
+        for delta in deltas {
+            match delta {
+                Delta::Content(text) => self.content += &text,
+                Delta::Reasoning(text) => self.reasoning += &text,
+                Delta::ToolCall {
+                    index,
+                    id,
+                    name,
+                    arguments,
+                } => match self.calls.get_mut(index) {
+                    Some(call) => call.arguments += &arguments,
+                    None => self.calls.push(Call {
+                        id,
+                        name: name.unwrap_or_default(),
+                        arguments,
+                    }),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! From a request's fields to answers: what every API that generates text has in common.
+//!
+//! An API is a map of its fields onto [`SamplingFields`] (and [`ChatFields`] for chats), and a [`Writer`] that puts the parts of an answer into
+//! its own frames; a whole answer is an [`Answer`].
+//!
+//! | Module       | Gives                                                                               |
+//! |--------------|-------------------------------------------------------------------------------------|
+//! | [`sampling`] | how to choose tokens, and the limits of a request                                   |
+//! | [`form`]     | what an answer must look like                                                       |
+//! | [`prepare`]  | fields and a prompt, checked, as a request to the engine                            |
+//! | [`course`]   | a request in the engine, and its course as metrics                                  |
+//! | [`answers`]  | all answers to a request: their parts as they come, or each of them whole           |
+//! | [`text`]     | answers in plain text                                                               |
+//! | [`chat`]     | chats: from messages to a prompt, answers with reasoning and calls                  |
+
+mod answers;
+mod chat;
+mod course;
+mod form;
+mod prepare;
+mod sampling;
+mod text;
+
+pub(super) use answers::{Answer, Answers, End, Parse, Writer};
+pub use chat::ChatFields;
+pub(super) use chat::{Call, ChatParser, Message};
+pub(super) use prepare::Prompt;
+pub(super) use sampling::check_top_logprobs;
+pub use sampling::SamplingFields;
+pub(super) use text::PlainText;

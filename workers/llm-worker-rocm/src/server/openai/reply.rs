@@ -1,0 +1,89 @@
+//! A request's answers as OpenAI's replies: whole, or as the chunks of a stream.
+
+use super::wire::Wire;
+use crate::completion::Finish;
+use crate::server::app::App;
+use crate::server::backend::TextModel;
+use crate::server::generation::{Answer, Answers, Parse, Prompt, SamplingFields, Writer};
+use axum::response::{IntoResponse, Response};
+use axum::Json;
+use serde_json::Value;
+use std::sync::Arc;
+use worker::http::sse::{self, Frames};
+use worker::http::ApiError;
+
+/// How one of OpenAI's routes shows answers.
+pub trait Shape: Parse {
+    /// What the ids of its replies begin with.
+    const ID_PREFIX: &'static str;
+    /// The name of a whole reply's type.
+    const OBJECT: &'static str;
+    /// The name of a chunk's type.
+    const CHUNK_OBJECT: &'static str;
+
+    /// A whole answer as a choice.
+    fn choice(wire: &Wire, index: usize, answer: &Answer<Self>) -> Value;
+
+    /// What writes an answer's chunks.
+    fn writer(wire: &Wire, index: usize) -> impl Writer<Self>;
+}
+
+/// The reply to a request in the making. Dropping it cancels the request.
+pub struct Reply<P> {
+    wire: Wire,
+    answers: Answers<P>,
+    stream: bool,
+}
+
+impl<P: Shape> Reply<P> {
+    /// Submits a request to the engine.
+    ///
+    /// # Errors
+    /// 400 that names the field at fault; the engine's refusal.
+    pub fn submit(
+        app: &Arc<App>,
+        model: Arc<TextModel>,
+        fields: &SamplingFields,
+        prompts: &[(Prompt, P)],
+    ) -> Result<Self, ApiError> {
+        let answers = Answers::submit(app, &model, fields, prompts)?;
+        let stream = fields.stream();
+        let object = if stream { P::CHUNK_OBJECT } else { P::OBJECT };
+        Ok(Self {
+            wire: Wire::new(app, model, fields, (P::ID_PREFIX, object), answers.seed),
+            answers,
+            stream,
+        })
+    }
+
+    /// The reply, once it is complete or as it comes.
+    ///
+    /// # Errors
+    /// What a whole reply failed with; a stream tells failures itself.
+    pub async fn respond(self) -> Result<Response, ApiError> {
+        match self.stream {
+            true => Ok(sse::stream(sse::OPENAI, |frames| self.stream(frames))),
+            false => Ok(Json(self.collect().await?).into_response()),
+        }
+    }
+
+    async fn collect(self) -> Result<Value, ApiError> {
+        let Self { wire, answers, .. } = self;
+        let (answers, usage) = answers.collect().await?;
+        let choices = answers.iter().enumerate();
+        let choices = choices.map(|(index, answer)| P::choice(&wire, index, answer));
+        let first: Option<&Finish> = answers.first().map(|answer| &answer.end.finish);
+        Ok(wire.whole(choices.collect(), &usage, first))
+    }
+
+    async fn stream(self, frames: Frames) -> Result<(), ApiError> {
+        let Self { wire, answers, .. } = self;
+        let usage = answers
+            .stream(&frames, |index| P::writer(&wire, index))
+            .await?;
+        if let Some(chunk) = wire.usage_chunk(&usage) {
+            frames.send(chunk).await;
+        }
+        Ok(())
+    }
+}
