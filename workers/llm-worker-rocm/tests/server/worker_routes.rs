@@ -4,6 +4,7 @@ use crate::client::Server;
 use crate::script::{token, Play};
 use serde_json::{json, Value};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 #[tokio::test]
 async fn health_tells_the_phase() {
@@ -129,6 +130,33 @@ async fn figures_for_prometheus() {
         );
     }
     assert!(metrics.text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn times_are_those_of_the_engine() {
+    // A stop string that never comes holds the text back, and all tokens come at once.
+    let text = Play::SaySlowly("abbb", Duration::from_millis(250));
+    let server = Server::new([text]);
+    let body = json!({"prompt": "x", "stop": "bbbb"});
+    server.post("/v1/completions", &body).await.json();
+    let metrics = server.get("/metrics").await.text;
+    let value = |name: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{metrics}"))
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    let first = value("llm_time_to_first_token_seconds_sum");
+    assert!((0.25..2.0).contains(&first), "{first}");
+    // Four tokens, and the one that ends the answer.
+    assert_eq!(value("llm_inter_token_seconds_count"), 4.0);
+    assert_eq!(value("llm_inter_token_seconds_bucket{le=\"0.2\"}"), 0.0);
+    let sum = value("llm_inter_token_seconds_sum");
+    assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+    // The script says how long the whole took.
+    let whole = value("llm_request_seconds_sum");
+    assert!((whole - 0.321).abs() < 1e-6, "{whole}");
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ pub struct Generation {
     completion: Completion,
     app: Arc<App>,
     arrived: Instant,
+    /// When the engine chose the last token that was counted.
     last_token: Option<Instant>,
 }
 
@@ -44,14 +45,19 @@ impl Generation {
         let metrics = &self.app.metrics;
         match &output {
             Output::Started => metrics.started(self.completion.timings().queued),
-            Output::Delta(_) => {
-                let now = Instant::now();
-                match self.last_token.replace(now) {
-                    None => metrics.first_token(now - self.arrived),
-                    Some(last) => metrics.next_token(now - last),
+            Output::Delta(delta) => {
+                // By the engine's clock: a slow client or a text that waits takes nothing from the engine's speed.
+                for token in &delta.tokens {
+                    match self.last_token.replace(token.at) {
+                        None => {
+                            metrics.first_token(token.at.saturating_duration_since(self.arrived))
+                        }
+                        Some(last) => metrics.next_token(token.at - last),
+                    }
                 }
             }
-            Output::Finished(_) | Output::Failed(_) => metrics.finished(self.arrived.elapsed()),
+            Output::Finished(finish) => metrics.finished(finish.timings.total()),
+            Output::Failed(_) => metrics.finished(self.arrived.elapsed()),
         }
         Some(output)
     }
