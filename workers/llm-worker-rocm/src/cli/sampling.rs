@@ -38,15 +38,15 @@ pub struct SamplingArgs {
     #[arg(long, default_value_t = 1.0, value_name = "X")]
     pub repeat_penalty: f32,
 
-    /// How many recent tokens the penalties look at.
+    /// How many recent tokens, the prompt's included, the repeat penalty looks at.
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub repeat_last_n: usize,
 
-    /// Makes tokens less likely the more often they came.
+    /// Makes tokens less likely the more often they were generated.
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     pub frequency_penalty: f32,
 
-    /// Makes tokens less likely that came at all.
+    /// Makes tokens less likely that were generated at all.
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     pub presence_penalty: f32,
 }

@@ -180,6 +180,12 @@ async fn the_page_and_the_document() {
     let document = server.get("/openapi.json").await.json();
     assert_eq!(document["openapi"], "3.0.3");
     assert!(document["paths"]["/v1/chat/completions"]["post"]["requestBody"].is_object());
+    let fields = &document["components"]["schemas"]["SamplingFields"]["properties"];
+    for penalty in ["frequency_penalty", "presence_penalty"] {
+        // The prompt's tokens do not count, unlike those of `repeat_penalty`.
+        let description = fields[penalty]["description"].as_str().unwrap();
+        assert!(description.contains("generated"), "{description}");
+    }
     let (status, _, message) = server.get("/nowhere").await.error();
     assert!(status == 404 && message.contains("/nowhere"));
     assert_eq!(server.get("/v1/completions").await.error().0, 405);

@@ -69,14 +69,14 @@ pub struct SamplingFields {
     pub min_p: Option<f32>,
     /// Only the tokens whose surprise is nearest to the expected one and that together reach this probability; 1 is off.
     pub typical_p: Option<f32>,
-    /// Makes recent tokens less likely; 1 is off.
+    /// Makes recent tokens less likely, see `repeat_last_n`; 1 is off.
     #[serde(alias = "repetition_penalty")]
     pub repeat_penalty: Option<f32>,
-    /// How many recent tokens the penalties look at; -1 is all.
+    /// How many recent tokens, the prompt's included, `repeat_penalty` looks at; -1 is all.
     pub repeat_last_n: Option<i64>,
-    /// Taken from a token's logit for each time that it stands among the recent ones.
+    /// Taken from a token's logit for each time that it was generated in this answer; tokens of the prompt do not count.
     pub frequency_penalty: Option<f32>,
-    /// Taken from a token's logit if it stands among the recent ones.
+    /// Taken from a token's logit if it was generated in this answer; tokens of the prompt do not count.
     pub presence_penalty: Option<f32>,
     /// Added to logits, by token.
     pub logit_bias: Option<HashMap<String, f32>>,
