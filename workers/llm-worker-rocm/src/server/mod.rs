@@ -71,6 +71,7 @@ const PUBLIC: &[Route] = &[
     route("/chat.css", &["get"], || get(page::style)),
     route("/chat.js", &["get"], || get(page::script)),
     route("/markdown.js", &["get"], || get(page::markdown)),
+    route("/marked.js", &["get"], || get(page::marked)),
     route("/health", &["get"], || get(native::health)),
     route("/ready", &["get"], || get(native::ready)),
     route("/openapi.json", &["get"], || get(openapi::document)),

@@ -16,7 +16,9 @@ fn describe(path: &str, schemas: &mut SchemaGenerator) -> (&'static str, Option<
     let mut one = |schema: fn(&mut SchemaGenerator) -> Value| schema(schemas);
     match path {
         "/" => ("The chat page", None),
-        "/chat.css" | "/chat.js" | "/markdown.js" => ("A part of the chat page", None),
+        "/chat.css" | "/chat.js" | "/markdown.js" | "/marked.js" => {
+            ("A part of the chat page", None)
+        }
         "/health" => (
             "Whether the worker can do its work; 503 with progress while the model loads",
             None,

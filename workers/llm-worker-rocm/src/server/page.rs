@@ -1,11 +1,13 @@
-//! The chat page: static files of ours, built into the program. It needs no network but this server.
+//! The chat page: static files, built into the program. It needs no network but this server.
+//!
+//! `page/marked` is marked 18.2.1 (<https://github.com/markedjs/marked>) as its package has it, with its licence; the rest is ours.
 
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::response::{IntoResponse, Response};
 
-/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a mistake.
+/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a fault.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 fn file(content_type: &'static str, text: &'static str) -> Response {
@@ -34,6 +36,14 @@ pub(super) async fn script() -> Response {
     file(
         "text/javascript; charset=utf-8",
         include_str!("page/chat.js"),
+    )
+}
+
+/// `GET /marked.js`
+pub(super) async fn marked() -> Response {
+    file(
+        "text/javascript; charset=utf-8",
+        include_str!("page/marked/marked.js"),
     )
 }
 

@@ -21,10 +21,22 @@ HOSTILE = """# T <b>x</b>
 - one
 - **two**
   1. deep
+     - [ ] deeper <i>x</i>
+
+     of the deep
+- three
 
 | h | i |
-|---|---|
-| 1 | 2 |
+|:--|--:|
+| 1 \\| &lt;u&gt; | **2** <u>y</u> |
+| 3 | |
+
+<div onclick="window.hacked = 1">z</div>
+<iframe src="javascript:window.hacked = 1"></iframe>
+
+[d](JaVaScRiPt:window.hacked=1) [e](data:text/html,x) <javascript:window.hacked=1> [f]
+
+[f]: javascript:window.hacked=1
 
 ```html
 <svg onload="window.hacked = 1">
@@ -39,7 +51,12 @@ import("/markdown.js").then(({ markdown }) => {
   document.body.append(box);
   const names = [...box.querySelectorAll("*")].map((node) => node.localName);
   const links = [...box.querySelectorAll("a")].map((node) => node.href);
-  const result = { names, links, text: box.textContent, code: box.querySelector("pre code").textContent };
+  const outline = (node) => [...node.children].map((child) => child.localName + (child.children.length ? `(${outline(child)})` : "")).join(" ");
+  const attributes = [...box.querySelectorAll("*")].flatMap((node) => node.getAttributeNames());
+  const cells = [...box.querySelectorAll("td")].map((node) => node.textContent);
+  const list = box.querySelector("ul");
+  const lists = list && outline(list);
+  const result = { names, links, attributes, cells, lists, text: box.textContent, code: box.querySelector("pre code")?.textContent };
   box.remove();
   setTimeout(() => done({ ...result, hacked: window.hacked ?? null }), 200);
 }).catch((error) => done({ error: String(error) }));
@@ -129,12 +146,23 @@ class Page(unittest.TestCase):
         self.assertIsNone(result.get("error"))
         self.assertIsNone(result["hacked"])
         names = set(result["names"])
-        self.assertFalse(names & {"img", "script", "svg", "b", "i", "iframe"})
+        self.assertFalse(names & {"img", "script", "svg", "b", "i", "u", "div", "iframe"})
+        self.assertLessEqual(set(result["attributes"]), {"href", "rel", "target", "type", "start", "style"})
         self.assertLessEqual({"h1", "ul", "ol", "li", "strong", "table", "th", "td", "pre", "code"}, names)
         self.assertEqual(result["links"][0], "https://example.org/?q=1")
         self.assertTrue(all(link.startswith("https://example.org/") for link in result["links"]))
         self.assertEqual(result["code"], '<svg onload="window.hacked = 1">')
         self.assertIn("<script>", result["text"])
+
+    def test_lists_nest_and_tables_have_cells(self):
+        result = self.browser.execute_async_script(RENDER, HOSTILE)
+        self.assertEqual(result["lists"], "li li(strong ol(li(p ul(li) p))) li")
+        self.assertEqual(result["cells"], ["1 | <u>", "2 <u>y</u>", "3", ""])
+
+    def test_text_that_nests_too_deeply_is_text(self):
+        result = self.browser.execute_async_script(RENDER, ">" * 20000)
+        self.assertEqual((result.get("error"), result["names"]), (None, ["p"]))
+        self.assertEqual(len(result["text"]), 20000)
 
     def test_no_other_server_is_asked(self):
         loaded = self.browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")

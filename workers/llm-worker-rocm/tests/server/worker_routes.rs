@@ -167,6 +167,7 @@ async fn the_page_and_the_document() {
         ("/chat.css", "text/css"),
         ("/chat.js", "text/javascript"),
         ("/markdown.js", "text/javascript"),
+        ("/marked.js", "text/javascript"),
     ] {
         let file = server.get(path).await;
         assert_eq!(file.status, 200);

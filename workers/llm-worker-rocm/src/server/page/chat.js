@@ -168,7 +168,7 @@ const answer = async (chat) => {
   };
 
   let first = 0;
-  let pieces = 0;
+  let chunks = 0;
   let complete = false;
   try {
     tell("Waiting …");
@@ -185,10 +185,10 @@ const answer = async (chat) => {
       const { content, reasoning_content: reasoning } = choice?.delta ?? {};
       if (content || reasoning) {
         first ||= performance.now();
-        pieces += 1;
+        chunks += 1;
         message.content += content ?? "";
         message.reasoning += reasoning ?? "";
-        tell(speed(pieces - 1, (performance.now() - first) / 1000));
+        tell(speed(chunks - 1, (performance.now() - first) / 1000));
         update();
       }
       if (chunk.timings) {

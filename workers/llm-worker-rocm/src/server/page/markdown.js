@@ -1,13 +1,13 @@
-// Markdown as DOM nodes. Text from the model only ever becomes text nodes, never HTML.
+// Markdown as DOM nodes. marked reads it; its tokens become nodes here. Text from the model only ever becomes text nodes, never HTML.
+import { lexer } from "./marked.js";
+
+const OPTIONS = { gfm: true, breaks: true };
 
 const make = (name, ...children) => {
   const node = document.createElement(name);
   node.append(...children);
   return node;
 };
-
-// Inside of a line. The first alternative that matches wins; a backslash takes the next mark as it is.
-const INLINE = /\\([\\`*_{}[\]()#+\-.!|<>~])|(`+)(.+?)\2(?!`)|\*\*(.+?)\*\*|~~(.+?)~~|\*([^\s*](?:.*?[^\s*])?)\*|(?<![\p{L}\p{N}_])_([^\s_](?:.*?[^\s_])?)_(?![\p{L}\p{N}_])|\[([^\]]+)\]\(\s*([^\s)]+)\s*\)|(https?:\/\/[^\s<>"')\]]+)/u;
 
 const link = (address, children) => {
   let url;
@@ -24,37 +24,6 @@ const link = (address, children) => {
   return node;
 };
 
-const inline = (text) => {
-  const nodes = [];
-  while (text) {
-    const found = INLINE.exec(text);
-    if (!found) {
-      nodes.push(text);
-      break;
-    }
-    const [all, escaped, , code, strong, struck, star, line, label, address, bare] = found;
-    if (found.index) nodes.push(text.slice(0, found.index));
-    text = text.slice(found.index + all.length);
-    if (escaped) nodes.push(escaped);
-    else if (code !== undefined) nodes.push(make("code", code));
-    else if (strong) nodes.push(make("strong", ...inline(strong)));
-    else if (struck) nodes.push(make("del", ...inline(struck)));
-    else if (star || line) nodes.push(make("em", ...inline(star || line)));
-    else if (label) nodes.push(link(address, inline(label)) ?? all);
-    else nodes.push(link(bare, [bare]) ?? all);
-  }
-  return nodes;
-};
-
-const lines = (text) => {
-  const nodes = [];
-  text.forEach((line, i) => {
-    if (i) nodes.push(make("br"));
-    nodes.push(...inline(line));
-  });
-  return nodes;
-};
-
 const codeBlock = (text) => {
   const button = make("button", "Copy");
   button.type = "button";
@@ -62,84 +31,61 @@ const codeBlock = (text) => {
   return make("pre", make("code", text), button);
 };
 
-const cells = (row) => row.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
-const isRule = (row) => row !== undefined && row.includes("-") && /^\s*\|?(\s*:?-+:?\s*\|?)+\s*$/.test(row);
-
-const table = (head, rows) => {
-  const row = (name, text) => make("tr", ...cells(text).map((cell) => make(name, ...inline(cell))));
-  return make("table", make("thead", row("th", head)), make("tbody", ...rows.map((text) => row("td", text))));
+const cell = (name, { tokens, align }) => {
+  const node = make(name, ...nodes(tokens));
+  if (align) node.style.textAlign = align;
+  return node;
 };
 
-const FENCE = /^\s*(```+|~~~+)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
-const BREAK = /^\s*([-*_])(\s*\1){2,}\s*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const startsBlock = (line) => FENCE.test(line) || HEADING.test(line) || BREAK.test(line) || ITEM.test(line) || line.startsWith(">");
-
-// Quotes and lists nest; deeper than this is text.
-const MAX_DEPTH = 8;
-
-const blocks = (source, depth) => {
-  const nodes = [];
-  let i = 0;
-  const takeWhile = (test) => {
-    const start = i;
-    while (i < source.length && test(source[i])) i += 1;
-    return source.slice(start, i);
-  };
-  while (i < source.length) {
-    const line = source[i];
-    const fence = FENCE.exec(line);
-    const heading = HEADING.exec(line);
-    const item = ITEM.exec(line);
-    if (!line.trim()) {
-      i += 1;
-    } else if (fence) {
-      i += 1;
-      const text = takeWhile((next) => !next.trim().startsWith(fence[1]));
-      i += 1;
-      nodes.push(codeBlock(text.join("\n")));
-    } else if (heading) {
-      i += 1;
-      nodes.push(make(`h${heading[1].length}`, ...inline(heading[2])));
-    } else if (BREAK.test(line)) {
-      i += 1;
-      nodes.push(make("hr"));
-    } else if (line.startsWith(">") && depth < MAX_DEPTH) {
-      const inner = takeWhile((next) => next.startsWith(">")).map((next) => next.replace(/^>\s?/, ""));
-      nodes.push(make("blockquote", ...blocks(inner, depth + 1)));
-    } else if (item && depth < MAX_DEPTH) {
-      nodes.push(list(item));
-    } else if (line.includes("|") && isRule(source[i + 1])) {
-      i += 2;
-      nodes.push(table(line, takeWhile((next) => next.includes("|"))));
-    } else {
-      i += 1;
-      const rest = takeWhile((next) => next.trim() && !startsBlock(next));
-      nodes.push(make("p", ...lines([line, ...rest])));
-    }
-  }
-  return nodes;
-
-  // Items with the first one's kind of mark; what is indented more belongs to the item before.
-  function list(first) {
-    const ordered = /\d/.test(first[2]);
-    const node = make(ordered ? "ol" : "ul");
-    if (ordered) node.start = parseInt(first[2], 10);
-    while (i < source.length) {
-      const item = ITEM.exec(source[i]);
-      if (!item || item[1].length > first[1].length + 1 || /\d/.test(item[2]) !== ordered) break;
-      i += 1;
-      const indent = item[1].length + 2;
-      const inner = takeWhile((next) => !next.trim() || /^\s*/.exec(next)[0].length >= indent);
-      const text = [item[3], ...inner.map((next) => next.slice(indent))];
-      const children = blocks(text, depth + 1);
-      // A single line needs no paragraph.
-      const [only] = children;
-      node.append(make("li", ...(children.length === 1 && only.localName === "p" ? only.childNodes : children)));
-    }
-    return node;
-  }
+const table = ({ header, rows }) => {
+  const row = (name, cells) => make("tr", ...cells.map((each) => cell(name, each)));
+  return make("table", make("thead", row("th", header)), make("tbody", ...rows.map((cells) => row("td", cells))));
 };
 
-export const markdown = (text) => blocks(text.replace(/\r\n?/g, "\n").split("\n"), 0);
+const list = ({ ordered, start, items }) => {
+  const node = make(ordered ? "ol" : "ul", ...items.map(({ tokens }) => make("li", ...nodes(tokens))));
+  if (ordered) node.start = start;
+  return node;
+};
+
+// Characters by their names in HTML. Nothing else of the text is read as HTML.
+const NAMED = /&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][a-z\d]{1,31});/gi;
+const character = (name) => new DOMParser().parseFromString(name, "text/html").body.textContent;
+
+// A node, or several, for each type of token that may come of a model's text. What stands in none of these lines is shown as it was written.
+const NODES = {
+  // Blocks.
+  space: () => [],
+  def: () => [],
+  hr: () => make("hr"),
+  code: ({ text }) => codeBlock(text),
+  heading: ({ depth, tokens }) => make(`h${depth}`, ...nodes(tokens)),
+  paragraph: ({ tokens }) => make("p", ...nodes(tokens)),
+  html: ({ raw, block }) => (block ? make("p", raw) : raw),
+  blockquote: ({ tokens }) => make("blockquote", ...nodes(tokens)),
+  list,
+  table,
+  // Inside of a line.
+  br: () => make("br"),
+  checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+  codespan: ({ text }) => make("code", text),
+  del: ({ tokens }) => make("del", ...nodes(tokens)),
+  em: ({ tokens }) => make("em", ...nodes(tokens)),
+  escape: ({ text }) => text,
+  // Pictures would tell another server who reads this: a link waits until it is followed.
+  image: ({ href, text, raw }) => link(href, [text || href]) ?? raw,
+  link: ({ href, tokens, raw }) => link(href, nodes(tokens)) ?? raw,
+  strong: ({ tokens }) => make("strong", ...nodes(tokens)),
+  text: ({ tokens, text }) => (tokens ? nodes(tokens) : text.replace(NAMED, character)),
+};
+
+const nodes = (tokens) => tokens.flatMap((token) => NODES[token.type]?.(token) ?? token.raw);
+
+export const markdown = (text) => {
+  try {
+    return nodes(lexer(text, OPTIONS));
+  } catch {
+    // Nested more deeply than the browser's stack: the text has to do.
+    return [make("p", text)];
+  }
+};
