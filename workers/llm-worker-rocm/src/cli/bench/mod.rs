@@ -1,14 +1,14 @@
 //! `llm-worker-rocm bench`: how fast prompts are read and answers written.
 
-use super::output::{print_json, print_line};
+mod report;
+
 use super::session::{Session, SessionArgs, Step};
 use crate::completion::{Completion, Finish, Output, TextOptions};
 use crate::engine::api::{DecodeFigures, EngineOptions, Request, SamplingOptions};
 use crate::model::ModelFile;
 use clap::Args;
-use serde::Serialize;
+use report::{Measured, Report};
 use std::time::Instant;
-use worker::device::BufferMemory;
 use worker::progress::count_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -105,84 +105,6 @@ impl Test {
     }
 }
 
-/// What `--json` prints.
-#[derive(Debug, Serialize)]
-struct Report<'a> {
-    model: &'a str,
-    architecture: &'a str,
-    bytes: u64,
-    parameters: u64,
-    device: &'a str,
-    results: &'a [Measured],
-    /// Behind the last test.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    buffer_bytes: Option<BufferMemory>,
-}
-
-/// A test's result.
-#[derive(Debug, Clone, Serialize)]
-struct Measured {
-    test: String,
-    batch: usize,
-    n_prompt: usize,
-    n_gen: usize,
-    /// Tokens per second, all sequences together: mean, standard deviation, and each run's.
-    tokens_per_second: f64,
-    deviation: f64,
-    samples: Vec<f64>,
-    /// Of a test that generates, on a GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decode: Option<HostCost>,
-}
-
-/// What a step of one new token for each sequence costs the host, on average.
-#[derive(Debug, Clone, Serialize)]
-struct HostCost {
-    /// Time until the device has its work.
-    enqueue_microseconds: f64,
-    /// A graph counts as one.
-    launches: f64,
-    /// Part of the steps that were enqueued as a graph.
-    graphs: f64,
-}
-
-impl HostCost {
-    /// Nothing if nothing was launched: the host computes itself.
-    fn new(figures: DecodeFigures) -> Option<Self> {
-        let steps = figures.steps as f64;
-        (figures.launches > 0).then(|| Self {
-            enqueue_microseconds: figures.enqueue.as_secs_f64() * 1e6 / steps,
-            launches: figures.launches as f64 / steps,
-            graphs: figures.graphs as f64 / steps,
-        })
-    }
-}
-
-impl Measured {
-    fn new(test: Test, samples: Vec<f64>, figures: DecodeFigures) -> Self {
-        let count = samples.len() as f64;
-        let mean = samples.iter().sum::<f64>() / count;
-        let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
-        let (n_prompt, n_gen) = match test.kind {
-            Kind::Prompt => (test.tokens, 0),
-            Kind::Generate => (0, test.tokens),
-        };
-        Self {
-            test: test.name(),
-            batch: test.batch,
-            tokens_per_second: mean,
-            deviation: (squares / (count - 1.0).max(1.0)).sqrt(),
-            n_prompt,
-            n_gen,
-            samples,
-            decode: match test.kind {
-                Kind::Prompt => None,
-                Kind::Generate => HostCost::new(figures),
-            },
-        }
-    }
-}
-
 impl BenchArgs {
     pub(super) fn run(self) -> Result<()> {
         let tests = self.tests()?;
@@ -232,25 +154,16 @@ impl BenchArgs {
             results.push(Measured::new(test, samples, figures));
         }
         bar.finish_and_clear();
-        if self.json {
-            print_json(&Report {
-                model: &model.name,
-                device: &session.selected.description,
-                architecture: &model.architecture,
-                results: &results,
-                buffer_bytes: session.engine.status().buffers,
-                bytes: model.bytes,
-                parameters: model.parameters,
-            })
-        } else {
-            print_table(
-                &model.name,
-                model.bytes,
-                model.parameters,
-                &session.selected.description,
-                &results,
-            )
-        }
+        let report = Report {
+            model: &model.name,
+            architecture: &model.architecture,
+            bytes: model.bytes,
+            parameters: model.parameters,
+            device: &session.selected.description,
+            results: &results,
+            buffer_bytes: session.engine.status().buffers,
+        };
+        report.print(self.json)
     }
 
     fn tests(&self) -> Result<Vec<Test>> {
@@ -335,117 +248,9 @@ fn scattered(place: u64, vocabulary: u64) -> u32 {
     (mixed % vocabulary.max(1)) as u32
 }
 
-fn print_table(
-    name: &str,
-    bytes: u64,
-    parameters: u64,
-    device: &str,
-    results: &[Measured],
-) -> Result<()> {
-    print_line(&format!(
-        "{name}: {:.2} GiB, {:.2} B parameters; {device}",
-        bytes as f64 / f64::from(1u32 << 30),
-        parameters as f64 / 1e9
-    ))?;
-    let mut columns = vec![
-        Column::new("test", results.iter().map(|r| r.test.clone())),
-        Column::new(
-            "tokens/s",
-            results
-                .iter()
-                .map(|r| format!("{:.2} ± {:.2}", r.tokens_per_second, r.deviation)),
-        ),
-    ];
-    if results.iter().any(|r| r.decode.is_some()) {
-        let cells = |cell: fn(&HostCost) -> String| {
-            results
-                .iter()
-                .map(move |r| r.decode.as_ref().map(cell).unwrap_or_default())
-        };
-        columns.extend([
-            Column::new(
-                "enqueue µs/step",
-                cells(|cost| format!("{:.1}", cost.enqueue_microseconds)),
-            ),
-            Column::new(
-                "launches/step",
-                cells(|cost| format!("{:.1}", cost.launches)),
-            ),
-            Column::new(
-                "graphs",
-                cells(|cost| format!("{:.0} %", 100.0 * cost.graphs)),
-            ),
-        ]);
-    }
-    for line in 0..results.len() + 2 {
-        let cells: Vec<String> = columns
-            .iter()
-            .enumerate()
-            .map(|(i, column)| column.line(line, i > 0))
-            .collect();
-        print_line(&format!("|{}|", cells.join("|")))?;
-    }
-    Ok(())
-}
-
-/// A column of a table, its title first.
-struct Column {
-    cells: Vec<String>,
-    width: usize,
-}
-
-impl Column {
-    fn new(title: &str, cells: impl Iterator<Item = String>) -> Self {
-        let cells: Vec<String> = std::iter::once(title.to_string()).chain(cells).collect();
-        let width = cells.iter().map(|cell| cell.chars().count()).max();
-        Self {
-            width: width.unwrap_or(0),
-            cells,
-        }
-    }
-
-    /// A cell of the title's line, the rule's, or a result's.
-    fn line(&self, line: usize, right: bool) -> String {
-        let Self { cells, width } = self;
-        match (line, right) {
-            (1, true) => format!("-{:->width$}:", ""),
-            (1, false) => format!("-{:->width$}-", ""),
-            (0, true) => format!(" {:>width$} ", cells[0]),
-            (0, false) => format!(" {:<width$} ", cells[0]),
-            (_, true) => format!(" {:>width$} ", cells[line - 1]),
-            (_, false) => format!(" {:<width$} ", cells[line - 1]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn means_and_deviations() {
-        let test = Test {
-            kind: Kind::Generate,
-            tokens: 8,
-            batch: 2,
-        };
-        let figures = DecodeFigures {
-            steps: 4,
-            graphs: 3,
-            launches: 20,
-            enqueue: std::time::Duration::from_micros(10),
-        };
-        let measured = Measured::new(test, vec![1.0, 2.0, 3.0], figures);
-        assert_eq!((measured.tokens_per_second, measured.deviation), (2.0, 1.0));
-        assert_eq!(measured.test, "tg8 x 2");
-        let cost = measured.decode.unwrap();
-        assert_eq!(
-            (cost.enqueue_microseconds, cost.launches, cost.graphs),
-            (2.5, 5.0, 0.75)
-        );
-        let on_the_host = Measured::new(test, vec![4.0], DecodeFigures::default());
-        assert!(on_the_host.deviation == 0.0 && on_the_host.decode.is_none());
-    }
 
     #[test]
     fn prompts_are_the_same_everywhere() {
