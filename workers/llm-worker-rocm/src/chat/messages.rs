@@ -211,7 +211,7 @@ impl Form {
                 (_, Json::String(text)) => serde_json::from_str::<Json>(&text)
                     .ok()
                     .filter(Json::is_object)
-                    .ok_or("a tool call's \"arguments\" are no JSON object")?,
+                    .ok_or("a tool call's \"arguments\" are not a JSON object")?,
                 (_, other) => other,
             };
             function.insert("arguments".to_string(), arguments);
@@ -241,7 +241,7 @@ impl Form {
         }
     }
 
-    /// The system message as the beginning of the user's first.
+    /// The system message before the text of the user's first.
     fn merge_system(self, messages: &mut Vec<Json>) {
         if messages.first().is_none_or(|m| m["role"] != "system") {
             return;

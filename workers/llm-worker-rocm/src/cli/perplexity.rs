@@ -20,7 +20,7 @@ pub struct PerplexityArgs {
     /// Text to predict; `-` reads standard input.
     text: PathBuf,
 
-    /// Tokens of each piece that the text is cut into.
+    /// Tokens of each chunk that the text is cut into.
     #[arg(long, short, default_value_t = 512, value_name = "N")]
     context: usize,
 
@@ -71,7 +71,7 @@ impl PerplexityArgs {
                 .map_err(|e| Error::Runtime(format!("cannot write JSON: {e}")))?
         } else {
             format!(
-                "perplexity {:.4} ({:.5} ± {:.5} nats per token; {} tokens in {} pieces of {context}; {})",
+                "perplexity {:.4} ({:.5} ± {:.5} nats per token; {} tokens in {} chunks of {context}; {})",
                 found.perplexity,
                 found.nats_per_token,
                 found.standard_error,

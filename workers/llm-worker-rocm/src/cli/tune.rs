@@ -89,7 +89,7 @@ mod measure {
             let selected = self.device.select()?;
             let Ok(device) = selected.device.as_rocm_device() else {
                 return Err(Error::Usage(format!(
-                    "{} is no GPU; give --device rocm:N",
+                    "{} is not a GPU; give --device rocm:N",
                     selected.name
                 )));
             };
@@ -142,7 +142,7 @@ mod measure {
                     found.ok_or_else(|| {
                         let names: Vec<&str> = known().map(|format| format.name()).collect();
                         Error::Usage(format!(
-                            "{wanted} is no format of quantized weights; there are {}",
+                            "{wanted} is not a format of quantized weights; the formats are {}",
                             names.join(" ")
                         ))
                     })

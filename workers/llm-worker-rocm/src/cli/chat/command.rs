@@ -8,7 +8,7 @@ use worker::{Error, Result};
 pub(super) const HELP: &str = "\
 /help              this list
 /clear             forget the conversation, keep the system message
-/system [TEXT]     begin anew with this system message, or none
+/system [TEXT]     start again with this system message, or none
 /regen             answer the last message again
 /save FILE         write the conversation as JSON
 /load FILE         go on with a conversation

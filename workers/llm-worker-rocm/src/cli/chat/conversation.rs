@@ -34,12 +34,12 @@ impl Conversation {
         self.messages.retain(|m| m["role"] == "system");
     }
 
-    /// Begins anew with a system message, or none.
+    /// Starts again with a system message, or none.
     pub(super) fn set_system(&mut self, text: Option<String>) {
         *self = Self::new(text);
     }
 
-    /// Removes the last answer, so that it can be given anew; whether there is one.
+    /// Removes the last answer, so that it can be regenerated; whether there is one.
     pub(super) fn take_answer(&mut self) -> bool {
         let answered = self
             .messages

@@ -115,7 +115,7 @@ impl Chat {
             match result {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
-                // What the user typed can be mended; a broken device cannot.
+                // What the user typed can be corrected; a broken device cannot.
                 Err(error @ (Error::Usage(_) | Error::Io { .. })) => tracing::warn!("{error}"),
                 Err(error) => return Err(error),
             }
@@ -133,7 +133,7 @@ impl Chat {
             Command::Load(path) => self.conversation = Conversation::load(&path)?,
             Command::Regenerate => {
                 if !self.conversation.take_answer() {
-                    return Err(Error::Usage("there is no answer to give anew".to_string()));
+                    return Err(Error::Usage("there is no answer to regenerate".to_string()));
                 }
                 self.answer()?;
             }
@@ -262,7 +262,7 @@ impl Chat {
                     "the answer is cut at {} tokens",
                     finish.usage.completion_tokens
                 ),
-                StopReason::Context => tracing::warn!("the context is full; /clear begins anew"),
+                StopReason::Context => tracing::warn!("the context is full; /clear starts again"),
                 StopReason::End | StopReason::StopString(_) => {}
             },
         }
