@@ -1,6 +1,7 @@
 //! Compiles the instances of Composable Kernel's attention, with the feature `ck`.
 
 use crate::instances::CkInstance;
+use crate::variables::{CK_ARCHS, CK_DIR, CK_FLAGS};
 use crate::{clang, Error};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,22 +10,12 @@ use std::process::Command;
 /// A code object: kernel, arch, file.
 pub type Object = (String, String, PathBuf);
 
-const VARIABLES: [&str; 4] = [
-    "CK_DIR",
-    "CANDLE_ROCM_CK_ARCHS",
-    "CANDLE_ROCM_CK_FLAGS",
-    "ROCM_PATH",
-];
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name)
-        .ok()
-        .filter(|value| !value.trim().is_empty())
-}
+/// The variable of ROCm's own tools that says where it is.
+const ROCM_PATH: &str = "ROCM_PATH";
 
 /// The archs that `CANDLE_ROCM_CK_ARCHS` names, else those of `CANDLE_ROCM_ARCHS` that have instances.
 fn archs(embedded: &BTreeSet<&str>) -> Result<Vec<String>, Error> {
-    let Some(named) = variable("CANDLE_ROCM_CK_ARCHS") else {
+    let Some(named) = CK_ARCHS.text() else {
         let suitable = embedded.iter().filter(|arch| CkInstance::exist_for(arch));
         return Ok(suitable.map(|arch| arch.to_string()).collect());
     };
@@ -41,7 +32,7 @@ fn archs(embedded: &BTreeSet<&str>) -> Result<Vec<String>, Error> {
 
 /// The folder of headers below `CK_DIR`: a ROCm installation (`CK_DIR=/opt/rocm`), Composable Kernel's sources, or an unpacked wheel of amd-aiter.
 fn headers() -> Result<PathBuf, Error> {
-    let Some(root) = variable("CK_DIR") else {
+    let Some(root) = CK_DIR.text() else {
         return Err("the feature `ck` compiles Composable Kernel's attention: set CK_DIR to a ROCm installation (/opt/rocm) or to Composable Kernel's sources (scripts/ck fetches them), or leave the feature off".into());
     };
     let below = ["include", "aiter_meta/3rdparty/composable_kernel/include"];
@@ -58,7 +49,7 @@ pub fn compile(
     out: &Path,
     embedded: &BTreeSet<&str>,
 ) -> Result<Vec<Object>, Error> {
-    for name in VARIABLES {
+    for name in [CK_DIR.name, CK_ARCHS.name, CK_FLAGS.name, ROCM_PATH] {
         println!("cargo::rerun-if-env-changed={name}");
     }
     println!("cargo::rerun-if-changed=ck");
@@ -124,10 +115,13 @@ fn command(clang: &clang::Clang, headers: &Path, instance: CkInstance, arch: &st
         .arg(format!("-DCK_VARLEN={}", u32::from(instance.varlen)))
         .arg("-I")
         .arg(headers);
-    if let Some(rocm) = variable("ROCM_PATH") {
+    if let Some(rocm) = std::env::var(ROCM_PATH)
+        .ok()
+        .filter(|root| !root.is_empty())
+    {
         command.arg(format!("--rocm-path={rocm}"));
     }
-    if let Some(flags) = variable("CANDLE_ROCM_CK_FLAGS") {
+    if let Some(flags) = CK_FLAGS.text() {
         command.args(flags.split_whitespace());
     }
     command

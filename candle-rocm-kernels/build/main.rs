@@ -13,6 +13,9 @@ mod family;
 mod instances;
 #[path = "../src/splice.rs"]
 mod splice;
+#[path = "../src/variables.rs"]
+#[allow(dead_code)]
+mod variables;
 
 use compiler::{CompileError, CompileRequest, Compiler};
 use family::Family;
@@ -32,8 +35,8 @@ fn main() {
 }
 
 fn build() -> Result<(), Error> {
-    for variable in ["CANDLE_ROCM_ARCHS", "CANDLE_ROCM_CLANG"] {
-        println!("cargo::rerun-if-env-changed={variable}");
+    for variable in [variables::ARCHS, variables::CLANG] {
+        println!("cargo::rerun-if-env-changed={}", variable.name);
     }
     println!("cargo::rerun-if-changed=hip");
     println!("cargo::rerun-if-changed=build");
@@ -46,7 +49,7 @@ fn build() -> Result<(), Error> {
         .iter()
         .map(|family| translation_unit(&hip, &headers, *family))
         .collect::<Result<Vec<_>, _>>()?;
-    let archs = std::env::var("CANDLE_ROCM_ARCHS").unwrap_or_default();
+    let archs = variables::ARCHS.text().unwrap_or_default();
     let archs: BTreeSet<&str> = archs
         .split(',')
         .map(str::trim)

@@ -5,6 +5,7 @@
 //! lock file, looks again and compiles; others wait. A damaged entry counts as missing.
 
 use crate::compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
+use crate::variables::CACHE_DIR;
 use fs4::fs_std::FileExt;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
@@ -154,7 +155,7 @@ impl Cache {
 }
 
 fn storage_from(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Storage {
-    if let Some(directory) = variable("CANDLE_ROCM_CACHE_DIR") {
+    if let Some(directory) = variable(CACHE_DIR.name) {
         return Storage::Directory(directory.into());
     }
     let base = variable("XDG_CACHE_HOME")

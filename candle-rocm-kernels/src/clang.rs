@@ -1,6 +1,7 @@
 //! clang as a compiler of device code: for building code objects in, and for checking kernels without ROCm.
 
 use crate::compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
+use crate::variables::CLANG;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +22,7 @@ impl Clang {
     /// # Errors
     /// [`CompileError::Unavailable`], saying what was tried.
     pub fn find() -> Result<Self, CompileError> {
-        if let Some(program) = std::env::var_os("CANDLE_ROCM_CLANG") {
+        if let Some(program) = CLANG.value() {
             return Self::at(Path::new(&program));
         }
         Self::NAMES

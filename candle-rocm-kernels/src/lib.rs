@@ -27,6 +27,7 @@ mod embedded;
 mod family;
 mod parts;
 mod splice;
+mod variables;
 
 pub use cache::{Cache, CacheStats, Storage};
 pub use ck::CkInstance;
@@ -35,3 +36,4 @@ pub use compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
 pub use embedded::{embedded, embedded_archs, embedded_ck, embedded_ck_archs, translation_unit};
 pub use family::Family;
 pub use splice::SpliceError;
+pub use variables::{Values, Variable, VARIABLES};

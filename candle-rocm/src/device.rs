@@ -1,6 +1,7 @@
 //! A GPU with a stream of its own: where memory lives and work is enqueued.
 
 use crate::blas::Blas;
+use crate::config::Config;
 use crate::error_word::{self, ErrorWord};
 use crate::gpu::{lock, Gpu};
 use crate::launch::Kernel;
@@ -34,6 +35,7 @@ struct Inner {
     pool: Pool,
     random: Mutex<RandomState>,
     launches: AtomicU64,
+    config: Config,
     stream: Stream,
     gpu: &'static Gpu,
 }
@@ -60,22 +62,22 @@ impl Device {
         Gpu::count()
     }
 
-    /// A device with a stream and an allocator of its own.
+    /// A device with a stream and an allocator of its own, and the settings of the environment.
+    ///
+    /// # Errors
+    /// Those of [`Device::count`] and [`Config::from_env`], and [`Error::InvalidOrdinal`].
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Self::with_config(ordinal, Config::from_env()?)
+    }
+
+    /// A device with a stream and an allocator of its own, and the given settings.
     ///
     /// # Errors
     /// Those of [`Device::count`], and [`Error::InvalidOrdinal`].
-    pub fn new(ordinal: usize) -> Result<Self> {
+    pub fn with_config(ordinal: usize, config: Config) -> Result<Self> {
         let gpu = Gpu::get(ordinal)?;
         gpu.enter()?;
-        Self::on(gpu, Stream::new(gpu)?)
-    }
-
-    /// The same as [`Device::new`]: every device has a new stream. Here for callers that depend on it.
-    ///
-    /// # Errors
-    /// Those of [`Device::new`].
-    pub fn with_new_stream(ordinal: usize) -> Result<Self> {
-        Self::new(ordinal)
+        Self::on(gpu, Stream::new(gpu)?, config)
     }
 
     /// A device on a stream that the caller made, for working together with other users of HIP.
@@ -88,25 +90,27 @@ impl Device {
     /// Those of [`Device::new`].
     pub unsafe fn from_raw_stream(ordinal: usize, stream: *mut c_void) -> Result<Self> {
         let gpu = Gpu::get(ordinal)?;
+        let config = Config::from_env()?;
         gpu.enter()?;
         // SAFETY: as the caller promises.
-        Self::on(gpu, unsafe { Stream::borrowed(gpu, stream) })
+        Self::on(gpu, unsafe { Stream::borrowed(gpu, stream) }, config)
     }
 
-    fn on(gpu: &'static Gpu, stream: Stream) -> Result<Self> {
+    fn on(gpu: &'static Gpu, stream: Stream, config: Config) -> Result<Self> {
         Ok(Device {
             inner: Arc::new(Inner {
                 blas: Mutex::new(None),
-                miopen: Mutex::new(MiOpen::from_env()?),
+                miopen: Mutex::new(MiOpen::new(config.miopen)),
                 uploads: Mutex::default(),
                 downloads: Mutex::default(),
                 error_word: ErrorWord::new(gpu, &stream)?,
-                pool: Pool::new(gpu),
+                pool: Pool::new(gpu, config.allocation),
                 random: Mutex::new(RandomState {
                     seed: DEFAULT_SEED,
                     next: 0,
                 }),
                 launches: AtomicU64::new(0),
+                config,
                 stream,
                 gpu,
             }),
@@ -121,6 +125,11 @@ impl Device {
     /// What the GPU is and has.
     pub fn properties(&self) -> &DeviceProperties {
         &self.inner.gpu.properties
+    }
+
+    /// The settings that it was made with.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
     }
 
     /// The stream that carries out this device's work.

@@ -269,9 +269,8 @@ impl Kernel {
         if args.error_word {
             device.error_state().arm();
         }
-        let debug = Debug::get();
-        debug.record(self.name(), args);
-        if debug.synchronize && !device.pool().is_capturing() {
+        Debug::get().record(self.name(), args);
+        if device.config().synchronize && !device.pool().is_capturing() {
             // SAFETY: the stream is alive.
             let status = unsafe { (gpu.hip.hipStreamSynchronize)(device.stream().as_raw()) };
             if status != hip::SUCCESS {
@@ -298,8 +297,6 @@ impl Kernel {
 
 /// Switches for finding faults, read from the environment once.
 struct Debug {
-    /// `CANDLE_ROCM_SYNC=1`: wait after each launch, so that an error names its kernel.
-    synchronize: bool,
     /// `CANDLE_ROCM_RECORD_LAUNCHES=FILE`: `kernel size,size,...` of each kernel launched, once.
     recorder: Option<Mutex<Recorder>>,
 }
@@ -313,7 +310,6 @@ impl Debug {
     fn get() -> &'static Debug {
         static DEBUG: OnceLock<Debug> = OnceLock::new();
         DEBUG.get_or_init(|| Debug {
-            synchronize: std::env::var_os("CANDLE_ROCM_SYNC").is_some_and(|v| v == "1"),
             recorder: std::env::var_os("CANDLE_ROCM_RECORD_LAUNCHES").and_then(|path| {
                 let file = std::fs::OpenOptions::new()
                     .create(true)

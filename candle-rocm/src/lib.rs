@@ -43,18 +43,26 @@
 //!
 //! # Environment
 //!
-//! | Variable | Effect |
-//! |---|---|
-//! | `ROCM_PATH`, `HIP_PATH` | where ROCm is |
-//! | `CANDLE_ROCM_CACHE_DIR` | where compiled kernels are kept |
-//! | `CANDLE_ROCM_ALLOC=direct` | every buffer is an exact `hipMalloc` |
-//! | `CANDLE_ROCM_MIOPEN=off\|fast\|tune` | whether [`miopen`] computes convolutions, and how it is asked; default `fast` |
-//! | `CANDLE_ROCM_ATTENTION` | `matrix`, `tiled` or `naive`: the tier that attention runs on, or an error that says why it cannot |
-//! | `CANDLE_ROCM_SYNC=1` | wait after each launch, so that an error names its kernel |
-//! | `CANDLE_ROCM_RECORD_LAUNCHES=FILE` | append each kernel launched with the sizes of its arguments |
+//! | Variable | Values | Default | Meaning |
+//! |---|---|---|---|
+//! | `ROCM_PATH`, `HIP_PATH` | FOLDER | the loader's path, `/opt/rocm*` | where ROCm is |
+//! | `CANDLE_ROCM_CACHE_DIR` | FOLDER | `$XDG_CACHE_HOME/candle-rocm`, else `~/.cache/candle-rocm` | where compiled kernels are kept |
+//! | `CANDLE_ROCM_CLANG` | PROGRAM | `clang++-22`, `clang++` or `amdclang++` on `PATH` | at build time: the clang that compiles embedded kernels |
+//! | `CANDLE_ROCM_ARCHS` | ARCH,ARCH,… | none | at build time: embed kernels for these archs, such as `gfx942,gfx1100` (needs clang 22) |
+//! | `CK_DIR` | FOLDER | none | at build time, feature `ck`: a ROCm installation or Composable Kernel's sources |
+//! | `CANDLE_ROCM_CK_ARCHS` | ARCH,ARCH,… | those of `CANDLE_ROCM_ARCHS` that have it | at build time, feature `ck`: the archs to compile Composable Kernel's attention for |
+//! | `CANDLE_ROCM_CK_FLAGS` | FLAGS | none | at build time, feature `ck`: further arguments for clang |
+//! | `CANDLE_ROCM_QMATMUL` | auto, matvec, matmul, dequantize, bf16 | auto | the path of quantized products |
+//! | `CANDLE_ROCM_ATTENTION` | auto, ck, matrix, tiled, naive | auto | the tier of attention; what it cannot compute is an error that says why |
+//! | `CANDLE_ROCM_MIOPEN` | off, fast, tune | fast | convolutions by MIOpen: never, by its estimates, or by what it measures once and remembers |
+//! | `CANDLE_ROCM_SYNC` | 0, 1 | 0 | 1 waits after every launch, so that an error names its kernel |
+//! | `CANDLE_ROCM_ALLOC` | cached, direct | cached | `direct` makes every buffer an allocation of its own, for hunting memory errors |
+//!
+//! A value that is not in the list is an error that names what is; [`config`] has the table.
 
 pub mod blas;
 pub mod compile;
+pub mod config;
 mod device;
 mod dtype;
 mod error;

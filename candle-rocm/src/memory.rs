@@ -5,8 +5,9 @@
 //! to its class's free list at once: whoever takes it next enqueues on the same stream, behind all earlier
 //! uses. Only an exhausted device, [`Device::trim`] and the last drop of the device give memory back.
 //!
-//! `CANDLE_ROCM_ALLOC=direct` makes every buffer an exact `hipMalloc`, for tools that check bounds.
+//! With [`Allocation::Direct`] every buffer is an exact `hipMalloc`, for tools that check bounds.
 
+use crate::config::Allocation;
 use crate::gpu::{lock, Gpu};
 use crate::sys::hip;
 use crate::{Device, Error, Result, Stream};
@@ -95,10 +96,10 @@ fn class_bytes(bytes: usize) -> usize {
 }
 
 impl Pool {
-    pub fn new(gpu: &'static Gpu) -> Self {
+    pub fn new(gpu: &'static Gpu, allocation: Allocation) -> Self {
         Pool {
             gpu,
-            direct: std::env::var_os("CANDLE_ROCM_ALLOC").is_some_and(|v| v == "direct"),
+            direct: allocation == Allocation::Direct,
             state: Mutex::default(),
         }
     }

@@ -450,7 +450,7 @@ fn memory_is_linear() {
             v: vec![f16::ONE; rows * 16],
             mask: Vec::new(),
         };
-        let device = Device::with_new_stream(0).unwrap();
+        let device = Device::new(0).unwrap();
         let got = fixed(&device, &case, &values, tier, 1 << 20).unwrap();
         device.synchronize().unwrap();
         drop(got);
@@ -514,16 +514,21 @@ fn what_is_refused() {
 /// The other tests name their tier, so the variable does not reach them.
 #[test]
 fn the_variable() {
-    let device = device();
-    let with = |value: &str, x: View| {
+    /// What a device that is made while the variable has the value computes of queries, keys and values of ones.
+    fn with<T: Element>(value: &str, dims: &[usize]) -> candle_rocm::Result<Vec<T>> {
         std::env::set_var("CANDLE_ROCM_ATTENTION", value);
-        let result = attention(&device, &Attention::new(x, x, x, 1.0));
+        let device = Device::new(0);
         std::env::remove_var("CANDLE_ROCM_ATTENTION");
-        result
-    };
-    let x = HostTensor::contiguous(vec![1f64; 3 * 13], &[1, 3, 1, 13]);
-    let xb = x.upload(&device);
-    let refused = |value| with(value, x.view(&xb)).unwrap_err().to_string();
+        let device = device?;
+        let ones = vec![T::from_f64(1.0); dims.iter().product()];
+        let x = HostTensor::contiguous(ones, dims);
+        let buffer = x.upload(&device);
+        let x = x.view(&buffer);
+        let got = attention(&device, &Attention::new(x, x, x, 1.0))?;
+        Ok(download::<T>(&device, &got.out))
+    }
+    let x = [1, 3, 1, 13];
+    let refused = |value| with::<f64>(value, &x).unwrap_err().to_string();
     let error = refused("quick");
     assert!(
         error.contains("quick") && error.contains("naive"),
@@ -534,18 +539,12 @@ fn the_variable() {
         let named = error.contains(&format!("{tier} tier"));
         assert!(named && error.contains(reason), "{error}");
     }
-    let got = with("naive", x.view(&xb)).unwrap();
-    let got = download::<f64>(&device, &got.out);
+    let got = with::<f64>("naive", &x).unwrap();
     assert_close(&got, &[1.0; 39], 1e-24, "naive");
     // Values of 1 give 1 wherever a tier takes the problem.
-    let y = HostTensor::contiguous(vec![f16::ONE; 20 * 64], &[1, 20, 1, 64]);
-    let yb = y.upload(&device);
     for tier in Tier::ALL {
-        match with(&tier.to_string(), y.view(&yb)) {
-            Ok(got) => {
-                let got = download::<f16>(&device, &got.out);
-                assert_close(&got, &[1.0; 20 * 64], 1e-6, &tier.to_string());
-            }
+        match with::<f16>(tier.as_str(), &[1, 20, 1, 64]) {
+            Ok(got) => assert_close(&got, &[1.0; 20 * 64], 1e-6, tier.as_str()),
             Err(error) => assert!(matches!(tier, Tier::Ck | Tier::Matrix), "{error}"),
         }
     }

@@ -22,7 +22,7 @@ fn simulator() -> Client {
 fn caching(name: &str, memory: &str, body: impl FnOnce()) {
     in_child(
         name,
-        &[("CANDLE_ROCM_ALLOC", ""), ("HIP_SIM_MEMORY", memory)],
+        &[("CANDLE_ROCM_ALLOC", "cached"), ("HIP_SIM_MEMORY", memory)],
         body,
     );
 }

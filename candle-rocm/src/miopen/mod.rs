@@ -19,52 +19,21 @@ mod choice;
 mod convolution;
 mod session;
 
+pub use crate::config::Mode;
 use crate::gpu::lock;
 use crate::memory::Pool;
-use crate::{Device, Error, Result, Stream};
+use crate::{Device, Result, Stream};
 use choice::Choice;
 pub use convolution::Convolution;
 pub(crate) use session::Operands;
 use session::Session;
 use std::collections::HashMap;
-use std::ffi::OsStr;
 
 /// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions that transpose
 /// their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x 1024 in f16.
 pub const WORKSPACE_LIMIT_BYTES: usize = 1 << 30;
 /// The workspace is at most the memory divided by this.
 pub const WORKSPACE_FRACTION: usize = 16;
-
-/// The environment variable that chooses the [`Mode`].
-const VARIABLE: &str = "CANDLE_ROCM_MIOPEN";
-
-/// How MIOpen is asked for convolutions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Not at all.
-    Off,
-    /// Databases and estimates.
-    Fast,
-    /// Measurements.
-    Tune,
-}
-
-impl Mode {
-    fn parse(value: Option<&OsStr>) -> Result<Self> {
-        let Some(value) = value else {
-            return Ok(Mode::Fast);
-        };
-        match value.to_str() {
-            Some("off") => Ok(Mode::Off),
-            Some("fast") => Ok(Mode::Fast),
-            Some("tune") => Ok(Mode::Tune),
-            _ => Err(Error::InvalidArgument {
-                op: VARIABLE,
-                reason: format!("{value:?} is not off, fast or tune; unset it for fast"),
-            }),
-        }
-    }
-}
 
 /// What a device has decided about a convolution.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +56,7 @@ pub fn decisions(device: &Device) -> Vec<Decision> {
 
 /// How the device asks MIOpen.
 pub fn mode(device: &Device) -> Mode {
-    lock(device.miopen()).mode
+    device.config().miopen
 }
 
 /// MIOpen on a device's stream, and what is known of the convolutions met.
@@ -106,12 +75,12 @@ enum Connection {
 }
 
 impl MiOpen {
-    pub fn from_env() -> Result<Self> {
-        Ok(MiOpen {
-            mode: Mode::parse(std::env::var_os(VARIABLE).as_deref())?,
+    pub fn new(mode: Mode) -> Self {
+        MiOpen {
+            mode,
             choices: HashMap::new(),
             session: Connection::Untried,
-        })
+        }
     }
 
     /// Whether there is nothing to ask: the own kernels compute this convolution.
@@ -169,27 +138,6 @@ impl MiOpen {
     pub fn give_back(&mut self, pool: &Pool, stream: &Stream) {
         if let Connection::Open(session) = &mut self.session {
             session.give_back(pool, stream);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_named_exactly() {
-        let parse = |value: &str| Mode::parse(Some(OsStr::new(value)));
-        assert_eq!(Mode::parse(None).unwrap(), Mode::Fast);
-        assert_eq!(parse("off").unwrap(), Mode::Off);
-        assert_eq!(parse("fast").unwrap(), Mode::Fast);
-        assert_eq!(parse("tune").unwrap(), Mode::Tune);
-        for wrong in ["", "Off", "1", "exhaustive"] {
-            let error = parse(wrong).unwrap_err().to_string();
-            assert!(
-                error.contains(VARIABLE) && error.contains(&format!("{wrong:?}")),
-                "{error}"
-            );
         }
     }
 }

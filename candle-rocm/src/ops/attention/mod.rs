@@ -171,17 +171,16 @@ enum Attempt {
     Refused(String),
 }
 
-/// Attention on the tier that suits best, or on the one that the environment variable `CANDLE_ROCM_ATTENTION` (`ck`, `matrix`, `tiled` or `naive`) names.
+/// Attention on the tier that suits best, or on the one that the device's [`Config`](crate::config::Config) names.
 ///
 /// The naive tier waits for the device if lengths are not [`Lengths::Fixed`]; the others only enqueue.
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for options that do
-/// not go together, for an unknown value of the variable and for a tier named there that cannot take the problem; [`Error::TooLarge`] beyond 32 bits
+/// not go together and for a tier named there that cannot take the problem; [`Error::TooLarge`] beyond 32 bits
 /// of rows, keys or strides.
 pub fn attention(device: &Device, attention: &Attention) -> Result<Attended> {
-    let forced = Tier::from_env()?;
-    run(device, attention, forced, SCORE_BYTES)
+    run(device, attention, device.config().attention, SCORE_BYTES)
 }
 
 /// [`attention()`] on a given tier, with a limit for the memory that the naive tier takes for scores (at least one row's of one head group).

@@ -1,62 +1,9 @@
 //! Which tier a problem goes to first.
 
+use super::matrix;
 use super::problem::Problem;
-use super::{matrix, OP};
-use crate::{DType, Device, Error, Result};
-use std::fmt;
-
-/// A way to compute attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// Composable Kernel's attention, if the build has it (feature `ck`).
-    Ck,
-    /// Matrix instructions (MFMA, WMMA, mma.sync).
-    Matrix,
-    /// Tiles through LDS on any GPU; for few rows, waves that split the keys.
-    Tiled,
-    /// Product, softmax, product, over as many rows at once as memory allows: f64, any head size.
-    Naive,
-}
-
-impl Tier {
-    /// Every tier, fastest first.
-    pub const ALL: [Tier; 4] = [Tier::Ck, Tier::Matrix, Tier::Tiled, Tier::Naive];
-
-    /// The tier that `CANDLE_ROCM_ATTENTION` names, if it is set.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a value that names none.
-    pub(super) fn from_env() -> Result<Option<Tier>> {
-        let Some(value) = std::env::var_os("CANDLE_ROCM_ATTENTION") else {
-            return Ok(None);
-        };
-        let tier = Self::ALL
-            .into_iter()
-            .find(|tier| tier.to_string().as_str() == value);
-        match tier {
-            Some(_) => Ok(tier),
-            None => Err(Error::InvalidArgument {
-                op: OP,
-                reason: format!(
-                    "CANDLE_ROCM_ATTENTION={} names no tier; use {}, or unset it",
-                    value.to_string_lossy(),
-                    Self::ALL.map(|tier| tier.to_string()).join(", ")
-                ),
-            }),
-        }
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Tier::Ck => "ck",
-            Tier::Matrix => "matrix",
-            Tier::Tiled => "tiled",
-            Tier::Naive => "naive",
-        })
-    }
-}
+pub use crate::config::Tier;
+use crate::{DType, Device};
 
 /// Rows times group up to which reading keys and values once is what takes the time: then splitting the keys beats tiles, of vector or
 /// matrix instructions.

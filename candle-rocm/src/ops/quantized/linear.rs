@@ -187,7 +187,7 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
-    let Some(forced) = Path::forced()? else {
+    let Some(forced) = device.config().quantized else {
         return Ok(choose(device, weights.format, columns, dtype));
     };
     let plain = weights.format.block_size() == 1;

@@ -72,7 +72,7 @@ pub fn indexed_moe(
     let row_bytes = all.check(OP)?;
     let slots = tokens * topk;
     check_u32(OP, "tokens times experts of each", slots)?;
-    let sorted = families(format).is_some() && sorts(slots, experts)?;
+    let sorted = families(format).is_some() && sorts(device, slots, experts)?;
     let bytes = result_bytes(OP, (slots, n), DType::F32)?;
     // Slots without an expert are in no tile, and stay zero.
     let y = match sorted {
@@ -121,9 +121,9 @@ fn shape_mismatch(x: &View, ids: &View) -> Error {
 }
 
 /// Whether the slots are sorted by expert for the tiled kernel.
-fn sorts(slots: usize, experts: usize) -> Result<bool> {
+fn sorts(device: &Device, slots: usize, experts: usize) -> Result<bool> {
     let possible = experts <= MAX_SORTED_EXPERTS;
-    match Path::forced()? {
+    match device.config().quantized {
         Some(Path::Matvec) => Ok(false),
         Some(Path::Matmul) if possible => Ok(true),
         Some(Path::Matmul) => Err(Error::InvalidArgument {

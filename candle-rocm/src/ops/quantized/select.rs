@@ -1,56 +1,9 @@
 //! Which kernel multiplies, and with how many threads: tables by format, kind of GPU and number of columns.
 
 use super::GgmlType;
-use crate::{DType, Device, Error, Result};
+pub use crate::config::Path;
+use crate::{DType, Device};
 use candle_rocm_kernels::Family;
-use std::sync::OnceLock;
-
-/// The ways to multiply a quantized matrix with some columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
-    /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](super::MATVEC_MAX_COLUMNS) columns.
-    Matvec,
-    /// Tiles of 8-bit integers, for any number of columns.
-    Matmul,
-    /// The matrix as floats of the vectors' dtype, then rocBLAS.
-    Dequantize,
-    /// Matrix and vectors as bf16, then rocBLAS with f32 sums and results: for f32 vectors, which it rounds less than 8 bits do and which,
-    /// unlike f16, cannot overflow.
-    Bf16,
-}
-
-impl Path {
-    /// The environment variable that forces a path, for tests and tuning.
-    pub const VARIABLE: &'static str = "CANDLE_ROCM_QMATMUL";
-
-    /// The path that [`Path::VARIABLE`] names; none for `auto`, or if it is not set. It is read once.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for another value.
-    pub fn forced() -> Result<Option<Self>> {
-        static FORCED: OnceLock<std::result::Result<Option<Path>, String>> = OnceLock::new();
-        let forced = FORCED.get_or_init(|| {
-            let Some(value) = std::env::var_os(Self::VARIABLE) else {
-                return Ok(None);
-            };
-            match value.to_str() {
-                Some("auto") => Ok(None),
-                Some("matvec") => Ok(Some(Path::Matvec)),
-                Some("matmul") => Ok(Some(Path::Matmul)),
-                Some("dequantize") => Ok(Some(Path::Dequantize)),
-                Some("bf16") => Ok(Some(Path::Bf16)),
-                _ => Err(format!(
-                    "{}={value:?} names no path; it can be auto, matvec, matmul, dequantize or bf16",
-                    Self::VARIABLE
-                )),
-            }
-        });
-        forced.clone().map_err(|reason| Error::InvalidArgument {
-            op: "quantized matmul",
-            reason,
-        })
-    }
-}
 
 /// GPUs that behave alike here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ impl RocmDevice {
     /// The GPU with this ordinal on a stream of its own.
     pub fn new_with_stream(ordinal: usize) -> Result<Self> {
         Ok(Self {
-            device: Device::with_new_stream(ordinal)?,
+            device: Device::new(ordinal)?,
         })
     }
 
