@@ -1,10 +1,10 @@
 //! hiprtc as the compiler of kernels.
 
 use crate::gpu::text;
-use crate::properties::NVPTX;
 use crate::sys::hip::Hip;
 use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
 use crate::sys::loader::{mapped_file, Loaded};
+use crate::Arch;
 use candle_rocm_kernels::{CompileError, CompileRequest, Compiler, OPTIONS};
 use std::ffi::{c_char, c_int, CString};
 use std::ptr;
@@ -133,32 +133,6 @@ impl HiprtcCompiler {
     }
 }
 
-/// Whether this is the name of an arch: `gfx` and a number whose last digits are hexadecimal, or a generic one, with features behind colons; or
-/// what hip-sim calls an NVIDIA GPU, `sm_90`.
-fn is_arch(name: &str) -> bool {
-    if let Some(capability) = name.strip_prefix(NVPTX) {
-        return matches!(capability.len(), 2 | 3) && capability.bytes().all(|b| b.is_ascii_digit());
-    }
-    let mut parts = name.split(':');
-    let number = parts.next().and_then(|arch| arch.strip_prefix("gfx"));
-    let is_number = |number: &str| {
-        let (version, step) = number
-            .split_at_checked(number.len().wrapping_sub(2))
-            .unwrap_or(("", ""));
-        matches!(version.len(), 1 | 2)
-            && version.bytes().all(|b| b.is_ascii_digit())
-            && step.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let is_generic = |number: &str| {
-        let family = number.strip_suffix("-generic").unwrap_or_default();
-        let mut digits = family.bytes();
-        digits.next().is_some_and(|b| b.is_ascii_digit())
-            && digits.all(|b| b.is_ascii_digit() || b == b'-')
-    };
-    number.is_some_and(|number| is_number(number) || is_generic(number))
-        && parts.all(|feature| matches!(feature, "xnack+" | "xnack-" | "sramecc+" | "sramecc-"))
-}
-
 fn c_string(
     compiler: &HiprtcCompiler,
     request: &CompileRequest,
@@ -175,8 +149,8 @@ impl Compiler for HiprtcCompiler {
 
     fn compile(&self, request: &CompileRequest) -> Result<Vec<u8>, CompileError> {
         let functions = &self.hiprtc.functions;
-        if !is_arch(request.arch) {
-            let reason = "this is no arch of an AMD GPU, which are called gfx1100, gfx90a:xnack- or gfx11-generic";
+        if Arch::parse(request.arch).is_none() {
+            let reason = "this is not an arch of an AMD GPU, which are called gfx1100, gfx90a:xnack- or gfx11-generic";
             return Err(self.failed(request, reason.into()));
         }
         let source = c_string(self, request, request.source)?;
@@ -198,43 +172,5 @@ impl Compiler for HiprtcCompiler {
         // SAFETY: the program is ours and not used after this. A failure to destroy it only leaks it.
         unsafe { (functions.hiprtcDestroyProgram)(&mut program) };
         code
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_arch;
-
-    #[test]
-    fn archs_have_a_form() {
-        for arch in [
-            "gfx906",
-            "gfx90a",
-            "gfx942",
-            "gfx1030",
-            "gfx1151",
-            "gfx90a:sramecc+:xnack-",
-            "gfx9-generic",
-            "gfx10-3-generic",
-            "gfx9-4-generic",
-            "sm_90",
-        ] {
-            assert!(is_arch(arch), "{arch}");
-        }
-        for name in [
-            "",
-            "gfx",
-            "gfx9",
-            "sm_",
-            "sm_9a",
-            "gfx11000",
-            "gfx9zz",
-            "gfx942:fast",
-            "gfx1100 ",
-            "-generic",
-            "gfx-generic",
-        ] {
-            assert!(!is_arch(name), "{name}");
-        }
     }
 }

@@ -60,6 +60,7 @@
 //!
 //! A value that is not in the list is an error that names what is; [`config`] has the table.
 
+mod arch;
 pub mod blas;
 pub mod compile;
 pub mod config;
@@ -82,6 +83,7 @@ pub mod sys;
 pub mod topology;
 mod view;
 
+pub use arch::{Arch, Generation, Matrix};
 pub use candle_rocm_kernels::Family;
 pub use device::Device;
 pub use dtype::{DType, Scalar};

@@ -1,9 +1,7 @@
 //! What a device is and has.
 
 use crate::sys::hip::DeviceProp;
-
-/// What the names of NVIDIA GPUs begin with: hip-sim drives them for measuring, and calls them `sm_90` and the like.
-pub(crate) const NVPTX: &str = "sm_";
+use crate::Arch;
 
 /// Properties of one device. Every device of a machine has its own; nothing is assumed from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +9,7 @@ pub struct DeviceProperties {
     /// Marketing name, for example `AMD Radeon RX 7900 XTX`.
     pub name: String,
     /// Processor without features, for example `gfx942`.
-    pub arch: String,
+    pub arch: Arch,
     /// Processor with its feature settings, for example `gfx942:sramecc+:xnack-`.
     pub full_arch: String,
     /// Threads of a wave: 64 on CDNA and GCN, 32 on RDNA.
@@ -39,19 +37,13 @@ pub struct DeviceProperties {
 }
 
 impl DeviceProperties {
-    /// Whether kernels are compiled for nvptx.
-    pub(crate) fn is_nvptx(&self) -> bool {
-        self.arch.starts_with(NVPTX)
-    }
-
     pub(crate) fn from_raw(raw: &DeviceProp) -> Self {
         let unsigned = |offset| u32::try_from(raw.int(offset)).unwrap_or(0);
         let full_arch = raw.string(DeviceProp::GCN_ARCH_NAME);
-        let arch = full_arch.split(':').next().unwrap_or_default().to_string();
         let shared = raw.size(DeviceProp::SHARED_MEM_PER_BLOCK);
         DeviceProperties {
             name: raw.string(DeviceProp::NAME),
-            arch,
+            arch: Arch::of_device(&full_arch),
             full_arch,
             wave_size: unsigned(DeviceProp::WARP_SIZE),
             compute_units: unsigned(DeviceProp::MULTI_PROCESSOR_COUNT),

@@ -4,6 +4,7 @@
 //! driver under `/sys/class/kfd`. Nothing is opened except `/dev/kfd` and the render nodes, to learn
 //! whether this user may.
 
+use crate::Arch;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs;
@@ -107,12 +108,7 @@ impl fmt::Display for Obstacle {
 
 /// Whether the kernels of this product are made for a processor such as `gfx942`.
 pub fn is_supported_arch(arch: &str) -> bool {
-    let base = arch.split(':').next().unwrap_or(arch);
-    matches!(base, "gfx906" | "gfx908" | "gfx90a" | "gfx942" | "gfx950")
-        || (base.len() == "gfx1100".len()
-            && ["gfx10", "gfx11", "gfx12"]
-                .iter()
-                .any(|family| base.starts_with(family)))
+    Arch::parse(arch).is_some_and(|arch| arch.is_supported())
 }
 
 impl Topology {

@@ -2,6 +2,7 @@
 
 mod attention_oracle;
 mod common;
+mod isolated;
 
 use attention_oracle::layouts::{fixed, packed, paged};
 use attention_oracle::{compare, is_for_matrix, Case, Outcome, Values, WIDEST_OF_MATRIX};
@@ -74,6 +75,20 @@ fn every_width_and_its_padding() {
     for width in [8, 40, 64, 80, 96, 128, 160, 192, 256] {
         check(single(21, 37, 1, 1, width), 1, Fixed);
     }
+}
+
+/// HIP reports the generic processor where ROCm runs code objects of it; it has gfx942's instructions.
+#[test]
+fn the_generic_processor_has_the_instructions_of_its_members() {
+    let name = "the_generic_processor_has_the_instructions_of_its_members";
+    let environment = [("HIP_SIM_ARCH", "gfx9-4-generic"), ("HIP_SIM_DEVICES", "1")];
+    isolated::in_child(name, &environment, || {
+        assert_eq!(device().properties().arch, "gfx9-4-generic");
+        let case = single(21, 37, 1, 1, 64);
+        let values = Values::<f16>::random(&case, 9);
+        let got = Fixed.run(&device(), &case, &values);
+        compare(&device(), &case, &values, 1, got, "matrix");
+    });
 }
 
 #[test]

@@ -17,11 +17,11 @@ fn properties_are_those_of_the_ordinal() {
     let properties = device.properties();
     let is_known = ["gfx", "sm_"]
         .iter()
-        .any(|make| properties.arch.starts_with(make));
+        .any(|make| properties.arch.as_str().starts_with(make));
     assert!(is_known, "{properties:?}");
-    assert!(properties.full_arch.starts_with(&properties.arch));
-    assert!(!properties.arch.contains(':'));
-    let wide = properties.arch.starts_with("gfx9");
+    assert!(properties.full_arch.starts_with(properties.arch.as_str()));
+    assert!(!properties.arch.as_str().contains(':'));
+    let wide = properties.arch.as_str().starts_with("gfx9");
     assert_eq!(properties.wave_size, if wide { 64 } else { 32 });
     assert!(properties.compute_units > 0 && properties.max_threads_per_block >= 256);
     assert!(properties.shared_bytes_per_block >= 32 << 10);

@@ -62,9 +62,9 @@ PRODUCT(i8)
 
 /// Whether the arch has matrix instructions, and the wave that executes them.
 fn matrix_wave(device: &Device) -> Option<u32> {
-    let arch = device.properties().arch.clone();
-    match arch.as_str() {
-        "gfx90a" | "gfx942" | "gfx950" => Some(64),
+    let arch = device.properties().arch.as_str();
+    match arch {
+        "gfx90a" | "gfx942" | "gfx950" | "gfx9-4-generic" => Some(64),
         _ if ["gfx11", "gfx12", "sm_"]
             .iter()
             .any(|family| arch.starts_with(family)) =>

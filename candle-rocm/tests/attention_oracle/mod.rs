@@ -296,7 +296,7 @@ pub fn compare<T: Element>(
 /// Whether the matrix tier has to compute a case of `T`; what else it has to refuse.
 pub fn is_for_matrix<T: Element>(device: &Device, case: &Case) -> bool {
     let arch = device.properties().arch.as_str();
-    let has_instructions = matches!(arch, "gfx90a" | "gfx942" | "gfx950")
+    let has_instructions = matches!(arch, "gfx90a" | "gfx942" | "gfx950" | "gfx9-4-generic")
         || ["gfx11", "gfx12", "sm_"]
             .iter()
             .any(|family| arch.starts_with(family));

@@ -1,8 +1,8 @@
 //! Attention by matrix instructions, of f16 and bf16.
 
 use super::problem::Problem;
-use super::Attempt;
-use crate::{DType, Device, DeviceProperties, Family, LaunchConfig, Result};
+use super::{select, Attempt};
+use crate::{DType, Device, DeviceProperties, Family, Generation, LaunchConfig, Matrix, Result};
 
 /// Head sizes that have a kernel, which takes smaller ones padded with zeros.
 const WIDTHS: [u32; 4] = [64, 96, 128, 256];
@@ -13,22 +13,10 @@ const TILE: u32 = 16;
 /// Of a row in LDS, `Waiting` of `attention/matrix_attend.h`.
 const WAITING_BYTES: u32 = 48;
 const ELEMENT_BYTES: u32 = 2;
-/// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
-const DIES: u32 = 8;
-
-/// Whether kernels for a device have matrix instructions to use.
-pub(super) fn is_available(properties: &DeviceProperties) -> bool {
-    let arch = properties.arch.as_str();
-    properties.is_nvptx()
-        || matches!(arch, "gfx90a" | "gfx942" | "gfx950")
-        || ["gfx11", "gfx12"]
-            .iter()
-            .any(|family| arch.starts_with(family))
-}
 
 /// Dynamic LDS of a block of `rows` rows: what `ATTENTION_LDS` of `attention/matrix_attend.h` divides up; elsewhere LDS is static.
 fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
-    if !properties.is_nvptx() {
+    if properties.arch.generation() != Generation::Nvptx {
         return 0;
     }
     // Two places for tiles of keys and values, whose rows end in padding, and the rows' queries, unless they stay in registers.
@@ -40,7 +28,10 @@ fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
 
 /// Packed rows of a block; as `Plan::ROWS` of `attention/matrix_attend.h`.
 fn block_rows(properties: &DeviceProperties, width: u32) -> u32 {
-    let is_double = (properties.wave_size == 64 || properties.is_nvptx()) && width <= 128;
+    let is_double = matches!(
+        properties.arch.generation().matrix(),
+        Some(Matrix::Mfma | Matrix::MmaSync)
+    ) && width <= 128;
     WAVES * if is_double { 2 * TILE } else { TILE }
 }
 
@@ -52,7 +43,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         .into_iter()
         .find(|w| *w >= shape.width.max(shape.v_width));
     let (family, width) = match (refusal(problem), width, problem.dtype) {
-        _ if !is_available(properties) => {
+        _ if properties.arch.generation().matrix().is_none() => {
             return Ok(Attempt::Refused(format!(
                 "{} has no matrix instructions",
                 properties.arch
@@ -78,8 +69,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         return Ok(Attempt::Refused(format!("{blocks} blocks are too many")));
     };
     // Neighbouring blocks share keys in the cache, unless each die can have heads of its own; under a causal window the long tiles of all heads go first.
-    let heads_first = shape.right != u32::MAX
-        || pairs.is_multiple_of(DIES) && matches!(properties.arch.as_str(), "gfx942" | "gfx950");
+    let heads_first = shape.right != u32::MAX || select::heads_first(device, problem);
     let config = LaunchConfig {
         grid: grid as u32,
         block: WAVES * properties.wave_size,

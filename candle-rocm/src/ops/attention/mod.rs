@@ -211,7 +211,7 @@ fn run(
     }
     let tiers = match &forced {
         Some(tier) => std::slice::from_ref(tier),
-        None => select::order(device, &problem),
+        None => select::order(&problem),
     };
     let mut reasons = Vec::new();
     for tier in tiers {

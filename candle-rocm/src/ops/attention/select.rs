@@ -1,6 +1,5 @@
 //! Which tier a problem goes to first.
 
-use super::matrix;
 use super::problem::Problem;
 pub use crate::config::Tier;
 use crate::{DType, Device};
@@ -24,12 +23,12 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 pub(super) fn gains_by_rounding(device: &Device, problem: &Problem) -> bool {
     problem.dtype == DType::F32
         && matches!(problem.kv_dtype, DType::F16 | DType::BF16)
-        && matrix::is_available(device.properties())
+        && device.properties().arch.generation().matrix().is_some()
         && !is_short(problem)
 }
 
 /// Tiers to try, in order.
-pub(super) fn order(_device: &Device, problem: &Problem) -> &'static [Tier] {
+pub(super) fn order(problem: &Problem) -> &'static [Tier] {
     let halves = [problem.dtype, problem.kv_dtype].map(|d| d == DType::F16 || d == DType::BF16);
     if problem.dtype == DType::F64 {
         return &[Tier::Naive];
@@ -42,12 +41,10 @@ pub(super) fn order(_device: &Device, problem: &Problem) -> &'static [Tier] {
     &[Tier::Tiled, Tier::Naive]
 }
 
-/// Dies of a GPU that is made of several, each with a cache of its own; blocks go to them in turn.
-const DIES: u32 = 8;
-
-/// Whether neighbouring blocks are of different heads: so that each die reads heads of its own. Otherwise neighbours are tiles of one head,
-/// whose keys they share in the cache.
+/// Whether neighbouring blocks are of different heads: so that each die reads heads of its own. Otherwise neighbours are
+/// tiles of one head, whose keys they share in the cache.
 pub(super) fn heads_first(device: &Device, problem: &Problem) -> bool {
     let pairs = problem.shape.batch * problem.shape.kv_heads;
-    matches!(device.properties().arch.as_str(), "gfx942" | "gfx950") && pairs.is_multiple_of(DIES)
+    let dies = device.properties().arch.generation().dies();
+    dies > 1 && pairs.is_multiple_of(dies)
 }

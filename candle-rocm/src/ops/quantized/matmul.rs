@@ -4,7 +4,7 @@ use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
 use super::select::NARROW_COLUMNS;
 use super::QuantizedActivations;
-use crate::{Args, Buffer, DType, Device, LaunchConfig, Result};
+use crate::{Args, Buffer, DType, Device, Generation, LaunchConfig, Result};
 use candle_rocm_kernels::Family;
 
 const OP: &str = "quantized matmul";
@@ -47,7 +47,7 @@ impl Tiling {
     pub(super) fn of(device: &Device, columns: usize) -> &'static Self {
         match columns <= NARROW_COLUMNS {
             true => &NARROW,
-            false if device.properties().is_nvptx() => &WIDER,
+            false if device.properties().arch.generation() == Generation::Nvptx => &WIDER,
             false => &WIDE,
         }
     }
@@ -142,7 +142,7 @@ impl Work<'_> {
             LaunchConfig {
                 grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
                 block: tiling.waves * device.properties().wave_size,
-                shared_bytes: match device.properties().is_nvptx() {
+                shared_bytes: match device.properties().arch.generation() == Generation::Nvptx {
                     true => tiling.nvptx_shared_bytes,
                     false => 0,
                 },

@@ -1,47 +1,9 @@
-//! Which kernel multiplies, and with how many threads: tables by format, kind of GPU and number of columns.
+//! Which kernel multiplies, and with how many threads: tables by format, generation of the GPU and number of columns.
 
 use super::GgmlType;
 pub use crate::config::Path;
-use crate::{DType, Device};
+use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
-
-/// GPUs that behave alike here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Dot products only, waves of 64: gfx900 to gfx908.
-    Gcn,
-    /// gfx90a.
-    Cdna2,
-    /// gfx942, gfx950.
-    Cdna3,
-    /// Dot products only, waves of 32: gfx10.
-    Rdna2,
-    /// gfx1100 to gfx1103.
-    Rdna3,
-    /// gfx1150 to gfx1153: integrated, little bandwidth.
-    Rdna35,
-    /// gfx12, and what comes after.
-    Rdna4,
-    /// mma.sync: NVIDIA GPUs, for measuring.
-    Nvptx,
-}
-
-impl Kind {
-    fn of(device: &Device) -> Self {
-        let properties = device.properties();
-        let arch = properties.arch.as_str();
-        match arch.strip_prefix("gfx").unwrap_or(arch) {
-            "90a" => Kind::Cdna2,
-            "942" | "950" | "9-4-generic" => Kind::Cdna3,
-            a if a.starts_with('9') => Kind::Gcn,
-            a if a.starts_with("10") => Kind::Rdna2,
-            a if a.starts_with("115") => Kind::Rdna35,
-            a if a.starts_with("11") => Kind::Rdna3,
-            _ if properties.is_nvptx() => Kind::Nvptx,
-            _ => Kind::Rdna4,
-        }
-    }
-}
 
 /// The kernels of a format.
 #[derive(Clone, Copy, Debug)]
@@ -68,52 +30,63 @@ pub(super) fn families(format: GgmlType) -> Option<Families> {
 }
 
 /// Columns up to which the one-pass kernel is the faster.
-fn matvec_columns(kind: Kind, format: GgmlType) -> usize {
+fn matvec_columns(generation: Generation, format: GgmlType) -> usize {
     use GgmlType::*;
-    match (kind, format) {
+    match (generation, format) {
         // The crossovers that llama.cpp measured on MI200 and MI300: unpacking K formats costs so much there that tiles, which unpack
         // once for all columns, win early.
-        (Kind::Cdna2 | Kind::Cdna3, Q3K | Q4K | Q5K) => 3,
-        (Kind::Cdna2 | Kind::Cdna3, Q2K | Q6K) => 5,
+        (Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4, Q3K | Q4K | Q5K) => 3,
+        (Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4, Q2K | Q6K) => 5,
         // By analogy: looking up codebooks costs more than unpacking Q3_K.
-        (Kind::Cdna2 | Kind::Cdna3, IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S) => 3,
+        (
+            Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4,
+            IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S,
+        ) => 3,
         // Elsewhere the pass is bound by memory for all the columns that it takes.
         _ => super::MATVEC_MAX_COLUMNS,
     }
 }
 
 /// Columns above which rocBLAS on dequantized weights of 16 bits is the faster; none where it never is.
-fn dequantize_above(kind: Kind, format: GgmlType) -> Option<usize> {
+fn dequantize_above(generation: Generation, format: GgmlType) -> Option<usize> {
     use GgmlType::*;
-    match (kind, format) {
+    match (generation, format) {
         // What llama.cpp measured: MI200 multiplies 8 bits at the rate of 16, so that scaling decides.
-        (Kind::Cdna2, Q4_0 | Q4_1 | Q5_0 | Q5_1) => None,
-        (Kind::Cdna2, Q4K | Q5K) => Some(256),
-        (Kind::Cdna2, _) => Some(128),
+        (Generation::Cdna2, Q4_0 | Q4_1 | Q5_0 | Q5_1) => None,
+        (Generation::Cdna2, Q4K | Q5K) => Some(256),
+        (Generation::Cdna2, _) => Some(128),
         // The same: a scale for each 16 elements halves what WMMA of depth 16 can do between scalings on RDNA3.
-        (Kind::Rdna3, Q2K | Q6K | IQ2XS | IQ2S) | (Kind::Rdna35, Q2K) => Some(128),
-        (Kind::Rdna35, Q6K) => Some(256),
+        (Generation::Rdna3, Q2K | Q6K | IQ2XS | IQ2S) | (Generation::Rdna35, Q2K) => Some(128),
+        (Generation::Rdna35, Q6K) => Some(256),
         // rocBLAS does badly on MI300, and on RDNA4 integers always win.
-        (Kind::Cdna3 | Kind::Rdna3 | Kind::Rdna35 | Kind::Rdna4, _) => None,
+        (
+            Generation::Cdna3
+            | Generation::Cdna4
+            | Generation::Rdna3
+            | Generation::Rdna35
+            | Generation::Rdna4
+            | Generation::Unknown,
+            _,
+        ) => None,
         // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
-        (Kind::Rdna2 | Kind::Gcn, _) => None,
+        (Generation::Rdna1 | Generation::Rdna2 | Generation::Gcn, _) => None,
         // Measured: docs/tuning-log.md.
-        (Kind::Nvptx, _) => Some(super::MATVEC_MAX_COLUMNS),
+        (Generation::Nvptx, _) => Some(super::MATVEC_MAX_COLUMNS),
     }
 }
 
 /// The path for `columns` columns of a dtype, unless another is forced.
 pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: DType) -> Path {
-    let kind = Kind::of(device);
+    let generation = device.properties().arch.generation();
     if format.block_size() == 1 {
         return Path::Dequantize;
     }
-    if columns <= matvec_columns(kind, format) {
+    if columns <= matvec_columns(generation, format) {
         return Path::Matvec;
     }
     let gpu = device.gpu();
     let measured = gpu.crossovers.get(gpu, format);
-    let above = measured.unwrap_or_else(|| dequantize_above(kind, format));
+    let above = measured.unwrap_or_else(|| dequantize_above(generation, format));
     if above.is_some_and(|most| columns > most) {
         match dtype {
             DType::F32 => Path::Bf16,
@@ -125,12 +98,16 @@ pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: D
 }
 
 /// Waves that share two rows of the matrix in the one-pass kernel: llama.cpp's tables, by measurements on these GPUs.
-fn waves(kind: Kind, format: GgmlType, columns: usize) -> u32 {
+fn waves(generation: Generation, format: GgmlType, columns: usize) -> u32 {
     use GgmlType::*;
-    match kind {
-        Kind::Gcn | Kind::Cdna2 | Kind::Cdna3 if columns <= 4 => 2,
-        Kind::Rdna4 if columns == 1 => 8,
-        Kind::Rdna3 if columns == 1 => match format {
+    match generation {
+        Generation::Gcn | Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4
+            if columns <= 4 =>
+        {
+            2
+        }
+        Generation::Rdna4 | Generation::Unknown if columns == 1 => 8,
+        Generation::Rdna3 if columns == 1 => match format {
             Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 => 8,
             Q6K => 2,
             _ => 1,
@@ -158,7 +135,7 @@ pub(super) fn matvec_threads(
 ) -> (u32, u32) {
     let properties = device.properties();
     let wave = properties.wave_size;
-    let most = waves(Kind::of(device), format, columns) * wave;
+    let most = waves(properties.arch.generation(), format, columns) * wave;
     // Matrices of few rows would leave the device without work.
     let room = properties.compute_units.saturating_mul(BUSY) as usize / pairs.max(1);
     let filling = (room as u32 + 1).next_power_of_two() / 2;
@@ -183,16 +160,16 @@ mod tests {
     #[test]
     fn crossovers_are_those_of_the_tables() {
         use GgmlType::*;
-        assert_eq!(matvec_columns(Kind::Cdna3, Q4K), 3);
-        assert_eq!(matvec_columns(Kind::Cdna2, Q6K), 5);
-        assert_eq!(matvec_columns(Kind::Rdna3, Q4K), 8);
-        assert_eq!(dequantize_above(Kind::Rdna3, Q6K), Some(128));
-        assert_eq!(dequantize_above(Kind::Cdna2, Q4K), Some(256));
-        assert_eq!(dequantize_above(Kind::Cdna2, Q4_0), None);
-        assert_eq!(dequantize_above(Kind::Cdna3, Q6K), None);
-        assert_eq!(waves(Kind::Rdna4, Q4K, 1), 8);
-        assert_eq!(waves(Kind::Rdna3, Q4K, 1), 1);
-        assert_eq!(waves(Kind::Cdna3, Q4K, 4), 2);
-        assert_eq!(waves(Kind::Cdna3, Q4K, 5), 1);
+        assert_eq!(matvec_columns(Generation::Cdna3, Q4K), 3);
+        assert_eq!(matvec_columns(Generation::Cdna2, Q6K), 5);
+        assert_eq!(matvec_columns(Generation::Rdna3, Q4K), 8);
+        assert_eq!(dequantize_above(Generation::Rdna3, Q6K), Some(128));
+        assert_eq!(dequantize_above(Generation::Cdna2, Q4K), Some(256));
+        assert_eq!(dequantize_above(Generation::Cdna2, Q4_0), None);
+        assert_eq!(dequantize_above(Generation::Cdna3, Q6K), None);
+        assert_eq!(waves(Generation::Rdna4, Q4K, 1), 8);
+        assert_eq!(waves(Generation::Rdna3, Q4K, 1), 1);
+        assert_eq!(waves(Generation::Cdna3, Q4K, 4), 2);
+        assert_eq!(waves(Generation::Cdna3, Q4K, 5), 1);
     }
 }

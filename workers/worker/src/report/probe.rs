@@ -7,7 +7,7 @@ use candle_rocm::sys::loader::Loaded;
 use candle_rocm::sys::miopen::MiOpen;
 use candle_rocm::sys::rocblas::RocBlas;
 use candle_rocm::sys::LoadError;
-use candle_rocm::topology::{is_supported_arch, KernelGpu, Topology};
+use candle_rocm::topology::{KernelGpu, Topology};
 use candle_rocm::Device;
 
 /// How to get the whole of ROCm, in one sentence.
@@ -123,12 +123,12 @@ fn gpu(ordinal: usize) -> Gpu {
     match Device::new(ordinal) {
         Ok(opened) => {
             let properties = opened.properties();
-            let problem = (!is_supported_arch(&properties.arch))
+            let problem = (!properties.arch.is_supported())
                 .then(|| format!("its processor {} is not supported", properties.arch));
             Gpu {
                 device,
                 name: properties.name.clone(),
-                arch: properties.arch.clone(),
+                arch: properties.arch.to_string(),
                 wave_size: properties.wave_size,
                 compute_units: properties.compute_units,
                 memory_bytes: properties.total_memory,
