@@ -1,15 +1,23 @@
 //! Compiles every kernel family with clang for the archs given, through the cache.
 //!
 //!     compile-kernels --output DIR ARCH...
+//!     compile-kernels --fingerprint ARCH...
 //!
-//! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile.
+//! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile; or prints the SHA-256 of everything that decides
+//! what the objects become, but for the compiler's version: archs, options, and every family's name and source.
 
-use candle_rocm_kernels::{Cache, Clang, CompileRequest, Compiler, Family, Storage};
+use candle_rocm_kernels::{Cache, Clang, CompileRequest, Compiler, Family, Storage, OPTIONS};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-const USAGE: &str = "usage: compile-kernels --output DIR ARCH...";
+const USAGE: &str = "usage: compile-kernels --output DIR ARCH... | --fingerprint ARCH...";
+
+enum Task {
+    Compile { output: PathBuf },
+    Fingerprint,
+}
 
 type Error = Box<dyn std::error::Error>;
 
@@ -25,7 +33,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<bool, Error> {
-    let (output, archs) = arguments(std::env::args().skip(1))?;
+    let (task, archs) = arguments(std::env::args().skip(1))?;
+    let output = match task {
+        Task::Compile { output } => output,
+        Task::Fingerprint => {
+            println!("{}", fingerprint(&archs));
+            return Ok(true);
+        }
+    };
     let clang = Clang::find()?;
     let cache = Cache::from_env();
     if let Storage::None(reason) = cache.storage() {
@@ -63,22 +78,42 @@ fn run() -> Result<bool, Error> {
     Ok(!failed.into_inner())
 }
 
-fn arguments(mut args: impl Iterator<Item = String>) -> Result<(PathBuf, Vec<String>), Error> {
-    let mut output = None;
+fn arguments(mut args: impl Iterator<Item = String>) -> Result<(Task, Vec<String>), Error> {
+    let mut task = None;
     let mut archs = Vec::new();
     while let Some(arg) = args.next() {
-        if arg == "--output" {
-            output = args.next();
-        } else if arg.starts_with('-') {
-            return Err(format!("unknown option {arg}; {USAGE}").into());
-        } else {
-            archs.push(arg);
+        match arg.as_str() {
+            "--output" => task = args.next().map(|d| Task::Compile { output: d.into() }),
+            "--fingerprint" => task = Some(Task::Fingerprint),
+            _ if arg.starts_with('-') => {
+                return Err(format!("unknown option {arg}; {USAGE}").into())
+            }
+            _ => archs.push(arg),
         }
     }
-    match output {
-        Some(output) if !archs.is_empty() => Ok((output.into(), archs)),
+    match task {
+        Some(task) if !archs.is_empty() => Ok((task, archs)),
         _ => Err(USAGE.into()),
     }
+}
+
+fn fingerprint(archs: &[String]) -> String {
+    let mut digest = Sha256::new();
+    let mut field = |text: &str| {
+        digest.update((text.len() as u64).to_le_bytes());
+        digest.update(text);
+    };
+    archs.iter().for_each(|arch| field(arch));
+    OPTIONS.iter().for_each(|option| field(option));
+    for family in Family::ALL {
+        field(family.file_name());
+        field(family.source());
+    }
+    digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn compile(
