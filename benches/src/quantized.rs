@@ -62,7 +62,7 @@ fn time(
             MANY => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),
             _ => ("matvec", Work::Bytes(bytes as f64)),
         };
-        let name = format_args!("{name} {}", format.name());
+        let name = format_args!("{name} {}", format.word());
         let size = format_args!("{rows}x{cols}x{columns}");
         let product = |i: usize| {
             let mut weights = QuantizedMatrix::new(format, &buffer, rows, cols);

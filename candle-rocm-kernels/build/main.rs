@@ -64,10 +64,11 @@ fn build() -> Result<(), Error> {
     Ok(())
 }
 
-/// Every `.h` below `hip`, by its path relative to it, and the one that is made.
+/// Every `.h` below `hip`, by its path relative to it, and those that are made.
 fn read_headers(hip: &Path) -> Result<BTreeMap<String, String>, Error> {
-    let codebooks = ("quantized/codebooks.h".into(), ggml_codebooks::header());
-    let mut headers = BTreeMap::from([codebooks]);
+    let made = ggml_formats::headers();
+    let made = made.map(|(name, text)| (format!("quantized/{name}"), text));
+    let mut headers = BTreeMap::from(made);
     let mut directories = vec![hip.to_path_buf()];
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(&directory)

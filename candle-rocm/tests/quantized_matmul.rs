@@ -151,7 +151,7 @@ const COLUMNS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 64, 255, 256];
 /// Every number of columns with few rows, and many rows with few elements.
 fn check_family(format: GgmlType, multiple: usize) {
     let device = device();
-    let mut rng = Rng::new(format.to_u32().into());
+    let mut rng = Rng::new(format.number().unwrap().into());
     for columns in COLUMNS {
         for rows in [1, 3, 127] {
             for cols in [multiple, 512] {

@@ -45,7 +45,7 @@ fn records() -> Vec<Record> {
         let mut number = || u32::from_le_bytes(take(4).try_into().unwrap());
         let (format, bytes, values) = (number(), number() as usize, number() as usize);
         records.push(Record {
-            format: GgmlType::from_u32(format).unwrap(),
+            format: GgmlType::from_number(format).unwrap(),
             blocks: take(bytes).to_vec(),
             values: common::from_bytes(take(values * 4)),
             hash: u64::from_le_bytes(take(8).try_into().unwrap()),

@@ -6,29 +6,36 @@ use candle_derive::{Exception, Recipe};
 /// the type's name goes.
 macro_rules! for_each_type {
     ($($part:tt)*) => {
-        concat!(
-            for_type!("IQ2XXS", $($part)*),
-            for_type!("IQ2XS", $($part)*),
-            for_type!("IQ3XXS", $($part)*),
-            for_type!("IQ1S", $($part)*),
-            for_type!("IQ4NL", $($part)*),
-            for_type!("IQ3S", $($part)*),
-            for_type!("IQ2S", $($part)*),
-            for_type!("IQ4XS", $($part)*),
-            for_type!("IQ1M", $($part)*),
-            for_type!("TQ1_0", $($part)*),
-            for_type!("TQ2_0", $($part)*),
-            for_type!("MXFP4", $($part)*),
-            for_type!("NVFP4", $($part)*),
-        )
+        ggml_formats::formats!(for_types [$($part)*])
+    };
+}
+macro_rules! for_types {
+    ($text:tt $($encoding:ident { $($(#[$doc:meta])* $name:ident $row:tt)* })*) => {
+        concat!($($(for_type!($encoding $name $text)),*),*)
     };
 }
 macro_rules! for_type {
-    ($name:literal, $before:literal name $after:literal) => {
-        concat!($before, $name, $after)
+    // Upstream has these.
+    (Plain $name:ident $text:tt) => {
+        ""
     };
-    ($name:literal, $before:literal name $between:literal name $after:literal) => {
-        concat!($before, $name, $between, $name, $after)
+    (Small $name:ident $text:tt) => {
+        ""
+    };
+    (K $name:ident $text:tt) => {
+        ""
+    };
+    ($encoding:ident $name:ident [$before:literal name $after:literal]) => {
+        concat!($before, stringify!($name), $after)
+    };
+    ($encoding:ident $name:ident [$before:literal name $between:literal name $after:literal]) => {
+        concat!(
+            $before,
+            stringify!($name),
+            $between,
+            stringify!($name),
+            $after
+        )
     };
 }
 

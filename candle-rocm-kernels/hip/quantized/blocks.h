@@ -1,12 +1,14 @@
 // Readers of ggml's quantized blocks: each gives 8 consecutive elements of a block as floats.
 //
-// A format is a struct with ELEMENTS and BYTES per block and `read(block, group, out)`, where group counts runs of 8 elements.
+// A format is a struct with ELEMENTS and BYTES per block, which come from the table that host code has too (formats.h is made from the crate
+// ggml-formats), and `read(block, group, out)`, where group counts runs of 8 elements.
 // All fields are little-endian and blocks follow each other without padding, so most fields are not aligned; GPUs of every
 // supported arch load unaligned words in one instruction.
 #ifndef CANDLE_ROCM_BLOCKS_H
 #define CANDLE_ROCM_BLOCKS_H
 
 #include "device.h"
+#include "formats.h"
 
 namespace blocks {
 
@@ -74,24 +76,21 @@ DEVICE_FN u64 nibbles(const u8* quants, u32 group) {
 }
 
 // half d; 16 bytes of nibbles
-struct q4_0 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 18;
+struct q4_0 : formats::q4_0 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled(nibbles(block + 2, group), 8, half_field(block, 0), out);
     }
 };
 
 // half d, half min; 16 bytes of nibbles
-struct q4_1 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 20;
+struct q4_1 : formats::q4_1 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled_offset(nibbles(block + 4, group), half_field(block, 0), half_field(block, 2), out);
     }
 };
 
 // half d; 32 fifth bits, one per element; 16 bytes of nibbles
-struct q5_0 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 22;
+struct q5_0 : formats::q5_0 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u64 fifth = spread_bits(block[2 + group]) << 4;
         scaled(nibbles(block + 6, group) | fifth, 16, half_field(block, 0), out);
@@ -99,8 +98,7 @@ struct q5_0 {
 };
 
 // half d, half min; 32 fifth bits, one per element; 16 bytes of nibbles
-struct q5_1 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 24;
+struct q5_1 : formats::q5_1 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u64 fifth = spread_bits(block[4 + group]) << 4;
         scaled_offset(nibbles(block + 8, group) | fifth, half_field(block, 0), half_field(block, 2), out);
@@ -108,16 +106,14 @@ struct q5_1 {
 };
 
 // half d; 32 signed bytes
-struct q8_0 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 34;
+struct q8_0 : formats::q8_0 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled_signed(field<u64>(block, 2 + group * 8), half_field(block, 0), out);
     }
 };
 
 // half d, half sum (d times the sum of the quants, not needed here); 32 signed bytes
-struct q8_1 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 36;
+struct q8_1 : formats::q8_1 {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled_signed(field<u64>(block, 4 + group * 8), half_field(block, 0), out);
     }
@@ -127,8 +123,7 @@ struct q8_1 {
 // `group / 4` is the run, `group % 4 * 8` the place in it, `group / 2` the sub-block of 16.
 
 // 16 bytes: scale and min of each sub-block as nibbles; 64 bytes of 2-bit quants, four runs in 32 bytes; half d, half dmin
-struct q2k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 84;
+struct q2k : formats::q2k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4;
         const u64 quants = low_bits<2>(field<u64>(block, 16 + run / 4 * 32 + group % 4 * 8) >> (run % 4 * 2));
@@ -141,8 +136,7 @@ struct q2k {
 
 // 32 bytes: third bits, eight runs in 32 bytes; 64 bytes of low 2 bits, four runs in 32 bytes; 16 scales of 6 bits (8 bytes of
 // low nibbles, then 4 bytes of high bits, four to a byte), less 32; half d
-struct q3k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 110;
+struct q3k : formats::q3k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4, place = group % 4 * 8, sub = group / 2;
         const u64 low = low_bits<2>(field<u64>(block, 32 + run / 4 * 32 + place) >> (run % 4 * 2));
@@ -174,8 +168,7 @@ DEVICE_FN ScaleMin scale_min(const u8* block, u32 run) {
 }
 
 // half d, half dmin; 12 bytes of scales and mins; 128 bytes of nibbles, two runs in 32 bytes
-struct q4k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 144;
+struct q4k : formats::q4k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4, place = group % 4 * 8;
         const u64 quants = low_bits<4>(field<u64>(block, 16 + run / 2 * 32 + place) >> (run % 2 * 4));
@@ -185,8 +178,7 @@ struct q4k {
 };
 
 // half d, half dmin; 12 bytes of scales and mins; 32 bytes of fifth bits, eight runs in them; 128 bytes of nibbles as in q4k
-struct q5k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 176;
+struct q5k : formats::q5k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4, place = group % 4 * 8;
         const u64 low = low_bits<4>(field<u64>(block, 48 + run / 2 * 32 + place) >> (run % 2 * 4));
@@ -198,8 +190,7 @@ struct q5k {
 
 // 128 bytes of low nibbles, per half of the block 64: runs 0 and 2 in the first 32, 1 and 3 in the second; 64 bytes of high
 // 2 bits, four runs in 32 bytes; 16 signed scales, one per sub-block; half d
-struct q6k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 210;
+struct q6k : formats::q6k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 half = group / 16, run = group / 4 % 4, place = group % 4 * 8;
         const u64 low = low_bits<4>(field<u64>(block, half * 64 + run % 2 * 32 + place) >> (run / 2 * 4));
@@ -210,8 +201,7 @@ struct q6k {
 };
 
 // float d; 256 signed bytes; 16 sums of sub-blocks (not needed here)
-struct q8k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 292;
+struct q8k : formats::q8k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled_signed(field<u64>(block, 4 + group * 8), field<float>(block, 0), out);
     }

@@ -1,6 +1,6 @@
 // Readers of ggml's formats whose values are a scale times one of few levels: the IQ formats, the ternary ones, and the 4-bit floats.
 //
-// A format is a struct with ELEMENTS and BYTES per block, and SHARED, the number of neighbours under one scale;
+// A format is a struct with the table's ELEMENTS and BYTES per block, and SHARED, the number of neighbours under one scale;
 // `quants(block, group)` gives 8 consecutive elements as signed bytes, `scale(block, group)` what they are multiplied by.
 // Levels are looked up by byte permutation, four elements per instruction. The codebooks lie packed (2 or 4 bits per element, at most
 // 4 KiB) in constant memory, which lanes with different indices read through the vector cache, where they stay: copying them to LDS would cost a
@@ -72,15 +72,15 @@ DEVICE_FN u64 nibble_levels(const u8* run, u32 group, const u32 (&levels)[4]) {
 }
 
 // half d; 16 bytes of nibbles
-struct iq4_nl {
-    static constexpr u32 ELEMENTS = 32, BYTES = 18, SHARED = 32;
+struct iq4_nl : formats::iq4_nl {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) { return nibble_levels(block + 2, group, codebooks::IQ4_LEVELS); }
     static DEVICE_FN float scale(const u8* block, u32) { return half_field(block, 0); }
 };
 
 // half d; the high 2 bits of 8 scales; the low 4 bits of 8 scales, less 32; 16 bytes of nibbles for each run of 32
-struct iq4_xs {
-    static constexpr u32 ELEMENTS = 256, BYTES = 136, SHARED = 32;
+struct iq4_xs : formats::iq4_xs {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         return nibble_levels(block + 8 + group / 4 * 16, group % 4, codebooks::IQ4_LEVELS);
     }
@@ -93,8 +93,8 @@ struct iq4_xs {
 };
 
 // An exponent e: 2^(e - 127), of which half since the levels are doubled; 16 bytes of nibbles
-struct mxfp4 {
-    static constexpr u32 ELEMENTS = 32, BYTES = 17, SHARED = 32;
+struct mxfp4 : formats::mxfp4 {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) { return nibble_levels(block + 1, group, codebooks::E2M1_LEVELS); }
     static DEVICE_FN float scale(const u8* block, u32) {
         const u32 exponent = block[0];
@@ -103,8 +103,8 @@ struct mxfp4 {
 };
 
 // 4 scales, unsigned e4m3 (the sign bit means nothing, NaN is zero); for each run of 16, 8 bytes of nibbles: the low ones are its first half
-struct nvfp4 {
-    static constexpr u32 ELEMENTS = 64, BYTES = 36, SHARED = 16;
+struct nvfp4 : formats::nvfp4 {
+    static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u64 codes = blocks::low_bits<4>(field<u64>(block, 4 + group / 2 * 8) >> (group % 2 * 4));
         return pair(level_of_16((u32)codes, codebooks::E2M1_LEVELS), level_of_16((u32)(codes >> 32), codebooks::E2M1_LEVELS));
@@ -127,8 +127,8 @@ DEVICE_FN u64 iq2_quants(u32 entry, u32 signs) {
 DEVICE_FN float iq2_scale(const u8* block, u32 scale) { return half_field(block, 0) * ((float)(scale & 15u) * 0.25f + 0.125f); }
 
 // half d; for each run of 32 four indices of a byte, then four times 7 signs and a 4-bit scale
-struct iq2_xxs {
-    static constexpr u32 ELEMENTS = 256, BYTES = 66, SHARED = 32;
+struct iq2_xxs : formats::iq2_xxs {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u64 run = field<u64>(block, 2 + group / 4 * 8);
         const u32 index = (u32)(run >> (group % 4 * 8)) & 0xffu;
@@ -138,8 +138,8 @@ struct iq2_xxs {
 };
 
 // half d; for each group 9 bits of index and 7 signs; a 4-bit scale for each run of 16
-struct iq2_xs {
-    static constexpr u32 ELEMENTS = 256, BYTES = 74, SHARED = 16;
+struct iq2_xs : formats::iq2_xs {
+    static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 word = field<u16>(block, 2 + group * 2);
         return iq2_quants(codebooks::IQ2_XS[word & 511u], even_signs(word >> 9));
@@ -148,8 +148,8 @@ struct iq2_xs {
 };
 
 // half d; low 8 bits of each group's index; 8 signs of each group; high 2 bits of each index; a 4-bit scale for each run of 16
-struct iq2_s {
-    static constexpr u32 ELEMENTS = 256, BYTES = 82, SHARED = 16;
+struct iq2_s : formats::iq2_s {
+    static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 high = (u32)block[66 + group / 4] >> (group % 4 * 2) & 3u;
         return iq2_quants(codebooks::IQ2_S[block[2 + group] | high << 8], block[34 + group]);
@@ -160,8 +160,8 @@ struct iq2_s {
 // ---------------------------------------------------------------- groups of 4 magnitudes from a codebook
 
 // half d; 64 indices of a byte; for each run of 32 four times 7 signs and a 4-bit scale s, which stands for (s + 1/2) / 2
-struct iq3_xxs {
-    static constexpr u32 ELEMENTS = 256, BYTES = 98, SHARED = 32;
+struct iq3_xxs : formats::iq3_xxs {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 indices = field<u16>(block, 2 + group * 2);
         const u32 signs = even_signs(field<u32>(block, 66 + group / 4 * 4) >> (group % 4 * 7));
@@ -178,8 +178,8 @@ struct iq3_xxs {
 };
 
 // half d; low 8 bits of 64 indices; their ninth bits; 8 signs of each group; a 4-bit scale s for each run of 32, which stands for 2 s + 1
-struct iq3_s {
-    static constexpr u32 ELEMENTS = 256, BYTES = 110, SHARED = 32;
+struct iq3_s : formats::iq3_s {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 low = field<u16>(block, 2 + group * 2);
         const u32 ninth = (u32)block[66 + group / 4] >> (group % 4 * 2);
@@ -208,8 +208,8 @@ DEVICE_FN u64 iq1_quants(u32 index, bool down) {
 DEVICE_FN float iq1_scale(float d, u32 scale) { return d * ((float)(scale & 7u) * 0.25f + 0.125f); }
 
 // half d; low 8 bits of each group's index; for each run of 32 the high 3 bits of four indices, a 3-bit scale, and where values move
-struct iq1_s {
-    static constexpr u32 ELEMENTS = 256, BYTES = 50, SHARED = 32;
+struct iq1_s : formats::iq1_s {
+    static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 run = field<u16>(block, 34 + group / 4 * 2);
         return iq1_quants(block[2 + group] | (run >> (group % 4 * 3) & 7u) << 8, run >> 15 != 0);
@@ -221,8 +221,8 @@ struct iq1_s {
 
 // Low 8 bits of each group's index; for each group the high 3 bits of its index and where its values move; four words of four 3-bit scales,
 // one for each run of 16, with a quarter of half d in the highest 4 bits of each word, the lowest first
-struct iq1_m {
-    static constexpr u32 ELEMENTS = 256, BYTES = 56, SHARED = 16;
+struct iq1_m : formats::iq1_m {
+    static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         const u32 nibble = (u32)block[32 + group / 2] >> (group % 2 * 4);
         return iq1_quants(block[group] | (nibble & 7u) << 8, (nibble & 8u) != 0);
@@ -241,8 +241,8 @@ DEVICE_FN u64 less_one(u64 bytes) { return ((bytes | 0x8080808080808080ull) - 0x
 
 // 52 bytes of ternary digits: bytes are fractions of 256, and tripling gives one digit after the other. Digit n of bytes 0-31 are elements
 // 32 n on, of bytes 32-47 elements 160 + 16 n on, of bytes 48-51 (four digits only) elements 240 + 4 n on. half d
-struct tq1_0 {
-    static constexpr u32 ELEMENTS = 256, BYTES = 54, SHARED = 256;
+struct tq1_0 : formats::tq1_0 {
+    static constexpr u32 SHARED = 256;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         u64 bytes;
         u32 digit = group / 4, step = 0;
@@ -274,8 +274,8 @@ struct tq1_0 {
 };
 
 // 64 bytes of 2-bit values, less 1: four runs of 32 in 32 bytes; half d
-struct tq2_0 {
-    static constexpr u32 ELEMENTS = 256, BYTES = 66, SHARED = 256;
+struct tq2_0 : formats::tq2_0 {
+    static constexpr u32 SHARED = 256;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
         return less_one(blocks::low_bits<2>(field<u64>(block, group / 16 * 32 + group % 4 * 8) >> (group / 4 % 4 * 2)));
     }
@@ -290,8 +290,7 @@ struct tq2_0 {
 
 namespace blocks {
 
-template <typename Format> struct Levels {
-    static constexpr u32 ELEMENTS = Format::ELEMENTS, BYTES = Format::BYTES;
+template <typename Format> struct Levels : Format {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         scaled_signed(Format::quants(block, group), Format::scale(block, group), out);
     }

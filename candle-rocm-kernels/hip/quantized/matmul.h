@@ -77,10 +77,10 @@ template <typename Format, bool WIDE> struct Step {
     u32x4 weights[T::ROWS][PITCH];
     u32x4 columns[T::COLUMNS][PITCH];
     float scale[GROUPS][T::ROWS];
-    float offset[Format::OFFSET ? GROUPS : 1][T::ROWS];
+    float offset[Format::HAS_MIN ? GROUPS : 1][T::ROWS];
     float d[K_STEP / 32][T::COLUMNS];
     // d times the sum of the group's quants, what an offset is multiplied with
-    float sum[Format::OFFSET ? GROUPS : 1][T::COLUMNS];
+    float sum[Format::HAS_MIN ? GROUPS : 1][T::COLUMNS];
     // Each column's row of the activations
     u32 source[T::COLUMNS];
 #if MATRIX_MMA
@@ -193,7 +193,7 @@ template <typename Format, bool WIDE> struct Carried {
                 shared.weights[row][at / 16] = bytes_less<Format::ZERO>(of.q[h]);
                 if (at % Format::GROUP == 0) {
                     shared.scale[at / Format::GROUP][row] = of.scale[h];
-                    if (Format::OFFSET) shared.offset[at / Format::GROUP][row] = of.offset[h];
+                    if (Format::HAS_MIN) shared.offset[at / Format::GROUP][row] = of.offset[h];
                 }
             }
         }
@@ -210,8 +210,8 @@ template <typename Format, bool WIDE> struct Carried {
             const u32 column = task % T::COLUMNS, block = task / T::COLUMNS;
             const ActivationScale by = bit_cast<ActivationScale>(scale[i]);
             shared.d[block][column] = by.d;
-            if (Format::OFFSET && Format::GROUP == 32) shared.sum[block][column] = by.d * (float)(by.sum[0] + by.sum[1]);
-            if (Format::OFFSET && Format::GROUP == 16) {
+            if (Format::HAS_MIN && Format::GROUP == 32) shared.sum[block][column] = by.d * (float)(by.sum[0] + by.sum[1]);
+            if (Format::HAS_MIN && Format::GROUP == 16) {
                 for (u32 h = 0; h < 2; ++h) shared.sum[block * 2 + h][column] = by.d * (float)by.sum[h];
             }
         }
@@ -281,13 +281,13 @@ template <typename Format, bool WIDE> struct Sums {
                 float scale[matrix::COLUMNS], offset[matrix::COLUMNS];
                 for (u32 n = 0; n < matrix::COLUMNS; ++n) {
                     const u32 at = row(a) + matrix::held(n);
-                    scale[n] = shared.scale[g][at], offset[n] = Format::OFFSET ? shared.offset[g][at] : 0;
+                    scale[n] = shared.scale[g][at], offset[n] = Format::HAS_MIN ? shared.offset[g][at] : 0;
                 }
                 for (u32 d = 0; d < DOWN; ++d) {
                     for (u32 i = 0; i < PER_LANE; ++i) {
                         const u32 c = column(d) + Dot::row(i), n = i / Dot::ROWS;
                         v[d][a][i] = multiply_add(scale[n] * shared.d[g * Format::GROUP / 32][c], dot[d][a].small_value(i), v[d][a][i]);
-                        if (Format::OFFSET) v[d][a][i] = multiply_add(offset[n], shared.sum[g][c], v[d][a][i]);
+                        if (Format::HAS_MIN) v[d][a][i] = multiply_add(offset[n], shared.sum[g][c], v[d][a][i]);
                     }
                 }
             }
@@ -340,10 +340,10 @@ template <typename Format, bool WIDE> struct Sums {
                 }
             }
             for (u32 a = 0; a < ACROSS; ++a) {
-                const float scale = shared.scale[g][row(a)], offset = Format::OFFSET ? shared.offset[g][row(a)] : 0;
+                const float scale = shared.scale[g][row(a)], offset = Format::HAS_MIN ? shared.offset[g][row(a)] : 0;
                 for (u32 d = 0; d < DOWN; ++d) {
                     v[d][a] = multiply_add(scale * shared.d[g * Format::GROUP / 32][column(d)], (float)dot[d][a], v[d][a]);
-                    if (Format::OFFSET) v[d][a] = multiply_add(offset, shared.sum[g][column(d)], v[d][a]);
+                    if (Format::HAS_MIN) v[d][a] = multiply_add(offset, shared.sum[g][column(d)], v[d][a]);
                 }
             }
         }

@@ -27,7 +27,7 @@ template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::H
         const i32 total = by.sum[0] + by.sum[1];
         if (Format::ZERO) dot -= (i32)Format::ZERO * total;
         float value = unit.scale[0] * (float)dot;
-        if (Format::OFFSET) value += unit.offset[0] * (float)total;
+        if (Format::HAS_MIN) value += unit.offset[0] * (float)total;
         return sum + by.d * value;
     } else {
         for (u32 h = 0; h < Format::HALVES; ++h) {
@@ -37,7 +37,7 @@ template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::H
             const i32 total = at / 16 % 2 ? by.sum[1] : by.sum[0];
             if (Format::ZERO) dot -= (i32)Format::ZERO * total;
             float value = unit.scale[h] * (float)dot;
-            if (Format::OFFSET) value += unit.offset[h] * (float)total;
+            if (Format::HAS_MIN) value += unit.offset[h] * (float)total;
             sum += by.d * value;
         }
         return sum;

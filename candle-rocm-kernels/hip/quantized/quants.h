@@ -2,7 +2,7 @@
 //
 // A format is a struct that reads a block by units: the elements that 16 packed bytes hold (of 8-bit formats, 32 elements). A unit consists of
 // HALVES times 16 elements, which lie apart in the block: `place(unit, half)` is where. Elements that share a scale are GROUP of
-// neighbours. The value of an element is scale * (q - ZERO) + offset; q fits a signed byte, and only formats with OFFSET have an offset.
+// neighbours. The value of an element is scale * (q - ZERO) + offset; q fits a signed byte, and only formats with HAS_MIN (formats.h) have an offset.
 #ifndef CANDLE_ROCM_QUANTS_H
 #define CANDLE_ROCM_QUANTS_H
 
@@ -38,9 +38,9 @@ DEVICE_FN Pair pair(u32 bits) { return {load(f16{(u16)bits}), load(f16{(u16)(bit
 
 // ---------------------------------------------------------------- blocks of 32: one unit each
 
-template <u32 SIZE, u32 ZERO_POINT, bool HAS_OFFSET> struct Small {
-    static constexpr u32 ELEMENTS = 32, BYTES = SIZE, HALVES = 2, GROUP = 32, ZERO = ZERO_POINT;
-    static constexpr bool OFFSET = HAS_OFFSET;
+template <typename Format, u32 ZERO_POINT> struct Small : Format {
+    static_assert(Format::ELEMENTS == 32, "one unit");
+    static constexpr u32 HALVES = 2, GROUP = 32, ZERO = ZERO_POINT;
     static constexpr DEVICE_FN u32 place(u32, u32 half) { return half * 16; }
 
   protected:
@@ -59,27 +59,27 @@ template <u32 SIZE, u32 ZERO_POINT, bool HAS_OFFSET> struct Small {
     }
 };
 
-struct q4_0 : Small<18, 8, false> {
+struct q4_0 : Small<formats::q4_0, 8> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         nibbles(unit, block + 2);
         set(unit, half_field(block, 0), 0);
     }
 };
-struct q4_1 : Small<20, 0, true> {
+struct q4_1 : Small<formats::q4_1, 0> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         nibbles(unit, block + 4);
         const Pair by = pair(field<u32>(block, 0));
         set(unit, by.first, by.second);
     }
 };
-struct q5_0 : Small<22, 16, false> {
+struct q5_0 : Small<formats::q5_0, 16> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         nibbles(unit, block + 6);
         fifth_bits(unit, field<u32>(block, 2));
         set(unit, half_field(block, 0), 0);
     }
 };
-struct q5_1 : Small<24, 0, true> {
+struct q5_1 : Small<formats::q5_1, 0> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         nibbles(unit, block + 8);
         fifth_bits(unit, field<u32>(block, 4));
@@ -87,13 +87,13 @@ struct q5_1 : Small<24, 0, true> {
         set(unit, by.first, by.second);
     }
 };
-struct q8_0 : Small<34, 0, false> {
+struct q8_0 : Small<formats::q8_0, 0> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         bytes(unit, block + 2);
         set(unit, half_field(block, 0), 0);
     }
 };
-struct q8_1 : Small<36, 0, false> {
+struct q8_1 : Small<formats::q8_1, 0> {
     static DEVICE_FN void read(const u8* block, u32, Unit<2>& unit) {
         bytes(unit, block + 4);
         set(unit, half_field(block, 0), 0);
@@ -102,9 +102,8 @@ struct q8_1 : Small<36, 0, false> {
 
 // ---------------------------------------------------------------- blocks of 256
 
-struct q8k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 292, HALVES = 2, GROUP = 32, ZERO = 0;
-    static constexpr bool OFFSET = false;
+struct q8k : formats::q8k {
+    static constexpr u32 HALVES = 2, GROUP = 32, ZERO = 0;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit * 32 + half * 16; }
     static DEVICE_FN void read(const u8* block, u32 u, Unit<2>& unit) {
         const float d = field<float>(block, 0);
@@ -117,13 +116,12 @@ struct q8k {
 
 // q2k and q3k: 16 bytes hold 2 bits of 16 elements of each of four runs of 32.
 struct TwoBits {
-    static constexpr u32 ELEMENTS = 256, HALVES = 4, GROUP = 16;
+    static constexpr u32 HALVES = 4, GROUP = 16;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit / 2 * 128 + half * 32 + unit % 2 * 16; }
 };
 
-struct q2k : TwoBits {
-    static constexpr u32 BYTES = 84, ZERO = 0;
-    static constexpr bool OFFSET = true;
+struct q2k : TwoBits, formats::q2k {
+    static constexpr u32 ZERO = 0;
     static DEVICE_FN void read(const u8* block, u32 u, Unit<4>& unit) {
         const u32x4 packed = field<u32x4>(block, 16 + u * 16);
         // The unit's sub-blocks of 16 are every second one of eight.
@@ -138,9 +136,8 @@ struct q2k : TwoBits {
     }
 };
 
-struct q3k : TwoBits {
-    static constexpr u32 BYTES = 110, ZERO = 4;
-    static constexpr bool OFFSET = false;
+struct q3k : TwoBits, formats::q3k {
+    static constexpr u32 ZERO = 4;
     static DEVICE_FN void read(const u8* block, u32 u, Unit<4>& unit) {
         const u32x4 low = field<u32x4>(block, 32 + u * 16);
         const u32x4 high = field<u32x4>(block, u % 2 * 16);
@@ -160,8 +157,7 @@ struct q3k : TwoBits {
 // q4k and q5k: 16 bytes of nibbles hold 16 elements of each of two runs of 32. The block starts with 16 bytes: d, dmin, and the 6-bit scales
 // and mins of 8 runs, packed as blocks.h tells; those of two neighbouring runs are taken at once.
 struct Nibbles {
-    static constexpr u32 ELEMENTS = 256, HALVES = 2, GROUP = 32, ZERO = 0;
-    static constexpr bool OFFSET = true;
+    static constexpr u32 HALVES = 2, GROUP = 32, ZERO = 0;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit / 2 * 64 + half * 32 + unit % 2 * 16; }
 
   protected:
@@ -180,8 +176,7 @@ struct Nibbles {
     }
 };
 
-struct q4k : Nibbles {
-    static constexpr u32 BYTES = 144;
+struct q4k : Nibbles, formats::q4k {
     static DEVICE_FN void read(const u8* block, u32 u, Unit<2>& unit) {
         const u32x4 packed = field<u32x4>(block, 16 + u * 16);
         for (u32 h = 0; h < 2; ++h) unit.q[h] = bits<4>(packed, 4 * h);
@@ -189,8 +184,7 @@ struct q4k : Nibbles {
     }
 };
 
-struct q5k : Nibbles {
-    static constexpr u32 BYTES = 176;
+struct q5k : Nibbles, formats::q5k {
     static DEVICE_FN void read(const u8* block, u32 u, Unit<2>& unit) {
         const u32x4 packed = field<u32x4>(block, 48 + u * 16);
         const u32x4 fifth = field<u32x4>(block, 16 + u % 2 * 16);
@@ -200,9 +194,8 @@ struct q5k : Nibbles {
 };
 
 // 16 bytes of low nibbles hold 16 elements of each of two runs of 32 that are 64 apart.
-struct q6k {
-    static constexpr u32 ELEMENTS = 256, BYTES = 210, HALVES = 2, GROUP = 16, ZERO = 32;
-    static constexpr bool OFFSET = false;
+struct q6k : formats::q6k {
+    static constexpr u32 HALVES = 2, GROUP = 16, ZERO = 32;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit / 4 * 128 + half * 64 + unit % 4 * 16; }
     static DEVICE_FN void read(const u8* block, u32 u, Unit<2>& unit) {
         const u32x4 low = field<u32x4>(block, u * 16);

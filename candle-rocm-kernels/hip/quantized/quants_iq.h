@@ -7,10 +7,9 @@
 
 namespace quants {
 
-template <typename Format> struct Levels {
-    static constexpr u32 ELEMENTS = Format::ELEMENTS, BYTES = Format::BYTES, HALVES = 2, GROUP = Format::SHARED < 32 ? 16 : 32, ZERO = 0;
+template <typename Format> struct Levels : Format {
+    static constexpr u32 HALVES = 2, GROUP = Format::SHARED < 32 ? 16 : 32, ZERO = 0;
     static_assert(Format::SHARED % 16 == 0, "a half has one scale");
-    static constexpr bool OFFSET = false;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit * 32 + half * 16; }
     static DEVICE_FN void read(const u8* block, u32 u, Unit<2>& unit) {
         for (u32 h = 0; h < 2; ++h) {

@@ -6,9 +6,7 @@ use candle_core::quantized::GgmlDType;
 use candle_core::Device;
 use proptest::prelude::*;
 use std::io::Cursor;
-use worker::gguf::{
-    load, Array, GgmlType, Gguf, GgufWriter, MappedGguf, NewTensor, Value, Weights,
-};
+use worker::gguf::{load, Array, Format, Gguf, GgufWriter, MappedGguf, NewTensor, Value, Weights};
 
 fn text() -> impl Strategy<Value = String> {
     proptest::collection::vec(any::<char>(), 0..8).prop_map(|chars| chars.into_iter().collect())
@@ -85,7 +83,7 @@ fn new_tensor(name: &str, dims: &[u64], ty: &str) -> NewTensor {
     NewTensor {
         name: name.to_string(),
         dims: dims.to_vec(),
-        ggml_type: GgmlType::from_name(ty).unwrap(),
+        format: Format::from_name(ty).unwrap(),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Quantized blocks to floating point.
 
+use super::format::DeviceFormat;
 use super::GgmlType;
 use crate::ops::cast::cast;
 use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
+use ggml_formats::Encoding;
 
 /// Consecutive elements that one thread of the kernels handles.
 const GROUP: usize = 8;
@@ -59,11 +61,11 @@ pub fn dequantize(
         return Ok(output);
     }
     let groups = elem_count / GROUP;
-    let family = match format.has_levels() {
-        true => Family::DequantizeIq,
-        false => Family::Dequantize,
+    let family = match format.encoding() {
+        Encoding::Codebook | Encoding::Levels => Family::DequantizeIq,
+        Encoding::Plain | Encoding::Small | Encoding::K => Family::Dequantize,
     };
-    let name = format!("dequantize_{}_{}", format.name(), to.as_str());
+    let name = format!("dequantize_{format}_{}", to.as_str());
     device.kernel(family, &name)?.launch(
         LaunchConfig::for_elements(groups),
         &Args::new()

@@ -1,5 +1,6 @@
 //! Rows of quantized tables.
 
+use super::format::DeviceFormat;
 use super::matrix::{check_u32, QuantizedMatrix};
 use super::matvec::result_bytes;
 use crate::ops::cast::cast;

@@ -1,5 +1,6 @@
 //! A quantized matrix, and what is done to its products before they are stored.
 
+use super::format::DeviceFormat;
 use super::GgmlType;
 use crate::{Buffer, DType, Device, Error, Result, View};
 

@@ -18,7 +18,7 @@ mod tune;
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
-pub use format::GgmlType;
+pub use ggml_formats::Format as GgmlType;
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};

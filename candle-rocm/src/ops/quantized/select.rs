@@ -4,6 +4,7 @@ use super::GgmlType;
 pub use crate::config::Path;
 use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
+use ggml_formats::Encoding;
 
 /// The kernels of a format.
 #[derive(Clone, Copy, Debug)]
@@ -14,17 +15,12 @@ pub(super) struct Families {
 
 /// The families that multiply a format; none for plain numbers.
 pub(super) fn families(format: GgmlType) -> Option<Families> {
-    use GgmlType::*;
-    let (matvec, matmul) = match format {
-        F32 | F16 | BF16 => return None,
-        Q4_0 | Q4_1 | Q5_0 | Q5_1 | Q8_0 | Q8_1 => (Family::MatvecSmall, Family::MatmulSmall),
-        Q2K | Q3K | Q4K | Q5K | Q6K | Q8K => (Family::MatvecK, Family::MatmulK),
-        IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S => {
-            (Family::MatvecCodebook, Family::MatmulCodebook)
-        }
-        IQ4NL | IQ4XS | TQ1_0 | TQ2_0 | MXFP4 | NVFP4 => {
-            (Family::MatvecLevels, Family::MatmulLevels)
-        }
+    let (matvec, matmul) = match format.encoding() {
+        Encoding::Plain => return None,
+        Encoding::Small => (Family::MatvecSmall, Family::MatmulSmall),
+        Encoding::K => (Family::MatvecK, Family::MatmulK),
+        Encoding::Codebook => (Family::MatvecCodebook, Family::MatmulCodebook),
+        Encoding::Levels => (Family::MatvecLevels, Family::MatmulLevels),
     };
     Some(Families { matvec, matmul })
 }

@@ -3,6 +3,7 @@
 //! The tables of `select.rs` know kinds of GPUs; what is faster also hangs on the card and on the version of rocBLAS. What was measured is
 //! kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
 
+use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
 use super::{Epilogue, GgmlType, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
 use crate::gpu::{lock, Gpu};
@@ -190,7 +191,7 @@ fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
     lines
         .filter_map(|line| {
             let (name, above) = line.split_once('\t')?;
-            let format = GgmlType::ALL.iter().find(|format| format.name() == name)?;
+            let format = GgmlType::ALL.iter().find(|format| format.word() == name)?;
             let above = match above {
                 NEVER => None,
                 number => Some(number.parse().ok()?),
@@ -218,7 +219,7 @@ fn text(known: &HashMap<GgmlType, Option<usize>>) -> String {
             continue;
         };
         let above = above.map_or(NEVER.to_string(), |n| n.to_string());
-        writeln!(text, "{}\t{above}", format.name()).expect("strings take everything");
+        writeln!(text, "{}\t{above}", format.word()).expect("strings take everything");
     }
     text
 }

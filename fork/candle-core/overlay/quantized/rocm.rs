@@ -1,9 +1,10 @@
 //! Quantized tensors on AMD GPUs.
 
 use candle_rocm::ops::quantized::{
-    dequantize, embedding, indexed_moe, linear, Epilogue, GgmlType, QuantizedMatrix,
+    dequantize, embedding, indexed_moe, linear, Epilogue, QuantizedMatrix,
 };
 use candle_rocm::{Buffer, DType as DeviceDType};
+use ggml_formats::Format;
 
 use super::{GgmlDType, QStorage};
 use crate::backend::BackendStorage;
@@ -13,40 +14,8 @@ use crate::{CpuStorage, DType, Device, Layout, Result, RocmDevice, RocmStorage, 
 pub struct QRocmStorage {
     buffer: Buffer,
     dtype: GgmlDType,
+    format: Format,
     device: RocmDevice,
-}
-
-fn format_of(dtype: GgmlDType) -> GgmlType {
-    match dtype {
-        GgmlDType::F32 => GgmlType::F32,
-        GgmlDType::F16 => GgmlType::F16,
-        GgmlDType::BF16 => GgmlType::BF16,
-        GgmlDType::Q4_0 => GgmlType::Q4_0,
-        GgmlDType::Q4_1 => GgmlType::Q4_1,
-        GgmlDType::Q5_0 => GgmlType::Q5_0,
-        GgmlDType::Q5_1 => GgmlType::Q5_1,
-        GgmlDType::Q8_0 => GgmlType::Q8_0,
-        GgmlDType::Q8_1 => GgmlType::Q8_1,
-        GgmlDType::Q2K => GgmlType::Q2K,
-        GgmlDType::Q3K => GgmlType::Q3K,
-        GgmlDType::Q4K => GgmlType::Q4K,
-        GgmlDType::Q5K => GgmlType::Q5K,
-        GgmlDType::Q6K => GgmlType::Q6K,
-        GgmlDType::Q8K => GgmlType::Q8K,
-        GgmlDType::IQ2XXS => GgmlType::IQ2XXS,
-        GgmlDType::IQ2XS => GgmlType::IQ2XS,
-        GgmlDType::IQ2S => GgmlType::IQ2S,
-        GgmlDType::IQ3XXS => GgmlType::IQ3XXS,
-        GgmlDType::IQ3S => GgmlType::IQ3S,
-        GgmlDType::IQ1S => GgmlType::IQ1S,
-        GgmlDType::IQ1M => GgmlType::IQ1M,
-        GgmlDType::IQ4NL => GgmlType::IQ4NL,
-        GgmlDType::IQ4XS => GgmlType::IQ4XS,
-        GgmlDType::TQ1_0 => GgmlType::TQ1_0,
-        GgmlDType::TQ2_0 => GgmlType::TQ2_0,
-        GgmlDType::MXFP4 => GgmlType::MXFP4,
-        GgmlDType::NVFP4 => GgmlType::NVFP4,
-    }
 }
 
 impl QRocmStorage {
@@ -56,6 +25,7 @@ impl QRocmStorage {
         Ok(Self {
             buffer: device.device().alloc_zeroed(bytes)?,
             dtype,
+            format: dtype.try_into()?,
             device: device.clone(),
         })
     }
@@ -92,10 +62,9 @@ impl QRocmStorage {
     }
 
     fn dequantize_to(&self, elem_count: usize, to: DeviceDType) -> Result<Buffer> {
-        let format = format_of(self.dtype);
         Ok(dequantize(
             self.device.device(),
-            format,
+            self.format,
             &self.buffer,
             0,
             elem_count,
@@ -204,7 +173,7 @@ impl QRocmStorage {
 
     /// The blocks as `rows` rows of `cols` values, for [`candle_rocm::ops::quantized`].
     pub fn matrix(&self, rows: usize, cols: usize) -> QuantizedMatrix<'_> {
-        QuantizedMatrix::new(format_of(self.dtype), &self.buffer, rows, cols)
+        QuantizedMatrix::new(self.format, &self.buffer, rows, cols)
     }
 
     /// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: `self` is `[experts, n, k]`, `x`
@@ -221,7 +190,7 @@ impl QRocmStorage {
         let (experts, n, k) = shape.dims3()?;
         let buffer = indexed_moe(
             self.device.device(),
-            format_of(self.dtype),
+            self.format,
             &self.buffer,
             (experts, n, k),
             &x.view(x_l, OP)?,
@@ -249,6 +218,7 @@ pub fn load_blocks(device: &RocmDevice, blocks: &[u8], dtype: GgmlDType) -> Resu
     Ok(QStorage::Rocm(QRocmStorage {
         buffer: device.device().upload(blocks)?,
         dtype,
+        format: dtype.try_into()?,
         device: device.clone(),
     }))
 }

@@ -105,7 +105,7 @@ mod measure {
                 let (crossover, timings) =
                     quantized::tune(device, format, self.shape).map_err(failed)?;
                 lines.push(Line {
-                    format: format.name(),
+                    format: format.word(),
                     integers_up_to: crossover.above,
                     microseconds: timings.iter().map(Micros::from).collect(),
                 });
@@ -138,9 +138,9 @@ mod measure {
             self.formats
                 .iter()
                 .map(|wanted| {
-                    let found = known().find(|format| plain(format.name()) == plain(wanted));
+                    let found = known().find(|format| plain(format.word()) == plain(wanted));
                     found.ok_or_else(|| {
-                        let names: Vec<&str> = known().map(|format| format.name()).collect();
+                        let names: Vec<&str> = known().map(|format| format.word()).collect();
                         Error::Usage(format!(
                             "{wanted} is not a format of quantized weights; the formats are {}",
                             names.join(" ")

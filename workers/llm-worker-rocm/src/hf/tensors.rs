@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use worker::gguf::{give_back, map_file, GgmlType, TensorInfo};
+use worker::gguf::{give_back, map_file, Format, TensorInfo};
 use worker::{Error, Result};
 
 /// Names the files of a model in several.
@@ -47,11 +47,11 @@ impl Place {
     }
 
     fn info(&self) -> std::result::Result<TensorInfo, String> {
-        let name = match self.dtype {
-            _ if self.as_floats() => "F32",
-            Dtype::F16 => "F16",
-            Dtype::BF16 => "BF16",
-            _ => "F32",
+        let format = match self.dtype {
+            _ if self.as_floats() => Format::F32,
+            Dtype::F16 => Format::F16,
+            Dtype::BF16 => Format::BF16,
+            _ => Format::F32,
         };
         let mut dims: Vec<u64> = self.shape.iter().rev().map(|&d| d as u64).collect();
         if self.stacked {
@@ -63,7 +63,7 @@ impl Place {
             _ => one,
         };
         Ok(TensorInfo {
-            ggml_type: GgmlType::from_name(name).ok_or("the type table lacks a plain type")?,
+            format,
             offset: 0,
             dims,
             bytes,
@@ -201,7 +201,7 @@ impl Shards {
         for (name, bytes) in &self.extra {
             let info = TensorInfo {
                 dims: vec![bytes.len() as u64 / 4],
-                ggml_type: GgmlType::ALL[0],
+                format: Format::F32,
                 offset: 0,
                 bytes: bytes.len() as u64,
             };

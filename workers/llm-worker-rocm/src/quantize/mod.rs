@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use worker::gguf::{GgmlType, GgufWriter, NewTensor, Value, Weights};
+use worker::gguf::{self, Format, GgufWriter, NewTensor, Value, Weights};
 use worker::progress::byte_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -25,7 +25,7 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// A file to be written: what each tensor was and becomes.
 pub struct Conversion<'a> {
     source: &'a dyn Weights,
-    tensors: Vec<(NewTensor, GgmlType)>,
+    tensors: Vec<(NewTensor, Format)>,
     metadata: Vec<(String, Value)>,
 }
 
@@ -67,21 +67,16 @@ impl<'a> Conversion<'a> {
         let tensors = tensors
             .into_iter()
             .map(|(name, info)| {
-                if info.ggml_type.dtype.is_none() {
-                    return Err(Error::BadModel {
-                        path: source.path().to_path_buf(),
-                        reason: format!(
-                            "tensor {name} has type {}, which cannot be read",
-                            info.ggml_type.name
-                        ),
-                    });
-                }
+                info.dtype().map_err(|unsupported| Error::BadModel {
+                    path: source.path().to_path_buf(),
+                    reason: format!("tensor {name}: {unsupported}"),
+                })?;
                 let new = NewTensor {
                     name: name.to_string(),
                     dims: info.dims.clone(),
-                    ggml_type: plan.type_of(name, &info.dims, blocks),
+                    format: plan.format_of(name, &info.dims, blocks),
                 };
-                Ok((new, info.ggml_type))
+                Ok((new, info.format))
             })
             .collect::<Result<_>>()?;
 
@@ -111,10 +106,10 @@ impl<'a> Conversion<'a> {
         let mut tensors = BTreeMap::new();
         for (new, old) in &self.tensors {
             let count: u64 = new.dims.iter().product();
-            source_bytes += count / old.block_elements * old.block_bytes;
-            bytes += count / new.ggml_type.block_elements * new.ggml_type.block_bytes;
+            source_bytes += bytes_of(count, *old);
+            bytes += bytes_of(count, new.format);
             elements += count;
-            *tensors.entry(new.ggml_type.name).or_default() += 1;
+            *tensors.entry(new.format.name()).or_default() += 1;
         }
         Summary {
             source_bytes,
@@ -147,7 +142,7 @@ impl<'a> Conversion<'a> {
                 .expect("taken from the table");
             let data = self.source.bytes(&new.name, info);
             let row = new.dims[0] as usize;
-            let row_bytes = row / old.block_elements as usize * old.block_bytes as usize;
+            let row_bytes = row / old.block_size() * old.type_size();
             let piece_bytes = (PIECE_ELEMENTS / row).max(1) * row_bytes;
             // As many pieces at once as there are cores, so memory stays bounded whatever the tensor.
             for group in data.chunks(piece_bytes * rayon::current_num_threads()) {
@@ -174,22 +169,33 @@ impl<'a> Conversion<'a> {
     }
 
     /// Some rows of a tensor in its new type.
-    fn convert(&self, new: &NewTensor, old: GgmlType, row: usize, data: &[u8]) -> Result<Vec<u8>> {
-        if new.ggml_type == old {
+    fn convert(&self, new: &NewTensor, old: Format, row: usize, data: &[u8]) -> Result<Vec<u8>> {
+        if new.format == old {
             return Ok(data.to_vec());
         }
-        let dtype = |ty: GgmlType| ty.dtype.expect("checked when the conversion was made");
-        let values = dequantize(data, dtype(old), row).map_err(Error::candle("reading weights"))?;
+        let dtype = |format| {
+            gguf::dtype(format).map_err(|unsupported| Error::BadModel {
+                path: self.source.path().to_path_buf(),
+                reason: format!("tensor {}: {unsupported}", new.name),
+            })
+        };
+        let values =
+            dequantize(data, dtype(old)?, row).map_err(Error::candle("reading weights"))?;
         if !all_finite(&values).map_err(Error::candle("reading weights"))? {
             return Err(Error::BadModel {
                 path: self.source.path().to_path_buf(),
                 reason: format!("tensor {} has weights that are not finite", new.name),
             });
         }
-        QTensor::quantize(&values, dtype(new.ggml_type))
+        QTensor::quantize(&values, dtype(new.format)?)
             .and_then(|quantized| Ok(quantized.data()?.into_owned()))
             .map_err(Error::candle("quantizing"))
     }
+}
+
+/// Size of whole blocks.
+fn bytes_of(elements: u64, format: Format) -> u64 {
+    elements / format.block_size() as u64 * format.type_size() as u64
 }
 
 /// Blocks of whole rows as an f32 tensor `[rows, row]`.

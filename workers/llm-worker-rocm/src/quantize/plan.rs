@@ -1,7 +1,7 @@
-//! Which type each tensor gets.
+//! Which format each tensor gets.
 
 use std::str::FromStr;
-use worker::gguf::GgmlType;
+use worker::gguf::{dtype, Format};
 use worker::{Error, Result};
 
 /// What a model's weight matrices become.
@@ -14,16 +14,16 @@ pub struct Plan {
 /// The type asked for, as files are named after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    base: GgmlType,
+    base: Format,
     /// Type of the matrices that lose most by rounding, in the mixtures ending in `_M`.
-    better: Option<GgmlType>,
+    better: Option<Format>,
 }
 
 /// `PATTERN=TYPE`: tensors whose name contains the pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     pattern: String,
-    ggml_type: GgmlType,
+    format: Format,
 }
 
 impl FromStr for Target {
@@ -52,7 +52,7 @@ impl FromStr for Override {
         match text.rsplit_once('=') {
             Some((pattern, ty)) if !pattern.is_empty() => Ok(Self {
                 pattern: pattern.to_string(),
-                ggml_type: writable(ty)?,
+                format: writable(ty)?,
             }),
             _ => Err(Error::Usage(format!(
                 "{text:?} is not PATTERN=TYPE, for example ffn_down=Q6_K"
@@ -62,61 +62,59 @@ impl FromStr for Override {
 }
 
 /// A type by name that weights can be written in.
-fn writable(name: &str) -> Result<GgmlType> {
+fn writable(name: &str) -> Result<Format> {
     let all = || {
-        let names: Vec<&str> = GgmlType::ALL
+        let names: Vec<&str> = Format::ALL
             .iter()
-            .filter(|ty| is_writable(ty))
-            .map(|ty| ty.name)
+            .filter(|format| is_writable(format))
+            .map(|format| format.name())
             .collect();
         names.join(" ")
     };
-    GgmlType::from_name(name)
-        .filter(is_writable)
-        .ok_or_else(|| {
-            Error::Usage(format!(
-                "{name:?} is not a type that weights are written in; the types are {}, Q4_K_M and Q5_K_M",
-                all()
-            ))
-        })
+    Format::from_name(name).filter(is_writable).ok_or_else(|| {
+        Error::Usage(format!(
+            "{name:?} is not a type that weights are written in; the types are {}, Q4_K_M and Q5_K_M",
+            all()
+        ))
+    })
 }
 
-/// Q8_1 and Q8_K hold activations while computing, no file has them.
-fn is_writable(ty: &GgmlType) -> bool {
-    ty.dtype.is_some() && !matches!(ty.name, "Q8_1" | "Q8_K")
+/// Whether candle can quantize to it, and files have weights in it.
+fn is_writable(format: &Format) -> bool {
+    dtype(*format).is_ok() && !format.is_of_activations()
 }
 
 impl Target {
     /// `general.file_type` of a file whose matrices are mostly of this type, as published files number it.
     pub fn file_type(self) -> Option<u32> {
-        let code = match (self.base.name, self.better.is_some()) {
-            ("F32", _) => 0,
-            ("F16", _) => 1,
-            ("Q4_0", _) => 2,
-            ("Q4_1", _) => 3,
-            ("Q8_0", _) => 7,
-            ("Q5_0", _) => 8,
-            ("Q5_1", _) => 9,
-            ("Q2_K", _) => 10,
-            ("Q3_K", _) => 11,
-            ("Q4_K", false) => 14,
-            ("Q4_K", true) => 15,
-            ("Q5_K", false) => 16,
-            ("Q5_K", true) => 17,
-            ("Q6_K", _) => 18,
-            ("IQ2_XXS", _) => 19,
-            ("IQ2_XS", _) => 20,
-            ("IQ3_XXS", _) => 23,
-            ("IQ1_S", _) => 24,
-            ("IQ4_NL", _) => 25,
-            ("IQ3_S", _) => 26,
-            ("IQ2_S", _) => 28,
-            ("IQ4_XS", _) => 30,
-            ("IQ1_M", _) => 31,
-            ("BF16", _) => 32,
-            ("TQ1_0", _) => 36,
-            ("TQ2_0", _) => 37,
-            ("MXFP4", _) => 38,
+        let code = match (self.base, self.better.is_some()) {
+            (Format::F32, _) => 0,
+            (Format::F16, _) => 1,
+            (Format::Q4_0, _) => 2,
+            (Format::Q4_1, _) => 3,
+            (Format::Q8_0, _) => 7,
+            (Format::Q5_0, _) => 8,
+            (Format::Q5_1, _) => 9,
+            (Format::Q2K, _) => 10,
+            (Format::Q3K, _) => 11,
+            (Format::Q4K, false) => 14,
+            (Format::Q4K, true) => 15,
+            (Format::Q5K, false) => 16,
+            (Format::Q5K, true) => 17,
+            (Format::Q6K, _) => 18,
+            (Format::IQ2XXS, _) => 19,
+            (Format::IQ2XS, _) => 20,
+            (Format::IQ3XXS, _) => 23,
+            (Format::IQ1S, _) => 24,
+            (Format::IQ4NL, _) => 25,
+            (Format::IQ3S, _) => 26,
+            (Format::IQ2S, _) => 28,
+            (Format::IQ4XS, _) => 30,
+            (Format::IQ1M, _) => 31,
+            (Format::BF16, _) => 32,
+            (Format::TQ1_0, _) => 36,
+            (Format::TQ2_0, _) => 37,
+            (Format::MXFP4, _) => 38,
             _ => return None,
         };
         Some(code)
@@ -134,15 +132,14 @@ impl Plan {
         self.target
     }
 
-    /// The type of a tensor; dims innermost first, `blocks` is the model's depth.
+    /// The format of a tensor; dims innermost first, `blocks` is the model's depth.
     ///
     /// Vectors, routers and convolutions stay in F32: they are small and sensitive. A row that is no whole number of blocks takes the nearest
     /// type of blocks of 32, or F16.
-    pub fn type_of(&self, name: &str, dims: &[u64], blocks: u32) -> GgmlType {
-        let f32 = known("F32");
+    pub fn format_of(&self, name: &str, dims: &[u64], blocks: u32) -> Format {
         let named = self.overrides.iter().find(|o| name.contains(&o.pattern));
         if let Some(chosen) = named {
-            return fitting(chosen.ggml_type, dims);
+            return fitting(chosen.format, dims);
         }
         let matrix = dims.len() >= 2 && dims[1] > 1;
         if !matrix
@@ -150,7 +147,7 @@ impl Plan {
                 .iter()
                 .any(|part| name.contains(part))
         {
-            return f32;
+            return Format::F32;
         }
         let better = self.target.better.filter(|_| deserves_better(name, blocks));
         fitting(better.unwrap_or(self.target.base), dims)
@@ -175,35 +172,25 @@ fn deserves_better(name: &str, blocks: u32) -> bool {
     }
 }
 
-fn fitting(ty: GgmlType, dims: &[u64]) -> GgmlType {
+fn fitting(format: Format, dims: &[u64]) -> Format {
     let row = dims.first().copied().unwrap_or(1);
-    let fits = |ty: GgmlType| row % ty.block_elements == 0;
-    if fits(ty) {
-        return ty;
+    let fits = |format: Format| row % format.block_size() as u64 == 0;
+    if fits(format) {
+        return format;
     }
-    let smaller = match ty.name {
-        "Q6_K" => "Q8_0",
-        "Q5_K" => "Q5_1",
-        "Q4_K" => "Q5_0",
-        "TQ1_0" | "TQ2_0" => "Q4_0",
-        name if ty.block_elements > 32
-            && GgmlType::from_name("IQ4_NL").is_some_and(|t| t.dtype.is_some())
-            && name != "IQ4_NL" =>
-        {
-            "IQ4_NL"
-        }
-        _ => "F16",
+    let smaller = match format {
+        Format::Q6K => Format::Q8_0,
+        Format::Q5K => Format::Q5_1,
+        Format::Q4K => Format::Q5_0,
+        Format::TQ1_0 | Format::TQ2_0 => Format::Q4_0,
+        format if format.block_size() > 32 => Format::IQ4NL,
+        _ => Format::F16,
     };
-    let smaller = known(smaller);
     if fits(smaller) {
         smaller
     } else {
-        known("F16")
+        Format::F16
     }
-}
-
-fn known(name: &'static str) -> GgmlType {
-    GgmlType::from_name(name).expect("the table of types has the names used here")
 }
 
 #[cfg(test)]
@@ -213,7 +200,7 @@ mod tests {
     fn type_of(target: &str, overrides: &[&str], name: &str, dims: &[u64]) -> &'static str {
         let overrides = overrides.iter().map(|o| o.parse().unwrap()).collect();
         let plan = Plan::new(target.parse().unwrap(), overrides);
-        plan.type_of(name, dims, 24).name
+        plan.format_of(name, dims, 24).name()
     }
 
     #[test]

@@ -19,15 +19,10 @@ impl GgufFile {
     pub fn open(path: &Path) -> Result<Self> {
         let file = MappedGguf::open(path)?;
         for (name, info) in file.header().tensors() {
-            if info.ggml_type.dtype.is_none() {
-                return Err(Error::BadModel {
-                    path: path.to_path_buf(),
-                    reason: format!(
-                        "tensor {name} has type {}, which is not implemented",
-                        info.ggml_type.name
-                    ),
-                });
-            }
+            info.dtype().map_err(|unsupported| Error::BadModel {
+                path: path.to_path_buf(),
+                reason: format!("tensor {name}: {unsupported}"),
+            })?;
         }
         Ok(Self(file))
     }
@@ -50,7 +45,7 @@ impl GgufFile {
     /// Dtype of the numbers and their count; quantized ones count as the 16-bit numbers that they stand for.
     pub fn size(&self, name: &str) -> Option<(DType, usize)> {
         let info = self.info(name)?;
-        let dtype = match info.ggml_type.dtype? {
+        let dtype = match info.dtype().ok()? {
             GgmlDType::F32 => DType::F32,
             GgmlDType::F16 => DType::F16,
             _ => DType::BF16,
@@ -60,7 +55,7 @@ impl GgufFile {
 
     /// How a tensor is quantized, if it is.
     pub fn quantization(&self, name: &str) -> Option<GgmlDType> {
-        let dtype = self.info(name)?.ggml_type.dtype?;
+        let dtype = self.info(name)?.dtype().ok()?;
         let plain = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
         (!plain).then_some(dtype)
     }

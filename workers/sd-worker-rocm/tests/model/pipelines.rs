@@ -11,7 +11,7 @@ use sd_worker_rocm::pipeline::{
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use worker::gguf::{GgmlType, GgufWriter, NewTensor, Value};
+use worker::gguf::{Format, GgufWriter, NewTensor, Value};
 
 fn as_it_is(_: &mut ImageRequest) {}
 
@@ -348,7 +348,7 @@ pub fn write_gguf(path: &Path, tensors: &Tensors, dtype: GgmlDType, name: &str) 
         .map(|(name, tensor)| NewTensor {
             name: name.clone(),
             dims: tensor.dims().iter().rev().map(|d| *d as u64).collect(),
-            ggml_type: GgmlType::from_name(kind(tensor).1).unwrap(),
+            format: Format::from_name(kind(tensor).1).unwrap(),
         })
         .collect();
     let architecture = Value::String("flux".to_string());

@@ -12,12 +12,14 @@ mod value;
 mod weights;
 mod write;
 
+pub use ggml_formats::Format;
 pub use mapped::{give_back, map_file, MappedGguf};
-pub use types::GgmlType;
+pub use types::{dtype, UnsupportedFormat};
 pub use value::{Array, Value};
 pub use weights::{load, Weights};
 pub use write::{GgufWriter, NewTensor};
 
+use candle_core::quantized::GgmlDType;
 use reader::Reader;
 use std::collections::HashMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -169,7 +171,7 @@ pub struct TensorInfo {
     /// Dimensions, innermost first as in the file; the product fits in a u64.
     pub dims: Vec<u64>,
     /// Element type.
-    pub ggml_type: GgmlType,
+    pub format: Format,
     /// Start of the data in bytes from the start of the data section.
     pub offset: u64,
     /// Size of the data in bytes.
@@ -180,6 +182,14 @@ impl TensorInfo {
     /// Number of elements.
     pub fn elem_count(&self) -> u64 {
         self.dims.iter().product()
+    }
+
+    /// candle's type of the elements.
+    ///
+    /// # Errors
+    /// [`UnsupportedFormat`] if candle does not compute with it.
+    pub fn dtype(&self) -> Result<GgmlDType, UnsupportedFormat> {
+        dtype(self.format)
     }
 }
 
@@ -421,22 +431,14 @@ impl Gguf {
                 ),
             });
         }
-        if info.ggml_type.dtype.is_none() {
+        if let Err(unsupported) = info.dtype() {
             return Err(GgufError::BadTensor {
                 name: name.to_string(),
-                reason: not_implemented(info.ggml_type),
+                reason: unsupported.to_string(),
             });
         }
         Ok(info)
     }
-}
-
-/// What to tell the user about a type that candle does not compute with.
-fn not_implemented(ty: GgmlType) -> String {
-    format!(
-        "type {} is not implemented; take another quantisation of this model, for example Q4_K_M or Q8_0",
-        ty.name
-    )
 }
 
 fn wrong_type(key: &str, found: &Value, expected: &'static str) -> GgufError {
@@ -477,9 +479,9 @@ fn tensor_info<R: Read>(
     let dims = (0..rank)
         .map(|_| reader.u64(name))
         .collect::<Result<Vec<_>, _>>()?;
-    let code = reader.u32(name)?;
-    let ggml_type =
-        GgmlType::from_code(code).ok_or_else(|| bad(format!("unknown tensor type {code}")))?;
+    let number = reader.u32(name)?;
+    let format = Format::from_number(number)
+        .ok_or_else(|| bad(format!("format number {number} is not supported")))?;
     let offset = reader.u64(name)?;
 
     if dims.contains(&0) {
@@ -490,14 +492,15 @@ fn tensor_info<R: Read>(
         .try_fold(1u64, |product, &d| product.checked_mul(d))
         .ok_or_else(|| bad(format!("shape {dims:?} overflows")))?;
     let row = dims.first().copied().unwrap_or(1);
-    if row % ggml_type.block_elements != 0 {
+    let block = format.block_size() as u64;
+    if row % block != 0 {
         return Err(bad(format!(
-            "rows of {row} elements are no multiple of the {} elements of a {} block",
-            ggml_type.block_elements, ggml_type.name
+            "rows of {row} elements are no multiple of the {block} elements of a {} block",
+            format.name()
         )));
     }
-    let bytes = (elements / ggml_type.block_elements)
-        .checked_mul(ggml_type.block_bytes)
+    let bytes = (elements / block)
+        .checked_mul(format.type_size() as u64)
         .ok_or_else(|| bad(format!("shape {dims:?} overflows")))?;
     if offset % alignment != 0 {
         return Err(bad(format!(
@@ -506,7 +509,7 @@ fn tensor_info<R: Read>(
     }
     Ok(TensorInfo {
         dims,
-        ggml_type,
+        format,
         offset,
         bytes,
     })

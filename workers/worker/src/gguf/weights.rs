@@ -1,6 +1,6 @@
 //! Models on disk, whatever their format, seen in GGUF's terms.
 
-use super::{not_implemented, Gguf, TensorInfo};
+use super::{Gguf, TensorInfo};
 use crate::{Error, Result};
 use candle_core::quantized::{QStorage, QTensor};
 use candle_core::Device;
@@ -35,12 +35,9 @@ pub fn load(weights: &dyn Weights, name: &str, device: &Device) -> Result<QTenso
         .header()
         .tensor(name)
         .ok_or_else(|| bad(format!("tensor {name} is missing")))?;
-    let dtype = info.ggml_type.dtype.ok_or_else(|| {
-        bad(format!(
-            "tensor {name}: {}",
-            not_implemented(info.ggml_type)
-        ))
-    })?;
+    let dtype = info
+        .dtype()
+        .map_err(|unsupported| bad(format!("tensor {name}: {unsupported}")))?;
     let dims: Vec<usize> = info.dims.iter().rev().map(|&d| d as usize).collect();
     let loaded = QStorage::from_data(weights.bytes(name, info), device, dtype)
         .and_then(|storage| QTensor::new(storage, dims));

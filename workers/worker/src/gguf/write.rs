@@ -1,7 +1,7 @@
 //! Writing GGUF files, a piece of a tensor at a time.
 
 use super::value::{Array, Value};
-use super::{GgmlType, DEFAULT_ALIGNMENT, MAGIC};
+use super::{Format, DEFAULT_ALIGNMENT, MAGIC};
 use std::io::{Error, ErrorKind, Result, Write};
 
 /// Version of the files written.
@@ -14,8 +14,8 @@ pub struct NewTensor {
     pub name: String,
     /// Dimensions, innermost first; the first is a multiple of the type's block.
     pub dims: Vec<u64>,
-    /// Its type.
-    pub ggml_type: GgmlType,
+    /// Its format; GGUF files have a number for it.
+    pub format: Format,
 }
 
 impl NewTensor {
@@ -26,15 +26,16 @@ impl NewTensor {
             .dims
             .iter()
             .try_fold(1u64, |product, &dim| product.checked_mul(dim));
+        let block = self.format.block_size() as u64;
         elements
-            .filter(|_| row % self.ggml_type.block_elements == 0)
-            .and_then(|n| {
-                (n / self.ggml_type.block_elements).checked_mul(self.ggml_type.block_bytes)
-            })
+            .filter(|_| row % block == 0)
+            .and_then(|n| (n / block).checked_mul(self.format.type_size() as u64))
             .ok_or_else(|| {
                 invalid(format!(
                     "tensor {} of shape {:?} cannot be stored as {}",
-                    self.name, self.dims, self.ggml_type.name
+                    self.name,
+                    self.dims,
+                    self.format.name()
                 ))
             })
     }
@@ -73,7 +74,14 @@ impl<W: Write> GgufWriter<W> {
             for dim in &tensor.dims {
                 header.extend(dim.to_le_bytes());
             }
-            header.extend(tensor.ggml_type.code.to_le_bytes());
+            let number = tensor.format.number().ok_or_else(|| {
+                invalid(format!(
+                    "tensor {}: GGUF files have no number for the format {}",
+                    tensor.name,
+                    tensor.format.name()
+                ))
+            })?;
+            header.extend(number.to_le_bytes());
             header.extend(offset.to_le_bytes());
             let bytes = tensor.bytes()?;
             offset = offset

@@ -3,36 +3,36 @@
 use half::f16;
 use rayon::prelude::*;
 
-use super::Format;
+use super::Codec;
 use crate::quantized::{GgmlDType, QuantizedType};
 use crate::{CpuStorage, Result};
 
 /// The blocks of a tensor, as they lie in a file.
 pub struct Blocks {
-    format: &'static Format,
+    codec: &'static Codec,
     data: Vec<u8>,
 }
 
 impl Blocks {
-    pub(super) fn new(format: &'static Format, data: Vec<u8>) -> Self {
-        Self { format, data }
+    pub(super) fn new(codec: &'static Codec, data: Vec<u8>) -> Self {
+        Self { codec, data }
     }
 
     /// Dequantizes consecutive blocks.
     fn read(&self, blocks: &[u8], values: &mut [f32]) {
-        let blocks = blocks.chunks_exact(self.format.bytes);
-        for (block, values) in blocks.zip(values.chunks_exact_mut(self.format.elements)) {
-            (self.format.read)(block, values);
+        let blocks = blocks.chunks_exact(self.codec.bytes);
+        for (block, values) in blocks.zip(values.chunks_exact_mut(self.codec.elements)) {
+            (self.codec.read)(block, values);
         }
     }
 
     /// Encodes `values`; the importance repeats for every row.
     fn write(&mut self, values: &[f32], importance: Option<&[f32]>) {
-        let Format {
+        let Codec {
             elements, write, ..
-        } = *self.format;
+        } = *self.codec;
         self.data
-            .par_chunks_exact_mut(self.format.bytes)
+            .par_chunks_exact_mut(self.codec.bytes)
             .zip(values.par_chunks_exact(elements))
             .enumerate()
             .for_each(|(i, (block, values))| {
@@ -58,7 +58,7 @@ fn dot(lhs: &[f32], rhs: &[f32]) -> f32 {
 
 impl QuantizedType for Blocks {
     fn dtype(&self) -> GgmlDType {
-        self.format.dtype
+        self.codec.dtype
     }
 
     fn matmul_t(
@@ -67,12 +67,12 @@ impl QuantizedType for Blocks {
         lhs: &[f32],
         dst: &mut [f32],
     ) -> Result<()> {
-        let Format {
+        let Codec {
             dtype,
             elements,
             bytes,
             ..
-        } = *self.format;
+        } = *self.codec;
         let row_bytes = k / elements * bytes;
         if !k.is_multiple_of(elements)
             || lhs.len() != m * k
@@ -123,12 +123,12 @@ impl QuantizedType for Blocks {
     }
 
     fn embedding(&self, ids: &[u32], rows: usize, hidden: usize) -> Result<CpuStorage> {
-        let Format {
+        let Codec {
             dtype,
             elements,
             bytes,
             ..
-        } = *self.format;
+        } = *self.codec;
         let row_bytes = hidden / elements * bytes;
         if !hidden.is_multiple_of(elements) || self.data.len() != rows * row_bytes {
             crate::bail!(
@@ -149,13 +149,13 @@ impl QuantizedType for Blocks {
     }
 
     fn dequantize(&self, elem_count: usize) -> Result<CpuStorage> {
-        let Format {
+        let Codec {
             dtype,
             elements,
             bytes,
             read,
             ..
-        } = *self.format;
+        } = *self.codec;
         if self.data.len() / bytes * elements != elem_count {
             crate::bail!(
                 "{dtype:?} dequantize: {} bytes are not {elem_count} elements",
@@ -179,7 +179,7 @@ impl QuantizedType for Blocks {
     }
 
     fn block_size(&self) -> usize {
-        self.format.elements
+        self.codec.elements
     }
 
     fn from_float(&mut self, xs: &[f32]) {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ggml_codebooks::IQ1;
+use ggml_formats::codebooks::IQ1;
 
 use super::codebook::Codebook;
 use super::grid::{Encoder, Layout, GROUP};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ggml_codebooks::{IQ2_S, IQ2_VALUES, IQ2_XS, IQ2_XXS};
+use ggml_formats::codebooks::{IQ2_S, IQ2_VALUES, IQ2_XS, IQ2_XXS};
 
 use super::codebook::Codebook;
 use super::grid::{self, Encoder, Layout, GROUP};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use ggml_codebooks::{IQ3_S, IQ3_XXS, IQ3_XXS_VALUES};
+use ggml_formats::codebooks::{IQ3_S, IQ3_XXS, IQ3_XXS_VALUES};
 
 use super::codebook::Codebook;
 use super::grid::{self, Encoder, Layout, GROUP};

@@ -1,6 +1,6 @@
 //! IQ4_NL and IQ4_XS: sixteen levels, denser near zero.
 
-use ggml_codebooks::IQ4_VALUES;
+use ggml_formats::codebooks::IQ4_VALUES;
 use half::f16;
 
 use super::search::{self, Fit, SubBlocks};

@@ -1,6 +1,6 @@
 //! The formats of GGUF files that upstream lacks: the IQ formats with their codebooks, ternary ones, and the 4-bit floats.
 //!
-//! A [`Format`] reads and writes one block; [`Blocks`] is a tensor's worth of them on the CPU. Products are of the dequantized
+//! A [`Codec`] reads and writes one block, whose layout the table in the crate `ggml-formats` has; [`Blocks`] is a tensor's worth of them on the CPU. Products are of the dequantized
 //! values with f32 activations, each row of weights dequantized once, so a result has no rounding but that of f32 sums.
 //!
 //! Layouts and the quantization of TQ1_0, TQ2_0 and MXFP4 are those of the PyPI package `gguf`, to the bit. The other formats
@@ -18,12 +18,13 @@ mod search;
 mod ternary;
 
 use super::{GgmlDType, QuantizedType};
-use crate::Result;
+use crate::{Error, Result};
+use ggml_formats::Format;
 
 use blocks::Blocks;
 
-/// How a block of some GGUF type is laid out.
-pub struct Format {
+/// How blocks of a type are read and written.
+pub struct Codec {
     /// The type.
     pub dtype: GgmlDType,
     /// Its number in GGUF files.
@@ -38,41 +39,68 @@ pub struct Format {
     write: fn(values: &[f32], importance: Option<&[f32]>, block: &mut [u8]),
 }
 
-macro_rules! formats {
-    ($($name:ident = $number:literal, $elements:literal, $bytes:literal, $module:ident::$read:ident, $module_too:ident::$write:ident;)*) => {
+macro_rules! codecs {
+    ($($name:ident = $module:ident::$read:ident, $module_too:ident::$write:ident;)*) => {
         $(
-            pub static $name: Format = Format {
+            pub static $name: Codec = Codec {
                 dtype: GgmlDType::$name,
-                number: $number,
-                elements: $elements,
-                bytes: $bytes,
+                number: match Format::$name.number() {
+                    Some(number) => number,
+                    None => panic!("types of GGUF files have a number"),
+                },
+                elements: Format::$name.block_size(),
+                bytes: Format::$name.type_size(),
                 read: $module::$read,
                 write: $module_too::$write,
             };
         )*
 
-        /// Every format of this module.
-        pub static ALL: &[&Format] = &[$(&$name),*];
+        /// Every type of this module.
+        pub static ALL: &[&Codec] = &[$(&$name),*];
     };
 }
 
-formats! {
-    IQ2XXS = 16, 256, 66, iq2::read_xxs, iq2::write_xxs;
-    IQ2XS = 17, 256, 74, iq2::read_xs, iq2::write_xs;
-    IQ3XXS = 18, 256, 98, iq3::read_xxs, iq3::write_xxs;
-    IQ1S = 19, 256, 50, iq1::read_s, iq1::write_s;
-    IQ4NL = 20, 32, 18, iq4::read_nl, iq4::write_nl;
-    IQ3S = 21, 256, 110, iq3::read_s, iq3::write_s;
-    IQ2S = 22, 256, 82, iq2::read_s, iq2::write_s;
-    IQ4XS = 23, 256, 136, iq4::read_xs, iq4::write_xs;
-    IQ1M = 29, 256, 56, iq1::read_m, iq1::write_m;
-    TQ1_0 = 34, 256, 54, ternary::read_tq1, ternary::write_tq1;
-    TQ2_0 = 35, 256, 66, ternary::read_tq2, ternary::write_tq2;
-    MXFP4 = 39, 32, 17, mx::read_mxfp4, mx::write_mxfp4;
-    NVFP4 = 40, 64, 36, mx::read_nvfp4, mx::write_nvfp4;
+codecs! {
+    IQ2XXS = iq2::read_xxs, iq2::write_xxs;
+    IQ2XS = iq2::read_xs, iq2::write_xs;
+    IQ3XXS = iq3::read_xxs, iq3::write_xxs;
+    IQ1S = iq1::read_s, iq1::write_s;
+    IQ4NL = iq4::read_nl, iq4::write_nl;
+    IQ3S = iq3::read_s, iq3::write_s;
+    IQ2S = iq2::read_s, iq2::write_s;
+    IQ4XS = iq4::read_xs, iq4::write_xs;
+    IQ1M = iq1::read_m, iq1::write_m;
+    TQ1_0 = ternary::read_tq1, ternary::write_tq1;
+    TQ2_0 = ternary::read_tq2, ternary::write_tq2;
+    MXFP4 = mx::read_mxfp4, mx::write_mxfp4;
+    NVFP4 = mx::read_nvfp4, mx::write_nvfp4;
 }
 
-impl Format {
+/// candle's type of a format of the table; an error if candle does not compute with it.
+impl TryFrom<Format> for GgmlDType {
+    type Error = Error;
+
+    fn try_from(format: Format) -> Result<Self> {
+        match format.number() {
+            Some(number) => Self::from_u32(number),
+            None => crate::bail!("there are no quantized tensors in {}", format.name()),
+        }
+    }
+}
+
+/// The format of one of candle's types; an error if the table lacks it.
+impl TryFrom<GgmlDType> for Format {
+    type Error = Error;
+
+    fn try_from(dtype: GgmlDType) -> Result<Self> {
+        match Self::from_number(dtype.to_u32()) {
+            Some(format) => Ok(format),
+            None => crate::bail!("{dtype:?} is missing in the table of ggml-formats"),
+        }
+    }
+}
+
+impl Codec {
     /// `elem_count` zeros: blocks of zero bytes, whose scales are zero.
     pub fn zeros(&'static self, elem_count: usize) -> Box<dyn QuantizedType> {
         let bytes = elem_count / self.elements * self.bytes;
@@ -87,15 +115,15 @@ impl Format {
 
 /// The type with the given number in GGUF files, among those of this module.
 pub(crate) fn with_number(number: u32) -> Result<GgmlDType> {
-    match ALL.iter().find(|format| format.number == number) {
-        Some(format) => Ok(format.dtype),
+    match ALL.iter().find(|codec| codec.number == number) {
+        Some(codec) => Ok(codec.dtype),
         None => crate::bail!("unknown dtype for tensor {number}"),
     }
 }
 
 /// Whether the type is one of this module's.
 pub(crate) fn has(dtype: GgmlDType) -> bool {
-    ALL.iter().any(|format| format.dtype == dtype)
+    ALL.iter().any(|codec| codec.dtype == dtype)
 }
 
 /// A binary16 field.

@@ -1,6 +1,6 @@
 //! MXFP4 and NVFP4: 4-bit floats (e2m1) with a small float as scale.
 
-use ggml_codebooks::E2M1_DOUBLED;
+use ggml_formats::codebooks::E2M1_DOUBLED;
 
 use super::search;
 

@@ -34,7 +34,7 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
         return DType::F32;
     }
     let matrix = file.header().tensor("blk.0.attn_output.weight");
-    match matrix.and_then(|t| t.ggml_type.dtype) {
+    match matrix.and_then(|t| t.dtype().ok()) {
         // Models that scale their embedding so much go beyond what f16 can hold.
         Some(GgmlDType::F16) if config.embedding_scale.is_none() => DType::F16,
         Some(GgmlDType::BF16) => DType::BF16,
@@ -105,12 +105,9 @@ impl Loader<'_> {
     fn info(&self, name: &str) -> Result<(&TensorInfo, GgmlDType)> {
         let info = self.file.header().tensor(name);
         let info = info.ok_or_else(|| self.bad(format!("tensor {name} is missing")))?;
-        let dtype = info.ggml_type.dtype.ok_or_else(|| {
-            self.bad(format!(
-                "tensor {name} is {}, which is not implemented; take another quantization",
-                info.ggml_type.name
-            ))
-        })?;
+        let dtype = info
+            .dtype()
+            .map_err(|unsupported| self.bad(format!("tensor {name}: {unsupported}")))?;
         Ok((info, dtype))
     }
 

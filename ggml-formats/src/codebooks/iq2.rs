@@ -1,4 +1,4 @@
-//! Codebooks of the IQ2 formats: 8 elements of 2 bits, lowest first, which [`crate::IQ2_VALUES`] translates.
+//! Codebooks of the IQ2 formats: 8 elements of 2 bits, lowest first, which [`super::IQ2_VALUES`] translates.
 
 /// Of IQ2_XXS.
 pub const IQ2_XXS: [u16; 256] = [
