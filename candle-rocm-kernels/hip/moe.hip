@@ -1,8 +1,8 @@
 // Mixture of experts: each input row times the matrices of the experts that it is routed to.
 //
 // A slot is a pair of a row and one of its experts; there are `slots_per_row` for each row of x [slots / slots_per_row, k], and each is a row of
-// the result [slots, n]. The caller gives the slots in the order of their experts: `slot_of[position]` and `expert_of[position]`. Weights are
-// [experts, n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
+// the result [slots, n]. The caller gives the slots in the order of their experts: `slot_of[position]` and `expert_of[position]`; without
+// `slot_of`, they are in their own order. Weights are [experts, n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
 #include "index_error.h"
 #include "matrix.h"
 #include "rows.h"
@@ -14,14 +14,16 @@ struct Experts {
     u32 n;
     u32 k;
     u32 op;
+    u32 may_lack;  // whether NO_EXPERT stands for a slot without expert, and is no mistake
 };
+constexpr u32 NO_EXPERT = 0xffffffffu;
 
 // Whether position's slot and expert exist; reports the one that does not.
 DEVICE_FN bool exists(u32 slot, u32 expert, const Experts& shape, IndexError* error) {
     if (slot < shape.slots && expert < shape.experts) return true;
     if (slot >= shape.slots) {
         report_index(error, shape.op, shape.slots, slot);
-    } else {
+    } else if (!(shape.may_lack && expert == NO_EXPERT)) {
         report_index(error, shape.op, shape.experts, expert);
     }
     return false;
@@ -32,20 +34,24 @@ DEVICE_FN bool exists(u32 slot, u32 expert, const Experts& shape, IndexError* er
 // Outputs of one slot that a wave computes together, so that a pack of x serves as many rows of the matrix.
 constexpr u32 OUTPUTS = 4;
 
-template <typename T>
-DEVICE_FN void matvec(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, const float* scale, T* out, IndexError* error,
+// The experts' numbers may be narrower than those of x and out. A slot whose expert does not exist becomes zero.
+template <typename T, typename W>
+DEVICE_FN void matvec(const T* x, const W* weights, const u32* slot_of, const u32* expert_of, const float* scale, T* out, IndexError* error,
                       const Experts& shape) {
-    constexpr u32 N = PACK<T>;
+    constexpr u32 N = PACK<W>;
     const u32 groups = (shape.n + OUTPUTS - 1) / OUTPUTS;
     const u32 packs = shape.k / N;
     for (u64 task = global_index() / WAVE; task < (u64)shape.slots * groups; task += global_size() / WAVE) {
         const u32 position = (u32)(task / groups);
         const u32 first = (u32)(task - (u64)position * groups) * OUTPUTS;
-        const u32 slot = slot_of[position];
+        const u32 slot = slot_of ? slot_of[position] : position;
         const u32 expert = expert_of[position];
-        if (!exists(slot, expert, shape, error)) continue;
+        if (!exists(slot, expert, shape, error)) {
+            if (slot < shape.slots && lane() < OUTPUTS && first + lane() < shape.n) out[(u64)slot * shape.n + first + lane()] = store<T>(0.0f);
+            continue;
+        }
         const T* const row = x + (u64)(slot / shape.slots_per_row) * shape.k;
-        const T* matrix_row[OUTPUTS];
+        const W* matrix_row[OUTPUTS];
         float sum[OUTPUTS];
         for (u32 j = 0; j < OUTPUTS; ++j) {
             // Past the last row, the last one once more.
@@ -89,7 +95,6 @@ template <typename T> struct alignas(16) Tile {
     u32 slot[TILE_M];
     u32 expert[TILE_M];
 };
-constexpr u32 NO_EXPERT = 0xffffffffu;
 
 // ROWS rows of TILE_K elements of T into LDS, from column k0 on; `row(r)` gives the address of a row or null. What does not exist becomes 0.
 template <u32 ROWS, typename T, typename F> DEVICE_FN void stage(T* tile, u32 k0, u32 k, F row) {
@@ -233,16 +238,23 @@ DEVICE_FN void matmul(const T* x, const T* weights, const u32* slot_of, const u3
     }
 }
 
-#define MOE(dtype, T)                                                                                                               \
-    extern "C" __global__ MAX_BLOCK(256) void moe_matvec_##dtype(const T* x, const T* weights, const u32* slot_of, const u32* expert_of, \
+#define MATVEC(dtype, T, W)                                                                                                         \
+    extern "C" __global__ MAX_BLOCK(256) void moe_matvec_##dtype(const T* x, const W* weights, const u32* slot_of, const u32* expert_of, \
                                                                  const float* scale, T* out, IndexError* error, Experts shape) {     \
         matvec(x, weights, slot_of, expert_of, scale, out, error, shape);                                                           \
-    }                                                                                                                               \
+    }
+#define MATMUL(dtype, T)                                                                                                            \
     extern "C" __global__ MAX_BLOCK(TILE_THREADS) void moe_matmul_##dtype(const T* x, const T* weights, const u32* slot_of,          \
                                                                           const u32* expert_of, const float* scale, T* out,          \
                                                                           IndexError* error, Experts shape) {                        \
         matmul(x, weights, slot_of, expert_of, scale, out, error, shape);                                                           \
     }
-MOE(f16, f16)
-MOE(bf16, bf16)
-MOE(f32, float)
+MATVEC(f16, f16, f16)
+MATVEC(bf16, bf16, bf16)
+MATVEC(f32, float, float)
+// Experts of 16 bits, rows of f32.
+MATVEC(f16_f32, float, f16)
+MATVEC(bf16_f32, float, bf16)
+MATMUL(f16, f16)
+MATMUL(bf16, bf16)
+MATMUL(f32, float)

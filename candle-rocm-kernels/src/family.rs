@@ -85,8 +85,6 @@ pub enum Family {
     MatmulLevels,
     /// Quantized matrices of experts times the vectors routed to them.
     QuantizedMoe,
-    /// The same with plain matrices.
-    PlainMoe,
 }
 
 impl Family {
@@ -133,7 +131,6 @@ impl Family {
         Self::MatmulCodebook,
         Self::MatmulLevels,
         Self::QuantizedMoe,
-        Self::PlainMoe,
     ];
 
     /// The family's device file, relative to this package's `hip` directory.
@@ -180,7 +177,6 @@ impl Family {
             Self::MatmulCodebook => "quantized/matmul_codebook.hip",
             Self::MatmulLevels => "quantized/matmul_levels.hip",
             Self::QuantizedMoe => "quantized/moe.hip",
-            Self::PlainMoe => "quantized/moe_plain.hip",
         }
     }
 }

@@ -223,6 +223,20 @@ fn every_layout_and_dtype() {
     }
 }
 
+/// Plain numbers fill no blocks: their vectors have any length.
+#[test]
+fn plain_numbers_of_any_length() {
+    let device = device();
+    let mut rng = Rng::new(26);
+    for format in [GgmlType::F32, GgmlType::F16, GgmlType::BF16] {
+        for k in [1, 7, 33, 250] {
+            let shape = Shape { k, ..FEW };
+            check::<f32>(&device, format, shape, Layout::Contiguous, &mut rng);
+            check::<f16>(&device, format, shape, Layout::Offset, &mut rng);
+        }
+    }
+}
+
 #[test]
 fn forced_paths() {
     for (path, shape) in [("matvec", MANY), ("matmul", FEW)] {

@@ -69,6 +69,7 @@ struct Experts {
     n: u32,
     k: u32,
     op: u32,
+    may_lack: u32,
 }
 
 /// [`moe_gemm`] with a kernel of the caller's choice.
@@ -91,7 +92,6 @@ pub fn moe_gemm_with(
         return Err(shape_mismatch(OP, x, weights));
     }
     let slots = routing.slots.elem_count();
-    let size = x.dtype.size_in_bytes();
     if routing.slots.dims != [slots] || !slots.is_multiple_of(rows) {
         return Err(shape_mismatch(OP, x, routing.slots));
     }
@@ -113,44 +113,108 @@ pub fn moe_gemm_with(
     {
         view.check(OP)?;
     }
-    let out = device.alloc(slots.saturating_mul(n).saturating_mul(size))?;
-    if out.is_empty() {
-        return Ok(out);
-    }
-    for count in [slots, experts, n, k] {
-        check_count(OP, count)?;
-    }
-    let shape = Experts {
-        slots: slots as u32,
-        slots_per_row: (slots / rows) as u32,
-        experts: experts as u32,
-        n: n as u32,
-        k: k as u32,
-        op: IndexOp::MoeGemm as u32,
+    let product = Product {
+        op: IndexOp::MoeGemm,
+        x,
+        weights,
+        dims: (experts, n, k),
+        slots: Some(routing.slots),
+        experts: routing.experts,
+        scale: routing.scale,
+        may_lack: false,
     };
-    let operands =
-        [x, weights, routing.slots, routing.experts].map(|view| Operand::contiguous(device, view));
-    let scale = routing
-        .scale
-        .map(|scale| Operand::contiguous(device, scale))
-        .transpose()?;
-    let mut args = Args::new();
-    let [x_dense, weights, slot_of, expert_of] = operands;
-    for operand in [&x_dense?, &weights?, &slot_of?, &expert_of?] {
-        args = operand.push(args);
-    }
-    args = match &scale {
-        Some(scale) => scale.push(args),
-        None => args.u64(0),
-    };
-    args = args.ptr(&out, 0).ptr(&device.error_word(), 0).value(&shape);
-    let (name, config) = kernel.launch_config(device, slots, n);
-    device
-        .kernel(Family::Moe, &format!("{name}_{}", x.dtype))?
-        .launch(config, &args)?;
-    Ok(out)
+    product.launch(device, kernel)
 }
 
+/// Slots in the order of their rows, `experts` of u32 with one for each slot: `out[slot] = weights[experts[slot]] x[row of slot]`, f32
+/// `[slots, n]`. `x` is f32, `weights` `[experts, n, k]` of f32, f16 or bf16. `u32::MAX` names no expert; the slot becomes zero, as with
+/// one that does not exist, which is reported. The caller has checked that views and shapes fit.
+pub(super) fn slot_by_slot(
+    device: &Device,
+    op: IndexOp,
+    x: &View,
+    weights: &View,
+    dims: (usize, usize, usize),
+    experts: &View,
+) -> Result<Buffer> {
+    let product = Product {
+        op,
+        x,
+        weights,
+        dims,
+        slots: None,
+        experts,
+        scale: None,
+        may_lack: true,
+    };
+    product.launch(device, MoeKernel::Matvec)
+}
+
+/// A product whose operands fit.
+struct Product<'a> {
+    op: IndexOp,
+    x: &'a View<'a>,
+    weights: &'a View<'a>,
+    /// Experts, rows of a matrix, elements of a row.
+    dims: (usize, usize, usize),
+    /// As in [`Routing`]; without them, slots are in their own order.
+    slots: Option<&'a View<'a>>,
+    experts: &'a View<'a>,
+    scale: Option<&'a View<'a>>,
+    /// Whether a slot may have no expert.
+    may_lack: bool,
+}
+
+impl Product<'_> {
+    /// `[slots, n]` in x's dtype.
+    fn launch(&self, device: &Device, kernel: MoeKernel) -> Result<Buffer> {
+        let op = self.op.as_str();
+        let (experts, n, k) = self.dims;
+        let slots = self.experts.elem_count();
+        let size = self.x.dtype.size_in_bytes();
+        let out = device.alloc(slots.saturating_mul(n).saturating_mul(size))?;
+        if out.is_empty() {
+            return Ok(out);
+        }
+        for count in [slots, experts, n, k] {
+            check_count(op, count)?;
+        }
+        // There are slots, so there are rows: all but the last of x's dimensions.
+        let rows: usize = self.x.dims.iter().rev().skip(1).product();
+        let shape = Experts {
+            slots: slots as u32,
+            slots_per_row: (slots / rows) as u32,
+            experts: experts as u32,
+            n: n as u32,
+            k: k as u32,
+            op: self.op as u32,
+            may_lack: self.may_lack.into(),
+        };
+        let dense = |view| Operand::contiguous(device, view);
+        let (x, weights, experts) = (dense(self.x)?, dense(self.weights)?, dense(self.experts)?);
+        let slot_of = self.slots.map(dense).transpose()?;
+        let scale = self.scale.map(dense).transpose()?;
+        let optional = |operand: &Option<Operand>, args: Args| match operand {
+            Some(operand) => operand.push(args),
+            None => args.u64(0),
+        };
+        let args = optional(&slot_of, weights.push(x.push(Args::new())));
+        let args = optional(&scale, experts.push(args));
+        let args = args.ptr(&out, 0).ptr(&device.error_word(), 0).value(&shape);
+        let (name, config) = kernel.launch_config(device, slots, n);
+        let dtype = match (self.weights.dtype, self.x.dtype) {
+            (weights, x) if weights == x => x.to_string(),
+            (weights, x) => format!("{weights}_{x}"),
+        };
+        device
+            .kernel(Family::Moe, &format!("{name}_{dtype}"))?
+            .launch(config, &args)?;
+        Ok(out)
+    }
+}
+
+/// Threads of a block of the matvec kernel, if there are enough outputs for blocks on every compute unit, or else.
+const MATVEC_BLOCKS: [usize; 2] = [256, 64];
 /// Outputs of a wave, and of a tile, as in `moe.hip`.
 const WAVE_OUTPUTS: usize = 4;
 const TILE: (usize, usize) = (32, 64);
@@ -164,9 +228,16 @@ impl MoeKernel {
     ) -> (&'static str, LaunchConfig) {
         let (name, blocks, block) = match self {
             MoeKernel::Matvec => {
-                let wave = device.properties().wave_size as usize;
+                let properties = device.properties();
+                let wave = properties.wave_size as usize;
                 let waves = slots.saturating_mul(n.div_ceil(WAVE_OUTPUTS));
-                ("moe_matvec", waves.div_ceil(256 / wave), 256)
+                // Small blocks spread the few waves of a small matrix over more compute units.
+                let [large, small] = MATVEC_BLOCKS;
+                let block = match waves < properties.compute_units as usize * (large / wave) {
+                    true => small,
+                    false => large,
+                };
+                ("moe_matvec", waves.div_ceil(block / wave), block as u32)
             }
             MoeKernel::Matmul => {
                 let tiles = slots.div_ceil(TILE.0).saturating_mul(n.div_ceil(TILE.1));

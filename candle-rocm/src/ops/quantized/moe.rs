@@ -1,24 +1,23 @@
 //! Quantized mixtures of experts.
 
+use super::format::DeviceFormat;
 use super::matmul::{Experts, Tiling, Work};
 use super::matrix::{check_u32, Epilogue, QuantizedMatrix};
 use super::matvec::{self, check_product, result_bytes, units};
-use super::select::{families, matvec_threads, Path, MOE_MATVEC_SLOTS};
+use super::select::{matvec_threads, Path, MOE_MATVEC_SLOTS};
 use super::{GgmlType, QuantizedActivations};
 use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
-use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
+use crate::ops::moe;
+use crate::{
+    contiguous_strides, Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View,
+};
 use candle_rocm_kernels::Family;
 
 const OP: &str = IndexOp::IndexedMoe.as_str();
 
 /// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `quantized/moe.hip`.
 const MAX_SORTED_EXPERTS: usize = 1024;
-
-/// Threads of a block of the plain kernels. Small blocks spread the few rows of a small matrix over more compute units.
-const PLAIN_BLOCK: usize = 64;
-/// Threads that share one row there, as in `quantized/moe_plain.hip`.
-const PLAIN_LANES: usize = 16;
 
 /// The fields are those of `Slots` in `quantized/moe.hip`.
 #[derive(Clone, Copy)]
@@ -72,15 +71,9 @@ pub fn indexed_moe(
     let row_bytes = all.check(OP)?;
     let slots = tokens * topk;
     check_u32(OP, "tokens times experts of each", slots)?;
-    let sorted = families(format).is_some() && sorts(device, slots, experts)?;
     let bytes = result_bytes(OP, (slots, n), DType::F32)?;
-    // Slots without an expert are in no tile, and stay zero.
-    let y = match sorted {
-        true => device.alloc_zeroed(bytes)?,
-        false => device.alloc(bytes)?,
-    };
-    if y.is_empty() {
-        return Ok(y);
+    if bytes == 0 {
+        return device.alloc(0);
     }
     if experts == 0 {
         return Err(Error::InvalidArgument {
@@ -88,6 +81,15 @@ pub fn indexed_moe(
             reason: "there are no experts to choose from".into(),
         });
     }
+    if let Some(dtype) = format.plain() {
+        return plain_moe(device, dtype, weights, (experts, n, k), x, ids);
+    }
+    let sorted = sorts(device, slots, experts)?;
+    // Slots without an expert are in no tile, and stay zero.
+    let y = match sorted {
+        true => device.alloc_zeroed(bytes)?,
+        false => device.alloc(bytes)?,
+    };
     let chosen = contiguous(device, ids)?;
     let routing = Slots {
         experts_of: chosen.as_ptr() as u64,
@@ -98,10 +100,6 @@ pub fn indexed_moe(
         matrix_bytes: (n * row_bytes) as u64,
     };
     let one = QuantizedMatrix { rows: n, ..all };
-    if families(format).is_none() {
-        plain_moe(device, &one, x, &chosen, &routing, &y)?;
-        return Ok(y);
-    }
     let quantized = QuantizedActivations::quantize(device, x)?;
     let family = check_product(OP, device, &all, &quantized)?.matmul;
     if sorted {
@@ -138,52 +136,36 @@ fn sorts(device: &Device, slots: usize, experts: usize) -> Result<bool> {
     }
 }
 
+/// Experts of plain numbers.
 fn plain_moe(
     device: &Device,
-    one: &QuantizedMatrix,
+    dtype: DType,
+    weights: &Buffer,
+    (experts, n, k): (usize, usize, usize),
     x: &View,
-    chosen: &Buffer,
-    routing: &Slots,
-    y: &Buffer,
-) -> Result<()> {
-    if !one.cols.is_multiple_of(8) {
-        return Err(Error::InvalidArgument {
-            op: OP,
-            reason: format!(
-                "vectors of {} elements; experts in {} take multiples of 8",
-                one.cols, one.format
-            ),
-        });
-    }
-    let x = match x.dtype {
-        DType::F32 => contiguous(device, x)?,
-        DType::F16 | DType::BF16 => cast(device, x, DType::F32)?,
-        dtype => return Err(Error::UnsupportedDType { op: OP, dtype }),
-    };
-    let rows = (routing.slots as usize).saturating_mul(one.rows);
-    let blocks = rows.div_ceil(PLAIN_BLOCK / PLAIN_LANES);
-    let config = LaunchConfig {
-        grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
-        block: PLAIN_BLOCK as u32,
-        shared_bytes: 0,
-    };
-    device
-        .kernel(Family::PlainMoe, &format!("moe_plain_{}", one.format))?
-        .launch(
-            config,
-            &Args::new()
-                .u32(one.rows as u32)
-                .u32(one.cols as u32)
-                .u32(routing.slots)
-                .u32(routing.slots_per_column)
-                .u32(routing.experts)
-                .u32(routing.op)
-                .ptr(one.buffer, one.offset)
-                .ptr(&x, 0)
-                .ptr(chosen, 0)
-                .ptr(&device.error_word(), 0)
-                .ptr(y, 0),
+    ids: &View,
+) -> Result<Buffer> {
+    let (dims, strides) = ([experts, n, k], [n * k, k, 1]);
+    let weights = View::contiguous(weights, dtype, &dims, &strides);
+    let run = |x: &View| {
+        moe::slot_by_slot(
+            device,
+            IndexOp::IndexedMoe,
+            x,
+            &weights,
+            (experts, n, k),
+            ids,
         )
+    };
+    match x.dtype {
+        DType::F32 => run(x),
+        DType::F16 | DType::BF16 => {
+            let floats = cast(device, x, DType::F32)?;
+            let strides = contiguous_strides(x.dims);
+            run(&View::contiguous(&floats, DType::F32, x.dims, &strides))
+        }
+        dtype => Err(Error::UnsupportedDType { op: OP, dtype }),
+    }
 }
 
 fn slot_by_slot(
