@@ -38,7 +38,7 @@ pub enum Family {
     /// Gated activations.
     Gated,
     /// Matrices of experts times the rows routed to them.
-    Moe,
+    MoeRows,
     /// Attention by tiles.
     AttentionTiled,
     /// Attention of a few rows to many keys.
@@ -84,7 +84,7 @@ pub enum Family {
     /// Matrices in formats with a table of levels times many 8-bit vectors.
     MatmulLevels,
     /// Quantized matrices of experts times the vectors routed to them.
-    QuantizedMoe,
+    MoeQuantized,
 }
 
 impl Family {
@@ -107,7 +107,7 @@ impl Family {
         Self::Norm,
         Self::GroupNorm,
         Self::Gated,
-        Self::Moe,
+        Self::MoeRows,
         Self::AttentionTiled,
         Self::AttentionDecode,
         Self::AttentionMatrixF16,
@@ -130,7 +130,7 @@ impl Family {
         Self::MatmulK,
         Self::MatmulCodebook,
         Self::MatmulLevels,
-        Self::QuantizedMoe,
+        Self::MoeQuantized,
     ];
 
     /// The family's device file, relative to this package's `hip` directory.
@@ -153,7 +153,7 @@ impl Family {
             Self::Norm => "norm.hip",
             Self::GroupNorm => "group_norm.hip",
             Self::Gated => "gated.hip",
-            Self::Moe => "moe.hip",
+            Self::MoeRows => "moe/rows.hip",
             Self::AttentionTiled => "attention/tiled.hip",
             Self::AttentionDecode => "attention/decode.hip",
             Self::AttentionMatrixF16 => "attention/matrix_f16.hip",
@@ -176,7 +176,7 @@ impl Family {
             Self::MatmulK => "quantized/matmul_k.hip",
             Self::MatmulCodebook => "quantized/matmul_codebook.hip",
             Self::MatmulLevels => "quantized/matmul_levels.hip",
-            Self::QuantizedMoe => "quantized/moe.hip",
+            Self::MoeQuantized => "moe/quantized.hip",
         }
     }
 }

@@ -35,7 +35,7 @@ impl Family {
                 | Self::MatmulK
                 | Self::MatmulCodebook
                 | Self::MatmulLevels
-                | Self::QuantizedMoe
+                | Self::MoeQuantized
         )
     }
 

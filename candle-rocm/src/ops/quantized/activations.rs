@@ -26,7 +26,7 @@ pub struct QuantizedActivations {
 /// The kernels' view of them; the fields are those of `Activations` in `quantized/q8_1.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(in crate::ops) struct Raw {
     quants: u64,
     scales: u64,
     stride: u32,
@@ -141,7 +141,7 @@ impl QuantizedActivations {
         &self.buffer
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(in crate::ops) fn raw(&self) -> Raw {
         let quants = self.buffer.as_ptr() as u64;
         Raw {
             quants,

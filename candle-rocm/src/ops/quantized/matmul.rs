@@ -10,10 +10,10 @@ use candle_rocm_kernels::Family;
 const OP: &str = "quantized matmul";
 
 /// A kernel's tile: rows of the matrix by columns, and waves that work on it, as `Tiling` in `quantized/matmul.h`.
-pub(super) struct Tiling {
+pub(in crate::ops) struct Tiling {
     name: &'static str,
     rows: usize,
-    pub(super) columns: usize,
+    pub(in crate::ops) columns: usize,
     waves: u32,
     /// Dynamic LDS of a block, on NVIDIA GPUs only.
     nvptx_shared_bytes: u32,
@@ -44,7 +44,7 @@ const NARROW: Tiling = Tiling {
 
 impl Tiling {
     /// For so many columns of one matrix.
-    pub(super) fn of(device: &Device, columns: usize) -> &'static Self {
+    pub(in crate::ops) fn of(device: &Device, columns: usize) -> &'static Self {
         match columns <= NARROW_COLUMNS {
             true => &NARROW,
             false if device.properties().arch.generation() == Generation::Nvptx => &WIDER,
@@ -67,11 +67,11 @@ struct Raw {
 /// The fields are those of `Experts` in `quantized/matmul.h`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-pub(super) struct Experts {
-    pub(super) tiles: u64,
-    pub(super) order: u64,
-    pub(super) matrix_bytes: u64,
-    pub(super) outputs_per_input: u32,
+pub(in crate::ops) struct Experts {
+    pub(in crate::ops) tiles: u64,
+    pub(in crate::ops) order: u64,
+    pub(in crate::ops) matrix_bytes: u64,
+    pub(in crate::ops) outputs_per_input: u32,
 }
 
 /// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32. Uses matrix
@@ -108,16 +108,16 @@ pub fn matmul(
 }
 
 /// A launch of the tiled kernel: with experts, `column_tiles` is how many there are at most.
-pub(super) struct Work<'a> {
-    pub(super) family: Family,
-    pub(super) tiling: &'a Tiling,
-    pub(super) column_tiles: usize,
-    pub(super) experts: Experts,
+pub(in crate::ops) struct Work<'a> {
+    pub(in crate::ops) family: Family,
+    pub(in crate::ops) tiling: &'a Tiling,
+    pub(in crate::ops) column_tiles: usize,
+    pub(in crate::ops) experts: Experts,
 }
 
 impl Work<'_> {
     /// `weights` and `x` were checked, and `output` has a row for each column.
-    pub(super) fn launch(
+    pub(in crate::ops) fn launch(
         &self,
         device: &Device,
         weights: &QuantizedMatrix,

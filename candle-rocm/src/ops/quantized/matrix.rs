@@ -32,7 +32,7 @@ impl<'a> QuantizedMatrix<'a> {
     }
 
     /// Bytes of a row, after verifying that the matrix lies in its buffer.
-    pub(super) fn check(&self, op: &'static str) -> Result<usize> {
+    pub(in crate::ops) fn check(&self, op: &'static str) -> Result<usize> {
         check_u32(op, "row count", self.rows)?;
         check_u32(op, "column count", self.cols)?;
         let row_bytes = self.format.size_of(op, self.cols)?;
@@ -72,7 +72,7 @@ pub struct Epilogue<'a> {
 /// The kernels' view of it and of the result; the fields are those of `Output` in `quantized/output.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Output {
+pub(in crate::ops) struct Output {
     y: u64,
     bias: u64,
     residual: u64,
@@ -82,7 +82,7 @@ pub(super) struct Output {
 
 impl Epilogue<'_> {
     /// For `columns` times `rows` results in `y`.
-    pub(super) fn raw(
+    pub(in crate::ops) fn raw(
         &self,
         op: &'static str,
         device: &Device,
@@ -149,7 +149,7 @@ fn output_type(op: &'static str, dtype: DType) -> Result<u32> {
     }
 }
 
-pub(super) fn check_u32(op: &'static str, what: &'static str, value: usize) -> Result<()> {
+pub(in crate::ops) fn check_u32(op: &'static str, what: &'static str, value: usize) -> Result<()> {
     if value <= u32::MAX as usize {
         return Ok(());
     }

@@ -13,7 +13,7 @@ const OP: &str = "quantized matvec";
 /// The fields are those of `Matvec` in `quantized/matvec.h`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(in crate::ops) struct Raw {
     weights: u64,
     up: u64,
     rows: u32,
@@ -24,7 +24,7 @@ pub(super) struct Raw {
 
 impl Raw {
     /// For a checked matrix of `row_bytes` a row.
-    pub(super) fn new(weights: &QuantizedMatrix, row_bytes: usize, lanes: u32) -> Self {
+    pub(in crate::ops) fn new(weights: &QuantizedMatrix, row_bytes: usize, lanes: u32) -> Self {
         Raw {
             weights: weights.address(),
             up: 0,
@@ -37,7 +37,7 @@ impl Raw {
 }
 
 /// Units of a row: what one thread reads at a time, as in `quantized/quants.h`.
-pub(super) fn units(format: GgmlType, cols: usize) -> usize {
+pub(in crate::ops) fn units(format: GgmlType, cols: usize) -> usize {
     match format {
         GgmlType::Q2K | GgmlType::Q3K => cols / 64,
         _ => cols / 32,
@@ -45,7 +45,7 @@ pub(super) fn units(format: GgmlType, cols: usize) -> usize {
 }
 
 /// The format's kernels, if the operands fit.
-pub(super) fn check_product(
+pub(in crate::ops) fn check_product(
     op: &'static str,
     device: &Device,
     weights: &QuantizedMatrix,
@@ -75,7 +75,7 @@ pub(super) fn check_product(
 }
 
 /// Bytes of `columns` by `rows` results.
-pub(super) fn result_bytes(
+pub(in crate::ops) fn result_bytes(
     op: &'static str,
     (columns, rows): (usize, usize),
     dtype: DType,

@@ -6,13 +6,12 @@
 mod activations;
 mod dequantize;
 mod embedding;
-mod format;
+pub(super) mod format;
 mod linear;
-mod matmul;
-mod matrix;
-mod matvec;
-mod moe;
-mod select;
+pub(super) mod matmul;
+pub(super) mod matrix;
+pub(super) mod matvec;
+pub(super) mod select;
 mod tune;
 
 pub use activations::QuantizedActivations;
@@ -23,7 +22,6 @@ pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_fl
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
 pub use matvec::{gated_matvec, matvec, MATVEC_MAX_COLUMNS};
-pub use moe::indexed_moe;
 pub use select::Path;
 pub(crate) use tune::Crossovers;
 pub use tune::{forget, tune, Crossover, Timing};

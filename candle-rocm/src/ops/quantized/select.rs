@@ -8,9 +8,9 @@ use ggml_formats::Encoding;
 
 /// The kernels of a format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Families {
-    pub(super) matvec: Family,
-    pub(super) matmul: Family,
+pub(in crate::ops) struct Families {
+    pub(in crate::ops) matvec: Family,
+    pub(in crate::ops) matmul: Family,
 }
 
 /// The families that multiply a format; none for plain numbers.
@@ -122,7 +122,7 @@ const MAX_BLOCK: u32 = 256;
 const BUSY: u32 = 1024;
 
 /// Threads of a block, and how many of them share each of `pairs` times two rows of `units` units.
-pub(super) fn matvec_threads(
+pub(in crate::ops) fn matvec_threads(
     device: &Device,
     format: GgmlType,
     columns: usize,
@@ -147,7 +147,7 @@ pub(super) fn matvec_threads(
 pub(super) const NARROW_COLUMNS: usize = 32;
 
 /// Slots of a mixture up to which each goes on its own: as for columns, but an expert rarely has more than one of few.
-pub(super) const MOE_MATVEC_SLOTS: usize = 64;
+pub(in crate::ops) const MOE_MATVEC_SLOTS: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,7 @@
 //! Quantized tensors on AMD GPUs.
 
-use candle_rocm::ops::quantized::{
-    dequantize, embedding, indexed_moe, linear, Epilogue, QuantizedMatrix,
-};
+use candle_rocm::ops::moe::indexed_moe;
+use candle_rocm::ops::quantized::{dequantize, embedding, linear, Epilogue, QuantizedMatrix};
 use candle_rocm::{Buffer, DType as DeviceDType};
 use ggml_formats::Format;
 

@@ -4,7 +4,8 @@ mod common;
 mod ggml;
 mod isolated;
 
-use candle_rocm::ops::quantized::{indexed_moe, GgmlType, Path};
+use candle_rocm::ops::moe::indexed_moe;
+use candle_rocm::ops::quantized::{GgmlType, Path};
 use candle_rocm::{DType, Device, Error, View};
 use common::{assert_close, device, download, Element, HostTensor, Layout, Rng};
 use ggml::{moderate_blocks, values, BLOCK_FORMATS, LEVEL_FORMATS};

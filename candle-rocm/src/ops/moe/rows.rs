@@ -1,8 +1,8 @@
-//! Mixture of experts: rows times the matrices that they are routed to.
+//! Rows times the matrices of experts that are floats.
 
-use super::copy::check_count;
-use super::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
 use crate::error_word::IndexOp;
+use crate::ops::copy::check_count;
+use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
 use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
@@ -59,7 +59,7 @@ pub fn moe_gemm(device: &Device, x: &View, weights: &View, routing: Routing) -> 
     )
 }
 
-/// The fields are those of `Experts` in `moe.hip`.
+/// The fields are those of `Experts` in `moe/rows.hip`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Experts {
@@ -207,7 +207,7 @@ impl Product<'_> {
             (weights, x) => format!("{weights}_{x}"),
         };
         device
-            .kernel(Family::Moe, &format!("{name}_{dtype}"))?
+            .kernel(Family::MoeRows, &format!("{name}_{dtype}"))?
             .launch(config, &args)?;
         Ok(out)
     }
@@ -215,7 +215,7 @@ impl Product<'_> {
 
 /// Threads of a block of the matvec kernel, if there are enough outputs for blocks on every compute unit, or else.
 const MATVEC_BLOCKS: [usize; 2] = [256, 64];
-/// Outputs of a wave, and of a tile, as in `moe.hip`.
+/// Outputs of a wave, and of a tile, as in `moe/rows.hip`.
 const WAVE_OUTPUTS: usize = 4;
 const TILE: (usize, usize) = (32, 64);
 

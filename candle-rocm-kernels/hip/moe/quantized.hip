@@ -1,10 +1,11 @@
 // Quantized mixture of experts: each slot, a pair of a token and one of its experts, is a column of activations times the expert's matrix.
-// Few slots go one by one, as matvec.h does a column; many are sorted by expert here and multiplied in tiles by matmul.h.
+// Few slots go one by one, as quantized/matvec.h does a column; many are sorted by expert here and multiplied in tiles by
+// quantized/matmul.h.
 #include "index_error.h"
-#include "matvec.h"
-#include "quants_iq.h"
+#include "quantized/matvec.h"
+#include "quantized/quants_iq.h"
 
-// The fields are those of Slots in moe.rs.
+// The fields are those of Slots in ops/moe/quantized.rs.
 struct Slots {
     const u32* experts_of;  // one for each slot; the largest number names none and gives zeros
     u32 op;                 // in an IndexError

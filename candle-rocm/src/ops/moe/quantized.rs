@@ -1,14 +1,14 @@
-//! Quantized mixtures of experts.
+//! Vectors times the matrices of experts in any format.
 
-use super::format::DeviceFormat;
-use super::matmul::{Experts, Tiling, Work};
-use super::matrix::{check_u32, Epilogue, QuantizedMatrix};
-use super::matvec::{self, check_product, result_bytes, units};
-use super::select::{matvec_threads, Path, MOE_MATVEC_SLOTS};
-use super::{GgmlType, QuantizedActivations};
+use super::rows;
 use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
-use crate::ops::moe;
+use crate::ops::quantized::format::DeviceFormat;
+use crate::ops::quantized::matmul::{Experts, Tiling, Work};
+use crate::ops::quantized::matrix::check_u32;
+use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
+use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
+use crate::ops::quantized::{Epilogue, GgmlType, Path, QuantizedActivations, QuantizedMatrix};
 use crate::{
     contiguous_strides, Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View,
 };
@@ -16,10 +16,10 @@ use candle_rocm_kernels::Family;
 
 const OP: &str = IndexOp::IndexedMoe.as_str();
 
-/// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `quantized/moe.hip`.
+/// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `moe/quantized.hip`.
 const MAX_SORTED_EXPERTS: usize = 1024;
 
-/// The fields are those of `Slots` in `quantized/moe.hip`.
+/// The fields are those of `Slots` in `moe/quantized.hip`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Slots {
@@ -148,7 +148,7 @@ fn plain_moe(
     let (dims, strides) = ([experts, n, k], [n * k, k, 1]);
     let weights = View::contiguous(weights, dtype, &dims, &strides);
     let run = |x: &View| {
-        moe::slot_by_slot(
+        rows::slot_by_slot(
             device,
             IndexOp::IndexedMoe,
             x,
@@ -183,7 +183,7 @@ fn slot_by_slot(
     let blocks = pairs.div_ceil((block / lanes) as usize);
     let grid = blocks.saturating_mul(routing.slots as usize);
     device
-        .kernel(Family::QuantizedMoe, &format!("moe_matvec_{}", one.format))?
+        .kernel(Family::MoeQuantized, &format!("moe_matvec_{}", one.format))?
         .launch(
             LaunchConfig {
                 grid: grid.min(LaunchConfig::MAX_GRID as usize) as u32,
@@ -215,7 +215,7 @@ fn sorted_moe(
     let word = size_of::<u32>();
     let order = device.alloc(slots * word)?;
     let tiles = device.alloc((1 + most) * 3 * word)?;
-    device.kernel(Family::QuantizedMoe, "moe_sort")?.launch(
+    device.kernel(Family::MoeQuantized, "moe_sort")?.launch(
         LaunchConfig {
             grid: 1,
             block: 256,
