@@ -63,7 +63,7 @@ impl Format {
             "jpeg" | "jpg" => Ok(Self::Jpeg),
             "webp" => Ok(Self::WebP),
             _ => Err(Error::Usage(format!(
-                "{name:?} is no image format; there are png, jpeg and webp"
+                "{name:?} is not an image format; use png, jpeg or webp"
             ))),
         }
     }
@@ -143,7 +143,7 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<DynamicImage> {
 /// The bytes of base64 text, with or without a `data:` URL's head.
 ///
 /// # Errors
-/// [`Error::Usage`] for text that is no base64, or longer than the limits allow.
+/// [`Error::Usage`] for text that is not base64, or longer than the limits allow.
 pub fn from_base64(text: &str, limits: &DecodeLimits) -> Result<Vec<u8>> {
     use base64::Engine;
     let text = match text.split_once(";base64,") {
@@ -159,7 +159,7 @@ pub fn from_base64(text: &str, limits: &DecodeLimits) -> Result<Vec<u8>> {
     let clean: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     base64::engine::general_purpose::STANDARD
         .decode(clean)
-        .map_err(|e| Error::Usage(format!("the picture is no base64: {e}")))
+        .map_err(|e| Error::Usage(format!("the picture is not base64: {e}")))
 }
 
 /// Base64 text of bytes.
@@ -222,7 +222,7 @@ pub fn encode(
     };
     let (width, height) = picture.dimensions();
     let color = ExtendedColorType::Rgb8;
-    let comment = parameters.map(exif::with_user_comment);
+    let comment = parameters.map(exif::with_user_comment).transpose()?;
     let mut bytes = Vec::new();
     match format {
         Format::Png => return png::encode(picture, parameters),
@@ -255,7 +255,7 @@ pub fn encode(
 /// The parameters text of a picture's file, `None` if it has none.
 ///
 /// # Errors
-/// [`Error::Usage`] for bytes that are no picture.
+/// [`Error::Usage`] for bytes that are not a picture.
 pub fn parameters_of(bytes: &[u8]) -> Result<Option<String>> {
     match image::guess_format(bytes) {
         Ok(ImageFormat::Png) => png::parameters(bytes),

@@ -25,7 +25,7 @@ impl RngKind {
             "philox" | "gpu" | "nv" => Ok(Self::Philox),
             "torch-cpu" | "cpu" | "mt19937" => Ok(Self::TorchCpu),
             _ => Err(worker::Error::Usage(format!(
-                "{name:?} is no random number generator; there are philox and torch-cpu"
+                "{name:?} is not a random number generator; use philox or torch-cpu"
             ))),
         }
     }
@@ -146,52 +146,26 @@ impl Philox {
 /// MT19937 (Matsumoto and Nishimura 1998) with the normal numbers of `torch.randn` on the CPU.
 #[derive(Debug, Clone)]
 pub struct Mt19937 {
-    state: [u32; Self::SIZE],
-    index: usize,
+    numbers: rand_mt::Mt,
     /// The second number of a pair, drawn for fewer than [`Self::BLOCK`] numbers.
     spare: Option<f64>,
 }
 
 impl Mt19937 {
-    const SIZE: usize = 624;
-    const MIDDLE: usize = 397;
     /// PyTorch turns uniform numbers into normal ones in blocks of this many.
     const BLOCK: usize = 16;
 
     /// A generator as `torch.manual_seed` makes it; like there, only the low 32 bits count.
     pub fn new(seed: u64) -> Self {
-        let mut state = [0u32; Self::SIZE];
-        state[0] = seed as u32;
-        for i in 1..Self::SIZE {
-            let before = state[i - 1];
-            state[i] = (before ^ (before >> 30))
-                .wrapping_mul(1_812_433_253)
-                .wrapping_add(i as u32);
-        }
         Self {
-            state,
-            index: Self::SIZE,
+            numbers: rand_mt::Mt::new(seed as u32),
             spare: None,
         }
     }
 
     /// The next 32 bits.
     pub fn next_u32(&mut self) -> u32 {
-        if self.index == Self::SIZE {
-            for i in 0..Self::SIZE {
-                let y = (self.state[i] & 0x8000_0000)
-                    | (self.state[(i + 1) % Self::SIZE] & 0x7FFF_FFFF);
-                let twist = if y & 1 == 1 { 0x9908_B0DF } else { 0 };
-                self.state[i] = self.state[(i + Self::MIDDLE) % Self::SIZE] ^ (y >> 1) ^ twist;
-            }
-            self.index = 0;
-        }
-        let mut y = self.state[self.index];
-        self.index += 1;
-        y ^= y >> 11;
-        y ^= (y << 7) & 0x9D2C_5680;
-        y ^= (y << 15) & 0xEFC6_0000;
-        y ^ (y >> 18)
+        self.numbers.next_u32()
     }
 
     /// A single-precision number in [0, 1), 24 bits.

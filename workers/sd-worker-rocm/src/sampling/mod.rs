@@ -13,7 +13,6 @@
 //! `alpha² + sigma² = 1`, flow models (SD 3, FLUX, Z-Image) `alpha + sigma = 1`. All samplers are written in these two host
 //! numbers, so one formula serves both, the network's input is the state itself, and no step waits for the device.
 
-mod beta;
 mod betas;
 pub mod guidance;
 mod name;

@@ -1,9 +1,9 @@
 //! Which noise levels a run visits.
 
-use super::beta::symmetric_beta_quantile;
 use super::betas::linspace;
 use super::noise_schedule::{Process, Shift, Spacing, MIN_ALPHA};
 use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
+use statrs::function::beta::inv_beta_reg;
 use worker::{Error, Result};
 
 /// Karras et al. 2022.
@@ -213,7 +213,10 @@ fn exponential(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
 fn beta(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
     linspace(1.0, 0.0, steps)
         .into_iter()
-        .map(|p| smallest + symmetric_beta_quantile(p, BETA_PARAMETER) * (largest - smallest))
+        .map(|p| {
+            let quantile = inv_beta_reg(BETA_PARAMETER, BETA_PARAMETER, p);
+            smallest + quantile * (largest - smallest)
+        })
         .collect()
 }
 
