@@ -32,13 +32,13 @@ impl Concept {
             return Err(bad(&format!("there are {} tensors", names.len())));
         }
         let word = path.file_stem().and_then(|stem| stem.to_str());
-        let word = word.ok_or_else(|| bad("the file's name is no text"))?;
+        let word = word.ok_or_else(|| bad("the file's name is not valid UTF-8"))?;
         let vectors = names.iter().map(|name| {
             let tensor = weights.load(name, DType::F32, &Device::Cpu)?;
             let tensor = match tensor.rank() {
                 1 => tensor.unsqueeze(0),
                 2 => Ok(tensor),
-                _ => return Err(bad("there is a tensor that is no list of vectors")),
+                _ => return Err(bad("one of its tensors is not a list of vectors")),
             };
             tensor.map_err(Error::candle("reading a textual inversion"))
         });

@@ -144,7 +144,7 @@ impl ServeArgs {
             terminated.await;
             eprintln!("stopping: running requests have {} s", grace.as_secs());
             stopping.close();
-            // What still runs near the end of the grace is called off, so that its client hears why.
+            // What still runs near the end of the grace is cancelled, so that its client hears why.
             tokio::spawn(async move {
                 tokio::time::sleep(grace.mul_f64(0.9)).await;
                 stopping.cancel_all();

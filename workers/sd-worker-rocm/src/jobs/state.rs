@@ -18,7 +18,7 @@ pub enum State {
     Completed,
     /// It ended with an error.
     Failed,
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
 }
 

@@ -42,7 +42,7 @@ pub enum Factor {
 /// Takes a key apart.
 ///
 /// # Errors
-/// Names the kind of adaptation that is not implemented, or the key that is none.
+/// Names the kind of adaptation that is not implemented, or the key that is not one of a LoRA.
 pub fn parse(key: &str) -> Result<(Target, Factor), String> {
     for (mark, kind) in [
         ("hada_", "LoHa"),
@@ -87,7 +87,7 @@ pub fn parse(key: &str) -> Result<(Target, Factor), String> {
     let taken = suffixes
         .iter()
         .find_map(|(suffix, factor)| Some((key.strip_suffix(suffix)?, *factor)));
-    let (layer, factor) = taken.ok_or_else(|| format!("{key} is no key of a LoRA"))?;
+    let (layer, factor) = taken.ok_or_else(|| format!("{key} is not a key of a LoRA"))?;
     let prefixes = [
         ("lora_unet_", Network::Denoiser),
         ("lora_te1_", Network::Text(0)),

@@ -22,7 +22,7 @@ impl Pipeline {
         let merged = self.merge(&files);
         match merged {
             Ok(()) => self.loras = wanted.to_vec(),
-            // Half a LoRA is none.
+            // Half of a LoRA is worse than none.
             Err(_) => self.restore()?,
         }
         merged

@@ -146,7 +146,7 @@ pub enum Layout {
     Both {
         /// The language model's width.
         width: usize,
-        /// Zeros that stand for a language model that is not there.
+        /// Zeros that stand for an absent language model.
         missing_tokens: usize,
     },
     /// The language model's text, the last tower's pooled one.

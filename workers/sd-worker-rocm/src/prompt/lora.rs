@@ -2,7 +2,7 @@
 
 use crate::lora::Lora;
 
-/// The prompt without its LoRA marks, and what they ask for. A mark that is none stays as text.
+/// The prompt without its LoRA marks, and what they ask for. A mark that cannot be read stays as text.
 pub fn take_loras(prompt: &str) -> (String, Vec<Lora>) {
     let mut text = String::new();
     let mut loras = Vec::new();

@@ -69,7 +69,7 @@ impl ClipTokenizer {
     /// The tokenizer of a `tokenizer.json`. `pad` is the text of the filling token, `<|endoftext|>` if absent.
     ///
     /// # Errors
-    /// [`Error::Usage`] for JSON that is none, or a vocabulary without CLIP's special tokens.
+    /// [`Error::Usage`] for text that is not JSON, or a vocabulary without CLIP's special tokens.
     pub fn from_json(json: &[u8], pad: Option<&str>) -> Result<Self> {
         let tokenizer = Tokenizer::from_bytes(json)
             .map_err(|e| Error::Usage(format!("tokenizer.json: {e}")))?;

@@ -179,7 +179,7 @@ fn find<T: Copy>(
     all.iter().copied().find(has_name).ok_or_else(|| {
         let known: Vec<_> = all.iter().map(|one| names(*one)[0]).collect();
         Error::Usage(format!(
-            "{name:?} is no {kind}; there are {}",
+            "{name:?} is not a {kind}; use one of {}",
             known.join(", ")
         ))
     })

@@ -27,7 +27,7 @@ impl Drop for Waiting {
 }
 
 impl App {
-    /// Puts a request in line.
+    /// Puts a request into the queue.
     pub(super) fn submit(&self, request: ValidRequest) -> Result<String, ApiError> {
         self.queue()
             .submit(request)
@@ -37,16 +37,16 @@ impl App {
                     ..ApiError::new(
                         StatusCode::TOO_MANY_REQUESTS,
                         "QUEUE_FULL",
-                        format!("{capacity} requests are waiting already; try again later"),
+                        format!("{capacity} requests are in the queue already; try again later"),
                     )
                 },
                 Refusal::Stopping => {
-                    ApiError::unavailable("STOPPING", "the server is about to stop")
+                    ApiError::unavailable("STOPPING", "the server is stopping")
                 }
             })
     }
 
-    /// As [`Self::submit`], for a client that stays on the line.
+    /// As [`Self::submit`], for a client that waits for the pictures.
     pub(super) fn submit_waiting(&self, request: ValidRequest) -> Result<Waiting, ApiError> {
         Ok(Waiting {
             id: self.submit(request)?,
@@ -54,7 +54,7 @@ impl App {
         })
     }
 
-    /// Makes pictures for a client that stays on the line; when it goes away, the job is cancelled.
+    /// Makes pictures for a client that waits for them; when it goes away, the job is cancelled.
     pub(super) async fn generate(&self, request: ValidRequest) -> Result<Arc<Outcome>, ApiError> {
         let waiting = self.submit_waiting(request)?;
         let job = self.queue().finished(&waiting.id).await;

@@ -8,7 +8,7 @@ use worker::http::ApiError;
 pub struct ControlFolders(Vec<PathBuf>);
 
 impl ControlFolders {
-    /// Takes folders; those that are not there have no ControlNets.
+    /// Takes folders; those that do not exist have no ControlNets.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self(folders)
     }
@@ -55,10 +55,10 @@ impl ControlFolders {
             field,
             match names.is_empty() {
                 true => format!(
-                    "the ControlNet {name:?} is not here; this server has none (--controlnet-dir)"
+                    "there is no ControlNet {name:?}: this server has none (--controlnet-dir)"
                 ),
                 false => format!(
-                    "the ControlNet {name:?} is not here; there are {}",
+                    "there is no ControlNet {name:?}; this server has {}",
                     names.join(", ")
                 ),
             },

@@ -58,7 +58,7 @@ pub(super) struct ControlBody {
     end: f32,
 }
 
-/// A unit of the web UI's extension. What else its clients send is about preprocessors, which are not here.
+/// A unit of the web UI's extension. What else its clients send is about preprocessors, which are not implemented.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct Unit {
@@ -111,17 +111,17 @@ impl Unit {
             }
             (Some(1), _) | (_, Some("Crop and Resize")) => Ok(Fit::Crop),
             _ => Err(unit(format!(
-                "resize_mode {} is not implemented; there are Just Resize and Crop and Resize",
+                "resize_mode {} is not implemented; use Just Resize or Crop and Resize",
                 self.resize_mode
             ))),
         }
     }
 
-    /// Refuses by name what is not there.
+    /// Refuses by name what is not implemented.
     fn check(&self) -> Result<(), ApiError> {
         if !["", "none"].contains(&self.module.to_lowercase().as_str()) {
             return Err(unit(format!(
-                "the preprocessor {:?} is not implemented here; send the picture as the network wants it, with module \"none\"",
+                "the preprocessor {:?} is not implemented; send the picture as the network wants it, with module \"none\"",
                 self.module
             )));
         }
@@ -129,7 +129,7 @@ impl Unit {
             || self.control_mode.as_str() == Some("Balanced");
         if !balanced {
             return Err(unit(format!(
-                "control_mode {} is not implemented; there is Balanced",
+                "control_mode {} is not implemented; use Balanced",
                 self.control_mode
             )));
         }
@@ -223,7 +223,7 @@ impl App {
                 image_io::to_rgb(&self.decode(SCRIPTS, image).await?)
             }
             (None, Some(init)) => init.clone(),
-            (None, None) => return Err(unit("a unit without a picture".to_string())),
+            (None, None) => return Err(unit("a unit has no picture".to_string())),
         };
         Ok(Some(Control {
             model,

@@ -192,7 +192,7 @@ async fn submit(
 
 fn unknown() -> ApiError {
     ApiError::not_found(
-        "there is no job of this id, or it is so long finished that it was forgotten",
+        "there is no job with this id; finished jobs are kept for a while only (--keep)",
     )
 }
 

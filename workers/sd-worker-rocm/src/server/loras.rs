@@ -9,7 +9,7 @@ use worker::http::ApiError;
 pub struct LoraFolders(Vec<PathBuf>);
 
 impl LoraFolders {
-    /// Takes folders; those that are not there have no LoRAs.
+    /// Takes folders; those that do not exist have no LoRAs.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self(folders)
     }
@@ -59,12 +59,12 @@ impl LoraFolders {
                     "loras",
                     if names.is_empty() {
                         format!(
-                            "the LoRA {:?} is not here; this server has none (--lora-dir)",
+                            "there is no LoRA {:?}: this server has none (--lora-dir)",
                             lora.name
                         )
                     } else {
                         format!(
-                            "the LoRA {:?} is not here; there are {}",
+                            "there is no LoRA {:?}; this server has {}",
                             lora.name,
                             names.join(", ")
                         )

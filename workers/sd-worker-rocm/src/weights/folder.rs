@@ -164,7 +164,7 @@ impl Part<'_> {
             if Path::new(&file).file_name() != Some(file.as_ref()) {
                 return Err(Error::BadModel {
                     path: self.folder.path(index),
-                    reason: format!("{file:?} is no name of a file beside it"),
+                    reason: format!("{file:?} is not the name of a file beside it"),
                 });
             }
             opened.push(self.open(&self.file(&file))?);

@@ -100,7 +100,7 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
-    /// Whether there is none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.tensors.is_empty()
     }
@@ -266,7 +266,7 @@ impl Weights {
             self.shape(name),
             self.tensors.get(name),
         ) else {
-            return Err(Error::Runtime(format!("{name} is no quantized matrix")));
+            return Err(Error::Runtime(format!("{name} is not a quantized matrix")));
         };
         let load = || {
             let mut parts = pieces.iter().map(|piece| piece.blocks(dtype));
@@ -350,7 +350,7 @@ impl Piece {
             candle_core::bail!("{} is not quantized", self.name)
         };
         let [rows, columns] = shape[..] else {
-            candle_core::bail!("{} is no matrix", self.name)
+            candle_core::bail!("{} is not a matrix", self.name)
         };
         let (first, count) = self.rows.unwrap_or((0, rows));
         let row = columns / dtype.block_size() * dtype.type_size();

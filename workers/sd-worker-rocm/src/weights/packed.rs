@@ -95,7 +95,7 @@ pub fn sd3_config(weights: &Weights) -> Result<Sd3Config, String> {
     let places = dim("pos_embed.pos_embed", 1)?;
     let side = places.isqrt();
     if side * side != places {
-        return Err(format!("{places} positions are no square"));
+        return Err(format!("{places} positions are not a square"));
     }
     let config = Sd3Config {
         patch_size: dim("pos_embed.proj.weight", 2)?,

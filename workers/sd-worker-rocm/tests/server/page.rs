@@ -179,7 +179,7 @@ fn a_person_uses_the_page() {
         "!document.getElementById('cancel').disabled && document.getElementById('bar').value > 0",
     );
     browser.run("document.getElementById('cancel').click()");
-    browser.wait_for("document.getElementById('status').textContent == 'the job was called off'");
+    browser.wait_for("document.getElementById('status').textContent == 'the job was cancelled'");
     assert_eq!(
         browser.run("return document.getElementById('go').disabled"),
         false

@@ -30,7 +30,7 @@ fn the_queue_is_bounded_and_told() {
     let position = |id: &str| server.get(&format!("/v1/jobs/{id}")).1["position"].clone();
     assert_eq!((position(&first), position(&second)), (json!(1), json!(2)));
 
-    // A waiting job is called off at once, a running one within a step.
+    // A waiting job is cancelled at once, a running one within a step.
     let (status, ..) = server.send("DELETE", &format!("/v1/jobs/{first}"), "", b"");
     assert_eq!((status, server.state(&first).as_str()), (200, "cancelled"));
     assert_eq!(position(&second), json!(1));

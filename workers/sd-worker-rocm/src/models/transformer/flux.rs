@@ -101,7 +101,7 @@ impl FluxConfig {
         }
         if !self.in_channels.is_multiple_of(4) {
             return Err(format!(
-                "in_channels {} are no patches of 2x2",
+                "in_channels {} are not patches of 2x2",
                 self.in_channels
             ));
         }

@@ -190,7 +190,7 @@ fn open_control(
             ..unet.clone()
         };
         let weights = crate::weights::ldm::controlnet(&weights, &config).ok_or_else(|| {
-            bad("this is no ControlNet: there is neither controlnet_cond_embedding nor input_hint_block".to_string())
+            bad("this is not a ControlNet: it has neither controlnet_cond_embedding nor input_hint_block".to_string())
         })?;
         (config, weights)
     };

@@ -64,7 +64,7 @@ impl Pipeline {
         }
         if !ldm::is_checkpoint(&weights) {
             return Err(bad(
-                "this file is no checkpoint of a kind that is implemented (Stable Diffusion 1, 2, XL and 3, FLUX.1 and Z-Image as single files)"
+                "this file is not a checkpoint of a kind that is implemented (Stable Diffusion 1, 2, XL and 3, FLUX.1 and Z-Image as single files)"
                     .to_string(),
             ));
         }

@@ -121,8 +121,8 @@ impl Beside<'_> {
         folder.part(name).exists().then_some(folder)
     }
 
-    /// A safetensors file of the folder, or of the one that makers' repositories have in it, whose name begins so.
-    fn named(&self, beginning: &str) -> Option<PathBuf> {
+    /// A safetensors file of the folder, or of the one that makers' repositories have in it, whose name has this prefix.
+    fn named(&self, prefix: &str) -> Option<PathBuf> {
         let folder = self.folder?;
         let mut found: Vec<PathBuf> = [folder.to_path_buf(), folder.join("text_encoders")]
             .iter()
@@ -131,7 +131,7 @@ impl Beside<'_> {
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
-                name.starts_with(beginning) && name.ends_with(".safetensors")
+                name.starts_with(prefix) && name.ends_with(".safetensors")
             })
             .collect();
         // 16 bits sort before 8.
@@ -182,11 +182,11 @@ impl Beside<'_> {
     }
 
     /// A language model's weights, the file's own or from a file of the folder, and where they are.
-    fn weights(&self, own: Weights, beginning: &str) -> Result<Option<(PathBuf, Weights)>> {
+    fn weights(&self, own: Weights, prefix: &str) -> Result<Option<(PathBuf, Weights)>> {
         if !own.is_empty() {
             return Ok(Some((self.file.to_path_buf(), own)));
         }
-        let path = self.named(beginning);
+        let path = self.named(prefix);
         path.map(|path| Ok((path.clone(), Weights::open(&path)?)))
             .transpose()
     }

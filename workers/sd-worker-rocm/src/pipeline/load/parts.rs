@@ -66,7 +66,7 @@ pub(super) fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weight
     };
     ldm::vae(&weights, family).ok_or_else(|| Error::BadModel {
         path: path.to_path_buf(),
-        reason: "this is no VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
+        reason: "this is not a VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
     })
 }
 

@@ -261,7 +261,7 @@ pub(super) fn open_transformer(path: &Path, kind: &mut Kind) -> Result<Weights> 
     let weights = Weights::open(path)?;
     let Some((found, weights)) = transformer::take(&weights) else {
         return Err(bad(
-            "this is no transformer of FLUX.1, Stable Diffusion 3 or Z-Image".to_string(),
+            "this is not a transformer of FLUX.1, Stable Diffusion 3 or Z-Image".to_string(),
         ));
     };
     let wanted = match kind {
