@@ -1,7 +1,9 @@
 //! The small model that the program carries.
 
+#[cfg(feature = "built-in-model")]
 use crate::weights::folder::Folder;
 
+#[cfg(feature = "built-in-model")]
 macro_rules! model {
     ($($file:literal),+ $(,)?) => {
         &[$(($file, include_bytes!(concat!("../../models/tiny-shapes-sd/", $file)))),+]
@@ -12,6 +14,7 @@ macro_rules! model {
 pub const NAME: &str = "tiny-shapes-sd";
 
 /// The model's files: it draws one to three plain shapes of 128×128 pixels; `models/tiny-shapes-sd/README.md` has the details.
+#[cfg(feature = "built-in-model")]
 pub const FOLDER: Folder = Folder::Embedded(model![
     "model_index.json",
     "scheduler/scheduler_config.json",

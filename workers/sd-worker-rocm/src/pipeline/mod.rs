@@ -11,7 +11,7 @@ mod pace;
 pub mod picture;
 mod preview;
 mod start;
-#[cfg(test)]
+#[cfg(all(test, feature = "built-in-model"))]
 mod tests;
 mod text;
 mod types;

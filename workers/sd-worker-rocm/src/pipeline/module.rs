@@ -110,7 +110,7 @@ impl<M> Module<M> {
     }
 
     /// Whether the network has given its memory on the device back.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "built-in-model"))]
     pub fn is_resting(&self) -> bool {
         self.network.is_none()
     }
@@ -141,7 +141,7 @@ impl<M> Module<M> {
     }
 
     /// A tensor as it is now.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "built-in-model"))]
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name)
     }

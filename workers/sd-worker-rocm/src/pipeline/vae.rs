@@ -68,7 +68,7 @@ impl VaeStage {
     }
 
     /// Whether the network has given its memory on the device back.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "built-in-model"))]
     pub fn is_resting(&self) -> bool {
         self.module.is_resting()
     }

@@ -40,9 +40,7 @@ impl App {
                         format!("{capacity} requests are in the queue already; try again later"),
                     )
                 },
-                Refusal::Stopping => {
-                    ApiError::unavailable("STOPPING", "the server is stopping")
-                }
+                Refusal::Stopping => ApiError::unavailable("STOPPING", "the server is stopping"),
             })
     }
 

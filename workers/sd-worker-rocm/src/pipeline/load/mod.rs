@@ -6,8 +6,10 @@ mod parts;
 mod transformer;
 mod unet;
 
+#[cfg(feature = "built-in-model")]
+use super::builtin;
 use super::types::PipelineOptions;
-use super::{builtin, Pipeline};
+use super::Pipeline;
 use crate::weights::folder::Folder;
 use crate::weights::packed::Packed;
 use crate::weights::{ldm, Weights};
@@ -76,10 +78,21 @@ impl Pipeline {
     /// The model that the program carries.
     ///
     /// # Errors
-    /// The device's.
+    /// The device's; [`Error::Usage`] in a program without the feature `built-in-model`.
     pub fn builtin(device: &Device, options: PipelineOptions) -> Result<Self> {
-        let name = builtin::NAME.to_string();
-        Self::from_folder(&builtin::FOLDER, name, device, options, &mut |_| {})
+        #[cfg(feature = "built-in-model")]
+        {
+            let name = builtin::NAME.to_string();
+            Self::from_folder(&builtin::FOLDER, name, device, options, &mut |_| {})
+        }
+        #[cfg(not(feature = "built-in-model"))]
+        {
+            let _ = (device, options);
+            Err(Error::Usage(
+                "this program was built without its small model; give a model with --model"
+                    .to_string(),
+            ))
+        }
     }
 
     fn from_folder(
