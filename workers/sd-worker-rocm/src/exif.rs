@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn comments_of_other_writers() {
-        // Little-endian TIFF with a directory of one entry, which leads to one with the comment; all of it after JPEG's marker.
+        // Little-endian TIFF with a directory of one entry, which leads to one with the comment; all of it after JPEG's
+        // marker.
         let tiff = |comment: &[u8]| {
             let mut tiff = b"Exif\0\0II\x2a\0\x08\0\0\0".to_vec();
             for (tag, kind, count, value) in [

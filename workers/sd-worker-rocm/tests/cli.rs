@@ -126,7 +126,7 @@ fn mistakes_have_exit_code_2_and_say_what_to_do() {
         (&["generate", "x", "--steps", "0"], "steps"),
         (&["generate", "x", "--model", "nowhere"], "Hugging Face id"),
         (&["generate", "x", "--model", "model.ckpt"], "safetensors"),
-        (&["generate", "x", "-o", "x.gif"], "png, jpeg and webp"),
+        (&["generate", "x", "-o", "x.gif"], "png, jpeg or webp"),
         (
             &["generate", "x", "--init-image", "text.png"],
             "neither PNG",

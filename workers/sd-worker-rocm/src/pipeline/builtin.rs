@@ -13,7 +13,8 @@ macro_rules! model {
 /// Name of the model.
 pub const NAME: &str = "tiny-shapes-sd";
 
-/// The model's files: it draws one to three plain shapes of 128×128 pixels; `models/tiny-shapes-sd/README.md` has the details.
+/// The model's files: it draws one to three plain shapes of 128×128 pixels; `models/tiny-shapes-sd/README.md` has the
+/// details.
 #[cfg(feature = "built-in-model")]
 pub const FOLDER: Folder = Folder::Embedded(model![
     "model_index.json",

@@ -35,11 +35,11 @@ enum Sampled {
 }
 
 impl Pipeline {
-    /// Makes the pictures of a request that is valid for this model. `progress` is told before the first step and after each, and can stop
-    /// there.
+    /// Makes the pictures of a request that is valid for this model. `progress` is told before the first step and after
+    /// each, and can stop there.
     ///
     /// # Errors
-    /// Those of files that the request names, [`Error::Usage`] for what this network has no use for, and the device's.
+    /// Those of files that the request names, [`Error::Usage`] for prompts that are too long, and the device's.
     pub fn generate(
         &mut self,
         request: &ValidRequest,

@@ -146,7 +146,8 @@ impl<M> Module<M> {
         self.tensors.get(name)
     }
 
-    /// Adds `change` to a tensor; the sum is rounded once. A quantized matrix stays as it is: `change` is applied beside it when the network runs.
+    /// Adds `change` to a tensor; the sum is rounded once. A quantized matrix stays as it is: `change` is applied
+    /// beside it when the network runs.
     ///
     /// # Errors
     /// If there is no such tensor, or the sizes differ.

@@ -7,7 +7,8 @@ use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use worker::{Error, Result};
 
-/// Latents (height times width) from which a picture is decoded in tiles unless told otherwise: a picture of 1024x1024 still goes through whole.
+/// Latents (height times width) from which a picture is decoded in tiles unless told otherwise: a picture of 1024x1024
+/// still goes through whole.
 const WHOLE: usize = 128 * 128;
 
 /// Latents of a tile, each way.
@@ -56,8 +57,8 @@ impl VaeStage {
 
     /// Pictures in about 0..1, f32, of latents as the denoiser has them.
     ///
-    /// Some autoencoders exceed f16 in their inner layers; what comes out then is not a number. It is noticed, and the network goes on in f32 from
-    /// there on.
+    /// Some autoencoders exceed f16 in their inner layers; what comes out then is not a number. It is noticed, and the
+    /// network goes on in f32 from there on.
     ///
     /// # Errors
     /// If the device fails.

@@ -13,8 +13,8 @@ use image::{GrayImage, RgbImage};
 /// Pictures of a request that does not say how many.
 pub const DEFAULT_BATCH: usize = 1;
 
-/// What the clients of an interface take for granted in requests that start from a picture. Everything else that a request leaves open is
-/// the model's own (see [`Defaults`]).
+/// What the clients of an interface take for granted in requests that start from a picture. Everything else that a
+/// request leaves open is the model's own (see [`Defaults`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct InterfaceDefaults {
     /// How much of the picture is changed: 0 nothing, 1 all.
@@ -33,7 +33,8 @@ impl InterfaceDefaults {
         mask_blur: 0.0,
     };
 
-    /// OpenAI's edits, which have no such settings: without a mask the picture is kept in outline, within a mask all is new.
+    /// OpenAI's edits, which have no such settings: without a mask the picture is kept in outline, within a mask all is
+    /// new.
     pub const OPENAI: Self = Self {
         strength: 0.8,
         strength_in_mask: 1.0,

@@ -6,8 +6,8 @@
 //! | [`limits`] | what is too much, and the one check of a request                                         |
 //! | [`seed`]   | random seeds                                                                             |
 //!
-//! Command line and HTTP interfaces fill [`RequestFields`]; [`RequestFields::build`] makes an [`ImageRequest`] of them, and
-//! [`ImageRequest::valid`] a [`ValidRequest`], which is all that a pipeline takes.
+//! Command line and HTTP interfaces fill [`RequestFields`]; [`RequestFields::build`] makes an [`ImageRequest`] of them,
+//! and [`ImageRequest::valid`] a [`ValidRequest`], which is all that a pipeline takes.
 
 pub mod fields;
 pub mod limits;

@@ -63,7 +63,8 @@ pub struct ImageRequest {
     pub rng: RngKind,
     /// Number of pictures.
     pub batch: usize,
-    /// Layers of the CLIP text encoder left out at its end, as web UIs count: 1 leaves none out, 0 is the model's own choice.
+    /// Layers of the CLIP text encoder left out at its end, as web UIs count: 1 leaves none out, 0 is the model's own
+    /// choice.
     pub clip_skip: usize,
     /// Noise added again in each step, 0 to 1, by samplers that have the choice; `None` is the sampler's own.
     pub eta: Option<f32>,

@@ -9,8 +9,8 @@
 //! | [`run`]            | one run of a sampler, step by step                                         |
 //! | [`guidance`]       | classifier-free guidance and its rescaling                                 |
 //!
-//! Every state is `x = alpha · image + sigma · noise`. Variance preserving models (Stable Diffusion) have
-//! `alpha² + sigma² = 1`, flow models (SD 3, FLUX, Z-Image) `alpha + sigma = 1`. All samplers are written in these two host
+//! Every state is `x = alpha · image + sigma · noise`. Variance preserving models (Stable Diffusion) have `alpha² +
+//! sigma² = 1`, flow models (SD 3, FLUX, Z-Image) `alpha + sigma = 1`. All samplers are written in these two host
 //! numbers, so one formula serves both, the network's input is the state itself, and no step waits for the device.
 
 mod betas;

@@ -14,8 +14,8 @@ const BETA_PARAMETER: f64 = 0.6;
 const DISTILLED_STEPS: usize = 50;
 
 impl NoiseSchedule {
-    /// The `steps + 1` levels of a run, from noise to image. `image_tokens` counts the patches that a transformer sees; it matters
-    /// for [`super::noise_schedule::Shift::Dynamic`] only.
+    /// The `steps + 1` levels of a run, from noise to image. `image_tokens` counts the patches that a transformer sees;
+    /// it matters for [`super::noise_schedule::Shift::Dynamic`] only.
     ///
     /// # Errors
     /// [`Error::Usage`] for no steps, or more than the model was trained with.
@@ -151,7 +151,8 @@ impl NoiseSchedule {
         }
     }
 
-    /// Whether a method fails without a trace of the image in the noisiest level. Euler's does not, but diffusers' is in `x / alpha`.
+    /// Whether a method fails without a trace of the image in the noisiest level. Euler's does not, but diffusers' is
+    /// in `x / alpha`.
     fn divides_by_alpha(&self, sampler: Sampler) -> bool {
         let euler = matches!(sampler, Sampler::Euler | Sampler::EulerAncestral);
         self.prediction == Prediction::Epsilon

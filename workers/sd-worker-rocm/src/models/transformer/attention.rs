@@ -13,7 +13,8 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Rotations for tokens at `positions`, whose axes have a share `sizes` of the head each. Angles are computed in f64.
+    /// Rotations for tokens at `positions`, whose axes have a share `sizes` of the head each. Angles are computed in
+    /// f64.
     ///
     /// # Errors
     /// If the device has no room.

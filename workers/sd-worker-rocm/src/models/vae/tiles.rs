@@ -1,9 +1,10 @@
 //! Decoding in tiles without seams.
 //!
-//! Cutting a picture into tiles and decoding each on its own shows: norms see other means, and edges lack their neighbours. Here all tiles
-//! go through a layer before any goes on to the next. The norms' moments are those of the whole picture, and each tile carries as many neighbouring
-//! pixels as the layers ahead can reach, which are cut away as the reach shrinks. What comes out is the picture that decoding in one piece gives, up
-//! to rounding; a layer's intermediate results are only ever there for one tile.
+//! Cutting a picture into tiles and decoding each on its own shows: norms see other means, and edges lack their
+//! neighbours. Here all tiles go through a layer before any goes on to the next. The norms' moments are those of the
+//! whole picture, and each tile carries as many neighbouring pixels as the layers ahead can reach, which are cut away
+//! as the reach shrinks. What comes out is the picture that decoding in one piece gives, up to rounding; a layer's
+//! intermediate results are only ever there for one tile.
 
 use crate::models::norm::GroupNorm;
 use crate::models::unet::blocks::ResnetBlock;

@@ -19,7 +19,7 @@ pub struct Setting<'a> {
 
 /// A network in the middle of making pictures.
 pub trait Run {
-    /// The network's output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level. `done` is the part of
-    /// the steps, 0 to 1, that lies behind.
+    /// The network's output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level. `done`
+    /// is the part of the steps, 0 to 1, that lies behind.
     fn output(&mut self, x: &Tensor, level: &NoiseLevel, done: f64) -> CandleResult<Tensor>;
 }

@@ -85,14 +85,9 @@ impl TransformerDenoiser {
     /// Prepares a run on latents of this size.
     ///
     /// # Errors
-    /// For what the network has no use for, and if the device fails.
+    /// If the device fails.
     pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
         let request = setting.request;
-        if !request.controls.is_empty() {
-            return Err(Error::Usage(
-                "ControlNets are implemented for models with a UNet only".to_string(),
-            ));
-        }
         let strength = f64::from(request.guidance);
         let guidance = Guidance {
             // Z-Image's own pipeline adds the whole difference to the prompt's prediction.

@@ -9,7 +9,8 @@ pub(super) enum Distilled {
     FewSteps,
 }
 
-/// Reads a model's name word by word: `sdxl-turbo` and `DreamShaperXL_v2TurboDPM` are distilled, `turbocharged` and `hyperrealism_v3` are not.
+/// Reads a model's name word by word: `sdxl-turbo` and `DreamShaperXL_v2TurboDPM` are distilled, `turbocharged` and
+/// `hyperrealism_v3` are not.
 pub(super) fn distilled(name: &str) -> Option<Distilled> {
     let words = words(name);
     let mut found = None;
@@ -24,8 +25,8 @@ pub(super) fn distilled(name: &str) -> Option<Distilled> {
     found
 }
 
-/// Whether what follows "hyper" says that ByteDance's distillation is meant: `Hyper-SD15-4steps`, `hyperFlux8Steps`, `Juggernaut-X-Hyper`, but
-/// not `hyper_realistic`.
+/// Whether what follows "hyper" says that ByteDance's distillation is meant: `Hyper-SD15-4steps`, `hyperFlux8Steps`,
+/// `Juggernaut-X-Hyper`, but not `hyper_realistic`.
 fn names_hyper(next: Option<&String>) -> bool {
     next.is_none_or(|next| {
         next.starts_with(|c: char| c.is_ascii_digit())
@@ -33,8 +34,8 @@ fn names_hyper(next: Option<&String>) -> bool {
     })
 }
 
-/// The words of a name in lower case: cut at everything that is neither letter nor digit, between letters and digits, and where CamelCase begins
-/// a word.
+/// The words of a name in lower case: cut at everything that is neither letter nor digit, between letters and digits,
+/// and where CamelCase begins a word.
 fn words(name: &str) -> Vec<String> {
     let characters: Vec<char> = name.chars().collect();
     let mut words = Vec::new();

@@ -22,7 +22,8 @@ impl Pipeline {
     /// Loads a model: a folder as diffusers writes it, or a single file. `progress` is told what is being read.
     ///
     /// # Errors
-    /// [`Error::BadModel`] if the model is damaged, incomplete or of a kind that is not implemented, which is named; the device's errors.
+    /// [`Error::BadModel`] if the model is damaged, incomplete or of a kind that is not implemented, which is named;
+    /// the device's errors.
     pub fn load(
         path: &Path,
         device: &Device,

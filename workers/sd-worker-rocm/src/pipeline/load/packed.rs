@@ -121,7 +121,8 @@ impl Beside<'_> {
         folder.part(name).exists().then_some(folder)
     }
 
-    /// A safetensors file of the folder, or of the one that makers' repositories have in it, whose name has this prefix.
+    /// A safetensors file of the folder, or of the one that makers' repositories have in it, whose name has this
+    /// prefix.
     fn named(&self, prefix: &str) -> Option<PathBuf> {
         let folder = self.folder?;
         let mut found: Vec<PathBuf> = [folder.to_path_buf(), folder.join("text_encoders")]

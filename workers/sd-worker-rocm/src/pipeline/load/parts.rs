@@ -13,8 +13,8 @@ use candle_core::{DType, Device};
 use std::path::Path;
 use worker::{Error, Result};
 
-/// A tower's tensors under the names that most files have. Older transformers wrote a list of numbers that is always the same, newer ones leave out the first part of the
-/// names.
+/// A tower's tensors under the names that most files have. Older transformers wrote a list of numbers that is always
+/// the same, newer ones leave out the first part of the names.
 pub(super) fn tower_names(weights: &Weights) -> Weights {
     let bare = weights.contains("embeddings.token_embedding.weight");
     weights.renamed(|name| match name {

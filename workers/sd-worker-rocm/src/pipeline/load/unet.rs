@@ -239,7 +239,8 @@ fn sample_size(size: &PerBlock<usize>) -> (usize, usize) {
     }
 }
 
-/// What suits a model of this name and size. `conditioned` says that its guidance is a condition of the network, as only distilled ones have it.
+/// What suits a model of this name and size. `conditioned` says that its guidance is a condition of the network, as
+/// only distilled ones have it.
 fn defaults(
     name: &str,
     (width, height): (usize, usize),

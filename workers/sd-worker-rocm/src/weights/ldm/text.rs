@@ -50,7 +50,8 @@ pub(super) fn towers(weights: &Weights) -> Result<Vec<Tower>, String> {
     Ok(towers)
 }
 
-/// What the tensors of a text tower tell about it. Whether it is OpenCLIP's they tell by their width only, so that it may be said.
+/// What the tensors of a text tower tell about it. Whether it is OpenCLIP's they tell by their width only, so that it
+/// may be said.
 pub fn clip_config(tower: &Weights, openclip: bool) -> Option<ClipConfig> {
     let tokens = tower.shape("text_model.embeddings.token_embedding.weight")?;
     let positions = tower.shape("text_model.embeddings.position_embedding.weight")?;

@@ -54,8 +54,8 @@ pub(super) fn text_width(unet: &Weights) -> Option<usize> {
     unet.shape(name)?.get(1).copied()
 }
 
-/// Stable Diffusion 2's two kinds have the same shapes. In those for 768 pixels, which predict velocity, the biases of the last block's first
-/// norm are an order of magnitude larger.
+/// Stable Diffusion 2's two kinds have the same shapes. In those for 768 pixels, which predict velocity, the biases of
+/// the last block's first norm are an order of magnitude larger.
 pub(super) fn looks_like_velocity(unet: &Weights) -> bool {
     let name = "output_blocks.11.1.transformer_blocks.0.norm1.bias";
     let Ok(bias) = unet.load(name, DType::F32, &Device::Cpu) else {
