@@ -4,6 +4,7 @@
 //! |---------------|-----------------------------------------------------------------------------|
 //! | [`model`]     | a model file opened, checked and loaded: engine, tokenizer, chat template   |
 //! | [`hf`]        | a Hugging Face model folder seen as a GGUF file                             |
+//! | [`architectures`] | the one register of what models there are and what runs them            |
 //! | [`engine`]    | the thread that runs a model for many requests at once                      |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
@@ -16,11 +17,14 @@
 //! | [`quantize`]  | a model at another precision                                                |
 //! | [`cli`]       | the command line                                                            |
 
+pub mod architectures;
 pub mod chat;
 pub mod cli;
 pub mod completion;
+mod description;
 pub mod embedding;
 pub mod engine;
+mod folder;
 pub mod grammar;
 pub mod hf;
 pub mod model;

@@ -1,17 +1,23 @@
 //! A model file opened, checked and loaded.
 
+pub use crate::description::Description;
+pub use crate::engine::LoadedModel;
+
+use crate::architectures::{
+    by_folder_name, by_gguf_name, decoder_config, name_in_config, ArchitectureRow, Engine,
+};
 use crate::chat::ChatTemplate;
-use crate::engine::api::Failure;
-use crate::engine::decoder::{ConfigError, Decoder, DecoderConfig};
+use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
-use crate::engine::sequential::Source as Sequential;
+use crate::engine::sequential::Source;
+use crate::folder::read_json;
 use crate::hf::{chat_template, HfFolder};
 use crate::tokenizer::Tokenizer;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker::device::release_unused;
-use worker::gguf::{Gguf, MappedGguf, Weights};
+use worker::gguf::{MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
 
@@ -31,33 +37,7 @@ enum Runner {
         config: DecoderConfig,
     },
     /// candle-transformers, one sequence at a time.
-    Sequential(Sequential),
-}
-
-/// What a model is, for people and tables.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Description {
-    /// What its makers call it.
-    pub name: String,
-    /// What it is built like, in the words of its format.
-    pub architecture: String,
-    /// Size of the weights in bytes.
-    pub bytes: u64,
-    /// Numbers of the weights.
-    pub parameters: u64,
-}
-
-impl Description {
-    /// From GGUF's metadata and tensor table.
-    pub(crate) fn of(header: &Gguf) -> Option<Self> {
-        let text = |key: &str| header.get_str(key).ok().flatten().map(str::to_string);
-        Some(Self {
-            name: text("general.name").unwrap_or("unnamed".to_string()),
-            architecture: text("general.architecture")?,
-            bytes: header.tensors().map(|(_, info)| info.bytes).sum(),
-            parameters: header.tensors().map(|(_, info)| info.elem_count()).sum(),
-        })
-    }
+    Sequential(Source),
 }
 
 /// How to load.
@@ -67,16 +47,6 @@ pub struct LoadOptions {
     pub context: Option<usize>,
 }
 
-/// A model on its device, ready for [`crate::engine::Engine::start`].
-pub struct LoadedModel {
-    /// The file's tokenizer.
-    pub tokenizer: Arc<Tokenizer>,
-    /// The forward pass.
-    pub forward: Box<dyn Forward>,
-    /// Tokens that end an answer.
-    pub end_tokens: Vec<u32>,
-}
-
 impl ModelFile {
     /// Opens a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors files, and checks it: format, architecture, tokenizer. Takes no device and little memory.
     ///
@@ -84,11 +54,16 @@ impl ModelFile {
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
         let bad = |reason: String| bad_model(path, reason);
+        let sequential = |row: Option<&'static ArchitectureRow>| match &row?.engine {
+            Engine::Sequential(model) => Some(model),
+            _ => None,
+        };
         if path.is_dir() {
-            return match Sequential::of_folder(path)? {
-                Some(source) => Ok(Self {
+            let config = read_json(path, "config.json")?.unwrap_or_default();
+            return match sequential(by_folder_name(name_in_config(&config))) {
+                Some(model) => Ok(Self {
                     path: path.to_path_buf(),
-                    runner: Runner::Sequential(source),
+                    runner: Runner::Sequential(Source::of_folder(path, config, model)?),
                     tokenizer: Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?,
                     template: chat_template(path)?,
                 }),
@@ -96,11 +71,12 @@ impl ModelFile {
             };
         }
         let file = MappedGguf::open(path)?;
-        match Sequential::recognises(file.header()) {
-            true => Self::of_weights(path, file, |file| {
-                Ok(Runner::Sequential(Sequential::of_gguf(file)?))
+        let name = file.header().get_str("general.architecture");
+        match sequential(name.ok().flatten().and_then(by_gguf_name)) {
+            Some(model) => Self::of_weights(path, file, |file| {
+                Ok(Runner::Sequential(Source::of_gguf(file, model)?))
             }),
-            false => Self::of_weights(path, file, decoder),
+            None => Self::of_weights(path, file, decoder),
         }
     }
 
@@ -226,9 +202,7 @@ impl ModelFile {
 
 /// The engine's decoder for a file, if it knows its architecture and has all of its tensors.
 fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
-    let bad = |e: ConfigError| bad_model(file.path(), e);
-    let config = DecoderConfig::from_gguf(file.header()).map_err(bad)?;
-    config.check_tensors(file.header()).map_err(bad)?;
+    let config = decoder_config(file.header()).map_err(|e| bad_model(file.path(), e))?;
     Ok(Runner::Decoder {
         file: Box::new(file),
         config,
@@ -240,16 +214,6 @@ fn own_stream(device: &Device) -> candle_core::Result<Device> {
     match device {
         Device::Rocm(device) => Device::new_rocm_with_stream(device.device().ordinal()),
         device => Ok(device.clone()),
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Invalid(_) | Failure::TooLong { .. } => Self::Usage(failure.to_string()),
-            Failure::DeviceLost(reason) => Self::DeviceLost(reason),
-            failure => Self::Runtime(failure.to_string()),
-        }
     }
 }
 

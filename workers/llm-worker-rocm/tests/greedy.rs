@@ -3,10 +3,9 @@
 mod smollm2;
 
 use llm_worker_rocm::chat::{message, RenderOptions};
-use llm_worker_rocm::engine::api::{
-    Engine, EngineOptions, Event, Request, SamplingOptions, Ticket,
-};
+use llm_worker_rocm::engine::api::{EngineOptions, Event, Request, SamplingOptions, Ticket};
 use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::engine::Engine;
 use smollm2::{
     cases, decided_steps, difference, first_logits, model, model_file, Case, MAX_TOKENS,
 };

@@ -1,6 +1,7 @@
 //! The encoders of candle-transformers behind one type.
 
-use super::gguf::{self, Architecture};
+use super::gguf;
+use crate::architectures::EncoderKind;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
@@ -29,30 +30,18 @@ enum Model {
     NomicBert(Box<nomic_bert::NomicBertModel>),
 }
 
-const ARCHITECTURES: [&str; 8] = [
-    "BertModel",
-    "BertForMaskedLM",
-    "XLMRobertaModel",
-    "RobertaModel",
-    "ModernBertModel",
-    "ModernBertForMaskedLM",
-    "NomicBertModel",
-    "NomicBertForPreTraining",
-];
-
 impl Encoder {
-    pub(super) fn recognises(config: &Json) -> bool {
-        config["architectures"][0]
-            .as_str()
-            .is_some_and(|name| ARCHITECTURES.contains(&name))
-    }
-
-    pub(super) fn load(folder: &Path, config: &Json, device: &Device) -> Result<Self> {
+    /// The encoder of a folder with this `config.json`.
+    pub(super) fn load(
+        folder: &Path,
+        config: &Json,
+        kind: EncoderKind,
+        device: &Device,
+    ) -> Result<Self> {
         let bad = |reason: String| Error::BadModel {
             path: folder.to_path_buf(),
             reason,
         };
-        let architecture = config["architectures"][0].as_str().unwrap_or("none");
         check_numbers(config).map_err(bad)?;
         let files = safetensors(folder)?;
         // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every offset.
@@ -60,8 +49,8 @@ impl Encoder {
             .map_err(|e| bad(format!("damaged weights: {e}")))?;
         let loading = Error::candle("loading the embedding model");
         let pad = config["pad_token_id"].as_u64().unwrap_or(0) as u32;
-        let encoder = match architecture {
-            "BertModel" | "BertForMaskedLM" => {
+        let encoder = match kind {
+            EncoderKind::Bert => {
                 let config: bert::Config = parse(config).map_err(bad)?;
                 divides(config.hidden_size, config.num_attention_heads).map_err(bad)?;
                 Self {
@@ -74,7 +63,7 @@ impl Encoder {
                     pad_token: pad,
                 }
             }
-            "XLMRobertaModel" | "RobertaModel" => {
+            EncoderKind::XlmRoberta => {
                 let config: xlm_roberta::Config = parse(config).map_err(bad)?;
                 divides(config.hidden_size, config.num_attention_heads).map_err(bad)?;
                 let weights =
@@ -95,7 +84,7 @@ impl Encoder {
                     )),
                 }
             }
-            "ModernBertModel" | "ModernBertForMaskedLM" => {
+            EncoderKind::ModernBert => {
                 let config: modernbert::Config = parse(config).map_err(bad)?;
                 divides(config.hidden_size, config.num_attention_heads).map_err(bad)?;
                 if config.global_attn_every_n_layers == 0 {
@@ -119,7 +108,7 @@ impl Encoder {
                     )),
                 }
             }
-            "NomicBertModel" | "NomicBertForPreTraining" => {
+            EncoderKind::NomicBert => {
                 let config: nomic_bert::Config = parse(config).map_err(bad)?;
                 divides(config.n_embd, config.n_head).map_err(bad)?;
                 if config.prenorm || config.activation_function != "swiglu" {
@@ -138,22 +127,12 @@ impl Encoder {
                     )),
                 }
             }
-            other => {
-                return Err(bad(format!(
-                    "architecture {other} is not an embedding model that is implemented ({} are)",
-                    ARCHITECTURES.join(", ")
-                )))
-            }
         };
         Ok(encoder)
     }
 
     /// The encoder of a GGUF file.
-    pub(super) fn load_gguf(
-        file: MappedGguf,
-        architecture: Architecture,
-        device: &Device,
-    ) -> Result<Self> {
+    pub(super) fn load_gguf(file: MappedGguf, kind: EncoderKind, device: &Device) -> Result<Self> {
         let path = file.path().to_path_buf();
         let bad = |reason: String| Error::BadModel {
             path: path.clone(),
@@ -161,11 +140,11 @@ impl Encoder {
         };
         // Whatever is missing or of another shape is named by the loader.
         let loading = |e: candle_core::Error| bad(e.to_string());
-        match architecture {
-            Architecture::Bert => {
+        match kind {
+            EncoderKind::Bert => {
                 let config = gguf::bert_config(file.header()).map_err(bad)?;
                 divides(config.hidden_size, config.num_attention_heads).map_err(bad)?;
-                let weights = gguf::weights(file, architecture, device);
+                let weights = gguf::weights(file, gguf::BERT, device);
                 let model = bert::BertModel::load(weights, &config).map_err(loading)?;
                 Ok(Self {
                     model: Model::Bert(Box::new(model)),
@@ -175,10 +154,10 @@ impl Encoder {
                     pad_token: 0,
                 })
             }
-            Architecture::NomicBert => {
+            EncoderKind::NomicBert => {
                 let config = gguf::nomic_bert_config(file.header()).map_err(bad)?;
                 divides(config.n_embd, config.n_head).map_err(bad)?;
-                let weights = gguf::weights(file, architecture, device);
+                let weights = gguf::weights(file, gguf::NOMIC_BERT, device);
                 let model = nomic_bert::NomicBertModel::load(weights, &config).map_err(loading)?;
                 Ok(Self {
                     model: Model::NomicBert(Box::new(model)),
@@ -188,6 +167,9 @@ impl Encoder {
                     pad_token: 0,
                 })
             }
+            kind => Err(bad(format!(
+                "GGUF files of {kind:?} are not implemented; take a folder"
+            ))),
         }
     }
 

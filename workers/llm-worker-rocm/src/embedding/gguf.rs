@@ -10,9 +10,10 @@ use worker::gguf::{self, Gguf, MappedGguf, Weights};
 const MAX_DIMENSION: u32 = 1 << 24;
 
 /// Names of tensors in checkpoints and in GGUF files, by their parts.
-type Names = &'static [(&'static str, &'static str)];
+pub(super) type Names = &'static [(&'static str, &'static str)];
 
-const BERT: Names = &[
+/// BERT's.
+pub(super) const BERT: Names = &[
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.position_embeddings", "position_embd"),
     ("embeddings.token_type_embeddings", "token_types"),
@@ -28,7 +29,8 @@ const BERT: Names = &[
     ("output.LayerNorm", "layer_output_norm"),
 ];
 
-const NOMIC_BERT: Names = &[
+/// NomicBERT's.
+pub(super) const NOMIC_BERT: Names = &[
     ("embeddings.word_embeddings", "token_embd"),
     ("embeddings.token_type_embeddings", "token_types"),
     ("emb_ln", "token_embd_norm"),
@@ -42,44 +44,26 @@ const NOMIC_BERT: Names = &[
     ("norm2", "layer_output_norm"),
 ];
 
-/// The encoders of GGUF files that this module has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Architecture {
-    Bert,
-    NomicBert,
+/// A number of the file's architecture.
+fn number(header: &Gguf, key: &str) -> std::result::Result<usize, String> {
+    let key = full_key(header, key)?;
+    let value = header.require_u32(&key).map_err(|e| e.to_string())?;
+    match (1..=MAX_DIMENSION).contains(&value) {
+        true => Ok(value as usize),
+        false => Err(format!("metadata {key} is {value}, which no model has")),
+    }
 }
 
-impl Architecture {
-    /// That of a file.
-    pub(super) fn of(header: &Gguf) -> Option<Self> {
-        match header.get_str("general.architecture") {
-            Ok(Some("bert")) => Some(Self::Bert),
-            Ok(Some("nomic-bert")) => Some(Self::NomicBert),
-            _ => None,
-        }
-    }
+fn epsilon(header: &Gguf) -> std::result::Result<f64, String> {
+    let key = full_key(header, "attention.layer_norm_epsilon")?;
+    let value = header.require_f32(&key).map_err(|e| e.to_string())?;
+    Ok(f64::from(value))
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bert => "bert",
-            Self::NomicBert => "nomic-bert",
-        }
-    }
-
-    fn number(self, header: &Gguf, key: &str) -> std::result::Result<usize, String> {
-        let key = format!("{}.{key}", self.name());
-        let value = header.require_u32(&key).map_err(|e| e.to_string())?;
-        match (1..=MAX_DIMENSION).contains(&value) {
-            true => Ok(value as usize),
-            false => Err(format!("metadata {key} is {value}, which no model has")),
-        }
-    }
-
-    fn epsilon(self, header: &Gguf) -> std::result::Result<f64, String> {
-        let key = format!("{}.attention.layer_norm_epsilon", self.name());
-        let value = header.require_f32(&key).map_err(|e| e.to_string())?;
-        Ok(f64::from(value))
-    }
+/// A key behind the name of the file's architecture.
+fn full_key(header: &Gguf, key: &str) -> std::result::Result<String, String> {
+    let name = header.require_str("general.architecture");
+    Ok(format!("{}.{key}", name.map_err(|e| e.to_string())?))
 }
 
 /// Rows of a table of the file.
@@ -94,7 +78,7 @@ fn rows(header: &Gguf, table: &str) -> std::result::Result<usize, String> {
 
 /// BERT's numbers.
 pub(super) fn bert_config(header: &Gguf) -> std::result::Result<bert::Config, String> {
-    let number = |key: &str| Architecture::Bert.number(header, key);
+    let number = |key: &str| number(header, key);
     Ok(bert::Config {
         vocab_size: rows(header, "token_embd.weight")?,
         hidden_size: number("embedding_length")?,
@@ -103,16 +87,15 @@ pub(super) fn bert_config(header: &Gguf) -> std::result::Result<bert::Config, St
         intermediate_size: number("feed_forward_length")?,
         max_position_embeddings: rows(header, "position_embd.weight")?,
         type_vocab_size: rows(header, "token_types.weight")?,
-        layer_norm_eps: Architecture::Bert.epsilon(header)?,
+        layer_norm_eps: epsilon(header)?,
         ..bert::Config::default()
     })
 }
 
 /// NomicBERT's numbers.
 pub(super) fn nomic_bert_config(header: &Gguf) -> std::result::Result<nomic_bert::Config, String> {
-    let own = Architecture::NomicBert;
-    let number = |key: &str| own.number(header, key);
-    let base = header.get_f32("nomic-bert.rope.freq_base");
+    let number = |key: &str| number(header, key);
+    let base = header.get_f32(&full_key(header, "rope.freq_base")?);
     let bias = header.tensor("blk.0.attn_qkv.bias").is_some();
     serde_json::from_value(serde_json::json!({
         "vocab_size": rows(header, "token_embd.weight")?,
@@ -122,7 +105,7 @@ pub(super) fn nomic_bert_config(header: &Gguf) -> std::result::Result<nomic_bert
         "n_inner": number("feed_forward_length")?,
         "n_positions": number("context_length")?,
         "type_vocab_size": rows(header, "token_types.weight")?,
-        "layer_norm_epsilon": own.epsilon(header)?,
+        "layer_norm_epsilon": epsilon(header)?,
         "rotary_emb_fraction": 1.0,
         "rotary_emb_base": base.ok().flatten().unwrap_or(1000.0),
         "rotary_emb_interleaved": false,
@@ -136,15 +119,7 @@ pub(super) fn nomic_bert_config(header: &Gguf) -> std::result::Result<nomic_bert
 }
 
 /// A file as candle-transformers reads weights, dequantized.
-pub(super) fn weights(
-    file: MappedGguf,
-    architecture: Architecture,
-    device: &Device,
-) -> VarBuilder<'static> {
-    let names = match architecture {
-        Architecture::Bert => BERT,
-        Architecture::NomicBert => NOMIC_BERT,
-    };
+pub(super) fn weights(file: MappedGguf, names: Names, device: &Device) -> VarBuilder<'static> {
     let backend = Box::new(Backend { file, names });
     VarBuilder::from_backend(backend, DType::F32, device.clone())
 }

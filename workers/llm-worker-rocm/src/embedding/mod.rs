@@ -7,13 +7,16 @@ mod pooling;
 
 pub use pooling::Pooling;
 
-use crate::engine::decoder::DecoderConfig;
-use crate::hf::{self, read_json, HfFolder};
+use crate::architectures::{
+    by_base_name, by_folder_name, by_gguf_name, decoder_config, name_in_config, rows,
+    ArchitectureRow, Engine,
+};
+use crate::folder::read_json;
+use crate::hf::HfFolder;
 use crate::tokenizer::Tokenizer;
 use candle_core::{DType, Device, Tensor};
 use decoder::DecoderEmbedder;
 use encoder::Encoder;
-use gguf::Architecture;
 use pooling::pooling_type;
 use serde_json::Value as Json;
 use std::path::Path;
@@ -58,15 +61,19 @@ impl EmbeddingModel {
             return read_json(path, "config.json")
                 .ok()
                 .flatten()
-                .is_some_and(|config| {
-                    let decoder = hf::knows(&config) && path.join(POOLING_FOLDER).is_dir();
-                    Encoder::recognises(&config) || decoder
+                .is_some_and(|config| match folder_row(&config).map(|row| row.engine) {
+                    Some(Engine::Encoder(_)) => true,
+                    Some(Engine::Decoder { .. }) => path.join(POOLING_FOLDER).is_dir(),
+                    _ => false,
                 });
         }
         MappedGguf::open(path).is_ok_and(|file| {
             let header = file.header();
-            Architecture::of(header).is_some()
-                || knows(header) && pooling_type(header).is_some_and(|kind| kind > 0)
+            match gguf_row(header).map(|row| row.engine) {
+                Some(Engine::Encoder(_)) => true,
+                Some(Engine::Decoder { .. }) => pooling_type(header).is_some_and(|kind| kind > 0),
+                _ => false,
+            }
         })
     }
 
@@ -87,10 +94,11 @@ impl EmbeddingModel {
         let config = read_json(path, "config.json")?
             .ok_or_else(|| bad("it has no config.json".to_string()))?;
         refuse_other_modules(path)?;
-        let runner = match hf::knows(&config) {
-            true => {
+        let row = folder_row(&config);
+        let runner = match row.map(|row| row.engine) {
+            Some(Engine::Decoder { .. }) => {
                 if !path.join(POOLING_FOLDER).is_dir() {
-                    let class = config["architectures"][0].as_str().unwrap_or_default();
+                    let class = name_in_config(&config);
                     return Err(bad(format!(
                         "{class} is not an embedding model: a decoder that was trained for it has {POOLING_FOLDER}, which says how its vectors become one"
                     )));
@@ -104,7 +112,18 @@ impl EmbeddingModel {
                 let decoder = load_decoder(&HfFolder::open_base(path)?, device)?;
                 Runner::Decoder(Box::new(decoder))
             }
-            false => Runner::Encoder(Encoder::load(path, &config, device)?),
+            Some(Engine::Encoder(kind)) => {
+                Runner::Encoder(Encoder::load(path, &config, kind, device)?)
+            }
+            _ => {
+                let encoders = rows().filter(|row| matches!(row.engine, Engine::Encoder(_)));
+                let names: Vec<&str> = encoders.flat_map(|row| row.folders).copied().collect();
+                return Err(bad(format!(
+                    "architecture {} is not an embedding model that is implemented ({} are)",
+                    name_in_config(&config),
+                    names.join(", ")
+                )));
+            }
         };
         let tokenizer = Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?;
         let settings = read_json(path, "sentence_bert_config.json")?.unwrap_or(Json::Null);
@@ -129,9 +148,9 @@ impl EmbeddingModel {
         let tokenizer = Tokenizer::open(path, header).map_err(|e| bad(e.to_string()))?;
         let name = header.require_str("general.architecture");
         let name = name.map_err(|e| bad(e.to_string()))?.to_string();
-        let runner = match Architecture::of(header) {
-            Some(architecture) => Runner::Encoder(Encoder::load_gguf(file, architecture, device)?),
-            None if knows(header) => {
+        let runner = match by_gguf_name(&name).map(|row| row.engine) {
+            Some(Engine::Encoder(kind)) => Runner::Encoder(Encoder::load_gguf(file, kind, device)?),
+            Some(Engine::Decoder { .. }) => {
                 if pooling_type(header).is_none() {
                     return Err(bad(format!(
                         "{name} is not an embedding model: a decoder that was trained for it has {name}.pooling_type"
@@ -145,7 +164,7 @@ impl EmbeddingModel {
                 }
                 Runner::Decoder(Box::new(load_decoder(&file, device)?))
             }
-            None => {
+            _ => {
                 return Err(bad(format!(
                     "architecture {name} is not an embedding model that is implemented"
                 )))
@@ -306,16 +325,20 @@ fn bad_model(path: &Path, reason: String) -> Error {
     }
 }
 
-/// Whether the engine's decoder has a file's architecture.
-fn knows(header: &Gguf) -> bool {
-    let name = header.get_str("general.architecture");
-    name.is_ok_and(|name| name.is_some_and(DecoderConfig::knows))
+/// The architecture of a configuration, of models with output matrix or without.
+fn folder_row(config: &Json) -> Option<&'static ArchitectureRow> {
+    let name = name_in_config(config);
+    by_folder_name(name).or_else(|| by_base_name(name))
+}
+
+/// The architecture of a file.
+fn gguf_row(header: &Gguf) -> Option<&'static ArchitectureRow> {
+    by_gguf_name(header.get_str("general.architecture").ok()??)
 }
 
 fn load_decoder(file: &dyn Weights, device: &Device) -> Result<DecoderEmbedder> {
-    let bad = |e: crate::engine::decoder::ConfigError| bad_model(file.path(), e.to_string());
-    let config = DecoderConfig::from_gguf(file.header()).map_err(bad)?;
-    config.check_tensors(file.header()).map_err(bad)?;
+    let config = decoder_config(file.header());
+    let config = config.map_err(|e| bad_model(file.path(), e.to_string()))?;
     DecoderEmbedder::load(config, file, device)
 }
 

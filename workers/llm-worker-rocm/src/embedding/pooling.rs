@@ -1,6 +1,6 @@
 //! One vector from those of all tokens.
 
-use crate::hf::read_json;
+use crate::folder::read_json;
 use candle_core::{DType, Result as CandleResult, Tensor};
 use serde_json::Value as Json;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! What the engine takes and gives: requests, tickets, events. Everything above (command line, HTTP) speaks only this.
 
-pub use super::handle::Engine;
-
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -316,6 +314,16 @@ pub enum Failure {
     /// Anything else that went wrong.
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<Failure> for worker::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Invalid(_) | Failure::TooLong { .. } => Self::Usage(failure.to_string()),
+            Failure::DeviceLost(reason) => Self::DeviceLost(reason),
+            failure => Self::Runtime(failure.to_string()),
+        }
+    }
 }
 
 /// How an engine runs.

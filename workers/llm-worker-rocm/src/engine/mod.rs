@@ -16,6 +16,7 @@ pub mod decoder;
 mod device;
 pub mod forward;
 mod handle;
+mod loaded;
 mod sampling;
 mod scheduler;
 pub mod score;
@@ -23,4 +24,6 @@ mod sequence;
 pub mod sequential;
 mod start;
 
-pub use api::{Engine, EngineOptions, SamplingOptions};
+pub use api::{EngineOptions, SamplingOptions};
+pub use handle::Engine;
+pub use loaded::LoadedModel;

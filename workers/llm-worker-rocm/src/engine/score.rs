@@ -1,7 +1,7 @@
 //! Logits of a given text, without sampling.
 
 use super::forward::{CacheOptions, Forward, Step, StepSequence};
-use crate::model::LoadedModel;
+use super::loaded::LoadedModel;
 use candle_core::{Device, Tensor};
 use worker::{Error, Result};
 

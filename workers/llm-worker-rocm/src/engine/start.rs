@@ -1,12 +1,12 @@
 //! From a loaded model to a running engine.
 
-use super::api::{Engine, EngineOptions, Status};
+use super::api::{EngineOptions, Status};
 use super::blocks::BlockPool;
 use super::device;
 use super::forward::CacheOptions;
-use super::handle::{Limits, Shared};
+use super::handle::{Engine, Limits, Shared};
+use super::loaded::LoadedModel;
 use super::scheduler::Scheduler;
-use crate::model::LoadedModel;
 use std::sync::Arc;
 use worker::{Error, Result};
 

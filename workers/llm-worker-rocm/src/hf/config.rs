@@ -1,8 +1,13 @@
 //! `config.json` in the terms of GGUF's metadata.
 
-use super::family::{Family, FAMILIES};
+use super::metadata::MetadataWriter;
+use super::names::TensorNames;
 use super::rope::Rope;
-use crate::engine::sequential::Source;
+use crate::architectures::{
+    by_base_name, by_folder_name, folder_names, name_in_config, Accepted, ArchitectureRow,
+    ConfigRule, FolderTraits,
+};
+use crate::engine::decoder::NormKind;
 use serde_json::Value as Json;
 use worker::gguf::Value;
 
@@ -11,7 +16,10 @@ const MAX_VOCABULARY: u32 = 4 << 20;
 
 /// What the rest of the conversion needs of `config.json`, checked.
 pub(super) struct Config {
-    pub family: Family,
+    /// GGUF's name of the architecture.
+    pub architecture: &'static str,
+    pub folder: FolderTraits,
+    pub names: TensorNames,
     pub blocks: u32,
     pub heads: u32,
     pub kv_heads: u32,
@@ -28,20 +36,25 @@ pub(super) struct Config {
 impl Config {
     /// Reads and checks; the error says what is wrong.
     pub(super) fn read(json: &Json) -> Result<Self, String> {
-        let name = json["architectures"][0].as_str().unwrap_or("none");
-        Self::read_as(json, Family::of(name), name)
+        let name = name_in_config(json);
+        Self::read_as(json, by_folder_name(name), name)
     }
 
     /// The same of a model that may have no output matrix.
     pub(super) fn read_base(json: &Json) -> Result<Self, String> {
-        let name = json["architectures"][0].as_str().unwrap_or("none");
-        Self::read_as(json, Family::of(name).or(Family::of_base(name)), name)
+        let name = name_in_config(json);
+        let row = by_folder_name(name).or_else(|| by_base_name(name));
+        Self::read_as(json, row, name)
     }
 
-    fn read_as(json: &Json, family: Option<Family>, name: &str) -> Result<Self, String> {
-        let family = family.ok_or_else(|| {
-            let own = FAMILIES.iter().map(|family| family.name);
-            let known: Vec<&str> = own.chain(Source::architectures()).collect();
+    fn read_as(
+        json: &Json,
+        row: Option<&'static ArchitectureRow>,
+        name: &str,
+    ) -> Result<Self, String> {
+        let decoder = row.and_then(|row| Some((row.gguf?, row.decoder_parts()?)));
+        let (architecture, (traits, folder)) = decoder.ok_or_else(|| {
+            let known: Vec<&str> = folder_names().collect();
             format!(
                 "config.json: architecture {name} is not implemented for safetensors ({} are); take a GGUF file of the model",
                 known.join(", ")
@@ -50,8 +63,8 @@ impl Config {
         let outer = json;
         // Models that also see keep their language part in an object of its own.
         let json = json.get("text_config").unwrap_or(json);
-        refuse(outer, "quantization_config", &[Json::Null])?;
-        refuse_other_activations(json, &family)?;
+        refuse_others(outer, "quantization_config", &[Accepted::Absent])?;
+        refuse_other_activations(json, folder, name)?;
         let heads = number(json, "num_attention_heads")?;
         let width = number(json, "hidden_size")?;
         let head_dim = match optional(json, "head_dim")? {
@@ -93,12 +106,9 @@ impl Config {
                 other => id(other).into_iter().collect(),
             }
         };
-        let mut writer = Writer {
-            architecture: family.architecture,
-            metadata: Vec::new(),
-        };
+        let mut writer = MetadataWriter::new(architecture);
         let title = outer["_name_or_path"].as_str().filter(|n| !n.is_empty());
-        writer.general("architecture", family.architecture);
+        writer.general("architecture", architecture);
         writer.general("name", title.unwrap_or("model"));
         for (key, value) in [
             ("block_count", number(json, "num_hidden_layers")?),
@@ -118,27 +128,29 @@ impl Config {
             .iter()
             .find_map(|key| json[*key].as_f64())
             .ok_or("config.json: rms_norm_eps is missing")?;
-        let epsilon_key = match family.layer_norm {
-            true => "attention.layer_norm_epsilon",
-            false => "attention.layer_norm_rms_epsilon",
+        let epsilon_key = match traits.norm {
+            NormKind::Layer => "attention.layer_norm_epsilon",
+            NormKind::Rms => "attention.layer_norm_rms_epsilon",
         };
         writer.float(epsilon_key, epsilon);
         rope.write(&mut writer);
         if experts > 0 {
-            write_experts(json, &family, experts, &mut writer)?;
+            write_experts(json, experts, &mut writer)?;
         }
-        write_own(json, &family, head_dim, &mut writer)?;
+        write_own(json, folder.rules, experts, head_dim, &mut writer)?;
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
             vocab,
             tied: [json, outer]
                 .iter()
                 .find_map(|j| j["tie_word_embeddings"].as_bool())
-                .unwrap_or(family.tied_by_default),
+                .unwrap_or(folder.tied),
             bos: ids("bos_token_id").first().copied(),
             eos: ids("eos_token_id"),
-            metadata: writer.metadata,
-            family,
+            metadata: writer.finish(),
+            architecture,
+            folder: *folder,
+            names: TensorNames::of(traits, folder),
             heads,
             kv_heads,
             experts,
@@ -152,54 +164,10 @@ impl Config {
     }
 }
 
-/// Metadata in the making.
-pub(super) struct Writer {
-    architecture: &'static str,
-    metadata: Vec<(String, Value)>,
-}
-
-impl Writer {
-    fn general(&mut self, key: &str, text: &str) {
-        self.metadata
-            .push((format!("general.{key}"), Value::String(text.to_string())));
-    }
-
-    fn set(&mut self, key: &str, value: Value) {
-        self.metadata
-            .push((format!("{}.{key}", self.architecture), value));
-    }
-
-    pub(super) fn number(&mut self, key: &str, value: u32) {
-        self.set(key, Value::U32(value));
-    }
-
-    pub(super) fn float(&mut self, key: &str, value: f64) {
-        self.set(key, Value::F32(value as f32));
-    }
-
-    pub(super) fn text(&mut self, key: &str, value: &str) {
-        self.set(key, Value::String(value.to_string()));
-    }
-}
-
-fn write_experts(
-    json: &Json,
-    family: &Family,
-    experts: u32,
-    writer: &mut Writer,
-) -> Result<(), String> {
-    refuse(
-        json,
-        "mlp_only_layers",
-        &[Json::Null, Json::Array(Vec::new())],
-    )?;
-    refuse(json, "decoder_sparse_step", &[Json::Null, 1.into()])?;
-    // Whether the chosen experts' shares are made to add up to 1 belongs to the architecture in GGUF.
-    match family.architecture {
-        "qwen2moe" | "olmoe" => refuse(json, "norm_topk_prob", &[Json::Null, false.into()])?,
-        "qwen3moe" => refuse(json, "norm_topk_prob", &[true.into()])?,
-        _ => {}
-    }
+fn write_experts(json: &Json, experts: u32, writer: &mut MetadataWriter) -> Result<(), String> {
+    use Accepted::{Absent, EmptyList, Number};
+    refuse_others(json, "mlp_only_layers", &[Absent, EmptyList])?;
+    refuse_others(json, "decoder_sparse_step", &[Absent, Number(1)])?;
     writer.number("expert_count", experts);
     writer.number("expert_used_count", number(json, "num_experts_per_tok")?);
     if let Some(length) = optional(json, "moe_intermediate_size")? {
@@ -211,87 +179,42 @@ fn write_experts(
     Ok(())
 }
 
-/// What a family has that others do not.
+/// What the architecture's configuration has that others do not.
 fn write_own(
     json: &Json,
-    family: &Family,
+    rules: &[ConfigRule],
+    experts: u32,
     head_dim: u32,
-    writer: &mut Writer,
+    writer: &mut MetadataWriter,
 ) -> Result<(), String> {
-    let float = |key: &str| -> Result<f64, String> {
-        json[key]
-            .as_f64()
-            .ok_or_else(|| format!("config.json: {key} must be a number, it is {}", json[key]))
-    };
-    match family.architecture {
-        "llama" => {
-            // The window of Mistral's first models.
-            if let Some(window) = optional(json, "sliding_window")? {
-                writer.number("attention.sliding_window", window);
+    for rule in rules {
+        match *rule {
+            ConfigRule::Only(key, accepted) => refuse_others(json, key, accepted)?,
+            ConfigRule::OnlyWithExperts(_, _) if experts == 0 => {}
+            ConfigRule::OnlyWithExperts(key, accepted) => refuse_others(json, key, accepted)?,
+            ConfigRule::Count(key, gguf) => writer.number(gguf, number(json, key)?),
+            ConfigRule::OptionalCount(key, gguf) => {
+                if let Some(value) = optional(json, key)? {
+                    writer.number(gguf, value);
+                }
             }
-        }
-        "qwen2" | "qwen2moe" | "qwen3" | "qwen3moe" => {
-            refuse(json, "use_sliding_window", &[Json::Null, false.into()])?;
-        }
-        "granite" => {
-            writer.float("attention.scale", float("attention_multiplier")?);
-            writer.float("embedding_scale", float("embedding_multiplier")?);
-            writer.float("residual_scale", float("residual_multiplier")?);
-            writer.float("logit_scale", float("logits_scaling")?);
-        }
-        "gemma2" | "gemma3" => {
-            writer.number("attention.sliding_window", number(json, "sliding_window")?);
-            let scalar = float("query_pre_attn_scalar")?;
-            if scalar != f64::from(head_dim) {
-                writer.float("attention.scale", scalar.sqrt().recip());
+            ConfigRule::Float(key, gguf) => writer.float(gguf, float(json, key)?),
+            ConfigRule::ScoreRoot(key) => {
+                let scalar = float(json, key)?;
+                if scalar != f64::from(head_dim) {
+                    writer.float("attention.scale", scalar.sqrt().recip());
+                }
             }
-            if family.architecture == "gemma2" {
-                writer.float("attn_logit_softcapping", float("attn_logit_softcapping")?);
-                writer.float("final_logit_softcapping", float("final_logit_softcapping")?);
-            } else {
-                refuse(json, "attn_logit_softcapping", &[Json::Null])?;
-                refuse(json, "final_logit_softcapping", &[Json::Null])?;
-                refuse_other_layers(json, 6)?;
-            }
+            ConfigRule::FullAttentionEvery(period) => refuse_other_layers(json, period)?,
         }
-        "phi3" => {
-            if let Some(window) = optional(json, "sliding_window")? {
-                writer.number("attention.sliding_window", window);
-            }
-        }
-        "smollm3" => {
-            refuse(json, "use_sliding_window", &[Json::Null, false.into()])?;
-            refuse(json, "no_rope_layer_interval", &[Json::Null, 4.into()])?;
-        }
-        "starcoder2" => {
-            refuse(json, "use_bias", &[Json::Null, true.into()])?;
-            if let Some(window) = optional(json, "sliding_window")? {
-                writer.number("attention.sliding_window", window);
-            }
-        }
-        "ernie4_5" => refuse(json, "use_bias", &[Json::Null, false.into()])?,
-        "olmoe" => refuse(json, "clip_qkv", &[Json::Null])?,
-        "phi2" => refuse(json, "qk_layernorm", &[Json::Null, false.into()])?,
-        "command-r" | "cohere2" => {
-            writer.float("logit_scale", float("logit_scale")?);
-            refuse(json, "use_qk_norm", &[Json::Null, false.into()])?;
-            if family.architecture == "cohere2" {
-                writer.number("attention.sliding_window", number(json, "sliding_window")?);
-                refuse_other_layers(json, 4)?;
-            }
-        }
-        _ => {}
     }
     Ok(())
 }
 
 /// Every `pattern`th layer sees everything, the others a window; GGUF's architecture fixes the pattern.
 fn refuse_other_layers(json: &Json, pattern: usize) -> Result<(), String> {
-    refuse(
-        json,
-        "sliding_window_pattern",
-        &[Json::Null, pattern.into()],
-    )?;
+    let accepted = [Accepted::Absent, Accepted::Number(pattern as u32)];
+    refuse_others(json, "sliding_window_pattern", &accepted)?;
     let kinds = json["layer_types"].as_array();
     let fits = kinds.into_iter().flatten().enumerate().all(|(i, kind)| {
         let full = (i + 1) % pattern == 0;
@@ -308,16 +231,16 @@ fn refuse_other_layers(json: &Json, pattern: usize) -> Result<(), String> {
     }
 }
 
-fn refuse_other_activations(json: &Json, family: &Family) -> Result<(), String> {
+fn refuse_other_activations(json: &Json, folder: &FolderTraits, name: &str) -> Result<(), String> {
     let key = match json.get("hidden_activation") {
         Some(value) if !value.is_null() => "hidden_activation",
         _ => "hidden_act",
     };
     match json[key].as_str() {
-        Some(activation) if family.activations.contains(&activation) => Ok(()),
+        Some(activation) if folder.activations.contains(&activation) => Ok(()),
         _ => Err(format!(
-            "config.json: {key} {} is not implemented for {}",
-            json[key], family.name
+            "config.json: {key} {} is not implemented for {name}",
+            json[key]
         )),
     }
 }
@@ -327,9 +250,9 @@ fn id(json: &Json) -> Option<u32> {
 }
 
 /// A key whose other values call for something that is not implemented.
-fn refuse(json: &Json, key: &str, accepted: &[Json]) -> Result<(), String> {
+fn refuse_others(json: &Json, key: &str, accepted: &[Accepted]) -> Result<(), String> {
     match json.get(key).unwrap_or(&Json::Null) {
-        value if accepted.contains(value) => Ok(()),
+        value if accepted.iter().any(|accepted| accepted.is(value)) => Ok(()),
         value => Err(format!(
             "config.json: {key} {value} is not implemented for safetensors; take a GGUF file of the model"
         )),
@@ -344,6 +267,12 @@ fn number(json: &Json, key: &str) -> Result<u32, String> {
             json[key]
         )),
     }
+}
+
+fn float(json: &Json, key: &str) -> Result<f64, String> {
+    json[key]
+        .as_f64()
+        .ok_or_else(|| format!("config.json: {key} must be a number, it is {}", json[key]))
 }
 
 /// A number that may be absent or null.

@@ -1,6 +1,6 @@
 //! Rotary positions in `config.json`, and what GGUF has for them.
 
-use super::config::Writer;
+use super::metadata::MetadataWriter;
 use serde_json::Value as Json;
 
 /// How positions rotate.
@@ -135,7 +135,7 @@ impl Rope {
     }
 
     /// Writes GGUF's metadata.
-    pub(super) fn write(&self, writer: &mut Writer) {
+    pub(super) fn write(&self, writer: &mut MetadataWriter) {
         writer.float("rope.freq_base", self.base);
         if let Some(base) = self.window_base {
             writer.float("rope.freq_base_swa", base);

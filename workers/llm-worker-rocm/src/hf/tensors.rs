@@ -1,21 +1,16 @@
 //! The folder's safetensors files: names and rows as GGUF has them.
 
 use super::config::Config;
-use super::family::Heads;
-use super::read_json;
+use super::names::RotatedHeads;
+use crate::folder::weight_files;
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use worker::gguf::{give_back, map_file, Format, TensorInfo};
 use worker::{Error, Result};
-
-/// Names the files of a model in several.
-const INDEX: &str = "model.safetensors.index.json";
-/// The model in one file.
-const SINGLE: &str = "model.safetensors";
 
 /// Where a tensor's data is, or an expert's part of it.
 #[derive(Clone, Copy)]
@@ -92,7 +87,7 @@ impl Shards {
                 .map(|(name, values)| (*name, floats(values)))
                 .collect(),
         };
-        for path in files(folder)? {
+        for path in weight_files(folder)? {
             let map = map_file(&path)?;
             shards
                 .add(&map, config)
@@ -120,10 +115,10 @@ impl Shards {
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
-            let found = config.family.tensor(name, config.tied).map_err(|()| {
+            let found = config.names.place(name, config.tied).map_err(|()| {
                 format!(
                     "tensor {name} has no place in a {} model",
-                    config.family.architecture
+                    config.architecture
                 )
             })?;
             let Some(found) = found else {
@@ -150,8 +145,8 @@ impl Shards {
                 return Err(format!("tensor {name} has no elements"));
             }
             let heads = found.heads.map(|heads| match heads {
-                Heads::Query => config.heads,
-                Heads::Key => config.kv_heads,
+                RotatedHeads::Query => config.heads,
+                RotatedHeads::Key => config.kv_heads,
             });
             let rows = view.shape()[0];
             if heads.is_some_and(|heads| rows % (2 * heads as usize) != 0) {
@@ -178,7 +173,7 @@ impl Shards {
                     dtype: view.dtype(),
                     shape: shape.clone(),
                     stacked: found.expert.is_some(),
-                    plus_one: config.family.norm_plus_one && found.name.ends_with("norm.weight"),
+                    plus_one: config.folder.norm_plus_one && found.name.ends_with("norm.weight"),
                     heads,
                 });
             if place.shape != shape || place.dtype != view.dtype() {
@@ -248,48 +243,6 @@ impl Shards {
         {
             give_back(&self.maps[source.shard], source.start, source.bytes);
         }
-    }
-}
-
-/// The model's files: those that the index names, else the single file, else all.
-///
-/// # Errors
-/// [`Error::BadModel`] if there are none or the index is damaged.
-pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let bad = |reason: String| Error::BadModel {
-        path: folder.to_path_buf(),
-        reason,
-    };
-    if let Some(index) = read_json(folder, INDEX)? {
-        let map = index["weight_map"]
-            .as_object()
-            .ok_or_else(|| bad(format!("{INDEX} has no weight_map")))?;
-        let names: BTreeSet<&str> = map.values().filter_map(|file| file.as_str()).collect();
-        let plain = |name: &&str| Path::new(name).file_name().is_some_and(|f| f == *name);
-        return match names.iter().find(|name| !plain(name)) {
-            Some(other) => Err(bad(format!(
-                "{INDEX} names {other}, which is not a file beside it"
-            ))),
-            None => Ok(names.into_iter().map(|name| folder.join(name)).collect()),
-        };
-    }
-    if folder.join(SINGLE).exists() {
-        return Ok(vec![folder.join(SINGLE)]);
-    }
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-        .map_err(|source| Error::Io {
-            path: folder.to_path_buf(),
-            source,
-        })?
-        .into_iter()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
-        .collect();
-    files.sort();
-    match files.is_empty() {
-        true => Err(bad("it has no .safetensors file; pickled checkpoints (.bin, .pt) can run code and are not read, convert them with the safetensors package".to_string())),
-        false => Ok(files),
     }
 }
 

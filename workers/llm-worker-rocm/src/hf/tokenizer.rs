@@ -1,7 +1,7 @@
 //! `tokenizer.json` in the terms of GGUF's metadata.
 
 use super::config::Config;
-use super::{read_json, required_json};
+use crate::folder::{read_json, required_json};
 use crate::tokenizer::{byte_token, pre_tokenizer_of};
 use serde_json::Value as Json;
 use std::collections::HashMap;

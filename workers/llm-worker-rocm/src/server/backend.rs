@@ -2,7 +2,8 @@
 
 use crate::chat::ChatTemplate;
 use crate::embedding::EmbeddingModel;
-use crate::engine::api::{Engine, Failure, Request, Status, Ticket};
+use crate::engine::api::{Failure, Request, Status, Ticket};
+use crate::engine::Engine;
 use crate::grammar::Grammars;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;

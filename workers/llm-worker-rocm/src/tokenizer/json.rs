@@ -2,7 +2,7 @@
 
 use super::detokenize::{byte_of_char, Pieces};
 use super::{byte_token, Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK};
-use crate::hf::read_json;
+use crate::folder::read_json;
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::path::Path;

@@ -10,11 +10,12 @@ mod graphs;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};
 use llm_worker_rocm::engine::api::{
-    Constraint, Engine, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType,
-    Request, SamplingOptions, Status, Summary, Ticket,
+    Constraint, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType, Request,
+    SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::engine::Engine;
 use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;

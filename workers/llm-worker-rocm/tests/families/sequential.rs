@@ -7,10 +7,11 @@ use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models as m;
 use llm_worker_rocm::engine::api::{
-    Engine, EngineOptions, Event, KvDType, Request, SamplingOptions, Ticket,
+    EngineOptions, Event, KvDType, Request, SamplingOptions, Ticket,
 };
 use llm_worker_rocm::engine::forward::{Forward, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::engine::Engine;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@ use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Largest difference, as a share of the row's largest logit. On a GPU the decoder stores keys and values as f16.
@@ -81,6 +82,23 @@ fn tokenizer() -> Json {
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
         "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
     })
+}
+
+/// The architectures that there are numbers of.
+pub fn architectures() -> HashSet<String> {
+    let files = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let cases = files.filter(|path| path.extension().is_some_and(|e| e == "json"));
+    cases
+        .map(|path| {
+            let case = Case::read(path.file_stem().unwrap().to_str().unwrap());
+            case.json["config"]["architectures"][0]
+                .as_str()
+                .unwrap()
+                .to_string()
+        })
+        .collect()
 }
 
 impl Case {

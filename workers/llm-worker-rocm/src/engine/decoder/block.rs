@@ -2,7 +2,8 @@
 
 use super::config::Base;
 use super::experts::FeedForward;
-use super::linear::{Input, Linear};
+use super::input::Input;
+use super::linear::Linear;
 use super::norm::{Norm, Residual};
 use super::projections::{normed, Heads, Projections};
 use super::rocm;

@@ -1,8 +1,9 @@
 //! A mixture of experts in place of the feed-forward part.
 
-use super::architecture::Routing;
-use super::linear::{Input, Linear};
+use super::input::Input;
+use super::linear::Linear;
 use super::rocm;
+use super::traits::Routing;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 

@@ -3,28 +3,13 @@
 //! On the CPU a row's result does not depend on the rows beside it, bit for bit.
 
 use super::float::FloatMatrix;
+use super::input::Input;
 use super::rocm;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{bail, DType, Device, Module, Result, Tensor};
 use candle_nn::{fused, Activation};
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// What matrices multiply, `(rows, inputs)`.
-pub(super) struct Input {
-    pub floats: Tensor,
-    /// The same in 8 bits, where the norm before gave both.
-    pub quantized: Option<rocm::QuantizedActivations>,
-}
-
-impl From<Tensor> for Input {
-    fn from(floats: Tensor) -> Self {
-        Self {
-            floats,
-            quantized: None,
-        }
-    }
-}
 
 /// A matrix with an optional bias.
 #[derive(Clone)]

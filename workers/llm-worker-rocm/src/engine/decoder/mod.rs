@@ -1,23 +1,28 @@
 //! A decoder for the llama-like families: one loop, told by metadata in GGUF's terms what a model has and how.
 //!
-//! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `architecture` has what only the architecture's name
+//! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `traits` has what only the name of the architecture
 //! tells, `config` what the metadata say, `tensors` which tensors there have to be.
 
-mod architecture;
 mod block;
 mod config;
 mod decode;
 mod experts;
 mod float;
+mod input;
 mod linear;
 mod load;
+mod loader;
 mod norm;
 mod projections;
 mod rocm;
 mod rotary;
 mod tensors;
+mod traits;
 
 pub use config::{ConfigError, DecoderConfig};
+pub use traits::{
+    Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
+};
 
 use super::api::KvDType;
 use super::forward::{CacheOptions, Forward, Step};
@@ -26,7 +31,8 @@ use block::Block;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
 use config::Base;
-use linear::{Input, Linear, Weight};
+use input::Input;
+use linear::{Linear, Weight};
 use norm::{Norm, Residual};
 use rotary::Tables;
 use worker::gguf::Gguf;

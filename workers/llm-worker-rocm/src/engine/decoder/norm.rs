@@ -1,8 +1,8 @@
 //! Norms, and the residual stream between them.
 
-use super::architecture::NormKind;
-use super::linear::Input;
+use super::input::Input;
 use super::rocm;
+use super::traits::NormKind;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{fused, ops, LayerNorm};
 
@@ -77,7 +77,9 @@ impl Residual {
     pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
         let addend = self.addend.take();
         if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {
-            if let Some((sum, input)) = rocm::norm_quantize(norm, &self.sum, addend.as_ref())? {
+            if let Some((sum, input)) =
+                rocm::norm_quantize(&norm.weight, norm.epsilon, &self.sum, addend.as_ref())?
+            {
                 if let Some(sum) = sum {
                     self.sum = sum;
                 }

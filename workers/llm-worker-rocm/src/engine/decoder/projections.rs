@@ -1,6 +1,7 @@
 //! Queries, keys and values.
 
-use super::linear::{Input, Linear};
+use super::input::Input;
+use super::linear::Linear;
 use super::norm::Norm;
 use candle_core::{Result, Tensor};
 

@@ -1,13 +1,13 @@
 //! Quantized matrices on AMD GPUs, where activations are quantized once for all matrices that they meet.
 
-use super::linear::Input;
-use super::norm::Norm;
+use super::input::Input;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::rocm_backend::candle_rocm::ops::nn;
-pub(super) use candle_core::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
-use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, Epilogue, QuantizedMatrix};
+use candle_core::rocm_backend::candle_rocm::ops::quantized::{
+    self, Epilogue, QuantizedActivations, QuantizedMatrix,
+};
 use candle_core::rocm_backend::candle_rocm::{Buffer, DType as DeviceDType};
 use candle_core::{bail, DType, Device, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_nn::{fused, moe, Activation};
@@ -154,7 +154,8 @@ pub(super) fn gains_by_quantized(x: &Tensor, (rows, width): (usize, usize)) -> b
 
 /// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that is not for the device.
 pub(super) fn norm_quantize(
-    norm: &Norm,
+    weight: &Tensor,
+    epsilon: f32,
     x: &Tensor,
     addend: Option<&Tensor>,
 ) -> Result<Option<(Option<Tensor>, Input)>> {
@@ -166,19 +167,19 @@ pub(super) fn norm_quantize(
     let storage = rocm(storage.deref())?;
     let device = storage.buffer().device();
     let view = storage.view(layout, OP)?;
-    let (weight, weight_layout) = norm.weight.storage_and_layout();
+    let (weight, weight_layout) = weight.storage_and_layout();
     let weight = rocm(weight.deref())?.view(weight_layout, OP)?;
     let (sum, normed) = match addend {
         Some(addend) => {
             let (addend, addend_layout) = addend.storage_and_layout();
             let addend = rocm(addend.deref())?.view(addend_layout, OP)?;
             let (sum, normed) =
-                nn::add_rms_norm_quantize(device, &addend, &view, &weight, norm.epsilon)?;
+                nn::add_rms_norm_quantize(device, &addend, &view, &weight, epsilon)?;
             (Some(wrap(x, sum, (rows, width))?), normed)
         }
         None => (
             None,
-            nn::rms_norm_quantize(device, &view, &weight, norm.epsilon)?,
+            nn::rms_norm_quantize(device, &view, &weight, epsilon)?,
         ),
     };
     let input = Input {

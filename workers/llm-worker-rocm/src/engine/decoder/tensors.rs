@@ -36,7 +36,7 @@ pub(super) fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     match ignored {
         Some((name, _)) => Err(ConfigError::Unsupported(format!(
             "tensor {name} of architecture {}",
-            c.architecture.name
+            c.architecture
         ))),
         None => Ok(()),
     }
@@ -81,7 +81,7 @@ impl Check<'_> {
         let width = c.width;
         let queries = c.heads * c.head_dim;
         let (keys, values) = (c.kv_heads * c.head_dim, c.kv_heads * c.v_head_dim);
-        if c.architecture.pre_norms {
+        if c.traits.pre_norms {
             self.norm(&name("attn_norm"), &[width])?;
         }
         if c.parallel && self.allow(&name("attn_norm_2.weight"), &[width])? {
@@ -95,7 +95,7 @@ impl Check<'_> {
             self.linear(&name("attn_v"), width, values)?;
         }
         self.linear(&name("attn_output"), c.heads * c.v_head_dim, width)?;
-        if c.architecture.qk_norms {
+        if c.traits.qk_norms {
             for (part, all) in [("attn_q_norm", queries), ("attn_k_norm", keys)] {
                 let part = name(&format!("{part}.weight"));
                 // Of each head, or of all together.
@@ -108,7 +108,7 @@ impl Check<'_> {
                 self.require(&part, &[size])?;
             }
         }
-        if c.architecture.post_norms {
+        if c.traits.post_norms {
             self.norm(&name("post_attention_norm"), &[width])?;
         }
         Ok(())
@@ -121,12 +121,12 @@ impl Check<'_> {
         name: &dyn Fn(&str) -> String,
     ) -> Result<()> {
         let (width, hidden) = (c.width, c.hidden);
-        if c.architecture.post_norms {
+        if c.traits.post_norms {
             self.norm(&name("post_ffw_norm"), &[width])?;
         }
         if c.parallel && self.gguf.tensor(&name("ffn_norm.weight")).is_none() {
             // It works on what attention works on.
-        } else if c.architecture.pre_norms {
+        } else if c.traits.pre_norms {
             self.norm(&name("ffn_norm"), &[width])?;
         }
         let Some(experts) = c.experts(block) else {

@@ -1,186 +1,24 @@
-//! Families that the decoder does not have: models of candle-transformers, one sequence at a time, behind the same border.
+//! Architectures that the decoder does not have: models of candle-transformers, one sequence at a time, behind the same border.
 //!
-//! | Module      | Gives                                                                      |
-//! |-------------|----------------------------------------------------------------------------|
-//! | `families`  | architectures of safetensors folders, and how each becomes a [`Model`]     |
-//! | `recurrent` | those of them whose state does not grow                                    |
-//! | `gguf`      | architectures of GGUF files                                                |
-//! | `settings`  | `config.json`, checked                                                     |
-//! | `weights`   | the folder's tensors, none of them ignored                                 |
+//! | Module     | Gives                                                                        |
+//! |------------|------------------------------------------------------------------------------|
+//! | `model`    | what the register of architectures says of such a model, and what loading gives |
+//! | `load`     | how each architecture is loaded                                              |
+//! | `settings` | `config.json`, checked                                                       |
+//! | `weights`  | the folder's tensors, none of them ignored                                   |
+//! | `source`   | a file or folder from its checks to the device                               |
+//! | `forward`  | a loaded model as the engine runs it                                         |
 //!
-//! Requests wait in the engine's queue; nothing is shared among them. On a GPU activations are in the dtype of the file's matrices where the model's code can, else in f32.
+//! Requests wait in the engine's queue; nothing is shared among them. On a GPU activations are in the dtype of the file's matrices where the model's
+//! code can, else in f32.
 
-mod families;
-mod gguf;
-mod recurrent;
+mod forward;
+pub(crate) mod load;
+mod model;
 mod settings;
 mod source;
 mod weights;
 
+pub use forward::Sequential;
+pub use model::SequentialModel;
 pub use source::Source;
-
-use super::api::KvDType;
-use super::forward::{CacheOptions, Forward, Step};
-use candle_core::{bail, DType, Device, Result, Tensor};
-
-/// A model of candle-transformers and its state.
-trait Model: Send {
-    /// Logits behind the last of `tokens`, `(1, tokens)`, whose first has the number `position`; vocabulary elements in any shape.
-    fn forward(&mut self, tokens: &Tensor, position: usize) -> Result<Tensor>;
-
-    /// Forgets the sequence.
-    fn clear(&mut self) -> Result<()>;
-}
-
-/// A [`Model`] from a value and what to do with it.
-struct Adapter<M, F, C> {
-    model: M,
-    forward: F,
-    clear: C,
-}
-
-impl<M, F, C> Model for Adapter<M, F, C>
-where
-    M: Send,
-    F: FnMut(&mut M, &Tensor, usize) -> Result<Tensor> + Send,
-    C: FnMut(&mut M) -> Result<()> + Send,
-{
-    fn forward(&mut self, tokens: &Tensor, position: usize) -> Result<Tensor> {
-        (self.forward)(&mut self.model, tokens, position)
-    }
-
-    fn clear(&mut self) -> Result<()> {
-        (self.clear)(&mut self.model)
-    }
-}
-
-/// How many tokens a model takes at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pieces {
-    /// Any number, at any position.
-    Any,
-    /// Any number at position 0, then one: its masks or its state are made for whole prompts.
-    First,
-    /// One.
-    One,
-}
-
-/// A loaded model with what the engine asks.
-struct Loaded {
-    model: Box<dyn Model>,
-    vocab_size: usize,
-    /// Longest sequence in tokens.
-    context: usize,
-    /// Elements that each token adds to the state.
-    token_elements: usize,
-    pieces: Pieces,
-}
-
-/// A model that runs one sequence at a time.
-pub struct Sequential {
-    loaded: Loaded,
-    dtype: DType,
-    device: Device,
-    /// The sequence that the state is of, and its tokens.
-    held: Option<(u64, usize)>,
-}
-
-impl Sequential {
-    /// The logits behind the last of `tokens`, f32 `(1, vocabulary)`.
-    fn run(&mut self, tokens: &[u32], position: usize) -> Result<Tensor> {
-        let at_once = match self.loaded.pieces {
-            Pieces::Any => tokens.len(),
-            Pieces::First if position == 0 => tokens.len(),
-            _ => 1,
-        };
-        let mut logits = None;
-        for (i, piece) in tokens.chunks(at_once).enumerate() {
-            let ids = Tensor::new(piece, &self.device)?.unsqueeze(0)?;
-            logits = Some(self.loaded.model.forward(&ids, position + i * at_once)?);
-        }
-        let Some(logits) = logits else {
-            bail!("no tokens to compute")
-        };
-        logits
-            .to_dtype(DType::F32)?
-            .reshape((1, self.loaded.vocab_size))
-    }
-}
-
-impl Forward for Sequential {
-    fn vocab_size(&self) -> usize {
-        self.loaded.vocab_size
-    }
-
-    fn context_length(&self) -> usize {
-        self.loaded.context
-    }
-
-    fn device(&self) -> &Device {
-        &self.device
-    }
-
-    fn max_sequences(&self) -> usize {
-        1
-    }
-
-    fn shares_prefixes(&self) -> bool {
-        false
-    }
-
-    fn kv_dtype(&self) -> KvDType {
-        match self.dtype {
-            DType::F16 => KvDType::F16,
-            DType::BF16 => KvDType::Bf16,
-            _ => KvDType::F32,
-        }
-    }
-
-    fn kv_token_bytes(&self, _: KvDType) -> usize {
-        self.loaded.token_elements * self.dtype.size_in_bytes()
-    }
-
-    fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
-        let own = self.kv_dtype();
-        if cache.dtype != own {
-            bail!(
-                "this family runs through candle-transformers, which stores keys and values as {own}; {} is not implemented for it",
-                cache.dtype
-            );
-        }
-        self.held = None;
-        self.loaded.model.clear()
-    }
-
-    fn forward(&mut self, step: &Step) -> Result<Tensor> {
-        let [sequence] = &step.sequences[..] else {
-            bail!("{} sequences at once; 1 is possible", step.sequences.len())
-        };
-        let start = sequence.keys - sequence.rows;
-        // Taken: after an error nobody goes on from half a state.
-        let held = self.held.take();
-        if start == 0 {
-            self.loaded.model.clear()?;
-        } else if held != Some((sequence.id, start)) {
-            bail!(
-                "the state is not that of sequence {} behind {start} tokens",
-                sequence.id
-            );
-        }
-        let mut rows = Vec::with_capacity(step.outputs.len());
-        let mut done = 0;
-        for output in &step.outputs {
-            let end = *output as usize + 1;
-            rows.push(self.run(&step.tokens[done..end], start + done)?);
-            done = end;
-        }
-        if done < step.tokens.len() {
-            self.run(&step.tokens[done..], start + done)?;
-        }
-        self.held = Some((sequence.id, sequence.keys));
-        match rows.is_empty() {
-            true => Tensor::zeros((0, self.loaded.vocab_size), DType::F32, &self.device),
-            false => Tensor::cat(&rows, 0),
-        }
-    }
-}

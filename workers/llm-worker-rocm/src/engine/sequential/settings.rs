@@ -45,7 +45,7 @@ const COUNTS: [(&str, u64); 32] = [
 ];
 
 /// A checked configuration.
-pub(super) struct Settings {
+pub(crate) struct Settings {
     json: Json,
     /// Longest sequence that will come, if that is known.
     asked: Option<usize>,
@@ -104,6 +104,17 @@ impl Settings {
             json[*key] = value.clone();
         }
         T::deserialize(&json).map_err(|e| format!("config.json: {e}"))
+    }
+
+    /// The same of a configuration that has the longest sequence in tokens, which is bounded by what will come.
+    pub(super) fn parse_bounded<T: DeserializeOwned>(
+        &self,
+        changes: &[(&str, Json)],
+    ) -> Result<(usize, T)> {
+        const POSITIONS: &str = "max_position_embeddings";
+        let context = self.context(self.number(POSITIONS)?);
+        let bounded = [changes, &[(POSITIONS, context.into())]].concat();
+        Ok((context, self.parse_with(&bounded)?))
     }
 
     pub(super) fn get(&self, key: &str) -> &Json {

@@ -1,18 +1,19 @@
-//! A file or folder of a family that runs through candle-transformers, from its checks to the device.
+//! A file or folder of an architecture that runs through candle-transformers, from its checks to the device.
 
-use super::families::{self, Family, Trouble};
+use super::forward::Sequential;
+use super::model::{GgufLoader, LoadError, Loaded, SequentialModel};
 use super::settings::{Settings, MAX_CONTEXT};
 use super::weights::Files;
-use super::{gguf, Loaded, Sequential};
-use crate::hf::{read_json, weight_files};
-use crate::model::Description;
+use crate::description::Description;
+use crate::engine::device::is_out_of_memory;
+use crate::folder::weight_files;
 use candle_core::safetensors::MmapedSafetensors;
 use candle_core::{DType, Device};
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use worker::gguf::{Gguf, MappedGguf, Weights};
+use worker::gguf::{MappedGguf, Weights};
 use worker::{Error, Result};
 
 /// A checked model that is not loaded yet.
@@ -23,50 +24,48 @@ pub struct Source {
 
 enum Format {
     Folder {
-        family: &'static Family,
+        model: &'static SequentialModel,
         config: Json,
     },
-    Gguf(MappedGguf),
+    Gguf {
+        loader: GgufLoader,
+        file: MappedGguf,
+    },
 }
 
 impl Source {
-    /// The model of a folder, if its family is one of these.
+    /// The model of a folder with this `config.json`.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
-    pub fn of_folder(path: &Path) -> Result<Option<Self>> {
-        let Some(config) = read_json(path, "config.json")? else {
-            return Ok(None);
-        };
-        let Some(family) = families::of(&config) else {
-            return Ok(None);
-        };
+    pub fn of_folder(path: &Path, config: Json, model: &'static SequentialModel) -> Result<Self> {
+        let settings = Settings::new(config.clone(), None);
         let source = Self {
             path: path.to_path_buf(),
-            format: Format::Folder {
-                family,
-                config: config.clone(),
-            },
+            format: Format::Folder { model, config },
         };
-        source.settings(&config, None)?;
+        settings.map_err(|reason| source.bad(reason))?;
         weight_files(path)?;
-        Ok(Some(source))
-    }
-
-    /// Whether the architecture of a GGUF file is one of these.
-    pub fn recognises(header: &Gguf) -> bool {
-        gguf::recognises(header)
+        Ok(source)
     }
 
     /// The model of a GGUF file.
     ///
     /// # Errors
     /// [`Error::BadModel`] if it is hostile or not supported.
-    pub fn of_gguf(file: MappedGguf) -> Result<Self> {
-        let checked = gguf::check(file.header());
+    pub fn of_gguf(file: MappedGguf, model: &SequentialModel) -> Result<Self> {
+        let path = file.path().to_path_buf();
+        let Some(loader) = model.gguf else {
+            let reason = "GGUF files of its architecture are not implemented; take a folder";
+            return Err(Error::BadModel {
+                path,
+                reason: reason.to_string(),
+            });
+        };
+        let checked = (loader.check)(file.header());
         let source = Self {
-            path: file.path().to_path_buf(),
-            format: Format::Gguf(file),
+            path,
+            format: Format::Gguf { loader, file },
         };
         checked.map_err(|reason| source.bad(reason))?;
         Ok(source)
@@ -79,10 +78,6 @@ impl Source {
         }
     }
 
-    fn settings(&self, config: &Json, asked: Option<usize>) -> Result<Settings> {
-        Settings::new(config.clone(), asked).map_err(|reason| self.bad(reason))
-    }
-
     /// Longest sequence in tokens that the files speak of.
     pub fn context_length(&self) -> usize {
         let own = match &self.format {
@@ -93,12 +88,12 @@ impl Source {
             ]
             .iter()
             .find_map(|key| config[*key].as_u64()),
-            Format::Gguf(file) => file
-                .header()
-                .get_u32("lfm2.context_length")
-                .ok()
-                .flatten()
-                .map(u64::from),
+            Format::Gguf { file, .. } => {
+                let header = file.header();
+                let name = header.get_str("general.architecture").ok().flatten();
+                let key = format!("{}.context_length", name.unwrap_or_default());
+                header.get_u32(&key).ok().flatten().map(u64::from)
+            }
         };
         own.map_or(MAX_CONTEXT, |own| MAX_CONTEXT.min(own as usize))
     }
@@ -107,7 +102,7 @@ impl Source {
     pub fn file_bytes(&self) -> u64 {
         let files = match &self.format {
             Format::Folder { .. } => weight_files(&self.path).unwrap_or_default(),
-            Format::Gguf(_) => vec![self.path.clone()],
+            Format::Gguf { .. } => vec![self.path.clone()],
         };
         let sizes = files.iter().filter_map(|file| file.metadata().ok());
         sizes.map(|data| data.len()).sum()
@@ -119,15 +114,15 @@ impl Source {
     /// [`Error::BadModel`] if the files are damaged.
     pub fn describe(&self) -> Result<Description> {
         match &self.format {
-            Format::Gguf(file) => Description::of(file.header())
+            Format::Gguf { file, .. } => Description::of(file.header())
                 .ok_or_else(|| self.bad("its architecture is missing".to_string())),
-            Format::Folder { family, config } => {
+            Format::Folder { config, .. } => {
                 let files = self.map()?;
                 let tensors = files.tensors();
                 let named = config["_name_or_path"].as_str().filter(|n| !n.is_empty());
                 Ok(Description {
                     name: named.unwrap_or("model").to_string(),
-                    architecture: family.name.to_string(),
+                    architecture: architecture(config).to_string(),
                     bytes: tensors.iter().map(|(_, t)| t.data().len() as u64).sum(),
                     parameters: tensors
                         .iter()
@@ -146,11 +141,6 @@ impl Source {
         files.map_err(|e| self.bad(format!("damaged: {e}")))
     }
 
-    /// Names of the architectures that folders may have.
-    pub(crate) fn architectures() -> impl Iterator<Item = &'static str> {
-        families::FAMILIES.iter().map(|family| family.name)
-    }
-
     /// Loads the weights onto a device; `context` is the longest sequence that will come, if that is known.
     ///
     /// # Errors
@@ -158,46 +148,43 @@ impl Source {
     pub fn load(&self, device: &Device, context: Option<usize>) -> Result<Sequential> {
         // The model code indexes and divides by what the files say.
         let loaded = catch_unwind(AssertUnwindSafe(|| match &self.format {
-            Format::Folder { family, config } => self.load_folder(family, config, device, context),
-            Format::Gguf(file) => gguf::load(&self.path, file.header(), device, context)
-                .map(|loaded| (loaded, DType::F32))
-                .map_err(|error| self.diagnose(device, error)),
+            Format::Folder { model, config } => self.load_folder(model, config, device, context),
+            Format::Gguf { loader, file } => {
+                (loader.load)(&self.path, file.header(), device, context)
+                    .map(|loaded| (loaded, DType::F32))
+                    .map_err(|error| self.diagnose(device, error))
+            }
         }));
         let (loaded, dtype) = loaded.unwrap_or_else(|_| {
             Err(self.bad("the model's code does not take this configuration".to_string()))
         })?;
-        Ok(Sequential {
-            loaded,
-            dtype,
-            device: device.clone(),
-            held: None,
-        })
+        Ok(Sequential::new(loaded, dtype, device.clone()))
     }
 
     fn load_folder(
         &self,
-        family: &Family,
+        model: &SequentialModel,
         config: &Json,
         device: &Device,
         context: Option<usize>,
     ) -> Result<(Loaded, DType)> {
-        let settings = self.settings(config, context)?;
+        let settings = Settings::new(config.clone(), context).map_err(|e| self.bad(e))?;
         let files = self.map()?;
-        let dtype = match family.halves {
+        let dtype = match model.halves {
             true => dtype(&files, device),
             false => DType::F32,
         };
-        let files = Files::new(files, family.stand_ins);
+        let files = Files::new(files, model.stand_ins);
         let loaded =
-            (family.load)(&settings, files.builder(dtype, device)).map_err(|e| match e {
-                Trouble::Settings(reason) => self.bad(reason),
-                Trouble::Candle(error) => self.diagnose(device, error),
+            (model.load)(&settings, files.builder(dtype, device)).map_err(|e| match e {
+                LoadError::Settings(reason) => self.bad(reason),
+                LoadError::Candle(error) => self.diagnose(device, error),
             })?;
         let tied = settings.get("tie_word_embeddings").as_bool();
-        match files.left_over(tied.unwrap_or(family.tied)) {
+        match files.left_over(tied.unwrap_or(model.tied)) {
             Some(name) => Err(self.bad(format!(
                 "tensor {name} of {} is not implemented",
-                family.name
+                architecture(config)
             ))),
             None => Ok((loaded, dtype)),
         }
@@ -205,11 +192,16 @@ impl Source {
 
     /// Whether the files or the device are at fault.
     fn diagnose(&self, device: &Device, error: candle_core::Error) -> Error {
-        match device.is_cpu() || !crate::engine::device::is_out_of_memory(&error) {
+        match device.is_cpu() || !is_out_of_memory(&error) {
             true => self.bad(error.to_string()),
             false => Error::candle("loading the model")(error),
         }
     }
+}
+
+/// The name of the architecture, which is there: the register has it.
+fn architecture(config: &Json) -> &str {
+    config["architectures"][0].as_str().unwrap_or_default()
 }
 
 /// What activations are in: halves on a GPU if all matrices are, else f32.

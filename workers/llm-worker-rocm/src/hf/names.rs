@@ -1,181 +1,16 @@
-//! The model families whose folders are read: how each names its numbers and tensors, and what GGUF calls them.
+//! Names of tensors in safetensors files, and what GGUF calls them.
 
-/// What a family does in its own way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Family {
-    /// The name in `config.json`.
-    pub name: &'static str,
-    /// GGUF's name of the architecture.
-    pub architecture: &'static str,
-    /// Whether GGUF rotates neighbours where transformers rotates halves, so that rows of queries and keys change places.
-    pub interleaved: bool,
-    /// Whether norms store their weight less one.
-    pub norm_plus_one: bool,
-    /// What the norm after attention is: GGUF's `ffn_norm` where it comes before the feed-forward part, else `post_attention_norm`.
-    pub post_attention_is_ffn_norm: bool,
-    /// Names of the activation in `config.json`; any other is refused.
-    pub activations: &'static [&'static str],
-    /// Whether norms subtract the mean (and the epsilon goes by another name).
-    pub layer_norm: bool,
-    /// Whether files leave the output matrix out unless they say otherwise.
-    pub tied_by_default: bool,
+use crate::architectures::FolderTraits;
+use crate::engine::decoder::DecoderTraits;
+
+/// How an architecture's tensors become GGUF's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TensorNames {
+    /// GGUF rotates neighbours where transformers rotates halves, so that rows of queries and keys change places.
+    interleaves: bool,
+    /// See [`FolderTraits::post_attention_is_ffn_norm`].
+    post_attention_is_ffn_norm: bool,
 }
-
-const LLAMA: Family = Family {
-    name: "LlamaForCausalLM",
-    architecture: "llama",
-    interleaved: true,
-    norm_plus_one: false,
-    post_attention_is_ffn_norm: true,
-    activations: &["silu", "swish"],
-    layer_norm: false,
-    tied_by_default: false,
-};
-
-const GEMMA: Family = Family {
-    name: "GemmaForCausalLM",
-    architecture: "gemma",
-    interleaved: false,
-    norm_plus_one: true,
-    // Gemma's "gelu" has always been the approximation.
-    activations: &["gelu_pytorch_tanh", "gelu"],
-    tied_by_default: true,
-    ..LLAMA
-};
-
-const COHERE: Family = Family {
-    name: "CohereForCausalLM",
-    architecture: "command-r",
-    interleaved: false,
-    layer_norm: true,
-    tied_by_default: true,
-    ..LLAMA
-};
-
-pub(super) const FAMILIES: [Family; 23] = [
-    LLAMA,
-    Family {
-        name: "MistralForCausalLM",
-        ..LLAMA
-    },
-    Family {
-        name: "MixtralForCausalLM",
-        ..LLAMA
-    },
-    Family {
-        name: "GraniteForCausalLM",
-        architecture: "granite",
-        ..LLAMA
-    },
-    Family {
-        name: "SmolLM3ForCausalLM",
-        architecture: "smollm3",
-        ..LLAMA
-    },
-    Family {
-        name: "Qwen2ForCausalLM",
-        architecture: "qwen2",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Qwen2MoeForCausalLM",
-        architecture: "qwen2moe",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Qwen3ForCausalLM",
-        architecture: "qwen3",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Qwen3MoeForCausalLM",
-        architecture: "qwen3moe",
-        interleaved: false,
-        ..LLAMA
-    },
-    GEMMA,
-    Family {
-        name: "Gemma2ForCausalLM",
-        architecture: "gemma2",
-        post_attention_is_ffn_norm: false,
-        ..GEMMA
-    },
-    Family {
-        name: "Gemma3ForCausalLM",
-        architecture: "gemma3",
-        post_attention_is_ffn_norm: false,
-        ..GEMMA
-    },
-    Family {
-        name: "Gemma3ForConditionalGeneration",
-        architecture: "gemma3",
-        post_attention_is_ffn_norm: false,
-        ..GEMMA
-    },
-    Family {
-        name: "Phi3ForCausalLM",
-        architecture: "phi3",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Olmo2ForCausalLM",
-        architecture: "olmo2",
-        interleaved: false,
-        post_attention_is_ffn_norm: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Starcoder2ForCausalLM",
-        architecture: "starcoder2",
-        interleaved: false,
-        activations: &["gelu_pytorch_tanh"],
-        layer_norm: true,
-        ..LLAMA
-    },
-    Family {
-        name: "GlmForCausalLM",
-        architecture: "chatglm",
-        // Its own code rotates neighbours, too.
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Glm4ForCausalLM",
-        architecture: "glm4",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "Ernie4_5ForCausalLM",
-        architecture: "ernie4_5",
-        interleaved: false,
-        ..LLAMA
-    },
-    COHERE,
-    Family {
-        name: "Cohere2ForCausalLM",
-        architecture: "cohere2",
-        ..COHERE
-    },
-    Family {
-        name: "OlmoeForCausalLM",
-        architecture: "olmoe",
-        interleaved: false,
-        ..LLAMA
-    },
-    Family {
-        name: "PhiForCausalLM",
-        architecture: "phi2",
-        interleaved: false,
-        activations: &["gelu_new", "gelu_pytorch_tanh"],
-        layer_norm: true,
-        ..LLAMA
-    },
-];
 
 /// A tensor's place in GGUF.
 #[derive(Debug, PartialEq, Eq)]
@@ -183,33 +18,29 @@ pub(super) struct TensorName {
     /// GGUF's name.
     pub name: String,
     /// Whose heads' rows are reordered.
-    pub heads: Option<Heads>,
+    pub heads: Option<RotatedHeads>,
     /// The expert, where GGUF stacks them in one tensor.
     pub expert: Option<u32>,
 }
 
-/// Which heads a matrix belongs to.
+/// The heads that a matrix belongs to, where their rows change places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heads {
+pub(super) enum RotatedHeads {
     Query,
     Key,
 }
 
-impl Family {
-    /// The family of `architectures` in `config.json`.
-    pub(super) fn of(name: &str) -> Option<Self> {
-        FAMILIES.into_iter().find(|family| family.name == name)
+impl TensorNames {
+    /// Those of an architecture.
+    pub(super) fn of(traits: &DecoderTraits, folder: &FolderTraits) -> Self {
+        Self {
+            interleaves: traits.interleaved && !folder.interleaved,
+            post_attention_is_ffn_norm: folder.post_attention_is_ffn_norm,
+        }
     }
 
-    /// The family of a model without output matrix, as embedding models are stored.
-    pub(super) fn of_base(name: &str) -> Option<Self> {
-        let base = name.strip_suffix("Model")?;
-        let mut families = FAMILIES.into_iter();
-        families.find(|family| family.name.strip_suffix("ForCausalLM") == Some(base))
-    }
-
-    /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the family does not have.
-    pub(super) fn tensor(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
+    /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the architecture does not have.
+    pub(super) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
         let whole = |name: &str| {
             Ok(Some(TensorName {
                 name: name.to_string(),
@@ -262,12 +93,12 @@ impl Family {
         let (part, heads, expert) = self.part(part).ok_or(())?;
         Ok(Some(TensorName {
             name: format!("blk.{block}.{part}.{kind}"),
-            heads: heads.filter(|_| self.interleaved),
+            heads: heads.filter(|_| self.interleaves),
             expert,
         }))
     }
 
-    fn part(&self, part: &str) -> Option<(&'static str, Option<Heads>, Option<u32>)> {
+    fn part(&self, part: &str) -> Option<(&'static str, Option<RotatedHeads>, Option<u32>)> {
         let experts = part
             .strip_prefix("mlp.experts.")
             .or_else(|| part.strip_prefix("block_sparse_moe.experts."));
@@ -281,8 +112,8 @@ impl Family {
             return Some((matrix, None, Some(expert.parse().ok()?)));
         }
         let heads = match part {
-            "self_attn.q_proj" => Some(Heads::Query),
-            "self_attn.k_proj" => Some(Heads::Key),
+            "self_attn.q_proj" => Some(RotatedHeads::Query),
+            "self_attn.k_proj" => Some(RotatedHeads::Key),
             _ => None,
         };
         let name = match part {
@@ -315,15 +146,17 @@ impl Family {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::architectures::by_folder_name;
 
-    fn place(family: &str, name: &str) -> Result<Option<(String, bool, Option<u32>)>, ()> {
-        let family = Family::of(family).unwrap();
-        let found = family.tensor(name, true)?;
+    fn place(architecture: &str, name: &str) -> Result<Option<(String, bool, Option<u32>)>, ()> {
+        let row = by_folder_name(architecture).unwrap();
+        let (traits, folder) = row.decoder_parts().unwrap();
+        let found = TensorNames::of(traits, folder).place(name, true)?;
         Ok(found.map(|t| (t.name, t.heads.is_some(), t.expert)))
     }
 
     #[test]
-    fn each_family_has_its_names() {
+    fn each_architecture_has_its_names() {
         let found = |name: &str, swap: bool, expert| Ok(Some((name.to_string(), swap, expert)));
         assert_eq!(
             place("LlamaForCausalLM", "model.layers.3.self_attn.q_proj.weight"),

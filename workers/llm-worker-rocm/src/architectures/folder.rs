@@ -1,0 +1,76 @@
+//! How a decoder's folder, `config.json` and safetensors, differs from the usual one.
+
+use serde_json::Value as Json;
+
+/// What transformers' code of an architecture does where others do something else.
+#[derive(Debug, Clone, Copy)]
+pub struct FolderTraits {
+    /// The rotary embedding turns neighbours, not halves.
+    pub interleaved: bool,
+    /// Norms store their weight less one.
+    pub norm_plus_one: bool,
+    /// `post_attention_layernorm` comes before the feed-forward part (GGUF's `ffn_norm`), not behind attention.
+    pub post_attention_is_ffn_norm: bool,
+    /// Names of the activation; any other is refused.
+    pub activations: &'static [&'static str],
+    /// The output matrix is the embedding table unless the file says otherwise.
+    pub tied: bool,
+    /// What its configuration has that others do not.
+    pub rules: &'static [ConfigRule],
+}
+
+impl FolderTraits {
+    /// Llama's.
+    pub const USUAL: Self = Self {
+        interleaved: false,
+        norm_plus_one: false,
+        post_attention_is_ffn_norm: true,
+        activations: &["silu", "swish"],
+        tied: false,
+        rules: &[],
+    };
+}
+
+/// A key of `config.json`, and what becomes of it in GGUF's metadata.
+#[derive(Debug, Clone, Copy)]
+pub enum ConfigRule {
+    /// Other values than these call for something that is not implemented.
+    Only(&'static str, &'static [Accepted]),
+    /// The same, of models with experts.
+    OnlyWithExperts(&'static str, &'static [Accepted]),
+    /// A whole number above 0, and GGUF's key for it.
+    Count(&'static str, &'static str),
+    /// The same of a number that may be absent.
+    OptionalCount(&'static str, &'static str),
+    /// A number, and GGUF's key for it.
+    Float(&'static str, &'static str),
+    /// Scores are divided by the root of this number; in GGUF only where it is not the size of a head.
+    ScoreRoot(&'static str),
+    /// Each so-manieth layer sees everything, the others a window: other patterns are refused.
+    FullAttentionEvery(usize),
+}
+
+/// A value of a key that is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// No value, or null.
+    Absent,
+    /// true or false.
+    Bool(bool),
+    /// A whole number.
+    Number(u32),
+    /// A list without elements.
+    EmptyList,
+}
+
+impl Accepted {
+    /// Whether a value is this one.
+    pub fn is(self, value: &Json) -> bool {
+        match self {
+            Self::Absent => value.is_null(),
+            Self::Bool(expected) => value.as_bool() == Some(expected),
+            Self::Number(expected) => value.as_u64() == Some(expected.into()),
+            Self::EmptyList => value.as_array().is_some_and(Vec::is_empty),
+        }
+    }
+}

@@ -1,0 +1,528 @@
+//! The rows of the register.
+
+use super::folder::{Accepted, ConfigRule, FolderTraits};
+use super::row::{ArchitectureRow, EncoderKind};
+use crate::engine::decoder::{
+    Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
+};
+use crate::engine::sequential::{load, SequentialModel};
+use Accepted::{Absent, Bool, Number};
+use ConfigRule::{
+    Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot,
+};
+
+const USUAL: FolderTraits = FolderTraits::USUAL;
+const F64_AND_TRANSFORMERS: &str = "f64, transformers";
+
+/// Llama and what is built like it: the rotary embedding turns neighbours.
+const LLAMA: DecoderTraits = DecoderTraits::LLAMA;
+
+/// Llama, but that the rotary embedding turns halves.
+const HALVES: DecoderTraits = DecoderTraits {
+    interleaved: false,
+    ..LLAMA
+};
+
+const GEMMA: DecoderTraits = DecoderTraits {
+    activation: Activation::Gelu,
+    embedding: EmbeddingScale::Root,
+    ..HALVES
+};
+
+const COHERE: DecoderTraits = DecoderTraits {
+    norm: NormKind::Layer,
+    parallel: true,
+    logit_scale: LogitScale::Multiplies,
+    ..LLAMA
+};
+
+const NEOX: DecoderTraits = DecoderTraits {
+    norm: NormKind::Layer,
+    activation: Activation::Gelu,
+    ..HALVES
+};
+
+/// Those whose own code turns neighbours, as GGUF does.
+const NEIGHBOURS: FolderTraits = FolderTraits {
+    interleaved: true,
+    ..USUAL
+};
+
+const GEMMA_FOLDER: FolderTraits = FolderTraits {
+    norm_plus_one: true,
+    // Gemma's "gelu" has always been the approximation.
+    activations: &["gelu_pytorch_tanh", "gelu"],
+    tied: true,
+    ..USUAL
+};
+
+const WINDOW: &str = "attention.sliding_window";
+/// A window that may be absent.
+const OPTIONAL_WINDOW: ConfigRule = OptionalCount("sliding_window", WINDOW);
+/// A switch for windows that may not be on.
+const NO_WINDOW: ConfigRule = Only("use_sliding_window", &[Absent, Bool(false)]);
+/// The chosen experts' probabilities are used as they are.
+const PLAIN_EXPERTS: ConfigRule = OnlyWithExperts("norm_topk_prob", &[Absent, Bool(false)]);
+const COHERE_SCALE: ConfigRule = Float("logit_scale", "logit_scale");
+const NO_QK_NORM: ConfigRule = Only("use_qk_norm", &[Absent, Bool(false)]);
+
+/// What the engine's decoder runs.
+pub(super) static DECODERS: &[ArchitectureRow] = &[
+    ArchitectureRow::decoder("llama", "Llama 1 to 3, Mistral, Mixtral", LLAMA)
+        .folders(
+            &[
+                "LlamaForCausalLM",
+                "MistralForCausalLM",
+                "MixtralForCausalLM",
+            ],
+            FolderTraits {
+                // The window of Mistral's first models.
+                rules: &[OPTIONAL_WINDOW],
+                ..USUAL
+            },
+        )
+        .compared_with("f64, transformers: plain, biases, Llama 3 and linear scaling"),
+    ArchitectureRow::decoder(
+        "llama4",
+        "Llama 4 (text), up to 8191 tokens: beyond, its attention has chunks and a temperature",
+        DecoderTraits {
+            plain_qk_norms: true,
+            routing: Routing::Input,
+            layers: Layers::Positionless { period: 4 },
+            // Scores of the 8192nd position have a temperature; chunks have 8192.
+            longest: Some(8191),
+            ..LLAMA
+        },
+    )
+    .compared_with("transformers, written as GGUF"),
+    ArchitectureRow::decoder("mistral3", "Mistral 3", LLAMA),
+    ArchitectureRow::decoder("internlm2", "InternLM 2", LLAMA),
+    ArchitectureRow::decoder("ernie4_5", "ERNIE 4.5", LLAMA)
+        .folders(
+            &["Ernie4_5ForCausalLM"],
+            FolderTraits {
+                rules: &[Only("use_bias", &[Absent, Bool(false)])],
+                ..NEIGHBOURS
+            },
+        )
+        .compared_with("transformers"),
+    ArchitectureRow::decoder("granite", "Granite 2, 3", LLAMA)
+        .folders(
+            &["GraniteForCausalLM"],
+            FolderTraits {
+                rules: &[
+                    Float("attention_multiplier", "attention.scale"),
+                    Float("embedding_multiplier", "embedding_scale"),
+                    Float("residual_multiplier", "residual_scale"),
+                    Float("logits_scaling", "logit_scale"),
+                ],
+                ..USUAL
+            },
+        )
+        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("granitemoe", "Granite 3 with experts", LLAMA),
+    ArchitectureRow::decoder(
+        "smollm3",
+        "SmolLM 3",
+        DecoderTraits {
+            layers: Layers::Positionless { period: 4 },
+            ..LLAMA
+        },
+    )
+    .folders(
+        &["SmolLM3ForCausalLM"],
+        FolderTraits {
+            rules: &[
+                NO_WINDOW,
+                Only("no_rope_layer_interval", &[Absent, Number(4)]),
+            ],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("chatglm", "GLM 4", LLAMA)
+        .folders(&["GlmForCausalLM"], NEIGHBOURS)
+        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "glm4",
+        "GLM 4 (0414)",
+        DecoderTraits {
+            post_norms: true,
+            ..LLAMA
+        },
+    )
+    .folders(&["Glm4ForCausalLM"], NEIGHBOURS)
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("qwen2", "Qwen 2, 2.5", HALVES)
+        .folders(
+            &["Qwen2ForCausalLM"],
+            FolderTraits {
+                rules: &[NO_WINDOW],
+                ..USUAL
+            },
+        )
+        .compared_with("f64, transformers: plain, YaRN"),
+    ArchitectureRow::decoder(
+        "qwen2moe",
+        "Qwen 1.5, 2 with experts",
+        DecoderTraits {
+            routing: Routing::Plain,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["Qwen2MoeForCausalLM"],
+        FolderTraits {
+            rules: &[PLAIN_EXPERTS, NO_WINDOW],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "qwen3",
+        "Qwen 3",
+        DecoderTraits {
+            qk_norms: true,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["Qwen3ForCausalLM"],
+        FolderTraits {
+            rules: &[NO_WINDOW],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "qwen3moe",
+        "Qwen 3 with experts",
+        DecoderTraits {
+            qk_norms: true,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["Qwen3MoeForCausalLM"],
+        FolderTraits {
+            rules: &[OnlyWithExperts("norm_topk_prob", &[Bool(true)]), NO_WINDOW],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("phi3", "Phi 3, 4", HALVES)
+        .folders(
+            &["Phi3ForCausalLM"],
+            FolderTraits {
+                rules: &[OPTIONAL_WINDOW],
+                ..USUAL
+            },
+        )
+        .compared_with("f64, transformers: window, longrope, partial rotation"),
+    ArchitectureRow::decoder("exaone", "EXAONE", HALVES),
+    ArchitectureRow::decoder(
+        "olmo2",
+        "OLMo 2",
+        DecoderTraits {
+            pre_norms: false,
+            post_norms: true,
+            qk_norms: true,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["Olmo2ForCausalLM"],
+        FolderTraits {
+            post_attention_is_ffn_norm: false,
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "olmoe",
+        "OLMoE",
+        DecoderTraits {
+            qk_norms: true,
+            routing: Routing::Plain,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["OlmoeForCausalLM"],
+        FolderTraits {
+            rules: &[PLAIN_EXPERTS, Only("clip_qkv", &[Absent])],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("gemma", "Gemma", GEMMA)
+        .folders(&["GemmaForCausalLM"], GEMMA_FOLDER)
+        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "gemma2",
+        "Gemma 2",
+        DecoderTraits {
+            post_norms: true,
+            layers: Layers::Windowed {
+                period: 2,
+                local_base: None,
+                positionless: false,
+            },
+            // The 27-billion model.
+            scores_by_width_at: Some(46),
+            ..GEMMA
+        },
+    )
+    .folders(
+        &["Gemma2ForCausalLM"],
+        FolderTraits {
+            post_attention_is_ffn_norm: false,
+            rules: &[
+                Count("sliding_window", WINDOW),
+                ScoreRoot("query_pre_attn_scalar"),
+                Float("attn_logit_softcapping", "attn_logit_softcapping"),
+                Float("final_logit_softcapping", "final_logit_softcapping"),
+            ],
+            ..GEMMA_FOLDER
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "gemma3",
+        "Gemma 3 (text)",
+        DecoderTraits {
+            post_norms: true,
+            qk_norms: true,
+            layers: Layers::Windowed {
+                period: 6,
+                local_base: Some(10_000),
+                positionless: false,
+            },
+            // The 27-billion model.
+            scores_by_width_at: Some(62),
+            ..GEMMA
+        },
+    )
+    .folders(
+        &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
+        FolderTraits {
+            post_attention_is_ffn_norm: false,
+            rules: &[
+                Count("sliding_window", WINDOW),
+                ScoreRoot("query_pre_attn_scalar"),
+                Only("attn_logit_softcapping", &[Absent]),
+                Only("final_logit_softcapping", &[Absent]),
+                FullAttentionEvery(6),
+            ],
+            ..GEMMA_FOLDER
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder("command-r", "Command R", COHERE)
+        .folders(
+            &["CohereForCausalLM"],
+            FolderTraits {
+                tied: true,
+                rules: &[COHERE_SCALE, NO_QK_NORM],
+                ..NEIGHBOURS
+            },
+        )
+        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "cohere2",
+        "Command R7B",
+        DecoderTraits {
+            layers: Layers::Windowed {
+                period: 4,
+                local_base: None,
+                positionless: true,
+            },
+            ..COHERE
+        },
+    )
+    .folders(
+        &["Cohere2ForCausalLM"],
+        FolderTraits {
+            tied: true,
+            rules: &[
+                COHERE_SCALE,
+                NO_QK_NORM,
+                Count("sliding_window", WINDOW),
+                FullAttentionEvery(4),
+            ],
+            ..NEIGHBOURS
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "gptneox",
+        "GPT-NeoX",
+        DecoderTraits {
+            parallel: true,
+            ..NEOX
+        },
+    )
+    .compared_with("f64"),
+    ArchitectureRow::decoder("starcoder2", "StarCoder 2", NEOX)
+        .folders(
+            &["Starcoder2ForCausalLM"],
+            FolderTraits {
+                activations: &["gelu_pytorch_tanh"],
+                rules: &[Only("use_bias", &[Absent, Bool(true)]), OPTIONAL_WINDOW],
+                ..USUAL
+            },
+        )
+        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "phi2",
+        "Phi 2",
+        DecoderTraits {
+            parallel: true,
+            ..NEOX
+        },
+    )
+    .folders(
+        &["PhiForCausalLM"],
+        FolderTraits {
+            activations: &["gelu_new", "gelu_pytorch_tanh"],
+            rules: &[Only("qk_layernorm", &[Absent, Bool(false)])],
+            ..USUAL
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "falcon",
+        "Falcon",
+        DecoderTraits {
+            parallel: true,
+            ..NEOX
+        },
+    ),
+];
+
+/// What runs through candle-transformers.
+pub(super) static SEQUENTIAL: &[ArchitectureRow] = &[
+    ArchitectureRow::sequential(
+        &["DeepseekV2ForCausalLM"],
+        "DeepSeek-V2",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::deepseek2)
+        },
+    ),
+    ArchitectureRow {
+        gguf: Some("lfm2"),
+        ..ArchitectureRow::sequential(
+            &["Lfm2ForCausalLM"],
+            "LFM2",
+            SequentialModel {
+                tied: true,
+                halves: true,
+                gguf: Some(load::LFM2_GGUF),
+                ..SequentialModel::of(load::lfm2)
+            },
+        )
+    },
+    ArchitectureRow::sequential(
+        &["FalconForCausalLM"],
+        "Falcon 7B (one head of keys and values)",
+        SequentialModel {
+            tied: true,
+            halves: true,
+            stand_ins: &[("lm_head.weight", "transformer.word_embeddings.weight")],
+            ..SequentialModel::of(load::falcon)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["StableLmForCausalLM"],
+        "StableLM",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::stable_lm)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["OlmoForCausalLM"],
+        "OLMo 1",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::olmo)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["GPTBigCodeForCausalLM"],
+        "StarCoder 1",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::bigcode)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["HeliumForCausalLM"],
+        "Helium",
+        SequentialModel::of(load::helium),
+    ),
+    ArchitectureRow::sequential(
+        &["GraniteMoeHybridForCausalLM"],
+        "Granite 4 without Mamba layers and experts",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::granite_hybrid)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["RecurrentGemmaForCausalLM"],
+        "RecurrentGemma",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::recurrent_gemma)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["MambaForCausalLM"],
+        "Mamba",
+        SequentialModel {
+            tied: true,
+            stand_ins: &[("backbone.embedding.weight", "backbone.embeddings.weight")],
+            ..SequentialModel::of(load::mamba)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["Mamba2ForCausalLM"],
+        "Mamba 2",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::mamba2)
+        },
+    ),
+];
+
+/// What gives vectors of texts and no answers.
+pub(super) static ENCODERS: &[ArchitectureRow] = &[
+    ArchitectureRow::encoder(
+        Some("bert"),
+        &["BertModel", "BertForMaskedLM"],
+        "BERT",
+        EncoderKind::Bert,
+    )
+    .compared_with("transformers, both formats"),
+    ArchitectureRow::encoder(
+        None,
+        &["XLMRobertaModel", "RobertaModel"],
+        "RoBERTa, XLM-RoBERTa",
+        EncoderKind::XlmRoberta,
+    ),
+    ArchitectureRow::encoder(
+        None,
+        &["ModernBertModel", "ModernBertForMaskedLM"],
+        "ModernBERT",
+        EncoderKind::ModernBert,
+    ),
+    ArchitectureRow::encoder(
+        Some("nomic-bert"),
+        &["NomicBertModel", "NomicBertForPreTraining"],
+        "NomicBERT",
+        EncoderKind::NomicBert,
+    )
+    .compared_with("transformers, GGUF"),
+];

@@ -1,0 +1,91 @@
+//! Metadata of a file, read and checked.
+
+use worker::gguf::{Gguf, GgufError};
+
+/// Why a model cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A key or tensor is missing or malformed.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A value that makes no sense.
+    #[error("metadata {key} is {value}: {reason}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A feature of the file that is not implemented.
+    #[error("{0} is not implemented; take another model")]
+    Unsupported(String),
+}
+
+pub(super) type Result<T> = std::result::Result<T, ConfigError>;
+
+/// Metadata of the file's architecture, by keys without its name.
+pub(super) struct Keys<'a> {
+    pub gguf: &'a Gguf,
+    pub name: &'a str,
+}
+
+impl Keys<'_> {
+    pub(super) fn full(&self, key: &str) -> String {
+        format!("{}.{key}", self.name)
+    }
+
+    pub(super) fn bad(
+        &self,
+        key: &str,
+        value: impl ToString,
+        reason: impl Into<String>,
+    ) -> ConfigError {
+        ConfigError::BadValue {
+            key: self.full(key),
+            value: value.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    pub(super) fn u32(&self, key: &str) -> Result<Option<u32>> {
+        Ok(self.gguf.get_u32(&self.full(key))?)
+    }
+
+    /// A number above 0 and up to `most`.
+    pub(super) fn count(&self, key: &str, most: u32) -> Result<Option<usize>> {
+        match self.u32(key)? {
+            Some(0) => Err(self.bad(key, 0, "it must be above 0")),
+            Some(value) if value > most => {
+                Err(self.bad(key, value, format!("at most {most} is allowed")))
+            }
+            value => Ok(value.map(|value| value as usize)),
+        }
+    }
+
+    pub(super) fn require_count(&self, key: &str, most: u32) -> Result<usize> {
+        match self.count(key, most)? {
+            Some(value) => Ok(value),
+            None => {
+                self.gguf.require_u32(&self.full(key))?;
+                unreachable!("the key is missing")
+            }
+        }
+    }
+
+    /// A number above 0; 0 counts as none where `zero_is_none`.
+    pub(super) fn positive(&self, key: &str, zero_is_none: bool) -> Result<Option<f32>> {
+        match self.gguf.get_f32(&self.full(key))? {
+            Some(0.0) if zero_is_none => Ok(None),
+            Some(value) if !(value.is_finite() && value > 0.0) => {
+                Err(self.bad(key, value, "it must be a number above 0"))
+            }
+            value => Ok(value),
+        }
+    }
+
+    pub(super) fn bool(&self, key: &str) -> Result<Option<bool>> {
+        Ok(self.gguf.get_bool(&self.full(key))?)
+    }
+}

@@ -1,0 +1,241 @@
+//! The shape of a model, read from metadata in GGUF's terms and checked.
+//!
+//! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for more than it does: a wrong answer
+//! is worse than none.
+
+mod experts;
+mod keys;
+mod layers;
+mod rope;
+
+pub(super) use experts::MixtureConfig;
+pub use keys::ConfigError;
+pub(super) use layers::Base;
+pub(super) use rope::Rope;
+
+use super::traits::{Activation, DecoderTraits, EmbeddingScale, LogitScale, NormKind};
+use keys::{Keys, Result};
+use worker::gguf::{Gguf, GgufError};
+
+/// Widest head in use is 256.
+const MAX_HEAD_DIM: u32 = 1024;
+/// Longest context that any model claims.
+const MAX_CONTEXT: u32 = 1 << 24;
+/// The deepest model has 126 blocks.
+const MAX_BLOCKS: u32 = 1024;
+
+/// The shape of a model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoderConfig {
+    /// GGUF's name of the architecture.
+    pub(super) architecture: String,
+    pub(super) traits: DecoderTraits,
+    /// Longest sequence in tokens.
+    pub context_length: usize,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    pub(super) blocks: usize,
+    /// Width of the residual stream.
+    pub(super) width: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    /// Elements of a query and a key, and of a value.
+    pub(super) head_dim: usize,
+    pub(super) v_head_dim: usize,
+    /// Width of the feed-forward part.
+    pub(super) hidden: usize,
+    pub(super) epsilon: f32,
+    pub(super) rope: Rope,
+    /// Tokens that a row sees, itself included, where there is a window.
+    pub(super) window: Option<usize>,
+    /// Every how many blocks one has no window, in place of the architecture's.
+    window_period: Option<u32>,
+    pub(super) score_scale: f32,
+    pub(super) score_cap: Option<f32>,
+    pub(super) logit_cap: Option<f32>,
+    /// Factors of the embedding, of what blocks add to the residual stream, and of the logits.
+    pub(super) embedding_scale: Option<f64>,
+    pub(super) residual_scale: Option<f64>,
+    pub(super) logit_scale: Option<f64>,
+    pub(super) parallel: bool,
+    pub(super) experts: Option<MixtureConfig>,
+}
+
+impl DecoderConfig {
+    /// Reads the shape of a file whose architecture has these traits.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key, tensor or feature.
+    pub fn from_gguf(gguf: &Gguf, traits: &DecoderTraits) -> Result<Self> {
+        let name = gguf.require_str("general.architecture")?;
+        let keys = Keys { gguf, name };
+        let width = keys.require_count("embedding_length", u32::MAX)?;
+        let heads = keys.require_count("attention.head_count", u32::MAX)?;
+        let kv_heads = keys
+            .count("attention.head_count_kv", u32::MAX)?
+            .unwrap_or(heads);
+        if heads % kv_heads != 0 {
+            return Err(keys.bad(
+                "attention.head_count",
+                heads,
+                format!("{kv_heads} key-value heads cannot be shared evenly"),
+            ));
+        }
+        let head_dim = match keys.count("attention.key_length", MAX_HEAD_DIM)? {
+            Some(dim) => dim,
+            None if width % heads == 0 => width / heads,
+            None => {
+                return Err(keys.bad(
+                    "embedding_length",
+                    width,
+                    format!("{heads} heads cannot share it evenly"),
+                ))
+            }
+        };
+        if head_dim > MAX_HEAD_DIM as usize || head_dim % 2 != 0 {
+            return Err(keys.bad(
+                "attention.head_count",
+                heads,
+                format!(
+                    "heads of {head_dim} elements, an even number up to {MAX_HEAD_DIM} is needed"
+                ),
+            ));
+        }
+        let v_head_dim = keys
+            .count("attention.value_length", MAX_HEAD_DIM)?
+            .unwrap_or(head_dim);
+        let longest = traits.longest.unwrap_or(MAX_CONTEXT) as usize;
+        let context_length = keys
+            .require_count("context_length", MAX_CONTEXT)?
+            .min(longest);
+        let blocks = keys.require_count("block_count", MAX_BLOCKS)?;
+        let epsilon = match traits.norm {
+            NormKind::Rms => "attention.layer_norm_rms_epsilon",
+            NormKind::Layer => "attention.layer_norm_epsilon",
+        };
+        let epsilon = match keys.positive(epsilon, false)? {
+            Some(epsilon) => epsilon,
+            None => gguf.require_f32(&keys.full(epsilon))?,
+        };
+        let rope = rope::rope(&keys, head_dim, context_length)?;
+        let logit_scale =
+            keys.positive("logit_scale", true)?
+                .map(|scale| match traits.logit_scale {
+                    LogitScale::Divides => 1.0 / f64::from(scale),
+                    LogitScale::Multiplies => f64::from(scale),
+                });
+        let embedding_scale = match keys.positive("embedding_scale", true)? {
+            Some(scale) => Some(f64::from(scale)),
+            None if traits.embedding == EmbeddingScale::Root => Some((width as f64).sqrt()),
+            None => None,
+        };
+        let experts = experts::experts(&keys, traits)?;
+        let hidden = match &experts {
+            Some(experts) => keys
+                .count("feed_forward_length", u32::MAX)?
+                .unwrap_or(experts.hidden),
+            None => keys.require_count("feed_forward_length", u32::MAX)?,
+        };
+        let score_scale = match keys.positive("attention.scale", true)? {
+            Some(scale) => scale,
+            None => {
+                let by_width = traits.scores_by_width_at == Some(blocks);
+                let size = if by_width { width / heads } else { head_dim };
+                1.0 / (size as f32).sqrt()
+            }
+        };
+        let config = Self {
+            architecture: name.to_string(),
+            traits: *traits,
+            context_length,
+            vocab_size: vocab_size(gguf)?,
+            blocks,
+            width,
+            heads,
+            kv_heads,
+            head_dim,
+            v_head_dim,
+            hidden,
+            epsilon,
+            rope,
+            window: keys
+                .u32("attention.sliding_window")?
+                .filter(|window| *window > 0)
+                .map(|window| window as usize)
+                .filter(|window| *window < context_length),
+            window_period: keys.u32("attention.sliding_window_pattern").ok().flatten(),
+            score_scale,
+            score_cap: keys.positive("attn_logit_softcapping", true)?,
+            logit_cap: keys.positive("final_logit_softcapping", true)?,
+            embedding_scale,
+            residual_scale: keys.positive("residual_scale", true)?.map(f64::from),
+            logit_scale,
+            parallel: keys
+                .bool("use_parallel_residual")?
+                .unwrap_or(traits.parallel),
+            experts,
+        };
+        config.refuse_what_is_ignored(&keys)?;
+        Ok(config)
+    }
+
+    /// Features that the forward pass does not have.
+    fn refuse_what_is_ignored(&self, keys: &Keys) -> Result<()> {
+        for key in [
+            "attention.temperature_scale",
+            "attention.max_alibi_bias",
+            "attention.clamp_kqv",
+            "expert_group_count",
+            "leading_dense_block_count",
+        ] {
+            let value = keys.gguf.get(&keys.full(key));
+            let zero = keys.u32(key).is_ok_and(|v| v == Some(0))
+                || keys
+                    .gguf
+                    .get_f32(&keys.full(key))
+                    .is_ok_and(|v| v == Some(0.0));
+            if value.is_some() && !zero {
+                return Err(ConfigError::Unsupported(format!(
+                    "metadata {}",
+                    keys.full(key)
+                )));
+            }
+        }
+        // Within a chunk attention is whole.
+        let chunk = keys.count("attention.chunk_size", u32::MAX)?;
+        if chunk.is_some_and(|chunk| chunk < self.context_length) {
+            return Err(ConfigError::Unsupported(format!(
+                "metadata {}",
+                keys.full("attention.chunk_size")
+            )));
+        }
+        Ok(())
+    }
+
+    /// The feed-forward part's activation.
+    pub(super) fn activation(&self) -> candle_nn::Activation {
+        match self.traits.activation {
+            Activation::Silu => candle_nn::Activation::Silu,
+            Activation::Gelu => candle_nn::Activation::GeluPytorchTanh,
+        }
+    }
+}
+/// The embedding table's rows: at least one per token, some models pad.
+fn vocab_size(gguf: &Gguf) -> Result<usize> {
+    const TABLE: &str = "token_embd.weight";
+    let table = gguf.tensor(TABLE).ok_or_else(|| GgufError::MissingTensor {
+        name: TABLE.to_string(),
+    })?;
+    let tokens = gguf.require_strings("tokenizer.ggml.tokens")?.len() as u64;
+    match table.dims[..] {
+        [_, rows] if rows >= tokens && rows <= u64::from(u32::MAX) => Ok(rows as usize),
+        _ => Err(GgufError::BadTensor {
+            name: TABLE.to_string(),
+            reason: format!(
+                "shape {:?} has no row for each of {tokens} tokens",
+                table.dims
+            ),
+        }
+        .into()),
+    }
+}

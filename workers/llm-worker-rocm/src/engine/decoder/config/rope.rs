@@ -1,0 +1,69 @@
+//! The rotary embedding of a file.
+
+use super::keys::{ConfigError, Keys, Result};
+use super::{MAX_CONTEXT, MAX_HEAD_DIM};
+use crate::engine::decoder::rotary::{Scaling, Yarn};
+
+/// The rotary embedding.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::engine::decoder) struct Rope {
+    /// Elements of a head that turn.
+    pub dims: usize,
+    pub base: f32,
+    pub scaling: Scaling,
+    /// Factor of cosines and sines.
+    pub magnitude: f32,
+    /// Positions up to which the short factors hold, if there are short and long ones.
+    pub original_context: usize,
+}
+
+/// Reads it, for heads of `head_dim` elements.
+pub(super) fn rope(keys: &Keys, head_dim: usize, context_length: usize) -> Result<Rope> {
+    let dims = keys
+        .count("rope.dimension_count", MAX_HEAD_DIM)?
+        .unwrap_or(head_dim);
+    if dims > head_dim || dims % 2 != 0 {
+        return Err(keys.bad(
+            "rope.dimension_count",
+            dims,
+            format!("an even number up to {head_dim} is needed"),
+        ));
+    }
+    let factor = keys.positive("rope.scaling.factor", true)?.unwrap_or(1.0);
+    let original_context = keys
+        .count("rope.scaling.original_context_length", MAX_CONTEXT)?
+        .unwrap_or(context_length);
+    let mut magnitude = keys
+        .positive("rope.scaling.attn_factor", true)?
+        .unwrap_or(1.0);
+    let kind = keys.gguf.get_str(&keys.full("rope.scaling.type"))?;
+    let scaling = match kind {
+        None | Some("none" | "longrope") => Scaling::None,
+        Some("linear") => Scaling::Linear(factor),
+        Some("yarn") => {
+            magnitude *= 1.0 + 0.1 * factor.ln();
+            Scaling::Yarn(Yarn {
+                factor,
+                original_context,
+                beta_fast: keys
+                    .positive("rope.scaling.yarn_beta_fast", true)?
+                    .unwrap_or(32.0),
+                beta_slow: keys
+                    .positive("rope.scaling.yarn_beta_slow", true)?
+                    .unwrap_or(1.0),
+            })
+        }
+        Some(kind) => {
+            return Err(ConfigError::Unsupported(format!(
+                "rotary scaling of type {kind:?}"
+            )))
+        }
+    };
+    Ok(Rope {
+        dims,
+        base: keys.positive("rope.freq_base", false)?.unwrap_or(10_000.0),
+        scaling,
+        magnitude,
+        original_context,
+    })
+}

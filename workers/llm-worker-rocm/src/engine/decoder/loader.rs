@@ -1,0 +1,170 @@
+//! Tensors of a file as matrices, vectors and norms on a device.
+
+use super::config::DecoderConfig;
+use super::linear::{Linear, Weight};
+use super::norm::Norm;
+use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::{DType, Device, Tensor};
+use std::borrow::Cow;
+use worker::gguf::{TensorInfo, Weights};
+use worker::{Error, Result};
+
+/// Takes a file's tensors one after another.
+pub(super) struct Loader<'a> {
+    pub config: &'a DecoderConfig,
+    pub file: &'a dyn Weights,
+    pub device: &'a Device,
+    pub activations: DType,
+    /// Called with the bytes of every tensor that has arrived.
+    pub progress: &'a dyn Fn(u64),
+}
+
+impl Loader<'_> {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.file.header().tensor(name).is_some()
+    }
+
+    pub(super) fn bad(&self, reason: String) -> Error {
+        Error::BadModel {
+            path: self.file.path().to_path_buf(),
+            reason,
+        }
+    }
+
+    pub(super) fn info(&self, name: &str) -> Result<(&TensorInfo, GgmlDType)> {
+        let info = self.file.header().tensor(name);
+        let info = info.ok_or_else(|| self.bad(format!("tensor {name} is missing")))?;
+        let dtype = info
+            .dtype()
+            .map_err(|unsupported| self.bad(format!("tensor {name}: {unsupported}")))?;
+        Ok((info, dtype))
+    }
+
+    /// Takes the bytes of a tensor.
+    pub(super) fn take<T>(
+        &self,
+        name: &str,
+        f: impl FnOnce(&[u8], GgmlDType) -> candle_core::Result<T>,
+    ) -> Result<T> {
+        let (info, dtype) = self.info(name)?;
+        let taken = f(&self.file.bytes(name, info), dtype);
+        self.file.give_back(name, info);
+        (self.progress)(info.bytes);
+        taken.map_err(Error::candle("loading the model"))
+    }
+
+    pub(super) fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Weight> {
+        self.take(name, |bytes, dtype| {
+            let shape = (outputs, inputs);
+            Weight::new(bytes, dtype, shape, self.device, self.activations)
+        })
+    }
+
+    /// A tensor of plain numbers.
+    pub(super) fn vector(&self, name: &str, dtype: DType) -> Result<Tensor> {
+        let elements = self.info(name)?.0.elem_count() as usize;
+        self.take(name, |bytes, format| {
+            let storage = QStorage::from_data(Cow::Borrowed(bytes), self.device, format)?;
+            QTensor::new(storage, elements)?
+                .dequantize(self.device)?
+                .to_dtype(dtype)
+        })
+    }
+
+    pub(super) fn bias(&self, name: &str) -> Result<Option<Tensor>> {
+        let name = format!("{name}.bias");
+        self.has(&name)
+            .then(|| self.vector(&name, self.activations))
+            .transpose()
+    }
+
+    pub(super) fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
+        let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
+        Ok(Linear::new(weight, self.bias(name)?))
+    }
+
+    /// Some of a stacked matrix's outputs each: their rows lie behind each other.
+    pub(super) fn split<const N: usize>(
+        &self,
+        name: &str,
+        outputs: [usize; N],
+        inputs: usize,
+    ) -> Result<[Linear; N]> {
+        let bias = self.bias(name)?;
+        let total: usize = outputs.iter().sum();
+        self.take(&format!("{name}.weight"), |bytes, dtype| {
+            let row = bytes.len() / total;
+            let mut start = 0;
+            let parts = outputs
+                .map(|count| {
+                    start += count;
+                    (start - count, count)
+                })
+                .map(|(start, count)| {
+                    let bytes = &bytes[start * row..(start + count) * row];
+                    let shape = (count, inputs);
+                    let weight = Weight::new(bytes, dtype, shape, self.device, self.activations)?;
+                    let bias = match &bias {
+                        Some(bias) => Some(bias.narrow(0, start, count)?.contiguous()?),
+                        None => None,
+                    };
+                    Ok(Linear::new(weight, bias))
+                });
+            let parts = parts.into_iter().collect::<candle_core::Result<Vec<_>>>()?;
+            Ok(parts.try_into().ok().expect("one for each"))
+        })
+    }
+
+    pub(super) fn norm(&self, name: &str) -> Result<Norm> {
+        Ok(Norm {
+            kind: self.config.traits.norm,
+            weight: self.vector(&format!("{name}.weight"), self.activations)?,
+            bias: self.bias(name)?,
+            epsilon: self.config.epsilon,
+        })
+    }
+
+    pub(super) fn norm_if_there(&self, name: &str) -> Result<Option<Norm>> {
+        self.has(&format!("{name}.weight"))
+            .then(|| self.norm(name))
+            .transpose()
+    }
+
+    /// Whether all have one format, and all or none a bias.
+    pub(super) fn are_alike(&self, names: &[String]) -> Result<bool> {
+        let format = |name: &String| Ok(self.info(&format!("{name}.weight"))?.1);
+        let formats = names.iter().map(format).collect::<Result<Vec<_>>>()?;
+        let biased = |name: &&String| self.has(&format!("{name}.bias"));
+        let biases = names.iter().filter(biased).count();
+        Ok(formats.windows(2).all(|two| two[0] == two[1]) && [0, names.len()].contains(&biases))
+    }
+
+    /// The rows of several matrices of one format behind each other.
+    pub(super) fn joined(
+        &self,
+        names: &[String],
+        outputs: [usize; 3],
+        inputs: usize,
+    ) -> Result<Linear> {
+        const LOADING: &str = "loading the model";
+        let mut rows = Vec::new();
+        let mut format = None;
+        for name in names {
+            self.take(&format!("{name}.weight"), |bytes, dtype| {
+                rows.extend_from_slice(bytes);
+                format = Some(dtype);
+                Ok(())
+            })?;
+        }
+        let biases = names.iter().map(|name| self.bias(name));
+        let biases = biases.collect::<Result<Option<Vec<_>>>>()?;
+        let bias = biases.map(|biases| Tensor::cat(&biases, 0)).transpose();
+        let format = format.expect("there are names");
+        let shape = (outputs.iter().sum(), inputs);
+        let weight = Weight::new(&rows, format, shape, self.device, self.activations);
+        Ok(Linear::new(
+            weight.map_err(Error::candle(LOADING))?,
+            bias.map_err(Error::candle(LOADING))?,
+        ))
+    }
+}

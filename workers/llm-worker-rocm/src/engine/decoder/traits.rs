@@ -1,0 +1,122 @@
+//! What tells the architectures apart that the decoder runs. The register of architectures has these facts for each.
+
+/// What an architecture does where others do something else. What a file can tell by itself (sizes, biases, experts, windows) is not here.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DecoderTraits {
+    /// The rotary embedding turns neighbours, not halves.
+    pub interleaved: bool,
+    /// What norms subtract and divide by.
+    pub norm: NormKind,
+    /// Norms before attention and the feed-forward part.
+    pub pre_norms: bool,
+    /// Norms of what these give.
+    pub post_norms: bool,
+    /// Norms of queries and keys, before they turn.
+    pub qk_norms: bool,
+    /// The same without weights, where they turn.
+    pub plain_qk_norms: bool,
+    /// That of the feed-forward part.
+    pub activation: Activation,
+    /// How the embedding is scaled, unless the file says.
+    pub embedding: EmbeddingScale,
+    /// How the router's probabilities become weights.
+    pub routing: Routing,
+    /// The feed-forward part works on the block's input beside attention, not behind it, unless the file says otherwise.
+    pub parallel: bool,
+    /// What follows from the number of the block.
+    pub layers: Layers,
+    /// What the file's `logit_scale` does to logits.
+    pub logit_scale: LogitScale,
+    /// Positions beyond which attention is another (in chunks, at a temperature), and contexts end here.
+    pub longest: Option<u32>,
+    /// Blocks of the one model whose scores are scaled by its width over its heads, not by the size of a head: nothing but its depth tells it.
+    pub scores_by_width_at: Option<usize>,
+}
+
+/// What norms do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    /// Division by the root mean square.
+    Rms,
+    /// Mean and variance.
+    Layer,
+}
+
+/// The feed-forward part's activation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// SiLU.
+    Silu,
+    /// GELU by tanh.
+    Gelu,
+}
+
+/// The factor of the embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EmbeddingScale {
+    /// None.
+    None,
+    /// The square root of the width.
+    Root,
+}
+
+/// How a router's numbers become weights of experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routing {
+    /// Probabilities of all experts; those of the chosen ones as they are.
+    Plain,
+    /// Those of the chosen ones are scaled to a sum of 1.
+    Normalised,
+    /// The sigmoid of each chosen one's number, and it is the expert's input that is scaled.
+    Input,
+}
+
+/// What blocks differ in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layers {
+    /// All alike; a window is everywhere, if there is one.
+    Same,
+    /// All but each `n`-th block have the window; with their own rotary base, if `local_base` is given.
+    Windowed {
+        /// That `n`, unless the file says.
+        period: u32,
+        /// Rotary base of blocks with a window.
+        local_base: Option<u32>,
+        /// Blocks without window have no rotary embedding.
+        positionless: bool,
+    },
+    /// Each `n`-th block has no rotary embedding.
+    Positionless {
+        /// That `n`.
+        period: u32,
+    },
+}
+
+/// What a factor of logits in the file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogitScale {
+    /// Divides them.
+    Divides,
+    /// Multiplies them.
+    Multiplies,
+}
+
+impl DecoderTraits {
+    /// Llama's.
+    pub const LLAMA: Self = Self {
+        interleaved: true,
+        norm: NormKind::Rms,
+        pre_norms: true,
+        post_norms: false,
+        qk_norms: false,
+        plain_qk_norms: false,
+        activation: Activation::Silu,
+        embedding: EmbeddingScale::None,
+        routing: Routing::Normalised,
+        parallel: false,
+        layers: Layers::Same,
+        logit_scale: LogitScale::Divides,
+        longest: None,
+        scores_by_width_at: None,
+    };
+}

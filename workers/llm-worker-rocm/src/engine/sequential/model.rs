@@ -1,0 +1,139 @@
+//! What the register of architectures says of a model of candle-transformers, and what loading one gives.
+
+use super::settings::Settings;
+use candle_core::{Device, Result, Tensor};
+use candle_nn::VarBuilder;
+use std::path::Path;
+use worker::gguf::Gguf;
+
+/// An architecture that candle-transformers runs.
+#[derive(Debug, Clone, Copy)]
+pub struct SequentialModel {
+    /// Whether the output matrix is the embedding table unless the file says otherwise.
+    pub(crate) tied: bool,
+    /// Whether its code computes in f16 and bf16; else weights become f32.
+    pub(crate) halves: bool,
+    /// A tensor that the model's code asks for, and the file's that stands for it if there is none of its name.
+    pub(crate) stand_ins: &'static [(&'static str, &'static str)],
+    /// Makes it of a folder.
+    pub(crate) load: fn(&Settings, VarBuilder) -> LoadResult,
+    /// Makes it of a GGUF file.
+    pub(crate) gguf: Option<GgufLoader>,
+}
+
+impl SequentialModel {
+    /// One that is loaded so, and is as usual otherwise.
+    pub(crate) const fn of(load: fn(&Settings, VarBuilder) -> LoadResult) -> Self {
+        Self {
+            tied: false,
+            halves: false,
+            stand_ins: &[],
+            load,
+            gguf: None,
+        }
+    }
+}
+
+/// How a model is made of a GGUF file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GgufLoader {
+    /// Checks what the model's code divides by and allocates from.
+    pub check: fn(&Gguf) -> std::result::Result<(), String>,
+    /// Loads a checked file for sequences of at most so many tokens, if that is known.
+    pub load: fn(&Path, &Gguf, &Device, Option<usize>) -> Result<Loaded>,
+}
+
+/// What loading a folder gives.
+pub(crate) type LoadResult = std::result::Result<Loaded, LoadError>;
+
+/// Why a model was not made.
+pub(crate) enum LoadError {
+    /// The configuration is at fault.
+    Settings(String),
+    /// candle or the file is.
+    Candle(candle_core::Error),
+}
+
+impl From<String> for LoadError {
+    fn from(reason: String) -> Self {
+        Self::Settings(reason)
+    }
+}
+
+impl From<candle_core::Error> for LoadError {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Candle(error)
+    }
+}
+
+/// Logits behind the last of `(1, tokens)`, whose first has the given position; vocabulary elements in any shape. Position 0 begins another sequence.
+pub(crate) type ForwardFn = Box<dyn FnMut(&Tensor, usize) -> Result<Tensor> + Send>;
+
+/// How many tokens a model takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pieces {
+    /// Any number, at any position.
+    Any,
+    /// Any number at position 0, then one: its masks or its state are made for whole prompts.
+    First,
+    /// One.
+    One,
+}
+
+/// A loaded model with what the engine asks.
+pub(crate) struct Loaded {
+    pub forward: ForwardFn,
+    pub vocab_size: usize,
+    /// Longest sequence in tokens.
+    pub context: usize,
+    /// Elements that each token adds to the state.
+    pub token_elements: usize,
+    pub pieces: Pieces,
+}
+
+impl Loaded {
+    /// A model whose state is the keys and values of attention, as the configuration has them.
+    pub(super) fn of_attention(
+        settings: &Settings,
+        context: usize,
+        pieces: Pieces,
+        forward: ForwardFn,
+    ) -> LoadResult {
+        Ok(Self {
+            forward,
+            vocab_size: settings.number("vocab_size")?,
+            context,
+            token_elements: settings.attention_elements()?,
+            pieces,
+        })
+    }
+}
+
+/// A model that is told to forget its sequence.
+pub(super) fn forgetting<M: Send + 'static>(
+    mut model: M,
+    forget: fn(&mut M),
+    forward: fn(&mut M, &Tensor, usize) -> Result<Tensor>,
+) -> ForwardFn {
+    Box::new(move |tokens, position| {
+        if position == 0 {
+            forget(&mut model);
+        }
+        forward(&mut model, tokens, position)
+    })
+}
+
+/// A model whose state lies beside it and is made anew for each sequence.
+pub(super) fn with_state<M: Send + 'static, S: Send + 'static>(
+    mut model: M,
+    fresh: impl Fn() -> Result<S> + Send + 'static,
+    forward: fn(&mut M, &Tensor, usize, &mut S) -> Result<Tensor>,
+) -> Result<ForwardFn> {
+    let mut state = fresh()?;
+    Ok(Box::new(move |tokens, position| {
+        if position == 0 {
+            state = fresh()?;
+        }
+        forward(&mut model, tokens, position, &mut state)
+    }))
+}

@@ -1,0 +1,45 @@
+//! GGUF's metadata in the making.
+
+use worker::gguf::Value;
+
+/// Metadata in the making.
+pub(super) struct MetadataWriter {
+    architecture: &'static str,
+    metadata: Vec<(String, Value)>,
+}
+
+impl MetadataWriter {
+    pub(super) fn new(architecture: &'static str) -> Self {
+        Self {
+            architecture,
+            metadata: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<(String, Value)> {
+        self.metadata
+    }
+
+    /// Sets a key that belongs to no architecture.
+    pub(super) fn general(&mut self, key: &str, text: &str) {
+        self.metadata
+            .push((format!("general.{key}"), Value::String(text.to_string())));
+    }
+
+    fn set(&mut self, key: &str, value: Value) {
+        self.metadata
+            .push((format!("{}.{key}", self.architecture), value));
+    }
+
+    pub(super) fn number(&mut self, key: &str, value: u32) {
+        self.set(key, Value::U32(value));
+    }
+
+    pub(super) fn float(&mut self, key: &str, value: f64) {
+        self.set(key, Value::F32(value as f32));
+    }
+
+    pub(super) fn text(&mut self, key: &str, value: &str) {
+        self.set(key, Value::String(value.to_string()));
+    }
+}
