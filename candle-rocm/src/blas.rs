@@ -4,13 +4,17 @@
 //! product is computed as `C^T = B^T A^T`: operands swap, nothing is moved. An operand whose strides
 //! rocBLAS cannot express is copied first.
 
-use crate::gpu::{lock, Gpu};
+use crate::gpu::Gpu;
 use crate::ops::copy::copy_strided;
+use crate::shared::Shared;
+use crate::slots::Kept;
+use crate::sync::lock;
 use crate::sys::hip;
 use crate::sys::rocblas::{self, RocBlas, RocBlasHandle, RocBlasStatus};
 use crate::{Buffer, DType, Device, Error, Result, View};
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Mutex;
 
 const OP: &str = "matmul";
 
@@ -20,8 +24,8 @@ const WORKSPACE_BYTES: usize = 32 << 20;
 const WORKSPACE_FRACTION: usize = 256;
 
 /// A rocBLAS handle on a device's stream.
-pub(crate) struct Blas {
-    gpu: &'static Gpu,
+struct Blas {
+    shared: &'static Shared,
     library: &'static RocBlas,
     handle: RocBlasHandle,
     workspace: *mut c_void,
@@ -30,21 +34,27 @@ pub(crate) struct Blas {
 // SAFETY: a handle may be used from any thread, one at a time; a mutex holds it.
 unsafe impl Send for Blas {}
 
+/// The handle of a device, made when the first product asks for it.
+type Handle = Mutex<Option<Blas>>;
+
+impl Kept for Handle {}
+
 impl Blas {
     fn new(device: &Device) -> Result<Self> {
         let library = &RocBlas::get()?.functions;
-        let gpu = device.gpu();
+        let shared = device.shared();
+        let gpu = &shared.gpu;
         let mut handle = ptr::null_mut();
         let create = || {
             // SAFETY: the device is bound and `handle` receives the handle.
             unsafe { (library.rocblas_create_handle)(&mut handle) }
         };
-        let status = gpu.captures.exclude(create);
+        let status = shared.captures.exclude(create);
         check(gpu, "rocblas_create_handle", status, || {
             "check that this rocBLAS has kernels for the architecture".to_string()
         })?;
         let mut blas = Blas {
-            gpu,
+            shared,
             library,
             handle,
             workspace: ptr::null_mut(),
@@ -78,19 +88,20 @@ impl Blas {
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        let freed = self.gpu.bind().and_then(|()| {
+        let gpu = &self.shared.gpu;
+        let freed = gpu.bind().and_then(|()| {
             // SAFETY: handle and workspace are ours; the device's stream is idle when it is dropped.
             let free = || unsafe {
                 (
                     (self.library.rocblas_destroy_handle)(self.handle),
-                    (self.gpu.hip.hipFree)(self.workspace),
+                    (gpu.hip.hipFree)(self.workspace),
                 )
             };
-            let (destroyed, freed) = self.gpu.captures.exclude(free);
-            check(self.gpu, "rocblas_destroy_handle", destroyed, String::new)?;
-            self.gpu.check("hipFree (rocBLAS workspace)", freed)
+            let (destroyed, freed) = self.shared.captures.exclude(free);
+            check(gpu, "rocblas_destroy_handle", destroyed, String::new)?;
+            gpu.check("hipFree (rocBLAS workspace)", freed)
         });
-        self.gpu.defer(freed);
+        gpu.defer(freed);
     }
 }
 
@@ -119,7 +130,7 @@ fn check(
 /// [`Error::Load`] without rocBLAS, [`Error::Blas`].
 pub fn prepare(device: &Device) -> Result<()> {
     device.enter()?;
-    let mut blas = lock(device.blas());
+    let mut blas = lock(device.slot::<Handle>());
     if blas.is_none() {
         *blas = Some(Blas::new(device)?);
     }
@@ -342,7 +353,7 @@ pub(crate) fn matmul_into(
     prepare(device)?;
     let (one, zero) = (Coefficient::new(dtype, 1.0), Coefficient::new(dtype, 0.0));
     device.count_launch();
-    let guard = lock(device.blas());
+    let guard = lock(device.slot::<Handle>());
     let blas = guard.as_ref().expect("made by prepare, never removed");
     // SAFETY: views and output were checked to lie in their buffers, and
     // all belong to this device, which is bound; the coefficients are of the compute type.

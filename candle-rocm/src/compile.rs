@@ -1,9 +1,9 @@
 //! hiprtc as the compiler of kernels.
 
-use crate::gpu::text;
 use crate::sys::hip::Hip;
 use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
 use crate::sys::loader::{mapped_file, Loaded};
+use crate::sys::text;
 use crate::Arch;
 use candle_rocm_kernels::{CompileError, CompileRequest, Compiler, OPTIONS};
 use std::ffi::{c_char, c_int, CString};

@@ -1,17 +1,15 @@
 //! A GPU with a stream of its own: where memory lives and work is enqueued.
 
-use crate::blas::Blas;
 use crate::config::Config;
-use crate::error_word::{self, ErrorWord};
-use crate::gpu::{lock, Gpu};
-use crate::launch::Kernel;
-use crate::memory::{self, Buffer, MemoryStats, Pool};
-use crate::miopen::MiOpen;
+use crate::error_word::ErrorWord;
+use crate::gpu::Gpu;
 use crate::pinned::Staging;
-use crate::sys::hip;
+use crate::pool::{memory_info, MemoryStats, Pool};
+use crate::shared::Shared;
+use crate::slots::{Kept, Slots};
+use crate::sync::lock;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
-use candle_rocm_kernels::{CkInstance, Family};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -27,8 +25,7 @@ pub struct Device {
 
 // Fields drop in this order: what uses the stream goes before it.
 struct Inner {
-    blas: Mutex<Option<Blas>>,
-    miopen: Mutex<MiOpen>,
+    slots: Slots,
     uploads: Mutex<Staging>,
     downloads: Mutex<Staging>,
     error_word: ErrorWord,
@@ -37,7 +34,7 @@ struct Inner {
     launches: AtomicU64,
     config: Config,
     stream: Stream,
-    gpu: &'static Gpu,
+    shared: &'static Shared,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +45,8 @@ struct RandomState {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.gpu.defer(self.stream.wait_idle());
-        lock(&self.miopen).give_back(&self.pool, &self.stream);
+        self.shared.gpu.defer(self.stream.wait_idle());
+        self.slots.give_back(&self.pool, &self.stream);
     }
 }
 
@@ -75,9 +72,9 @@ impl Device {
     /// # Errors
     /// Those of [`Device::count`], and [`Error::InvalidOrdinal`].
     pub fn with_config(ordinal: usize, config: Config) -> Result<Self> {
-        let gpu = Gpu::get(ordinal)?;
-        gpu.enter()?;
-        Self::on(gpu, Stream::new(gpu)?, config)
+        let shared = Shared::get(ordinal)?;
+        shared.gpu.enter()?;
+        Self::on(shared, Stream::new(&shared.gpu)?, config)
     }
 
     /// A device on a stream that the caller made, for working together with other users of HIP.
@@ -89,18 +86,19 @@ impl Device {
     /// # Errors
     /// Those of [`Device::new`].
     pub unsafe fn from_raw_stream(ordinal: usize, stream: *mut c_void) -> Result<Self> {
-        let gpu = Gpu::get(ordinal)?;
+        let shared = Shared::get(ordinal)?;
         let config = Config::from_env()?;
-        gpu.enter()?;
+        shared.gpu.enter()?;
         // SAFETY: as the caller promises.
-        Self::on(gpu, unsafe { Stream::borrowed(gpu, stream) }, config)
+        let stream = unsafe { Stream::borrowed(&shared.gpu, stream) };
+        Self::on(shared, stream, config)
     }
 
-    fn on(gpu: &'static Gpu, stream: Stream, config: Config) -> Result<Self> {
+    fn on(shared: &'static Shared, stream: Stream, config: Config) -> Result<Self> {
+        let gpu = &shared.gpu;
         Ok(Device {
             inner: Arc::new(Inner {
-                blas: Mutex::new(None),
-                miopen: Mutex::new(MiOpen::new(config.miopen)),
+                slots: Slots::default(),
                 uploads: Mutex::default(),
                 downloads: Mutex::default(),
                 error_word: ErrorWord::new(gpu, &stream)?,
@@ -112,19 +110,19 @@ impl Device {
                 launches: AtomicU64::new(0),
                 config,
                 stream,
-                gpu,
+                shared,
             }),
         })
     }
 
     /// Number of the GPU among the visible ones.
     pub fn ordinal(&self) -> usize {
-        self.inner.gpu.ordinal
+        self.gpu().ordinal
     }
 
     /// What the GPU is and has.
     pub fn properties(&self) -> &DeviceProperties {
-        &self.inner.gpu.properties
+        &self.gpu().properties
     }
 
     /// The settings that it was made with.
@@ -155,139 +153,6 @@ impl Device {
         word.map_or(Ok(()), |word| word.finish())
     }
 
-    /// Uninitialised memory. Zero bytes is legal and allocates nothing.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if the device is full even after the cache was emptied.
-    pub fn alloc(&self, bytes: usize) -> Result<Buffer> {
-        self.enter()?;
-        Buffer::new(self, bytes)
-    }
-
-    /// Memory filled with zero bytes.
-    ///
-    /// # Errors
-    /// Those of [`Device::alloc`].
-    pub fn alloc_zeroed(&self, bytes: usize) -> Result<Buffer> {
-        let buffer = self.alloc(bytes)?;
-        if bytes > 0 {
-            // SAFETY: the buffer has `bytes` bytes.
-            let status = unsafe {
-                (self.gpu().hip.hipMemsetAsync)(buffer.as_ptr(), 0, bytes, self.stream().as_raw())
-            };
-            self.gpu().check("hipMemsetAsync", status)?;
-        }
-        Ok(buffer)
-    }
-
-    /// A buffer with the given contents. The slice may be reused when this returns; the device may still
-    /// be copying.
-    ///
-    /// # Errors
-    /// Those of [`Device::alloc`].
-    pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
-        let buffer = self.alloc(bytes.len())?;
-        self.upload_into(bytes, &buffer, 0)?;
-        Ok(buffer)
-    }
-
-    /// Overwrites part of a buffer of this device.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`].
-    pub fn upload_into(&self, bytes: &[u8], buffer: &Buffer, byte_offset: usize) -> Result<()> {
-        self.enter()?;
-        self.check_owner("upload", buffer)?;
-        buffer.check_range("upload", byte_offset, bytes.len())?;
-        self.check_not_capturing(
-            "upload",
-            "it would repeat an upload with stale bytes; upload before",
-        )?;
-        let dst = buffer.as_ptr().wrapping_byte_add(byte_offset);
-        // SAFETY: the range was checked.
-        unsafe { lock(&self.inner.uploads).upload(self.stream(), bytes, dst) }
-    }
-
-    /// Waits for the stream and fills `bytes` from a buffer of this device.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::DeviceMismatch`], and those of [`Device::synchronize`].
-    pub fn download(&self, buffer: &Buffer, byte_offset: usize, bytes: &mut [u8]) -> Result<()> {
-        self.enter()?;
-        self.check_owner("download", buffer)?;
-        buffer.check_range("download", byte_offset, bytes.len())?;
-        self.check_not_capturing("download", "there is no result yet; download afterwards")?;
-        let word = self.inner.error_word.fetch(self.stream())?;
-        let src = buffer.as_ptr().wrapping_byte_add(byte_offset);
-        if bytes.is_empty() {
-            self.stream().wait_idle()?;
-        } else {
-            // SAFETY: the range was checked.
-            unsafe { lock(&self.inner.downloads).download(self.stream(), src, bytes)? };
-        }
-        word.map_or(Ok(()), |word| word.finish())
-    }
-
-    /// Copies between buffers of any devices. Ranges within one buffer must not overlap. Both devices'
-    /// streams see the copy in order; the host does not wait.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`].
-    pub fn copy(
-        &self,
-        src: &Buffer,
-        src_offset: usize,
-        dst: &Buffer,
-        dst_offset: usize,
-        bytes: usize,
-    ) -> Result<()> {
-        src.check_range("copy", src_offset, bytes)?;
-        dst.check_range("copy", dst_offset, bytes)?;
-        if bytes == 0 {
-            return Ok(());
-        }
-        let from = src.as_ptr().wrapping_byte_add(src_offset);
-        let to = dst.as_ptr().wrapping_byte_add(dst_offset);
-        let (reader, writer) = (src.device(), dst.device());
-        if reader.same_device(writer) {
-            return writer.enqueue_copy(reader, from, to, bytes);
-        }
-        // The copy runs on the writer's stream, between everything that was enqueued on the reader's
-        // before and everything that will be after.
-        reader.enter()?;
-        let ready = Event::untimed(reader.gpu())?;
-        ready.record(reader.stream())?;
-        writer.stream().wait(&ready)?;
-        writer.enqueue_copy(reader, from, to, bytes)?;
-        let done = Event::untimed(writer.gpu())?;
-        done.record(writer.stream())?;
-        reader.stream().wait(&done)
-    }
-
-    fn enqueue_copy(
-        &self,
-        reader: &Device,
-        from: *mut c_void,
-        to: *mut c_void,
-        bytes: usize,
-    ) -> Result<()> {
-        self.enter()?;
-        let gpu = self.gpu();
-        let stream = self.stream().as_raw();
-        // SAFETY: the caller checked both ranges.
-        unsafe {
-            if reader.ordinal() == self.ordinal() {
-                let kind = hip::MEMCPY_DEVICE_TO_DEVICE;
-                let status = (gpu.hip.hipMemcpyAsync)(to, from, bytes, kind, stream);
-                gpu.check("hipMemcpyAsync (device to device)", status)
-            } else {
-                let (here, there) = (self.ordinal() as c_int, reader.ordinal() as c_int);
-                let status = (gpu.hip.hipMemcpyPeerAsync)(to, here, from, there, bytes, stream);
-                gpu.check("hipMemcpyPeerAsync", status)
-            }
-        }
-    }
-
     /// Kernels, products, convolutions and graphs enqueued on this device so far. A graph counts as one each time that it is
     /// launched, and nothing while it is captured.
     pub fn launches(&self) -> u64 {
@@ -315,7 +180,7 @@ impl Device {
     /// HIP's.
     pub fn memory_info(&self) -> Result<(usize, usize)> {
         self.enter()?;
-        memory::memory_info(self.gpu())
+        memory_info(self.gpu())
     }
 
     /// Waits for the stream and gives all cached memory back to the GPU.
@@ -325,35 +190,6 @@ impl Device {
     pub fn trim(&self) -> Result<()> {
         self.enter()?;
         self.pool().trim(self.stream())
-    }
-
-    /// A kernel of this product. The first use of a family loads it, or compiles it if this machine
-    /// has not done so before.
-    ///
-    /// # Errors
-    /// [`Error::Compile`].
-    pub fn kernel(&self, family: Family, name: &str) -> Result<Kernel> {
-        self.enter()?;
-        let function = self.gpu().modules.family(self.gpu(), family, name)?;
-        Ok(Kernel::new(self, function))
-    }
-
-    /// A kernel of the caller's HIP source, an `extern "C" __global__` function. The source may include
-    /// `"device.h"`. It is compiled once per machine; keep the kernel to save looking it up.
-    ///
-    /// # Errors
-    /// [`Error::Compile`] with the compiler's messages.
-    pub fn custom_kernel(&self, source: &str, name: &str) -> Result<Kernel> {
-        self.enter()?;
-        let function = self.gpu().modules.custom(self.gpu(), source, name)?;
-        Ok(Kernel::new(self, function))
-    }
-
-    /// The kernel of Composable Kernel's attention for what `instance` says; there is one if the build made it for this arch.
-    pub(crate) fn ck_kernel(&self, instance: CkInstance) -> Result<Kernel> {
-        self.enter()?;
-        let function = self.gpu().modules.ck(self.gpu(), instance)?;
-        Ok(Kernel::new(self, function))
     }
 
     /// Restarts the random numbers of this device.
@@ -375,39 +211,37 @@ impl Device {
         (random.seed, first)
     }
 
-    /// The word in which indexing kernels report an index that is out of range; hand it to them with
-    /// [`Args::ptr`](crate::Args::ptr). See [`IndexOp`](crate::IndexOp) for its layout and codes.
-    pub fn error_word(&self) -> Buffer {
-        Buffer::unowned(self, self.inner.error_word.ptr(), error_word::BYTES)
-    }
-
-    /// Tells this crate that the calling thread changed HIP's current device by other means.
-    pub fn forget_current() {
-        Gpu::unbind_thread();
-    }
-
     pub(crate) fn error_state(&self) -> &ErrorWord {
         &self.inner.error_word
     }
 
     pub(crate) fn enter(&self) -> Result<()> {
-        self.inner.gpu.enter()
+        self.gpu().enter()
     }
 
     pub(crate) fn gpu(&self) -> &'static Gpu {
-        self.inner.gpu
+        &self.inner.shared.gpu
+    }
+
+    pub(crate) fn shared(&self) -> &'static Shared {
+        self.inner.shared
+    }
+
+    /// What is kept of a type for the device.
+    pub(crate) fn slot<T: Kept + Default>(&self) -> &T {
+        self.inner.slots.get()
+    }
+
+    pub(crate) fn uploads(&self) -> &Mutex<Staging> {
+        &self.inner.uploads
+    }
+
+    pub(crate) fn downloads(&self) -> &Mutex<Staging> {
+        &self.inner.downloads
     }
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.inner.pool
-    }
-
-    pub(crate) fn blas(&self) -> &Mutex<Option<Blas>> {
-        &self.inner.blas
-    }
-
-    pub(crate) fn miopen(&self) -> &Mutex<MiOpen> {
-        &self.inner.miopen
     }
 
     /// Distinguishes devices in comparisons.
@@ -415,7 +249,7 @@ impl Device {
         Arc::as_ptr(&self.inner).cast()
     }
 
-    fn check_not_capturing(&self, op: &'static str, reason: &str) -> Result<()> {
+    pub(crate) fn check_not_capturing(&self, op: &'static str, reason: &str) -> Result<()> {
         if !self.pool().is_capturing() {
             return Ok(());
         }
@@ -423,14 +257,6 @@ impl Device {
             op,
             reason: format!("a graph is being captured: {reason}"),
         })
-    }
-
-    fn check_owner(&self, op: &'static str, buffer: &Buffer) -> Result<()> {
-        if self.same_device(buffer.device()) {
-            Ok(())
-        } else {
-            Err(Error::DeviceMismatch { op })
-        }
     }
 }
 
@@ -443,5 +269,16 @@ impl std::fmt::Debug for Device {
             self.properties().full_arch,
             self.stream().as_raw()
         )
+    }
+}
+
+impl Event {
+    /// An event that can be waited for and timed.
+    ///
+    /// # Errors
+    /// HIP's.
+    pub fn new(device: &Device) -> Result<Self> {
+        device.enter()?;
+        Self::timed(device.gpu())
     }
 }

@@ -4,8 +4,9 @@
 //! `{ u32 op, u32 size, i64 index }`, zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
 //! and stores the index and the indexed dimension's size. When the host next waits for the device, the word travels along.
 
-use crate::gpu::{lock, Gpu};
+use crate::gpu::Gpu;
 use crate::pinned::Pinned;
+use crate::sync::lock;
 use crate::sys::hip;
 use crate::{Error, Result, Stream};
 use std::ffi::c_void;

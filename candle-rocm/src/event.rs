@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::sys::hip::{self, HipEvent};
-use crate::{Device, Result, Stream};
+use crate::{Result, Stream};
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::time::Duration;
@@ -21,12 +21,7 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// An event that can be waited for and timed.
-    ///
-    /// # Errors
-    /// HIP's.
-    pub fn new(device: &Device) -> Result<Self> {
-        let gpu = device.stream().gpu();
-        gpu.enter()?;
+    pub(crate) fn timed(gpu: &'static Gpu) -> Result<Self> {
         Self::with_flags(gpu, hip::EVENT_DEFAULT)
     }
 
@@ -98,6 +93,19 @@ impl Event {
         Ok(Duration::from_secs_f64(
             f64::from(milliseconds.max(0.0)) / 1e3,
         ))
+    }
+}
+
+impl Stream {
+    /// Makes work enqueued from now on wait for an event, on the device; the host does not wait.
+    ///
+    /// # Errors
+    /// HIP's.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.gpu().enter()?;
+        // SAFETY: stream and event are alive.
+        let status = unsafe { (self.gpu().hip.hipStreamWaitEvent)(self.as_raw(), event.raw, 0) };
+        self.gpu().check("hipStreamWaitEvent", status)
     }
 }
 

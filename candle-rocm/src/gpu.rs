@@ -1,15 +1,13 @@
-//! State that all handles of one ordinal share: the library, properties, modules, deferred errors.
+//! A GPU as HIP has it: the library, properties, the thread's current device, errors and when they are reported.
 
-use crate::graph::Captures;
-use crate::module::Modules;
-use crate::ops::quantized::Crossovers;
+use crate::sync::lock;
 use crate::sys::hip::{self, DeviceProp, Hip, HipError};
+use crate::sys::text;
 use crate::{topology, DeviceProperties, Error, Result};
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::ffi::{c_char, c_int, CStr};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::Mutex;
 
 thread_local! {
     // HIP's current device is per thread and starts at 0, but another user of HIP may have changed it
@@ -23,9 +21,6 @@ pub(crate) struct Gpu {
     pub hip: &'static Hip,
     pub ordinal: usize,
     pub properties: DeviceProperties,
-    pub modules: Modules,
-    pub captures: Captures,
-    pub crossovers: Crossovers,
     deferred: Mutex<Option<Error>>,
     has_deferred: AtomicBool,
 }
@@ -55,12 +50,7 @@ impl Gpu {
     }
 
     /// The GPU of an ordinal.
-    pub fn get(ordinal: usize) -> Result<&'static Gpu> {
-        static GPUS: OnceLock<Mutex<HashMap<usize, &'static Gpu>>> = OnceLock::new();
-        let mut gpus = lock(GPUS.get_or_init(Mutex::default));
-        if let Some(gpu) = gpus.get(&ordinal) {
-            return Ok(gpu);
-        }
+    pub fn open(ordinal: usize) -> Result<Self> {
         let count = Self::count()?;
         if ordinal >= count {
             return Err(Error::InvalidOrdinal { ordinal, count });
@@ -72,18 +62,13 @@ impl Gpu {
         if status != hip::SUCCESS {
             return Err(hip_error(hip, ordinal, "hipGetDeviceProperties", status));
         }
-        let gpu: &'static Gpu = Box::leak(Box::new(Gpu {
+        Ok(Gpu {
             hip,
             ordinal,
             properties: DeviceProperties::from_raw(&raw),
-            modules: Modules::default(),
-            captures: Captures::default(),
-            crossovers: Crossovers::default(),
             deferred: Mutex::new(None),
             has_deferred: AtomicBool::new(false),
-        }));
-        gpus.insert(ordinal, gpu);
-        Ok(gpu)
+        })
     }
 
     /// Makes this the thread's current device.
@@ -96,11 +81,6 @@ impl Gpu {
         self.check("hipSetDevice", status)?;
         BOUND.set(Some(self.ordinal));
         Ok(())
-    }
-
-    /// Forgets which device this thread has bound, for code that calls `hipSetDevice` itself.
-    pub fn unbind_thread() {
-        BOUND.set(None);
     }
 
     /// What every public entry does first: bind, and report what went wrong in an earlier drop.
@@ -152,23 +132,4 @@ pub(crate) fn describe(hip: &Hip, code: HipError) -> (String, String) {
             text((hip.hipGetErrorString)(code)),
         )
     }
-}
-
-/// Copies a C string; null gives an empty one.
-///
-/// # Safety
-/// `ptr` is null or points to a zero-terminated string.
-pub(crate) unsafe fn text(ptr: *const c_char) -> String {
-    if ptr.is_null() {
-        return String::new();
-    }
-    // SAFETY: as the caller promises.
-    unsafe { CStr::from_ptr(ptr) }
-        .to_string_lossy()
-        .into_owned()
-}
-
-/// Locks, whatever happened to an earlier holder: the data guarded here is valid after any panic.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,58 +3,12 @@
 //! A decode step of a language model is hundreds of small kernels; enqueuing them one by one costs more
 //! than running them. A captured step is one call.
 
-use crate::gpu::{lock, Gpu};
-use crate::memory::Block;
+use crate::captures::Entry;
+use crate::pool::Block;
 use crate::sys::hip::{self, Hip, HipGraph, HipGraphExec};
 use crate::sys::LoadError;
 use crate::{Device, Error, Result};
 use std::ptr;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::thread::{self, ThreadId};
-
-/// The threads that capture on a GPU. Some calls wait for the whole device, which spoils the captures of all streams: they wait until there is none, and
-/// captures that would begin wait for them.
-#[derive(Debug, Default)]
-pub(crate) struct Captures {
-    open: Mutex<Vec<ThreadId>>,
-    closed: Condvar,
-}
-
-impl Captures {
-    /// Makes a call that waits for the whole device. A thread that captures itself does not wait for its own end: it is told what HIP says.
-    pub fn exclude<T>(&self, call: impl FnOnce() -> T) -> T {
-        let mut open = lock(&self.open);
-        while open.iter().any(|id| *id != thread::current().id()) {
-            open = (self.closed.wait(open)).unwrap_or_else(PoisonError::into_inner);
-        }
-        call()
-    }
-}
-
-/// A thread's entry among the captures.
-#[derive(Debug)]
-struct Entry {
-    gpu: &'static Gpu,
-    thread: ThreadId,
-}
-
-impl Entry {
-    fn new(gpu: &'static Gpu) -> Self {
-        let thread = thread::current().id();
-        lock(&gpu.captures.open).push(thread);
-        Self { gpu, thread }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let mut open = lock(&self.gpu.captures.open);
-        if let Some(index) = open.iter().position(|id| *id == self.thread) {
-            open.swap_remove(index);
-        }
-        self.gpu.captures.closed.notify_all();
-    }
-}
 
 /// A recording in progress: what is enqueued on the device is kept instead of carried out. Dropped without
 /// [`Capture::end`], it is discarded.
@@ -79,7 +33,7 @@ impl Capture {
         device.enter()?;
         let gpu = device.gpu();
         let begin = function(gpu.hip.hipStreamBeginCapture, "hipStreamBeginCapture")?;
-        let entry = Entry::new(gpu);
+        let entry = Entry::new(&device.shared().captures);
         // SAFETY: the stream is alive.
         let status = unsafe { begin(device.stream().as_raw(), hip::STREAM_CAPTURE_MODE_RELAXED) };
         gpu.check("hipStreamBeginCapture", status)?;

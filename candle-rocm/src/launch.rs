@@ -1,14 +1,15 @@
 //! Launching kernels: how many threads, with which arguments.
 
 use crate::gpu::{describe, Gpu};
-use crate::sys::hip::{self, HipFunction};
+use crate::module::Function;
+use crate::sys::hip;
 use crate::{Buffer, Device, Error, Result};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::ffi::c_void;
 use std::io::Write;
 use std::mem::MaybeUninit;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 /// Blocks, threads and shared memory of a launch. Kernels use one dimension only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,18 +179,6 @@ pub struct Kernel {
     function: Function,
 }
 
-/// A loaded kernel, independent of a stream.
-#[derive(Clone, Debug)]
-pub(crate) struct Function {
-    pub raw: HipFunction,
-    pub name: Arc<str>,
-}
-
-// SAFETY: HIP functions may be used from any thread; modules are never unloaded.
-unsafe impl Send for Function {}
-// SAFETY: as above.
-unsafe impl Sync for Function {}
-
 impl Kernel {
     pub(crate) fn new(device: &Device, function: Function) -> Self {
         Kernel {
@@ -330,7 +319,7 @@ impl Debug {
         };
         let sizes: Vec<String> = args.sizes().map(|size| size.to_string()).collect();
         let line = format!("{kernel} {}\n", sizes.join(","));
-        let mut recorder = crate::gpu::lock(recorder);
+        let mut recorder = crate::sync::lock(recorder);
         if recorder.seen.insert(line.clone()) {
             // One write per line keeps lines whole when several processes append. A full disk costs the
             // record, not the computation.

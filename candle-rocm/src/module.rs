@@ -1,9 +1,9 @@
 //! Kernels by name: code objects made once, loaded once per GPU.
 
 use crate::compile::HiprtcCompiler;
-use crate::gpu::{describe, lock, Gpu};
-use crate::launch::Function;
-use crate::sys::hip::{self, HipModule};
+use crate::gpu::{describe, Gpu};
+use crate::sync::lock;
+use crate::sys::hip::{self, HipFunction, HipModule};
 use crate::{Error, Result};
 use candle_rocm_kernels::{
     embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest, Family,
@@ -13,6 +13,18 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+/// A loaded kernel, independent of a stream.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub raw: HipFunction,
+    pub name: Arc<str>,
+}
+
+// SAFETY: HIP functions may be used from any thread; modules are never unloaded.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
 
 /// Where a module comes from; of a family, all or a part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::sys::hip::{self, HipStream};
-use crate::{Event, Result};
+use crate::Result;
 use std::ffi::c_void;
 use std::ptr;
 
@@ -80,17 +80,6 @@ impl Stream {
             hip::ERROR_NOT_READY => Ok(false),
             status => self.gpu.check("hipStreamQuery", status).map(|()| true),
         }
-    }
-
-    /// Makes work enqueued from now on wait for an event, on the device; the host does not wait.
-    ///
-    /// # Errors
-    /// HIP's.
-    pub fn wait(&self, event: &Event) -> Result<()> {
-        self.gpu.enter()?;
-        // SAFETY: stream and event are alive.
-        let status = unsafe { (self.gpu.hip.hipStreamWaitEvent)(self.raw, event.as_raw(), 0) };
-        self.gpu.check("hipStreamWaitEvent", status)
     }
 
     pub(crate) fn gpu(&self) -> &'static Gpu {

@@ -1,7 +1,7 @@
 //! Who computes a convolution.
 
 use super::convolution::{data_type, Convolution, Descriptors, Failure};
-use super::session::{Operands, Session};
+use super::session::{Operands, Prepared, Session};
 use super::Mode;
 use crate::sys::miopen::{self, Solution};
 use crate::{Device, Error, Event, Result};
@@ -22,13 +22,6 @@ pub(super) enum Choice {
     Own(String),
     /// MIOpen.
     Library(Prepared),
-}
-
-/// A solution that is ready to run.
-pub(super) struct Prepared {
-    pub convolution: Convolution,
-    pub descriptors: Descriptors,
-    pub solution: Solution,
 }
 
 impl Choice {

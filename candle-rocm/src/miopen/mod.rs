@@ -20,14 +20,16 @@ mod convolution;
 mod session;
 
 pub use crate::config::Mode;
-use crate::gpu::lock;
-use crate::memory::Pool;
+use crate::pool::Pool;
+use crate::slots::Kept;
+use crate::sync::lock;
 use crate::{Device, Result, Stream};
 use choice::Choice;
 pub use convolution::Convolution;
 pub(crate) use session::Operands;
 use session::Session;
 use std::collections::HashMap;
+use std::sync::Mutex;
 
 /// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions that transpose
 /// their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x 1024 in f16.
@@ -46,7 +48,7 @@ pub struct Decision {
 
 /// What the device has decided so far, in no order.
 pub fn decisions(device: &Device) -> Vec<Decision> {
-    let state = lock(device.miopen());
+    let state = lock(state(device));
     let decision = |(convolution, choice): (&Convolution, &Choice)| Decision {
         convolution: *convolution,
         solver: choice.solver(),
@@ -59,34 +61,33 @@ pub fn mode(device: &Device) -> Mode {
     device.config().miopen
 }
 
+/// MIOpen on a device's stream.
+pub(crate) fn state(device: &Device) -> &Mutex<MiOpen> {
+    device.slot()
+}
+
 /// MIOpen on a device's stream, and what is known of the convolutions met.
+#[derive(Default)]
 pub(crate) struct MiOpen {
-    mode: Mode,
     /// Goes before the session whose library made its descriptors.
     choices: HashMap<Convolution, Choice>,
     session: Connection,
 }
 
 /// A handle is made when the first convolution asks for it.
+#[derive(Default)]
 enum Connection {
+    #[default]
     Untried,
     Unusable(String),
     Open(Session),
 }
 
 impl MiOpen {
-    pub fn new(mode: Mode) -> Self {
-        MiOpen {
-            mode,
-            choices: HashMap::new(),
-            session: Connection::Untried,
-        }
-    }
-
     /// Whether there is nothing to ask: the own kernels compute this convolution.
     pub fn leaves_to_own(&self, device: &Device, convolution: &Convolution) -> bool {
         match self.choices.get(convolution) {
-            _ if self.mode == Mode::Off => true,
+            _ if mode(device) == Mode::Off => true,
             Some(choice) => matches!(choice, Choice::Own(_)),
             None => device.pool().is_capturing(),
         }
@@ -106,7 +107,7 @@ impl MiOpen {
         }
         if !self.choices.contains_key(convolution) {
             let choice = match self.open(device) {
-                Ok((mode, session)) => session.choose(device, mode, convolution, operands, own)?,
+                Ok(session) => session.choose(device, mode(device), convolution, operands, own)?,
                 Err(reason) => Choice::Own(reason.to_string()),
             };
             self.choices.insert(*convolution, choice);
@@ -120,7 +121,7 @@ impl MiOpen {
         }
     }
 
-    fn open(&mut self, device: &Device) -> std::result::Result<(Mode, &mut Session), &str> {
+    fn open(&mut self, device: &Device) -> std::result::Result<&mut Session, &str> {
         if matches!(self.session, Connection::Untried) {
             self.session = match Session::new(device) {
                 Ok(session) => Connection::Open(session),
@@ -128,15 +129,16 @@ impl MiOpen {
             };
         }
         match &mut self.session {
-            Connection::Open(session) => Ok((self.mode, session)),
+            Connection::Open(session) => Ok(session),
             Connection::Unusable(reason) => Err(reason),
             Connection::Untried => Err("not tried yet"),
         }
     }
+}
 
-    /// Returns the workspace; the stream is idle and no graph is left.
-    pub fn give_back(&mut self, pool: &Pool, stream: &Stream) {
-        if let Connection::Open(session) = &mut self.session {
+impl Kept for Mutex<MiOpen> {
+    fn give_back(&self, pool: &Pool, stream: &Stream) {
+        if let Connection::Open(session) = &mut lock(self).session {
             session.give_back(pool, stream);
         }
     }

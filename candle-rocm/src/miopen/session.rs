@@ -1,10 +1,9 @@
 //! A MIOpen handle on a device's stream, with the workspace that its solutions share.
 
-use super::choice::Prepared;
-use super::convolution::{call, Descriptors, Failure};
+use super::convolution::{call, Convolution, Descriptors, Failure};
 use super::{WORKSPACE_FRACTION, WORKSPACE_LIMIT_BYTES};
-use crate::gpu::Gpu;
-use crate::memory::{Block, Pool};
+use crate::pool::{Block, Pool};
+use crate::shared::Shared;
 use crate::sys::miopen::{self, AlgorithmPerformance, MiOpenHandle, Solution};
 use crate::{Device, Error, Result, Stream};
 use std::ffi::c_void;
@@ -18,8 +17,15 @@ pub(crate) struct Operands {
     pub y: *mut c_void,
 }
 
+/// A solution that is ready to run.
+pub(super) struct Prepared {
+    pub convolution: Convolution,
+    pub descriptors: Descriptors,
+    pub solution: Solution,
+}
+
 pub(super) struct Session {
-    gpu: &'static Gpu,
+    shared: &'static Shared,
     pub library: &'static miopen::MiOpen,
     handle: MiOpenHandle,
     workspace: Option<Block>,
@@ -36,15 +42,16 @@ unsafe impl Send for Session {}
 impl Session {
     pub fn new(device: &Device) -> Result<Self> {
         let library = &miopen::MiOpen::get()?.functions;
-        let gpu = device.gpu();
+        let shared = device.shared();
+        let total_memory = shared.gpu.properties.total_memory;
         let mut session = Session {
-            gpu,
+            shared,
             library,
             handle: ptr::null_mut(),
             workspace: None,
             in_graph: false,
             outgrown: Vec::new(),
-            limit: WORKSPACE_LIMIT_BYTES.min(gpu.properties.total_memory / WORKSPACE_FRACTION),
+            limit: WORKSPACE_LIMIT_BYTES.min(total_memory / WORKSPACE_FRACTION),
         };
         // SAFETY: the device is bound, the stream outlives the session, and `handle` receives the handle.
         let create = || unsafe {
@@ -53,7 +60,7 @@ impl Session {
                 miopenCreateWithStream(&mut session.handle, device.stream().as_raw())
             )
         };
-        let created = gpu.captures.exclude(create);
+        let created = shared.captures.exclude(create);
         created.map_err(|failure| {
             session.error(failure, "check that this MIOpen supports the architecture")
         })?;
@@ -63,7 +70,7 @@ impl Session {
     pub fn error(&self, (call, code): Failure, context: impl Into<String>) -> Error {
         Error::MiOpen {
             call,
-            arch: self.gpu.properties.full_arch.clone(),
+            arch: self.shared.gpu.properties.full_arch.clone(),
             code,
             status: miopen::status_name(code),
             context: context.into(),
@@ -273,12 +280,12 @@ impl Drop for Session {
         if self.handle.is_null() {
             return;
         }
-        let destroyed = self.gpu.bind().and_then(|()| {
+        let destroyed = self.shared.gpu.bind().and_then(|()| {
             // SAFETY: the handle is ours; the device's stream is idle when it is dropped.
             let destroy = || unsafe { call!(self.library, miopenDestroy(self.handle)) };
-            let destroyed = self.gpu.captures.exclude(destroy);
+            let destroyed = self.shared.captures.exclude(destroy);
             destroyed.map_err(|failure| self.error(failure, "while the device was dropped"))
         });
-        self.gpu.defer(destroyed);
+        self.shared.gpu.defer(destroyed);
     }
 }

@@ -13,6 +13,7 @@ pub mod rocblas;
 
 pub use abi::{facts, Fact};
 pub use loader::{Attempt, LoadError, Search};
+use std::ffi::{c_char, CStr};
 
 /// A symbol that the product looks up in a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +35,18 @@ pub fn symbols() -> Vec<Symbol> {
         miopen::MiOpen::SYMBOLS,
     ]
     .concat()
+}
+
+/// Copies a C string; null gives an empty one.
+///
+/// # Safety
+/// `ptr` is null or points to a zero-terminated string.
+pub(crate) unsafe fn text(ptr: *const c_char) -> String {
+    if ptr.is_null() {
+        return String::new();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { CStr::from_ptr(ptr) }
+        .to_string_lossy()
+        .into_owned()
 }

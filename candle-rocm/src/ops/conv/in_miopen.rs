@@ -1,8 +1,8 @@
 //! Handing a convolution to MIOpen.
 
 use super::problem::{Axis, Problem};
-use crate::gpu::lock;
-use crate::miopen::{Convolution, Operands};
+use crate::miopen::{self, Convolution, Operands};
+use crate::sync::lock;
 use crate::{Buffer, DType, Device, Result};
 
 impl Problem<'_> {
@@ -47,7 +47,7 @@ impl Problem<'_> {
         let Some(convolution) = self.for_miopen() else {
             return Ok(false);
         };
-        let mut miopen = lock(device.miopen());
+        let mut miopen = lock(miopen::state(device));
         if miopen.leaves_to_own(device, &convolution) {
             return Ok(false);
         }

@@ -1,12 +1,9 @@
 //! Quantized matrices times a few vectors.
 
 use super::matrix::{Epilogue, QuantizedMatrix};
-use super::select::{families, matvec_threads, Families};
+use super::select::{families, matvec_threads, Families, MATVEC_MAX_COLUMNS};
 use super::{Activation, GgmlType, QuantizedActivations};
 use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-
-/// Most vectors that [`matvec`] and [`gated_matvec`] multiply at once.
-pub const MATVEC_MAX_COLUMNS: usize = 8;
 
 const OP: &str = "quantized matvec";
 

@@ -4,6 +4,7 @@
 //! the vectors become [`QuantizedActivations`] first, which several matrices can share.
 
 mod activations;
+mod crossovers;
 mod dequantize;
 mod embedding;
 pub(super) mod format;
@@ -21,7 +22,6 @@ pub use ggml_formats::Format as GgmlType;
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
-pub use matvec::{gated_matvec, matvec, MATVEC_MAX_COLUMNS};
-pub use select::Path;
-pub(crate) use tune::Crossovers;
+pub use matvec::{gated_matvec, matvec};
+pub use select::{Path, MATVEC_MAX_COLUMNS};
 pub use tune::{forget, tune, Crossover, Timing};

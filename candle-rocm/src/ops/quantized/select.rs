@@ -1,10 +1,14 @@
 //! Which kernel multiplies, and with how many threads: tables by format, generation of the GPU and number of columns.
 
+use super::crossovers::Crossovers;
 use super::GgmlType;
 pub use crate::config::Path;
 use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
 use ggml_formats::Encoding;
+
+/// Most vectors that [`matvec`] and [`gated_matvec`] multiply at once.
+pub const MATVEC_MAX_COLUMNS: usize = 8;
 
 /// The kernels of a format.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +43,7 @@ fn matvec_columns(generation: Generation, format: GgmlType) -> usize {
             IQ1S | IQ1M | IQ2XXS | IQ2XS | IQ2S | IQ3XXS | IQ3S,
         ) => 3,
         // Elsewhere the pass is bound by memory for all the columns that it takes.
-        _ => super::MATVEC_MAX_COLUMNS,
+        _ => MATVEC_MAX_COLUMNS,
     }
 }
 
@@ -67,7 +71,7 @@ fn dequantize_above(generation: Generation, format: GgmlType) -> Option<usize> {
         // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
         (Generation::Rdna1 | Generation::Rdna2 | Generation::Gcn, _) => None,
         // Measured: docs/tuning-log.md.
-        (Generation::Nvptx, _) => Some(super::MATVEC_MAX_COLUMNS),
+        (Generation::Nvptx, _) => Some(MATVEC_MAX_COLUMNS),
     }
 }
 
@@ -80,8 +84,7 @@ pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: D
     if columns <= matvec_columns(generation, format) {
         return Path::Matvec;
     }
-    let gpu = device.gpu();
-    let measured = gpu.crossovers.get(gpu, format);
+    let measured = Crossovers::of(device).get(device.gpu(), format);
     let above = measured.unwrap_or_else(|| dequantize_above(generation, format));
     if above.is_some_and(|most| columns > most) {
         match dtype {

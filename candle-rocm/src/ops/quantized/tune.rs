@@ -1,19 +1,12 @@
 //! From how many vectors on rocBLAS is faster than tiles of integers: measured on the GPU at hand instead of taken from the tables.
 //!
-//! The tables of `select.rs` know kinds of GPUs; what is faster also hangs on the card and on the version of rocBLAS. What was measured is
-//! kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
+//! The tables of `select.rs` know generations of GPUs; what is faster also hangs on the card and on the version of rocBLAS.
 
+use super::crossovers::Crossovers;
 use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
 use super::{Epilogue, GgmlType, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
-use crate::gpu::{lock, Gpu};
-use crate::module::cache;
 use crate::{contiguous_strides, ops, DType, Device, Error, Event, Result, View};
-use candle_rocm_kernels::Storage;
-use std::collections::HashMap;
-use std::fmt::Write;
-use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Numbers of vectors that are measured.
@@ -41,23 +34,6 @@ pub struct Timing {
     pub matmul: Duration,
     /// By rocBLAS, the dequantizing included.
     pub bf16: Duration,
-}
-
-/// What is known of a GPU.
-#[derive(Debug, Default)]
-pub(crate) struct Crossovers {
-    known: OnceLock<Mutex<HashMap<GgmlType, Option<usize>>>>,
-}
-
-impl Crossovers {
-    fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<GgmlType, Option<usize>>> {
-        self.known.get_or_init(|| Mutex::new(read(gpu)))
-    }
-
-    /// The crossover of a format, if it was measured.
-    pub(super) fn get(&self, gpu: &Gpu, format: GgmlType) -> Option<Option<usize>> {
-        lock(self.known(gpu)).get(&format).copied()
-    }
 }
 
 /// Measures a format by a matrix of `(rows, columns)` and remembers the result, for this process at once and for later ones if there is a cache
@@ -101,10 +77,7 @@ pub fn tune(
         });
     }
     let above = crossover(&timings);
-    let gpu = device.gpu();
-    let mut known = lock(gpu.crossovers.known(gpu));
-    known.insert(format, above);
-    write(gpu, &known)?;
+    Crossovers::of(device).insert(device.gpu(), format, above)?;
     Ok((Crossover { format, above }, timings))
 }
 
@@ -113,15 +86,7 @@ pub fn tune(
 /// # Errors
 /// [`Error::Cache`] if the file cannot be removed.
 pub fn forget(device: &Device) -> Result<()> {
-    let gpu = device.gpu();
-    lock(gpu.crossovers.known(gpu)).clear();
-    let Some(path) = path(gpu) else { return Ok(()) };
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(cache_error(&path, &error))
-        }
-        _ => Ok(()),
-    }
+    Crossovers::of(device).clear(device.gpu())
 }
 
 /// The time of a product by a path.
@@ -158,91 +123,9 @@ fn crossover(timings: &[Timing]) -> Option<usize> {
     }
 }
 
-/// The file for a GPU's results; none without a cache on disk.
-fn path(gpu: &Gpu) -> Option<PathBuf> {
-    let Storage::Directory(folder) = cache().storage() else {
-        return None;
-    };
-    let properties = &gpu.properties;
-    let name = format!("{}-{}", properties.full_arch, properties.compute_units);
-    let name: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect();
-    Some(folder.join(format!("products-{name}.tsv")))
-}
-
-/// First line of the file: results of another version, whose kernels were others, do not count.
-const HEADER: &str = concat!("candle-rocm ", env!("CARGO_PKG_VERSION"));
-/// In place of a number for a format that integers always are the faster for.
-const NEVER: &str = "never";
-
-/// What the file says; a missing or damaged one says nothing.
-fn read(gpu: &Gpu) -> HashMap<GgmlType, Option<usize>> {
-    let text = path(gpu).and_then(|path| std::fs::read_to_string(path).ok());
-    parse(&text.unwrap_or_default())
-}
-
-fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
-    let mut lines = text.lines();
-    if lines.next() != Some(HEADER) {
-        return HashMap::new();
-    }
-    lines
-        .filter_map(|line| {
-            let (name, above) = line.split_once('\t')?;
-            let format = GgmlType::ALL.iter().find(|format| format.word() == name)?;
-            let above = match above {
-                NEVER => None,
-                number => Some(number.parse().ok()?),
-            };
-            Some((*format, above))
-        })
-        .collect()
-}
-
-fn write(gpu: &Gpu, known: &HashMap<GgmlType, Option<usize>>) -> Result<()> {
-    let Some(path) = path(gpu) else { return Ok(()) };
-    // Renamed when complete: a reader sees all of it or none.
-    let part = path.with_extension(format!("{}.tmp", std::process::id()));
-    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    folder
-        .and_then(|()| std::fs::write(&part, text(known)))
-        .and_then(|()| std::fs::rename(&part, &path))
-        .map_err(|error| cache_error(&path, &error))
-}
-
-fn text(known: &HashMap<GgmlType, Option<usize>>) -> String {
-    let mut text = format!("{HEADER}\n");
-    for format in GgmlType::ALL {
-        let Some(above) = known.get(format) else {
-            continue;
-        };
-        let above = above.map_or(NEVER.to_string(), |n| n.to_string());
-        writeln!(text, "{}\t{above}", format.word()).expect("strings take everything");
-    }
-    text
-}
-
-fn cache_error(path: &std::path::Path, error: &std::io::Error) -> Error {
-    Error::Cache {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_written_is_read() {
-        let known = HashMap::from([(GgmlType::Q4K, Some(64)), (GgmlType::Q6K, None)]);
-        assert_eq!(parse(&text(&known)), known);
-        let damaged = format!("{HEADER}\nq4k\tmany\nnothing\t3\nq8_0\t32\nq6k");
-        assert_eq!(parse(&damaged), HashMap::from([(GgmlType::Q8_0, Some(32))]));
-        assert_eq!(parse("candle-rocm 0.0.0\nq8_0\t32"), HashMap::new());
-    }
 
     #[test]
     fn the_last_number_that_integers_win_counts() {

@@ -1,16 +1,17 @@
-//! Device memory: a caching allocator over `hipMalloc` with stream-ordered reuse.
+//! The allocator of a device: caching, over `hipMalloc` with stream-ordered reuse.
 //!
 //! Sizes round up to classes: multiples of 512 bytes up to 4 KiB, then eight steps per power of two, so
 //! at most an eighth is wasted. Blocks up to 256 KiB are carved from 2 MiB slabs. A dropped buffer goes
 //! to its class's free list at once: whoever takes it next enqueues on the same stream, behind all earlier
-//! uses. Only an exhausted device, [`Device::trim`] and the last drop of the device give memory back.
+//! uses. Only an exhausted device, [`Device::trim`](crate::Device::trim) and the last drop of the device give memory back.
 //!
 //! With [`Allocation::Direct`] every buffer is an exact `hipMalloc`, for tools that check bounds.
 
 use crate::config::Allocation;
-use crate::gpu::{lock, Gpu};
+use crate::gpu::Gpu;
+use crate::sync::lock;
 use crate::sys::hip;
-use crate::{Device, Error, Result, Stream};
+use crate::{Error, Result, Stream};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr;
@@ -43,7 +44,7 @@ pub struct MemoryStats {
     pub ooms: usize,
 }
 
-/// Device memory owned by a [`Buffer`] or a free list.
+/// Device memory owned by a [`Buffer`](crate::Buffer) or a free list.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub ptr: *mut c_void,
@@ -77,7 +78,7 @@ struct State {
     stats: MemoryStats,
 }
 
-/// The allocator of one [`Device`].
+/// The allocator of one [`Device`](crate::Device).
 #[derive(Debug)]
 pub(crate) struct Pool {
     gpu: &'static Gpu,
@@ -375,100 +376,6 @@ pub(crate) fn memory_info(gpu: &Gpu) -> Result<(usize, usize)> {
     let status = unsafe { (gpu.hip.hipMemGetInfo)(&mut free, &mut total) };
     gpu.check("hipMemGetInfo", status)?;
     Ok((free, total))
-}
-
-/// Memory on a device. Dropping it returns the memory to the device's allocator in stream order: work
-/// already enqueued may still use it.
-pub struct Buffer {
-    device: Device,
-    ptr: *mut c_void,
-    bytes: usize,
-    /// What to give back; none for empty buffers and for memory that the device itself owns.
-    block: Option<Block>,
-}
-
-// SAFETY: the pointer is only dereferenced by the device.
-unsafe impl Send for Buffer {}
-// SAFETY: as above; the device serialises accesses on its stream.
-unsafe impl Sync for Buffer {}
-
-impl Buffer {
-    /// Uninitialised memory; zero bytes take none.
-    pub(crate) fn new(device: &Device, bytes: usize) -> Result<Self> {
-        if bytes == 0 {
-            return Ok(Self::unowned(device, ptr::null_mut(), 0));
-        }
-        let block = device.pool().alloc(bytes, device.stream())?;
-        Ok(Buffer {
-            device: device.clone(),
-            ptr: block.ptr,
-            bytes,
-            block: Some(block),
-        })
-    }
-
-    /// Memory that outlives the device's handles and is not given back.
-    pub(crate) fn unowned(device: &Device, ptr: *mut c_void, bytes: usize) -> Self {
-        Buffer {
-            device: device.clone(),
-            ptr,
-            bytes,
-            block: None,
-        }
-    }
-
-    /// Size in bytes, as asked for.
-    pub fn len(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether the size is 0.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
-    /// The device address; null for an empty buffer.
-    pub fn as_ptr(&self) -> *mut c_void {
-        self.ptr
-    }
-
-    /// The device whose stream orders the use of this memory.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
-    /// Fails unless `bytes` bytes from `offset` lie inside.
-    pub(crate) fn check_range(&self, op: &'static str, offset: usize, bytes: usize) -> Result<()> {
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.bytes => Ok(()),
-            _ => Err(Error::OutOfBounds {
-                op,
-                offset,
-                bytes,
-                buffer_bytes: self.bytes,
-            }),
-        }
-    }
-}
-
-impl std::fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "Buffer({} bytes at {:?} on device {})",
-            self.bytes,
-            self.ptr,
-            self.device.ordinal()
-        )
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.device.pool().free(block, self.device.stream());
-        }
-    }
 }
 
 #[cfg(test)]
