@@ -6,7 +6,6 @@
 
 use crate::compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
 use crate::variables::CACHE_DIR;
-use fs4::fs_std::FileExt;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -56,11 +55,6 @@ impl Cache {
         Self::new(storage_from(|name| {
             std::env::var_os(name).filter(|value| !value.is_empty())
         }))
-    }
-
-    /// A cache in a directory of the caller's choice.
-    pub fn in_directory(directory: impl Into<PathBuf>) -> Self {
-        Self::new(Storage::Directory(directory.into()))
     }
 
     /// A cache with the given storage.
@@ -222,7 +216,7 @@ fn lock_entry(path: &Path) -> std::io::Result<File> {
         .truncate(false)
         .write(true)
         .open(path.with_extension("lock"))?;
-    FileExt::lock_exclusive(&lock)?;
+    lock.lock()?;
     Ok(lock)
 }
 

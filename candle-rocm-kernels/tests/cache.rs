@@ -48,10 +48,14 @@ const REQUEST: CompileRequest = CompileRequest {
 };
 const OBJECT: &[u8] = b"gfx942|source text";
 
+fn in_directory(directory: &Path) -> Cache {
+    Cache::new(Storage::Directory(directory.to_path_buf()))
+}
+
 /// Applies `damage` to a stored entry and expects a recompilation that repairs it.
 fn expect_repair(damage: impl Fn(&mut Vec<u8>)) {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     let compiler = Echo::new("echo 1");
     cache.get_or_compile(&compiler, &REQUEST).unwrap();
     let path = cache.entry_path(&compiler, &REQUEST).unwrap();
@@ -81,7 +85,7 @@ fn a_second_request_and_a_second_cache_hit() {
             ..Default::default()
         },
     ] {
-        let cache = Cache::in_directory(directory.path());
+        let cache = in_directory(directory.path());
         assert_eq!(cache.get_or_compile(&compiler, &REQUEST).unwrap(), OBJECT);
         assert_eq!(cache.stats(), expected);
     }
@@ -102,7 +106,7 @@ fn damaged_entries_are_recompiled() {
 #[test]
 fn a_leftover_temporary_file_does_no_harm() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     let compiler = Echo::new("echo 1");
     let path = cache.entry_path(&compiler, &REQUEST).unwrap();
     std::fs::write(path.with_extension("tmp"), b"half an ent").unwrap();
@@ -115,7 +119,7 @@ fn a_leftover_temporary_file_does_no_harm() {
 #[test]
 fn the_key_covers_source_arch_options_and_compiler() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     let option = ["-DA=1".to_string()];
     let split = ["-DA".to_string(), "=1".to_string()];
     let variants = [
@@ -163,7 +167,7 @@ fn threads_that_miss_together_compile_once() {
         for _ in 0..threads {
             scope.spawn(|| {
                 // One cache each: nothing but the disk is shared.
-                let cache = Cache::in_directory(directory.path());
+                let cache = in_directory(directory.path());
                 barrier.wait();
                 assert_eq!(cache.get_or_compile(&compiler, &REQUEST).unwrap(), OBJECT);
             });
@@ -178,7 +182,7 @@ fn an_unusable_directory_means_compiling_every_time() {
     // A file where the directory should be: refused for every user, root included.
     let occupied = directory.path().join("occupied");
     std::fs::write(&occupied, b"").unwrap();
-    let cache = Cache::in_directory(&occupied);
+    let cache = in_directory(&occupied);
     let compiler = Echo::new("echo 1");
     for runs in 1..=2 {
         assert_eq!(cache.get_or_compile(&compiler, &REQUEST).unwrap(), OBJECT);
@@ -190,7 +194,7 @@ fn an_unusable_directory_means_compiling_every_time() {
 #[test]
 fn an_entry_that_cannot_be_written_is_returned_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     let compiler = Echo::new("echo 1");
     let path = cache.entry_path(&compiler, &REQUEST).unwrap();
     std::fs::create_dir(path.with_extension("tmp")).unwrap();
@@ -205,7 +209,7 @@ fn a_read_only_directory_still_serves_its_entries() {
 
     let directory = tempfile::tempdir().unwrap();
     let compiler = Echo::new("echo 1");
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     cache.get_or_compile(&compiler, &REQUEST).unwrap();
     let lock = cache
         .entry_path(&compiler, &REQUEST)
@@ -249,7 +253,7 @@ fn a_failed_compilation_stores_nothing() {
         }
     }
     let directory = tempfile::tempdir().unwrap();
-    let cache = Cache::in_directory(directory.path());
+    let cache = in_directory(directory.path());
     let error = cache.get_or_compile(&Rejects, &REQUEST).unwrap_err();
     assert_eq!(
         error.to_string(),
