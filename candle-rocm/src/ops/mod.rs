@@ -3,6 +3,7 @@
 //! Inputs are [`View`](crate::View)s of any layout, outputs are new contiguous [`Buffer`](crate::Buffer)s unless said otherwise. Tensors
 //! without elements give empty buffers and launch nothing. Functions return when the work is enqueued.
 
+mod check;
 mod dims;
 mod elementwise;
 mod images;

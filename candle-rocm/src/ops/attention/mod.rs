@@ -24,12 +24,14 @@ mod tiled;
 pub mod kv_cache;
 
 use super::cast::cast;
+use super::check::Op;
 use super::quantized::QuantizedActivations;
-use crate::{contiguous_strides, Buffer, Device, Error, Result, View};
+use crate::{contiguous_strides, Buffer, Device, Result, View};
 use problem::Problem;
 pub use select::Tier;
 
-const OP: &str = "attention";
+const OP: &str = CHECK.0;
+const CHECK: Op = Op("attention");
 
 /// Memory that the naive tier takes for scores, unless told otherwise, in bytes.
 pub const SCORE_BYTES: usize = 256 << 20;
@@ -187,6 +189,7 @@ pub fn attention(device: &Device, attention: &Attention) -> Result<Attended> {
 ///
 /// # Errors
 /// Those of [`attention()`].
+#[doc(hidden)] // For tests.
 pub fn attention_on(
     device: &Device,
     attention: &Attention,
@@ -235,10 +238,7 @@ fn run(
             Attempt::Refused(reason) => reasons.push(format!("{tier} tier: {reason}")),
         }
     }
-    Err(Error::InvalidArgument {
-        op: OP,
-        reason: reasons.join("; "),
-    })
+    Err(CHECK.invalid(reasons.join("; ")))
 }
 
 /// With queries of the keys' dtype; the result is of the queries' own.

@@ -1,7 +1,8 @@
 //! A checked problem in the form that the kernels take.
 
 use super::sizes::Sizes;
-use super::{Attended, Attention, Lengths, Order, OP};
+use super::{Attended, Attention, Lengths, Order, CHECK, OP};
+use crate::ops::check::Op;
 use crate::ops::copy::contiguous;
 use crate::{Args, Buffer, DType, Device, Error, Result, View};
 
@@ -74,7 +75,7 @@ fn format(dtype: DType) -> Result<u32> {
         DType::F32 => 2,
         DType::U8 => 3,
         DType::F64 => 4,
-        _ => return Err(Error::UnsupportedDType { op: OP, dtype }),
+        _ => return Err(CHECK.unsupported(dtype)),
     })
 }
 
@@ -191,10 +192,7 @@ impl<'a> Problem<'a> {
     pub fn new(device: &Device, a: &Attention<'a>) -> Result<Self> {
         let (q_format, kv_format) = (format(a.q.dtype)?, format(a.k.dtype)?);
         if a.q.dtype == DType::U8 {
-            return Err(Error::UnsupportedDType {
-                op: OP,
-                dtype: DType::U8,
-            });
+            return Err(CHECK.unsupported(DType::U8));
         }
         let f64s = [a.q.dtype, a.k.dtype].map(|d| d == DType::F64);
         if a.k.dtype != a.v.dtype || f64s[0] != f64s[1] {
@@ -335,11 +333,11 @@ impl<'a> Problem<'a> {
         v: &Operand,
     ) -> Result<Option<(Operand<'a>, Operand<'a>)>> {
         let (k_scales, v_scales) = match (&a.scales, a.k.dtype) {
-            (None, DType::U8) => return Err(invalid("8-bit keys and values need scales")),
+            (None, DType::U8) => return Err(CHECK.invalid("8-bit keys and values need scales")),
             (None, _) => return Ok(None),
             (Some(scales), DType::U8) => scales,
             (Some(_), dtype) => {
-                return Err(invalid(format!(
+                return Err(CHECK.invalid(format!(
                     "scales belong to keys and values of 8 bits, not {dtype}"
                 )))
             }
@@ -444,84 +442,31 @@ pub(super) fn check_scales(
     of: &View,
     strides: &[usize],
 ) -> Result<()> {
-    if scales.dtype != DType::F16 {
-        return Err(Error::DTypeMismatch {
-            op,
-            lhs: scales.dtype,
-            rhs: DType::F16,
-        });
-    }
+    let check = Op(op);
+    check.has_dtype(scales, DType::F16)?;
     let (last, outer) = of.dims.split_last().expect("checked to have dimensions");
     let same = scales.dims.split_last() == Some((&(last / SCALED), outer));
     if !same || !last.is_multiple_of(SCALED) {
-        return Err(Error::ShapeMismatch {
-            op,
-            lhs: of.dims.to_vec(),
-            rhs: scales.dims.to_vec(),
-        });
+        return Err(check.mismatch(of, scales));
     }
     let outer = outer.len();
     let parallel = (0..outer)
         .all(|d| scales.dims[d] <= 1 || scales.strides[d] * SCALED == strides[d])
         && (scales.dims[outer] <= 1 || scales.strides[outer] == 1);
     if !parallel {
-        return Err(Error::InvalidArgument {
-            op,
-            reason: format!(
-                "scales with strides {:?} do not lie as their elements with strides {strides:?} do",
-                scales.strides
-            ),
-        });
+        return Err(check.invalid(format!(
+            "scales with strides {:?} do not lie as their elements with strides {strides:?} do",
+            scales.strides
+        )));
     }
     scales.check(op)
 }
 
+/// Positions and their differences are computed with 32 signed bits.
 fn narrow(what: &'static str, value: usize) -> Result<u32> {
-    // Positions and their differences are computed with 32 signed bits.
-    if value > i32::MAX as usize {
-        return Err(Error::TooLarge {
-            op: OP,
-            what,
-            value,
-            limit: i32::MAX as usize,
-        });
-    }
-    Ok(value as u32)
+    CHECK.narrow(what, value, i32::MAX as u32)
 }
 
 fn limit(what: &'static str, size: Option<usize>) -> Result<u32> {
     size.map_or(Ok(UNLIMITED), |size| narrow(what, size))
-}
-
-pub(super) fn integers(view: &View) -> Result<()> {
-    match view.dtype {
-        DType::U32 | DType::I32 => Ok(()),
-        dtype => Err(Error::UnsupportedDType { op: OP, dtype }),
-    }
-}
-
-pub(super) fn has_dtype(view: &View, dtype: DType) -> Result<()> {
-    if view.dtype == dtype {
-        return Ok(());
-    }
-    Err(Error::DTypeMismatch {
-        op: OP,
-        lhs: view.dtype,
-        rhs: dtype,
-    })
-}
-
-pub(super) fn invalid(reason: impl Into<String>) -> Error {
-    Error::InvalidArgument {
-        op: OP,
-        reason: reason.into(),
-    }
-}
-
-pub(super) fn mismatch(lhs: &View, rhs: &View) -> Error {
-    Error::ShapeMismatch {
-        op: OP,
-        lhs: lhs.dims.to_vec(),
-        rhs: rhs.dims.to_vec(),
-    }
 }

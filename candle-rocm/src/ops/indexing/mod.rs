@@ -6,6 +6,7 @@
 mod read;
 mod scatter;
 
+use super::check::Op;
 use super::copy::{check_count, contiguous};
 use super::{collapse, Collapsed};
 use crate::{Buffer, DType, Device, Error, IndexOp, Result, View};
@@ -22,7 +23,7 @@ pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Resu
     const OP: IndexOp = IndexOp::IndexSelect;
     check_dim(OP, src, dim)?;
     let [count] = ids.dims else {
-        return Err(shape_mismatch(OP, src, ids));
+        return Err(check(OP).mismatch(src, ids));
     };
     let mut dims = src.dims.to_vec();
     dims[dim] = *count;
@@ -49,7 +50,7 @@ pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buf
     let fits = src.dims.len() == ids.dims.len()
         && (0..src.dims.len()).all(|d| d == dim || ids.dims[d] <= src.dims[d]);
     if !fits {
-        return Err(shape_mismatch(OP, src, ids));
+        return Err(check(OP).mismatch(src, ids));
     }
     Gather {
         op: OP,
@@ -98,7 +99,7 @@ pub fn index_add(
     const OP: IndexOp = IndexOp::IndexAdd;
     check_dim(OP, src, dim)?;
     if *ids.dims != [src.dims[dim]] {
-        return Err(shape_mismatch(OP, ids, src));
+        return Err(check(OP).mismatch(ids, src));
     }
     let id_strides = only(dim, src.dims.len(), ids.strides[0]);
     let out = contiguous(device, base)?;
@@ -184,25 +185,18 @@ fn check_dim(op: IndexOp, view: &View, dim: usize) -> Result<()> {
     if dim < view.dims.len() {
         return Ok(());
     }
-    Err(Error::InvalidArgument {
-        op: op.as_str(),
-        reason: format!(
-            "there is no dimension {dim} in a tensor of shape {:?}",
-            view.dims
-        ),
-    })
+    Err(check(op).invalid(format!(
+        "there is no dimension {dim} in a tensor of shape {:?}",
+        view.dims
+    )))
+}
+
+fn check(op: IndexOp) -> Op {
+    Op(op.as_str())
 }
 
 /// The kernels compute places in 32 bits.
 fn check_operand(op: IndexOp, view: &View) -> Result<()> {
     view.check(op.as_str())?;
     check_count(op.as_str(), view.span().unwrap_or(usize::MAX))
-}
-
-fn shape_mismatch(op: IndexOp, lhs: &View, rhs: &View) -> Error {
-    Error::ShapeMismatch {
-        op: op.as_str(),
-        lhs: lhs.dims.to_vec(),
-        rhs: rhs.dims.to_vec(),
-    }
 }

@@ -1,11 +1,9 @@
 //! Operations that write: scatter_set, scatter_add and index_add.
 
-use super::{
-    besides, check_dim, check_operand, id_type, only, shape_mismatch, Along, Indexing, ROW_BYTES,
-};
+use super::{besides, check, check_dim, check_operand, id_type, only, Along, Indexing, ROW_BYTES};
 use crate::ops::copy::{address, check_count};
 use crate::ops::{collapse, sort, Collapsed, Dims, Strides};
-use crate::{Args, Device, Error, IndexOp, LaunchConfig, Result, View};
+use crate::{Args, Device, IndexOp, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
 /// With this many columns (places outside of the indexed dimension), one thread for each keeps a GPU busy.
@@ -51,29 +49,20 @@ impl<'a> Scatter<'a> {
         let fits =
             src.dims.len() == rank && (0..rank).all(|d| d == dim || src.dims[d] == dst.dims[d]);
         if !fits {
-            return Err(shape_mismatch(op, dst, src));
+            return Err(check(op).mismatch(dst, src));
         }
         if op != IndexOp::IndexAdd && ids.dims != src.dims {
-            return Err(shape_mismatch(op, ids, src));
+            return Err(check(op).mismatch(ids, src));
         }
-        if dst.dtype != src.dtype {
-            return Err(Error::DTypeMismatch {
-                op: op.as_str(),
-                lhs: dst.dtype,
-                rhs: src.dtype,
-            });
-        }
+        check(op).same_dtype(dst, src)?;
         for view in [dst, ids, src] {
             check_operand(op, view)?;
         }
         if !dst.is_contiguous() {
-            return Err(Error::InvalidArgument {
-                op: op.as_str(),
-                reason: format!(
-                    "the destination must be contiguous, not of shape {:?} with strides {:?}; make it contiguous first",
-                    dst.dims, dst.strides
-                ),
-            });
+            return Err(check(op).invalid(format!(
+                "the destination must be contiguous, not of shape {:?} with strides {:?}; make it contiguous first",
+                dst.dims, dst.strides
+            )));
         }
         let indexing = Indexing {
             op: op as u32,
