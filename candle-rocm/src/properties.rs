@@ -36,7 +36,23 @@ pub struct DeviceProperties {
     pub integrated: bool,
 }
 
+/// Threads that a compute unit needs to hide the latency of memory: half of what it can have at least.
+const BUSY_THREADS_PER_UNIT: usize = 1024;
+
 impl DeviceProperties {
+    /// Threads that keep every compute unit busy.
+    ///
+    /// What depends on it may differ between GPUs in speed only: the order in which floats are added is chosen by constants
+    /// wherever the product promises one.
+    pub(crate) fn busy_threads(&self) -> usize {
+        self.compute_units.max(1) as usize * BUSY_THREADS_PER_UNIT
+    }
+
+    /// Whether so many threads keep the GPU busy. An eighth fewer are as good: not all units finish at the same time.
+    pub(crate) fn fills(&self, threads: usize) -> bool {
+        threads >= self.busy_threads() / 8 * 7
+    }
+
     pub(crate) fn from_raw(raw: &DeviceProp) -> Self {
         let unsigned = |offset| u32::try_from(raw.int(offset)).unwrap_or(0);
         let full_arch = raw.string(DeviceProp::GCN_ARCH_NAME);
@@ -62,5 +78,21 @@ impl DeviceProperties {
             memory_bus_bits: unsigned(DeviceProp::MEMORY_BUS_WIDTH),
             integrated: raw.int(DeviceProp::INTEGRATED) != 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_measured_with_132_units_still_holds_there() {
+        let mut properties = DeviceProperties::from_raw(&DeviceProp::zeroed());
+        properties.compute_units = 132;
+        assert!(properties.fills(1 << 17) && !properties.fills(1 << 16));
+        assert!((1 << 17..1 << 18).contains(&properties.busy_threads()));
+        // Nothing divides by the units of a GPU that does not tell them.
+        properties.compute_units = 0;
+        assert!(properties.busy_threads() > 0);
     }
 }

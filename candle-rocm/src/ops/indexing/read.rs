@@ -8,9 +8,10 @@ use candle_rocm_kernels::Family;
 
 /// Threads of a block of `gather_rows`.
 const GATHER_BLOCK: u32 = 256;
-/// Ids of a row that occupy such a block, eight for each thread, and rows that occupy a GPU.
+/// Ids of a row that occupy such a block, eight for each thread.
 const ENOUGH_IDS: usize = 2048;
-const ENOUGH_ROWS: usize = 128;
+/// Such a thread keeps a compute unit as busy as so many that have two ids each.
+const WORTH: usize = 4;
 
 /// The common part of the operations that read.
 pub(super) struct Gather<'a> {
@@ -40,7 +41,7 @@ impl Gather<'_> {
             size: self.src.dims[self.dim] as u32,
             stride: self.src.strides[self.dim] as u32,
         };
-        match self.takes_rows(n) {
+        match self.takes_rows(device, n) {
             true => self.rows(device, indexing, &dst, n)?,
             false => self.pieces(device, indexing, &dst, n)?,
         }
@@ -48,13 +49,14 @@ impl Gather<'_> {
     }
 
     /// Whether rows come whole: if a good part of them is asked for.
-    fn takes_rows(&self, n: usize) -> bool {
+    fn takes_rows(&self, device: &Device, n: usize) -> bool {
         let (count, row) = (self.dims[self.dim], self.src.dims[self.dim]);
         let size = self.src.dtype.size_in_bytes();
         let inner = &self.dims[self.dim + 1..];
         let dense = self.src.strides[self.dim] == 1 && inner.iter().all(|&d| d == 1);
         let fits = row * size <= ROW_BYTES && row <= 4 * count && n <= u32::MAX as usize;
-        dense && fits && count >= ENOUGH_IDS && n / count >= ENOUGH_ROWS
+        let threads = n / count * GATHER_BLOCK as usize * WORTH;
+        dense && fits && count >= ENOUGH_IDS && device.properties().fills(threads)
     }
 
     /// A thread for each piece of up to 16 bytes.

@@ -6,19 +6,19 @@ use crate::ops::{collapse, sort, Collapsed, Dims, Strides};
 use crate::{Args, Device, IndexOp, LaunchConfig, Result, View};
 use candle_rocm_kernels::Family;
 
-/// With this many columns (places outside of the indexed dimension), one thread for each keeps a GPU busy.
+/// With this many columns (places outside of the indexed dimension), one thread for each is enough to do in parallel. A
+/// constant, as [`ENOUGH_WINDOWS`] is, so that floats are added in order on all GPUs or on none.
 const ENOUGH_COLUMNS: usize = 4096;
 /// So many steps along the indexed dimension cost a thread less than a second launch or contended atomics would.
 const FEW_STEPS: usize = 256;
-/// Threads that keep a GPU busy with columns of many steps, and parts of the places of a column at most; each part reads all ids.
-const ENOUGH_THREADS: usize = 1 << 17;
+/// Parts of the places of a column at most; each part reads all ids.
 const MOST_PARTS: usize = 64;
 /// Steps along the indexed dimension that are worth a wave of their own, and windows of a row, each of which reads all ids.
 const ENOUGH_STEPS: usize = 64;
 const MOST_WINDOWS: usize = 8;
 /// Waves of a block of `scatter_rows` at most.
 const SCATTER_WAVES: usize = 8;
-/// So many windows occupy a GPU.
+/// With so many windows there is enough to do in parallel.
 const ENOUGH_WINDOWS: usize = 64;
 /// So many ids of `index_add` cost a thread for each column less than sorting them would.
 const FEW_IDS: usize = 32;
@@ -252,7 +252,7 @@ impl<'a> Scatter<'a> {
     fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
         let columns = self.elements() / self.src.dims[self.dim];
         check_count(self.op.as_str(), columns)?;
-        let parts = ENOUGH_THREADS
+        let parts = (device.properties().busy_threads())
             .div_ceil(columns)
             .min(self.src.dims[self.dim] / 16)
             .clamp(1, MOST_PARTS.min(self.dst.dims[self.dim].max(1)));

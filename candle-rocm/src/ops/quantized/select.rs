@@ -121,8 +121,6 @@ const MIN_LANES: u32 = 16;
 const BLOCK: u32 = 64;
 /// Most threads of a block.
 const MAX_BLOCK: u32 = 256;
-/// Threads that a compute unit needs to hide the latency of memory: half of what it can have at least.
-const BUSY: u32 = 1024;
 
 /// Threads of a block, and how many of them share each of `pairs` times two rows of `units` units.
 pub(in crate::ops) fn matvec_threads(
@@ -136,7 +134,7 @@ pub(in crate::ops) fn matvec_threads(
     let wave = properties.wave_size;
     let most = waves(properties.arch.generation(), format, columns) * wave;
     // Matrices of few rows would leave the device without work.
-    let room = properties.compute_units.saturating_mul(BUSY) as usize / pairs.max(1);
+    let room = properties.busy_threads() / pairs.max(1);
     let filling = (room as u32 + 1).next_power_of_two() / 2;
     let most = most.max(filling.min(MAX_BLOCK));
     // Short rows would leave lanes without work.
