@@ -590,7 +590,7 @@ fn misuse_is_a_typed_error() {
     assert!(error.to_string().contains("at most 8"), "{error}");
     let error = run(F16, 1, 32, 1);
     assert!(
-        error.to_string().contains("f16 is no quantized format"),
+        error.to_string().contains("f16 is not a quantized format"),
         "{error}"
     );
     let error = run(Q4_0, 3, 64, 1);

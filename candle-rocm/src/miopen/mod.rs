@@ -47,6 +47,7 @@ pub struct Decision {
 }
 
 /// What the device has decided so far, in no order.
+#[doc(hidden)] // For tests.
 pub fn decisions(device: &Device) -> Vec<Decision> {
     let state = lock(state(device));
     let decision = |(convolution, choice): (&Convolution, &Choice)| Decision {

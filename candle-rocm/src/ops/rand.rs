@@ -41,7 +41,7 @@ pub fn uniform(device: &Device, dtype: DType, count: usize, lo: f64, hi: f64) ->
         return Err(Error::InvalidArgument {
             op: OP,
             reason: format!(
-                "[{lo}, {hi}) is no range of finite {dtype} values; the lower bound must be less than the upper one"
+                "[{lo}, {hi}) is not a range of finite {dtype} values; the lower bound must be less than the upper one"
             ),
         });
     }

@@ -35,8 +35,6 @@ pub const FIND_MODE_NORMAL: c_int = 1;
 pub const ALGORITHM_GEMM: c_int = 0;
 /// `miopenConvolutionAlgoDirect`.
 pub const ALGORITHM_DIRECT: c_int = 1;
-/// `miopenConvolutionAlgoFFT`.
-pub const ALGORITHM_FFT: c_int = 2;
 /// `miopenConvolutionAlgoWinograd`.
 pub const ALGORITHM_WINOGRAD: c_int = 3;
 /// `miopenConvolutionAlgoImplicitGEMM`.

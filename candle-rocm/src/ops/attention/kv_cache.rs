@@ -239,7 +239,7 @@ impl Write {
         let step = if rotary.interleaved { 8 } else { 16 };
         if !size.is_multiple_of(step) || size > self.width as usize {
             return Err(invalid(format!(
-                "{size} rotary dimensions are no multiple of {step} up to the head size, {}",
+                "{size} rotary dimensions are not a multiple of {step} up to the head size, {}",
                 self.width
             )));
         }

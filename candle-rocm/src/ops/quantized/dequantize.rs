@@ -32,7 +32,7 @@ pub fn dequantize(
             return Err(Error::InvalidArgument {
                 op: OP,
                 reason: format!(
-                    "{offset} bytes before the first element are no multiple of {dtype}'s {size}"
+                    "{offset} bytes before the first element are not a multiple of {dtype}'s {size}"
                 ),
             });
         }

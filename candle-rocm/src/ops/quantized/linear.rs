@@ -197,7 +197,7 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
             super::MATVEC_MAX_COLUMNS
         ),
         Path::Matvec | Path::Matmul if plain => {
-            format!("{} is no quantized format", weights.format)
+            format!("{} is not a quantized format", weights.format)
         }
         _ => return Ok(forced),
     };

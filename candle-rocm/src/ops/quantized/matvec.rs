@@ -52,7 +52,7 @@ pub(in crate::ops) fn check_product(
         return Err(Error::InvalidArgument {
             op,
             reason: format!(
-                "{} is no quantized format; multiply floats by ops::quantized::linear instead",
+                "{} is not a quantized format; multiply floats by ops::quantized::linear instead",
                 weights.format
             ),
         });

@@ -51,7 +51,7 @@ pub fn tune(
     if !format.is_weight() {
         return Err(Error::InvalidArgument {
             op: OP,
-            reason: format!("{format} is no format of quantized weights"),
+            reason: format!("{format} is not a format of quantized weights"),
         });
     }
     let bytes = format.size_of(OP, rows.saturating_mul(cols))?;
