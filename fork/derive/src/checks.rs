@@ -8,10 +8,11 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::{files_below, relative_name};
+use crate::fixes::fixes_page;
 use crate::patch::{Patch, Series};
-use crate::recipe::Stage;
+use crate::recipe::{Recipe, Stage};
 use crate::strip::without_rocm;
-use crate::{fixes_page, macros, manifest, Recipe};
+use crate::{macros, manifest};
 
 /// The tests of a derived package: `fork_tests!(RECIPE, MANIFEST)`, where `MANIFEST` lists what its manifest says
 /// otherwise than upstream's.
