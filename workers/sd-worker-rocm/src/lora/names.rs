@@ -286,7 +286,7 @@ mod tests {
                 "lora_te3_encoder_block_0_layer_0_SelfAttention_q.lora_down.weight",
                 "T5",
             ),
-            ("model.weight", "no key"),
+            ("model.weight", "not a key"),
         ] {
             assert!(parse(key).unwrap_err().contains(kind));
         }

@@ -262,7 +262,7 @@ fn what_is_no_model_is_refused_with_a_reason() {
         ("huge.safetensors", "not a safetensors file"),
         ("empty.safetensors", "not a safetensors file"),
         ("cut.safetensors", "not a safetensors file"),
-        ("other.safetensors", "no checkpoint"),
+        ("other.safetensors", "not a checkpoint"),
         ("flux.safetensors", "FLUX"),
         ("half.safetensors", "denoiser"),
         ("folder", "model_index.json"),

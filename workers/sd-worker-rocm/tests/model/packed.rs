@@ -304,7 +304,7 @@ fn what_a_single_file_lacks_is_named() {
         (
             format!("{transformer}pos_embed"),
             [1, 255, 32].as_slice(),
-            "no square",
+            "not a square",
         ),
         (
             format!("{transformer}context_embedder.weight"),
