@@ -2,7 +2,7 @@
 
 use super::api::{KvDType, SamplingOptions};
 use candle_core::{Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::PagedSequence;
+use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
 
 /// A causal language model with a paged cache.
 pub trait Forward: Send {
@@ -101,6 +101,17 @@ pub struct CacheOptions {
     pub dtype: KvDType,
     /// Longest sequence that will come, in tokens.
     pub context: usize,
+}
+
+impl From<KvDType> for CacheDType {
+    fn from(dtype: KvDType) -> Self {
+        match dtype {
+            KvDType::F32 => Self::F32,
+            KvDType::F16 => Self::F16,
+            KvDType::Bf16 => Self::BF16,
+            KvDType::Q8_0 => Self::Q8_0,
+        }
+    }
 }
 
 /// A forward pass: new tokens of sequences, behind each other.

@@ -4,7 +4,7 @@
 //! written before each, and launches depend on the shape alone, so they can be recorded once and from then on be enqueued as one graph. Without graphs the same
 //! launches are made one by one: the tokens are the same.
 
-use super::Decoder;
+use super::network::Network;
 use crate::engine::forward::{DecodeOutput, Decoded, SampleParams, Step};
 use crate::engine::sampling::choice;
 use candle_core::op::BackpropOp;
@@ -48,7 +48,7 @@ struct Recorded {
     graph: Graph,
     logits: Tensor,
     tokens: Tensor,
-    /// The decoder's own may have been replaced by longer ones.
+    /// The network's own may have been replaced by longer ones.
     _tables: [Option<Rotary>; 2],
 }
 
@@ -87,12 +87,12 @@ impl Decoding {
     /// See [`Forward::decode`](crate::engine::forward::Forward::decode).
     pub(super) fn step(
         &mut self,
-        decoder: &mut Decoder,
+        network: &mut Network,
         step: &Step,
         samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
-        let mut prepared = self.take(decoder, shape_of(step, decoder.block_size))?;
-        let result = self.run(&mut prepared, decoder, step, samples);
+        let mut prepared = self.take(network, shape_of(step, network.block_size))?;
+        let result = self.run(&mut prepared, network, step, samples);
         if self.shapes.len() == MOST_SHAPES {
             self.shapes.remove(0);
         }
@@ -100,24 +100,24 @@ impl Decoding {
         result
     }
 
-    fn take(&mut self, decoder: &Decoder, shape: DecodeShape) -> Result<Prepared> {
+    fn take(&mut self, network: &Network, shape: DecodeShape) -> Result<Prepared> {
         match self.shapes.iter().position(|p| p.shape == shape) {
             Some(index) => Ok(self.shapes.remove(index)),
-            None => Prepared::new(shape, &decoder.device),
+            None => Prepared::new(shape, &network.device),
         }
     }
 
     fn run(
         &mut self,
         prepared: &mut Prepared,
-        decoder: &mut Decoder,
+        network: &mut Network,
         step: &Step,
         samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
-        prepared.write(decoder, step, samples, &mut self.words)?;
+        prepared.write(network, step, samples, &mut self.words)?;
         let rows = step.sequences.len();
         if self.graphs && prepared.warm {
-            match prepared.replay(decoder) {
+            match prepared.replay(network) {
                 Ok(recorded) => {
                     let output = match samples {
                         Some(_) => DecodeOutput::Tokens(recorded.tokens.narrow(0, 0, rows)?),
@@ -137,7 +137,7 @@ impl Decoding {
                 }
             }
         }
-        let logits = prepared.compute(decoder)?;
+        let logits = prepared.compute(network)?;
         prepared.warm = true;
         let output = match samples {
             Some(_) => DecodeOutput::Tokens(prepared.choose(&logits)?.narrow(0, 0, rows)?),
@@ -166,7 +166,7 @@ impl Prepared {
     /// Writes the numbers of a step to the device.
     fn write(
         &self,
-        decoder: &Decoder,
+        network: &Network,
         step: &Step,
         samples: Option<&[SampleParams]>,
         words: &mut Vec<u32>,
@@ -178,7 +178,7 @@ impl Prepared {
         let samples = samples.unwrap_or_default().iter();
         words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
-        let blocks = decoder.caches.first().map_or(0, |c| c.shape().blocks);
+        let blocks = network.caches.first().map_or(0, |c| c.shape().blocks);
         let sequences = step.paged();
         let outside = |s: &PagedSequence| s.blocks.iter().any(|block| *block as usize >= blocks);
         if sequences.iter().any(outside) {
@@ -195,11 +195,11 @@ impl Prepared {
     }
 
     /// Enqueues the forward pass: logits of all rows, the padding's included.
-    fn compute(&self, decoder: &mut Decoder) -> Result<Tensor> {
+    fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
-        let mut stream = decoder.run(&ids, &self.batch)?;
-        let hidden = stream.normed(&decoder.norm, decoder.output.takes_quantized())?;
-        decoder.logits(&hidden)?.contiguous()
+        let mut stream = network.run(&ids, &self.batch)?;
+        let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
+        network.logits(&hidden)?.contiguous()
     }
 
     /// Enqueues the choice of tokens.
@@ -225,19 +225,19 @@ impl Prepared {
     }
 
     /// Enqueues the graph, which is recorded first if there is none.
-    fn replay(&mut self, decoder: &mut Decoder) -> Result<&Recorded> {
+    fn replay(&mut self, network: &mut Network) -> Result<&Recorded> {
         if self.graph.is_none() {
-            self.graph = Some(self.record(decoder)?);
+            self.graph = Some(self.record(network)?);
         }
         let recorded = self.graph.as_ref().expect("made above");
         recorded.graph.launch()?;
         Ok(recorded)
     }
 
-    fn record(&self, decoder: &mut Decoder) -> Result<Recorded> {
-        let device = rocm(&decoder.device)?.clone();
+    fn record(&self, network: &mut Network) -> Result<Recorded> {
+        let device = rocm(&network.device)?.clone();
         let capture = Capture::begin(device.device())?;
-        let logits = self.compute(decoder)?;
+        let logits = self.compute(network)?;
         let tokens = self.choose(&logits)?;
         let graph = capture.end()?;
         tracing::debug!(
@@ -249,7 +249,7 @@ impl Prepared {
             graph,
             logits,
             tokens,
-            _tables: [&decoder.tables, &decoder.local_tables].map(|tables| tables.get().cloned()),
+            _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
         })
     }
 }

@@ -1,17 +1,17 @@
 //! The blocks of a model from a file to a device.
 
 use super::block::{Attention, Block};
-use super::config::{Base, DecoderConfig};
+use super::config::{Base, DecoderConfig, MixtureConfig};
 use super::experts::{Expert, Experts, FeedForward, Mixture, Shared};
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
+use super::network::Network;
 use super::norm::Norm;
 use super::projections::{Heads, Projections};
 use super::rocm;
 use super::rotary::{self, Scaling, Tables};
 use super::tensors::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use super::traits::NormKind;
-use super::{config, Decoder};
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Tensor};
 use std::ops::Range;
@@ -32,13 +32,9 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
     }
 }
 
-impl Decoder {
-    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked; `context` is the longest sequence that will come, `progress` is called
-    /// with the bytes of each tensor.
-    ///
-    /// # Errors
-    /// [`Error::Candle`] if the device has no room, [`Error::BadModel`] for a tensor type that candle does not compute with.
-    pub fn load(
+impl Network {
+    /// See [`Decoder::load`](super::Decoder::load).
+    pub(super) fn load(
         config: DecoderConfig,
         file: &dyn Weights,
         device: &Device,
@@ -72,7 +68,6 @@ impl Decoder {
             blocks,
             caches: Vec::new(),
             block_size: 0,
-            decoding: super::decode::Decoding::default(),
             activations,
             device: device.clone(),
             config,
@@ -209,7 +204,7 @@ impl Loader<'_> {
         })
     }
 
-    fn mixture(&self, block: usize, shape: &config::MixtureConfig) -> Result<Mixture> {
+    fn mixture(&self, block: usize, shape: &MixtureConfig) -> Result<Mixture> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.{part}");
         let shared = match self.has(&name("ffn_up_shexp.weight")) {

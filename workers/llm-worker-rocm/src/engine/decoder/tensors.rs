@@ -13,8 +13,17 @@ pub(super) const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 /// See [`ROPE_FACTORS_LONG`].
 pub(super) const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
 
-/// Checks that the file has the tensors of the shape, and none that the forward pass would ignore.
-pub(super) fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
+impl DecoderConfig {
+    /// Checks that the file has the tensors of the shape, and none that would be ignored.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the tensor.
+    pub fn check_tensors(&self, gguf: &Gguf) -> Result<()> {
+        check(self, gguf)
+    }
+}
+
+fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     let mut check = Check {
         gguf,
         seen: BTreeSet::new(),

@@ -1,6 +1,7 @@
 //! The choice on an AMD GPU: the chosen tokens come back, and the probabilities that are asked for.
 
-use super::{not_a_number, nothing_left, penalties, Chosen, SamplingRequest};
+use super::chosen::{not_a_number, nothing_left, Chosen};
+use super::request::{penalties, SamplingRequest};
 use crate::engine::api::{GeneratedToken, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
 use candle_core::rocm_backend::candle_rocm::{Buffer, Device};

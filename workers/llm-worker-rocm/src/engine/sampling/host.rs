@@ -1,17 +1,10 @@
 //! The choice from a row of logits in memory.
 
+use super::chosen::{not_a_number, nothing_left};
+use super::filters::{descending, keep_largest, keep_likely, keep_top, keep_typical, Candidate};
 use super::random::{gumbel, MAX_GUMBEL};
-use super::{not_a_number, nothing_left, penalties, SamplingRequest};
+use super::request::{penalties, SamplingRequest};
 use crate::engine::api::{Failure, GeneratedToken, SamplingOptions};
-use std::cmp::Ordering;
-
-/// A token with its logit, or what has become of it.
-type Candidate = (u32, f32);
-
-/// The larger first; of equal ones, the lower token.
-fn descending(a: &Candidate, b: &Candidate) -> Ordering {
-    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
-}
 
 /// Chooses the next token.
 pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<GeneratedToken, Failure> {
@@ -96,16 +89,6 @@ fn log_sum_exp(logits: &[f32]) -> f32 {
     max + sum.ln() as f32
 }
 
-/// Drops all but the `count` largest.
-fn keep_largest(candidates: &mut Vec<Candidate>, count: usize) {
-    if count == 0 {
-        candidates.clear();
-    } else if count < candidates.len() {
-        candidates.select_nth_unstable_by(count - 1, descending);
-        candidates.truncate(count);
-    }
-}
-
 /// Samples a token; `best` is the one with the largest logit.
 fn sample(logits: &[f32], best: Candidate, options: &SamplingOptions, position: u32) -> u32 {
     let scaled = |logit: f32| (logit - best.1) / options.temperature;
@@ -145,70 +128,10 @@ fn sample(logits: &[f32], best: Candidate, options: &SamplingOptions, position: 
         keep_top(&mut candidates, p);
     }
     if let Some(p) = options.min_p.filter(|p| *p > 0.0) {
-        let most = candidates
-            .iter()
-            .map(|c| c.1)
-            .fold(f32::NEG_INFINITY, f32::max);
-        candidates.retain(|c| c.1 >= most + p.ln());
+        keep_likely(&mut candidates, p);
     }
     candidates.iter().for_each(&mut consider);
     chosen.0
-}
-
-fn weight(candidate: &Candidate) -> f64 {
-    f64::from(candidate.1).exp()
-}
-
-/// Keeps the fewest most likely candidates that together reach the probability `p`.
-fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
-    /// Below, candidates are so unlikely that they are rarely needed.
-    const LIKELY: f32 = -9.0;
-    let wanted = f64::from(p) * candidates.iter().map(weight).sum::<f64>();
-    let mut likely: Vec<Candidate> = candidates
-        .iter()
-        .copied()
-        .filter(|c| c.1 >= LIKELY)
-        .collect();
-    if likely.iter().map(weight).sum::<f64>() < wanted {
-        likely = std::mem::take(candidates);
-    }
-    likely.sort_unstable_by(descending);
-    keep_mass(&mut likely, wanted, |candidate| candidate.1);
-    *candidates = likely;
-}
-
-/// Keeps the fewest candidates nearest to the expected surprise that together reach the probability `p` ("Locally Typical Sampling", Meister et al., 2022).
-fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
-    let sum: f64 = candidates.iter().map(weight).sum();
-    let mean: f64 = candidates
-        .iter()
-        .map(|c| weight(c) * f64::from(c.1))
-        .sum::<f64>()
-        / sum;
-    let mean = mean as f32;
-    // Surprise is the logarithm of the sum less the score, on average less the mean score.
-    let distance = |c: &Candidate| (c.1 - mean).abs();
-    candidates.sort_unstable_by(|a, b| {
-        distance(a)
-            .total_cmp(&distance(b))
-            .then_with(|| descending(a, b))
-    });
-    keep_mass(candidates, f64::from(p) * sum, distance);
-}
-
-/// Keeps the first candidates up to the one with which their weights reach `wanted`, and those that have the same `key` as it.
-fn keep_mass(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candidate) -> f32) {
-    let mut sum = 0.0;
-    let reached = candidates.iter().position(|candidate| {
-        sum += weight(candidate);
-        sum >= wanted
-    });
-    if let Some(last) = reached {
-        let same = key(&candidates[last]);
-        let more = candidates[last..].iter().take_while(|c| key(c) == same);
-        let count = last + more.count();
-        candidates.truncate(count);
-    }
 }
 
 #[cfg(test)]

@@ -3,45 +3,19 @@
 //! A token is sampled by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
 //! largest sum: this needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
+mod chosen;
 mod device;
+mod filters;
 mod host;
 mod random;
+mod request;
 
 pub(super) use device::choice;
+pub(super) use request::SamplingRequest;
 
-use super::api::{Failure, GeneratedToken, SamplingOptions};
 use candle_core::{DType, Device, Result, Tensor};
+use chosen::Chosen;
 use rayon::prelude::*;
-use std::collections::HashMap;
-
-/// What is asked of a row of logits.
-pub(super) struct SamplingRequest<'a> {
-    pub options: &'a SamplingOptions,
-    /// The sequence so far.
-    pub history: &'a [u32],
-    /// How many of its last tokens were generated.
-    pub generated: usize,
-    /// The tokens that may come, if not all may.
-    pub mask: Option<Vec<u32>>,
-    pub top_logprobs: Option<usize>,
-}
-
-impl SamplingRequest<'_> {
-    /// Recent tokens, for the repeat penalty.
-    fn recent(&self) -> &[u32] {
-        let start = self
-            .history
-            .len()
-            .saturating_sub(self.options.repeat_last_n);
-        &self.history[start..]
-    }
-
-    fn generated(&self) -> &[u32] {
-        &self.history[self.history.len() - self.generated..]
-    }
-}
-
-type Chosen = std::result::Result<GeneratedToken, Failure>;
 
 /// Chooses a token for each row of `(requests, vocabulary)` f32 logits.
 pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Vec<Chosen>> {
@@ -63,44 +37,10 @@ pub(super) fn read(tokens: &Tensor) -> Result<Vec<Chosen>> {
     Ok(tokens.into_iter().map(device::chosen).collect())
 }
 
-/// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
-fn penalties(request: &SamplingRequest) -> HashMap<u32, (f32, f32)> {
-    let options = request.options;
-    let mut changes: HashMap<u32, (f32, f32)> = HashMap::new();
-    if options.repeat_penalty != 1.0 {
-        for token in request.recent() {
-            changes.insert(*token, (options.repeat_penalty, 0.0));
-        }
-    }
-    if options.frequency_penalty != 0.0 || options.presence_penalty != 0.0 {
-        let mut counts: HashMap<u32, u32> = HashMap::new();
-        for token in request.generated() {
-            *counts.entry(*token).or_default() += 1;
-        }
-        for (token, count) in counts {
-            changes.entry(token).or_insert((1.0, 0.0)).1 =
-                count as f32 * options.frequency_penalty + options.presence_penalty;
-        }
-    }
-    changes
-}
-
-/// Why there is no token.
-fn not_a_number() -> Failure {
-    Failure::Internal(
-        "the model's output is not a number: its file is damaged, or the device computes wrongly (compare with --device cpu)"
-            .to_string(),
-    )
-}
-
-/// Why there is no token, either.
-fn nothing_left() -> Failure {
-    Failure::Invalid("the constraint and the logit bias leave no token to choose".to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::api::{Failure, SamplingOptions};
     use worker::device::DeviceRequest;
 
     const VOCAB: usize = 777;

@@ -1,0 +1,24 @@
+//! What the engine takes and gives. Everything above (command line, HTTP) speaks only this.
+//!
+//! | Module     | Gives                                                    |
+//! |------------|----------------------------------------------------------|
+//! | `request`  | requests, and what decides which tokens may come         |
+//! | `sampling` | how tokens are chosen                                    |
+//! | `event`    | tickets, events, tokens and figures of a request         |
+//! | `failure`  | why a request gave no answer                             |
+//! | `options`  | how an engine runs                                       |
+//! | `status`   | figures of an engine                                     |
+
+mod event;
+mod failure;
+mod options;
+mod request;
+mod sampling;
+mod status;
+
+pub use event::{Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
+pub use failure::Failure;
+pub use options::{EngineOptions, KvDType};
+pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
+pub use sampling::SamplingOptions;
+pub use status::{DecodeFigures, Status};

@@ -1,0 +1,80 @@
+//! How an engine runs.
+
+use std::str::FromStr;
+
+/// How an engine runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineOptions {
+    /// Longest sequence in tokens, prompt and answer together; `None` is the model's own, as far as memory goes.
+    pub context: Option<usize>,
+    /// Blocks of the cache of keys and values; `None` is as many as fit into free memory, or as full sequences can use.
+    pub kv_blocks: Option<usize>,
+    /// Tokens of a block.
+    pub block_size: usize,
+    /// How keys and values are stored; `None` is f16 on a GPU (bf16 for a bf16 model) and f32 on the CPU.
+    pub kv_dtype: Option<KvDType>,
+    /// Most sequences that run at once.
+    pub max_sequences: usize,
+    /// Most tokens of a step: what prompts are cut into.
+    pub max_step_tokens: usize,
+    /// Most requests that wait.
+    pub max_waiting: usize,
+    /// Whether keys and values of equal prefixes are shared among requests.
+    pub prefix_cache: bool,
+    /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have graphs.
+    pub graphs: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            context: None,
+            kv_blocks: None,
+            block_size: 16,
+            kv_dtype: None,
+            max_sequences: 16,
+            max_step_tokens: 512,
+            max_waiting: 64,
+            prefix_cache: true,
+            graphs: true,
+        }
+    }
+}
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvDType {
+    /// 4 bytes an element.
+    F32,
+    /// 2 bytes.
+    F16,
+    /// 2 bytes.
+    Bf16,
+    /// 8 bits and an f16 factor for 32 elements.
+    Q8_0,
+}
+
+impl FromStr for KvDType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            "bf16" => Ok(Self::Bf16),
+            "q8_0" => Ok(Self::Q8_0),
+            _ => Err(format!("{text} is not one of f32, f16, bf16, q8_0")),
+        }
+    }
+}
+
+impl std::fmt::Display for KvDType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8_0 => "q8_0",
+        })
+    }
+}

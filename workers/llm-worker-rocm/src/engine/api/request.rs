@@ -1,0 +1,55 @@
+//! What is asked of the engine.
+
+use super::sampling::SamplingOptions;
+use std::time::Instant;
+
+/// What may come next, decided by a grammar.
+pub trait Constraint: Send {
+    /// One bit for each token of the vocabulary, lowest bit first: 1 where it may come next.
+    ///
+    /// # Errors
+    /// A text for the client if the grammar is at odds with itself.
+    fn mask(&mut self) -> Result<Vec<u32>, String>;
+
+    /// Tells the chosen token.
+    ///
+    /// # Errors
+    /// A text if the grammar does not allow it.
+    fn accept(&mut self, token: u32) -> Result<(), String>;
+}
+
+/// What to generate.
+pub struct Request {
+    /// The prompt's tokens; not empty.
+    pub prompt: Vec<u32>,
+    /// Most tokens to generate, at least 1; `None` is as many as the context takes.
+    pub max_tokens: Option<usize>,
+    /// How to choose them.
+    pub sampling: SamplingOptions,
+    /// How many of the most likely tokens to report with each one, up to [`MAX_TOP_LOGPROBS`]; `None` reports no probabilities.
+    pub top_logprobs: Option<usize>,
+    /// Goes on after the token that ends an answer (for benchmarks).
+    pub ignore_end: bool,
+    /// What may come next.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+/// Most alternatives that a token can be reported with.
+pub const MAX_TOP_LOGPROBS: usize = 64;
+
+impl Request {
+    /// A prompt and how to go on from it; no limits, no probabilities, no constraint.
+    pub fn new(prompt: Vec<u32>, sampling: SamplingOptions) -> Self {
+        Self {
+            prompt,
+            max_tokens: None,
+            sampling,
+            top_logprobs: None,
+            ignore_end: false,
+            constraint: None,
+            deadline: None,
+        }
+    }
+}

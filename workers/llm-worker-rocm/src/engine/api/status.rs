@@ -1,0 +1,69 @@
+//! Figures of an engine.
+
+use std::time::Duration;
+use worker::device::BufferMemory;
+
+/// A moment's figures.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Status {
+    /// Requests that have blocks.
+    pub running: usize,
+    /// Requests in the queue.
+    pub waiting: usize,
+    /// Blocks of the cache of keys and values.
+    pub kv_blocks_total: usize,
+    /// Blocks that running requests hold.
+    pub kv_blocks_used: usize,
+    /// Blocks that are kept for prefixes and free to reuse.
+    pub kv_blocks_cached: usize,
+    /// Prompt tokens that were computed, those of the prefix cache left out.
+    pub prompt_tokens: u64,
+    /// Tokens that were chosen.
+    pub generated_tokens: u64,
+    /// Prompt tokens that the prefix cache had.
+    pub prefix_hit_tokens: u64,
+    /// Requests that lost their blocks to others and were computed anew.
+    pub preemptions: u64,
+    /// Requests that ended with an answer.
+    pub requests_finished: u64,
+    /// Requests that ended without one.
+    pub requests_failed: u64,
+    /// Requests whose ticket was dropped before their end.
+    pub requests_cancelled: u64,
+    /// Steps of one new token for each sequence.
+    pub decode: DecodeFigures,
+    /// Device memory in use by this process.
+    pub device_bytes_used: Option<u64>,
+    /// Device memory in all.
+    pub device_bytes_total: Option<u64>,
+    /// What the engine's buffers have taken of it.
+    pub buffers: Option<BufferMemory>,
+    /// Why the device is gone, if it is.
+    pub lost: Option<String>,
+}
+
+/// What steps of one new token for each sequence have cost the host, on a device that works on its own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DecodeFigures {
+    /// How many there were.
+    pub steps: u64,
+    /// Of these, the ones that were enqueued as a graph.
+    pub graphs: u64,
+    /// Launches that they took. A graph counts as one.
+    pub launches: u64,
+    /// Time until the device had its work.
+    pub enqueue: Duration,
+}
+
+impl std::ops::Sub for DecodeFigures {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            steps: self.steps - before.steps,
+            graphs: self.graphs - before.graphs,
+            launches: self.launches - before.launches,
+            enqueue: self.enqueue - before.enqueue,
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The decoder behind the engine's border to models.
+
+use super::config::DecoderConfig;
+use super::decode::Decoding;
+use super::network::Network;
+use crate::engine::api::KvDType;
+use crate::engine::forward::{CacheOptions, DecodeOutput, Decoded, Forward, SampleParams, Step};
+use candle_core::{DType, Device, Result, Tensor};
+use worker::gguf::Weights;
+
+/// A model on a device.
+pub struct Decoder {
+    network: Network,
+    decoding: Decoding,
+}
+
+impl Decoder {
+    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked; `context` is the longest sequence that will come, `progress` is called
+    /// with the bytes of each tensor.
+    ///
+    /// # Errors
+    /// [`Error::Candle`](worker::Error::Candle) if the device has no room, [`Error::BadModel`](worker::Error::BadModel) for a tensor type that candle does not
+    /// compute with.
+    pub fn load(
+        config: DecoderConfig,
+        file: &dyn Weights,
+        device: &Device,
+        context: usize,
+        progress: &dyn Fn(u64),
+    ) -> worker::Result<Self> {
+        Ok(Self {
+            network: Network::load(config, file, device, context, progress)?,
+            decoding: Decoding::default(),
+        })
+    }
+
+    /// Width of the residual stream.
+    pub fn width(&self) -> usize {
+        self.network.config.width
+    }
+
+    /// Computes new tokens and writes their keys and values, as [`Forward::forward`] does. Gives what the output matrix would be applied to: the rows
+    /// that are asked for behind the last norm, `(outputs, width)`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn hidden(&mut self, step: &Step) -> Result<Tensor> {
+        self.network.hidden(step)
+    }
+}
+
+impl Forward for Decoder {
+    fn vocab_size(&self) -> usize {
+        self.network.config.vocab_size
+    }
+
+    fn context_length(&self) -> usize {
+        self.network.config.context_length
+    }
+
+    fn device(&self) -> &Device {
+        &self.network.device
+    }
+
+    fn kv_dtype(&self) -> KvDType {
+        match self.network.activations {
+            _ if self.network.device.is_cpu() => KvDType::F32,
+            DType::BF16 => KvDType::Bf16,
+            _ => KvDType::F16,
+        }
+    }
+
+    fn kv_token_bytes(&self, dtype: KvDType) -> usize {
+        self.network.blocks.len() * self.network.cache_shape(1, 1).bytes(dtype.into())
+    }
+
+    fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
+        self.decoding.clear();
+        self.network.reserve(cache)
+    }
+
+    fn forward(&mut self, step: &Step) -> Result<Tensor> {
+        let hidden = self.network.hidden(step)?;
+        if step.outputs.is_empty() {
+            return Tensor::zeros(
+                (0, self.network.config.vocab_size),
+                DType::F32,
+                &self.network.device,
+            );
+        }
+        self.network.logits(&hidden.into())
+    }
+
+    fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
+        if !self.network.device.is_rocm() {
+            return Ok(Decoded {
+                output: DecodeOutput::Logits(self.forward(step)?),
+                graph: false,
+            });
+        }
+        self.decoding.step(&mut self.network, step, samples)
+    }
+
+    fn set_graphs(&mut self, on: bool) {
+        self.decoding.set_graphs(on);
+    }
+}

@@ -1,0 +1,229 @@
+//! The thread that runs the model: who is computed when.
+//!
+//! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for besides. When blocks run out, the youngest sequence
+//! gives its own back and is computed anew later, from what the pool then still knows of it.
+
+mod compute;
+mod outcome;
+mod plan;
+
+use crate::engine::api::{DecodeFigures, Event, Failure};
+use crate::engine::blocks::BlockPool;
+use crate::engine::device::{self, DeviceFault};
+use crate::engine::forward::Forward;
+use crate::engine::handle::{Shared, Waiting};
+use crate::engine::sequence::Sequence;
+use std::collections::VecDeque;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::time::{Duration, Instant};
+use worker::device::buffer_memory;
+
+/// How often device memory is looked at.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The state of the thread.
+pub(super) struct Scheduler {
+    pub forward: Box<dyn Forward>,
+    pub pool: BlockPool,
+    pub end_tokens: Vec<u32>,
+    pub context: usize,
+    pub max_sequences: usize,
+    pub max_step_tokens: usize,
+    /// Those that have blocks, or had none before their first step; oldest first.
+    running: Vec<Sequence>,
+    /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
+    preempted: VecDeque<Sequence>,
+    /// Sequences of a step that failed: each runs alone, to find the one at fault.
+    suspects: Vec<u64>,
+    memory_seen: Option<Instant>,
+    decode: DecodeFigures,
+}
+
+/// A sequence's tokens in a step.
+#[derive(Clone, Copy)]
+struct Chunk {
+    id: u64,
+    rows: usize,
+}
+
+impl Scheduler {
+    pub(super) fn new(
+        forward: Box<dyn Forward>,
+        pool: BlockPool,
+        end_tokens: Vec<u32>,
+        context: usize,
+        max_sequences: usize,
+        max_step_tokens: usize,
+    ) -> Self {
+        Self {
+            forward,
+            pool,
+            end_tokens,
+            context,
+            max_sequences,
+            max_step_tokens,
+            running: Vec::new(),
+            preempted: VecDeque::new(),
+            suspects: Vec::new(),
+            memory_seen: None,
+            decode: DecodeFigures::default(),
+        }
+    }
+
+    /// Runs until the engine is stopped or the device lost.
+    pub(super) fn run(mut self, shared: &Shared) {
+        while self.take_requests(shared) {
+            self.drop_cancelled(shared);
+            let chunks = self.plan(shared);
+            if chunks.is_empty() {
+                self.publish(shared);
+                continue;
+            }
+            // Before events are sent: whoever sees one finds the figures that go with it.
+            self.publish(shared);
+            let step = self.step(&chunks);
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(&step)));
+            match outcome {
+                Ok(Ok(chosen)) => self.deliver(&chunks, chosen, shared),
+                Ok(Err(error)) => {
+                    let fault = device::diagnose(self.forward.device(), error);
+                    if let DeviceFault::Lost(reason) = fault {
+                        self.end(Failure::DeviceLost(reason), shared);
+                        return;
+                    }
+                    self.suspect(&chunks, fault, shared);
+                }
+                Err(_) => {
+                    let fault = DeviceFault::Other("the model's computation panicked".to_string());
+                    self.suspect(&chunks, fault, shared);
+                }
+            }
+            self.publish(shared);
+        }
+    }
+
+    /// Takes what is new from the queue; waits for it if there is nothing else to do. Gives whether to go on.
+    fn take_requests(&mut self, shared: &Shared) -> bool {
+        let idle = self.running.is_empty() && self.preempted.is_empty();
+        let mut queue = if idle { shared.wait() } else { shared.queue() };
+        let now = Instant::now();
+        if let Some(by) = queue.stop_by {
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            for waiting in waiting {
+                refuse(&waiting, Failure::Stopping, shared);
+            }
+            if now >= by {
+                self.fail_all(&Failure::Stopping, shared);
+            } else {
+                self.fail_unstarted(&Failure::Stopping, shared);
+                // Those that lost their blocks come back; nobody else does.
+                self.admit(&mut VecDeque::new(), shared);
+            }
+            let done = self.running.is_empty() && self.preempted.is_empty();
+            if done {
+                self.publish(shared);
+            }
+            return !done;
+        }
+        queue.waiting.retain(|waiting| {
+            let cancelled = waiting.events.is_closed();
+            let late = waiting.request.deadline.is_some_and(|by| now >= by);
+            if cancelled {
+                shared.status().requests_cancelled += 1;
+            } else if late {
+                refuse(waiting, Failure::Timeout(0), shared);
+            }
+            !cancelled && !late
+        });
+        self.admit(&mut queue.waiting, shared);
+        true
+    }
+
+    /// Starts sequences as long as there are blocks for all that they have so far.
+    fn admit(&mut self, waiting: &mut VecDeque<Waiting>, shared: &Shared) {
+        let size = self.pool.block_size();
+        let missing = |s: &Sequence| s.tokens.len().div_ceil(size) - s.blocks.len();
+        let mut promised: usize = self.running.iter().map(missing).sum();
+        while self.running.len() < self.max_sequences {
+            let next = self.preempted.pop_front();
+            let Some(mut sequence) = next.or_else(|| waiting.pop_front().map(Sequence::new)) else {
+                return;
+            };
+            if self.forward.shares_prefixes() {
+                sequence.take_known(&mut self.pool);
+            }
+            let needed = missing(&sequence);
+            if promised + needed > self.pool.available() && !self.running.is_empty() {
+                sequence.give_back(&mut self.pool);
+                self.preempted.push_front(sequence);
+                return;
+            }
+            promised += needed;
+            if sequence.start() {
+                shared.status().prefix_hit_tokens += sequence.cached() as u64;
+            }
+            let place = self.running.partition_point(|other| other.id < sequence.id);
+            self.running.insert(place, sequence);
+        }
+    }
+
+    /// Takes out sequences that nobody waits for, and those whose time is over.
+    fn drop_cancelled(&mut self, shared: &Shared) {
+        let now = Instant::now();
+        let pool = &mut self.pool;
+        let mut stays = |sequence: &mut Sequence| {
+            let cancelled = sequence.is_cancelled();
+            if !cancelled && !sequence.is_late(now) {
+                return true;
+            }
+            if sequence.is_answered() {
+                count_finished(sequence, shared);
+            } else if cancelled {
+                shared.status().requests_cancelled += 1;
+            } else {
+                shared.status().requests_failed += 1;
+                sequence.fail(Failure::Timeout(sequence.generated()));
+            }
+            sequence.give_back(pool);
+            false
+        };
+        self.running.retain_mut(&mut stays);
+        self.preempted.retain_mut(&mut stays);
+    }
+
+    fn publish(&mut self, shared: &Shared) {
+        let due = self
+            .memory_seen
+            .is_none_or(|seen| seen.elapsed() >= MEMORY_INTERVAL);
+        let memory = due.then(|| device::memory(self.forward.device())).flatten();
+        if due {
+            self.memory_seen = Some(Instant::now());
+        }
+        let mut status = shared.status();
+        status.decode = self.decode;
+        status.running = self.running.len() + self.preempted.len();
+        status.kv_blocks_total = self.pool.total();
+        status.kv_blocks_used = self.pool.held();
+        status.kv_blocks_cached = self.pool.kept();
+        status.buffers = buffer_memory(self.forward.device());
+        if let Some((free, total)) = memory {
+            status.device_bytes_used = Some(total.saturating_sub(free));
+            status.device_bytes_total = Some(total);
+        }
+    }
+}
+
+/// Takes an answered request into the figures.
+fn count_finished(sequence: &Sequence, shared: &Shared) {
+    let mut queue = shared.queue();
+    queue.mean_time = (queue.mean_time * 7 + sequence.age()) / 8;
+    drop(queue);
+    shared.status().requests_finished += 1;
+}
+
+/// Ends a request that did not start.
+fn refuse(waiting: &Waiting, failure: Failure, shared: &Shared) {
+    shared.status().requests_failed += 1;
+    waiting.events.send(Event::Failed(failure));
+}

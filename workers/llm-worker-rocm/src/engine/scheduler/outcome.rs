@@ -1,0 +1,114 @@
+//! What comes of a step, and how sequences end.
+
+use super::{count_finished, refuse, Chunk, Scheduler};
+use crate::engine::api::{Failure, FinishReason, GeneratedToken};
+use crate::engine::device::DeviceFault;
+use crate::engine::handle::Shared;
+use crate::engine::sequence::Sequence;
+
+impl Scheduler {
+    /// Takes a step's outcome into the sequences.
+    pub(super) fn deliver(
+        &mut self,
+        chunks: &[Chunk],
+        chosen: Vec<(u64, Result<GeneratedToken, Failure>)>,
+        shared: &Shared,
+    ) {
+        self.suspects
+            .retain(|id| chunks.iter().all(|chunk| chunk.id != *id));
+        let mut prompt_tokens = 0;
+        for chunk in chunks {
+            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
+                let read = sequence.prompt.saturating_sub(sequence.computed);
+                prompt_tokens += read.min(chunk.rows) as u64;
+                sequence.computed += chunk.rows;
+                sequence.remember(&mut self.pool);
+            }
+        }
+        shared.status().prompt_tokens += prompt_tokens;
+        for (id, token) in chosen {
+            let Some(index) = self.running.iter().position(|s| s.id == id) else {
+                continue;
+            };
+            let sequence = &mut self.running[index];
+            let outcome = token.and_then(|token| {
+                shared.status().generated_tokens += 1;
+                sequence.push(token, &self.end_tokens, self.context)
+            });
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(reason)) => self.finish(index, reason, shared),
+                Err(failure) => self.fail(index, failure, shared),
+            }
+        }
+    }
+
+    pub(super) fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {
+        let mut sequence = self.running.remove(index);
+        sequence.give_back(&mut self.pool);
+        // Figures first: whoever sees the event sees them, too.
+        count_finished(&sequence, shared);
+        self.publish(shared);
+        sequence.finish(reason);
+    }
+
+    pub(super) fn fail(&mut self, index: usize, failure: Failure, shared: &Shared) {
+        let mut sequence = self.running.remove(index);
+        sequence.give_back(&mut self.pool);
+        shared.status().requests_failed += 1;
+        self.publish(shared);
+        sequence.fail(failure);
+    }
+
+    /// A step failed: a lone sequence is at fault; of several, each has to run alone.
+    pub(super) fn suspect(&mut self, chunks: &[Chunk], fault: DeviceFault, shared: &Shared) {
+        if let [chunk] = chunks {
+            let failure = match fault {
+                DeviceFault::OutOfMemory(text) => Failure::OutOfMemory(text),
+                DeviceFault::Lost(text) => Failure::DeviceLost(text),
+                DeviceFault::Other(text) => Failure::Internal(text),
+            };
+            if let Some(index) = self.running.iter().position(|s| s.id == chunk.id) {
+                self.fail(index, failure, shared);
+            }
+            return;
+        }
+        self.suspects = chunks.iter().map(|chunk| chunk.id).collect();
+    }
+
+    /// Ends those that left the queue and found no blocks: for whoever sent them, they wait still.
+    pub(super) fn fail_unstarted(&mut self, failure: &Failure, shared: &Shared) {
+        self.preempted.retain(|sequence| {
+            if !sequence.has_started() {
+                shared.status().requests_failed += 1;
+                sequence.fail(failure.clone());
+            }
+            sequence.has_started()
+        });
+    }
+
+    pub(super) fn fail_all(&mut self, failure: &Failure, shared: &Shared) {
+        let mut ended: Vec<Sequence> = self.running.drain(..).collect();
+        ended.extend(self.preempted.drain(..));
+        for sequence in &mut ended {
+            sequence.give_back(&mut self.pool);
+        }
+        shared.status().requests_failed += ended.len() as u64;
+        self.publish(shared);
+        for sequence in ended {
+            sequence.fail(failure.clone());
+        }
+    }
+
+    /// Ends everything for good.
+    pub(super) fn end(&mut self, failure: Failure, shared: &Shared) {
+        if let Failure::DeviceLost(reason) = &failure {
+            shared.status().lost = Some(reason.clone());
+        }
+        let waiting = std::mem::take(&mut shared.queue().waiting);
+        for waiting in waiting {
+            refuse(&waiting, failure.clone(), shared);
+        }
+        self.fail_all(&failure, shared);
+    }
+}

@@ -1,0 +1,95 @@
+//! What the next step computes.
+
+use super::{Chunk, Scheduler};
+use crate::engine::forward::{Step, StepSequence};
+use crate::engine::handle::Shared;
+use crate::engine::sequence::Sequence;
+
+impl Scheduler {
+    /// Decides what the next step computes, and takes the blocks for it.
+    pub(super) fn plan(&mut self, shared: &Shared) -> Vec<Chunk> {
+        self.suspects
+            .retain(|id| self.running.iter().any(|sequence| sequence.id == *id));
+        let mut chunks: Vec<Chunk> = Vec::new();
+        if let Some(alone) = self.suspects.first().copied() {
+            chunks.extend(
+                self.running
+                    .iter()
+                    .filter(|s| s.id == alone)
+                    .map(|s| Chunk {
+                        id: alone,
+                        rows: s.pending().min(self.max_step_tokens),
+                    }),
+            );
+        } else {
+            let mut room = self.max_step_tokens;
+            let decoding = self.running.iter().filter(|s| s.pending() == 1);
+            let reading = self.running.iter().filter(|s| s.pending() > 1);
+            for sequence in decoding.chain(reading) {
+                let rows = sequence.pending().min(room);
+                if rows > 0 && chunks.len() < self.forward.max_sequences() {
+                    room -= rows;
+                    chunks.push(Chunk {
+                        id: sequence.id,
+                        rows,
+                    });
+                }
+            }
+        }
+        // The oldest first: they take blocks from the youngest.
+        chunks.sort_by_key(|chunk| chunk.id);
+        for chunk in &chunks {
+            self.take_blocks(*chunk, shared);
+        }
+        chunks.retain(|chunk| self.running.iter().any(|s| s.id == chunk.id));
+        chunks
+    }
+
+    /// Takes a sequence's blocks for its chunk, from the youngest sequences if there are none left.
+    pub(super) fn take_blocks(&mut self, chunk: Chunk, shared: &Shared) {
+        while let Some(index) = self.running.iter().position(|s| s.id == chunk.id) {
+            let sequence = &mut self.running[index];
+            let needed = (sequence.computed + chunk.rows).div_ceil(self.pool.block_size());
+            if sequence.blocks.len() >= needed {
+                return;
+            }
+            if let Some(block) = self.pool.take() {
+                sequence.blocks.push(block);
+            } else if let Some(mut youngest) = self.running.pop() {
+                youngest.give_back(&mut self.pool);
+                shared.status().preemptions += 1;
+                let place = self.preempted.partition_point(|s| s.id < youngest.id);
+                self.preempted.insert(place, youngest);
+            }
+        }
+    }
+
+    pub(super) fn step(&self, chunks: &[Chunk]) -> Step {
+        let mut step = Step::default();
+        for (sequence, rows) in self.in_chunks(chunks) {
+            let keys = sequence.computed + rows;
+            step.tokens
+                .extend_from_slice(&sequence.tokens[sequence.computed..keys]);
+            step.sequences.push(StepSequence {
+                id: sequence.id,
+                blocks: sequence.blocks.clone(),
+                keys,
+                rows,
+            });
+            if keys == sequence.tokens.len() {
+                step.outputs.push(step.tokens.len() as u32 - 1);
+            }
+        }
+        step
+    }
+
+    pub(super) fn in_chunks<'a>(
+        &'a self,
+        chunks: &'a [Chunk],
+    ) -> impl Iterator<Item = (&'a Sequence, usize)> + 'a {
+        chunks.iter().filter_map(|chunk| {
+            let sequence = self.running.iter().find(|s| s.id == chunk.id)?;
+            Some((sequence, chunk.rows))
+        })
+    }
+}
