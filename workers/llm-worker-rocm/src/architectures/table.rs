@@ -23,32 +23,3 @@ pub fn markdown_table() -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    const BEGIN: &str =
-        "<!-- Written by `CANDLE_ROCM_WRITE_DOCS=1 cargo test -p llm-worker-rocm --lib architectures` -->\n";
-    const END: &str = "<!-- End of what is written -->\n";
-
-    #[test]
-    fn the_table_in_the_docs_is_that_of_the_register() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/llm.md");
-        let docs = std::fs::read_to_string(&path).unwrap();
-        let (before, rest) = docs.split_once(BEGIN).expect("the mark before the table");
-        let (table, after) = rest.split_once(END).expect("the mark behind the table");
-        let expected = format!("\n{}\n", markdown_table());
-        if std::env::var_os("CANDLE_ROCM_WRITE_DOCS").is_some() {
-            let docs = [before, BEGIN, &expected, END, after].concat();
-            std::fs::write(&path, docs).unwrap();
-        } else {
-            assert!(
-                table == expected,
-                "{} is out of date; the mark before the table says how to write it",
-                path.display()
-            );
-        }
-    }
-}

@@ -2,12 +2,13 @@
 
 use super::gguf;
 use crate::architectures::EncoderKind;
+use crate::folder::weight_files;
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::{bert, modernbert, nomic_bert, xlm_roberta};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use worker::gguf::{MappedGguf, Weights};
 use worker::{Error, Result};
 
@@ -43,7 +44,7 @@ impl Encoder {
             reason,
         };
         check_numbers(config).map_err(bad)?;
-        let files = safetensors(folder)?;
+        let files = weight_files(folder)?;
         // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every offset.
         let weights = unsafe { VarBuilder::from_mmaped_safetensors(&files, DType::F32, device) }
             .map_err(|e| bad(format!("damaged weights: {e}")))?;
@@ -223,25 +224,4 @@ fn divides(width: usize, heads: usize) -> std::result::Result<(), String> {
 
 fn parse<T: DeserializeOwned>(config: &Json) -> std::result::Result<T, String> {
     serde_json::from_value(config.clone()).map_err(|e| format!("config.json: {e}"))
-}
-
-fn safetensors(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .and_then(Iterator::collect::<std::io::Result<Vec<_>>>)
-        .map_err(|source| Error::Io {
-            path: folder.to_path_buf(),
-            source,
-        })?
-        .into_iter()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
-        .collect();
-    files.sort();
-    if files.is_empty() {
-        return Err(Error::BadModel {
-            path: folder.to_path_buf(),
-            reason: "it has no .safetensors file".to_string(),
-        });
-    }
-    Ok(files)
 }

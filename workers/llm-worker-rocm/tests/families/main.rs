@@ -7,6 +7,7 @@ mod common;
 mod embedding;
 mod list;
 mod reference;
+mod register;
 mod sequential;
 mod transformers;
 mod weights;
@@ -14,13 +15,11 @@ mod weights;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};
 use list::{families, llama};
-use llm_worker_rocm::architectures::rows as register;
 use llm_worker_rocm::engine::api::KvDType;
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use reference::{Reference, Rows};
-use std::collections::HashSet;
 use weights::{file, tensors};
 use worker::device::DeviceRequest;
 
@@ -272,19 +271,4 @@ fn what_a_family_does_not_have_is_refused_by_name() {
         }),
         "expert_used_count",
     );
-}
-
-/// What the register says of each architecture's comparisons is true: there is a reference in f64, or numbers of transformers.
-#[test]
-fn the_register_claims_the_comparisons_that_there_are() {
-    let in_f64: HashSet<&str> = families().iter().map(|family| family.name).collect();
-    let by_transformers = transformers::architectures();
-    for row in register() {
-        let claims = |what: &str| row.compared_with.contains(what);
-        let name = row.gguf.unwrap_or_default();
-        assert_eq!(claims("f64"), in_f64.contains(name), "{row:?}");
-        let mut names = row.folders.iter();
-        let compared = name == "llama4" || names.any(|name| by_transformers.contains(*name));
-        assert_eq!(claims("transformers"), compared, "{row:?}");
-    }
 }
