@@ -43,12 +43,14 @@ enum Runner {
 /// How to load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadOptions {
-    /// Longest sequence that will come, in tokens; `None` is the model's own. Some models have weights for short sequences and for long ones.
+    /// Longest sequence that will come, in tokens; `None` is the model's own. Some models have weights for short
+    /// sequences and for long ones.
     pub context: Option<usize>,
 }
 
 impl ModelFile {
-    /// Opens a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors files, and checks it: format, architecture, tokenizer. Takes no device and little memory.
+    /// Opens a GGUF file, or a folder with `config.json`, `tokenizer.json` and safetensors files, and checks it:
+    /// format, architecture, tokenizer. Takes no device and little memory.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
@@ -163,7 +165,8 @@ impl ModelFile {
         Ok(loaded)
     }
 
-    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor. On a GPU the model gets a stream of its own, whatever that of `device` is.
+    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor. On a GPU the model gets a
+    /// stream of its own, whatever that of `device` is.
     ///
     /// # Errors
     /// [`Error::Candle`] if the device has no room.

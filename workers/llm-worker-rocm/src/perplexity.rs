@@ -19,12 +19,13 @@ pub struct Perplexity {
     pub chunks: usize,
 }
 
-/// The perplexity of `tokens` in pieces of `context` tokens, each on its own. All but the first token of a piece are predicted, from the
-/// tokens before them in the piece; a piece of one token is left out. `progress` is called after every piece with the tokens done
-/// and stops the run by giving an error.
+/// The perplexity of `tokens` in pieces of `context` tokens, each on its own. All but the first token of a piece are
+/// predicted, from the tokens before them in the piece; a piece of one token is left out. `progress` is called after
+/// every piece with the tokens done and stops the run by giving an error.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is nothing to predict or `context` is beyond the model's; [`Error::Candle`] if the device fails.
+/// [`Error::Usage`] if there is nothing to predict or `context` is beyond the model's; [`Error::Candle`] if the device
+/// fails.
 pub fn perplexity(
     model: &mut Scorer,
     tokens: &[u32],

@@ -1,8 +1,8 @@
 //! SmolLM2 with its weights dequantized while loading, against float32.
 //!
-//! Without the rounding of activations the whole path from file to logits must agree closely, which tells errors of loading,
-//! rotary embedding or attention from the noise that `greedy.rs` has to allow. A program of its own,
-//! since candle reads the switch from the environment.
+//! Without the rounding of activations the whole path from file to logits must agree closely, which tells errors of
+//! loading, rotary embedding or attention from the noise that `greedy.rs` has to allow. A program of its own, since
+//! candle reads the switch from the environment.
 
 mod smollm2;
 

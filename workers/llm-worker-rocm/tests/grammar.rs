@@ -1,4 +1,5 @@
-//! Grammars over the vocabulary of a real model: whatever tokens are drawn from the masks, the text is as the grammar says.
+//! Grammars over the vocabulary of a real model: whatever tokens are drawn from the masks, the text is as the grammar
+//! says.
 
 use llm_worker_rocm::engine::api::Constraint;
 use llm_worker_rocm::grammar::Grammars;

@@ -10,8 +10,8 @@ use smollm2::{
     cases, decided_steps, difference, first_logits, model, model_file, Case, MAX_TOKENS,
 };
 
-/// Allowed difference of the first token's top logits, relative to the largest. Both sides round activations to 8 bits, and differ from float32 by up to
-/// 3.6 % each, depending on the order of sums; `float32.rs` compares exact arithmetic.
+/// Allowed difference of the first token's top logits, relative to the largest. Both sides round activations to 8 bits,
+/// and differ from float32 by up to 3.6 % each, depending on the order of sums; `float32.rs` compares exact arithmetic.
 const LOGIT_TOLERANCE: f32 = 0.04;
 
 #[test]

@@ -63,7 +63,8 @@ fn attention_takes_memory_linear_in_length() {
         println!("| {tokens} | {cache_bytes} | {other} |");
         others.push((tokens, other));
     }
-    // As loading does: a large buffer that is not needed again. Small ones share slabs of 2 MiB, which stay as long as one of them lives.
+    // As loading does: a large buffer that is not needed again. Small ones share slabs of 2 MiB, which stay as long as
+    // one of them lives.
     let cached = || device.device().memory_stats().cached_bytes;
     drop(Tensor::zeros(4 << 20, DType::U8, model.device()).unwrap());
     assert!(cached() >= 4 << 20, "{}", cached());
@@ -71,7 +72,8 @@ fn attention_takes_memory_linear_in_length() {
     assert!(cached() < 2 << 20, "{}", cached());
     let (shortest, least) = others[0];
     for (tokens, other) in others {
-        // Rotary tables and block numbers grow with length, too; a matrix of scores would be 64 times 4 times the tokens in f32.
+        // Rotary tables and block numbers grow with length, too; a matrix of scores would be 64 times 4 times the
+        // tokens in f32.
         let tables = (tokens - shortest) * 64;
         assert!(
             other <= least + tables + (1 << 16),

@@ -1,10 +1,13 @@
 //! SmolLM2 in every type that `quantize` writes: what it predicts on the device is what it predicts on the CPU.
 //!
-//! Like is compared with like. With activations as they are (`CANDLE_DEQUANTIZE_ALL` on the CPU, `CANDLE_ROCM_QMATMUL=dequantize` on the device) perplexities differ by 0.1 % at most. Products
-//! on 8-bit activations round differently on each device, which a text this short shows: they are held to a wider limit, and the table that is printed says what they came to.
+//! Like is compared with like. With activations as they are (`CANDLE_DEQUANTIZE_ALL` on the CPU,
+//! `CANDLE_ROCM_QMATMUL=dequantize` on the device) perplexities differ by 0.1 % at most. Products on 8-bit activations
+//! round differently on each device, which a text this short shows: they are held to a wider limit, and the table that
+//! is printed says what they came to.
 //!
-//! A few types are compared on the whole model; all of them on its first blocks, with the embedding table as it was, to keep a simulated device's time short. Rows of SmolLM2 are 576 elements but
-//! for `ffn_down`, so types with blocks of 256 hold `ffn_down` and smaller types the rest, as for any program that writes them.
+//! A few types are compared on the whole model; all of them on its first blocks, with the embedding table as it was, to
+//! keep a simulated device's time short. Rows of SmolLM2 are 576 elements but for `ffn_down`, so types with blocks of
+//! 256 hold `ffn_down` and smaller types the rest, as for any program that writes them.
 
 mod smollm2;
 
@@ -58,7 +61,8 @@ fn perplexity(model: &Path, device: &str, variables: &[(&str, &str)]) -> f64 {
     found["perplexity"].as_f64().unwrap()
 }
 
-/// Writes `model` in a type, compares devices, and says by how much they differ: exactly and with 8-bit activations. `more` is for `quantize`.
+/// Writes `model` in a type, compares devices, and says by how much they differ: exactly and with 8-bit activations.
+/// `more` is for `quantize`.
 fn compare(model: &Path, ty: &str, more: &[&str]) -> (f64, [f64; 2]) {
     let file = tempfile::Builder::new().suffix(".gguf").tempfile().unwrap();
     let path = file.path();

@@ -21,7 +21,8 @@ pub fn by_folder_name(name: &str) -> Option<&'static ArchitectureRow> {
     rows().find(|row| row.folders.contains(&name))
 }
 
-/// The decoder's row of a model without output matrix, as embedding models are stored: `Qwen3Model` for `Qwen3ForCausalLM`.
+/// The decoder's row of a model without output matrix, as embedding models are stored: `Qwen3Model` for
+/// `Qwen3ForCausalLM`.
 pub fn by_base_name(name: &str) -> Option<&'static ArchitectureRow> {
     let base = name.strip_suffix("Model")?;
     DECODERS.iter().find(|row| {

@@ -1,4 +1,5 @@
-//! The one register of model architectures: what each is called in files, which engine runs it, and what it does in its own way.
+//! The one register of model architectures: what each is called in files, which engine runs it, and what it does in its
+//! own way.
 //!
 //! | Module   | Gives                                                                          |
 //! |----------|--------------------------------------------------------------------------------|
@@ -8,8 +9,8 @@
 //! | `lookup` | rows by the names in files                                                     |
 //! | `table`  | the table in `docs/llm.md`                                                     |
 //!
-//! A new architecture is a row, and for an engine that has not all of it, its code there. Everything else looks rows up:
-//! `model` and `embedding` to choose the engine, `hf` to see a folder in GGUF's terms.
+//! A new architecture is a row, and for an engine that has not all of it, its code there. Everything else looks rows
+//! up: `model` and `embedding` to choose the engine, `hf` to see a folder in GGUF's terms.
 
 mod folder;
 mod lookup;

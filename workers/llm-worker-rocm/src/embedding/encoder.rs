@@ -45,7 +45,8 @@ impl Encoder {
         };
         check_numbers(config).map_err(bad)?;
         let files = weight_files(folder)?;
-        // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every offset.
+        // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every
+        // offset.
         let weights = unsafe { VarBuilder::from_mmaped_safetensors(&files, DType::F32, device) }
             .map_err(|e| bad(format!("damaged weights: {e}")))?;
         let loading = Error::candle("loading the embedding model");

@@ -1,4 +1,5 @@
-//! Texts to vectors: the encoders of sentence-transformers (BERT and its kin), and decoders that were trained for it, from folders and GGUF files.
+//! Texts to vectors: the encoders of sentence-transformers (BERT and its kin), and decoders that were trained for it,
+//! from folders and GGUF files.
 
 mod decoder;
 mod encoder;
@@ -77,10 +78,12 @@ impl EmbeddingModel {
         })
     }
 
-    /// Opens a folder with `config.json`, `tokenizer.json` and safetensors files, or a GGUF file, and loads it: encoders in float32, decoders in the file's formats.
+    /// Opens a folder with `config.json`, `tokenizer.json` and safetensors files, or a GGUF file, and loads it:
+    /// encoders in float32, decoders in the file's formats.
     ///
     /// # Errors
-    /// [`Error::BadModel`] if it is damaged or of a kind that is not implemented, [`Error::Candle`] if the device has no room.
+    /// [`Error::BadModel`] if it is damaged or of a kind that is not implemented, [`Error::Candle`] if the device has
+    /// no room.
     pub fn open(path: &Path, device: &Device) -> Result<Self> {
         if path.is_dir() {
             Self::open_folder(path, device)
@@ -231,7 +234,8 @@ impl EmbeddingModel {
     /// The same of texts that are tokens already, with everything around them.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a text that is empty or too long, or a token outside of the vocabulary; [`Error::Candle`] if the device fails.
+    /// [`Error::Usage`] for a text that is empty or too long, or a token outside of the vocabulary; [`Error::Candle`]
+    /// if the device fails.
     pub fn embed_tokens(&self, texts: &[Vec<u32>]) -> Result<Vec<Embedding>> {
         for (i, tokens) in texts.iter().enumerate() {
             let (count, most) = (tokens.len(), self.max_tokens);

@@ -59,7 +59,8 @@ impl Pooling {
         }
     }
 
-    /// Vectors `(texts, width)` from those of the tokens, `(texts, tokens, width)`; `mask` of `(texts, tokens)` is 1 for a text's own tokens, which come first.
+    /// Vectors `(texts, width)` from those of the tokens, `(texts, tokens, width)`; `mask` of `(texts, tokens)` is 1
+    /// for a text's own tokens, which come first.
     pub(super) fn apply(self, hidden: &Tensor, mask: &Tensor) -> CandleResult<Tensor> {
         let (texts, _, width) = hidden.dims3()?;
         let mask = mask.to_dtype(DType::F32)?;

@@ -1,8 +1,9 @@
 //! The pool of cache blocks, and the prefixes that they hold.
 //!
-//! A block is free, held by one or more sequences, or kept: nobody holds it, but its keys and values are those of a known prefix, and it is taken
-//! for something else only when no free block is left, the longest unused first. Prefixes form a tree: a full block is known by the block before it and by
-//! its own tokens, so equal names mean equal tokens from the start on, without hashes that could collide.
+//! A block is free, held by one or more sequences, or kept: nobody holds it, but its keys and values are those of a
+//! known prefix, and it is taken for something else only when no free block is left, the longest unused first. Prefixes
+//! form a tree: a full block is known by the block before it and by its own tokens, so equal names mean equal tokens
+//! from the start on, without hashes that could collide.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -89,7 +90,8 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Takes hold of the known blocks that `tokens` begins with, all of it at most. Gives them with the name of that prefix.
+    /// Takes hold of the known blocks that `tokens` begins with, all of it at most. Gives them with the name of that
+    /// prefix.
     pub(super) fn take_known(&mut self, tokens: &[u32]) -> (Vec<u32>, Prefix) {
         let mut prefix = ROOT;
         let mut taken = Vec::new();

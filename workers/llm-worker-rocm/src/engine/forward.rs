@@ -37,14 +37,16 @@ pub trait Forward: Send {
     /// If there is no memory, or the model cannot store keys and values like that.
     fn reserve(&mut self, cache: &CacheOptions) -> Result<()>;
 
-    /// Computes new tokens and writes their keys and values. Gives the logits behind the rows that are asked for, f32 `(outputs, vocabulary)`, on the model's device.
+    /// Computes new tokens and writes their keys and values. Gives the logits behind the rows that are asked for, f32
+    /// `(outputs, vocabulary)`, on the model's device.
     ///
     /// # Errors
     /// If the device fails; the cache then holds what it held before, but for places of the new tokens.
     fn forward(&mut self, step: &Step) -> Result<Tensor>;
 
-    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only enqueues, where the device works on its own. If `samples` has
-    /// how to choose the next token of each sequence, the model may do that as well.
+    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only
+    /// enqueues, where the device works on its own. If `samples` has how to choose the next token of each sequence, the
+    /// model may do that as well.
     ///
     /// # Errors
     /// Those of [`Forward::forward`].
@@ -56,8 +58,8 @@ pub trait Forward: Send {
         })
     }
 
-    /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody else may use the device's stream then. Models without
-    /// graphs ignore it.
+    /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody
+    /// else may use the device's stream then. Models without graphs ignore it.
     fn set_graphs(&mut self, on: bool) {
         let _ = on;
     }

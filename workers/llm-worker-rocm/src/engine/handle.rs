@@ -126,7 +126,8 @@ impl Engine {
     /// Puts a request into the queue.
     ///
     /// # Errors
-    /// At once [`Failure::Invalid`], [`Failure::TooLong`], [`Failure::QueueFull`], [`Failure::Stopping`] or [`Failure::DeviceLost`].
+    /// At once [`Failure::Invalid`], [`Failure::TooLong`], [`Failure::QueueFull`], [`Failure::Stopping`] or
+    /// [`Failure::DeviceLost`].
     pub fn submit(&self, request: Request) -> Result<Ticket, Failure> {
         self.check(&request)?;
         let mut queue = self.shared.queue();
@@ -213,8 +214,8 @@ impl Engine {
         self.shared.limits.context
     }
 
-    /// Takes no new requests; those that wait fail with [`Failure::Stopping`], those that run finish, or fail with it after `grace`. Returns
-    /// when all have ended.
+    /// Takes no new requests; those that wait fail with [`Failure::Stopping`], those that run finish, or fail with it
+    /// after `grace`. Returns when all have ended.
     pub fn stop(&self, grace: Duration) {
         self.shared.stop_by(Instant::now() + grace);
         self.shared.join();

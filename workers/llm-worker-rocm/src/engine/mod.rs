@@ -8,7 +8,8 @@
 //! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
-//! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and finds known prefixes, and `sampling` chooses tokens.
+//! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and finds known
+//! prefixes, and `sampling` chooses tokens.
 
 pub mod api;
 mod blocks;

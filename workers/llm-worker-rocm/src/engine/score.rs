@@ -36,10 +36,12 @@ impl Scorer {
         self.forward.device()
     }
 
-    /// Runs `tokens` as one sequence and gives the logits behind them piece by piece: the number of the piece's first token, and f32 `(tokens of the piece, vocabulary)`.
+    /// Runs `tokens` as one sequence and gives the logits behind them piece by piece: the number of the piece's first
+    /// token, and f32 `(tokens of the piece, vocabulary)`.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a text that is empty or longer than the context, [`Error::Candle`] if the device fails, and those of `take`.
+    /// [`Error::Usage`] for a text that is empty or longer than the context, [`Error::Candle`] if the device fails, and
+    /// those of `take`.
     pub fn logits(
         &mut self,
         tokens: &[u32],

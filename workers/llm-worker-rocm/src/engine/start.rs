@@ -11,10 +11,12 @@ use std::sync::Arc;
 use worker::{Error, Result};
 
 impl Engine {
-    /// Starts the thread that runs a model. Blocks of the cache are reserved now: as many as `options` say, or as are of use and fit.
+    /// Starts the thread that runs a model. Blocks of the cache are reserved now: as many as `options` say, or as are
+    /// of use and fit.
     ///
     /// # Errors
-    /// [`Error::Usage`] for options that make no sense, [`Error::Runtime`] if memory does not suffice for a single block, [`Error::Candle`] if the device fails.
+    /// [`Error::Usage`] for options that make no sense, [`Error::Runtime`] if memory does not suffice for a single
+    /// block, [`Error::Candle`] if the device fails.
     pub fn start(model: LoadedModel, options: &EngineOptions) -> Result<Self> {
         let mut forward = model.forward;
         for (name, value) in [

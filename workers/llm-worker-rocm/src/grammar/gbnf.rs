@@ -1,8 +1,8 @@
 //! llama.cpp's grammar notation in llguidance's Lark.
 //!
-//! GBNF has one kind of rule: `name ::= alternatives` of literals `"…"`, character classes `[…]`, `.`, references, groups and the
-//! repetitions `* + ? {m} {m,} {m,n}`; `#` begins a comment. A rule goes on over line ends inside of parentheses and after `|`
-//! or `::=`. Lark writes the same with `:`, `/[…]/` for classes, and lower-case names.
+//! GBNF has one kind of rule: `name ::= alternatives` of literals `"…"`, character classes `[…]`, `.`, references,
+//! groups and the repetitions `* + ? {m} {m,} {m,n}`; `#` begins a comment. A rule goes on over line ends inside of
+//! parentheses and after `|` or `::=`. Lark writes the same with `:`, `/[…]/` for classes, and lower-case names.
 
 use std::collections::HashSet;
 use std::fmt::Write;

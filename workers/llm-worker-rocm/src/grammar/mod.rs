@@ -1,7 +1,7 @@
 //! Grammars that answers must follow: JSON schemas, Lark, regular expressions, GBNF.
 //!
-//! llguidance turns a grammar into a set of allowed tokens before every choice; here its tokenizer is built from our vocabulary and
-//! its matcher becomes the engine's [`Constraint`].
+//! llguidance turns a grammar into a set of allowed tokens before every choice; here its tokenizer is built from our
+//! vocabulary and its matcher becomes the engine's [`Constraint`].
 
 mod gbnf;
 

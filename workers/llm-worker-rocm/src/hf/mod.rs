@@ -1,5 +1,5 @@
-//! A Hugging Face model folder (`config.json`, `tokenizer.json`, safetensors) seen in GGUF's terms, so that everything that reads
-//! GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
+//! A Hugging Face model folder (`config.json`, `tokenizer.json`, safetensors) seen in GGUF's terms, so that everything
+//! that reads GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
 
 mod config;
 mod metadata;
@@ -29,7 +29,8 @@ impl HfFolder {
     /// Opens a folder and checks it.
     ///
     /// # Errors
-    /// [`Error::Io`] if something cannot be read, [`Error::BadModel`] if it is damaged or of a kind that is not implemented.
+    /// [`Error::Io`] if something cannot be read, [`Error::BadModel`] if it is damaged or of a kind that is not
+    /// implemented.
     pub fn open(path: &Path) -> Result<Self> {
         Self::open_as(path, config::Config::read)
     }

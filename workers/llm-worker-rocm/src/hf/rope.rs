@@ -30,7 +30,8 @@ enum Scaling {
 }
 
 impl Rope {
-    /// Reads `rope_theta`, `rope_scaling` and their newer home `rope_parameters`, for heads of which `dim` elements rotate.
+    /// Reads `rope_theta`, `rope_scaling` and their newer home `rope_parameters`, for heads of which `dim` elements
+    /// rotate.
     pub(super) fn read(json: &Json, dim: u32) -> Result<Self, String> {
         let parameters = json.get("rope_parameters").unwrap_or(&Json::Null);
         // Families with two kinds of layers have an object for each.
@@ -176,8 +177,8 @@ fn positive(json: &Json, key: &str) -> Result<Option<f64>, String> {
     }
 }
 
-/// The divisors of Llama 3.1's rotary frequencies: none for short wavelengths, `factor` for those beyond the original context, a blend
-/// between. (Llama 3.1 model card and reference implementation.)
+/// The divisors of Llama 3.1's rotary frequencies: none for short wavelengths, `factor` for those beyond the original
+/// context, a blend between. (Llama 3.1 model card and reference implementation.)
 fn llama3_factors(
     get: &dyn Fn(&str) -> Result<f64, String>,
     base: f64,

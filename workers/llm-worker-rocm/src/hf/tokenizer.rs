@@ -17,8 +17,8 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// The tokenizer's metadata, with the chat template. What GGUF has no words for is left out: such a model runs with its own
-/// `tokenizer.json`, but cannot be written as a GGUF file.
+/// The tokenizer's metadata, with the chat template. What GGUF has no words for is left out: such a model runs with its
+/// own `tokenizer.json`, but cannot be written as a GGUF file.
 pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Value)>> {
     let bad = |reason: String| Error::BadModel {
         path: folder.join("tokenizer.json"),

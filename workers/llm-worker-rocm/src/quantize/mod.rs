@@ -122,7 +122,8 @@ impl<'a> Conversion<'a> {
     /// Writes the file, with a progress bar on a terminal. It appears under its name when it is complete.
     ///
     /// # Errors
-    /// [`Error::Io`] if writing fails, [`Error::BadModel`] for weights that are not finite, [`Error::Usage`] when interrupted.
+    /// [`Error::Io`] if writing fails, [`Error::BadModel`] for weights that are not finite, [`Error::Usage`] when
+    /// interrupted.
     pub fn write(&self, output: &Path, interrupt: &Interrupt) -> Result<()> {
         let io = |source| Error::Io {
             path: output.to_path_buf(),

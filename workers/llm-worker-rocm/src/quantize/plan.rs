@@ -154,8 +154,8 @@ impl Plan {
     }
 }
 
-/// The rule of the `_M` mixtures: the output matrix, and the value and down projections of the first and last eighth of the blocks
-/// and of every third between. (The table of llama.cpp's quantize.)
+/// The rule of the `_M` mixtures: the output matrix, and the value and down projections of the first and last eighth of
+/// the blocks and of every third between. (The table of llama.cpp's quantize.)
 fn deserves_better(name: &str, blocks: u32) -> bool {
     if name == "output.weight" {
         return true;

@@ -1,7 +1,7 @@
 //! The tokenizer that a GGUF file carries.
 //!
-//! Three families exist: byte-level BPE with merges (`gpt2`), SentencePiece-style BPE with scores (`llama`) and WordPiece (`bert`). All
-//! are built from the file's metadata alone.
+//! Three families exist: byte-level BPE with merges (`gpt2`), SentencePiece-style BPE with scores (`llama`) and
+//! WordPiece (`bert`). All are built from the file's metadata alone.
 
 use super::detokenize::{byte_of_char, Pieces};
 use super::pre::PreTokenizer;
@@ -307,8 +307,9 @@ fn scored_bpe(
     Ok((tokenizer, true))
 }
 
-/// WordPiece as BERT has it: lower case without accents, words, the longest pieces first. In GGUF's vocabulary a piece that begins a word has
-/// the mark that SentencePiece gives to spaces, one that goes on has none; the library wants `##` on the latter.
+/// WordPiece as BERT has it: lower case without accents, words, the longest pieces first. In GGUF's vocabulary a piece
+/// that begins a word has the mark that SentencePiece gives to spaces, one that goes on has none; the library wants
+/// `##` on the latter.
 fn word_pieces(vocabulary: &Vocabulary) -> Result<(tokenizers::Tokenizer, bool), TokenizerError> {
     let mut unknown = None;
     let vocab: Vocab = vocabulary

@@ -27,7 +27,8 @@ impl Tokenizer {
         Self::from_json(&tokenizer, &settings, &[&generation, &config])
     }
 
-    /// The same from the files' contents; `configs` may name the tokens that begin and end texts, the first that does counts.
+    /// The same from the files' contents; `configs` may name the tokens that begin and end texts, the first that does
+    /// counts.
     fn from_json(
         tokenizer: &Json,
         settings: &Json,

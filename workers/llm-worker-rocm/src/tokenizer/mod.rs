@@ -1,6 +1,7 @@
 //! Text to tokens and back.
 //!
-//! A GGUF file describes its tokenizer in its metadata, a Hugging Face folder brings `tokenizer.json`: [`Tokenizer::open`] takes what there is.
+//! A GGUF file describes its tokenizer in its metadata, a Hugging Face folder brings `tokenizer.json`:
+//! [`Tokenizer::open`] takes what there is.
 
 mod detokenize;
 mod gguf;
@@ -147,8 +148,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The tokens of a text with everything that the model's training put around it, as embedding models need it: `[CLS]` and `[SEP]`, or an
-    /// end-of-sequence token. At most `max_tokens`, cut before the end token.
+    /// The tokens of a text with everything that the model's training put around it, as embedding models need it:
+    /// `[CLS]` and `[SEP]`, or an end-of-sequence token. At most `max_tokens`, cut before the end token.
     ///
     /// # Errors
     /// [`TokenizerError::Library`] for text that the vocabulary cannot express.

@@ -223,7 +223,8 @@ fn padding_changes_no_logits() {
     }
 }
 
-/// Answers of requests of all kinds at once: greedy and drawn, with penalties, probabilities and a constraint, some of which end early.
+/// Answers of requests of all kinds at once: greedy and drawn, with penalties, probabilities and a constraint, some of
+/// which end early.
 fn mixed_answers(dtype: GgmlDType, kv: KvDType, graphs: bool) -> (Vec<Vec<u32>>, Status) {
     let engine = Engine::start(
         llama(dtype),
@@ -303,7 +304,8 @@ fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// What cannot be recorded is enqueued: a capture that HIP declares spoiled, and an attention that waits for the device.
+/// What cannot be recorded is enqueued: a capture that HIP declares spoiled, and an attention that waits for the
+/// device.
 #[test]
 fn a_capture_that_fails_fails_no_request() {
     let test = "graphs::without_a_capture";

@@ -137,7 +137,8 @@ fn every_family_computes_what_its_reference_does() {
     }
 }
 
-/// Token by token, on a GPU as a graph from the second on: every family's launches can be recorded, and depend on nothing but their shape.
+/// Token by token, on a GPU as a graph from the second on: every family's launches can be recorded, and depend on
+/// nothing but their shape.
 #[test]
 fn every_family_decodes_what_its_reference_does() {
     let tokens = &tokens()[..9];

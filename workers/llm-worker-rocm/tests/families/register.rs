@@ -29,7 +29,8 @@ fn the_table_in_the_docs_is_that_of_the_register() {
     }
 }
 
-/// What the register says of each architecture's comparisons is true: there is a reference in f64, or numbers of transformers.
+/// What the register says of each architecture's comparisons is true: there is a reference in f64, or numbers of
+/// transformers.
 #[test]
 fn the_register_claims_the_comparisons_that_there_are() {
     let in_f64: HashSet<&str> = families().iter().map(|family| family.name).collect();

@@ -21,7 +21,8 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Whether keys and values of equal prefixes are shared among requests.
     pub prefix_cache: bool,
-    /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have graphs.
+    /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have
+    /// graphs.
     pub graphs: bool,
 }
 

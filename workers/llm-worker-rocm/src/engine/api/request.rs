@@ -26,7 +26,8 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// How to choose them.
     pub sampling: SamplingOptions,
-    /// How many of the most likely tokens to report with each one, up to [`MAX_TOP_LOGPROBS`]; `None` reports no probabilities.
+    /// How many of the most likely tokens to report with each one, up to [`MAX_TOP_LOGPROBS`]; `None` reports no
+    /// probabilities.
     pub top_logprobs: Option<usize>,
     /// Goes on after the token that ends an answer (for benchmarks).
     pub ignore_end: bool,

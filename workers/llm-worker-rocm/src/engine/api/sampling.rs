@@ -3,7 +3,8 @@
 use super::failure::Failure;
 use std::collections::HashMap;
 
-/// How to choose the next token. Applied in this order: bias, penalties, constraint, temperature, top-k, typical, top-p, min-p.
+/// How to choose the next token. Applied in this order: bias, penalties, constraint, temperature, top-k, typical,
+/// top-p, min-p.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingOptions {
     /// 0 takes the most likely token; higher is more varied.

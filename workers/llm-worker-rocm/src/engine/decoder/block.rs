@@ -101,7 +101,8 @@ impl Attention {
         self.output.forward(&self.attend(&query, cache, batch)?)
     }
 
-    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the device has it in one.
+    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the
+    /// device has it in one.
     fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
         let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
         if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {

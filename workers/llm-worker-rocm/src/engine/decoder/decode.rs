@@ -1,8 +1,9 @@
 //! Steps of one new token for each sequence on a GPU.
 //!
-//! They are padded to a few shapes: sequences to the next power of two, room for keys to another. Whatever differs between two steps of a shape lies in one buffer that is
-//! written before each, and launches depend on the shape alone, so they can be recorded once and from then on be enqueued as one graph. Without graphs the same
-//! launches are made one by one: the tokens are the same.
+//! They are padded to a few shapes: sequences to the next power of two, room for keys to another. Whatever differs
+//! between two steps of a shape lies in one buffer that is written before each, and launches depend on the shape alone,
+//! so they can be recorded once and from then on be enqueued as one graph. Without graphs the same launches are made
+//! one by one: the tokens are the same.
 
 use super::network::Network;
 use crate::engine::forward::{DecodeOutput, Decoded, SampleParams, Step};

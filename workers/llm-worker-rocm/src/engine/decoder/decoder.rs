@@ -15,12 +15,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked; `context` is the longest sequence that will come, `progress` is called
-    /// with the bytes of each tensor.
+    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked; `context` is the longest
+    /// sequence that will come, `progress` is called with the bytes of each tensor.
     ///
     /// # Errors
-    /// [`Error::Candle`](worker::Error::Candle) if the device has no room, [`Error::BadModel`](worker::Error::BadModel) for a tensor type that candle does not
-    /// compute with.
+    /// [`Error::Candle`](worker::Error::Candle) if the device has no room, [`Error::BadModel`](worker::Error::BadModel)
+    /// for a tensor type that candle does not compute with.
     pub fn load(
         config: DecoderConfig,
         file: &dyn Weights,
@@ -39,8 +39,8 @@ impl Decoder {
         self.network.config.width
     }
 
-    /// Computes new tokens and writes their keys and values, as [`Forward::forward`] does. Gives what the output matrix would be applied to: the rows
-    /// that are asked for behind the last norm, `(outputs, width)`.
+    /// Computes new tokens and writes their keys and values, as [`Forward::forward`] does. Gives what the output matrix
+    /// would be applied to: the rows that are asked for behind the last norm, `(outputs, width)`.
     ///
     /// # Errors
     /// If the device fails.

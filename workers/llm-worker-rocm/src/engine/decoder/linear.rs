@@ -98,7 +98,8 @@ impl Weight {
     }
 }
 
-/// candle has kernels for many rows that sum in another order than those for one; whatever comes is given to the former.
+/// candle has kernels for many rows that sum in another order than those for one; whatever comes is given to the
+/// former.
 fn multiply_blocks(blocks: &QMatMul, x: &Tensor) -> Result<Tensor> {
     let is_q6k = matches!(blocks, QMatMul::QTensor(blocks) if blocks.dtype() == GgmlDType::Q6K);
     if x.dim(0)? == 1 && is_q6k && cfg!(target_arch = "x86_64") {

@@ -1,7 +1,8 @@
 //! A decoder for the llama-like families: one loop, told by metadata in GGUF's terms what a model has and how.
 //!
-//! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `traits` has what only the name of the architecture
-//! tells, `config` what the metadata say, `tensors` which tensors there have to be; `load` makes a `network` of them, which `decode` runs step by step with few launches.
+//! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `traits` has what
+//! only the name of the architecture tells, `config` what the metadata say, `tensors` which tensors there have to be;
+//! `load` makes a `network` of them, which `decode` runs step by step with few launches.
 
 mod block;
 mod config;

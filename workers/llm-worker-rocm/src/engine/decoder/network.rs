@@ -38,8 +38,9 @@ impl Network {
         }
     }
 
-    /// Computes new tokens and writes their keys and values, as [`Forward::forward`](crate::engine::forward::Forward::forward) does. Gives what the output matrix would be applied to: the rows
-    /// that are asked for behind the last norm, `(outputs, width)`.
+    /// Computes new tokens and writes their keys and values, as
+    /// [`Forward::forward`](crate::engine::forward::Forward::forward) does. Gives what the output matrix would be
+    /// applied to: the rows that are asked for behind the last norm, `(outputs, width)`.
     ///
     /// # Errors
     /// If the device fails.

@@ -73,7 +73,8 @@ impl Residual {
         Ok(self.sum.clone())
     }
 
-    /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it in one.
+    /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it
+    /// in one.
     pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
         let addend = self.addend.take();
         if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {

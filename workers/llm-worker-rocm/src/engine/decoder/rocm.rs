@@ -152,7 +152,8 @@ pub(super) fn gains_by_quantized(x: &Tensor, (rows, width): (usize, usize)) -> b
     x.device().is_rocm() && x.dtype() == DType::F32 && rows <= FEW_ROWS && width % 32 == 0
 }
 
-/// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that is not for the device.
+/// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that
+/// is not for the device.
 pub(super) fn norm_quantize(
     weight: &Tensor,
     epsilon: f32,

@@ -1,7 +1,7 @@
 //! Rotary position embeddings: cosines and sines by position.
 //!
-//! "RoFormer: Enhanced Transformer with Rotary Position Embedding", Su et al., 2021; "YaRN: Efficient Context Window Extension of Large Language Models",
-//! Peng et al., 2023.
+//! "RoFormer: Enhanced Transformer with Rotary Position Embedding", Su et al., 2021; "YaRN: Efficient Context Window
+//! Extension of Large Language Models", Peng et al., 2023.
 
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::Rotary;

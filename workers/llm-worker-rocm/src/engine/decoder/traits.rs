@@ -1,6 +1,7 @@
 //! What tells the architectures apart that the decoder runs. The register of architectures has these facts for each.
 
-/// What an architecture does where others do something else. What a file can tell by itself (sizes, biases, experts, windows) is not here.
+/// What an architecture does where others do something else. What a file can tell by itself (sizes, biases, experts,
+/// windows) is not here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DecoderTraits {
     /// The rotary embedding turns neighbours, not halves.
@@ -21,7 +22,8 @@ pub struct DecoderTraits {
     pub embedding: EmbeddingScale,
     /// How the router's probabilities become weights.
     pub routing: Routing,
-    /// The feed-forward part works on the block's input beside attention, not behind it, unless the file says otherwise.
+    /// The feed-forward part works on the block's input beside attention, not behind it, unless the file says
+    /// otherwise.
     pub parallel: bool,
     /// What follows from the number of the block.
     pub layers: Layers,
@@ -29,7 +31,8 @@ pub struct DecoderTraits {
     pub logit_scale: LogitScale,
     /// Positions beyond which attention is another (in chunks, at a temperature), and contexts end here.
     pub longest: Option<u32>,
-    /// Blocks of the one model whose scores are scaled by its width over its heads, not by the size of a head: nothing but its depth tells it.
+    /// Blocks of the one model whose scores are scaled by its width over its heads, not by the size of a head: nothing
+    /// but its depth tells it.
     pub scores_by_width_at: Option<usize>,
 }
 

@@ -42,7 +42,8 @@ pub(super) fn keep_top(candidates: &mut Vec<Candidate>, p: f32) {
     *candidates = likely;
 }
 
-/// Keeps the fewest candidates nearest to the expected surprise that together reach the probability `p` ("Locally Typical Sampling", Meister et al., 2022).
+/// Keeps the fewest candidates nearest to the expected surprise that together reach the probability `p` ("Locally
+/// Typical Sampling", Meister et al., 2022).
 pub(super) fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
     let sum: f64 = candidates.iter().map(weight).sum();
     let mean: f64 = candidates
@@ -61,7 +62,8 @@ pub(super) fn keep_typical(candidates: &mut Vec<Candidate>, p: f32) {
     keep_mass(candidates, f64::from(p) * sum, distance);
 }
 
-/// Keeps the first candidates up to the one with which their weights reach `wanted`, and those that have the same `key` as it.
+/// Keeps the first candidates up to the one with which their weights reach `wanted`, and those that have the same `key`
+/// as it.
 fn keep_mass(candidates: &mut Vec<Candidate>, wanted: f64, key: impl Fn(&Candidate) -> f32) {
     let mut sum = 0.0;
     let reached = candidates.iter().position(|candidate| {

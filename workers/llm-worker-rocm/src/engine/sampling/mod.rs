@@ -1,7 +1,8 @@
 //! The choice of next tokens, for all sequences of a step at once.
 //!
-//! A token is sampled by adding to each logit, divided by the temperature, a number of the Gumbel distribution that depends on seed, position and token only, and taking the
-//! largest sum: this needs no sum over the vocabulary, no order of tokens, and comes out the same alone and in a batch, on the host and on the device.
+//! A token is sampled by adding to each logit, divided by the temperature, a number of the Gumbel distribution that
+//! depends on seed, position and token only, and taking the largest sum: this needs no sum over the vocabulary, no
+//! order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
 mod chosen;
 mod device;

@@ -1,4 +1,5 @@
-//! Random numbers that are a function of seed, position and token: Philox4x32-10 ("Parallel Random Numbers: As Easy as 1, 2, 3", Salmon et al., 2011).
+//! Random numbers that are a function of seed, position and token: Philox4x32-10 ("Parallel Random Numbers: As Easy as
+//! 1, 2, 3", Salmon et al., 2011).
 
 /// No number of [`gumbel`] is larger.
 pub(super) const MAX_GUMBEL: f32 = 17.5;

@@ -30,7 +30,8 @@ impl SamplingRequest<'_> {
     }
 }
 
-/// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is taken off.
+/// How the repeat, frequency and presence penalties change logits, by token: what divides or multiplies, and what is
+/// taken off.
 pub(super) fn penalties(request: &SamplingRequest) -> HashMap<u32, (f32, f32)> {
     let options = request.options;
     let mut changes: HashMap<u32, (f32, f32)> = HashMap::new();

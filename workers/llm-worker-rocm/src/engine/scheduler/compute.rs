@@ -8,7 +8,8 @@ use crate::engine::sampling;
 use std::time::Instant;
 
 impl Scheduler {
-    /// Runs the model and chooses tokens for the sequences that are read to their end: one for each output, in their order.
+    /// Runs the model and chooses tokens for the sequences that are read to their end: one for each output, in their
+    /// order.
     pub(super) fn compute(
         &mut self,
         step: &Step,

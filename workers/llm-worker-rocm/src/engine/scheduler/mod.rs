@@ -1,7 +1,8 @@
 //! The thread that runs the model: who is computed when.
 //!
-//! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for besides. When blocks run out, the youngest sequence
-//! gives its own back and is computed anew later, from what the pool then still knows of it.
+//! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for
+//! besides. When blocks run out, the youngest sequence gives its own back and is computed anew later, from what the
+//! pool then still knows of it.
 
 mod compute;
 mod outcome;

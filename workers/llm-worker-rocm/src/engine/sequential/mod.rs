@@ -1,4 +1,5 @@
-//! Architectures that the decoder does not have: models of candle-transformers, one sequence at a time, behind the same border.
+//! Architectures that the decoder does not have: models of candle-transformers, one sequence at a time, behind the same
+//! border.
 //!
 //! | Module     | Gives                                                                        |
 //! |------------|------------------------------------------------------------------------------|
@@ -9,8 +10,8 @@
 //! | `source`   | a file or folder from its checks to the device                               |
 //! | `forward`  | a loaded model as the engine runs it                                         |
 //!
-//! Requests wait in the engine's queue; nothing is shared among them. On a GPU activations are in the dtype of the file's matrices where the model's
-//! code can, else in f32.
+//! Requests wait in the engine's queue; nothing is shared among them. On a GPU activations are in the dtype of the
+//! file's matrices where the model's code can, else in f32.
 
 mod forward;
 pub(crate) mod load;

@@ -66,7 +66,8 @@ impl From<candle_core::Error> for LoadError {
     }
 }
 
-/// Logits behind the last of `(1, tokens)`, whose first has the given position; vocabulary elements in any shape. Position 0 begins another sequence.
+/// Logits behind the last of `(1, tokens)`, whose first has the given position; vocabulary elements in any shape.
+/// Position 0 begins another sequence.
 pub(crate) type ForwardFn = Box<dyn FnMut(&Tensor, usize) -> Result<Tensor> + Send>;
 
 /// How many tokens a model takes at once.

@@ -174,7 +174,8 @@ fn check_numbers(json: &Json, path: &str) -> Result<()> {
     }
 }
 
-/// Brings the newer `rope_parameters` into the form that candle-transformers reads: `rope_theta`, `partial_rotary_factor` and `rope_scaling`.
+/// Brings the newer `rope_parameters` into the form that candle-transformers reads: `rope_theta`,
+/// `partial_rotary_factor` and `rope_scaling`.
 fn lift_rotary(json: &mut Json) {
     let Some(parameters) = json.get("rope_parameters").filter(|p| p.is_object()) else {
         return;

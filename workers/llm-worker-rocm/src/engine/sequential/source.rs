@@ -136,7 +136,8 @@ impl Source {
     /// The folder's files.
     fn map(&self) -> Result<MmapedSafetensors> {
         let paths = weight_files(&self.path)?;
-        // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every offset.
+        // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every
+        // offset.
         let files = unsafe { MmapedSafetensors::multi(&paths) };
         files.map_err(|e| self.bad(format!("damaged: {e}")))
     }

@@ -1,7 +1,7 @@
 //! The shape of a model, read from metadata in GGUF's terms and checked.
 //!
-//! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for more than it does: a wrong answer
-//! is worse than none.
+//! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for
+//! more than it does: a wrong answer is worse than none.
 
 mod experts;
 mod keys;

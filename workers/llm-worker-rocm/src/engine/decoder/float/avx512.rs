@@ -103,7 +103,8 @@ unsafe fn dots<W: Number, const R: usize, const C: usize>(
     assert!(x.len() >= R * inputs && weights.len() >= C * inputs);
     let mut sums = [[_mm512_setzero_ps(); C]; R];
     let whole = inputs / LANES * LANES;
-    // Rows side by side are no pattern that a processor foresees: those that are likely multiplied next are asked for in their order.
+    // Rows side by side are no pattern that a processor foresees: those that are likely multiplied next are asked for
+    // in their order.
     let next = weights.as_ptr().wrapping_add(C * inputs).cast::<i8>();
     let step = C * LANES * size_of::<W>();
     for at in (0..whole).step_by(LANES) {

@@ -1,4 +1,5 @@
-//! Matrices of plain numbers on the CPU: halves stay halves in memory, and each sum is made in one order, whatever the number of rows.
+//! Matrices of plain numbers on the CPU: halves stay halves in memory, and each sum is made in one order, whatever the
+//! number of rows.
 
 use candle_core::quantized::GgmlDType;
 use candle_core::utils::barrier_pool;
