@@ -83,11 +83,12 @@ fn the_generic_processor_has_the_instructions_of_its_members() {
     let name = "the_generic_processor_has_the_instructions_of_its_members";
     let environment = [("HIP_SIM_ARCH", "gfx9-4-generic"), ("HIP_SIM_DEVICES", "1")];
     isolated::in_child(name, &environment, || {
-        assert_eq!(device().properties().arch, "gfx9-4-generic");
+        let device = device();
+        assert_eq!(device.properties().arch, "gfx9-4-generic");
         let case = single(21, 37, 1, 1, 64);
         let values = Values::<f16>::random(&case, 9);
-        let got = Fixed.run(&device(), &case, &values);
-        compare(&device(), &case, &values, 1, got, "matrix");
+        let got = Fixed.run(&device, &case, &values);
+        compare(&device, &case, &values, 1, got, "matrix");
     });
 }
 
