@@ -26,7 +26,7 @@ const GENERIC: &[(&str, &[&str])] = &[
     ("gfx12-generic", &["gfx1200", "gfx1201"]),
 ];
 
-/// Architectures outside the generic families. The last is nvptx's, as the CUDA back end has it: so that its matrix instructions are
+/// Architectures outside the generic families. The last is nvptx's, as hip-on-cuda has it: so that its matrix instructions are
 /// tried without such a GPU.
 const SINGLE: &[&str] = &["gfx908", "gfx90a", "sm_90"];
 

@@ -1,56 +1,14 @@
 //! Laying the library out as a ROCm installation.
 
+pub use hip_abi::install::install;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The file that cargo builds.
-const LIBRARY: &str = "libhip_sim.so";
-
-/// Sonames under which programs look for ROCm's libraries.
-const NAMES: &[&str] = &[
-    "libamdhip64.so.7",
-    "libamdhip64.so.6",
-    "libamdhip64.so",
-    "libhiprtc.so.7",
-    "libhiprtc.so.6",
-    "libhiprtc.so",
-    "librocblas.so.5",
-    "librocblas.so.4",
-    "librocblas.so",
-    "libMIOpen.so.1",
-    "libMIOpen.so",
-];
-
-/// Finds the library near a program of the same build: in its folder or, for a test or example, the folder above. What lies in
-/// `deps` comes first: cargo renews it in every build, and its copy above it not always.
+/// Finds the library near a program of the same build: in its folder or, for a test or example, the folder above.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if it is in neither folder.
 pub fn find_library(program: &Path) -> io::Result<PathBuf> {
-    let folders = program.ancestors().skip(1).take(2);
-    let mut candidates =
-        folders.flat_map(|folder| [folder.join("deps").join(LIBRARY), folder.join(LIBRARY)]);
-    candidates.find(|path| path.exists()).ok_or_else(|| {
-        let message = format!(
-            "{LIBRARY} is not beside {}; run `cargo build -p hip-sim`",
-            program.display()
-        );
-        io::Error::new(io::ErrorKind::NotFound, message)
-    })
-}
-
-/// Writes `lib/` of a ROCm installation into `root`: links to `library`, so that all names load one copy with one state.
-pub fn install(library: &Path, root: &Path) -> io::Result<()> {
-    let library = library.canonicalize()?;
-    let lib = root.join("lib");
-    std::fs::create_dir_all(&lib)?;
-    for name in NAMES {
-        let link = lib.join(name);
-        // Another process may install the same thing: the new link is renamed into place.
-        let temporary = lib.join(format!(".{name}.{}", std::process::id()));
-        match std::fs::remove_file(&temporary) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        std::os::unix::fs::symlink(&library, &temporary)?;
-        std::fs::rename(&temporary, &link)?;
-    }
-    Ok(())
+    hip_abi::install::find_library(program, "libhip_sim.so", "hip-sim")
 }

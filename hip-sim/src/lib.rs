@@ -10,26 +10,29 @@
 //! | `exec` | modules and launches: blocks on cores, threads on coroutines, barriers, wave exchange |
 //! | `memory` | the reserved address range: heaps, guard zones, poison, shadow |
 //! | [`rocblas`] | handles and matrix products |
-//! | `cuda` | the second back end, over CUDA on an NVIDIA GPU |
 //! | [`control`] | counters, injected failures and findings |
+//!
+//! What does not depend on the simulator (names of statuses, MIOpen's descriptors, arguments of products) is in `hip-abi`, which is
+//! exported with it and calls back through `library`.
 //!
 //! The README lists the environment variables and what device code sees.
 
 mod arch;
 mod config;
-mod cuda;
 mod exec;
 mod inject;
 mod memory;
-mod registry;
 mod report;
 mod sim;
 
 pub mod client;
 pub mod control;
-pub mod error;
 pub mod hip;
 pub mod hiprtc;
 pub mod install;
 pub mod miopen;
 pub mod rocblas;
+
+pub use hip_abi::error;
+
+mod library;

@@ -10,8 +10,8 @@ use crate::hip::memory::HostMemory;
 use crate::hip::stream::Stream;
 use crate::inject::Failure;
 use crate::memory::{Memory, Overrun};
-use crate::registry::Registry;
 use crate::report::Reports;
+use hip_abi::Registry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -89,10 +89,6 @@ pub(crate) fn sim() -> &'static Sim {
 impl Sim {
     /// What every call that needs a device checks first.
     pub fn gate(&self) -> HipResult {
-        // A function that the other back end does not have.
-        if crate::cuda::active().is_some() {
-            return Err(HipError::NotSupported);
-        }
         if self.devices.is_empty() {
             return Err(HipError::NoDevice);
         }

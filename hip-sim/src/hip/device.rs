@@ -8,8 +8,7 @@
 
 use super::{api, current_device, put, status, CURRENT_DEVICE, LAST_ERROR, VERSION};
 use crate::arch::Arch;
-use crate::cuda::on_cuda;
-use crate::error::{hipError_t, name, text, HipError, HipResult};
+use crate::error::{hipError_t, HipError, HipResult};
 use crate::exec::{Dim3, MAX_BLOCK, MAX_GRID};
 use crate::inject::Failure;
 use crate::sim::{sim, Counters, Sim};
@@ -41,7 +40,6 @@ fn bus(ordinal: usize) -> i32 {
 
 #[no_mangle]
 pub extern "C" fn hipInit(flags: c_uint) -> hipError_t {
-    on_cuda!(hipInit(flags));
     match flags {
         0 => api(|_| Ok(())),
         _ => status(Err(HipError::InvalidValue)),
@@ -50,21 +48,18 @@ pub extern "C" fn hipInit(flags: c_uint) -> hipError_t {
 
 #[no_mangle]
 pub unsafe extern "C" fn hipGetDeviceCount(count: *mut c_int) -> hipError_t {
-    on_cuda!(hipGetDeviceCount(count));
     // SAFETY: the caller's pointer; without a device the real runtime writes 0 and fails too.
     status(unsafe { put(count, sim().devices.len() as c_int) }.and_then(|()| sim().gate()))
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn hipGetDevice(ordinal: *mut c_int) -> hipError_t {
-    on_cuda!(hipGetDevice(ordinal));
     // SAFETY: the caller's pointer.
     api(|_| unsafe { put(ordinal, current_device() as c_int) })
 }
 
 #[no_mangle]
 pub extern "C" fn hipSetDevice(ordinal: c_int) -> hipError_t {
-    on_cuda!(hipSetDevice(ordinal));
     api(|sim| {
         device(sim, ordinal)?;
         CURRENT_DEVICE.with(|c| c.set(ordinal as usize));
@@ -77,7 +72,6 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(
     properties: *mut c_void,
     ordinal: c_int,
 ) -> hipError_t {
-    on_cuda!(hipGetDevicePropertiesR0600(properties, ordinal));
     api(|sim| {
         let arch = &device(sim, ordinal)?.arch;
         let ordinal = ordinal as usize;
@@ -270,7 +264,6 @@ pub unsafe extern "C" fn hipDeviceGetStreamPriorityRange(
 
 #[no_mangle]
 pub extern "C" fn hipDeviceSynchronize() -> hipError_t {
-    on_cuda!(hipDeviceSynchronize());
     api(|sim| {
         super::graph::forbid_while_capturing(sim)?;
         Counters::count(&sim.counters.synchronizations);
@@ -288,7 +281,6 @@ pub extern "C" fn hipDeviceReset() -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipGetLastError() -> hipError_t {
-    on_cuda!(hipGetLastError());
     LAST_ERROR.with(|last| last.replace(0))
 }
 
@@ -298,18 +290,7 @@ pub extern "C" fn hipPeekAtLastError() -> hipError_t {
 }
 
 #[no_mangle]
-pub extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
-    name(error)
-}
-
-#[no_mangle]
-pub extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
-    text(error)
-}
-
-#[no_mangle]
 pub unsafe extern "C" fn hipRuntimeGetVersion(version: *mut c_int) -> hipError_t {
-    on_cuda!(hipRuntimeGetVersion(version));
     // SAFETY: the caller's pointer.
     status(unsafe { put(version, VERSION) })
 }

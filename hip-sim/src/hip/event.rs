@@ -9,7 +9,6 @@
 use super::graph::{forbid_while_capturing, Capture};
 use super::stream::{hipStream_t, stream};
 use super::{api, put};
-use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::sim::{Counters, Sim};
 use std::ffi::{c_uint, c_void};
@@ -89,13 +88,11 @@ pub unsafe extern "C" fn hipEventCreateWithFlags(
     out: *mut hipEvent_t,
     flags: c_uint,
 ) -> hipError_t {
-    on_cuda!(hipEventCreateWithFlags(out, flags));
     create(out, flags)
 }
 
 #[no_mangle]
 pub extern "C" fn hipEventDestroy(handle: hipEvent_t) -> hipError_t {
-    on_cuda!(hipEventDestroy(handle));
     api(|sim| {
         sim.events
             .remove(handle)
@@ -106,7 +103,6 @@ pub extern "C" fn hipEventDestroy(handle: hipEvent_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipEventRecord(handle: hipEvent_t, on: hipStream_t) -> hipError_t {
-    on_cuda!(hipEventRecord(handle, on));
     api(|sim| {
         let event = event(sim, handle)?;
         let stream = stream(sim, on)?;
@@ -121,7 +117,6 @@ pub extern "C" fn hipEventRecord(handle: hipEvent_t, on: hipStream_t) -> hipErro
 
 #[no_mangle]
 pub extern "C" fn hipEventQuery(handle: hipEvent_t) -> hipError_t {
-    on_cuda!(hipEventQuery(handle));
     api(|sim| match event(sim, handle)?.capture() {
         Some(_) => Err(HipError::CapturedEvent),
         None => Ok(()),
@@ -130,7 +125,6 @@ pub extern "C" fn hipEventQuery(handle: hipEvent_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipEventSynchronize(handle: hipEvent_t) -> hipError_t {
-    on_cuda!(hipEventSynchronize(handle));
     api(|sim| {
         if event(sim, handle)?.capture().is_some() {
             return Err(HipError::CapturedEvent);
@@ -147,7 +141,6 @@ pub unsafe extern "C" fn hipEventElapsedTime(
     start: hipEvent_t,
     stop: hipEvent_t,
 ) -> hipError_t {
-    on_cuda!(hipEventElapsedTime(milliseconds, start, stop));
     api(|sim| {
         let (start, stop) = (event(sim, start)?.instant()?, event(sim, stop)?.instant()?);
         let elapsed = match stop.checked_duration_since(start) {

@@ -8,7 +8,6 @@
 
 use super::stream::{hipStream_t, stream, Stream};
 use super::{api, put};
-use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::inject::Failure;
 use crate::sim::Sim;
@@ -131,7 +130,6 @@ pub(crate) struct GraphExec {
 
 #[no_mangle]
 pub extern "C" fn hipStreamBeginCapture(handle: hipStream_t, mode: c_int) -> hipError_t {
-    on_cuda!(hipStreamBeginCapture(handle, mode));
     api(|sim| {
         let mode = match mode {
             0 => Mode::Global,
@@ -172,7 +170,6 @@ pub unsafe extern "C" fn hipStreamEndCapture(
     handle: hipStream_t,
     graph: *mut hipGraph_t,
 ) -> hipError_t {
-    on_cuda!(hipStreamEndCapture(handle, graph));
     api(|sim| {
         let stream = sim.streams.get(handle).ok_or(HipError::InvalidHandle)?;
         if graph.is_null() {
@@ -258,13 +255,6 @@ pub unsafe extern "C" fn hipGraphInstantiate(
     _log: *mut c_char,
     _log_bytes: usize,
 ) -> hipError_t {
-    on_cuda!(hipGraphInstantiate(
-        exec,
-        graph,
-        _error_node,
-        _log,
-        _log_bytes
-    ));
     instantiate(exec, graph)
 }
 
@@ -306,7 +296,6 @@ pub unsafe extern "C" fn hipGraphExecUpdate(
 
 #[no_mangle]
 pub extern "C" fn hipGraphLaunch(exec: hipGraphExec_t, handle: hipStream_t) -> hipError_t {
-    on_cuda!(hipGraphLaunch(exec, handle));
     api(|sim| {
         let exec = sim.graph_execs.get(exec).ok_or(HipError::InvalidValue)?;
         let stream = stream(sim, handle)?;
@@ -319,7 +308,6 @@ pub extern "C" fn hipGraphLaunch(exec: hipGraphExec_t, handle: hipStream_t) -> h
 
 #[no_mangle]
 pub extern "C" fn hipGraphDestroy(graph: hipGraph_t) -> hipError_t {
-    on_cuda!(hipGraphDestroy(graph));
     api(|sim| {
         sim.graphs
             .remove(graph)
@@ -330,7 +318,6 @@ pub extern "C" fn hipGraphDestroy(graph: hipGraph_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipGraphExecDestroy(exec: hipGraphExec_t) -> hipError_t {
-    on_cuda!(hipGraphExecDestroy(exec));
     api(|sim| {
         sim.graph_execs
             .remove(exec)

@@ -9,7 +9,6 @@
 use super::graph::{forbid_while_capturing, NodeKind};
 use super::stream::{hipStream_t, stream};
 use super::{api, current_device, put};
-use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::exec::describe;
 use crate::inject::Failure;
@@ -67,7 +66,6 @@ pub struct hipPointerAttribute_t {
 
 #[no_mangle]
 pub unsafe extern "C" fn hipMalloc(pointer: *mut *mut c_void, bytes: usize) -> hipError_t {
-    on_cuda!(hipMalloc(pointer, bytes));
     api(|sim| {
         forbid_while_capturing(sim)?;
         if bytes == 0 {
@@ -86,7 +84,6 @@ pub unsafe extern "C" fn hipMalloc(pointer: *mut *mut c_void, bytes: usize) -> h
 
 #[no_mangle]
 pub extern "C" fn hipFree(pointer: *mut c_void) -> hipError_t {
-    on_cuda!(hipFree(pointer));
     api(|sim| {
         if pointer.is_null() {
             return Ok(());
@@ -104,7 +101,6 @@ pub extern "C" fn hipFree(pointer: *mut c_void) -> hipError_t {
 
 #[no_mangle]
 pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> hipError_t {
-    on_cuda!(hipMemGetInfo(free, total));
     api(|sim| {
         let (available, size) = sim.memory.info(current_device());
         // SAFETY: the caller's pointers.
@@ -118,7 +114,6 @@ pub unsafe extern "C" fn hipHostMalloc(
     bytes: usize,
     _flags: c_uint,
 ) -> hipError_t {
-    on_cuda!(hipHostMalloc(pointer, bytes, _flags));
     api(|sim| {
         forbid_while_capturing(sim)?;
         if bytes == 0 {
@@ -142,7 +137,6 @@ pub unsafe extern "C" fn hipHostMalloc(
 
 #[no_mangle]
 pub unsafe extern "C" fn hipHostFree(pointer: *mut c_void) -> hipError_t {
-    on_cuda!(hipHostFree(pointer));
     api(|sim| {
         if pointer.is_null() {
             return Ok(());
@@ -400,7 +394,6 @@ pub unsafe extern "C" fn hipMemcpyAsync(
     kind: c_int,
     stream: hipStream_t,
 ) -> hipError_t {
-    on_cuda!(hipMemcpyAsync(dst, src, bytes, kind, stream));
     copy_async(dst, src, bytes, kind, stream)
 }
 
@@ -443,9 +436,6 @@ pub unsafe extern "C" fn hipMemcpyPeerAsync(
     bytes: usize,
     handle: hipStream_t,
 ) -> hipError_t {
-    on_cuda!(hipMemcpyPeerAsync(
-        dst, dst_device, src, src_device, bytes, handle
-    ));
     api(|sim| {
         let stream = stream(sim, handle)?;
         let copy = Copy::new(sim, dst, src, bytes, DEVICE_TO_DEVICE)?;
@@ -514,7 +504,6 @@ pub unsafe extern "C" fn hipMemsetAsync(
     bytes: usize,
     stream: hipStream_t,
 ) -> hipError_t {
-    on_cuda!(hipMemsetAsync(dst, value, bytes, stream));
     memset(dst, vec![value as u8], bytes, stream, false)
 }
 

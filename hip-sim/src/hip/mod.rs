@@ -10,6 +10,7 @@ pub mod stream;
 pub use device::*;
 pub use event::*;
 pub use graph::*;
+pub use hip_abi::error::{hipGetErrorName, hipGetErrorString};
 pub use memory::*;
 pub use module::*;
 pub use stream::*;

@@ -10,7 +10,6 @@
 use super::graph::NodeKind;
 use super::stream::{hipStream_t, stream};
 use super::{api, current_device, put};
-use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::exec::{Args, Dim3, Function, Launch, Module, MAX_BLOCK};
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
@@ -32,7 +31,6 @@ pub unsafe extern "C" fn hipModuleLoadData(
     module: *mut hipModule_t,
     image: *const c_void,
 ) -> hipError_t {
-    on_cuda!(hipModuleLoadData(module, image));
     api(|sim| {
         if module.is_null() {
             return Err(HipError::InvalidValue);
@@ -58,7 +56,6 @@ pub unsafe extern "C" fn hipModuleLoadDataEx(
 
 #[no_mangle]
 pub extern "C" fn hipModuleUnload(module: hipModule_t) -> hipError_t {
-    on_cuda!(hipModuleUnload(module));
     api(|sim| {
         let module = sim.modules.remove(module).ok_or(HipError::InvalidHandle)?;
         sim.functions.remove_if(|f| Arc::ptr_eq(&f.module, &module));
@@ -72,7 +69,6 @@ pub unsafe extern "C" fn hipModuleGetFunction(
     module: hipModule_t,
     name: *const c_char,
 ) -> hipError_t {
-    on_cuda!(hipModuleGetFunction(function, module, name));
     api(|sim| {
         let module = sim.modules.get(module).ok_or(HipError::InvalidHandle)?;
         if function.is_null() || name.is_null() {
@@ -173,19 +169,6 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> hipError_t {
-    on_cuda!(hipModuleLaunchKernel(
-        function,
-        grid_x,
-        grid_y,
-        grid_z,
-        block_x,
-        block_y,
-        block_z,
-        shared_bytes,
-        handle,
-        params,
-        extra
-    ));
     api(|sim| {
         let function = sim.functions.get(function).ok_or(HipError::InvalidHandle)?;
         let stream = stream(sim, handle)?;

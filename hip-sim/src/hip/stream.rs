@@ -9,7 +9,6 @@
 use super::event::{hipEvent_t, Event};
 use super::graph::{forbid_while_capturing, Capture, NodeKind};
 use super::{api, current_device, put};
-use crate::cuda::on_cuda;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::sim::{Counters, Sim};
 use std::ffi::{c_int, c_uint, c_void};
@@ -106,7 +105,6 @@ pub unsafe extern "C" fn hipStreamCreateWithFlags(
     out: *mut hipStream_t,
     flags: c_uint,
 ) -> hipError_t {
-    on_cuda!(hipStreamCreateWithFlags(out, flags));
     create(out, flags, 0)
 }
 
@@ -121,7 +119,6 @@ pub unsafe extern "C" fn hipStreamCreateWithPriority(
 
 #[no_mangle]
 pub extern "C" fn hipStreamDestroy(handle: hipStream_t) -> hipError_t {
-    on_cuda!(hipStreamDestroy(handle));
     api(|sim| {
         let stream = sim.streams.get(handle).ok_or(HipError::InvalidHandle)?;
         if let Some(capture) = stream.capture().take() {
@@ -147,7 +144,6 @@ fn waitable(sim: &'static Sim, handle: hipStream_t) -> HipResult<Arc<Stream>> {
 
 #[no_mangle]
 pub extern "C" fn hipStreamSynchronize(handle: hipStream_t) -> hipError_t {
-    on_cuda!(hipStreamSynchronize(handle));
     api(|sim| {
         let stream = waitable(sim, handle)?;
         forbid_while_capturing(sim)?;
@@ -159,7 +155,6 @@ pub extern "C" fn hipStreamSynchronize(handle: hipStream_t) -> hipError_t {
 
 #[no_mangle]
 pub extern "C" fn hipStreamQuery(handle: hipStream_t) -> hipError_t {
-    on_cuda!(hipStreamQuery(handle));
     api(|sim| {
         let stream = waitable(sim, handle)?;
         let ready = stream.busy.try_lock().is_ok();
@@ -197,7 +192,6 @@ pub extern "C" fn hipStreamWaitEvent(
     event: hipEvent_t,
     flags: c_uint,
 ) -> hipError_t {
-    on_cuda!(hipStreamWaitEvent(handle, event, flags));
     api(|sim| {
         let event: Arc<Event> = sim.events.get(event).ok_or(HipError::InvalidHandle)?;
         let stream = stream(sim, handle)?;

@@ -10,37 +10,19 @@ pub(crate) mod compile;
 mod translate;
 
 use crate::arch::Arch;
-use crate::cuda::on_cuda;
-use crate::registry::Registry;
 use crate::sim::sim;
-use std::ffi::{c_char, c_int, c_void, CStr};
+use hip_abi::hiprtc::{
+    string, strings, COMPILATION, INVALID_INPUT, INVALID_OPTION, INVALID_PROGRAM, SUCCESS,
+};
+use hip_abi::Registry;
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The C type of an hiprtc status.
-#[allow(non_camel_case_types)]
-pub type hiprtcResult = c_int;
+pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcResult};
+
 /// Handle of a program.
 #[allow(non_camel_case_types)]
 pub type hiprtcProgram = *mut c_void;
-
-const SUCCESS: hiprtcResult = 0;
-const INVALID_INPUT: hiprtcResult = 3;
-const INVALID_PROGRAM: hiprtcResult = 4;
-const INVALID_OPTION: hiprtcResult = 5;
-const COMPILATION: hiprtcResult = 6;
-
-const NAMES: &[(hiprtcResult, &CStr)] = &[
-    (SUCCESS, c"HIPRTC_SUCCESS"),
-    (1, c"HIPRTC_ERROR_OUT_OF_MEMORY"),
-    (2, c"HIPRTC_ERROR_PROGRAM_CREATION_FAILURE"),
-    (INVALID_INPUT, c"HIPRTC_ERROR_INVALID_INPUT"),
-    (INVALID_PROGRAM, c"HIPRTC_ERROR_INVALID_PROGRAM"),
-    (INVALID_OPTION, c"HIPRTC_ERROR_INVALID_OPTION"),
-    (COMPILATION, c"HIPRTC_ERROR_COMPILATION"),
-    (7, c"HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE"),
-    (11, c"HIPRTC_ERROR_INTERNAL_ERROR"),
-    (100, c"HIPRTC_ERROR_LINKING"),
-];
 
 struct Program {
     name: String,
@@ -58,32 +40,6 @@ struct Built {
 fn programs() -> &'static Registry<Program> {
     static PROGRAMS: OnceLock<Registry<Program>> = OnceLock::new();
     PROGRAMS.get_or_init(Registry::default)
-}
-
-/// # Safety
-/// `text` is null or a C string.
-unsafe fn string(text: *const c_char) -> Option<String> {
-    // SAFETY: the caller's promise.
-    (!text.is_null()).then(|| {
-        unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned()
-    })
-}
-
-/// # Safety
-/// `list` is null or has `count` C strings.
-pub(crate) unsafe fn strings(list: *const *const c_char, count: c_int) -> Option<Vec<String>> {
-    if count <= 0 {
-        return Some(Vec::new());
-    }
-    if list.is_null() {
-        return None;
-    }
-    // SAFETY: the caller's promise.
-    (0..count as usize)
-        .map(|i| unsafe { string(*list.add(i)) })
-        .collect()
 }
 
 /// Sorts options into what the host compiler gets, and the architecture; what only concerns AMD's code generator falls away.
@@ -143,14 +99,6 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
     headers: *const *const c_char,
     include_names: *const *const c_char,
 ) -> hiprtcResult {
-    on_cuda!(hiprtcCreateProgram(
-        program,
-        source,
-        name,
-        header_count,
-        headers,
-        include_names
-    ));
     // SAFETY: the caller passes C strings and arrays of them, as the C interface asks.
     let (source, name, texts, names) = unsafe {
         (
@@ -185,7 +133,6 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     count: c_int,
     options: *const *const c_char,
 ) -> hiprtcResult {
-    on_cuda!(hiprtcCompileProgram(program, count, options));
     let Some(program) = programs().get(program) else {
         return INVALID_PROGRAM;
     };
@@ -255,7 +202,6 @@ pub unsafe extern "C" fn hiprtcGetCodeSize(
     program: hiprtcProgram,
     size: *mut usize,
 ) -> hiprtcResult {
-    on_cuda!(hiprtcGetCodeSize(program, size));
     with_built(program, size, |built| match &built.code {
         Some(code) => {
             // SAFETY: not null; the caller's pointer is writable.
@@ -268,7 +214,6 @@ pub unsafe extern "C" fn hiprtcGetCodeSize(
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult {
-    on_cuda!(hiprtcGetCode(program, code));
     with_built(program, code, |built| match &built.code {
         Some(bytes) => {
             // SAFETY: the caller's buffer has the size that hiprtcGetCodeSize told.
@@ -284,7 +229,6 @@ pub unsafe extern "C" fn hiprtcGetProgramLogSize(
     program: hiprtcProgram,
     size: *mut usize,
 ) -> hiprtcResult {
-    on_cuda!(hiprtcGetProgramLogSize(program, size));
     with_built(program, size, |built| {
         let terminated = if built.log.is_empty() {
             0
@@ -302,7 +246,6 @@ pub unsafe extern "C" fn hiprtcGetProgramLog(
     program: hiprtcProgram,
     log: *mut c_char,
 ) -> hiprtcResult {
-    on_cuda!(hiprtcGetProgramLog(program, log));
     with_built(program, log, |built| {
         if !built.log.is_empty() {
             // SAFETY: the caller's buffer has the size that hiprtcGetProgramLogSize told: the text and a zero.
@@ -317,7 +260,6 @@ pub unsafe extern "C" fn hiprtcGetProgramLog(
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hiprtcResult {
-    on_cuda!(hiprtcDestroyProgram(program));
     if program.is_null() {
         return INVALID_INPUT;
     }
@@ -330,16 +272,7 @@ pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hi
 }
 
 #[no_mangle]
-pub extern "C" fn hiprtcGetErrorString(result: hiprtcResult) -> *const c_char {
-    let named = NAMES.iter().find(|(code, _)| *code == result);
-    named
-        .map_or(c"HIPRTC_ERROR_UNKNOWN", |(_, name)| name)
-        .as_ptr()
-}
-
-#[no_mangle]
 pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
-    on_cuda!(hiprtcVersion(major, minor));
     if major.is_null() || minor.is_null() {
         return INVALID_INPUT;
     }

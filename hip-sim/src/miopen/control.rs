@@ -1,6 +1,6 @@
 //! Counts of calls by function, and calls that a test makes fail.
 
-use super::{lock, miopenStatus_t};
+use hip_abi::miopen::{lock, miopenStatus_t};
 use std::collections::HashMap;
 use std::ffi::{c_char, CStr};
 use std::sync::{Mutex, OnceLock};
@@ -18,7 +18,7 @@ fn control() -> &'static Mutex<Control> {
 }
 
 /// Counts a call; its status if it is to fail.
-pub(super) fn count(name: &'static str) -> Option<miopenStatus_t> {
+pub(crate) fn count(name: &'static str) -> Option<miopenStatus_t> {
     let mut control = lock(control());
     *control.calls.entry(name).or_default() += 1;
     let (remaining, status) = control.failures.get_mut(name)?;

@@ -1,19 +1,17 @@
 //! The convolution itself, by its definition: sums in f32, rounded once.
 
-use super::backend::Memory;
-use super::descriptor::Tensor;
-use super::problem::{Problem, Type};
 use crate::error::{HipError, HipResult};
 use crate::exec::{describe, workers};
 use crate::sim::Sim;
 use half::{bf16, f16};
+use hip_abi::miopen::{Addresses, Problem, Tensor, Type};
 use rayon::prelude::*;
 
 /// A convolution with its memory: what a stream runs and a graph keeps.
 pub(super) struct Convolve {
     pub problem: Problem,
     pub element: Type,
-    pub memory: Memory,
+    pub memory: Addresses,
 }
 
 impl Convolve {

@@ -1,18 +1,18 @@
 //! Convolutions by the simulator.
 
-use super::backend::{Backend, Memory};
 use super::convolve::Convolve;
-use super::problem::Problem;
-use super::solver::{self, miopenConvSolution_t};
-use super::{lock, misused, Failure, Outcome};
+use super::solver;
 use crate::hip::graph::NodeKind;
 use crate::hip::stream::{hipStream_t, stream, Stream};
 use crate::sim::sim;
+use hip_abi::miopen::{
+    lock, miopenConvSolution_t, misused, Addresses, Backend, Failure, Outcome, Problem,
+};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 /// A handle's stream, and what was compiled through it.
-pub(super) struct Simulated {
+pub(crate) struct Simulated {
     stream: usize,
     compiled: Mutex<HashSet<(Problem, u64)>>,
 }
@@ -42,7 +42,7 @@ impl Simulated {
         }
     }
 
-    fn submit(&self, function: &str, problem: &Problem, memory: Memory) -> Outcome {
+    fn submit(&self, function: &str, problem: &Problem, memory: Addresses) -> Outcome {
         let convolve = Convolve {
             problem: problem.clone(),
             element: problem.element().ok_or(Failure::BadParameter)?,
@@ -102,13 +102,13 @@ impl Backend for Simulated {
         function: &str,
         problem: &Problem,
         solution: &miopenConvSolution_t,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome {
         // What was not compiled before is now.
         if lock(&self.compiled).insert((problem.clone(), solution.solution_id)) {
             self.forbid_while_capturing(function, "kernels are loaded")?;
         }
-        let memory = Memory {
+        let memory = Addresses {
             workspace_bytes: solution.workspace_size,
             ..memory
         };
@@ -119,13 +119,13 @@ impl Backend for Simulated {
         &self,
         function: &str,
         problem: &Problem,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome<Vec<miopenConvSolution_t>> {
         self.forbid_while_capturing(function, "solutions are measured")?;
         let mut solutions = self.solutions(function, problem, true)?;
         solutions.retain(|s| s.workspace_size <= memory.workspace_bytes);
         for solution in &solutions {
-            let memory = Memory {
+            let memory = Addresses {
                 workspace_bytes: solution.workspace_size,
                 ..memory
             };

@@ -2,29 +2,11 @@
 //! What is offered without measuring is what MIOpen 3.5 was seen to offer on (emulated) GPUs that its database does not know: on RDNA
 //! columns and the reference kernel only. What was measured is in a database for the rest of the process.
 
-use super::lock;
-use super::problem::{Problem, Type};
 use crate::sim::sim;
+use hip_abi::miopen::{lock, miopenConvSolution_t, Problem, Type};
 use std::collections::HashSet;
 use std::ffi::c_int;
 use std::sync::{Mutex, OnceLock};
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct miopenConvSolution_t {
-    pub time: f32,
-    pub workspace_size: usize,
-    pub solution_id: u64,
-    pub algorithm: c_int,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct miopenConvAlgoPerf_t {
-    pub algorithm: c_int,
-    pub time: f32,
-    pub memory: usize,
-}
 
 const GEMM: c_int = 0;
 const DIRECT: c_int = 1;

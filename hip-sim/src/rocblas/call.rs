@@ -1,48 +1,22 @@
-//! What the gemm entry points have in common: their arguments, checked, become a product in the handle's stream.
+//! The arguments of a gemm entry point, checked, become a product in the handle's stream.
 
 use super::gemm::{self, Gemm, Matrix, Scalar, Type};
 use super::handle::{handles, POINTER_MODE_DEVICE};
-use super::status::{
-    INTERNAL_ERROR, INVALID_HANDLE, INVALID_POINTER, INVALID_SIZE, INVALID_VALUE, NOT_IMPLEMENTED,
-    SUCCESS,
-};
-use super::{rocblas_handle, rocblas_status};
 use crate::error::HipError;
 use crate::hip::graph::NodeKind;
 use crate::hip::stream::{hipStream_t, stream};
 use crate::sim::{sim, Counters};
-use std::ffi::{c_int, c_void};
-
-/// One operand as the C interface passes it.
-pub(super) struct Operand {
-    pub pointer: *const c_void,
-    pub kind: c_int,
-    pub ld: c_int,
-    pub stride: i64,
-}
-
-/// The arguments of every gemm entry point.
-pub(super) struct Call {
-    pub trans_a: c_int,
-    pub trans_b: c_int,
-    pub m: c_int,
-    pub n: c_int,
-    pub k: c_int,
-    pub alpha: *const c_void,
-    pub a: Operand,
-    pub b: Operand,
-    pub beta: *const c_void,
-    pub c: Operand,
-    pub d: Operand,
-    pub batch: c_int,
-    pub compute: c_int,
-}
+use hip_abi::rocblas::{
+    rocblas_handle, rocblas_status, Call, Operand, INTERNAL_ERROR, INVALID_HANDLE, INVALID_POINTER,
+    INVALID_SIZE, INVALID_VALUE, NOT_IMPLEMENTED, SUCCESS,
+};
+use std::ffi::c_int;
 
 /// Checks a call in rocBLAS's order and runs it in the handle's stream.
 ///
 /// # Safety
 /// `alpha` and `beta` are null or point to values of the compute type.
-pub(super) unsafe fn submit(handle: rocblas_handle, call: Call) -> rocblas_status {
+pub(crate) unsafe fn submit(handle: rocblas_handle, call: Call) -> rocblas_status {
     let Some(settings) = handles().get(handle) else {
         return INVALID_HANDLE;
     };

@@ -1,15 +1,14 @@
 //! Handles and what is set for the calls on them.
 
-use super::rocblas_status;
-use super::status::{INTERNAL_ERROR, INVALID_HANDLE, INVALID_POINTER, INVALID_VALUE, SUCCESS};
-use crate::cuda::on_cuda;
 use crate::hip::stream::hipStream_t;
-use crate::registry::Registry;
 use crate::sim::sim;
+use hip_abi::rocblas::{
+    rocblas_handle, rocblas_status, INTERNAL_ERROR, INVALID_HANDLE, INVALID_POINTER, INVALID_VALUE,
+    SUCCESS,
+};
+use hip_abi::Registry;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
-
-pub type rocblas_handle = *mut c_void;
 
 pub(super) const POINTER_MODE_DEVICE: c_int = 1;
 
@@ -56,7 +55,6 @@ unsafe fn get<T>(
 
 #[no_mangle]
 pub unsafe extern "C" fn rocblas_create_handle(out: *mut rocblas_handle) -> rocblas_status {
-    on_cuda!(rocblas_create_handle(out));
     if out.is_null() {
         return INVALID_HANDLE;
     }
@@ -70,7 +68,6 @@ pub unsafe extern "C" fn rocblas_create_handle(out: *mut rocblas_handle) -> rocb
 
 #[no_mangle]
 pub extern "C" fn rocblas_destroy_handle(handle: rocblas_handle) -> rocblas_status {
-    on_cuda!(rocblas_destroy_handle(handle));
     handles().remove(handle).map_or(INVALID_HANDLE, |_| SUCCESS)
 }
 
@@ -79,7 +76,6 @@ pub extern "C" fn rocblas_set_stream(
     handle: rocblas_handle,
     stream: hipStream_t,
 ) -> rocblas_status {
-    on_cuda!(rocblas_set_stream(handle, stream));
     with(handle, |settings| {
         settings.stream = stream as usize;
         SUCCESS
@@ -97,7 +93,6 @@ pub unsafe extern "C" fn rocblas_get_stream(
 
 #[no_mangle]
 pub extern "C" fn rocblas_set_pointer_mode(handle: rocblas_handle, mode: c_int) -> rocblas_status {
-    on_cuda!(rocblas_set_pointer_mode(handle, mode));
     with(handle, |settings| {
         settings.pointer_mode = mode;
         if matches!(mode, 0 | POINTER_MODE_DEVICE) {
@@ -119,7 +114,6 @@ pub unsafe extern "C" fn rocblas_get_pointer_mode(
 
 #[no_mangle]
 pub extern "C" fn rocblas_set_atomics_mode(handle: rocblas_handle, mode: c_int) -> rocblas_status {
-    on_cuda!(rocblas_set_atomics_mode(handle, mode));
     with(handle, |settings| {
         settings.atomics_mode = mode;
         SUCCESS
@@ -142,7 +136,6 @@ pub extern "C" fn rocblas_set_workspace(
     address: *mut c_void,
     bytes: usize,
 ) -> rocblas_status {
-    on_cuda!(rocblas_set_workspace(handle, address, bytes));
     with(handle, |_| {
         match address.is_null() || sim().memory.holds(address as usize, bytes) {
             true => SUCCESS,

@@ -1,4 +1,5 @@
-//! The C ABI of rocBLAS: handles and matrix products. Functions have the names and signatures of AMD's library.
+//! The C ABI of rocBLAS: handles, and what computes the products. Functions have the names and signatures of AMD's library; the entry points
+//! of the products are in `hip-abi`.
 #![allow(
     missing_docs,
     non_snake_case,
@@ -9,18 +10,9 @@
 )]
 
 mod call;
-mod entry;
 mod gemm;
 mod handle;
-mod status;
-mod version;
 
-pub use entry::*;
+pub(crate) use call::submit;
 pub use handle::*;
-pub use status::{rocblas_status, rocblas_status_to_string};
-pub use version::*;
-
-use std::ffi::c_int;
-
-pub type rocblas_int = c_int;
-pub type rocblas_stride = i64;
+pub use hip_abi::rocblas::*;

@@ -3,12 +3,15 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod cudnn;
 mod setup;
 
+/// The library under test.
+mod api {
+    pub use hip_sim::{hip::*, miopen::*};
+}
+
+use api::*;
 use common::{ok, turn};
-use hip_sim::hip::*;
-use hip_sim::miopen::*;
 use setup::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

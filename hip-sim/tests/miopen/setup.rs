@@ -1,9 +1,8 @@
 //! A convolution to ask MIOpen for, memory, and the definition in f64.
 
+use crate::api::*;
 use crate::common::ok;
 use half::{bf16, f16};
-use hip_sim::hip::*;
-use hip_sim::miopen::*;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 

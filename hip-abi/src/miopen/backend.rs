@@ -1,12 +1,12 @@
 //! What computes convolutions behind a handle.
 
 use super::problem::Problem;
-use super::solver::miopenConvSolution_t;
+use super::solution::miopenConvSolution_t;
 use super::Outcome;
 
 /// Addresses of the tensors and of the workspace.
 #[derive(Clone, Copy)]
-pub(crate) struct Memory {
+pub struct Addresses {
     pub x: usize,
     pub w: usize,
     pub y: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Memory {
 }
 
 /// The simulator, or a library on a real GPU. `function` is the one that was called, for reports.
-pub(crate) trait Backend: Send + Sync {
+pub trait Backend: Send + Sync {
     /// Refuses a call when the device is lost or the handle's stream gone.
     fn ready(&self, function: &str) -> Outcome;
 
@@ -40,7 +40,7 @@ pub(crate) trait Backend: Send + Sync {
         function: &str,
         problem: &Problem,
         solution: &miopenConvSolution_t,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome;
 
     /// Measures the solutions that the workspace is large enough for, and offers them from now on. Returns them, fastest first.
@@ -48,6 +48,6 @@ pub(crate) trait Backend: Send + Sync {
         &self,
         function: &str,
         problem: &Problem,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome<Vec<miopenConvSolution_t>>;
 }

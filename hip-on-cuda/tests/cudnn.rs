@@ -1,23 +1,50 @@
-//! The same over cuDNN, on an NVIDIA GPU: `HIP_SIM_BACKEND=cuda cargo test -p hip-sim --test miopen -- --ignored cudnn`.
+//! MIOpen's convolutions over cuDNN, against the definition in f64, on an NVIDIA GPU: `cargo test -p hip-on-cuda -- --ignored`.
 
-use crate::common::{ok, turn};
-use crate::setup::*;
-use hip_sim::hip::*;
-use hip_sim::miopen::*;
+#[path = "../../hip-sim/tests/miopen/setup.rs"]
+mod setup;
+
+/// The library under test, with what [`setup`] calls for its own memory.
+#[allow(non_snake_case)]
+mod api {
+    use std::ffi::{c_int, c_void};
+
+    pub use hip_on_cuda::{hip::*, miopen::*};
+
+    pub fn hipFree(pointer: *mut c_void) -> c_int {
+        // SAFETY: of `Memory`, which does not use it any more.
+        unsafe { hip_on_cuda::hip::hipFree(pointer) }
+    }
+
+    pub fn hipDeviceSynchronize() -> c_int {
+        // SAFETY: takes nothing.
+        unsafe { hip_on_cuda::hip::hipDeviceSynchronize() }
+    }
+}
+
+mod common {
+    use std::ffi::c_int;
+
+    /// Panics unless a status is success.
+    #[track_caller]
+    pub fn ok(status: c_int) {
+        assert_eq!(status, 0, "status {status}");
+    }
+}
+
+use api::*;
+use common::ok;
+use setup::*;
 use std::ffi::c_int;
 use std::ptr::null_mut;
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard};
 
 /// Values are small integers, which Winograd's transforms divide.
 const TOLERANCE: [(c_int, f64); 3] = [(F16, 1e-2), (F32, 1e-5), (BF16, 2e-2)];
 
-fn on_a_card() -> MutexGuard<'static, ()> {
-    assert_eq!(
-        std::env::var("HIP_SIM_BACKEND").as_deref(),
-        Ok("cuda"),
-        "these tests need an NVIDIA GPU with cuDNN"
-    );
-    turn()
+/// One test at a time: they are timed.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Everything that a problem's tensors and a workspace need.
@@ -68,7 +95,7 @@ impl Operands {
 #[test]
 #[ignore = "needs an NVIDIA GPU with cuDNN"]
 fn every_solution_of_cudnn_computes_the_definition() {
-    let _turn = on_a_card();
+    let _turn = turn();
     for (kind, tolerance) in TOLERANCE {
         for problem in problems() {
             let solutions = check(kind, problem, tolerance);
@@ -84,7 +111,7 @@ fn every_solution_of_cudnn_computes_the_definition() {
 #[test]
 #[ignore = "needs an NVIDIA GPU with cuDNN"]
 fn cudnn_convolves_unaligned_tensors() {
-    let _turn = on_a_card();
+    let _turn = turn();
     let operands = Operands::new();
     let shifted = |values: &[f64]| {
         let mut bytes = vec![0; 4];
@@ -109,7 +136,7 @@ fn cudnn_convolves_unaligned_tensors() {
 #[test]
 #[ignore = "needs an NVIDIA GPU with cuDNN"]
 fn cudnn_finds_the_fastest() {
-    let _turn = on_a_card();
+    let _turn = turn();
     let operands = Operands::new();
     let setup = &operands.setup;
     let (x, w) = (
@@ -159,7 +186,7 @@ fn cudnn_finds_the_fastest() {
 #[test]
 #[ignore = "needs an NVIDIA GPU with cuDNN"]
 fn a_graph_repeats_a_convolution_of_cudnn() {
-    let _turn = on_a_card();
+    let _turn = turn();
     let mut operands = Operands::new();
     let mut stream = null_mut();
     ok(unsafe { hipStreamCreateWithFlags(&mut stream, 1) });
@@ -186,18 +213,18 @@ fn a_graph_repeats_a_convolution_of_cudnn() {
     };
     // The first run loads kernels.
     run();
-    ok(hipStreamSynchronize(stream));
+    ok(unsafe { hipStreamSynchronize(stream) });
     ok(unsafe { hipMemsetAsync(y.0, 0, bytes, stream) });
     let (mut graph, mut exec) = (null_mut(), null_mut());
-    ok(hipStreamBeginCapture(stream, 2));
+    ok(unsafe { hipStreamBeginCapture(stream, 2) });
     run();
     ok(unsafe { hipStreamEndCapture(stream, &mut graph) });
-    ok(hipStreamSynchronize(stream));
+    ok(unsafe { hipStreamSynchronize(stream) });
     assert!(y.read(bytes).iter().all(|&byte| byte == 0), "only recorded");
     ok(unsafe { hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) });
-    ok(hipGraphLaunch(exec, stream));
-    ok(hipStreamSynchronize(stream));
+    ok(unsafe { hipGraphLaunch(exec, stream) });
+    ok(unsafe { hipStreamSynchronize(stream) });
     operands.compare(&y.read(bytes));
-    ok(hipGraphExecDestroy(exec));
-    ok(hipGraphDestroy(graph));
+    ok(unsafe { hipGraphExecDestroy(exec) });
+    ok(unsafe { hipGraphDestroy(graph) });
 }

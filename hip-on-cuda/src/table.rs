@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Opens the first of the files that can be opened.
-pub(super) fn open(files: &[&str]) -> Result<libloading::Library, String> {
+pub(crate) fn open(files: &[&str]) -> Result<libloading::Library, String> {
     let explicit = std::env::var_os("CUDA_PATH").map(PathBuf::from);
     let fallback = Some(PathBuf::from("/usr/local/cuda"));
     let inside = |root: Option<PathBuf>| {
@@ -39,20 +39,20 @@ macro_rules! table {
     ) => {
         $(#[$doc])*
         #[allow(non_snake_case)] // fields carry the C names
-        pub(super) struct $table {
-            $( pub $name: unsafe extern "C" fn($($argument: $type),*) -> super::library::answer!($($answer)?), )*
+        pub(crate) struct $table {
+            $( pub $name: unsafe extern "C" fn($($argument: $type),*) -> crate::table::answer!($($answer)?), )*
             // Keeps the pointers valid.
             _library: libloading::Library,
         }
 
         impl $table {
             pub fn open(files: &[&str]) -> Result<Self, String> {
-                let library = super::library::open(files)?;
+                let library = crate::table::open(files)?;
                 // SAFETY: each pointer gets the C signature of the function of that name and lives no longer than the library.
                 unsafe {
                     Ok($table {
                         $( $name: {
-                            let symbol = super::library::symbol!($name $($symbol)?);
+                            let symbol = crate::table::symbol!($name $($symbol)?);
                             *library.get(symbol).map_err(|error| error.to_string())?
                         }, )*
                         _library: library,
@@ -62,7 +62,7 @@ macro_rules! table {
         }
     };
 }
-pub(super) use table;
+pub(crate) use table;
 
 /// What a function returns: a status, unless it says otherwise.
 macro_rules! answer {
@@ -73,7 +73,7 @@ macro_rules! answer {
         $type
     };
 }
-pub(super) use answer;
+pub(crate) use answer;
 
 /// The exported name of a function: CUDA appends a version to those whose signature has changed.
 macro_rules! symbol {
@@ -84,4 +84,4 @@ macro_rules! symbol {
         concat!($symbol, "\0").as_bytes()
     };
 }
-pub(super) use symbol;
+pub(crate) use symbol;

@@ -1,10 +1,11 @@
 //! MIOpen's convolutions over cuDNN: configurations of its engines are the solutions, and execution plans are what is compiled. The
 //! transposed convolution is the gradient of one by its input.
 
-use super::cudnn::*;
-use super::{check, Cuda};
-use crate::miopen::{
-    lock, miopenConvSolution_t, misused, Backend, Failure, Memory, Outcome, Problem, Tensor, Type,
+use crate::cuda::{check, cuda, within};
+use crate::cudnn::*;
+use hip_abi::miopen::{
+    lock, miopenConvSolution_t, misused, Addresses, Backend, Failure, Outcome, Problem, Tensor,
+    Type,
 };
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -81,7 +82,7 @@ fn algorithm(notes: &[c_int]) -> c_int {
     }
 }
 
-fn is_aligned(memory: Memory) -> bool {
+fn is_aligned(memory: Addresses) -> bool {
     (memory.x | memory.w | memory.y).is_multiple_of(ALIGNMENT)
 }
 
@@ -108,7 +109,6 @@ struct Known {
 
 /// A handle of cuDNN's on a stream.
 pub(crate) struct Convolutions {
-    cuda: &'static Cuda,
     cudnn: &'static Cudnn,
     handle: *mut c_void,
     stream: *mut c_void,
@@ -120,48 +120,35 @@ unsafe impl Send for Convolutions {}
 // SAFETY: as above.
 unsafe impl Sync for Convolutions {}
 
-impl Cuda {
+/// MIOpen says what went wrong on stderr, too.
+fn failed(function: &str, message: &str) -> Failure {
+    eprintln!("hip-on-cuda: {function}: cuDNN: {message}");
+    Failure::InternalError
+}
+
+impl Convolutions {
     /// cuDNN on a stream of the thread's device.
-    pub fn convolutions(&'static self, stream: *mut c_void) -> Outcome<Convolutions> {
+    pub fn new(stream: *mut c_void) -> Outcome<Convolutions> {
         let cudnn = cudnn().ok_or(Failure::NotImplemented)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` receives the handle.
         let created =
-            self.within(|| unsafe { cudnn.check("cudnnCreate", (cudnn.cudnnCreate)(&mut handle)) });
+            within(|| unsafe { cudnn.check("cudnnCreate", (cudnn.cudnnCreate)(&mut handle)) });
         created.map_err(|message| failed("miopenCreate", &message))?;
         let convolutions = Convolutions {
-            cuda: self,
             cudnn,
             handle,
             stream,
             known: Mutex::default(),
         };
         // SAFETY: the handle is alive; the stream is the caller's.
-        let set = self.within(|| unsafe {
+        let set = within(|| unsafe {
             cudnn.check("cudnnSetStream", (cudnn.cudnnSetStream)(handle, stream))
         });
         set.map_err(|message| failed("miopenCreate", &message))?;
         Ok(convolutions)
     }
 
-    /// Runs calls of another library in the thread's context.
-    fn within<T>(&self, calls: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-        let mut answer = None;
-        let status = self.call(|_| {
-            answer = Some(calls());
-            0
-        });
-        answer.unwrap_or_else(|| Err(format!("no context can be had: CUDA answers {status}")))
-    }
-}
-
-/// MIOpen says what went wrong on stderr, too.
-fn failed(function: &str, message: &str) -> Failure {
-    eprintln!("hip-sim: {function}: cuDNN: {message}");
-    Failure::InternalError
-}
-
-impl Convolutions {
     fn descriptor(&self, kind: Kind) -> Result<Descriptor, String> {
         Descriptor::new(self.cudnn, kind)
     }
@@ -320,7 +307,7 @@ impl Convolutions {
         f: impl FnOnce(&mut Known) -> Result<T, String>,
     ) -> Outcome<T> {
         let mut problems = lock(&self.known);
-        let done = self.cuda.within(|| {
+        let done = within(|| {
             if let Some(known) = problems.get_mut(problem) {
                 return f(known);
             }
@@ -334,8 +321,8 @@ impl Convolutions {
         done.map_err(|message| failed(function, &message))
     }
 
-    fn execute(&self, plan: &Plan, memory: Memory) -> Result<(), String> {
-        let Memory {
+    fn execute(&self, plan: &Plan, memory: Addresses) -> Result<(), String> {
+        let Addresses {
             x, w, y, workspace, ..
         } = memory;
         let pack = self
@@ -356,7 +343,7 @@ impl Convolutions {
         &self,
         problem: &Problem,
         known: &mut Known,
-        memory: Memory,
+        memory: Addresses,
     ) -> Result<(), String> {
         if known.unaligned.is_none() {
             let bytes = problem.element().map_or(ALIGNMENT, Type::bytes);
@@ -374,8 +361,11 @@ impl Convolutions {
     }
 
     /// Milliseconds of a run.
-    fn measure(&self, plan: &Plan, memory: Memory) -> Result<f32, String> {
-        let driver = &self.cuda.driver;
+    fn measure(&self, plan: &Plan, memory: Addresses) -> Result<f32, String> {
+        let Some(cuda) = cuda() else {
+            return Err("there is no driver to measure with".to_string());
+        };
+        let driver = &cuda.driver;
         self.execute(plan, memory)?;
         let mut events = [std::ptr::null_mut(); 2];
         let mut milliseconds = 0.0;
@@ -441,7 +431,7 @@ impl Backend for Convolutions {
         function: &str,
         problem: &Problem,
         solution: &miopenConvSolution_t,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome {
         self.with(function, problem, |known| {
             if !is_aligned(memory) {
@@ -459,7 +449,7 @@ impl Backend for Convolutions {
         &self,
         function: &str,
         problem: &Problem,
-        memory: Memory,
+        memory: Addresses,
     ) -> Outcome<Vec<miopenConvSolution_t>> {
         if !is_aligned(memory) {
             // Nothing can be said of solutions for others.
@@ -502,7 +492,7 @@ impl Drop for Convolutions {
         let problems = self.known.get_mut().unwrap_or_else(|e| e.into_inner());
         let cudnn = self.cudnn;
         // A failure could only leak.
-        let _ = self.cuda.within(|| {
+        let _ = within(|| {
             problems.clear();
             // SAFETY: the handle is ours and not used after this.
             cudnn.check("cudnnDestroy", unsafe { (cudnn.cudnnDestroy)(self.handle) })

@@ -1,7 +1,7 @@
 //! cuDNN's graph interface: everything is a descriptor with attributes, finalised before it is used.
 #![allow(non_snake_case)]
 
-use super::library::table;
+use crate::table::table;
 use std::ffi::{c_char, c_int, c_void, CStr};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -28,13 +28,13 @@ table! {
 }
 
 /// cuDNN, opened by the first call; `None` where it is not installed.
-pub(super) fn cudnn() -> Option<&'static Cudnn> {
+pub(crate) fn cudnn() -> Option<&'static Cudnn> {
     static CUDNN: OnceLock<Option<Cudnn>> = OnceLock::new();
     CUDNN
         .get_or_init(|| match Cudnn::open(&["libcudnn.so.9"]) {
             Ok(cudnn) => Some(cudnn),
             Err(message) => {
-                eprintln!("hip-sim: there is no MIOpen without cuDNN: {message}");
+                eprintln!("hip-on-cuda: there is no MIOpen without cuDNN: {message}");
                 None
             }
         })
@@ -64,7 +64,7 @@ impl Cudnn {
 /// Kinds of descriptors, `cudnnBackendDescriptorType_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(i32)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Convolution = 1,
     Engine = 2,
     EngineConfiguration = 3,
@@ -79,7 +79,7 @@ pub(super) enum Kind {
 
 /// An attribute: its name and the type of its values, as numbers of `cudnnBackendAttributeName_t` and `cudnnBackendAttributeType_t`, and
 /// that type in Rust.
-pub(super) struct Attribute<T> {
+pub(crate) struct Attribute<T> {
     name: c_int,
     value_type: c_int,
     values: PhantomData<fn(T)>,
@@ -103,35 +103,35 @@ const HEURISTICS_MODE: c_int = 8;
 const NUMERICAL_NOTE: c_int = 11;
 const DESCRIPTOR: c_int = 15;
 
-pub(super) const CONVOLUTION_COMPUTE_TYPE: Attribute<c_int> = attribute(100, DATA_TYPE);
-pub(super) const CONVOLUTION_CONVOLUTION_MODE: Attribute<c_int> = attribute(101, CONVOLUTION_MODE);
-pub(super) const CONVOLUTION_DILATIONS: Attribute<i64> = attribute(102, INT64);
-pub(super) const CONVOLUTION_STRIDES: Attribute<i64> = attribute(103, INT64);
-pub(super) const CONVOLUTION_POST_PADDINGS: Attribute<i64> = attribute(104, INT64);
-pub(super) const CONVOLUTION_PRE_PADDINGS: Attribute<i64> = attribute(105, INT64);
-pub(super) const CONVOLUTION_SPATIAL_DIMS: Attribute<i64> = attribute(106, INT64);
-pub(super) const HEURISTICS_MODE_ASKED: Attribute<c_int> = attribute(200, HEURISTICS_MODE);
-pub(super) const HEURISTICS_GRAPH: Attribute<Descriptor> = attribute(201, DESCRIPTOR);
-pub(super) const HEURISTICS_RESULTS: Attribute<Descriptor> = attribute(202, DESCRIPTOR);
-pub(super) const CONFIGURATION_ENGINE: Attribute<Descriptor> = attribute(300, DESCRIPTOR);
-pub(super) const PLAN_HANDLE: Attribute<*mut c_void> = attribute(400, HANDLE);
-pub(super) const PLAN_CONFIGURATION: Attribute<Descriptor> = attribute(401, DESCRIPTOR);
-pub(super) const PLAN_WORKSPACE_SIZE: Attribute<i64> = attribute(402, INT64);
-pub(super) const GRAPH_HANDLE: Attribute<*mut c_void> = attribute(800, HANDLE);
-pub(super) const GRAPH_OPERATIONS: Attribute<Descriptor> = attribute(801, DESCRIPTOR);
-pub(super) const TENSOR_ALIGNMENT: Attribute<i64> = attribute(900, INT64);
-pub(super) const TENSOR_DATA_TYPE: Attribute<c_int> = attribute(901, DATA_TYPE);
-pub(super) const TENSOR_DIMENSIONS: Attribute<i64> = attribute(902, INT64);
-pub(super) const TENSOR_STRIDES: Attribute<i64> = attribute(903, INT64);
-pub(super) const TENSOR_UNIQUE_ID: Attribute<i64> = attribute(906, INT64);
-pub(super) const PACK_UNIQUE_IDS: Attribute<i64> = attribute(1000, INT64);
-pub(super) const PACK_POINTERS: Attribute<*mut c_void> = attribute(1001, VOID_PTR);
-pub(super) const PACK_WORKSPACE: Attribute<*mut c_void> = attribute(1003, VOID_PTR);
-pub(super) const ENGINE_GLOBAL_INDEX: Attribute<i64> = attribute(1301, INT64);
-pub(super) const ENGINE_NUMERICAL_NOTES: Attribute<c_int> = attribute(1303, NUMERICAL_NOTE);
+pub(crate) const CONVOLUTION_COMPUTE_TYPE: Attribute<c_int> = attribute(100, DATA_TYPE);
+pub(crate) const CONVOLUTION_CONVOLUTION_MODE: Attribute<c_int> = attribute(101, CONVOLUTION_MODE);
+pub(crate) const CONVOLUTION_DILATIONS: Attribute<i64> = attribute(102, INT64);
+pub(crate) const CONVOLUTION_STRIDES: Attribute<i64> = attribute(103, INT64);
+pub(crate) const CONVOLUTION_POST_PADDINGS: Attribute<i64> = attribute(104, INT64);
+pub(crate) const CONVOLUTION_PRE_PADDINGS: Attribute<i64> = attribute(105, INT64);
+pub(crate) const CONVOLUTION_SPATIAL_DIMS: Attribute<i64> = attribute(106, INT64);
+pub(crate) const HEURISTICS_MODE_ASKED: Attribute<c_int> = attribute(200, HEURISTICS_MODE);
+pub(crate) const HEURISTICS_GRAPH: Attribute<Descriptor> = attribute(201, DESCRIPTOR);
+pub(crate) const HEURISTICS_RESULTS: Attribute<Descriptor> = attribute(202, DESCRIPTOR);
+pub(crate) const CONFIGURATION_ENGINE: Attribute<Descriptor> = attribute(300, DESCRIPTOR);
+pub(crate) const PLAN_HANDLE: Attribute<*mut c_void> = attribute(400, HANDLE);
+pub(crate) const PLAN_CONFIGURATION: Attribute<Descriptor> = attribute(401, DESCRIPTOR);
+pub(crate) const PLAN_WORKSPACE_SIZE: Attribute<i64> = attribute(402, INT64);
+pub(crate) const GRAPH_HANDLE: Attribute<*mut c_void> = attribute(800, HANDLE);
+pub(crate) const GRAPH_OPERATIONS: Attribute<Descriptor> = attribute(801, DESCRIPTOR);
+pub(crate) const TENSOR_ALIGNMENT: Attribute<i64> = attribute(900, INT64);
+pub(crate) const TENSOR_DATA_TYPE: Attribute<c_int> = attribute(901, DATA_TYPE);
+pub(crate) const TENSOR_DIMENSIONS: Attribute<i64> = attribute(902, INT64);
+pub(crate) const TENSOR_STRIDES: Attribute<i64> = attribute(903, INT64);
+pub(crate) const TENSOR_UNIQUE_ID: Attribute<i64> = attribute(906, INT64);
+pub(crate) const PACK_UNIQUE_IDS: Attribute<i64> = attribute(1000, INT64);
+pub(crate) const PACK_POINTERS: Attribute<*mut c_void> = attribute(1001, VOID_PTR);
+pub(crate) const PACK_WORKSPACE: Attribute<*mut c_void> = attribute(1003, VOID_PTR);
+pub(crate) const ENGINE_GLOBAL_INDEX: Attribute<i64> = attribute(1301, INT64);
+pub(crate) const ENGINE_NUMERICAL_NOTES: Attribute<c_int> = attribute(1303, NUMERICAL_NOTE);
 
 /// The attributes of an operation: those of a convolution and of its gradient differ in their numbers only.
-pub(super) struct Operation {
+pub(crate) struct Operation {
     pub kind: Kind,
     pub alpha: Attribute<f32>,
     pub beta: Attribute<f32>,
@@ -143,7 +143,7 @@ pub(super) struct Operation {
     pub output: Attribute<Descriptor>,
 }
 
-pub(super) const FORWARD: Operation = Operation {
+pub(crate) const FORWARD: Operation = Operation {
     kind: Kind::ConvolutionForward,
     alpha: attribute(700, FLOAT),
     beta: attribute(701, FLOAT),
@@ -153,7 +153,7 @@ pub(super) const FORWARD: Operation = Operation {
     output: attribute(705, DESCRIPTOR),
 };
 
-pub(super) const BACKWARD_DATA: Operation = Operation {
+pub(crate) const BACKWARD_DATA: Operation = Operation {
     kind: Kind::ConvolutionBackwardData,
     alpha: attribute(706, FLOAT),
     beta: attribute(707, FLOAT),
@@ -164,7 +164,7 @@ pub(super) const BACKWARD_DATA: Operation = Operation {
 };
 
 /// A descriptor.
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     cudnn: &'static Cudnn,
     kind: Kind,
     raw: *mut c_void,

@@ -5,7 +5,7 @@ use super::{misused, Failure, Outcome};
 
 /// Element types that MIOpen convolves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Type {
+pub enum Type {
     F16,
     F32,
     Bf16,
@@ -32,7 +32,7 @@ impl Type {
 
 /// `x` convolved with `w` gives `y`; in the transposed direction `w` is `[c_in, c_out, …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Problem {
+pub struct Problem {
     pub x: Tensor,
     pub w: Tensor,
     pub y: Tensor,

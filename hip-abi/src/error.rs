@@ -1,4 +1,6 @@
-//! `hipError_t`: the values that the simulator answers with, their names and texts.
+//! `hipError_t`: the values that are answered, their names and texts.
+
+#![allow(non_snake_case)]
 
 use std::ffi::{c_char, c_int, CStr};
 
@@ -56,17 +58,19 @@ errors! {
     Unknown = 999, c"hipErrorUnknown", c"unknown error";
 }
 
-/// Result of everything inside the simulator that can fail with a HIP status.
+/// Result of what can fail with a HIP status.
 pub type HipResult<T = ()> = Result<T, HipError>;
 
 /// C name of a status, `hipErrorUnknown` for values that have none here.
-pub(crate) fn name(code: hipError_t) -> *const c_char {
-    entry(code).1.as_ptr()
+#[no_mangle]
+pub extern "C" fn hipGetErrorName(error: hipError_t) -> *const c_char {
+    entry(error).1.as_ptr()
 }
 
 /// Description of a status.
-pub(crate) fn text(code: hipError_t) -> *const c_char {
-    entry(code).2.as_ptr()
+#[no_mangle]
+pub extern "C" fn hipGetErrorString(error: hipError_t) -> *const c_char {
+    entry(error).2.as_ptr()
 }
 
 fn entry(code: hipError_t) -> &'static (hipError_t, &'static CStr, &'static CStr) {

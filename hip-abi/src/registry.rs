@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 /// Objects behind handles of one C type.
-pub(crate) struct Registry<T> {
+pub struct Registry<T> {
     next: AtomicUsize,
     objects: RwLock<HashMap<usize, Arc<T>>>,
 }

@@ -2,7 +2,7 @@
 
 use super::{api, lock, misused, put, Failure, Outcome};
 use crate::miopen::miopenStatus_t;
-use crate::registry::Registry;
+use crate::Registry;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -17,7 +17,7 @@ const FIND_MODES: [c_int; 6] = [1, 2, 3, 5, 6, 7];
 
 /// A tensor: nothing is set when it is created.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Tensor {
+pub struct Tensor {
     pub data_type: c_int,
     pub dims: Vec<usize>,
     pub strides: Vec<usize>,
@@ -50,7 +50,7 @@ impl Tensor {
 
 /// A convolution's options, vertical and horizontal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Convolution {
+pub struct Convolution {
     pub transposed: bool,
     pub padding: [usize; 2],
     pub stride: [usize; 2],

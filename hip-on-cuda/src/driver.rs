@@ -1,10 +1,10 @@
 //! The CUDA driver's function table.
 
-use super::library::table;
+use crate::table::table;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 #[allow(non_camel_case_types)]
-pub(super) type CUcontext = *mut c_void;
+pub(crate) type CUcontext = *mut c_void;
 
 table! {
     /// Functions of the CUDA driver.

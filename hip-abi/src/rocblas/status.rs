@@ -4,13 +4,13 @@ use std::ffi::{c_char, c_int, CStr};
 
 pub type rocblas_status = c_int;
 
-pub(super) const SUCCESS: rocblas_status = 0;
-pub(super) const INVALID_HANDLE: rocblas_status = 1;
-pub(super) const NOT_IMPLEMENTED: rocblas_status = 2;
-pub(super) const INVALID_POINTER: rocblas_status = 3;
-pub(super) const INVALID_SIZE: rocblas_status = 4;
-pub(super) const INTERNAL_ERROR: rocblas_status = 6;
-pub(super) const INVALID_VALUE: rocblas_status = 11;
+pub const SUCCESS: rocblas_status = 0;
+pub const INVALID_HANDLE: rocblas_status = 1;
+pub const NOT_IMPLEMENTED: rocblas_status = 2;
+pub const INVALID_POINTER: rocblas_status = 3;
+pub const INVALID_SIZE: rocblas_status = 4;
+pub const INTERNAL_ERROR: rocblas_status = 6;
+pub const INVALID_VALUE: rocblas_status = 11;
 
 const NAMES: &[&CStr] = &[
     c"rocblas_status_success",

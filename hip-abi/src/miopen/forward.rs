@@ -1,11 +1,11 @@
 //! Convolutions: solutions, compiling and running them, measuring them. The transposed direction is a mode of the descriptor.
 
-use super::backend::Memory;
+use super::backend::Addresses;
 use super::descriptor::{
     convolution, miopenConvolutionDescriptor_t, miopenTensorDescriptor_t, tensor,
 };
 use super::problem::{output, Problem};
-use super::solver::{miopenConvAlgoPerf_t, miopenConvSolution_t};
+use super::solution::{miopenConvAlgoPerf_t, miopenConvSolution_t};
 use super::{
     api, handles, lock, miopenHandle_t, miopenStatus_t, misused, put, Failure, Handle, Outcome,
 };
@@ -61,7 +61,7 @@ impl Call {
         &self,
         tensors: [*const c_void; 3],
         workspace: (*mut c_void, usize),
-    ) -> Outcome<Memory> {
+    ) -> Outcome<Addresses> {
         if tensors.iter().any(|tensor| tensor.is_null()) {
             return Err(Failure::BadParameter);
         }
@@ -71,7 +71,7 @@ impl Call {
             return Err(misused(self.name, what));
         }
         let [x, w, y] = tensors.map(|tensor| tensor as usize);
-        Ok(Memory {
+        Ok(Addresses {
             x,
             w,
             y,

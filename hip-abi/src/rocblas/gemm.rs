@@ -1,10 +1,34 @@
 //! The gemm entry points. One macro defines those of a type, one those that name their types; either without strides, for one product, or
 //! with strides, for a batch.
 
-use super::call::{submit, Call, Operand};
 use super::{rocblas_handle, rocblas_int, rocblas_status, rocblas_stride};
-use crate::cuda::on_cuda;
+use crate::library::library;
 use std::ffi::{c_int, c_void};
+
+/// One operand as the C interface passes it.
+pub struct Operand {
+    pub pointer: *const c_void,
+    pub kind: c_int,
+    pub ld: c_int,
+    pub stride: i64,
+}
+
+/// The arguments of every gemm entry point.
+pub struct Call {
+    pub trans_a: c_int,
+    pub trans_b: c_int,
+    pub m: c_int,
+    pub n: c_int,
+    pub k: c_int,
+    pub alpha: *const c_void,
+    pub a: Operand,
+    pub b: Operand,
+    pub beta: *const c_void,
+    pub c: Operand,
+    pub d: Operand,
+    pub batch: c_int,
+    pub compute: c_int,
+}
 
 /// An argument that an entry point may lack, or else its default.
 macro_rules! or_default {
@@ -61,7 +85,7 @@ macro_rules! typed_gemm {
                 compute: $code,
             };
             // SAFETY: passed on to the caller.
-            unsafe { submit(handle, call) }
+            unsafe { library().gemm(handle, call) }
         }
     };
 }
@@ -100,22 +124,6 @@ macro_rules! mixed_gemm {
             _solution: i32,
             _flags: u32,
         ) -> rocblas_status {
-            on_cuda!(rocblas_gemm_strided_batched_ex(
-                handle,
-                trans_a,
-                trans_b,
-                m,
-                n,
-                k,
-                alpha,
-                (a, a_type, lda, or_default!(0 $(, $sa)?)),
-                (b, b_type, ldb, or_default!(0 $(, $sb)?)),
-                beta,
-                c,
-                (d, d_type, ldd, or_default!(0 $(, $sd)?)),
-                or_default!(1 $(, $batch)?),
-                compute,
-            ));
             let operand = |pointer, kind, ld, stride| Operand {
                 pointer,
                 kind,
@@ -138,7 +146,7 @@ macro_rules! mixed_gemm {
                 compute,
             };
             // SAFETY: passed on to the caller.
-            unsafe { submit(handle, call) }
+            unsafe { library().gemm(handle, call) }
         }
     };
 }

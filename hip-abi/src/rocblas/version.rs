@@ -1,7 +1,6 @@
 //! The library as a whole: its start and its version.
 
-use super::rocblas_status;
-use super::status::{INVALID_POINTER, INVALID_SIZE, SUCCESS};
+use super::{rocblas_status, INVALID_POINTER, INVALID_SIZE, SUCCESS};
 use std::ffi::{c_char, CStr};
 
 const VERSION: &CStr = c"5.2.0.hip-sim";
