@@ -49,7 +49,8 @@ impl CustomOp1 for HardSwish {
             .ptr(&out, 0)
             .u32(count as u32);
         let kernel = device.get_or_load_custom_kernel(SOURCE, "hard_swish")?;
-        kernel.launch(LaunchConfig::for_elements(count), &args)?;
+        // SAFETY: the arguments are those of the source above, and both buffers have `count` elements.
+        unsafe { kernel.launch(LaunchConfig::for_elements(count), &args)? };
         Ok((
             x.with_buffer(out, DType::F32, count),
             layout.shape().clone(),

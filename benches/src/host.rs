@@ -1,8 +1,8 @@
 //! What the host pays: launches, operations, memory, graphs, compilation.
 
 use crate::measure::{Bench, Work};
-use candle_rocm::ops::{binary, nn};
-use candle_rocm::{Args, Capture, DType, Family, LaunchConfig, Result};
+use candle_rocm::ops::{self, binary, fill, norm};
+use candle_rocm::{Args, Capture, DType, DeclaredKernel, Error, LaunchConfig, Result, Scalar};
 use std::ffi::c_void;
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let x = bench.random(DType::F32, &[1024])?;
     let weight = bench.random(DType::F32, &[1024])?;
 
-    let kernel = device.kernel(Family::Fill, "fill_f32")?;
+    let kernel = device.kernel(&declared("fill_f32")?)?;
     println!("# launching {}", kernel.name());
     let out = device.alloc(4096)?;
     let hip = &candle_rocm::sys::hip::Hip::get()?.functions;
@@ -50,20 +50,20 @@ pub fn run(bench: &Bench) -> Result<()> {
         Ok(())
     })?;
     enqueue(bench, "launch, kernel in hand", || {
-        let args = fill_args(&out);
-        kernel.launch(LaunchConfig::for_elements(1024), &args)
+        let args = Args::new().u64(1024).ptr(&out, 0).f32(1.0);
+        // SAFETY: these are the kernel's arguments, `fill_f32(n, out, value)`, and there is room for as many values.
+        unsafe { kernel.launch(LaunchConfig::for_elements(1024), &args) }
     })?;
-    enqueue(bench, "launch, kernel by name", || {
-        let args = fill_args(&out);
-        device
-            .kernel(Family::Fill, "fill_f32")?
-            .launch(LaunchConfig::for_elements(1024), &args)
+    let mut view = x.view();
+    view.buffer = &out;
+    enqueue(bench, "operation: fill, a declared kernel", || {
+        fill::fill(device, &view, Scalar::F32(1.0))
     })?;
     enqueue(bench, "operation: add", || {
         binary::binary(device, binary::BinaryOp::Add, &x.view(), &weight.view()).map(drop)
     })?;
     enqueue(bench, "operation: rms_norm", || {
-        nn::rms_norm(device, &x.view(), &weight.view(), 1e-5).map(drop)
+        norm::rms_norm(device, &x.view(), &weight.view(), 1e-5).map(drop)
     })?;
 
     for bytes in [4096, 1 << 20] {
@@ -84,7 +84,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     })?;
 
     let chain = || -> Result<()> {
-        let mut current = nn::rms_norm(device, &x.view(), &weight.view(), 1e-5)?;
+        let mut current = norm::rms_norm(device, &x.view(), &weight.view(), 1e-5)?;
         for _ in 1..CHAIN {
             let mut view = x.view();
             view.buffer = &current;
@@ -98,13 +98,20 @@ pub fn run(bench: &Bench) -> Result<()> {
     chain()?;
     let graph = capture.end()?;
     once(bench, "chain of 200 operations, one graph", || {
-        graph.launch()
+        // SAFETY: what the chain reads is alive.
+        unsafe { graph.launch() }
     })
 }
 
-/// `fill_f32(n, out, value)`.
-fn fill_args(out: &candle_rocm::Buffer) -> Args {
-    Args::new().u64(1024).ptr(out, 0).f32(1.0)
+/// The declared kernel of a name.
+fn declared(name: &str) -> Result<DeclaredKernel> {
+    let mut kernels = ops::kernels().into_iter();
+    kernels
+        .find(|kernel| kernel.name == name)
+        .ok_or_else(|| Error::InvalidLaunch {
+            kernel: name.to_string(),
+            reason: "no kernel of this name is declared".to_string(),
+        })
 }
 
 /// Host time per call while the device works behind.
@@ -141,21 +148,21 @@ fn once(bench: &Bench, name: &str, call: impl Fn() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// One kernel of each family by name: what the first use costs, from the compiler or from the cache on disk, whichever is there.
+/// One kernel of some families: what the first use costs, from the compiler or from the cache on disk, whichever is there.
 pub fn compile(bench: &Bench) -> Result<()> {
-    for (family, kernel) in [
-        (Family::Fill, "fill_f32"),
-        (Family::Binary, "add_f32"),
-        (Family::Unary, "exp_f32"),
-        (Family::Norm, "rms_norm_f32"),
-        (Family::MatvecK, "matvec_q4k_1"),
-        (Family::AttentionTiled, "attention_tiled_2"),
+    for kernel in [
+        "fill_f32",
+        "add_f32",
+        "exp_f32",
+        "rms_norm_f32",
+        "matvec_q4k_1",
+        "attention_tiled_2",
     ] {
+        let kernel = declared(kernel)?;
         let start = Instant::now();
-        // The family is loaded even if it has no kernel of this name.
-        let found = bench.device.kernel(family, kernel);
+        let found = bench.device.kernel(&kernel);
         bench.print(
-            &format!("load {family:?}"),
+            &format!("load {:?}", kernel.family),
             &"first use",
             start.elapsed().as_secs_f64(),
             Work::Calls,

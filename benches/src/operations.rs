@@ -2,7 +2,8 @@
 
 use crate::measure::{Bench, Tensor, Work};
 use candle_rocm::ops::{
-    affine, binary, cast, copy, indexing, nn, rand, reduce, sort, ternary, unary,
+    affine, binary, cast, copy, gated, indexing, norm, rand, reduce, rope, softmax, sort, ternary,
+    unary,
 };
 use candle_rocm::{DType, Result};
 
@@ -84,7 +85,7 @@ fn elementwise(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
         |_| binary::compare(device, binary::CompareOp::Lt, &x.view(), &y.view()).map(drop),
     );
     bench.time(format_args!("silu_mul {dtype}"), n, three, |_| {
-        nn::gate_mul(device, nn::Gate::Silu, &x.view(), &y.view()).map(drop)
+        gated::gate_mul(device, gated::Gate::Silu, &x.view(), &y.view()).map(drop)
     });
     bench.time(
         format_args!("normal {dtype}"),
@@ -149,13 +150,13 @@ fn rows(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
     }
     let two = Work::Bytes(2.0 * bytes);
     bench.time(format_args!("softmax {dtype}"), n, two, |_| {
-        nn::softmax_last_dim(device, &x.view()).map(drop)
+        softmax::softmax_last_dim(device, &x.view()).map(drop)
     });
     bench.time(format_args!("rms_norm {dtype}"), n, two, |_| {
-        nn::rms_norm(device, &x.view(), &weight.view(), 1e-5).map(drop)
+        norm::rms_norm(device, &x.view(), &weight.view(), 1e-5).map(drop)
     });
     bench.time(format_args!("layer_norm {dtype}"), n, two, |_| {
-        nn::layer_norm(
+        norm::layer_norm(
             device,
             &x.view(),
             &weight.view(),
@@ -169,7 +170,7 @@ fn rows(bench: &Bench, dtype: DType, n: usize) -> Result<()> {
     let cos = bench.random(dtype, &[time, HEAD_SIZE / 2])?;
     let sin = bench.random(dtype, &[time, HEAD_SIZE / 2])?;
     bench.time(format_args!("rope {dtype}"), n, two, |_| {
-        nn::rope(device, &x.view(), &cos.view(), &sin.view()).map(drop)
+        rope::rope(device, &x.view(), &cos.view(), &sin.view()).map(drop)
     });
     Ok(())
 }

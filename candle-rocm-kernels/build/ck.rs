@@ -65,6 +65,9 @@ pub fn compile(
         "cargo::rerun-if-changed={}",
         headers.join("ck_tile/ops/fmha").display()
     );
+    // What it shares with the host, as `#include "shared/ck.h"`.
+    std::fs::create_dir_all(out.join("shared"))?;
+    std::fs::write(out.join("shared/ck.h"), crate::shared::ck::header())?;
     let clang = clang::Clang::find()?;
     let source = manifest.join("ck/fmha.hip");
     let jobs: Vec<(CkInstance, &str)> = archs
@@ -76,6 +79,8 @@ pub fn compile(
         let object = out.join(format!("{name}.{arch}.co").replace(':', "_"));
         run(
             command(&clang, &headers, *instance, arch)
+                .arg("-I")
+                .arg(out)
                 .arg(&source)
                 .arg("-o")
                 .arg(&object),

@@ -11,6 +11,9 @@ mod family;
 #[path = "../src/ck.rs"]
 #[allow(dead_code)]
 mod instances;
+#[path = "../src/shared/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod shared;
 #[path = "../src/splice.rs"]
 mod splice;
 #[path = "../src/variables.rs"]
@@ -64,11 +67,16 @@ fn build() -> Result<(), Error> {
     Ok(())
 }
 
-/// Every `.h` below `hip`, by its path relative to it, and those that are made.
+/// Every `.h` below `hip`, by its path relative to it, and those that are made. Every `.hip` must be a family's.
 fn read_headers(hip: &Path) -> Result<BTreeMap<String, String>, Error> {
     let made = ggml_formats::headers();
     let made = made.map(|(name, text)| (format!("quantized/{name}"), text));
     let mut headers = BTreeMap::from(made);
+    headers.extend(
+        shared::headers()
+            .into_iter()
+            .map(|(name, text)| (name.to_string(), text)),
+    );
     let mut directories = vec![hip.to_path_buf()];
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(&directory)
@@ -77,9 +85,15 @@ fn read_headers(hip: &Path) -> Result<BTreeMap<String, String>, Error> {
             let path = entry?.path();
             if path.is_dir() {
                 directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "h") {
-                let name = path.strip_prefix(hip)?.to_string_lossy().replace('\\', "/");
+                continue;
+            }
+            let name = path.strip_prefix(hip)?.to_string_lossy().replace('\\', "/");
+            if name.ends_with(".h") {
                 headers.insert(name, std::fs::read_to_string(&path)?);
+            } else if name.ends_with(".hip") && !Family::ALL.iter().any(|f| f.file_name() == name) {
+                return Err(
+                    format!("hip/{name} is no family's; add a line to src/family.rs").into(),
+                );
             }
         }
     }

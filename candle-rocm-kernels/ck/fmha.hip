@@ -13,15 +13,9 @@
 #include "ck_tile/ops/epilogue.hpp"
 #include "ck_tile/ops/fmha.hpp"
 
-// `Sizes` of candle-rocm's ops/attention/ck.rs. Strides are in elements.
-struct Sizes {
-    int rows, keys;
-    int heads, heads_per_kv_head;
-    float scale;
-    int q_row, k_row, v_row, out_row;
-    int q_head, k_head, v_head, out_head;
-    int q_sequence, k_sequence, v_sequence, out_sequence;
-};
+#include "shared/ck.h"
+
+using device::Sizes;
 
 namespace candle {
 using namespace ck_tile;

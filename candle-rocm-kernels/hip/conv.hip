@@ -4,34 +4,9 @@
 // convolution is a matrix product. A transposed convolution is a product first, whose columns `col2im` then gathers: each output
 // element sums what belongs to it, so there are no atomics and the result never varies. Sums are made in compute_t and rounded once.
 #include "device.h"
+#include "shared/conv.h"
 
 using namespace device;
-
-// Sizes of one problem, and the operands' strides in elements. Coordinates with padding fit in 31 bits, spans of operands in 32.
-struct Geometry {
-    u32 c_in;
-    u32 c_out;
-    u32 in_h;
-    u32 in_w;
-    u32 out_h;
-    u32 out_w;
-    u32 k_h;
-    u32 k_w;
-    u32 stride_h;
-    u32 stride_w;
-    u32 pad_h;
-    u32 pad_w;
-    u32 dilation_h;
-    u32 dilation_w;
-    u32 x_batch;
-    u32 x_channel;
-    u32 x_row;
-    u32 x_column;
-    u32 w_out;
-    u32 w_in;
-    u32 w_row;
-    u32 w_column;
-};
 
 // Input coordinate that tap `k` reads for output coordinate `o`; beyond `size`, whichever side, if it is padding.
 DEVICE_FN u32 forward_source(u32 o, u32 k, u32 stride, u32 pad, u32 dilation) { return o * stride + k * dilation - pad; }

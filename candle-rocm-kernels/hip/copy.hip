@@ -1,6 +1,7 @@
 // Copies between layouts. Only bits move, so kernels go by element size: b8 to b128. Launchers pick the widest size that the layout
 // allows, which makes rows of small elements move in 16-byte pieces.
 #include "rows.h"
+#include "shared/copy.h"
 
 using b8 = u8;
 using b16 = u16;
@@ -24,8 +25,7 @@ DEVICE_FN void copy_rows(const T* src, T* dst, u32 n, u32 columns, u64 src_strid
     }
 }
 
-constexpr u32 LANES = 32;
-constexpr u32 TRANSPOSE_BLOCK = 256;
+constexpr u32 LANES = TILE_WORDS;
 constexpr u32 STEP = TRANSPOSE_BLOCK / LANES;
 
 // A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile around, so that both sides are

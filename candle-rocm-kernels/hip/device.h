@@ -47,6 +47,9 @@
 #define MAX_BLOCK_OF(threads, blocks) MAX_BLOCK(threads)
 #endif
 
+// Begins a line of one part of a family: a compiler on the user's machine makes the parts one by one, each without the lines of others.
+#define PART(name)
+
 namespace device {
 
 using u8 = unsigned char;
@@ -232,16 +235,9 @@ DEVICE_FN u64 global_size() { return (u64)grid_dim() * block_dim(); }
 DEVICE_FN u64 global_size() { return __builtin_amdgcn_grid_size_x(); }
 #endif
 
-constexpr u32 MAX_RANK = 8;
-// Shapes and strides in elements, outermost dimension first. By value in a kernel's arguments, but by const reference in what the kernel calls:
-// a copy of a kernel's argument would be indexed in scratch memory.
-struct Dims {
-    u32 rank;
-    u32 size[MAX_RANK];
-};
-struct Strides {
-    u32 s[MAX_RANK];
-};
+}  // namespace device
+#include "shared/dims.h"
+namespace device {
 
 // Offset of the element with the given row-major index.
 DEVICE_FN u32 strided_offset(const Dims& dims, const Strides& strides, u32 index) {

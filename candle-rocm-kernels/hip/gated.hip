@@ -1,16 +1,7 @@
 // Gated activations of feed-forward layers: act(gate) * up, computed in float and rounded once.
 #include "activation.h"
 #include "rows.h"
-
-// Rows of `columns` elements; those of the inputs are `gate_stride` and `up_stride` elements apart, those of the output are packed.
-// A step is a pack of a row, or what is left of the row after whole packs.
-struct Gated {
-    u64 gate_stride;
-    u64 up_stride;
-    u64 columns;
-    u32 row_steps;
-    u32 steps;
-};
+#include "shared/gated.h"
 
 template <u32 N, typename Activation, typename T> DEVICE_FN void gate(const T* gate, const T* up, T* out) {
     Values<compute_t<T>, N> values = read<N>(gate);

@@ -3,15 +3,9 @@
 #define CANDLE_ROCM_INDEX_ERROR_H
 
 #include "device.h"
+#include "shared/index_error.h"
 
 namespace device {
-
-// The device's error word; the first report stays until the host has read it.
-struct IndexError {
-    u32 op;  // the number of an IndexOp; 0: none
-    u32 size;
-    i64 index;
-};
 
 DEVICE_FN void report_index(IndexError* error, u32 op, u32 size, i64 index) {
     bool first = false;

@@ -7,6 +7,7 @@
 #define CANDLE_ROCM_INDEXING_H
 
 #include "index_error.h"
+#include "shared/indexing.h"
 
 namespace device {
 
@@ -16,27 +17,13 @@ using b32 = u32;
 using b64 = u64;
 struct alignas(16) b128 { u64 low, high; };
 
-// The indexed dimension, the type of the indices, and the operation's number in IndexError.
-struct Indexing {
-    u32 op;
-    u32 id_type;
-    u32 size;
-    u32 stride;
-};
+// `with` says what is indexed.
 struct Indexed {
     const void* ids;
     IndexError* error;
     const Indexing& with;
 };
 
-// Steps along the indexed dimension.
-struct Along {
-    u32 count;
-    u32 id_stride;
-    u32 src_stride;
-};
-
-enum IdType : u32 { ID_U8, ID_U32, ID_I64, ID_I16, ID_I32 };
 constexpr i64 NO_INDEX = 0x7fffffffffffffffll;
 // No index below a size of 32 bits.
 constexpr u32 NOWHERE = ~0u;

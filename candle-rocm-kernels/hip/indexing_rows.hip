@@ -1,7 +1,6 @@
 // gather and scatter along a dense dimension, row by row in LDS, where places are random but each row comes and goes as it lies in memory.
 #include "indexing.h"
 
-constexpr u32 ROW_BYTES = 16384;
 template <typename T> constexpr u32 ROW = ROW_BYTES / sizeof(T);
 
 // Copies between global memory and LDS, COUNT elements under way at a time. Beyond the last element, it is copied again.
@@ -18,7 +17,6 @@ template <u32 COUNT, typename T> DEVICE_FN void copy_row(const T* from, T* to, u
 
 // ---------------------------------------------------------------- gather
 
-constexpr u32 GATHER_BLOCK = 256;
 constexpr u32 GATHER_BATCH = 8;
 
 // A block has a row of `src` with at most ROW<T> elements, of which `along.count` are asked for. `dst` is dense along the rows as well.
@@ -156,8 +154,6 @@ DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T 
 }
 
 // The waves of a block share ROW<T> places of LDS. Each has a window of so many places of a row of `dst` and goes through all that comes to the row. The
-// result is that of one thread that does.
-constexpr u32 SCATTER_WAVES = 8;
 
 template <typename T, typename Update>
 DEVICE_FN void scatter_rows(const T* src, T* dst, u32 columns, u32 windows, const Indexed& indexed, const Along& along, const Dims& dims,

@@ -3,6 +3,7 @@
 #define CANDLE_ROCM_NORM_H
 
 #include "rows.h"
+#include "shared/norm.h"
 
 namespace device {
 
@@ -35,15 +36,6 @@ template <typename Row, typename Source> DEVICE_FN void sum_beyond(const Source&
         }
     }
 }
-
-// Rows of input, of which `residual` may be null; both inputs have rows of their own stride, outputs are packed.
-struct Shape {
-    u64 rows;
-    u64 row_stride;
-    u64 residual_stride;
-    u32 columns;
-    float eps;
-};
 
 // A weight for each column and, unless null, a bias.
 template <typename T> struct Parameters {

@@ -55,6 +55,6 @@ DEVICE_FN void add_norm(const T* src, const T* residual, const Parameters<T>& pa
     NORM(rms_norm, RmsNorm, wave_##dtype, WaveTeam, T)    \
     NORM(layer_norm, LayerNorm, dtype, BlockTeam, T)      \
     NORM(layer_norm, LayerNorm, wave_##dtype, WaveTeam, T)
-NORMS(f16, f16)
-NORMS(bf16, bf16)
-NORMS(f32, float)
+PART(f16) NORMS(f16, f16)
+PART(bf16) NORMS(bf16, bf16)
+PART(f32) NORMS(f32, float)

@@ -1,19 +1,7 @@
 // Average and maximum over windows of images [batch, channels, height, width]. One thread per output; the windows do not pass the
 // images' edges.
 #include "device.h"
-
-// The layout is that of the launcher's `Pool`.
-struct Pool {
-    u32 outputs;
-    u32 channels;
-    u32 out_h;
-    u32 out_w;
-    u32 window_h;
-    u32 window_w;
-    u32 step_h;
-    u32 step_w;
-    u32 strides[4];
-};
+#include "shared/pool.h"
 
 // dst[i] = window(the window's first element) for every output.
 template <typename T, typename Window> DEVICE_FN void pool(const T* src, T* dst, const Pool& p, Window window) {

@@ -1,12 +1,9 @@
 // Random numbers from the counter-based generator Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 // 1, 2, 3", SC 2011). Element i depends on key, counter and i alone, so the numbers are the same for every grid, wave size and count.
 #include "device.h"
+#include "shared/rand.h"
 
 struct Words { u32 w[4]; };
-
-// The two words of the key for each round: the key and, from round to round, constants added to it. The launcher adds them up.
-constexpr u32 ROUNDS = 10;
-struct RoundKeys { u32 k[ROUNDS][2]; };
 
 DEVICE_FN Words philox(const RoundKeys& keys, u64 counter_low, u64 counter_high) {
     Words c{{(u32)counter_low, (u32)(counter_low >> 32), (u32)counter_high, (u32)(counter_high >> 32)}};

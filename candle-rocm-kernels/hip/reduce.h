@@ -8,10 +8,10 @@
 #define CANDLE_ROCM_REDUCE_H
 
 #include "rows.h"
+#include "shared/reduce.h"
 
 namespace device {
 
-constexpr u32 REDUCE_BLOCK = 256;
 // Elements that a thread adds up before it carries the partial sum over: keeps rounding errors of long sums small.
 constexpr u32 CARRY = 64;
 

@@ -7,20 +7,6 @@
 // Layouts whose elements come in packs of 16 bytes are in reduce_packs.hip.
 #include "reduce.h"
 
-// What is reduced over what; the layout is that of the launcher's `Plan`.
-struct Plan {
-    u64 outputs;
-    u64 reduced;
-    u64 part_size;  // reduced elements of each part but the last
-    u32 parts;
-    u32 lanes;  // a power of two up to REDUCE_BLOCK
-    u32 lanes_fast;
-    Dims kept_dims;
-    Strides kept_strides;
-    Dims reduced_dims;
-    Strides reduced_strides;
-};
-
 // Offset of an element; a single dimension may have more than 2^32 elements.
 DEVICE_FN u64 offset_of(const Dims& dims, const Strides& strides, u64 index) {
     return dims.rank <= 1 ? index * strides.s[0] : strided_offset(dims, strides, (u32)index);
@@ -76,22 +62,22 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
     extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void sum_##name(const T* src, Out* dst, Plan plan) {            \
         reduce(plan, SumOf<T, A, Out>{src, dst});                                                                \
     }
-SUM(u8, u8, u32, u8)
-SUM(u32, u32, u32, u32)
-SUM(i16, i16, u32, i16)
-SUM(i32, i32, u32, i32)
-SUM(i64, i64, u64, i64)
-SUM(f16, f16, float, f16)
-SUM(bf16, bf16, float, bf16)
-SUM(f32, float, float, float)
-SUM(f64, double, double, double)
-SUM(f8e4m3, f8e4m3, float, f8e4m3)
-SUM(f16_f32, f16, float, float)
-SUM(bf16_f32, bf16, float, float)
-SUM(f8e4m3_f32, f8e4m3, float, float)
-SUM(f32_f16, float, float, f16)
-SUM(f32_bf16, float, float, bf16)
-SUM(f32_f8e4m3, float, float, f8e4m3)
+PART(u8) SUM(u8, u8, u32, u8)
+PART(u32) SUM(u32, u32, u32, u32)
+PART(i16) SUM(i16, i16, u32, i16)
+PART(i32) SUM(i32, i32, u32, i32)
+PART(i64) SUM(i64, i64, u64, i64)
+PART(f16) SUM(f16, f16, float, f16)
+PART(bf16) SUM(bf16, bf16, float, bf16)
+PART(f32) SUM(f32, float, float, float)
+PART(f64) SUM(f64, double, double, double)
+PART(f8e4m3) SUM(f8e4m3, f8e4m3, float, f8e4m3)
+PART(f16) SUM(f16_f32, f16, float, float)
+PART(bf16) SUM(bf16_f32, bf16, float, float)
+PART(f8e4m3) SUM(f8e4m3_f32, f8e4m3, float, float)
+PART(f32) SUM(f32_f16, float, float, f16)
+PART(f32) SUM(f32_bf16, float, float, bf16)
+PART(f32) SUM(f32_f8e4m3, float, float, f8e4m3)
 
 #define EXTREMA(dtype, T)                                                                                        \
     extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void min_##dtype(const T* src, T* dst, Plan plan) {             \
@@ -108,13 +94,13 @@ SUM(f32_f8e4m3, float, float, f8e4m3)
                                                                       u32* dst, T* values, Plan plan) {          \
         reduce(plan, ArgExtremum<false, T>{src, indices, dst, values});                                          \
     }
-EXTREMA(u8, u8)
-EXTREMA(u32, u32)
-EXTREMA(i16, i16)
-EXTREMA(i32, i32)
-EXTREMA(i64, i64)
-EXTREMA(f16, f16)
-EXTREMA(bf16, bf16)
-EXTREMA(f32, float)
-EXTREMA(f64, double)
-EXTREMA(f8e4m3, f8e4m3)
+PART(u8) EXTREMA(u8, u8)
+PART(u32) EXTREMA(u32, u32)
+PART(i16) EXTREMA(i16, i16)
+PART(i32) EXTREMA(i32, i32)
+PART(i64) EXTREMA(i64, i64)
+PART(f16) EXTREMA(f16, f16)
+PART(bf16) EXTREMA(bf16, bf16)
+PART(f32) EXTREMA(f32, float)
+PART(f64) EXTREMA(f64, double)
+PART(f8e4m3) EXTREMA(f8e4m3, f8e4m3)

@@ -10,20 +10,6 @@ static_assert(1 << REDUCE_BLOCK_LOG2 == REDUCE_BLOCK, "a block is a power of two
 // Lanes that exchange their results in registers: a group within waves of any size.
 constexpr u32 SHUFFLED = 32;
 
-// What is reduced over what, in elements; the layout is that of the launcher's `PacksPlan`. Rows: outputs lie `row_stride` apart. Columns: matrices
-// of `reduced` rows with `matrix_columns` outputs each; all strides and counts but `reduced` are multiples of a pack.
-struct PacksPlan {
-    u64 outputs;
-    u64 reduced;
-    u64 part_size;  // reduced elements of each part but the last
-    u64 tiles;      // of outputs and parts, one for a block at a time
-    u64 row_stride;
-    u64 matrix_stride;
-    u64 matrix_columns;
-    u32 parts;
-    u32 lanes_log2;  // up to REDUCE_BLOCK_LOG2
-};
-
 // Which outputs and which of their elements a tile has.
 struct Tile {
     u64 group;
@@ -167,23 +153,23 @@ template <typename Op> DEVICE_FN void reduce_columns(const PacksPlan& plan, cons
 #define SUMS(name, T, A, Out)          \
     SUM(name, rows, T, A, Out)         \
     SUM(name, columns, T, A, Out)
-SUMS(u8, u8, u32, u8)
-SUMS(u32, u32, u32, u32)
-SUMS(i16, i16, u32, i16)
-SUMS(i32, i32, u32, i32)
-SUMS(i64, i64, u64, i64)
-SUMS(f16, f16, float, f16)
-SUMS(bf16, bf16, float, bf16)
-SUMS(f32, float, float, float)
-SUMS(f64, double, double, double)
-SUMS(f8e4m3, f8e4m3, float, f8e4m3)
-SUMS(f16_f32, f16, float, float)
-SUMS(bf16_f32, bf16, float, float)
-SUMS(f8e4m3_f32, f8e4m3, float, float)
+PART(u8) SUMS(u8, u8, u32, u8)
+PART(u32) SUMS(u32, u32, u32, u32)
+PART(i16) SUMS(i16, i16, u32, i16)
+PART(i32) SUMS(i32, i32, u32, i32)
+PART(i64) SUMS(i64, i64, u64, i64)
+PART(f16) SUMS(f16, f16, float, f16)
+PART(bf16) SUMS(bf16, bf16, float, bf16)
+PART(f32) SUMS(f32, float, float, float)
+PART(f64) SUMS(f64, double, double, double)
+PART(f8e4m3) SUMS(f8e4m3, f8e4m3, float, f8e4m3)
+PART(f16) SUMS(f16_f32, f16, float, float)
+PART(bf16) SUMS(bf16_f32, bf16, float, float)
+PART(f8e4m3) SUMS(f8e4m3_f32, f8e4m3, float, float)
 // Partial results are rows.
-SUM(f32_f16, rows, float, float, f16)
-SUM(f32_bf16, rows, float, float, bf16)
-SUM(f32_f8e4m3, rows, float, float, f8e4m3)
+PART(f32) SUM(f32_f16, rows, float, float, f16)
+PART(f32) SUM(f32_bf16, rows, float, float, bf16)
+PART(f32) SUM(f32_f8e4m3, rows, float, float, f8e4m3)
 
 #define EXTREMUM(way, op, MIN, dtype, T)                                                                                     \
     extern "C" __global__ BATCHING_BLOCK(REDUCE_BLOCK) void op##_##way##_##dtype(const T* src, T* dst, PacksPlan plan) {     \
@@ -198,13 +184,13 @@ SUM(f32_f8e4m3, rows, float, float, f8e4m3)
     EXTREMUM(rows, max, false, dtype, T)      \
     EXTREMUM(columns, min, true, dtype, T)    \
     EXTREMUM(columns, max, false, dtype, T)
-EXTREMA(u8, u8)
-EXTREMA(u32, u32)
-EXTREMA(i16, i16)
-EXTREMA(i32, i32)
-EXTREMA(i64, i64)
-EXTREMA(f16, f16)
-EXTREMA(bf16, bf16)
-EXTREMA(f32, float)
-EXTREMA(f64, double)
-EXTREMA(f8e4m3, f8e4m3)
+PART(u8) EXTREMA(u8, u8)
+PART(u32) EXTREMA(u32, u32)
+PART(i16) EXTREMA(i16, i16)
+PART(i32) EXTREMA(i32, i32)
+PART(i64) EXTREMA(i64, i64)
+PART(f16) EXTREMA(f16, f16)
+PART(bf16) EXTREMA(bf16, bf16)
+PART(f32) EXTREMA(f32, float)
+PART(f64) EXTREMA(f64, double)
+PART(f8e4m3) EXTREMA(f8e4m3, f8e4m3)

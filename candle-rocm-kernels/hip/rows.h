@@ -6,6 +6,7 @@
 #define CANDLE_ROCM_ROWS_H
 
 #include "device.h"
+#include "shared/rows.h"
 
 namespace device {
 
@@ -109,7 +110,7 @@ template <u32 N, typename T> struct Held {
 
 // The threads that share a row. A join gives its result to all of them.
 struct WaveTeam {
-    static constexpr u32 MOST_KEPT = 16;
+    static constexpr u32 MOST_KEPT = MOST_KEPT_BY_WAVE;
     static DEVICE_FN u32 rank() { return lane(); }
     static DEVICE_FN u32 size() { return WAVE; }
     static DEVICE_FN u64 index() { return global_index() / WAVE; }
@@ -142,7 +143,7 @@ struct BlockTeam {
 
 // Elements of a row that each thread keeps in registers: rows of up to this many times the team's size are read once. Four packs, but of narrow
 // elements only two where a wave has a row.
-template <typename Team, typename T> constexpr u32 KEPT = 4 * PACK<T> < Team::MOST_KEPT ? 4 * PACK<T> : Team::MOST_KEPT;
+template <typename Team, typename T> constexpr u32 KEPT = KEPT_BYTES / sizeof(T) < Team::MOST_KEPT ? KEPT_BYTES / sizeof(T) : Team::MOST_KEPT;
 
 // One thread's share of a row of T: the packs and the one element after the last whole pack that it keeps, and what is read again each time. A Source
 // has `first<N>(i)`, called once for each kept element, and `again<N>(i)`, for the others. A row that is not `in_packs`, as the GPU cannot access it so,

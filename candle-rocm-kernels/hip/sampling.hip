@@ -3,30 +3,7 @@
 //
 // The draw adds a number of the Gumbel distribution to each score, a function of seed, position and token alone, and takes the largest sum.
 #include "device.h"
-
-// What becomes of one logit before the choice; at most one for a row and token.
-struct Edit {
-    u32 row;
-    u32 token;
-    float bias;
-    float penalty;   // divides what is above 0, multiplies the rest
-    float subtract;
-};
-
-struct Choice {
-    float temperature;  // 0 takes the largest
-    u32 top_k;          // 0 is all
-    float typical_p;    // from 1 on all
-    float top_p;        // from 1 on all
-    float log_min_p;    // minus infinity is all
-    u32 seed_low;
-    u32 seed_high;
-    u32 position;
-};
-
-// In place of a token.
-constexpr u32 NOT_A_NUMBER = 0xffffffffu;
-constexpr u32 NOTHING_LEFT = 0xfffffffeu;
+#include "shared/sampling.h"
 
 // No Gumbel number is larger, or smaller.
 constexpr float MOST_GUMBEL = 17.5f;
@@ -206,7 +183,7 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
     const float hopeless = most + LEAST_GUMBEL - MOST_GUMBEL;
     const u64 chosen = row.best([&](float logit, u32 token) {
         const float s = kept(logit, token);
-        return s >= hopeless && s > lowest() ? s + gumbel(choice.seed_low, choice.seed_high, choice.position, token) : lowest();
+        return s >= hopeless && s > lowest() ? s + gumbel(choice.seed[0], choice.seed[1], choice.position, token) : lowest();
     });
     return ~(u32)chosen;
 }

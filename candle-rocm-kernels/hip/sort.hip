@@ -7,18 +7,7 @@
 // Rows of up to TILE elements are sorted in LDS, several of them at a time if they are short. Wider ones are sorted in tiles, which
 // further launches merge in global memory: `argsort_step` while partners are further apart than a tile, then `argsort_tile`.
 #include "device.h"
-
-constexpr u32 SORT_BLOCK = 512;
-constexpr u32 TILE = 2048;
-
-// Rows to be sorted; the layout is that of the launcher's `Rows`.
-struct Rows {
-    u32 rows;
-    u32 columns;
-    u32 tiles_per_row;
-    u32 log_width;  // of the columns rounded up to a power of two, at most TILE
-    u32 descending;
-};
+#include "shared/sort.h"
 
 // Keys of up to 32 bits share a word with the index.
 struct Narrow {

@@ -100,11 +100,11 @@ template <typename T, typename F, u32 SHARE> DEVICE_FN void unary(u64 n, const D
     UNARY(round, Round, name, T, 1)                             \
     UNARY(sign, Sign, name, T, 1)
 
-UNARY_FLOATS(f16, f16)
-UNARY_FLOATS(bf16, bf16)
-UNARY_FLOATS(f32, float)
-UNARY_FLOATS(f64, double)
-UNARY_FLOATS(f8e4m3, f8e4m3)
+PART(f16) UNARY_FLOATS(f16, f16)
+PART(bf16) UNARY_FLOATS(bf16, bf16)
+PART(f32) UNARY_FLOATS(f32, float)
+PART(f64) UNARY_FLOATS(f64, double)
+PART(f8e4m3) UNARY_FLOATS(f8e4m3, f8e4m3)
 
 // Integers: the functions that mean something for them and are not the identity.
 template <typename T> struct IntegerAbs {
@@ -122,11 +122,11 @@ template <typename T> struct IntegerSign {
     UNARY(relu, IntegerRelu, name, T, 1)        \
     UNARY(sign, IntegerSign, name, T, 1)
 
-UNARY_SIGNED(i16, i16)
-UNARY_SIGNED(i32, i32)
-UNARY_SIGNED(i64, i64)
+PART(i16) UNARY_SIGNED(i16, i16)
+PART(i32) UNARY_SIGNED(i32, i32)
+PART(i64) UNARY_SIGNED(i64, i64)
 
 #define UNARY_UNSIGNED(name, T) UNARY(sign, IntegerSign, name, T, 1)
 
-UNARY_UNSIGNED(u8, u8)
-UNARY_UNSIGNED(u32, u32)
+PART(u8) UNARY_UNSIGNED(u8, u8)
+PART(u32) UNARY_UNSIGNED(u32, u32)

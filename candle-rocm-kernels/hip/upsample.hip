@@ -2,20 +2,7 @@
 //
 // Positions are computed in f64, in the same steps as on the CPU, so that the same elements are chosen.
 #include "device.h"
-
-// The layout is that of the launcher's `Upsample`.
-struct Upsample {
-    u32 outputs;
-    u32 channels;
-    u32 out_h;
-    u32 out_w;
-    u32 in_h;
-    u32 in_w;
-    u32 strides[4];
-    double scale_h;  // input elements per output element
-    double scale_w;
-    u32 align_corners;
-};
+#include "shared/upsample.h"
 
 // dst[i] = sample(the plane's first element, y, x) for every output.
 template <typename T, typename Sample> DEVICE_FN void upsample(const T* src, T* dst, const Upsample& u, Sample sample) {

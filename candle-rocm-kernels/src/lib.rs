@@ -3,7 +3,8 @@
 //! | You want | Use |
 //! |---|---|
 //! | the source of a kernel family, as one translation unit | [`Family::source`] |
-//! | of a large family only what has one kernel | [`Family::part_of`], [`Family::part`] |
+//! | of a large family only a part | [`Family::part`] |
+//! | a structure that a kernel takes, or a number that it shares with the host | [`shared`] |
 //! | a kernel of your own on top of `device.h` | [`translation_unit`] |
 //! | the code object built into this binary | [`embedded`] |
 //! | a code object for an arch, compiled at most once per machine | [`Cache::get_or_compile`] |
@@ -26,6 +27,7 @@ mod compiler;
 mod embedded;
 mod family;
 mod parts;
+pub mod shared;
 mod splice;
 mod variables;
 

@@ -105,20 +105,79 @@ fn kernels(sources: &[String]) -> Vec<BTreeSet<String>> {
 }
 
 #[test]
-fn parts_together_are_the_family_and_have_the_kernels_named_after_them() {
-    for family in Family::ALL.iter().filter(|family| family.is_in_parts()) {
-        let part_of = |kernel: &String| family.part_of(kernel).expect("a part");
-        let whole = &kernels(&[family.source().to_string()])[0];
-        let parts: BTreeSet<_> = whole.iter().map(part_of).collect();
-        assert!(parts.len() > 1, "{family:?}");
-        let sources: Vec<String> = parts.iter().map(|part| family.part(part)).collect();
-        for (part, kernels) in parts.iter().zip(kernels(&sources)) {
-            let expected = whole
-                .iter()
-                .filter(|kernel| [*part, ""].contains(&part_of(kernel)));
-            assert_eq!(kernels, expected.cloned().collect(), "{part} of {family:?}");
+fn parts_together_are_the_family() {
+    let mut in_parts = 0;
+    for family in Family::ALL {
+        let parts = family.parts();
+        if parts.is_empty() {
+            continue;
         }
+        in_parts += 1;
+        assert!(parts.len() > 1, "{family:?}");
+        let sources: Vec<String> = [family.source().to_string(), family.part("")]
+            .into_iter()
+            .chain(parts.iter().map(|part| family.part(part)))
+            .collect();
+        let [whole, common, kernels @ ..] = &kernels(&sources)[..] else {
+            panic!("{family:?}");
+        };
+        let mut together = common.clone();
+        for (part, kernels) in parts.iter().zip(kernels) {
+            assert!(kernels.is_superset(common), "{part} of {family:?}");
+            for kernel in kernels.difference(common) {
+                assert!(
+                    together.insert(kernel.clone()),
+                    "{kernel} of {family:?} is in two parts"
+                );
+            }
+        }
+        assert_eq!(&together, whole, "{family:?}");
     }
-    assert_eq!(Family::Fill.part_of("fill_f32"), None);
-    assert_eq!(Family::Unary.part_of("nothing"), Some(""));
+    assert!(in_parts > 0);
+}
+
+#[test]
+fn lines_of_other_parts_leave_the_numbers_of_lines() {
+    let (whole, part) = (Family::Unary.source(), Family::Unary.part("f16"));
+    assert_eq!(part.lines().count(), whole.lines().count());
+    for (kept, line) in part.lines().zip(whole.lines()) {
+        assert!(
+            kept == line || kept.is_empty() && line.starts_with("PART("),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn what_is_shared_is_a_header_of_each_module() {
+    use candle_rocm_kernels::shared::{self, Shared};
+
+    let header = shared::rope::header();
+    assert!(header.contains("struct Rope {\n"), "{header}");
+    assert!(
+        header.contains("    u32 pairs;\n    u32 half;\n"),
+        "{header}"
+    );
+    assert!(shared::rand::header().contains("u32 k[10][2];\n"));
+    let quantized = shared::quantized::header();
+    for line in [
+        "constexpr u32 K_STEP = 128;\n",
+        "struct alignas(8) ActivationScale {\n",
+        "    const ActivationScale *scales;\n",
+        "    void *y;\n",
+    ] {
+        assert!(quantized.contains(line), "{line}{quantized}");
+    }
+    assert_eq!(<[[f32; 3]; 2]>::declare("m"), "float m[2][3]");
+    let names: BTreeSet<_> = shared::headers()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
+    assert!(names.contains("shared/dims.h"));
+    for family in Family::ALL {
+        assert!(
+            family.source().contains("#line 1 \"shared/dims.h\""),
+            "{family:?}"
+        );
+    }
 }

@@ -25,7 +25,8 @@ fn main() -> candle_rocm::Result<()> {
 
     let args = Args::new().ptr(&y, 0).ptr(&x, 0).f32(2.0).u32(1000);
     let saxpy = device.custom_kernel(SOURCE, "saxpy")?;
-    saxpy.launch(LaunchConfig::for_elements(host.len()), &args)?;
+    // SAFETY: the arguments are those of the source above, and both buffers have 1000 floats.
+    unsafe { saxpy.launch(LaunchConfig::for_elements(host.len()), &args)? };
 
     let mut last = [0; 4];
     device.download(&y, 4 * 999, &mut last)?;

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::error_word::ErrorWord;
 use crate::gpu::Gpu;
+use crate::launch_count::LaunchCount;
 use crate::pinned::Staging;
 use crate::pool::{memory_info, MemoryStats, Pool};
 use crate::shared::Shared;
@@ -10,7 +11,6 @@ use crate::slots::{Kept, Slots};
 use crate::sync::lock;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Seed of a device that was given none.
@@ -31,7 +31,7 @@ struct Inner {
     error_word: ErrorWord,
     pool: Pool,
     random: Mutex<RandomState>,
-    launches: AtomicU64,
+    launches: LaunchCount,
     config: Config,
     stream: Stream,
     shared: &'static Shared,
@@ -107,7 +107,7 @@ impl Device {
                     seed: DEFAULT_SEED,
                     next: 0,
                 }),
-                launches: AtomicU64::new(0),
+                launches: LaunchCount::default(),
                 config,
                 stream,
                 shared,
@@ -156,17 +156,16 @@ impl Device {
     /// Kernels, products, convolutions and graphs enqueued on this device so far. A graph counts as one each time that it is
     /// launched, and nothing while it is captured.
     pub fn launches(&self) -> u64 {
-        self.inner.launches.load(Ordering::Relaxed)
+        self.inner.launches.get()
     }
 
     /// To be called for each of what [`Device::launches`] counts.
     pub(crate) fn count_launch(&self) {
-        self.inner.launches.fetch_add(1, Ordering::Relaxed);
+        self.inner.launches.add();
     }
 
-    /// Takes back what was counted since `launches`.
-    pub(crate) fn restore_launches(&self, launches: u64) {
-        self.inner.launches.store(launches, Ordering::Relaxed);
+    pub(crate) fn launch_count(&self) -> &LaunchCount {
+        &self.inner.launches
     }
 
     /// What this device's allocator holds and has done.

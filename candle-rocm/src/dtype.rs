@@ -28,6 +28,25 @@ pub enum DType {
     F8E4M3,
 }
 
+/// What attention, norms and products compute with.
+pub(crate) const FLOATS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+/// The same and f64.
+pub(crate) const FLOATS_WITH_F64: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+/// Every floating-point dtype.
+pub(crate) const ALL_FLOATS: [DType; 5] = [
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+    DType::F8E4M3,
+];
+/// The signed integers.
+pub(crate) const SIGNED: [DType; 3] = [DType::I16, DType::I32, DType::I64];
+/// The unsigned integers.
+pub(crate) const UNSIGNED: [DType; 2] = [DType::U8, DType::U32];
+/// Every integer dtype.
+pub(crate) const INTEGERS: [DType; 5] = [DType::U8, DType::U32, DType::I16, DType::I32, DType::I64];
+
 impl DType {
     /// Every element type.
     pub const ALL: [DType; 10] = [

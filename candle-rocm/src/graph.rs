@@ -5,9 +5,10 @@
 
 use crate::captures::Entry;
 use crate::pool::Block;
-use crate::sys::hip::{self, Hip, HipGraph, HipGraphExec};
+use crate::sys::hip::{self, Hip, HipError, HipGraph, HipGraphExec, HipStream};
 use crate::sys::LoadError;
 use crate::{Device, Error, Result};
+use std::ffi::{c_char, c_void};
 use std::ptr;
 
 /// A recording in progress: what is enqueued on the device is kept instead of carried out. Dropped without
@@ -19,9 +20,26 @@ use std::ptr;
 pub struct Capture {
     device: Device,
     open: bool,
-    /// The device's count of launches when it began.
-    launches: u64,
+    functions: Functions,
     _entry: Entry,
+}
+
+type EndCapture = unsafe extern "C" fn(HipStream, *mut HipGraph) -> HipError;
+type Instantiate = unsafe extern "C" fn(
+    *mut HipGraphExec,
+    HipGraph,
+    *mut *mut c_void,
+    *mut c_char,
+    usize,
+) -> HipError;
+type Destroy = unsafe extern "C" fn(HipGraph) -> HipError;
+
+/// What a capture needs to end well. All is looked up before it begins: a recording could not be given back without.
+#[derive(Clone, Copy, Debug)]
+struct Functions {
+    end: EndCapture,
+    instantiate: Instantiate,
+    destroy: Destroy,
 }
 
 impl Capture {
@@ -33,15 +51,21 @@ impl Capture {
         device.enter()?;
         let gpu = device.gpu();
         let begin = function(gpu.hip.hipStreamBeginCapture, "hipStreamBeginCapture")?;
+        let functions = Functions {
+            end: function(gpu.hip.hipStreamEndCapture, "hipStreamEndCapture")?,
+            instantiate: function(gpu.hip.hipGraphInstantiate, "hipGraphInstantiate")?,
+            destroy: function(gpu.hip.hipGraphDestroy, "hipGraphDestroy")?,
+        };
         let entry = Entry::new(&device.shared().captures);
         // SAFETY: the stream is alive.
         let status = unsafe { begin(device.stream().as_raw(), hip::STREAM_CAPTURE_MODE_RELAXED) };
         gpu.check("hipStreamBeginCapture", status)?;
         device.pool().begin_capture();
+        device.launch_count().begin_recording();
         Ok(Capture {
             device: device.clone(),
             open: true,
-            launches: device.launches(),
+            functions,
             _entry: entry,
         })
     }
@@ -56,16 +80,14 @@ impl Capture {
             device: device.clone(),
             blocks: Vec::new(),
         };
-        let recorded = device.launches() - self.launches;
-        let (graph, blocks) = self.stop(blocks)?;
-        let gpu = device.gpu();
-        let instantiate = function(gpu.hip.hipGraphInstantiate, "hipGraphInstantiate")?;
-        let destroy = function(gpu.hip.hipGraphDestroy, "hipGraphDestroy")?;
+        let (graph, recorded, blocks) = self.stop(blocks)?;
+        let (gpu, functions) = (device.gpu(), self.functions);
         let mut exec = ptr::null_mut();
         // SAFETY: the graph is complete and destroyed only after it was instantiated.
         let (made, destroyed) = unsafe {
-            let made = instantiate(&mut exec, graph, ptr::null_mut(), ptr::null_mut(), 0);
-            (made, destroy(graph))
+            let nulls = (ptr::null_mut(), ptr::null_mut());
+            let made = (functions.instantiate)(&mut exec, graph, nulls.0, nulls.1, 0);
+            (made, (functions.destroy)(graph))
         };
         gpu.check("hipGraphInstantiate", made)?;
         let graph = Graph {
@@ -77,19 +99,19 @@ impl Capture {
         Ok(graph)
     }
 
-    fn stop(&mut self, mut blocks: Blocks) -> Result<(HipGraph, Blocks)> {
+    /// The raw graph, how many launches it has, and the memory that it uses.
+    fn stop(&mut self, mut blocks: Blocks) -> Result<(HipGraph, u64, Blocks)> {
         self.open = false;
         let device = &self.device;
-        device.restore_launches(self.launches);
+        let recorded = device.launch_count().end_recording();
         blocks.blocks = device.pool().end_capture();
         let gpu = device.gpu();
         gpu.bind()?;
-        let end = function(gpu.hip.hipStreamEndCapture, "hipStreamEndCapture")?;
         let mut graph = ptr::null_mut();
         // SAFETY: the stream is being captured; `graph` receives the handle.
-        let status = unsafe { end(device.stream().as_raw(), &mut graph) };
+        let status = unsafe { (self.functions.end)(device.stream().as_raw(), &mut graph) };
         gpu.check("hipStreamEndCapture", status)?;
-        Ok((graph, blocks))
+        Ok((graph, recorded, blocks))
     }
 }
 
@@ -104,15 +126,13 @@ impl Drop for Capture {
         };
         // A capture is mostly given up because something could not be captured, which has spoiled it: then there is no graph, and its
         // reason was told.
-        let Ok((graph, _blocks)) = self.stop(blocks) else {
+        let Ok((graph, _, _blocks)) = self.stop(blocks) else {
             return;
         };
         let gpu = self.device.gpu();
-        let destroyed = function(gpu.hip.hipGraphDestroy, "hipGraphDestroy").and_then(|destroy| {
-            // SAFETY: the graph is ours and not used after this.
-            gpu.check("hipGraphDestroy", unsafe { destroy(graph) })
-        });
-        gpu.defer(destroyed);
+        // SAFETY: the graph is ours and not used after this.
+        let status = unsafe { (self.functions.destroy)(graph) };
+        gpu.defer(gpu.check("hipGraphDestroy", status));
     }
 }
 
@@ -152,14 +172,17 @@ impl Graph {
 
     /// Enqueues the recorded work on the device's stream.
     ///
+    /// # Safety
+    /// The buffers that were made before the recording and used in it are alive, and stay so until the device has done the work.
+    ///
     /// # Errors
     /// HIP's.
-    pub fn launch(&self) -> Result<()> {
+    pub unsafe fn launch(&self) -> Result<()> {
         let device = &self.blocks.device;
         device.enter()?;
         let gpu = device.gpu();
         let launch = function(gpu.hip.hipGraphLaunch, "hipGraphLaunch")?;
-        // SAFETY: graph and stream are alive.
+        // SAFETY: graph and stream are alive, the graph holds what was allocated while it was recorded, and the rest is the caller's promise.
         let status = unsafe { launch(self.exec, device.stream().as_raw()) };
         gpu.check("hipGraphLaunch", status)?;
         device.count_launch();

@@ -1,15 +1,12 @@
 //! Launching kernels: how many threads, with which arguments.
 
-use crate::gpu::{describe, Gpu};
+use crate::gpu::describe;
 use crate::module::Function;
-use crate::sys::hip;
+use crate::sys::hip::{self, HipFunction};
 use crate::{Buffer, Device, Error, Result};
 use smallvec::SmallVec;
-use std::collections::HashSet;
 use std::ffi::c_void;
-use std::io::Write;
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, OnceLock};
 
 /// Blocks, threads and shared memory of a launch. Kernels use one dimension only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,11 +60,34 @@ pub struct Args {
     fault: Option<Fault>,
 }
 
+/// Why a launch cannot have an argument.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     DifferentDevices,
     PointerOutOfBounds { offset: usize, bytes: usize },
     TooLarge,
+}
+
+impl Fault {
+    pub fn into_error(self, kernel: &str) -> Error {
+        let reason = match self {
+            Fault::DifferentDevices => {
+                return Error::DeviceMismatch {
+                    op: "kernel launch",
+                }
+            }
+            Fault::PointerOutOfBounds { offset, bytes } => {
+                format!("byte offset {offset} is outside of a buffer of {bytes} bytes")
+            }
+            Fault::TooLarge => {
+                format!("its arguments take more than {MAX_ARGUMENT_BYTES} bytes")
+            }
+        };
+        Error::InvalidLaunch {
+            kernel: kernel.to_string(),
+            reason,
+        }
+    }
 }
 
 impl Args {
@@ -150,25 +170,12 @@ impl Args {
         self.values.iter().map(|&(_, bytes)| bytes.into())
     }
 
-    fn check(&self, kernel: &str, device: &Device) -> Result<()> {
-        let reason = match self.fault {
-            None if self.device.is_none_or(|d| d == device.identity()) => return Ok(()),
-            None | Some(Fault::DifferentDevices) => {
-                return Err(Error::DeviceMismatch {
-                    op: "kernel launch",
-                })
-            }
-            Some(Fault::PointerOutOfBounds { offset, bytes }) => {
-                format!("byte offset {offset} is outside of a buffer of {bytes} bytes")
-            }
-            Some(Fault::TooLarge) => {
-                format!("its arguments take more than {MAX_ARGUMENT_BYTES} bytes")
-            }
-        };
-        Err(Error::InvalidLaunch {
-            kernel: kernel.to_string(),
-            reason,
-        })
+    fn check(&self, device: &Device) -> std::result::Result<(), Fault> {
+        match (self.fault, self.device) {
+            (Some(fault), _) => Err(fault),
+            (None, Some(of)) if of != device.identity() => Err(Fault::DifferentDevices),
+            (None, _) => Ok(()),
+        }
     }
 }
 
@@ -204,17 +211,22 @@ impl Kernel {
 
     /// Enqueues the kernel on the device's stream and returns without waiting. A grid of 0 does nothing.
     ///
-    /// The arguments must be those of the kernel: number and sizes cannot be checked here, only that buffers
-    /// are of this device.
+    /// # Safety
+    /// The arguments are those of the kernel, in number and types: only that buffers are of this device is checked here. With them and
+    /// this many threads, the kernel reads and writes inside of the buffers only.
     ///
     /// # Errors
     /// [`Error::Launch`] if HIP refuses, [`Error::InvalidLaunch`] and [`Error::DeviceMismatch`] for arguments.
-    pub fn launch(&self, config: LaunchConfig, args: &Args) -> Result<()> {
-        self.launch_grid([config.grid, 1, 1], config, args)
+    pub unsafe fn launch(&self, config: LaunchConfig, args: &Args) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_grid([config.grid, 1, 1], config, args) }
     }
 
     /// The same with blocks in three dimensions, for kernels of others; `config.grid` is not used.
-    pub(crate) fn launch_grid(
+    ///
+    /// # Safety
+    /// As of [`Kernel::launch`].
+    pub(crate) unsafe fn launch_grid(
         &self,
         grid: [u32; 3],
         config: LaunchConfig,
@@ -222,7 +234,8 @@ impl Kernel {
     ) -> Result<()> {
         let device = &self.device;
         device.enter()?;
-        args.check(self.name(), device)?;
+        args.check(device)
+            .map_err(|fault| fault.into_error(self.name()))?;
         if grid.contains(&0) {
             return Ok(());
         }
@@ -233,97 +246,79 @@ impl Kernel {
             // SAFETY: `first` is an index into the words.
             .map(|&(first, _)| unsafe { base.add(first.into()) }.cast_mut().cast())
             .collect();
-        let gpu = device.gpu();
-        // SAFETY: the function is loaded on this device, which is bound; HIP copies the arguments before it
-        // returns. That they match the kernel is the caller's part, as documented.
-        let status = unsafe {
-            (gpu.hip.hipModuleLaunchKernel)(
-                self.function.raw,
-                grid[0],
-                grid[1],
-                grid[2],
-                config.block,
-                1,
-                1,
-                config.shared_bytes,
-                device.stream().as_raw(),
-                params.as_mut_ptr(),
-                std::ptr::null_mut(),
+        let name = || self.name().to_string();
+        let function = self.function.raw;
+        // SAFETY: the function is loaded on this device; that the arguments are the kernel's is the caller's promise.
+        unsafe {
+            enqueue(
+                device,
+                function,
+                grid,
+                config,
+                &mut params,
+                args.error_word,
+                &name,
             )
-        };
-        if status != hip::SUCCESS {
-            return Err(self.error(gpu, config, status));
         }
-        device.count_launch();
-        if args.error_word {
-            device.error_state().arm();
-        }
-        Debug::get().record(self.name(), args);
-        if device.config().synchronize && !device.pool().is_capturing() {
-            // SAFETY: the stream is alive.
-            let status = unsafe { (gpu.hip.hipStreamSynchronize)(device.stream().as_raw()) };
-            if status != hip::SUCCESS {
-                return Err(self.error(gpu, config, status));
-            }
-        }
-        Ok(())
     }
+}
 
-    fn error(&self, gpu: &Gpu, config: LaunchConfig, code: i32) -> Error {
-        let (name, description) = describe(gpu.hip, code);
+/// Enqueues a function on the device's stream; the device is bound.
+///
+/// # Safety
+/// The function is loaded on this device, each of `params` points to an argument of its type, and what it does with them is sound.
+pub(crate) unsafe fn enqueue(
+    device: &Device,
+    function: HipFunction,
+    grid: [u32; 3],
+    config: LaunchConfig,
+    params: &mut [*mut c_void],
+    error_word: bool,
+    name: &dyn Fn() -> String,
+) -> Result<()> {
+    let gpu = device.gpu();
+    let error = |code: i32| {
+        let (code_name, description) = describe(gpu.hip, code);
         Error::Launch {
-            kernel: self.name().to_string(),
+            kernel: name(),
             arch: gpu.properties.full_arch.clone(),
             grid: config.grid,
             block: config.block,
             shared_bytes: config.shared_bytes,
             code,
-            name,
+            name: code_name,
             description,
         }
+    };
+    // SAFETY: as the caller promises; HIP copies the arguments before it returns.
+    let status = unsafe {
+        (gpu.hip.hipModuleLaunchKernel)(
+            function,
+            grid[0],
+            grid[1],
+            grid[2],
+            config.block,
+            1,
+            1,
+            config.shared_bytes,
+            device.stream().as_raw(),
+            params.as_mut_ptr(),
+            std::ptr::null_mut(),
+        )
+    };
+    if status != hip::SUCCESS {
+        return Err(error(status));
     }
-}
-
-/// Switches for finding faults, read from the environment once.
-struct Debug {
-    /// `CANDLE_ROCM_RECORD_LAUNCHES=FILE`: `kernel size,size,...` of each kernel launched, once.
-    recorder: Option<Mutex<Recorder>>,
-}
-
-struct Recorder {
-    file: std::fs::File,
-    seen: HashSet<String>,
-}
-
-impl Debug {
-    fn get() -> &'static Debug {
-        static DEBUG: OnceLock<Debug> = OnceLock::new();
-        DEBUG.get_or_init(|| Debug {
-            recorder: std::env::var_os("CANDLE_ROCM_RECORD_LAUNCHES").and_then(|path| {
-                let file = std::fs::OpenOptions::new()
-                    .create(true)
-                    .append(true)
-                    .open(path)
-                    .ok()?;
-                Some(Mutex::new(Recorder {
-                    file,
-                    seen: HashSet::new(),
-                }))
-            }),
-        })
+    device.count_launch();
+    if error_word {
+        device.error_state().arm();
     }
-
-    fn record(&self, kernel: &str, args: &Args) {
-        let Some(recorder) = &self.recorder else {
-            return;
-        };
-        let sizes: Vec<String> = args.sizes().map(|size| size.to_string()).collect();
-        let line = format!("{kernel} {}\n", sizes.join(","));
-        let mut recorder = crate::sync::lock(recorder);
-        if recorder.seen.insert(line.clone()) {
-            // One write per line keeps lines whole when several processes append. A full disk costs the
-            // record, not the computation.
-            let _ = recorder.file.write_all(line.as_bytes());
+    if device.config().synchronize && !device.pool().is_capturing() {
+        // SAFETY: the stream is alive.
+        let status = unsafe { (gpu.hip.hipStreamSynchronize)(device.stream().as_raw()) };
+        if status != hip::SUCCESS {
+            return Err(error(status));
         }
     }
+    Ok(())
 }

@@ -29,7 +29,9 @@
 //! "#;
 //! let buffer = device.upload(&1.5f32.to_le_bytes())?;
 //! let config = LaunchConfig { grid: 1, block: 64, shared_bytes: 0 };
-//! device.custom_kernel(source, "twice")?.launch(config, &Args::new().ptr(&buffer, 0).u32(1))?;
+//! let twice = device.custom_kernel(source, "twice")?;
+//! // SAFETY: these are the arguments of the kernel, and the buffer has one float.
+//! unsafe { twice.launch(config, &Args::new().ptr(&buffer, 0).u32(1))? };
 //!
 //! let mut bytes = [0; 4];
 //! device.download(&buffer, 0, &mut bytes)?;
@@ -66,6 +68,7 @@ mod buffer;
 mod captures;
 pub mod compile;
 pub mod config;
+mod declared;
 mod device;
 mod dtype;
 mod error;
@@ -73,7 +76,9 @@ mod error_word;
 mod event;
 mod gpu;
 mod graph;
+mod kernels;
 mod launch;
+mod launch_count;
 mod lookup;
 pub mod miopen;
 mod module;
@@ -93,6 +98,7 @@ mod view;
 pub use arch::{Arch, Generation, Matrix};
 pub use buffer::Buffer;
 pub use candle_rocm_kernels::Family;
+pub use declared::{ArgumentType, DeclaredKernel};
 pub use device::Device;
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};

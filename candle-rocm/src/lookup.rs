@@ -1,17 +1,17 @@
-//! Kernels of a device, found by name.
+//! Kernels of a device, loaded when they are first used.
 
-use crate::{Device, Kernel, Result};
-use candle_rocm_kernels::{CkInstance, Family};
+use crate::{DeclaredKernel, Device, Kernel, Result};
+use candle_rocm_kernels::CkInstance;
 
 impl Device {
-    /// A kernel of this product. The first use of a family loads it, or compiles it if this machine
-    /// has not done so before.
+    /// A kernel of this product, one of [`ops::kernels`](crate::ops::kernels). The first use of a family or a part of it
+    /// loads it, or compiles it if this machine has not done so before.
     ///
     /// # Errors
-    /// [`Error::Compile`].
-    pub fn kernel(&self, family: Family, name: &str) -> Result<Kernel> {
+    /// [`Error::Compile`](crate::Error::Compile).
+    pub fn kernel(&self, kernel: &DeclaredKernel) -> Result<Kernel> {
         self.enter()?;
-        let function = self.shared().modules.family(self.gpu(), family, name)?;
+        let function = self.shared().modules.declared(self.gpu(), kernel)?;
         Ok(Kernel::new(self, function))
     }
 
@@ -19,7 +19,7 @@ impl Device {
     /// `"device.h"`. It is compiled once per machine; keep the kernel to save looking it up.
     ///
     /// # Errors
-    /// [`Error::Compile`] with the compiler's messages.
+    /// [`Error::Compile`](crate::Error::Compile) with the compiler's messages.
     pub fn custom_kernel(&self, source: &str, name: &str) -> Result<Kernel> {
         self.enter()?;
         let function = self.shared().modules.custom(self.gpu(), source, name)?;

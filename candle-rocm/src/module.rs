@@ -1,6 +1,7 @@
 //! Kernels by name: code objects made once, loaded once per GPU.
 
 use crate::compile::HiprtcCompiler;
+use crate::declared::DeclaredKernel;
 use crate::gpu::{describe, Gpu};
 use crate::sync::lock;
 use crate::sys::hip::{self, HipFunction, HipModule};
@@ -29,7 +30,7 @@ unsafe impl Sync for Function {}
 /// Where a module comes from; of a family, all or a part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    Family(Family, Option<&'static str>),
+    Family(Family, Option<String>),
     /// The user's source.
     Custom(Arc<str>),
     /// Composable Kernel's attention.
@@ -43,7 +44,6 @@ type Functions = HashMap<Arc<str>, Function>;
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     loaded: Mutex<HashMap<Origin, Module>>,
-    families: RwLock<HashMap<Family, Functions>>,
     custom: RwLock<HashMap<Arc<str>, Functions>>,
     ck: RwLock<HashMap<CkInstance, Function>>,
 }
@@ -59,25 +59,13 @@ struct Module {
 unsafe impl Send for Module {}
 
 impl Modules {
-    /// A kernel of this product.
-    pub fn family(&self, gpu: &Gpu, family: Family, name: &str) -> Result<Function> {
-        let known = self.families.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = known.get(&family).and_then(|functions| functions.get(name)) {
-            return Ok(function.clone());
-        }
-        drop(known);
-        let part = match embedded(family, &gpu.properties.full_arch) {
-            Some(_) => None,
-            None => family.part_of(name),
-        };
-        let function = self.load(gpu, Origin::Family(family, part), name)?;
-        let mut known = self
-            .families
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let functions = known.entry(family).or_default();
-        functions.insert(function.name.clone(), function.clone());
-        Ok(function)
+    /// A declared kernel. Its module is looked for anew each time: declarations keep what they get.
+    pub fn declared(&self, gpu: &Gpu, kernel: &DeclaredKernel) -> Result<Function> {
+        let family = kernel.family;
+        let whole =
+            embedded(family, &gpu.properties.full_arch).is_some() || family.parts().is_empty();
+        let part = (!whole).then(|| kernel.part.clone().unwrap_or_default());
+        self.load(gpu, Origin::Family(family, part), &kernel.name)
     }
 
     /// A kernel of the user's source.

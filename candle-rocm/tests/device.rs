@@ -65,7 +65,8 @@ fn every_device_of_a_mixed_machine_has_its_own_arch() {
                     block: 1,
                     shared_bytes: 0,
                 };
-                kernel.launch(config, &Args::new().ptr(&out, 0)).unwrap();
+                // SAFETY: the kernel writes one word.
+                unsafe { kernel.launch(config, &Args::new().ptr(&out, 0)) }.unwrap();
                 let mut got = [0; 4];
                 device.download(&out, 0, &mut got).unwrap();
                 assert_eq!(u32::from_le_bytes(got), device.properties().wave_size);
@@ -253,7 +254,8 @@ fn a_bad_index_surfaces_at_the_next_wait_and_only_there() {
             .ptr(&device.error_word(), 0)
             .u32(op as u32)
             .i64(-7);
-        kernel.launch(config, &args).unwrap();
+        // SAFETY: the arguments are the kernel's.
+        unsafe { kernel.launch(config, &args) }.unwrap();
         let error = device.synchronize().unwrap_err();
         assert!(
             matches!(error, Error::IndexOutOfRange { op: name, index: -7, size: 3 } if name == op.as_str()),
@@ -263,7 +265,8 @@ fn a_bad_index_surfaces_at_the_next_wait_and_only_there() {
     }
     let buffer = device.alloc_zeroed(8).unwrap();
     let args = Args::new().ptr(&device.error_word(), 0).u32(1).i64(1 << 40);
-    kernel.launch(config, &args).unwrap();
+    // SAFETY: as above.
+    unsafe { kernel.launch(config, &args) }.unwrap();
     let error = device.download(&buffer, 0, &mut [0; 8]).unwrap_err();
     assert!(matches!(error, Error::IndexOutOfRange { index, .. } if index == 1 << 40));
     device.download(&buffer, 0, &mut [0; 8]).unwrap();

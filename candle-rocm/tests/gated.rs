@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_rocm::ops::nn::{gate_mul, Gate};
+use candle_rocm::ops::gated::{gate_mul, Gate};
 use candle_rocm::{Device, Error, View};
 use common::*;
 use half::{bf16, f16};

@@ -126,11 +126,9 @@ fn check<Sum: Element>(name: &str, limit: i64, bytes: impl Fn(&[i64]) -> Vec<u8>
             .u32(rows as u32)
             .u32(columns as u32)
             .u32(inner as u32);
-        device
-            .custom_kernel(SOURCE, &kernel)
-            .unwrap()
-            .launch(config, &args)
-            .unwrap();
+        let product = device.custom_kernel(SOURCE, &kernel).unwrap();
+        // SAFETY: the arguments are the kernel's, and the matrices have these sizes.
+        unsafe { product.launch(config, &args) }.unwrap();
         let got: Vec<f64> = download::<Sum>(&device, &out)
             .into_iter()
             .map(Sum::to_f64)

@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_rocm::ops::nn::{
+use candle_rocm::ops::norm::{
     add_layer_norm, add_rms_norm, add_rms_norm_quantize, layer_norm, rms_norm, rms_norm_quantize,
     Normed,
 };

@@ -1,10 +1,15 @@
 //! Streams, events and graphs.
 
 mod common;
+mod isolated;
 
 use candle_rocm::ops::affine::affine;
+use candle_rocm::sys::LoadError;
 use candle_rocm::{blas, contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
 use common::{device, download, upload};
+use hip_sim::client::Client;
+use isolated::{in_child, is_child};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -84,7 +89,8 @@ fn a_graph_repeats_its_work_on_new_contents() {
     for value in [1f32, 3.0, -2.0] {
         let bytes: Vec<u8> = [value; 64].iter().flat_map(|v| v.to_le_bytes()).collect();
         device.upload_into(&bytes, &input, 0).unwrap();
-        graph.launch().unwrap();
+        // SAFETY: the input is alive.
+        unsafe { graph.launch() }.unwrap();
         assert_eq!(download::<f32>(&device, &output), [4.0 * value; 64]);
     }
     assert_eq!(device.launches(), launches + 3);
@@ -103,7 +109,8 @@ fn memory_that_a_graph_uses_is_given_to_nobody_else() {
     let graph = capture.end().unwrap();
     let others: Vec<Buffer> = (0..100).map(|_| device.alloc(2048).unwrap()).collect();
     assert!(others.iter().all(|buffer| buffer.as_ptr() != address));
-    graph.launch().unwrap();
+    // SAFETY: the input is alive.
+    unsafe { graph.launch() }.unwrap();
     assert_eq!(download::<f32>(&device, &output), [4.0; 512]);
     drop((graph, others, output, input));
     let stats = device.memory_stats();
@@ -125,7 +132,9 @@ fn another_devices_handle_waits_for_the_end_of_a_capture() {
     let early = receiver.recv_timeout(Duration::from_millis(200));
     assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
     let output = doubled(&device, &input);
-    capture.end().unwrap().launch().unwrap();
+    let graph = capture.end().unwrap();
+    // SAFETY: the input is alive.
+    unsafe { graph.launch() }.unwrap();
     receiver.recv().unwrap();
     other.join().unwrap();
     assert_eq!(download::<f32>(&device, &output), [2.0; 64]);
@@ -166,4 +175,59 @@ fn what_cannot_be_captured_is_refused_and_an_abandoned_capture_harms_nothing() {
     assert!(device.stream().is_idle().is_err());
     drop(capture);
     works();
+}
+
+/// A copy of the simulator's libraries without a function.
+fn without(function: &str, folder: &Path) {
+    let rocm = PathBuf::from(std::env::var_os("ROCM_PATH").expect("where the simulator is"));
+    let mut library = std::fs::read(rocm.join("lib/libamdhip64.so.7")).unwrap();
+    let name = [function.as_bytes(), b"\0"].concat();
+    let places: Vec<usize> = (0..library.len() - name.len())
+        .filter(|&at| library[at..].starts_with(&name))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        library[at] = b'_';
+    }
+    let lib = folder.join("lib");
+    std::fs::create_dir_all(&lib).unwrap();
+    for file in ["libamdhip64.so.7", "libhiprtc.so.7"] {
+        std::fs::write(lib.join(file), &library).unwrap();
+    }
+}
+
+/// A recording that cannot become a graph could not be given back, either.
+#[test]
+fn a_capture_does_not_begin_where_it_could_not_end() {
+    let name = "a_capture_does_not_begin_where_it_could_not_end";
+    let refused = || {
+        let device = Device::new(0).unwrap();
+        let error = Capture::begin(&device).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                Error::Load(LoadError::MissingSymbol {
+                    symbol: "hipGraphInstantiate",
+                    ..
+                })
+            ),
+            "{error:?}"
+        );
+        // Nothing is being recorded.
+        let buffer = device.upload(&[1, 2, 3]).unwrap();
+        let mut bytes = [0; 3];
+        device.download(&buffer, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 2, 3]);
+    };
+    if is_child(name) {
+        return refused();
+    }
+    drop(device());
+    if Client::find().is_none() {
+        return; // on a GPU
+    }
+    let folder = tempfile::tempdir().unwrap();
+    without("hipGraphInstantiate", folder.path());
+    let rocm = folder.path().to_str().unwrap();
+    in_child(name, &[("ROCM_PATH", rocm)], refused);
 }

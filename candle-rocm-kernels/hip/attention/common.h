@@ -5,53 +5,11 @@
 #ifndef CANDLE_ROCM_ATTENTION_COMMON_H
 #define CANDLE_ROCM_ATTENTION_COMMON_H
 #include "device.h"
+#include "shared/attention.h"
 
-// How elements lie in memory; I8 are two's complement bytes with an f16 factor for each SCALED of them.
-enum Format : u32 { F16, BF16, F32, I8, F64, NONE };
-constexpr u32 SCALED = 32;
-constexpr u32 UNLIMITED = ~0u;
 constexpr float LOG2E = 1.44269504f;
 constexpr float LN2 = 0.693147181f;
 constexpr float LOWEST = -0x1.fffffep127f;
-
-// Sizes, strides in elements, options; `Shape` of ops/attention/problem.rs.
-struct Shape {
-    u32 batch;
-    u32 heads;
-    u32 kv_heads;
-    u32 group;
-    u32 rows;
-    u32 keys;
-    u32 width;
-    u32 v_width;
-    u32 q_format;
-    u32 kv_format;
-    u64 q_batch;
-    u64 k_batch;
-    u64 v_batch;
-    u64 o_batch;
-    u32 q_row;
-    u32 q_head;
-    u32 k_row;
-    u32 k_head;
-    u32 v_row;
-    u32 v_head;
-    u32 o_row;
-    u32 o_head;
-    u32 block_size;
-    u32 table_row;
-    u32 left;
-    u32 right;
-    float scale;
-    float softcap;
-    u32 ranges;
-    u32 mask_format;
-    u64 mask_batch;
-    u64 mask_head;
-    u64 mask_row;
-    u64 mask_key;
-    u64 lse_head;
-};
 
 // A problem. Pointers to operands that it does not have are null.
 struct Problem {

@@ -8,18 +8,15 @@
 #include "common.h"
 #include "quantized/quantize.h"
 
-constexpr u32 THREADS = 256;
+constexpr u32 THREADS = SPLIT_THREADS;
 constexpr u32 WAVES = THREADS / WAVE;
 constexpr u32 MAX_WIDTH = 512;
-// Lanes of a stream, at least, and so streams at most.
-constexpr u32 LEAST_LANES = 8;
+// Streams at most.
 constexpr u32 STREAMS = THREADS / LEAST_LANES;
-constexpr u32 COMBINE_THREADS = 512;
-constexpr u32 MAX_PARTS = 64;
 
 // A part's result for one row: v_width sums of weighted values, the maximum, the sum of weights; padded to 16 bytes.
 DEVICE_FN u64 partial_at(const Shape& s, u32 splits, u32 sequence, u32 head, u32 row, u32 split) {
-    return ((((u64)sequence * s.heads + head) * s.rows + row) * splits + split) * (s.v_width + 4);
+    return ((((u64)sequence * s.heads + head) * s.rows + row) * splits + split) * (s.v_width + PART_EXTRA);
 }
 
 struct Greater {
@@ -348,11 +345,11 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
     const float* parts = partial + partial_at(shape, splits, seq.index, head, row, 0);
     // Each wave for itself: all of it is in the cache.
     float max = -math::infinity(0.0f);
-    for (u32 i = lane(); i < splits; i += WAVE) max = Greater::apply(max, parts[(u64)i * (width + 4) + width]);
+    for (u32 i = lane(); i < splits; i += WAVE) max = Greater::apply(max, parts[(u64)i * (width + PART_EXTRA) + width]);
     max = wave_reduce<Greater>(max);
     float sum = 0.0f;
     for (u32 i = lane(); i < splits; i += WAVE) {
-        const float* part = parts + (u64)i * (width + 4) + width;
+        const float* part = parts + (u64)i * (width + PART_EXTRA) + width;
         const float w = weight(part[0], max);
         sum += part[1] * w;
         if (thread_x() < WAVE) weights[i] = w;
@@ -367,7 +364,7 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
         float x = 0.0f;
         if (c < width) {
 #pragma unroll 4
-            for (u32 i = thread_x() / across; i < splits; i += COMBINE_THREADS / across) x += parts[(u64)i * (width + 4) + c] * weights[i];
+            for (u32 i = thread_x() / across; i < splits; i += COMBINE_THREADS / across) x += parts[(u64)i * (width + PART_EXTRA) + c] * weights[i];
         }
         sums[thread_x()] = x;
         barrier();
@@ -406,7 +403,7 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
     SPLIT(name, F, 8, 4) \
     SPLIT(name, F, 8, 8) \
     SPLIT_WIDE(name, F)
-SPLITS(f16, F16)
-SPLITS(bf16, BF16)
-SPLITS(f32, F32)
-SPLITS(u8, I8)
+PART(f16) SPLITS(f16, F16)
+PART(bf16) SPLITS(bf16, BF16)
+PART(f32) SPLITS(f32, F32)
+PART(u8) SPLITS(u8, I8)

@@ -1,33 +1,6 @@
 // New keys and values into a paged cache, with rotary embedding on the way, and a cache's keys or values as a plain matrix.
 #include "common.h"
 
-// Sizes and strides in elements; `Write` of ops/attention/kv_cache.rs.
-struct Write {
-    u32 tokens;
-    u32 heads;
-    u32 kv_heads;
-    u32 width;
-    u32 v_width;
-    // Dimensions that turn; 0: none.
-    u32 rotary;
-    u32 interleaved;
-    u32 format;
-    u32 cache_format;
-    u32 block_size;
-    u32 q_token;
-    u32 q_head;
-    u32 k_token;
-    u32 k_head;
-    u32 v_token;
-    u32 v_head;
-    u64 k_block;
-    u64 v_block;
-    u32 k_entry;
-    u32 k_cache_head;
-    u32 v_entry;
-    u32 v_cache_head;
-};
-
 // Eight neighbours of a head's vector from `first` on, turned by the token's angles. The pair of i is i + rotary / 2, or its neighbour if interleaved.
 DEVICE_FN void turned8(const Write& w, const void* base, u64 start, u32 first, const float* cos, const float* sin, float* x) {
     load8(w.format, base, nullptr, start + first, x);

@@ -1,14 +1,6 @@
 // The naive form's middle: a matrix of products, in memory, becomes one of weights in place. A block has one row.
 #include "common.h"
 
-// Which rows the matrix holds: [heads of the group, rows, keys] of a sequence and head of keys, from row `first_row` on.
-struct Part {
-    u32 sequence;
-    u32 kv_head;
-    u32 first_row;
-    u32 rows;
-};
-
 struct Max {
     template <typename T> static DEVICE_FN T apply(T a, T b) { return a < b ? b : a; }
     template <typename T> static DEVICE_FN T identity() { return -math::infinity(T(0)); }

@@ -7,9 +7,9 @@
 // `attention_tiled_<chunks>` takes head sizes up to 64 times that; the formats of queries and keys are arguments, converted on the way into LDS.
 #include "common.h"
 
-constexpr u32 TILE = 64;
-constexpr u32 CHUNK = 64;
-constexpr u32 THREADS = 256;
+constexpr u32 TILE = TILED_ROWS;
+constexpr u32 CHUNK = TILED_CHUNK;
+constexpr u32 THREADS = TILED_THREADS;
 // Threads along keys or columns; as many along rows.
 constexpr u32 SIDE = 16;
 

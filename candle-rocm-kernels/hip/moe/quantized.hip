@@ -5,16 +5,6 @@
 #include "quantized/matvec.h"
 #include "quantized/quants_iq.h"
 
-// The fields are those of Slots in ops/moe/quantized.rs.
-struct Slots {
-    const u32* experts_of;  // one for each slot; the largest number names none and gives zeros
-    u32 op;                 // in an IndexError
-    u32 slots;
-    u32 experts;
-    u32 slots_per_column;  // how many neighbouring slots share a column of activations
-    u64 matrix_bytes;
-};
-
 constexpr u32 NO_EXPERT = 0xffffffffu;
 
 DEVICE_FN bool find(const Slots& s, u32 slot, u32& expert, IndexError* error) {
@@ -46,35 +36,33 @@ template <typename Format> DEVICE_FN void moe_matvec(const Matvec& m, const Slot
         moe_matvec<quants::FORMAT>(m, s, x, y, error);                                                                       \
     }
 
-MOE_MATVEC(q4_0)
-MOE_MATVEC(q4_1)
-MOE_MATVEC(q5_0)
-MOE_MATVEC(q5_1)
-MOE_MATVEC(q8_0)
-MOE_MATVEC(q8_1)
-MOE_MATVEC(q2k)
-MOE_MATVEC(q3k)
-MOE_MATVEC(q4k)
-MOE_MATVEC(q5k)
-MOE_MATVEC(q6k)
-MOE_MATVEC(q8k)
-MOE_MATVEC(iq1_s)
-MOE_MATVEC(iq1_m)
-MOE_MATVEC(iq2_xxs)
-MOE_MATVEC(iq2_xs)
-MOE_MATVEC(iq2_s)
-MOE_MATVEC(iq3_xxs)
-MOE_MATVEC(iq3_s)
-MOE_MATVEC(iq4_nl)
-MOE_MATVEC(iq4_xs)
-MOE_MATVEC(tq1_0)
-MOE_MATVEC(tq2_0)
-MOE_MATVEC(mxfp4)
-MOE_MATVEC(nvfp4)
+PART(q4_0) MOE_MATVEC(q4_0)
+PART(q4_1) MOE_MATVEC(q4_1)
+PART(q5_0) MOE_MATVEC(q5_0)
+PART(q5_1) MOE_MATVEC(q5_1)
+PART(q8_0) MOE_MATVEC(q8_0)
+PART(q8_1) MOE_MATVEC(q8_1)
+PART(q2k) MOE_MATVEC(q2k)
+PART(q3k) MOE_MATVEC(q3k)
+PART(q4k) MOE_MATVEC(q4k)
+PART(q5k) MOE_MATVEC(q5k)
+PART(q6k) MOE_MATVEC(q6k)
+PART(q8k) MOE_MATVEC(q8k)
+PART(iq1_s) MOE_MATVEC(iq1_s)
+PART(iq1_m) MOE_MATVEC(iq1_m)
+PART(iq2_xxs) MOE_MATVEC(iq2_xxs)
+PART(iq2_xs) MOE_MATVEC(iq2_xs)
+PART(iq2_s) MOE_MATVEC(iq2_s)
+PART(iq3_xxs) MOE_MATVEC(iq3_xxs)
+PART(iq3_s) MOE_MATVEC(iq3_s)
+PART(iq4_nl) MOE_MATVEC(iq4_nl)
+PART(iq4_xs) MOE_MATVEC(iq4_xs)
+PART(tq1_0) MOE_MATVEC(tq1_0)
+PART(tq2_0) MOE_MATVEC(tq2_0)
+PART(mxfp4) MOE_MATVEC(mxfp4)
+PART(nvfp4) MOE_MATVEC(nvfp4)
 
 // ---------------------------------------------------------------- sorting
-
-constexpr u32 MAX_EXPERTS = 1024;
 
 // Adds to a counter in LDS and gives what it was.
 DEVICE_FN u32 count_up(u32* counter, u32 by) {

@@ -6,16 +6,8 @@
 #include "index_error.h"
 #include "matrix.h"
 #include "rows.h"
+#include "shared/moe.h"
 
-struct Experts {
-    u32 slots;
-    u32 slots_per_row;
-    u32 experts;
-    u32 n;
-    u32 k;
-    u32 op;
-    u32 may_lack;  // whether NO_EXPERT stands for a slot without expert, and is no mistake
-};
 constexpr u32 NO_EXPERT = 0xffffffffu;
 
 // Whether position's slot and expert exist; reports the one that does not.
@@ -30,9 +22,6 @@ DEVICE_FN bool exists(u32 slot, u32 expert, const Experts& shape, IndexError* er
 }
 
 // ---------------------------------------------------------------- few rows: a matrix is read once for each
-
-// Outputs of one slot that a wave computes together, so that a pack of x serves as many rows of the matrix.
-constexpr u32 OUTPUTS = 4;
 
 // The experts' numbers may be narrower than those of x and out. A slot whose expert does not exist becomes zero.
 template <typename T, typename W>
@@ -82,10 +71,7 @@ DEVICE_FN void matvec(const T* x, const W* weights, const u32* slot_of, const u3
 
 // A block has TILE_M positions by TILE_N outputs. It takes the runs of one expert among its positions one after another, so that no one needs
 // to count each expert's rows beforehand.
-constexpr u32 TILE_M = 32;
-constexpr u32 TILE_N = 64;
 constexpr u32 TILE_K = 32;
-constexpr u32 TILE_THREADS = 128;
 
 template <typename T> struct alignas(16) Tile {
     // A pack more than TILE_K: neighbouring rows begin in different banks.

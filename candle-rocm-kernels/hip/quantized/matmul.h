@@ -14,8 +14,6 @@
 
 namespace device {
 
-// Elements per step: the smallest whole number of units of every format, and what activations are padded to.
-constexpr u32 K_STEP = 128;
 // Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
 constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
 
@@ -47,28 +45,6 @@ DEVICE_FN float multiply_add(float a, float b, float c) {
     return a * b + c;
 #endif
 }
-
-// A tile's columns in the order of experts.
-struct ExpertTile {
-    u32 expert;
-    u32 first;
-    u32 count;
-};
-// Routing of columns to matrices; `tiles` is null for one matrix, and everything below unused.
-struct Experts {
-    const ExpertTile* tiles;  // the first word counts those that follow
-    const u32* order;         // rows of the output, sorted by expert
-    u64 matrix_bytes;
-    u32 outputs_per_input;    // how many neighbouring rows of the output have one column of activations
-};
-
-struct Matmul {
-    const u8* weights;
-    u64 row_bytes;
-    u32 rows;
-    u32 units;         // of a row
-    u32 column_tiles;  // of one matrix
-};
 
 // The step's unpacked weights and activations. The scales of neighbouring rows and columns are neighbours.
 template <typename Format, bool WIDE> struct Step {
@@ -156,7 +132,7 @@ template <typename Format, bool WIDE> struct Carried {
 #if MATRIX_MMA
             matrix::copy_ahead(&next.columns[column][part], x.quants + ((u64)source[column] * x.stride + step * K_STEP) / 16 + part, true);
 #else
-            half[i] = x.half(source[column], step * K_STEP + part * 16);
+            half[i] = quants_at(x, source[column], step * K_STEP + part * 16);
 #endif
         }
         for (u32 i = 0; i < share(SCALES); ++i) {
@@ -166,7 +142,7 @@ template <typename Format, bool WIDE> struct Carried {
 #if MATRIX_MMA
             scale[i] = *(const u64*)(x.scales + ((u64)column * x.stride + k) / 32);
 #else
-            scale[i] = x.scale(column, k);
+            scale[i] = scale_at(x, column, k);
 #endif
         }
     }
@@ -414,7 +390,7 @@ template <typename Format, bool WIDE> DEVICE_FN void matmul(const Matmul& m, con
             const u32 row = first_row + i % T::ROWS, column = i / T::ROWS;
             if (row >= m.rows || column >= count) continue;
             const u32 to = order ? order[first + column] : first + column;
-            output.finish((u64)to * m.rows + row, row, place.results[i]);
+            finish(output, (u64)to * m.rows + row, row, place.results[i]);
         }
         barrier();
     }

@@ -1,9 +1,9 @@
 // Matrix times many columns, K formats (matmul.h).
 #include "matmul.h"
 
-MATMUL(q2k)
-MATMUL(q3k)
-MATMUL(q4k)
-MATMUL(q5k)
-MATMUL(q6k)
-MATMUL(q8k)
+PART(q2k) MATMUL(q2k)
+PART(q3k) MATMUL(q3k)
+PART(q4k) MATMUL(q4k)
+PART(q5k) MATMUL(q5k)
+PART(q6k) MATMUL(q6k)
+PART(q8k) MATMUL(q8k)

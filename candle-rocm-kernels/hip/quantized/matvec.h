@@ -22,8 +22,8 @@ template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::H
     if constexpr (quants::WHOLE<Format>) {
         i32 dot = 0;
         const u32 at = k + Format::place(u, 0);
-        for (u32 h = 0; h < 2; ++h) dot = dot16(unit.q[h], x.half(column, at + 16 * h), dot);
-        const ActivationScale by = x.scale(column, at);
+        for (u32 h = 0; h < 2; ++h) dot = dot16(unit.q[h], quants_at(x, column, at + 16 * h), dot);
+        const ActivationScale by = scale_at(x, column, at);
         const i32 total = by.sum[0] + by.sum[1];
         if (Format::ZERO) dot -= (i32)Format::ZERO * total;
         float value = unit.scale[0] * (float)dot;
@@ -32,8 +32,8 @@ template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::H
     } else {
         for (u32 h = 0; h < Format::HALVES; ++h) {
             const u32 at = k + Format::place(u, h);
-            i32 dot = dot16(unit.q[h], x.half(column, at), 0);
-            const ActivationScale by = x.scale(column, at);
+            i32 dot = dot16(unit.q[h], quants_at(x, column, at), 0);
+            const ActivationScale by = scale_at(x, column, at);
             const i32 total = at / 16 % 2 ? by.sum[1] : by.sum[0];
             if (Format::ZERO) dot -= (i32)Format::ZERO * total;
             float value = unit.scale[h] * (float)dot;
@@ -99,16 +99,6 @@ DEVICE_FN float two_rows(const u8* first_row, const u8* second_row, u32 units, c
     return total;
 }
 
-// With `up`, y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c]), the two rows being one of each matrix; else two of w.
-struct Matvec {
-    const u8* weights;
-    const u8* up;
-    u32 rows;
-    u32 units;      // of a row
-    u64 row_bytes;
-    u32 lanes;
-};
-
 template <typename Format, u32 COLUMNS> DEVICE_FN void matvec(const Matvec& m, const Activations& x, const Output& output) {
     const u32 pairs = m.up ? m.rows : m.rows / 2 + m.rows % 2;
     const u32 at_once = block_dim() / m.lanes;
@@ -129,9 +119,9 @@ template <typename Format, u32 COLUMNS> DEVICE_FN void matvec(const Matvec& m, c
         const float partner = m.up ? shfl_xor(total, 1u) : 0;
         if (!inside || place >= MATVEC_ROWS * COLUMNS || c >= x.columns) continue;
         if (!m.up) {
-            if (row + r < m.rows) output.finish((u64)c * m.rows + row + r, (u32)row + r, total);
+            if (row + r < m.rows) finish(output, (u64)c * m.rows + row + r, (u32)row + r, total);
         } else if (r == 0) {
-            output.finish_gated((u64)c * m.rows + row, total, partner);
+            finish_gated(output, (u64)c * m.rows + row, total, partner);
         }
     }
 }

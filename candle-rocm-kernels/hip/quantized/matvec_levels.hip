@@ -2,9 +2,9 @@
 #include "matvec.h"
 #include "quants_iq.h"
 
-MATVEC(iq4_nl)
-MATVEC(iq4_xs)
-MATVEC(tq1_0)
-MATVEC(tq2_0)
-MATVEC(mxfp4)
-MATVEC(nvfp4)
+PART(iq4_nl) MATVEC(iq4_nl)
+PART(iq4_xs) MATVEC(iq4_xs)
+PART(tq1_0) MATVEC(tq1_0)
+PART(tq2_0) MATVEC(tq2_0)
+PART(mxfp4) MATVEC(mxfp4)
+PART(nvfp4) MATVEC(nvfp4)

@@ -3,56 +3,45 @@
 #define CANDLE_ROCM_QUANTIZED_OUTPUT_H
 
 #include "activation.h"
+#include "shared/quantized.h"
 
 namespace device {
 
-enum OutputType : u32 { OUTPUT_F32, OUTPUT_F16, OUTPUT_BF16 };
-enum Activation : u32 { ACTIVATION_NONE, ACTIVATION_SILU, ACTIVATION_GELU, ACTIVATION_GELU_ERF };
-
-// y, bias and residual have one type. All choices are the same for every thread: branches on them cost a scalar instruction.
-struct Output {
-    void* y;
-    const void* bias;      // one per row of the matrix, or null
-    const void* residual;  // one per element of y, or null
-    u32 type;
-    u32 activation;
-
-    DEVICE_FN float read(const void* from, u64 at) const {
-        switch (type) {
-            case OUTPUT_F16: return load(((const f16*)from)[at]);
-            case OUTPUT_BF16: return load(((const bf16*)from)[at]);
-            default: return ((const float*)from)[at];
-        }
+DEVICE_FN float read(const Output& output, const void* from, u64 at) {
+    switch (output.dtype) {
+        case OUTPUT_F16: return load(((const f16*)from)[at]);
+        case OUTPUT_BF16: return load(((const bf16*)from)[at]);
+        default: return ((const float*)from)[at];
     }
-    DEVICE_FN void write(u64 at, float v) const {
-        switch (type) {
-            case OUTPUT_F16: ((f16*)y)[at] = store<f16>(v); break;
-            case OUTPUT_BF16: ((bf16*)y)[at] = store<bf16>(v); break;
-            default: ((float*)y)[at] = v;
-        }
+}
+DEVICE_FN void write(const Output& output, u64 at, float v) {
+    switch (output.dtype) {
+        case OUTPUT_F16: ((f16*)output.y)[at] = store<f16>(v); break;
+        case OUTPUT_BF16: ((bf16*)output.y)[at] = store<bf16>(v); break;
+        default: ((float*)output.y)[at] = v;
     }
-    DEVICE_FN float activate(float x) const {
-        switch (activation) {
-            case ACTIVATION_SILU: return Silu<float>::apply(x);
-            case ACTIVATION_GELU: return Gelu<float>::apply(x);
-            case ACTIVATION_GELU_ERF: return GeluErf<float>::apply(x);
-            default: return x;
-        }
+}
+DEVICE_FN float activate(const Output& output, float x) {
+    switch (output.activation) {
+        case ACTIVATION_SILU: return Silu<float>::apply(x);
+        case ACTIVATION_GELU: return Gelu<float>::apply(x);
+        case ACTIVATION_GELU_ERF: return GeluErf<float>::apply(x);
+        default: return x;
     }
-    // y[at] = activation(sum + bias[row]) + residual[at]
-    DEVICE_FN void finish(u64 at, u32 row, float sum) const {
-        if (bias) sum += read(bias, row);
-        sum = activate(sum);
-        if (residual) sum += read(residual, at);
-        write(at, sum);
-    }
-    // y[at] = activation(gate) * up + residual[at]
-    DEVICE_FN void finish_gated(u64 at, float gate, float up) const {
-        float v = activate(gate) * up;
-        if (residual) v += read(residual, at);
-        write(at, v);
-    }
-};
+}
+// y[at] = activation(sum + bias[row]) + residual[at]
+DEVICE_FN void finish(const Output& output, u64 at, u32 row, float sum) {
+    if (output.bias) sum += read(output, output.bias, row);
+    sum = activate(output, sum);
+    if (output.residual) sum += read(output, output.residual, at);
+    write(output, at, sum);
+}
+// y[at] = activation(gate) * up + residual[at]
+DEVICE_FN void finish_gated(const Output& output, u64 at, float gate, float up) {
+    float v = activate(output, gate) * up;
+    if (output.residual) v += read(output, output.residual, at);
+    write(output, at, v);
+}
 
 }  // namespace device
 

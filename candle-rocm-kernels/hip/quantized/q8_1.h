@@ -6,26 +6,14 @@
 #define CANDLE_ROCM_Q8_1_H
 
 #include "dot.h"
+#include "shared/quantized.h"
 
 namespace device {
 
-struct alignas(8) ActivationScale {
-    float d;
-    i16 sum[2];
-};
-
-// `columns` vectors of `stride` quants each, a multiple of 128; those beyond the vectors' length are zero.
-struct Activations {
-    const u32x4* quants;
-    const ActivationScale* scales;
-    u32 stride;
-    u32 columns;
-
-    // The 16 quants from element k of a column; k is a multiple of 16.
-    DEVICE_FN u32x4 half(u64 column, u32 k) const { return quants[(column * stride + k) / 16]; }
-    // Scale and sums of the block with element k.
-    DEVICE_FN ActivationScale scale(u64 column, u32 k) const { return scales[(column * stride + k) / 32]; }
-};
+// The 16 quants from element k of a column; k is a multiple of 16.
+DEVICE_FN u32x4 quants_at(const Activations& x, u64 column, u32 k) { return ((const u32x4*)x.quants)[(column * x.stride + k) / 16]; }
+// Scale and sums of the block with element k.
+DEVICE_FN ActivationScale scale_at(const Activations& x, u64 column, u32 k) { return x.scales[(column * x.stride + k) / 32]; }
 
 }  // namespace device
 

@@ -1,9 +1,25 @@
 //! `x * mul + add`, powers and ELU.
 
 use super::elementwise::Elementwise;
+use super::{Dims, Strides};
+use crate::dtype::ALL_FLOATS;
+use crate::kernels::{kernels, Element, Ptr};
 use crate::{Buffer, DType, Device, Error, Family, Result, Scalar, View};
 use float8::F8E4M3;
 use half::{bf16, f16};
+
+kernels! {
+    /// `x * mul + add`
+    linear = "affine_{dtype}" [dtype: DType = DType::ALL] in Family::Affine
+        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, mul: Element, add: Element);
+
+    /// Functions of an element and a number.
+    with_number = "{function}_{dtype}" [function: &'static str = [POWF, ELU], dtype: DType = ALL_FLOATS] in Family::Affine
+        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, number: Element);
+}
+
+const POWF: &str = "powf";
+const ELU: &str = "elu";
 
 /// `x * mul + add`, every step in the type of `x`: scalars are converted first (integers truncate and saturate), small floats are
 /// rounded after the product and after the sum, and integers wrap.
@@ -11,7 +27,25 @@ use half::{bf16, f16};
 /// # Errors
 /// [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn affine(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
-    launch(device, "affine", x, &[mul, add])
+    let number = |v| Element::new(convert(x.dtype, v));
+    let kernel = linear::of(x.dtype)?;
+    Elementwise::new("affine", [x], x.dtype)?.run(device, [x], x.dtype, |work| {
+        let ([xs], [x]) = (work.strides, work.inputs);
+        // SAFETY: the operands are those of `Work`.
+        unsafe {
+            kernel.launch(
+                device,
+                work.config,
+                work.count,
+                work.dims,
+                xs,
+                x,
+                work.output,
+                number(mul),
+                number(add),
+            )
+        }
+    })
 }
 
 /// `x` to the power `e`, for floats; special cases as in IEEE 754.
@@ -19,8 +53,7 @@ pub fn affine(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
 /// # Errors
 /// [`Error::UnsupportedDType`] for integers, [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn powf(device: &Device, x: &View, e: f64) -> Result<Buffer> {
-    floats_only("powf", x.dtype)?;
-    launch(device, "powf", x, &[e])
+    apply(device, POWF, x, e)
 }
 
 /// `x` where its sign is positive, `(exp(x) - 1) * alpha` elsewhere, for floats.
@@ -28,28 +61,32 @@ pub fn powf(device: &Device, x: &View, e: f64) -> Result<Buffer> {
 /// # Errors
 /// [`Error::UnsupportedDType`] for integers, [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn elu(device: &Device, x: &View, alpha: f64) -> Result<Buffer> {
-    floats_only("elu", x.dtype)?;
-    launch(device, "elu", x, &[alpha])
+    apply(device, ELU, x, alpha)
 }
 
-fn launch(device: &Device, op: &'static str, x: &View, scalars: &[f64]) -> Result<Buffer> {
-    let scalars: Vec<Scalar> = scalars.iter().map(|&v| convert(x.dtype, v)).collect();
-    Elementwise::new(op, [x], x.dtype)?.run(
-        device,
-        Family::Affine,
-        &format!("{op}_{}", x.dtype),
-        [x],
-        x.dtype,
-        &scalars,
-    )
-}
-
-fn floats_only(op: &'static str, dtype: DType) -> Result<()> {
-    if dtype.is_float() {
-        Ok(())
-    } else {
-        Err(Error::UnsupportedDType { op, dtype })
+fn apply(device: &Device, op: &'static str, x: &View, number: f64) -> Result<Buffer> {
+    let dtype = x.dtype;
+    if !dtype.is_float() {
+        return Err(Error::UnsupportedDType { op, dtype });
     }
+    let kernel = with_number::of(op, dtype)?;
+    let number = Element::new(convert(dtype, number));
+    Elementwise::new(op, [x], dtype)?.run(device, [x], dtype, |work| {
+        let ([xs], [x]) = (work.strides, work.inputs);
+        // SAFETY: the operands are those of `Work`.
+        unsafe {
+            kernel.launch(
+                device,
+                work.config,
+                work.count,
+                work.dims,
+                xs,
+                x,
+                work.output,
+                number,
+            )
+        }
+    })
 }
 
 /// The value in the given type, as Rust converts it.

@@ -1,7 +1,19 @@
 //! Arithmetic and comparison of two operands of one shape. Broadcast an operand with strides of 0.
 
-use super::elementwise::Elementwise;
+use super::elementwise::{Elementwise, Work};
+use super::{Dims, Strides};
+use crate::kernels::{kernels, Axis, Ptr};
 use crate::{Buffer, DType, Device, Error, Family, Result, View};
+
+kernels! {
+    /// Arithmetic.
+    arithmetic = "{op}_{dtype}" [op: BinaryOp = BinaryOp::ALL, dtype: DType = DType::ALL] in Family::Binary, part dtype
+        => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
+
+    /// Comparison; the output is of u8.
+    comparison = "{op}_{dtype}" [op: CompareOp = CompareOp::ALL, dtype: DType = DType::ALL] in Family::Binary, part dtype
+        => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
+}
 
 /// Arithmetic on two operands of one type.
 ///
@@ -46,6 +58,14 @@ impl BinaryOp {
     }
 }
 
+impl std::fmt::Display for BinaryOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Axis for BinaryOp {}
+
 /// Comparison of two operands of one type. With NaN only `Ne` is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CompareOp {
@@ -87,12 +107,26 @@ impl CompareOp {
     }
 }
 
+impl std::fmt::Display for CompareOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Axis for CompareOp {}
+
 /// `op` of every pair of elements, in the operands' type.
 ///
 /// # Errors
 /// [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn binary(device: &Device, op: BinaryOp, lhs: &View, rhs: &View) -> Result<Buffer> {
-    launch(device, op.as_str(), lhs, rhs, lhs.dtype)
+    run(device, op.as_str(), lhs, rhs, lhs.dtype, |work| {
+        let ([xs, ys], [x, y]) = (work.strides, work.inputs);
+        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
+        let kernel = arithmetic::of(op, lhs.dtype)?;
+        // SAFETY: the operands are those of `Work`, of one dtype.
+        unsafe { kernel.launch(device, config, n, dims, xs, ys, x, y, out) }
+    })
 }
 
 /// 1 where the comparison holds, 0 elsewhere, as [`DType::U8`].
@@ -100,10 +134,23 @@ pub fn binary(device: &Device, op: BinaryOp, lhs: &View, rhs: &View) -> Result<B
 /// # Errors
 /// Those of [`binary`].
 pub fn compare(device: &Device, op: CompareOp, lhs: &View, rhs: &View) -> Result<Buffer> {
-    launch(device, op.as_str(), lhs, rhs, DType::U8)
+    run(device, op.as_str(), lhs, rhs, DType::U8, |work| {
+        let ([xs, ys], [x, y]) = (work.strides, work.inputs);
+        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
+        let kernel = comparison::of(op, lhs.dtype)?;
+        // SAFETY: the operands are those of `Work`, of one dtype.
+        unsafe { kernel.launch(device, config, n, dims, xs, ys, x, y, out) }
+    })
 }
 
-fn launch(device: &Device, op: &'static str, lhs: &View, rhs: &View, out: DType) -> Result<Buffer> {
+fn run(
+    device: &Device,
+    op: &'static str,
+    lhs: &View,
+    rhs: &View,
+    out: DType,
+    launch: impl FnOnce(Work<2>) -> Result<()>,
+) -> Result<Buffer> {
     if lhs.dtype != rhs.dtype {
         return Err(Error::DTypeMismatch {
             op,
@@ -111,12 +158,5 @@ fn launch(device: &Device, op: &'static str, lhs: &View, rhs: &View, out: DType)
             rhs: rhs.dtype,
         });
     }
-    Elementwise::new(op, [lhs, rhs], out)?.run(
-        device,
-        Family::Binary,
-        &format!("{op}_{}", lhs.dtype),
-        [lhs, rhs],
-        out,
-        &[],
-    )
+    Elementwise::new(op, [lhs, rhs], out)?.run(device, [lhs, rhs], out, launch)
 }

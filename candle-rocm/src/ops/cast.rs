@@ -1,7 +1,15 @@
 //! Conversion between element types.
 
 use super::elementwise::Elementwise;
+use super::{Dims, Strides};
+use crate::kernels::{kernels, Ptr};
 use crate::{Buffer, DType, Device, Family, Result, View};
+
+kernels! {
+    /// Between every two dtypes.
+    convert = "cast_{from}_{to}" [from: DType = DType::ALL, to: DType = DType::ALL] in Family::Cast, part from
+        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr);
+}
 
 const OP: &str = "cast";
 
@@ -22,12 +30,11 @@ pub fn cast(device: &Device, x: &View, to: DType) -> Result<Buffer> {
         device.copy(x.buffer, x.offset * size, &copy, 0, bytes)?;
         return Ok(copy);
     }
-    kernel.run(
-        device,
-        Family::Cast,
-        &format!("cast_{}_{to}", x.dtype),
-        [x],
-        to,
-        &[],
-    )
+    let from = x.dtype;
+    kernel.run(device, [x], to, |work| {
+        let ([xs], [x]) = (work.strides, work.inputs);
+        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
+        // SAFETY: the operands are those of `Work`.
+        unsafe { convert::of(from, to)?.launch(device, config, n, dims, xs, x, out) }
+    })
 }

@@ -46,6 +46,15 @@ impl Op {
         })
     }
 
+    /// The dtype must be f16, bf16 or f32, or f64 where that is allowed.
+    pub fn float(self, dtype: DType, with_f64: bool) -> Result<()> {
+        match dtype {
+            DType::F16 | DType::BF16 | DType::F32 => Ok(()),
+            DType::F64 if with_f64 => Ok(()),
+            _ => Err(self.unsupported(dtype)),
+        }
+    }
+
     /// A quantity for which the kernels have 32 bits, `limit` at most.
     pub fn narrow(self, what: &'static str, value: usize, limit: u32) -> Result<u32> {
         match u32::try_from(value) {

@@ -1,14 +1,27 @@
 //! Copies between layouts of the same element type.
 
 use super::{collapse, Dims, Strides};
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::copy::{TILE_WORDS, TRANSPOSE_BLOCK};
+
+kernels! {
+    /// Any layout, gathered into a contiguous one, in pieces of so many bits.
+    gather_pieces = "copy_b{bits}" [bits: u32 = [8, 16, 32, 64, 128]] in Family::Copy
+        => (src: Ptr, dst: Ptr, n: u64, dims: Dims, strides: Strides);
+
+    /// Rows of `columns` pieces.
+    copy_rows = "copy2d_b{bits}" [bits: u32 = [8, 16, 32, 64, 128]] in Family::Copy
+        => (src: Ptr, dst: Ptr, n: u32, columns: u32, src_stride: u64, dst_stride: u64);
+
+    /// Matrices of which the source has the columns dense and the destination the rows.
+    transpose = "transpose_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Copy
+        => (src: Ptr, dst: Ptr, rows: u32, columns: u32, src_column_stride: u32, dst_row_stride: u32, batch: u32, dims: Dims,
+            src_strides: Strides, dst_strides: Strides);
+}
 
 const OP: &str = "copy";
 
-/// Words along a tile's edge, of two elements of up to 4 bytes or of one, and threads of the transposing kernel.
-const TILE_WORDS: usize = 32;
-const TRANSPOSE_BLOCK: u32 = 256;
 /// Shorter sides than this leave most of a tile idle; the plain strided kernel is used for them.
 const MIN_TRANSPOSED_SIDE: u32 = 8;
 
@@ -39,8 +52,8 @@ pub fn copy_strided(device: &Device, src: &View, dst: &Buffer, dst_offset: usize
             dst_offset,
         );
     }
-    if let Some(transpose) = Transpose::find(&layout.dims, strides) {
-        return transpose.launch(device, size, Args::new().ptr(src.buffer, from).ptr(dst, to));
+    if let Some(matrices) = Transpose::find(&layout.dims, strides) {
+        return matrices.launch(device, size, Ptr::of(src), Ptr::at(dst, to));
     }
     let (mut dims, mut strides) = (layout.dims, *strides);
     let mut piece = size;
@@ -60,17 +73,19 @@ pub fn copy_strided(device: &Device, src: &View, dst: &Buffer, dst_offset: usize
     }
     let pieces = n * size / piece;
     check_count(OP, pieces)?;
-    device
-        .kernel(Family::Copy, &format!("copy_b{}", piece * 8))?
-        .launch(
+    let kernel = gather_pieces::of(8 * piece as u32)?;
+    // SAFETY: the view was checked, and the destination has room for its elements.
+    unsafe {
+        kernel.launch(
+            device,
             LaunchConfig::for_elements(pieces),
-            &Args::new()
-                .ptr(src.buffer, from)
-                .ptr(dst, to)
-                .u64(pieces as u64)
-                .value(&dims)
-                .value(&strides),
+            Ptr::of(src),
+            Ptr::at(dst, to),
+            pieces as u64,
+            dims,
+            strides,
         )
+    }
 }
 
 /// Copies `d1` rows of `d2` contiguous elements. Row `i` moves from element `src_offset + i * src_stride1` of `src` to element
@@ -124,19 +139,22 @@ pub fn copy2d(
         return (0..d1)
             .try_for_each(|i| device.copy(src, from + i * src_step, dst, to + i * dst_step, row));
     }
-    let kernel = device.kernel(Family::Copy, &format!("copy2d_b{}", piece * 8))?;
+    let kernel = copy_rows::of(8 * piece as u32)?;
     (0..d1).step_by(rows_at_once).try_for_each(|first| {
         let pieces = (d1 - first).min(rows_at_once) * columns;
-        kernel.launch(
-            LaunchConfig::for_elements(pieces),
-            &Args::new()
-                .ptr(src, from + first * src_step)
-                .ptr(dst, to + first * dst_step)
-                .u32(pieces as u32)
-                .u32(columns as u32)
-                .u64((src_step / piece) as u64)
-                .u64((dst_step / piece) as u64),
-        )
+        // SAFETY: both sides were checked to have the rows.
+        unsafe {
+            kernel.launch(
+                device,
+                LaunchConfig::for_elements(pieces),
+                Ptr::at(src, from + first * src_step),
+                Ptr::at(dst, to + first * dst_step),
+                pieces as u32,
+                columns as u32,
+                (src_step / piece) as u64,
+                (dst_step / piece) as u64,
+            )
+        }
     })
 }
 
@@ -201,36 +219,36 @@ impl Transpose {
         Some(found)
     }
 
-    fn launch(&self, device: &Device, size: usize, operands: Args) -> Result<()> {
+    fn launch(&self, device: &Device, size: usize, src: Ptr, dst: Ptr) -> Result<()> {
         let batch: u32 = self.batch.size[..self.batch.rank as usize].iter().product();
-        let tile = if size <= 4 {
-            2 * TILE_WORDS
-        } else {
-            TILE_WORDS
-        };
+        let tile = TILE_WORDS as usize * if size <= 4 { 2 } else { 1 };
         let tiles = [self.rows, self.columns]
             .map(|side| (side as usize).div_ceil(tile))
             .into_iter()
             .product::<usize>()
             .saturating_mul(batch as usize);
-        device
-            .kernel(Family::Copy, &format!("transpose_b{}", size * 8))?
-            .launch(
-                LaunchConfig {
-                    grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
-                    block: TRANSPOSE_BLOCK,
-                    shared_bytes: 0,
-                },
-                &operands
-                    .u32(self.rows)
-                    .u32(self.columns)
-                    .u32(self.src_column_stride)
-                    .u32(self.dst_row_stride)
-                    .u32(batch)
-                    .value(&self.batch)
-                    .value(&self.batch_src)
-                    .value(&self.batch_dst),
+        let config = LaunchConfig {
+            grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: TRANSPOSE_BLOCK,
+            shared_bytes: 0,
+        };
+        // SAFETY: the caller's view was checked, and the destination has room for its elements.
+        unsafe {
+            transpose::of(8 * size as u32)?.launch(
+                device,
+                config,
+                src,
+                dst,
+                self.rows,
+                self.columns,
+                self.src_column_stride,
+                self.dst_row_stride,
+                batch,
+                self.batch,
+                self.batch_src,
+                self.batch_dst,
             )
+        }
     }
 }
 

@@ -1,24 +1,9 @@
 //! Shapes and strides as kernels take them, with as few dimensions as possible.
 
 use crate::{Error, Result};
+use candle_rocm_kernels::shared::dims::MAX_RANK;
 
-/// Dimensions that a kernel can walk.
-pub(crate) const MAX_RANK: usize = 8;
-
-/// Sizes, outermost first; `struct Dims` of `device.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Dims {
-    pub rank: u32,
-    pub size: [u32; MAX_RANK],
-}
-
-/// Distances between neighbours in elements; `struct Strides` of `device.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(crate) struct Strides {
-    pub s: [u32; MAX_RANK],
-}
+pub(crate) use candle_rocm_kernels::shared::dims::{Dims, Strides};
 
 /// One shape and the strides of `K` operands over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +40,12 @@ fn merge<const K: usize>(dims: &[usize], strides: [&[usize]; K]) -> Merged<K> {
 }
 
 fn pack<const K: usize>(op: &'static str, merged: &Merged<K>) -> Result<Collapsed<K>> {
-    if merged.len() > MAX_RANK {
+    if merged.len() > MAX_RANK as usize {
         return Err(Error::TooLarge {
             op,
             what: "number of dimensions that do not merge",
             value: merged.len(),
-            limit: MAX_RANK,
+            limit: MAX_RANK as usize,
         });
     }
     let narrow = |what, value: usize| {

@@ -1,7 +1,18 @@
 //! What the element-wise launchers share. The device side is `elementwise.h`.
 
-use super::dims::{collapse_any_length, Collapsed};
-use crate::{Args, Buffer, DType, Device, Error, Family, LaunchConfig, Result, Scalar, View};
+use super::dims::{collapse_any_length, Collapsed, Dims, Strides};
+use crate::kernels::Ptr;
+use crate::{Buffer, DType, Device, Error, LaunchConfig, Result, View};
+
+/// What element-wise kernels take. The views were checked, and the output has room for all elements.
+pub(super) struct Work<'a, const K: usize> {
+    pub config: LaunchConfig,
+    pub count: u64,
+    pub dims: Dims,
+    pub strides: [Strides; K],
+    pub inputs: [Ptr<'a>; K],
+    pub output: Ptr<'a>,
+}
 
 /// A kernel over the elements of `K` inputs of one shape.
 pub(super) struct Elementwise<const K: usize> {
@@ -38,34 +49,25 @@ impl<const K: usize> Elementwise<K> {
         })
     }
 
-    /// Allocates the output and runs the kernel: `kernel(n, dims, strides…, inputs…, output, scalars…)`.
+    /// Allocates the output, of type `out`, and has `launch` enqueue the kernel.
     pub fn run(
         &self,
         device: &Device,
-        family: Family,
-        kernel: &str,
         inputs: [&View; K],
         out: DType,
-        scalars: &[Scalar],
+        launch: impl FnOnce(Work<K>) -> Result<()>,
     ) -> Result<Buffer> {
         let output = device.alloc(self.count * out.size_in_bytes())?;
-        if self.count == 0 {
-            return Ok(output);
+        if self.count > 0 {
+            launch(Work {
+                config: LaunchConfig::for_elements(self.threads()),
+                count: self.count as u64,
+                dims: self.layout.dims,
+                strides: self.layout.strides,
+                inputs: inputs.map(Ptr::of),
+                output: Ptr::to(&output),
+            })?;
         }
-        let mut args = Args::new().u64(self.count as u64).value(&self.layout.dims);
-        for strides in &self.layout.strides {
-            args = args.value(strides);
-        }
-        for input in inputs {
-            args = args.ptr(input.buffer, input.offset * input.dtype.size_in_bytes());
-        }
-        args = args.ptr(&output, 0);
-        for &scalar in scalars {
-            args = scalar_arg(args, scalar);
-        }
-        device
-            .kernel(family, kernel)?
-            .launch(LaunchConfig::for_elements(self.threads()), &args)?;
         Ok(output)
     }
 
@@ -107,15 +109,4 @@ fn element_count(op: &'static str, dims: &[usize], dtype: DType) -> Result<usize
         });
     }
     Ok(count)
-}
-
-/// Adds a value as the kernel's type of that size.
-pub(super) fn scalar_arg(args: Args, scalar: Scalar) -> Args {
-    let bits = scalar.to_bits();
-    match scalar.dtype().size_in_bytes() {
-        1 => args.value(&(bits as u8)),
-        2 => args.value(&(bits as u16)),
-        4 => args.value(&(bits as u32)),
-        _ => args.value(&bits),
-    }
 }

@@ -1,8 +1,17 @@
 //! Writing one value everywhere.
 
-use super::collapse;
-use super::elementwise::scalar_arg;
-use crate::{Args, Device, Error, Family, LaunchConfig, Result, Scalar, View};
+use super::{collapse, Dims, Strides};
+use crate::kernels::{kernels, Element, Ptr};
+use crate::{DType, Device, Error, Family, LaunchConfig, Result, Scalar, View};
+
+kernels! {
+    /// Neighbouring elements.
+    dense = "fill_{dtype}" [dtype: DType = DType::ALL] in Family::Fill => (n: u64, out: Ptr, value: Element);
+
+    /// Elements of any layout.
+    strided = "fill_strided_{dtype}" [dtype: DType = DType::ALL] in Family::Fill
+        => (n: u64, dims: Dims, strides: Strides, out: Ptr, value: Element);
+}
 
 const OP: &str = "fill";
 
@@ -35,23 +44,16 @@ pub fn fill(device: &Device, dst: &View, value: Scalar) -> Result<()> {
     if n == 0 {
         return Ok(());
     }
-    let size = dst.dtype.size_in_bytes();
-    let name = dst.dtype.as_str();
-    let start = dst.offset * size;
+    let (out, value) = (Ptr::of(&dst), Element::new(value));
     if dst.is_contiguous() {
-        let args = Args::new().u64(n as u64).ptr(dst.buffer, start);
-        let stores = (n * size).div_ceil(16);
-        return device
-            .kernel(Family::Fill, &format!("fill_{name}"))?
-            .launch(LaunchConfig::for_elements(stores), &scalar_arg(args, value));
+        let stores = (n * dst.dtype.size_in_bytes()).div_ceil(16);
+        let config = LaunchConfig::for_elements(stores);
+        // SAFETY: the view was checked and has `n` elements behind each other.
+        return unsafe { dense::of(dst.dtype)?.launch(device, config, n as u64, out, value) };
     }
     let layout = collapse(OP, dst.dims, [dst.strides])?;
-    let args = Args::new()
-        .u64(n as u64)
-        .value(&layout.dims)
-        .value(&layout.strides[0])
-        .ptr(dst.buffer, start);
-    device
-        .kernel(Family::Fill, &format!("fill_strided_{name}"))?
-        .launch(LaunchConfig::for_elements(n), &scalar_arg(args, value))
+    let (dims, [strides], config) = (layout.dims, layout.strides, LaunchConfig::for_elements(n));
+    let kernel = strided::of(dst.dtype)?;
+    // SAFETY: the view was checked.
+    unsafe { kernel.launch(device, config, n as u64, dims, strides, out, value) }
 }

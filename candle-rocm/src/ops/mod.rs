@@ -8,6 +8,7 @@ mod dims;
 mod elementwise;
 mod images;
 mod operand;
+mod rows;
 
 pub mod affine;
 pub mod attention;
@@ -16,17 +17,52 @@ pub mod cast;
 pub mod conv;
 pub mod copy;
 pub mod fill;
+pub mod gated;
+pub mod group_norm;
 pub mod indexing;
 pub mod moe;
-pub mod nn;
+pub mod norm;
 pub mod pool;
 pub mod quantized;
 pub mod rand;
 pub mod reduce;
+pub mod rope;
 pub mod sampling;
+pub mod softmax;
 pub mod sort;
 pub mod ternary;
 pub mod unary;
 pub mod upsample;
 
+use crate::DeclaredKernel;
 pub(crate) use dims::{collapse, Collapsed, Dims, Strides};
+
+/// Every kernel that the operations launch.
+pub fn kernels() -> Vec<DeclaredKernel> {
+    [
+        affine::declared(),
+        attention::declared(),
+        binary::declared(),
+        cast::declared(),
+        conv::declared(),
+        copy::declared(),
+        fill::declared(),
+        gated::declared(),
+        group_norm::declared(),
+        indexing::declared(),
+        moe::declared(),
+        norm::declared(),
+        pool::declared(),
+        quantized::declared(),
+        rand::declared(),
+        reduce::declared(),
+        rope::declared(),
+        sampling::declared(),
+        softmax::declared(),
+        sort::declared(),
+        ternary::declared(),
+        unary::declared(),
+        upsample::declared(),
+    ]
+    .concat()
+}

@@ -1,62 +1,82 @@
-//! What operations that want dense operands share.
+//! Operands in the form that kernels can read.
 
+use super::check::Op;
 use super::copy::contiguous;
-use crate::{Args, Buffer, DType, Device, Error, Result, View};
+use crate::kernels::Ptr;
+use crate::{contiguous_strides, Buffer, Device, Result, View};
 
-/// An operand that the kernels can read: as it is, or a contiguous copy.
+/// An operand as it is, or a contiguous copy of it.
+#[derive(Debug)]
 pub(super) struct Operand<'a> {
-    copy: Option<Buffer>,
-    pub view: &'a View<'a>,
+    /// The operand as it was given.
+    pub view: View<'a>,
+    /// The copy, with its strides.
+    copy: Option<(Buffer, Vec<usize>)>,
 }
 
 impl<'a> Operand<'a> {
-    pub fn in_place(view: &'a View<'a>) -> Self {
-        Operand { copy: None, view }
-    }
-
-    pub fn contiguous(device: &Device, view: &'a View<'a>) -> Result<Self> {
-        let copy = if view.is_contiguous() {
-            None
-        } else {
-            Some(contiguous(device, view)?)
-        };
-        Ok(Operand { copy, view })
-    }
-
-    pub fn push(&self, args: Args) -> Args {
-        match &self.copy {
-            Some(copy) => args.ptr(copy, 0),
-            None => args.ptr(
-                self.view.buffer,
-                self.view.offset * self.view.dtype.size_in_bytes(),
-            ),
+    /// As it is.
+    pub fn in_place(view: &View<'a>) -> Self {
+        Operand {
+            view: *view,
+            copy: None,
         }
     }
-}
 
-pub(super) fn check_float(op: &'static str, dtype: DType, with_f64: bool) -> Result<()> {
-    match dtype {
-        DType::F16 | DType::BF16 | DType::F32 => Ok(()),
-        DType::F64 if with_f64 => Ok(()),
-        _ => Err(Error::UnsupportedDType { op, dtype }),
+    /// A copy, unless it is contiguous.
+    pub fn contiguous(device: &Device, view: &View<'a>) -> Result<Self> {
+        match view.is_contiguous() {
+            true => Ok(Self::in_place(view)),
+            false => Self::copied(device, view),
+        }
     }
-}
 
-pub(super) fn check_same_dtype(op: &'static str, lhs: &View, rhs: &View) -> Result<()> {
-    if lhs.dtype == rhs.dtype {
-        return Ok(());
+    /// A copy, unless its last dimension is dense and, if that is asked for, each row can be loaded `vector` elements at
+    /// a time: addresses are multiples of these, or of 16 bytes.
+    pub fn with_dense_rows(
+        op: Op,
+        device: &Device,
+        view: &View<'a>,
+        vector: Option<usize>,
+    ) -> Result<Self> {
+        view.check(op.0)?;
+        let last = view.dims.len() - 1;
+        let is_dense = view.strides[last] == 1 || view.dims[last] <= 1;
+        let is_aligned = vector.is_none_or(|vector| {
+            let size = view.dtype.size_in_bytes();
+            let address = view.buffer.as_ptr() as usize + view.offset * size;
+            let mut starts = view.dims[..last].iter().zip(&view.strides[..last]);
+            address.is_multiple_of(16.min(vector * size))
+                && starts.all(|(dim, stride)| *dim <= 1 || stride.is_multiple_of(vector))
+        });
+        match is_dense && is_aligned {
+            true => Ok(Self::in_place(view)),
+            false => Self::copied(device, view),
+        }
     }
-    Err(Error::DTypeMismatch {
-        op,
-        lhs: lhs.dtype,
-        rhs: rhs.dtype,
-    })
-}
 
-pub(super) fn shape_mismatch(op: &'static str, lhs: &View, rhs: &View) -> Error {
-    Error::ShapeMismatch {
-        op,
-        lhs: lhs.dims.to_vec(),
-        rhs: rhs.dims.to_vec(),
+    fn copied(device: &Device, view: &View<'a>) -> Result<Self> {
+        Ok(Operand {
+            view: *view,
+            copy: Some((contiguous(device, view)?, contiguous_strides(view.dims))),
+        })
+    }
+
+    /// The memory to read.
+    pub fn view(&self) -> View<'_> {
+        match &self.copy {
+            Some((buffer, strides)) => View {
+                buffer,
+                offset: 0,
+                strides,
+                ..self.view
+            },
+            None => self.view,
+        }
+    }
+
+    /// Its first element.
+    pub fn ptr(&self) -> Ptr<'_> {
+        Ptr::of(&self.view())
     }
 }

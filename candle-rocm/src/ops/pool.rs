@@ -2,8 +2,18 @@
 
 use super::copy::check_count;
 use super::images::Images;
-use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::pool::Pool;
+
+kernels! {
+    /// A thread for each window.
+    over_windows = "{op}_{dtype}" [op: &'static str = [AVERAGE, MAXIMUM], dtype: DType = DType::ALL] in Family::Pool
+        => (src: Ptr, dst: Ptr, layout: Pool);
+}
+
+const AVERAGE: &str = "avg_pool2d";
+const MAXIMUM: &str = "max_pool2d";
 
 /// The mean of each window of `[batch, channels, height, width]`, of any dtype: `[batch, channels, (height - window) / step + 1, …]`.
 /// `window` and `step` are (height, width). Floats add up in f32 (f64 for f64) and are rounded once; the mean of integers is cut off
@@ -18,7 +28,7 @@ pub fn avg_pool2d(
     window: (usize, usize),
     step: (usize, usize),
 ) -> Result<Buffer> {
-    pool(device, "avg_pool2d", x, window, step)
+    pool(device, AVERAGE, x, window, step)
 }
 
 /// The largest element of each window, otherwise as [`avg_pool2d`]. A NaN is the largest if it comes first in its window, and passed
@@ -32,22 +42,7 @@ pub fn max_pool2d(
     window: (usize, usize),
     step: (usize, usize),
 ) -> Result<Buffer> {
-    pool(device, "max_pool2d", x, window, step)
-}
-
-/// The fields are those of `Pool` in `pool.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Pool {
-    outputs: u32,
-    channels: u32,
-    out_h: u32,
-    out_w: u32,
-    window_h: u32,
-    window_w: u32,
-    step_h: u32,
-    step_w: u32,
-    strides: [u32; 4],
+    pool(device, MAXIMUM, x, window, step)
 }
 
 fn pool(
@@ -91,12 +86,9 @@ fn pool(
         step_w: if out_w > 1 { step.1 as u32 } else { 0 },
         strides: images.strides,
     };
-    let args = Args::new()
-        .ptr(x.buffer, x.offset * x.dtype.size_in_bytes())
-        .ptr(&dst, 0)
-        .value(&layout);
-    device
-        .kernel(Family::Pool, &format!("{op}_{}", x.dtype))?
-        .launch(LaunchConfig::for_elements(outputs), &args)?;
+    let config = LaunchConfig::for_elements(outputs);
+    let kernel = over_windows::of(op, x.dtype)?;
+    // SAFETY: the view was checked, windows lie in their images, and the output has an element for each.
+    unsafe { kernel.launch(device, config, Ptr::of(x), Ptr::to(&dst), layout)? };
     Ok(dst)
 }

@@ -1,29 +1,39 @@
 //! Random numbers. They come from the device's seed and a counter that each call moves on, and are the same on every GPU.
 
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result};
-use candle_rocm_kernels::Family;
+use crate::dtype::ALL_FLOATS;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result};
+use candle_rocm_kernels::shared::rand::RoundKeys;
 use float8::F8E4M3;
 use half::{bf16, f16};
 
 /// 32-bit words that the generator gives per counter.
 const WORDS: usize = 4;
-/// Rounds of the generator, and what each adds to the words of the key.
-const ROUNDS: usize = 10;
+/// What each round adds to the words of the key.
 const KEY_STEPS: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 
-/// The key's two words for each round; `RoundKeys` of `rand.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct RoundKeys([[u32; 2]; ROUNDS]);
+kernels! {
+    /// Words of the generator.
+    philox_words = "philox_u32" in Family::Rand
+        => (dst: Ptr, n: u64, keys: RoundKeys, counter_low: u64, counter_high: u64);
 
-impl RoundKeys {
-    fn new(key: u64) -> Self {
-        let mut words = [key as u32, (key >> 32) as u32];
-        Self(std::array::from_fn(|_| {
+    /// Numbers from `low` to below `low + span`, none of which is above `top`.
+    uniform_numbers = "uniform_{dtype}" [dtype: DType = ALL_FLOATS] in Family::Rand
+        => (dst: Ptr, n: u64, keys: RoundKeys, counter: u64, low: f64, span: f64, top: f64);
+
+    /// Normally distributed numbers.
+    normal_numbers = "normal_{dtype}" [dtype: DType = ALL_FLOATS] in Family::Rand
+        => (dst: Ptr, n: u64, keys: RoundKeys, counter: u64, mean: f64, deviation: f64);
+}
+
+fn round_keys(key: u64) -> RoundKeys {
+    let mut words = [key as u32, (key >> 32) as u32];
+    RoundKeys {
+        k: std::array::from_fn(|_| {
             let round = words;
             words = std::array::from_fn(|k| words[k].wrapping_add(KEY_STEPS[k]));
             round
-        }))
+        }),
     }
 }
 
@@ -45,8 +55,11 @@ pub fn uniform(device: &Device, dtype: DType, count: usize, lo: f64, hi: f64) ->
             ),
         });
     }
-    generate(device, dtype, count, per_counter, "uniform", |args| {
-        args.f64(low).f64(span).f64(next_below(dtype, high))
+    let (kernel, top) = (uniform_numbers::of(dtype)?, next_below(dtype, high));
+    generate(device, dtype, count, per_counter, |work| {
+        let (dst, n, keys, counter) = (work.dst, work.count, work.keys, work.counter);
+        // SAFETY: there is room for all numbers.
+        unsafe { kernel.launch(device, work.config, dst, n, keys, counter, low, span, top) }
     })
 }
 
@@ -63,8 +76,11 @@ pub fn normal(device: &Device, dtype: DType, count: usize, mean: f64, std: f64) 
             reason: format!("mean {mean} and standard deviation {std} must be finite"),
         });
     }
-    generate(device, dtype, count, per_counter, "normal", |args| {
-        args.f64(mean).f64(std)
+    let kernel = normal_numbers::of(dtype)?;
+    generate(device, dtype, count, per_counter, |work| {
+        let (dst, n, keys, counter) = (work.dst, work.count, work.keys, work.counter);
+        // SAFETY: there is room for all numbers.
+        unsafe { kernel.launch(device, work.config, dst, n, keys, counter, mean, std) }
     })
 }
 
@@ -74,15 +90,18 @@ pub fn normal(device: &Device, dtype: DType, count: usize, mean: f64, std: f64) 
 /// [`Error::OutOfMemory`].
 pub fn philox(device: &Device, key: u64, counter: u128, count: usize) -> Result<Buffer> {
     let dst = device.alloc(count.saturating_mul(size_of::<u32>()))?;
-    device.kernel(Family::Rand, "philox_u32")?.launch(
-        LaunchConfig::for_elements(count.div_ceil(WORDS)),
-        &Args::new()
-            .ptr(&dst, 0)
-            .u64(count as u64)
-            .value(&RoundKeys::new(key))
-            .u64(counter as u64)
-            .u64((counter >> 64) as u64),
-    )?;
+    // SAFETY: there is room for all words.
+    unsafe {
+        philox_words::of()?.launch(
+            device,
+            LaunchConfig::for_elements(count.div_ceil(WORDS)),
+            Ptr::to(&dst),
+            count as u64,
+            round_keys(key),
+            counter as u64,
+            (counter >> 64) as u64,
+        )?;
+    }
     Ok(dst)
 }
 
@@ -97,27 +116,35 @@ fn numbers_per_counter(op: &'static str, dtype: DType) -> Result<usize> {
     }
 }
 
+/// What the kernels of both distributions take.
+struct Work<'a> {
+    config: LaunchConfig,
+    dst: Ptr<'a>,
+    count: u64,
+    keys: RoundKeys,
+    counter: u64,
+}
+
 fn generate(
     device: &Device,
     dtype: DType,
     count: usize,
     per_counter: usize,
-    distribution: &str,
-    parameters: impl FnOnce(Args) -> Args,
+    launch: impl FnOnce(Work) -> Result<()>,
 ) -> Result<Buffer> {
     let dst = device.alloc(count.saturating_mul(dtype.size_in_bytes()))?;
     if count == 0 {
         return Ok(dst);
     }
     let counters = count.div_ceil(per_counter);
-    let kernel = device.kernel(Family::Rand, &format!("{distribution}_{dtype}"))?;
     let (seed, first) = device.reserve_random(counters as u64);
-    let args = Args::new()
-        .ptr(&dst, 0)
-        .u64(count as u64)
-        .value(&RoundKeys::new(seed))
-        .u64(first);
-    kernel.launch(LaunchConfig::for_elements(counters), &parameters(args))?;
+    launch(Work {
+        config: LaunchConfig::for_elements(counters),
+        dst: Ptr::to(&dst),
+        count: count as u64,
+        keys: round_keys(seed),
+        counter: first,
+    })?;
     Ok(dst)
 }
 

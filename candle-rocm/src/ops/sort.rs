@@ -1,14 +1,28 @@
 //! Sorting along the last dimension.
 
 use super::copy::contiguous;
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::sort::{self, Rows, SORT_BLOCK};
+
+kernels! {
+    /// Sorts rows, or tiles of wider ones: indices to `dst`, or keys with indices to `pairs`; the other is null.
+    sort_tiles = "argsort_{dtype}" [dtype: DType = DType::ALL] in Family::Sort
+        => (src: Ptr, dst: Ptr, pairs: Ptr, rows: Rows);
+
+    /// Compares and exchanges pairs that are at least a tile apart.
+    step_across = "argsort_step_{width}" [width: &'static str = ["narrow", "wide"]] in Family::Sort
+        => (pairs: Ptr, rows: Rows, log_comparisons: u32, distance: u32, mask: u32);
+
+    /// The steps within tiles; the last ones give the indices to `dst`.
+    merge_tiles = "argsort_tile_{width}" [width: &'static str = ["narrow", "wide"]] in Family::Sort
+        => (pairs: Ptr, dst: Ptr, rows: Rows);
+}
 
 const OP: &str = "argsort";
 
-/// Threads of a block that sorts tiles, and elements of a tile, as in `sort.hip`.
-const SORT_BLOCK: u32 = 512;
-const TILE: usize = 2048;
+/// Elements of a tile.
+const TILE: usize = sort::TILE as usize;
 /// Bytes of pairs that one batch of wide rows takes at most, unless a single row takes more.
 const MAX_PAIR_BYTES: usize = 64 << 20;
 /// Blocks that sort tiles at most: several times what the largest GPU runs at once (304 compute units of four such blocks).
@@ -77,17 +91,6 @@ pub fn argsort(device: &Device, x: &View, ascending: bool) -> Result<Buffer> {
     Ok(dst)
 }
 
-/// The fields are those of `Rows` in `sort.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Rows {
-    rows: u32,
-    columns: u32,
-    tiles_per_row: u32,
-    log_width: u32,
-    descending: u32,
-}
-
 struct Sort<'a> {
     device: &'a Device,
     dtype: DType,
@@ -141,39 +144,44 @@ impl Sort<'_> {
     ) -> Result<()> {
         let layout = self.rows(rows);
         let from = (offset + first * self.columns) * self.dtype.size_in_bytes();
-        let args = Args::new().ptr(self.src, from);
-        let args = match pairs {
-            Some(pairs) => args.u64(0).ptr(pairs, 0),
-            None => args
-                .ptr(self.dst, first * self.columns * size_of::<u32>())
-                .u64(0),
+        let (dst, pairs) = match pairs {
+            Some(pairs) => (Ptr::NULL, Ptr::to(pairs)),
+            None => (self.indices(first), Ptr::NULL),
         };
-        self.device
-            .kernel(Family::Sort, &format!("argsort_{}", self.dtype))?
-            .launch(Self::tile_config(&layout), &args.value(&layout))
+        let (config, src) = (Self::tile_config(&layout), Ptr::at(self.src, from));
+        let kernel = sort_tiles::of(self.dtype)?;
+        // SAFETY: source and outcome have the rows.
+        unsafe { kernel.launch(self.device, config, src, dst, pairs, layout) }
+    }
+
+    /// Where the outcome has the indices of rows from `first` on.
+    fn indices(&self, first: usize) -> Ptr<'_> {
+        Ptr::at(self.dst, first * self.columns * size_of::<u32>())
     }
 
     /// Sorts `rows` rows that are wider than a tile.
     fn wide(&self, offset: usize, first: usize, rows: usize, pairs: &Buffer) -> Result<()> {
         self.tiles(offset, first, rows, Some(pairs))?;
         let width = if self.is_wide() { "wide" } else { "narrow" };
-        let across = self
-            .device
-            .kernel(Family::Sort, &format!("argsort_step_{width}"))?;
-        let within = self
-            .device
-            .kernel(Family::Sort, &format!("argsort_tile_{width}"))?;
-        let layout = self.rows(rows);
+        let (across, within) = (step_across::of(width)?, merge_tiles::of(width)?);
+        let (layout, pairs) = (self.rows(rows), Ptr::to(pairs));
         let padded = self.columns.next_power_of_two();
         let config = LaunchConfig::for_elements(rows * (padded / 2));
         let step = |distance: usize, mask: usize| {
-            let args = Args::new()
-                .ptr(pairs, 0)
-                .value(&layout)
-                .u32((padded / 2).trailing_zeros())
-                .u32(distance as u32)
-                .u32(mask as u32);
-            across.launch(config, &args)
+            let comparisons = (padded / 2).trailing_zeros();
+            let (distance, mask) = (distance as u32, mask as u32);
+            // SAFETY: there are pairs of all rows.
+            unsafe {
+                across.launch(
+                    self.device,
+                    config,
+                    pairs,
+                    layout,
+                    comparisons,
+                    distance,
+                    mask,
+                )
+            }
         };
         let mut group = 2 * TILE;
         while group <= padded {
@@ -183,13 +191,14 @@ impl Sort<'_> {
                 step(distance, distance)?;
                 distance /= 2;
             }
-            let args = Args::new().ptr(pairs, 0);
-            let args = if group == padded {
-                args.ptr(self.dst, first * self.columns * size_of::<u32>())
+            let dst = if group == padded {
+                self.indices(first)
             } else {
-                args.u64(0)
+                Ptr::NULL
             };
-            within.launch(Self::tile_config(&layout), &args.value(&layout))?;
+            let config = Self::tile_config(&layout);
+            // SAFETY: there are pairs of all rows, and room for their indices.
+            unsafe { within.launch(self.device, config, pairs, dst, layout)? };
             group *= 2;
         }
         Ok(())

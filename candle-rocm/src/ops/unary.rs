@@ -2,7 +2,24 @@
 
 use super::cast::cast;
 use super::elementwise::Elementwise;
+use super::{Dims, Strides};
+use crate::dtype::{ALL_FLOATS, SIGNED, UNSIGNED};
+use crate::kernels::{kernels, Axis, Ptr};
 use crate::{Buffer, DType, Device, Error, Family, Result, View};
+
+kernels! {
+    /// Functions of floats.
+    of_floats = "{op}_{dtype}" [op: UnaryOp = UnaryOp::ALL, dtype: DType = ALL_FLOATS] in Family::Unary, part dtype
+        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr);
+
+    /// Those that mean something for signed integers and are not the identity.
+    of_signed = "{op}_{dtype}" [op: UnaryOp = [UnaryOp::Abs, UnaryOp::Relu, UnaryOp::Sign], dtype: DType = SIGNED]
+        in Family::Unary, part dtype => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr);
+
+    /// The same of unsigned ones.
+    of_unsigned = "{op}_{dtype}" [op: UnaryOp = [UnaryOp::Sign], dtype: DType = UNSIGNED]
+        in Family::Unary, part dtype => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr);
+}
 
 /// A function of one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,6 +118,14 @@ impl UnaryOp {
     }
 }
 
+impl std::fmt::Display for UnaryOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Axis for UnaryOp {}
+
 /// What a function is for an integer type.
 enum OnIntegers {
     Kernel,
@@ -112,7 +137,7 @@ enum OnIntegers {
 impl OnIntegers {
     /// As candle defines it on the CPU: rounding changes nothing, and the activations and erf give 0.
     fn of(op: UnaryOp, dtype: DType) -> Self {
-        let signed = !matches!(dtype, DType::U8 | DType::U32);
+        let signed = SIGNED.contains(&dtype);
         match op {
             UnaryOp::Sign => OnIntegers::Kernel,
             UnaryOp::Abs | UnaryOp::Relu if signed => OnIntegers::Kernel,
@@ -150,12 +175,18 @@ pub fn unary(device: &Device, op: UnaryOp, x: &View) -> Result<Buffer> {
             OnIntegers::Unsupported => return Err(Error::UnsupportedDType { op: name, dtype }),
         }
     }
-    kernel.run(
-        device,
-        Family::Unary,
-        &format!("{name}_{dtype}"),
-        [x],
-        dtype,
-        &[],
-    )
+    kernel.run(device, [x], dtype, |work| {
+        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
+        let ([xs], [x]) = (work.strides, work.inputs);
+        // SAFETY: the operands are those of `Work`.
+        unsafe {
+            if dtype.is_float() {
+                of_floats::of(op, dtype)?.launch(device, config, n, dims, xs, x, out)
+            } else if UNSIGNED.contains(&dtype) {
+                of_unsigned::of(op, dtype)?.launch(device, config, n, dims, xs, x, out)
+            } else {
+                of_signed::of(op, dtype)?.launch(device, config, n, dims, xs, x, out)
+            }
+        }
+    })
 }

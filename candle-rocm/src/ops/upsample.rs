@@ -2,8 +2,21 @@
 
 use super::copy::{check_count, contiguous};
 use super::images::Images;
-use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::upsample::Upsample;
+
+kernels! {
+    /// The nearest element, of so many bits.
+    nearest_bits = "upsample_nearest_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Upsample
+        => (src: Ptr, dst: Ptr, layout: Upsample);
+
+    /// Interpolation.
+    bilinear = "upsample_bilinear2d_{dtype}" [dtype: DType = DType::ALL] in Family::Upsample
+        => (src: Ptr, dst: Ptr, layout: Upsample);
+}
+
+const BILINEAR: &str = "upsample_bilinear2d";
 
 /// `[batch, channels, length]` of any dtype at length `size`: output `i` is input `i * length / size`, cut off.
 ///
@@ -51,7 +64,7 @@ pub fn upsample_bilinear2d(
     align_corners: bool,
     factors: (Option<f64>, Option<f64>),
 ) -> Result<Buffer> {
-    const OP: &str = "upsample_bilinear2d";
+    const OP: &str = BILINEAR;
     let images = Images::new(OP, x)?;
     if size == (images.height, images.width) {
         return contiguous(device, x);
@@ -72,8 +85,7 @@ pub fn upsample_bilinear2d(
         scale(images.height, size.0, factors.0)?,
         scale(images.width, size.1, factors.1)?,
     );
-    let name = format!("{OP}_{}", x.dtype);
-    launch(device, OP, &name, x, &images, size, scales, align_corners)
+    run(device, OP, x, &images, size, scales, align_corners)
 }
 
 fn nearest(device: &Device, op: &'static str, x: &View, size: (usize, usize)) -> Result<Buffer> {
@@ -82,31 +94,12 @@ fn nearest(device: &Device, op: &'static str, x: &View, size: (usize, usize)) ->
         images.height as f64 / size.0 as f64,
         images.width as f64 / size.1 as f64,
     );
-    let name = format!("upsample_nearest_b{}", 8 * x.dtype.size_in_bytes());
-    launch(device, op, &name, x, &images, size, scales, false)
+    run(device, op, x, &images, size, scales, false)
 }
 
-/// The fields are those of `Upsample` in `upsample.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Upsample {
-    outputs: u32,
-    channels: u32,
-    out_h: u32,
-    out_w: u32,
-    in_h: u32,
-    in_w: u32,
-    strides: [u32; 4],
-    scale_h: f64,
-    scale_w: f64,
-    align_corners: u32,
-}
-
-#[allow(clippy::too_many_arguments)] // the parts of one launch
-fn launch(
+fn run(
     device: &Device,
     op: &'static str,
-    kernel: &str,
     x: &View,
     images: &Images,
     (out_h, out_w): (usize, usize),
@@ -139,12 +132,15 @@ fn launch(
         scale_w,
         align_corners: align_corners.into(),
     };
-    let args = Args::new()
-        .ptr(x.buffer, x.offset * x.dtype.size_in_bytes())
-        .ptr(&dst, 0)
-        .value(&layout);
-    device
-        .kernel(Family::Upsample, kernel)?
-        .launch(LaunchConfig::for_elements(outputs), &args)?;
+    let config = LaunchConfig::for_elements(outputs);
+    let (src, to) = (Ptr::of(x), Ptr::to(&dst));
+    // SAFETY: the view was checked, positions lie in their images, and the output has an element for each.
+    unsafe {
+        match op {
+            BILINEAR => bilinear::of(x.dtype)?.launch(device, config, src, to, layout)?,
+            _ => nearest_bits::of(8 * x.dtype.size_in_bytes() as u32)?
+                .launch(device, config, src, to, layout)?,
+        }
+    }
     Ok(dst)
 }

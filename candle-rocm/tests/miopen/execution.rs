@@ -239,7 +239,8 @@ fn a_graph_keeps_its_workspace() {
     let others: Vec<Buffer> = (0..64)
         .map(|_| device.upload(&[7; 4096]).unwrap())
         .collect();
-    graph.launch().unwrap();
+    // SAFETY: the operands are alive.
+    unsafe { graph.launch() }.unwrap();
     assert_eq!(download::<f32>(device, &y), want);
     for other in &others {
         let mut bytes = [0; 4096];
@@ -270,7 +271,8 @@ fn nothing_is_decided_during_a_capture() {
     let capture = Capture::begin(device).unwrap();
     let y = run(None);
     let graph = capture.end().unwrap();
-    graph.launch().unwrap();
+    // SAFETY: the operands are alive.
+    unsafe { graph.launch() }.unwrap();
     assert_eq!(download::<f32>(device, &y), want);
     assert_eq!((bench.calls(CREATE), bench.calls(COUNT)), (0, 0));
     assert!(decisions(device).is_empty());

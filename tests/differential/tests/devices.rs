@@ -197,7 +197,8 @@ impl CustomOp1 for Reverse {
             .u32(layout.stride()[0] as u32)
             .u32(layout.stride()[1] as u32);
         let kernel = device.get_or_load_custom_kernel(REVERSE, "reverse")?;
-        kernel.launch(LaunchConfig::for_elements(count), &args)?;
+        // SAFETY: the arguments are the kernel's, and the layout lies in its buffer.
+        unsafe { kernel.launch(LaunchConfig::for_elements(count), &args)? };
         Ok((
             x.with_buffer(out, DType::F32, count),
             layout.shape().clone(),

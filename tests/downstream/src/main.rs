@@ -37,7 +37,8 @@ impl candle_core::CustomOp1 for Double {
         let out = device.device().alloc(count * 4)?;
         let kernel = device.get_or_load_custom_kernel(DOUBLE, "double_it")?;
         let args = Args::new().ptr(x.buffer(), l.start_offset() * 4).ptr(&out, 0).u32(count as u32);
-        kernel.launch(LaunchConfig::for_elements(count), &args)?;
+        // SAFETY: the arguments are those of DOUBLE, and both buffers have `count` elements.
+        unsafe { kernel.launch(LaunchConfig::for_elements(count), &args)? };
         Ok((x.with_buffer(out, DType::F32, count), l.shape().clone()))
     }
 }

@@ -3,33 +3,11 @@
 use super::problem::{Problem, UNLIMITED};
 use super::Attempt;
 use crate::{Args, DType, Device, LaunchConfig, Result};
+use candle_rocm_kernels::shared::ck::Sizes;
 use candle_rocm_kernels::{embedded_ck, embedded_ck_archs, CkInstance};
 
 /// Waves of a block.
 const WAVES: u32 = 4;
-
-/// `struct Sizes` of `ck/fmha.hip`: strides in elements.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Sizes {
-    rows: i32,
-    keys: i32,
-    heads: i32,
-    heads_per_kv_head: i32,
-    scale: f32,
-    q_row: i32,
-    k_row: i32,
-    v_row: i32,
-    out_row: i32,
-    q_head: i32,
-    k_head: i32,
-    v_head: i32,
-    out_head: i32,
-    q_sequence: i32,
-    k_sequence: i32,
-    v_sequence: i32,
-    out_sequence: i32,
-}
 
 /// Enqueues the computation.
 pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
@@ -70,7 +48,8 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let args = problem
         .push_starts(problem.push_tensors(Args::new()))
         .value(&sizes);
-    kernel.launch_grid([shape.heads, tiles, shape.batch], config, &args)?;
+    // SAFETY: the arguments are those of `ck/fmha.hip`, the problem was checked, and its sizes are the instance's.
+    unsafe { kernel.launch_grid([shape.heads, tiles, shape.batch], config, &args)? };
     Ok(Attempt::Done)
 }
 

@@ -10,10 +10,20 @@
 //! 8-bit caches hold what ggml calls Q8_0, an f16 factor for 32 elements, with elements and factors in tensors of their own: 34-byte blocks
 //! would never be aligned for 16-byte loads.
 
-use super::problem::SCALED;
-use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use super::problem::{check_scales, SCALED};
+use crate::kernels::{kernels, Ptr};
+use crate::ops::check::Op;
+use crate::{Buffer, DType, Device, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::attention::{Write, BF16, F16, F32, I8};
 
-const OP: &str = "kv-cache-write";
+kernels! {
+    /// Turns and writes; addresses are null where there is no such operand.
+    write_tokens = "kv_cache_write" in Family::KvCache
+        => (q: Ptr, k: Ptr, v: Ptr, cos: Ptr, sin: Ptr, positions: Ptr, slots: Ptr, q_out: Ptr, k_cache: Ptr, v_cache: Ptr, k_scales: Ptr,
+            v_scales: Ptr, layout: Write);
+}
+
+const OP: Op = Op("kv-cache-write");
 
 /// Strides of `[blocks, block_size, kv_heads, head_size]` in memory ordered `[blocks, kv_heads, block_size, head_size]`, in elements.
 pub fn strides(block_size: usize, kv_heads: usize, head_size: usize) -> [usize; 4] {
@@ -58,41 +68,13 @@ pub struct Tokens<'a> {
     pub slots: View<'a>,
 }
 
-/// The fields are those of `Write` in `attention/kv_cache.hip`.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct Write {
-    tokens: u32,
-    heads: u32,
-    kv_heads: u32,
-    width: u32,
-    v_width: u32,
-    rotary: u32,
-    interleaved: u32,
-    format: u32,
-    cache_format: u32,
-    block_size: u32,
-    q_token: u32,
-    q_head: u32,
-    k_token: u32,
-    k_head: u32,
-    v_token: u32,
-    v_head: u32,
-    k_block: u64,
-    v_block: u64,
-    k_entry: u32,
-    k_cache_head: u32,
-    v_entry: u32,
-    v_cache_head: u32,
-}
-
 /// Turns keys (and queries) by their rotary embedding and writes keys and values into the cache, in one launch. Gives the turned queries,
 /// `[tokens, heads, head_size]`, if there are queries. Slots must lie in the cache; no two tokens may have the same.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for head sizes
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for head sizes
 /// that are no multiple of 8 (32 with scales), strides or addresses that are not aligned for 8 elements, and rotary sizes that are no multiple of 16 (8 if interleaved) up
-/// to the head size; [`Error::TooLarge`] for strides of 2^32 elements or more.
+/// to the head size; [`Error::TooLarge`](crate::Error::TooLarge) for strides of 2^32 elements or more.
 pub fn write(
     device: &Device,
     cache: &KvCache,
@@ -100,166 +82,153 @@ pub fn write(
     rotary: Option<&Rotary>,
 ) -> Result<Option<Buffer>> {
     let mut layout = Write::default();
-    layout.tokens_of(tokens)?;
-    layout.cache_of(cache, tokens)?;
+    tokens_of(&mut layout, tokens)?;
+    cache_of(&mut layout, cache, tokens)?;
     if let Some(rotary) = rotary {
-        layout.rotary_of(rotary, tokens)?;
+        rotary_of(&mut layout, rotary, tokens)?;
     }
     vector(&tokens.slots, &tokens.k)?;
     let q_out = match &tokens.q {
         Some(q) => Some(device.alloc(q.elem_count() * q.dtype.size_in_bytes())?),
         None => None,
     };
-    let share = if layout.cache_format == U8 { SCALED } else { 8 };
+    let share = if layout.cache_format == I8 { SCALED } else { 8 };
     let elements =
         tokens.q.map_or(0, |q| q.elem_count()) + tokens.k.elem_count() + tokens.v.elem_count();
     let config = LaunchConfig::for_elements(elements / share);
-    let pointer = |args: crate::Args, view: Option<&View>| match view {
-        Some(view) => args.ptr(view.buffer, view.offset * view.dtype.size_in_bytes()),
-        None => args.u64(0),
-    };
-    let mut args = crate::Args::new();
     let (k_scales, v_scales) = cache.scales.as_ref().map(|(k, v)| (k, v)).unzip();
-    let inputs = [
-        tokens.q.as_ref(),
-        Some(&tokens.k),
-        Some(&tokens.v),
-        rotary.map(|r| &r.cos),
-        rotary.map(|r| &r.sin),
-        rotary.map(|r| &r.positions),
-        Some(&tokens.slots),
-    ];
-    for input in inputs {
-        args = pointer(args, input);
+    // SAFETY: the views were checked to lie in their buffers and to fit together; slots are the caller's promise.
+    unsafe {
+        write_tokens::of()?.launch(
+            device,
+            config,
+            Ptr::of_optional(tokens.q.as_ref()),
+            Ptr::of(&tokens.k),
+            Ptr::of(&tokens.v),
+            Ptr::of_optional(rotary.map(|r| &r.cos)),
+            Ptr::of_optional(rotary.map(|r| &r.sin)),
+            Ptr::of_optional(rotary.map(|r| &r.positions)),
+            Ptr::of(&tokens.slots),
+            q_out.as_ref().map_or(Ptr::NULL, Ptr::to),
+            Ptr::of(&cache.k),
+            Ptr::of(&cache.v),
+            Ptr::of_optional(k_scales),
+            Ptr::of_optional(v_scales),
+            layout,
+        )?;
     }
-    args = match &q_out {
-        Some(q_out) => args.ptr(q_out, 0),
-        None => args.u64(0),
-    };
-    for output in [Some(&cache.k), Some(&cache.v), k_scales, v_scales] {
-        args = pointer(args, output);
-    }
-    device
-        .kernel(Family::KvCache, "kv_cache_write")?
-        .launch(config, &args.value(&layout))?;
     Ok(q_out)
 }
 
-/// `enum Format` of `attention/common.h`.
-const U8: u32 = 3;
-
-impl Write {
-    fn tokens_of(&mut self, tokens: &Tokens) -> Result<()> {
-        let (k, v) = (&tokens.k, &tokens.v);
-        self.format = match k.dtype {
-            DType::F16 => 0,
-            DType::BF16 => 1,
-            DType::F32 => 2,
-            dtype => return Err(Error::UnsupportedDType { op: OP, dtype }),
-        };
-        let (&[n, kv_heads, width], &[v_n, v_heads, v_width]) = (k.dims, v.dims) else {
-            return Err(mismatch(k, v));
-        };
-        if (n, kv_heads) != (v_n, v_heads) {
-            return Err(mismatch(k, v));
-        }
-        self.tokens = narrow("number of tokens", n)?;
-        self.kv_heads = narrow("number of heads", kv_heads)?;
-        self.width = narrow("head size", width)?;
-        self.v_width = narrow("head size", v_width)?;
-        [self.k_token, self.k_head] = pair(k, 0, 1)?;
-        [self.v_token, self.v_head] = pair(v, 0, 1)?;
-        same_dtype(v, k.dtype)?;
-        if let Some(q) = &tokens.q {
-            same_dtype(q, k.dtype)?;
-            match *q.dims {
-                [q_n, heads, q_width] if q_n == n && q_width == width => {
-                    self.heads = narrow("number of heads", heads)?;
-                }
-                _ => return Err(mismatch(q, k)),
-            }
-            [self.q_token, self.q_head] = pair(q, 0, 1)?;
-            aligned(q)?;
-        }
-        aligned(k)?;
-        aligned(v)
+fn tokens_of(layout: &mut Write, tokens: &Tokens) -> Result<()> {
+    let (k, v) = (&tokens.k, &tokens.v);
+    layout.format = match k.dtype {
+        DType::F16 => F16,
+        DType::BF16 => BF16,
+        DType::F32 => F32,
+        dtype => return Err(OP.unsupported(dtype)),
+    };
+    let (&[n, kv_heads, width], &[v_n, v_heads, v_width]) = (k.dims, v.dims) else {
+        return Err(OP.mismatch(k, v));
+    };
+    if (n, kv_heads) != (v_n, v_heads) {
+        return Err(OP.mismatch(k, v));
     }
-
-    fn cache_of(&mut self, cache: &KvCache, tokens: &Tokens) -> Result<()> {
-        let (k, v) = (&cache.k, &cache.v);
-        self.cache_format = match k.dtype {
-            DType::F16 => 0,
-            DType::BF16 => 1,
-            DType::F32 => 2,
-            DType::U8 => U8,
-            dtype => return Err(Error::UnsupportedDType { op: OP, dtype }),
-        };
-        same_dtype(v, k.dtype)?;
-        let (&[blocks, size, heads, width], &[v_blocks, v_size, v_heads, v_width]) =
-            (k.dims, v.dims)
-        else {
-            return Err(mismatch(k, v));
-        };
-        if (blocks, size, heads) != (v_blocks, v_size, v_heads) || size == 0 {
-            return Err(mismatch(k, v));
-        }
-        if tokens.k.dims[1..] != [heads, width] {
-            return Err(mismatch(&tokens.k, k));
-        }
-        if tokens.v.dims[1..] != [heads, v_width] {
-            return Err(mismatch(&tokens.v, v));
-        }
-        aligned(k)?;
-        aligned(v)?;
-        self.block_size = narrow("block size", size)?;
-        (self.k_block, self.v_block) = (k.strides[0] as u64, v.strides[0] as u64);
-        [self.k_entry, self.k_cache_head] = pair(k, 1, 2)?;
-        [self.v_entry, self.v_cache_head] = pair(v, 1, 2)?;
-        match (&cache.scales, k.dtype) {
-            (None, DType::U8) => Err(invalid("an 8-bit cache needs scales")),
-            (Some((k_scales, v_scales)), DType::U8) => {
-                super::problem::check_scales(OP, k_scales, k, k.strides)?;
-                super::problem::check_scales(OP, v_scales, v, v.strides)
+    layout.tokens = OP.narrow("number of tokens", n, u32::MAX)?;
+    layout.kv_heads = OP.narrow("number of heads", kv_heads, u32::MAX)?;
+    layout.width = OP.narrow("head size", width, u32::MAX)?;
+    layout.v_width = OP.narrow("head size", v_width, u32::MAX)?;
+    [layout.k_token, layout.k_head] = pair(k, 0, 1)?;
+    [layout.v_token, layout.v_head] = pair(v, 0, 1)?;
+    OP.has_dtype(v, k.dtype)?;
+    if let Some(q) = &tokens.q {
+        OP.has_dtype(q, k.dtype)?;
+        match *q.dims {
+            [q_n, heads, q_width] if q_n == n && q_width == width => {
+                layout.heads = OP.narrow("number of heads", heads, u32::MAX)?;
             }
-            (Some(_), dtype) => Err(invalid(format!("a cache of {dtype} has no scales"))),
-            (None, _) => Ok(()),
+            _ => return Err(OP.mismatch(q, k)),
+        }
+        [layout.q_token, layout.q_head] = pair(q, 0, 1)?;
+        aligned(q)?;
+    }
+    aligned(k)?;
+    aligned(v)
+}
+
+fn cache_of(layout: &mut Write, cache: &KvCache, tokens: &Tokens) -> Result<()> {
+    let (k, v) = (&cache.k, &cache.v);
+    layout.cache_format = match k.dtype {
+        DType::F16 => F16,
+        DType::BF16 => BF16,
+        DType::F32 => F32,
+        DType::U8 => I8,
+        dtype => return Err(OP.unsupported(dtype)),
+    };
+    OP.has_dtype(v, k.dtype)?;
+    let (&[blocks, size, heads, width], &[v_blocks, v_size, v_heads, v_width]) = (k.dims, v.dims)
+    else {
+        return Err(OP.mismatch(k, v));
+    };
+    if (blocks, size, heads) != (v_blocks, v_size, v_heads) || size == 0 {
+        return Err(OP.mismatch(k, v));
+    }
+    if tokens.k.dims[1..] != [heads, width] {
+        return Err(OP.mismatch(&tokens.k, k));
+    }
+    if tokens.v.dims[1..] != [heads, v_width] {
+        return Err(OP.mismatch(&tokens.v, v));
+    }
+    aligned(k)?;
+    aligned(v)?;
+    layout.block_size = OP.narrow("block size", size, u32::MAX)?;
+    (layout.k_block, layout.v_block) = (k.strides[0] as u64, v.strides[0] as u64);
+    [layout.k_entry, layout.k_cache_head] = pair(k, 1, 2)?;
+    [layout.v_entry, layout.v_cache_head] = pair(v, 1, 2)?;
+    match (&cache.scales, k.dtype) {
+        (None, DType::U8) => Err(OP.invalid("an 8-bit cache needs scales")),
+        (Some((k_scales, v_scales)), DType::U8) => {
+            check_scales(OP, k_scales, k, k.strides)?;
+            check_scales(OP, v_scales, v, v.strides)
+        }
+        (Some(_), dtype) => Err(OP.invalid(format!("a cache of {dtype} has no scales"))),
+        (None, _) => Ok(()),
+    }
+}
+
+fn rotary_of(layout: &mut Write, rotary: &Rotary, tokens: &Tokens) -> Result<()> {
+    for table in [&rotary.cos, &rotary.sin] {
+        OP.has_dtype(table, DType::F32)?;
+        table.check(OP.0)?;
+        if table.dims != rotary.cos.dims || table.dims.len() != 2 || !table.is_contiguous() {
+            return Err(OP.mismatch(table, &rotary.cos));
         }
     }
-
-    fn rotary_of(&mut self, rotary: &Rotary, tokens: &Tokens) -> Result<()> {
-        for table in [&rotary.cos, &rotary.sin] {
-            same_dtype(table, DType::F32)?;
-            table.check(OP)?;
-            if table.dims != rotary.cos.dims || table.dims.len() != 2 || !table.is_contiguous() {
-                return Err(mismatch(table, &rotary.cos));
-            }
-        }
-        vector(&rotary.positions, &tokens.k)?;
-        let size = 2 * rotary.cos.dims[1];
-        let step = if rotary.interleaved { 8 } else { 16 };
-        if !size.is_multiple_of(step) || size > self.width as usize {
-            return Err(invalid(format!(
-                "{size} rotary dimensions are not a multiple of {step} up to the head size, {}",
-                self.width
-            )));
-        }
-        self.rotary = size as u32;
-        self.interleaved = rotary.interleaved.into();
-        Ok(())
+    vector(&rotary.positions, &tokens.k)?;
+    let size = 2 * rotary.cos.dims[1];
+    let step = if rotary.interleaved { 8 } else { 16 };
+    if !size.is_multiple_of(step) || size > layout.width as usize {
+        return Err(OP.invalid(format!(
+            "{size} rotary dimensions are not a multiple of {step} up to the head size, {}",
+            layout.width
+        )));
     }
+    layout.rotary = size as u32;
+    layout.interleaved = rotary.interleaved.into();
+    Ok(())
 }
 
 /// Strides of two dimensions.
 fn pair(view: &View, first: usize, second: usize) -> Result<[u32; 2]> {
     Ok([
-        narrow("stride", view.strides[first])?,
-        narrow("stride", view.strides[second])?,
+        OP.narrow("stride", view.strides[first], u32::MAX)?,
+        OP.narrow("stride", view.strides[second], u32::MAX)?,
     ])
 }
 
 /// Checks that the view lies in its buffer and allows loads of 8 elements.
 fn aligned(view: &View) -> Result<()> {
-    view.check(OP)?;
+    view.check(OP.0)?;
     let size = view.dtype.size_in_bytes();
     let address = view.buffer.as_ptr() as usize + view.offset * size;
     let last = view.dims.len() - 1;
@@ -270,7 +239,7 @@ fn aligned(view: &View) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(invalid(format!(
+    Err(OP.invalid(format!(
         "dims {:?} with strides {:?} at element {} cannot be read 8 elements at a time; head sizes, strides and offsets must be multiples of 8, the last stride 1",
         view.dims, view.strides, view.offset
     )))
@@ -278,45 +247,10 @@ fn aligned(view: &View) -> Result<()> {
 
 /// Checks a u32 vector with an element for each token.
 fn vector(view: &View, tokens: &View) -> Result<()> {
-    same_dtype(view, DType::U32)?;
-    view.check(OP)?;
+    OP.has_dtype(view, DType::U32)?;
+    view.check(OP.0)?;
     if view.dims != &tokens.dims[..1] || !view.is_contiguous() {
-        return Err(mismatch(view, tokens));
+        return Err(OP.mismatch(view, tokens));
     }
     Ok(())
-}
-
-fn same_dtype(view: &View, dtype: DType) -> Result<()> {
-    if view.dtype == dtype {
-        return Ok(());
-    }
-    Err(Error::DTypeMismatch {
-        op: OP,
-        lhs: view.dtype,
-        rhs: dtype,
-    })
-}
-
-fn narrow(what: &'static str, value: usize) -> Result<u32> {
-    u32::try_from(value).map_err(|_| Error::TooLarge {
-        op: OP,
-        what,
-        value,
-        limit: u32::MAX as usize,
-    })
-}
-
-fn invalid(reason: impl Into<String>) -> Error {
-    Error::InvalidArgument {
-        op: OP,
-        reason: reason.into(),
-    }
-}
-
-fn mismatch(lhs: &View, rhs: &View) -> Error {
-    Error::ShapeMismatch {
-        op: OP,
-        lhs: lhs.dims.to_vec(),
-        rhs: rhs.dims.to_vec(),
-    }
 }

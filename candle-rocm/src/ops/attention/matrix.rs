@@ -1,8 +1,19 @@
 //! Attention by matrix instructions, of f16 and bf16.
 
-use super::problem::Problem;
+use super::problem::{Problem, ProblemArguments};
 use super::{select, Attempt};
+use crate::kernels::kernels;
 use crate::{DType, Device, DeviceProperties, Family, Generation, LaunchConfig, Matrix, Result};
+
+kernels! {
+    /// Attention of f16.
+    attend_f16 = "attention_matrix_f16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixF16
+        => (problem: ProblemArguments, tiles: u32, heads_first: u32);
+
+    /// Attention of bf16.
+    attend_bf16 = "attention_matrix_bf16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixBf16
+        => (problem: ProblemArguments, tiles: u32, heads_first: u32);
+}
 
 /// Head sizes that have a kernel, which takes smaller ones padded with zeros.
 const WIDTHS: [u32; 4] = [64, 96, 128, 256];
@@ -42,7 +53,7 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let width = WIDTHS
         .into_iter()
         .find(|w| *w >= shape.width.max(shape.v_width));
-    let (family, width) = match (refusal(problem), width, problem.dtype) {
+    let (bf16, width) = match (refusal(problem), width, problem.dtype) {
         _ if properties.arch.generation().matrix().is_none() => {
             return Ok(Attempt::Refused(format!(
                 "{} has no matrix instructions",
@@ -50,8 +61,8 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
             )))
         }
         (Some(reason), _, _) => return Ok(Attempt::Refused(reason)),
-        (None, Some(width), DType::F16) => (Family::AttentionMatrixF16, width),
-        (None, Some(width), DType::BF16) => (Family::AttentionMatrixBf16, width),
+        (None, Some(width), DType::F16) => (false, width),
+        (None, Some(width), DType::BF16) => (true, width),
         (None, None, _) => {
             return Ok(Attempt::Refused(format!(
                 "head sizes end at {}, before {}",
@@ -75,9 +86,26 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         block: WAVES * properties.wave_size,
         shared_bytes: shared_bytes(properties, width, rows),
     };
-    let args = problem.args().u32(tiles as u32).u32(heads_first.into());
-    let name = format!("attention_matrix_{}_{width}", problem.dtype.as_str());
-    device.kernel(family, &name)?.launch(config, &args)?;
+    let (arguments, tiles) = (problem.arguments(), tiles as u32);
+    // SAFETY: the problem was checked, and the kernels take it.
+    unsafe {
+        match bf16 {
+            false => attend_f16::of(width)?.launch(
+                device,
+                config,
+                arguments,
+                tiles,
+                heads_first.into(),
+            )?,
+            true => attend_bf16::of(width)?.launch(
+                device,
+                config,
+                arguments,
+                tiles,
+                heads_first.into(),
+            )?,
+        }
+    }
     Ok(Attempt::Done)
 }
 

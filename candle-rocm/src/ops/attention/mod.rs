@@ -26,12 +26,23 @@ pub mod kv_cache;
 use super::cast::cast;
 use super::check::Op;
 use super::quantized::QuantizedActivations;
-use crate::{contiguous_strides, Buffer, Device, Result, View};
+use crate::{contiguous_strides, Buffer, DeclaredKernel, Device, Result, View};
 use problem::Problem;
 pub use select::Tier;
 
-const OP: &str = CHECK.0;
-const CHECK: Op = Op("attention");
+const OP: Op = Op("attention");
+
+/// Every kernel that is declared here.
+pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
+    [
+        kv_cache::declared(),
+        matrix::declared(),
+        naive::declared(),
+        split::declared(),
+        tiled::declared(),
+    ]
+    .concat()
+}
 
 /// Memory that the naive tier takes for scores, unless told otherwise, in bytes.
 pub const SCORE_BYTES: usize = 256 << 20;
@@ -178,8 +189,8 @@ enum Attempt {
 /// The naive tier waits for the device if lengths are not [`Lengths::Fixed`]; the others only enqueue.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for options that do
-/// not go together and for a tier named there that cannot take the problem; [`Error::TooLarge`] beyond 32 bits
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for options that do
+/// not go together and for a tier named there that cannot take the problem; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32 bits
 /// of rows, keys or strides.
 pub fn attention(device: &Device, attention: &Attention) -> Result<Attended> {
     run(device, attention, device.config().attention, SCORE_BYTES)
@@ -238,7 +249,7 @@ fn run(
             Attempt::Refused(reason) => reasons.push(format!("{tier} tier: {reason}")),
         }
     }
-    Err(CHECK.invalid(reasons.join("; ")))
+    Err(OP.invalid(reasons.join("; ")))
 }
 
 /// With queries of the keys' dtype; the result is of the queries' own.

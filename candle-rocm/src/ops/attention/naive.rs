@@ -1,22 +1,25 @@
 //! Attention as it is written: product, softmax, product, over as many rows at once as memory allows.
 
-use super::problem::{Operand, Problem};
+use super::problem::{Problem, ProblemArguments};
 use super::{Attempt, Attention};
 use crate::blas::{matmul_into, Output};
+use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
+use crate::ops::operand::Operand;
 use crate::{contiguous_strides, Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::attention::Part;
 
 /// Threads of a row.
 const THREADS: u32 = 256;
 
-/// The fields are those of `Part` in `attention/scores.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Part {
-    sequence: u32,
-    kv_head: u32,
-    first_row: u32,
-    rows: u32,
+kernels! {
+    /// Scores, masks and softmax of a matrix of products, in place.
+    weigh_scores = "attention_scores_{dtype}" [dtype: DType = [DType::F32, DType::F64]] in Family::AttentionScores
+        => (problem: ProblemArguments, matrix: Ptr, part: Part);
+
+    /// Keys, or values, of one sequence out of the cache.
+    gather_cached = "kv_cache_gather" in Family::KvCache
+        => (problem: ProblemArguments, to: Ptr, index: u32, values: u32);
 }
 
 /// One sequence's place in the batch.
@@ -255,13 +258,10 @@ impl Group<'_> {
             block: THREADS,
             shared_bytes: 0,
         };
-        let args = self.problem.args().ptr(scores, 0).value(&part);
-        self.device
-            .kernel(
-                Family::AttentionScores,
-                &format!("attention_scores_{}", self.wide),
-            )?
-            .launch(config, &args)
+        let (problem, scores) = (self.problem.arguments(), Ptr::to(scores));
+        let kernel = weigh_scores::of(self.wide)?;
+        // SAFETY: the matrix has the scores of the part.
+        unsafe { kernel.launch(self.device, config, problem, scores, part) }
     }
 }
 
@@ -269,15 +269,23 @@ impl Group<'_> {
 fn gather(device: &Device, problem: &Problem, index: usize, keys: usize) -> Result<(Wide, Wide)> {
     let shape = &problem.shape;
     let heads = shape.kv_heads as usize;
-    let kernel = device.kernel(Family::KvCache, "kv_cache_gather")?;
+    let kernel = gather_cached::of()?;
     let one = |size: u32, values: bool| -> Result<Wide> {
         let size = size as usize;
         let buffer = device.alloc(keys * heads * size * DType::F32.size_in_bytes())?;
-        let args = (problem.args())
-            .ptr(&buffer, 0)
-            .u32(index as u32)
-            .u32(values.into());
-        kernel.launch(LaunchConfig::for_elements(keys * heads * size / 8), &args)?;
+        let config = LaunchConfig::for_elements(keys * heads * size / 8);
+        let (to, index) = (Ptr::to(&buffer), index as u32);
+        // SAFETY: there is room for all keys of the sequence.
+        unsafe {
+            kernel.launch(
+                device,
+                config,
+                problem.arguments(),
+                to,
+                index,
+                values.into(),
+            )?
+        };
         Ok(Wide {
             buffer,
             heads,
@@ -321,7 +329,7 @@ fn sequences(device: &Device, problem: &Problem) -> Result<Vec<Sequence>> {
         .collect();
     if sequences.iter().any(|s| s.rows > rows || s.keys > keys) {
         return Err(Error::InvalidArgument {
-            op: super::OP,
+            op: super::OP.0,
             reason: format!(
                 "a sequence is longer than the maxima given, {rows} rows and {keys} keys"
             ),

@@ -1,166 +1,48 @@
 //! A checked problem in the form that the kernels take.
 
 use super::sizes::Sizes;
-use super::{Attended, Attention, Lengths, Order, CHECK, OP};
+use super::{Attended, Attention, Lengths, Order, OP};
+use crate::kernels::{Argument, Params, Ptr};
+use crate::launch::Fault;
 use crate::ops::check::Op;
-use crate::ops::copy::contiguous;
-use crate::{Args, Buffer, DType, Device, Error, Result, View};
+use crate::ops::operand::Operand;
+use crate::{Args, ArgumentType, DType, Device, Error, Result, View};
+use candle_rocm_kernels::shared::attention as shared;
+pub(super) use shared::{Shape, UNLIMITED};
 
 /// Largest head size of the kernels.
 pub(super) const MAX_HEAD: usize = 512;
 /// Elements of one 8-bit scale.
-pub(super) const SCALED: usize = 32;
+pub(super) const SCALED: usize = shared::SCALED as usize;
 /// Elements that a kernel loads at once: strides must be multiples.
 const VECTOR: usize = 8;
-/// A [`Shape::left`] or [`Shape::right`] without limit.
-pub(super) const UNLIMITED: u32 = u32::MAX;
 
-/// Sizes, strides (in elements) and options by value; `struct Shape` of `attention/common.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-pub(super) struct Shape {
-    pub batch: u32,
-    pub heads: u32,
-    pub kv_heads: u32,
-    /// Heads of queries that share a head of keys.
-    pub group: u32,
-    /// Rows and keys of every sequence, or of the longest.
-    pub rows: u32,
-    pub keys: u32,
-    /// Sizes of a key and of a value.
-    pub width: u32,
-    pub v_width: u32,
-    pub q_dtype: u32,
-    pub kv_dtype: u32,
-    pub q_batch: u64,
-    pub k_batch: u64,
-    pub v_batch: u64,
-    pub o_batch: u64,
-    pub q_row: u32,
-    pub q_head: u32,
-    pub k_row: u32,
-    pub k_head: u32,
-    pub v_row: u32,
-    pub v_head: u32,
-    pub o_row: u32,
-    pub o_head: u32,
-    /// Keys of a cache block, 0 without one; then `k_batch` and `v_batch` are strides of blocks.
-    pub block_size: u32,
-    /// Entries of a sequence in the block table.
-    pub table_row: u32,
-    pub left: u32,
-    pub right: u32,
-    pub scale: f32,
-    /// 0 without one.
-    pub softcap: f32,
-    /// Prefix ranges of a sequence.
-    pub ranges: u32,
-    pub mask_dtype: u32,
-    pub mask_batch: u64,
-    pub mask_head: u64,
-    pub mask_row: u64,
-    pub mask_key: u64,
-    /// Elements between heads in the log-sum-exp.
-    pub lse_head: u64,
-}
-
-/// [`Shape::mask_dtype`] of a problem without a mask.
-const NO_MASK: u32 = 5;
-
-/// Numbers of dtypes in [`Shape`]; `enum Format` of `attention/common.h`.
+/// Numbers of dtypes in [`Shape`].
 fn format(dtype: DType) -> Result<u32> {
     Ok(match dtype {
-        DType::F16 => 0,
-        DType::BF16 => 1,
-        DType::F32 => 2,
-        DType::U8 => 3,
-        DType::F64 => 4,
-        _ => return Err(CHECK.unsupported(dtype)),
+        DType::F16 => shared::F16,
+        DType::BF16 => shared::BF16,
+        DType::F32 => shared::F32,
+        DType::U8 => shared::I8,
+        DType::F64 => shared::F64,
+        _ => return Err(OP.unsupported(dtype)),
     })
 }
 
-/// An operand in place, or its dense copy.
-#[derive(Debug)]
-pub(super) struct Operand<'a> {
-    copy: Option<Buffer>,
-    view: View<'a>,
-    /// Of the memory that is used, in elements.
-    pub strides: Vec<usize>,
+/// A vector or table without gaps.
+fn dense<'a>(device: &Device, view: &View<'a>) -> Result<Operand<'a>> {
+    view.check(OP.0)?;
+    Operand::contiguous(device, view)
 }
 
-impl<'a> Operand<'a> {
-    /// In place where the last dimension is dense and 16-byte loads of 8 elements are aligned, as far as `aligned` asks for it.
-    fn new(device: &Device, view: &View<'a>, aligned: bool) -> Result<Self> {
-        view.check(OP)?;
-        let last = view.dims.len() - 1;
-        let dense = view.strides[last] == 1 || view.dims[last] <= 1;
-        let starts = view.dims[..last].iter().zip(&view.strides[..last]);
-        let address = view.buffer.as_ptr() as usize + view.offset * view.dtype.size_in_bytes();
-        let fits = !aligned
-            || address.is_multiple_of(16.min(VECTOR * view.dtype.size_in_bytes()))
-                && starts
-                    .filter(|(&dim, _)| dim > 1)
-                    .all(|(_, stride)| stride.is_multiple_of(VECTOR));
-        if dense && fits {
-            return Ok(Self::in_place(view));
-        }
-        Ok(Operand {
-            copy: Some(contiguous(device, view)?),
-            view: *view,
-            strides: crate::contiguous_strides(view.dims),
-        })
-    }
-
-    fn in_place(view: &View<'a>) -> Self {
-        Operand {
-            copy: None,
-            view: *view,
-            strides: view.strides.to_vec(),
-        }
-    }
-
-    /// A vector or table without gaps.
-    fn dense(device: &Device, view: &View<'a>) -> Result<Self> {
-        view.check(OP)?;
-        let copy = match view.is_contiguous() {
-            true => None,
-            false => Some(contiguous(device, view)?),
-        };
-        Ok(Operand {
-            copy,
-            view: *view,
-            strides: crate::contiguous_strides(view.dims),
-        })
-    }
-
-    fn push(&self, args: Args) -> Args {
-        match &self.copy {
-            Some(copy) => args.ptr(copy, 0),
-            None => args.ptr(
-                self.view.buffer,
-                self.view.offset * self.view.dtype.size_in_bytes(),
-            ),
-        }
-    }
-
-    /// The operand as a view.
-    pub fn view(&self) -> View<'_> {
-        View {
-            buffer: self.copy.as_ref().unwrap_or(self.view.buffer),
-            offset: if self.copy.is_some() {
-                0
-            } else {
-                self.view.offset
-            },
-            strides: &self.strides,
-            ..self.view
-        }
-    }
+fn push(args: Args, operand: &Operand) -> Args {
+    let view = operand.view();
+    args.ptr(view.buffer, view.offset * view.dtype.size_in_bytes())
 }
 
 fn push_optional(args: Args, operand: &Option<Operand>) -> Args {
     match operand {
-        Some(operand) => operand.push(args),
+        Some(operand) => push(args, operand),
         None => args.u64(0),
     }
 }
@@ -192,22 +74,22 @@ impl<'a> Problem<'a> {
     pub fn new(device: &Device, a: &Attention<'a>) -> Result<Self> {
         let (q_format, kv_format) = (format(a.q.dtype)?, format(a.k.dtype)?);
         if a.q.dtype == DType::U8 {
-            return Err(CHECK.unsupported(DType::U8));
+            return Err(OP.unsupported(DType::U8));
         }
         let f64s = [a.q.dtype, a.k.dtype].map(|d| d == DType::F64);
         if a.k.dtype != a.v.dtype || f64s[0] != f64s[1] {
             let rhs = if f64s[0] != f64s[1] { &a.q } else { &a.v };
             return Err(Error::DTypeMismatch {
-                op: OP,
+                op: OP.0,
                 lhs: a.k.dtype,
                 rhs: rhs.dtype,
             });
         }
         let sizes = Sizes::new(a)?;
         let aligned = sizes.width.is_multiple_of(VECTOR) && sizes.v_width.is_multiple_of(VECTOR);
-        let q = Operand::new(device, &a.q, aligned)?;
-        let k = Operand::new(device, &a.k, aligned)?;
-        let v = Operand::new(device, &a.v, aligned)?;
+        let vector = aligned.then_some(VECTOR);
+        let rows = |view| Operand::with_dense_rows(OP, device, view, vector);
+        let (q, k, v) = (rows(&a.q)?, rows(&a.k)?, rows(&a.v)?);
         let scales = Self::scales(a, &k, &v)?;
         let mut shape = Shape {
             batch: narrow("number of sequences", sizes.batch)?,
@@ -218,8 +100,8 @@ impl<'a> Problem<'a> {
             keys: narrow("number of keys", sizes.keys)?,
             width: narrow("head size", sizes.width)?,
             v_width: narrow("head size", sizes.v_width)?,
-            q_dtype: q_format,
-            kv_dtype: kv_format,
+            q_format,
+            kv_format,
             left: limit("left window", a.window.left)?,
             right: limit("right window", a.window.right)?,
             scale: a.scale,
@@ -227,7 +109,7 @@ impl<'a> Problem<'a> {
             ..Shape::default()
         };
         let split = |operand: &Operand| -> Result<(u64, u32, u32)> {
-            let (outer, [row, head, _]) = (operand.strides.split_last_chunk::<3>())
+            let (outer, [row, head, _]) = (operand.view().strides.split_last_chunk::<3>())
                 .expect("checked to have three dimensions");
             let batch = outer.first().copied().unwrap_or(0) as u64;
             Ok((batch, narrow("stride", *row)?, narrow("stride", *head)?))
@@ -264,27 +146,24 @@ impl<'a> Problem<'a> {
             ..
         } = &a.lengths
         {
-            cu_rows = Some(Operand::dense(device, r)?);
-            cu_keys = Some(Operand::dense(device, k)?);
+            cu_rows = Some(dense(device, r)?);
+            cu_keys = Some(dense(device, k)?);
         }
         if let Lengths::Paged { blocks, .. } = &a.lengths {
             shape.block_size = narrow("block size", a.k.dims[1])?;
             shape.table_row = narrow("row of the block table", blocks.dims[1])?;
-            table = Some(Operand::dense(device, blocks)?);
+            table = Some(dense(device, blocks)?);
         }
-        let dense = |view: &Option<View<'a>>| {
-            (view.as_ref())
-                .map(|view| Operand::dense(device, view))
-                .transpose()
-        };
-        let (alibi, prefix) = (dense(&a.alibi)?, dense(&a.prefix)?);
+        let optional =
+            |view: &Option<View<'a>>| (view.as_ref()).map(|view| dense(device, view)).transpose();
+        let (alibi, prefix) = (optional(&a.alibi)?, optional(&a.prefix)?);
         if let Some(prefix) = &a.prefix {
             shape.ranges = narrow("number of prefix ranges", prefix.dims[1])?;
         }
         let mask = match &a.mask {
             Some(mask) => {
-                mask.check(OP)?;
-                shape.mask_dtype = format(mask.dtype)?;
+                mask.check(OP.0)?;
+                shape.mask_format = format(mask.dtype)?;
                 [
                     shape.mask_batch,
                     shape.mask_head,
@@ -294,7 +173,7 @@ impl<'a> Problem<'a> {
                 Some(Operand::in_place(mask))
             }
             None => {
-                shape.mask_dtype = NO_MASK;
+                shape.mask_format = shared::NONE;
                 None
             }
         };
@@ -333,17 +212,17 @@ impl<'a> Problem<'a> {
         v: &Operand,
     ) -> Result<Option<(Operand<'a>, Operand<'a>)>> {
         let (k_scales, v_scales) = match (&a.scales, a.k.dtype) {
-            (None, DType::U8) => return Err(CHECK.invalid("8-bit keys and values need scales")),
+            (None, DType::U8) => return Err(OP.invalid("8-bit keys and values need scales")),
             (None, _) => return Ok(None),
             (Some(scales), DType::U8) => scales,
             (Some(_), dtype) => {
-                return Err(CHECK.invalid(format!(
+                return Err(OP.invalid(format!(
                     "scales belong to keys and values of 8 bits, not {dtype}"
                 )))
             }
         };
-        check_scales(OP, k_scales, &a.k, &k.strides)?;
-        check_scales(OP, v_scales, &a.v, &v.strides)?;
+        check_scales(OP, k_scales, &a.k, k.view().strides)?;
+        check_scales(OP, v_scales, &a.v, v.view().strides)?;
         Ok(Some((
             Operand::in_place(k_scales),
             Operand::in_place(v_scales),
@@ -406,7 +285,7 @@ impl<'a> Problem<'a> {
 
     /// Addresses of queries, keys, values and the result.
     pub fn push_tensors(&self, args: Args) -> Args {
-        let args = self.v.push(self.k.push(self.q.push(args)));
+        let args = push(push(push(args, &self.q), &self.k), &self.v);
         args.ptr(&self.result.out, 0)
     }
 
@@ -415,56 +294,81 @@ impl<'a> Problem<'a> {
         push_optional(push_optional(args, &self.cu_rows), &self.cu_keys)
     }
 
-    /// The arguments that every attention kernel begins with, as `ATTENTION_PARAMETERS` of `attention/common.h` has them: addresses (null where
-    /// the problem has no such operand), then [`Shape`].
-    pub fn args(&self) -> Args {
-        let args = self.v.push(self.k.push(self.q.push(Args::new())));
-        let args = match &self.scales {
-            Some((k, v)) => v.push(k.push(args)),
-            None => args.u64(0).u64(0),
-        };
-        let args = args.ptr(&self.result.out, 0);
-        let args = match &self.result.log_sum_exp {
-            Some(lse) => args.ptr(lse, 0),
-            None => args.u64(0),
-        };
-        let args = push_optional(self.push_starts(args), &self.table);
-        let args = push_optional(args, &self.alibi);
-        let args = push_optional(args, &self.mask);
-        push_optional(args, &self.prefix).value(&self.shape)
+    /// What every attention kernel begins with.
+    pub fn arguments(&self) -> ProblemArguments<'_> {
+        fn optional<'p>(operand: &'p Option<Operand>) -> Ptr<'p> {
+            operand.as_ref().map_or(Ptr::NULL, Operand::ptr)
+        }
+        let scales = self.scales.as_ref();
+        ProblemArguments {
+            operands: [
+                self.q.ptr(),
+                self.k.ptr(),
+                self.v.ptr(),
+                scales.map_or(Ptr::NULL, |(k, _)| k.ptr()),
+                scales.map_or(Ptr::NULL, |(_, v)| v.ptr()),
+                Ptr::to(&self.result.out),
+                self.result.log_sum_exp.as_ref().map_or(Ptr::NULL, Ptr::to),
+                optional(&self.cu_rows),
+                optional(&self.cu_keys),
+                optional(&self.table),
+                optional(&self.alibi),
+                optional(&self.mask),
+                optional(&self.prefix),
+            ],
+            shape: self.shape,
+        }
+    }
+}
+
+/// `ATTENTION_PARAMETERS` of the kernels: addresses of queries, keys, values, scales of both, result, log-sum-exp, starts of rows and keys, block table,
+/// slopes, mask and prefix ranges, null where the problem has none; then [`Shape`].
+#[derive(Clone, Copy)]
+pub(super) struct ProblemArguments<'a> {
+    operands: [Ptr<'a>; 13],
+    shape: Shape,
+}
+
+impl Argument for ProblemArguments<'_> {
+    fn declare(element: Option<DType>, types: &mut Vec<ArgumentType>) {
+        for _ in 0..13 {
+            Ptr::declare(element, types);
+        }
+        Shape::declare(element, types);
+    }
+
+    fn pass(&self, params: &mut Params) -> std::result::Result<(), Fault> {
+        for operand in &self.operands {
+            operand.pass(params)?;
+        }
+        self.shape.pass(params)
     }
 }
 
 /// Checks that factors belong to 8-bit elements that lie with `strides`.
-pub(super) fn check_scales(
-    op: &'static str,
-    scales: &View,
-    of: &View,
-    strides: &[usize],
-) -> Result<()> {
-    let check = Op(op);
-    check.has_dtype(scales, DType::F16)?;
+pub(super) fn check_scales(op: Op, scales: &View, of: &View, strides: &[usize]) -> Result<()> {
+    op.has_dtype(scales, DType::F16)?;
     let (last, outer) = of.dims.split_last().expect("checked to have dimensions");
     let same = scales.dims.split_last() == Some((&(last / SCALED), outer));
     if !same || !last.is_multiple_of(SCALED) {
-        return Err(check.mismatch(of, scales));
+        return Err(op.mismatch(of, scales));
     }
     let outer = outer.len();
     let parallel = (0..outer)
         .all(|d| scales.dims[d] <= 1 || scales.strides[d] * SCALED == strides[d])
         && (scales.dims[outer] <= 1 || scales.strides[outer] == 1);
     if !parallel {
-        return Err(check.invalid(format!(
+        return Err(op.invalid(format!(
             "scales with strides {:?} do not lie as their elements with strides {strides:?} do",
             scales.strides
         )));
     }
-    scales.check(op)
+    scales.check(op.0)
 }
 
 /// Positions and their differences are computed with 32 signed bits.
 fn narrow(what: &'static str, value: usize) -> Result<u32> {
-    CHECK.narrow(what, value, i32::MAX as u32)
+    OP.narrow(what, value, i32::MAX as u32)
 }
 
 fn limit(what: &'static str, size: Option<usize>) -> Result<u32> {

@@ -1,6 +1,6 @@
 //! What a problem's operands agree on.
 
-use super::{Attention, Lengths, Order, CHECK};
+use super::{Attention, Lengths, Order, OP};
 use crate::{DType, Result, View};
 
 /// Sizes that the operands agree on.
@@ -26,7 +26,7 @@ impl Sizes {
             Lengths::Fixed | Lengths::Paged { .. } => 4,
         };
         if k.len() != rank || v.len() != rank || k[..rank - 1] != v[..rank - 1] {
-            return Err(CHECK.mismatch(&a.k, &a.v));
+            return Err(OP.mismatch(&a.k, &a.v));
         }
         let (kv_heads, width, v_width) = (k[rank - 2], k[rank - 1], v[rank - 1]);
         let (batch, rows, keys, heads) = match (&a.lengths, a.q.dims) {
@@ -50,19 +50,19 @@ impl Sizes {
                 &[_, heads, size],
             ) if size == width => {
                 let &[starts] = cu_rows.dims else {
-                    return Err(CHECK.invalid("starts of rows must have one dimension"));
+                    return Err(OP.invalid("starts of rows must have one dimension"));
                 };
                 if starts < 2 || cu_keys.dims != cu_rows.dims {
-                    return Err(CHECK.mismatch(cu_rows, cu_keys));
+                    return Err(OP.mismatch(cu_rows, cu_keys));
                 }
                 integers(cu_rows)?;
                 integers(cu_keys)?;
                 (starts - 1, *max_rows, *max_keys, heads)
             }
-            _ => return Err(CHECK.mismatch(&a.q, &a.k)),
+            _ => return Err(OP.mismatch(&a.q, &a.k)),
         };
         if heads > 0 && (kv_heads == 0 || !heads.is_multiple_of(kv_heads)) {
-            return Err(CHECK.invalid(format!(
+            return Err(OP.invalid(format!(
                 "the number of key heads, {kv_heads}, must divide that of query heads, {heads}"
             )));
         }
@@ -86,42 +86,42 @@ impl Sizes {
         if let Lengths::Paged { blocks, .. } = &a.lengths {
             integers(blocks)?;
             if !matches!(*blocks.dims, [batch, _] if batch == self.batch) {
-                return Err(CHECK.mismatch(&a.q, blocks));
+                return Err(OP.mismatch(&a.q, blocks));
             }
             let held = blocks.dims[1].saturating_mul(a.k.dims[1]);
             if held < self.keys {
-                return Err(CHECK.invalid(format!(
+                return Err(OP.invalid(format!(
                     "a row of the block table holds {held} keys, fewer than the longest sequence's {}",
                     self.keys
                 )));
             }
         }
         if a.quantized && a.order != Order::RowsHeads {
-            return Err(CHECK.invalid(
+            return Err(OP.invalid(
                 "a result in 8 bits has the heads of a row behind each other: Order::RowsHeads",
             ));
         }
         if let Some(alibi) = &a.alibi {
-            CHECK.has_dtype(alibi, DType::F32)?;
+            OP.has_dtype(alibi, DType::F32)?;
             if *alibi.dims != [self.heads] {
-                return Err(CHECK.mismatch(&a.q, alibi));
+                return Err(OP.mismatch(&a.q, alibi));
             }
         }
         if let Some(prefix) = &a.prefix {
-            CHECK.has_dtype(prefix, DType::I32)?;
+            OP.has_dtype(prefix, DType::I32)?;
             if !matches!(*prefix.dims, [batch, _, 2] if batch == self.batch) {
-                return Err(CHECK.mismatch(&a.q, prefix));
+                return Err(OP.mismatch(&a.q, prefix));
             }
         }
         if let Some(mask) = &a.mask {
             if self.packed {
-                return Err(CHECK.invalid("a mask needs sequences of one length"));
+                return Err(OP.invalid("a mask needs sequences of one length"));
             }
             if *mask.dims != [self.batch, self.heads, self.rows, self.keys] {
-                return Err(CHECK.mismatch(&a.q, mask));
+                return Err(OP.mismatch(&a.q, mask));
             }
             if mask.dtype == DType::U8 {
-                return Err(CHECK.unsupported(mask.dtype));
+                return Err(OP.unsupported(mask.dtype));
             }
         }
         Ok(())
@@ -131,6 +131,6 @@ impl Sizes {
 fn integers(view: &View) -> Result<()> {
     match view.dtype {
         DType::U32 | DType::I32 => Ok(()),
-        dtype => Err(CHECK.unsupported(dtype)),
+        dtype => Err(OP.unsupported(dtype)),
     }
 }

@@ -1,24 +1,36 @@
 //! Attention of a few rows: the keys are split among blocks, and their parts joined.
 
-use super::problem::Problem;
+use super::problem::{Problem, ProblemArguments};
 use super::{Attempt, OP};
+use crate::kernels::{kernels, Ptr};
 use crate::ops::quantized::QuantizedActivations;
 use crate::{Buffer, DType, Device, Family, LaunchConfig, Result};
+use candle_rocm_kernels::shared::attention::{
+    COMBINE_THREADS, LEAST_LANES, MAX_PARTS, PART_EXTRA, SPLIT_THREADS as THREADS,
+};
 
-/// Threads of a block.
-const THREADS: u32 = 256;
-/// Threads of a block that joins parts.
-const COMBINE_THREADS: u32 = 512;
+/// What keys and values may be.
+const FORMATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::U8];
+
+kernels! {
+    /// Blocks with so many rows and parts of the keys, 8 elements of a key a lane.
+    split_keys = "attention_split_{format}_8_{rows}" [format: DType = FORMATS, rows: u32 = [1, 4, 8]]
+        in Family::AttentionDecode, part format => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
+
+    /// The same with 16 elements: for heads that are too wide for a wave of 32.
+    split_wide_keys = "attention_split_{format}_16_4" [format: DType = FORMATS]
+        in Family::AttentionDecode, part format, wave_size 32
+        => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
+
+    /// Joins the parts of a row, in 8 bits as well unless `quants` is null.
+    combine_parts = "attention_combine" in Family::AttentionDecode
+        => (problem: ProblemArguments, partial: Ptr, splits: u32, quants: Ptr, scales: Ptr, stride: u32);
+}
+
 /// Blocks for each compute unit: as many as have registers at the same time, so that none waits for another's end.
 const BLOCKS_PER_UNIT: u64 = 2;
 /// Keys that a group of lanes has under way at once.
 const AHEAD: u32 = 4;
-/// Parts at most, which one block joins.
-const MAX_PARTS: u64 = 64;
-/// Lanes that read one key together, at least: blocks have LDS for so many groups.
-const MIN_LANES: u32 = 8;
-/// f32 values that a part has besides its sums, as `partial_at` of `attention/decode.hip`.
-const EXTRA: usize = 4;
 
 /// Enqueues the computation; with `quantized`, where parts are joined and whole blocks of 8 bits make a head, f32 results come in 8 bits as well.
 pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result<Attempt> {
@@ -39,7 +51,10 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
         (_, 0..=1) => 1,
         _ => 8,
     };
-    let lanes = width.div_ceil(elements).next_power_of_two().max(MIN_LANES);
+    let lanes = width
+        .div_ceil(elements)
+        .next_power_of_two()
+        .max(LEAST_LANES);
     let tiles = packed.div_ceil(rows);
     let base = u64::from(shape.batch) * u64::from(shape.kv_heads) * u64::from(tiles);
     let wanted = (u64::from(properties.compute_units) * BLOCKS_PER_UNIT).div_ceil(base);
@@ -47,7 +62,9 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
     let turn = THREADS / lanes * AHEAD;
     let parts = match shape.keys {
         keys if keys <= 2 * turn => 1,
-        keys => wanted.min(u64::from(keys.div_ceil(turn))).min(MAX_PARTS),
+        keys => wanted
+            .min(u64::from(keys.div_ceil(turn)))
+            .min(MAX_PARTS.into()),
     };
     let lines = u64::from(shape.batch) * u64::from(shape.heads) * u64::from(shape.rows);
     let (Ok(grid), Ok(_)) = (i32::try_from(base * parts), i32::try_from(lines)) else {
@@ -61,7 +78,7 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
         true => {
             let len = shape.heads as usize * shape.v_width as usize;
             let vectors = problem.rows_of_all();
-            Some(QuantizedActivations::alloc(OP, device, vectors, len)?)
+            Some(QuantizedActivations::alloc(OP.0, device, vectors, len)?)
         }
         false => None,
     };
@@ -69,21 +86,22 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
         1 => None,
         _ => Some(partials(device, problem, lines * parts)?),
     };
-    let args = problem.args();
-    let args = match &partial {
-        Some(partial) => args.ptr(partial, 0),
-        None => args.u64(0),
-    };
-    let name = format!("attention_split_{}_{elements}_{rows}", problem.kv_dtype);
     let config = LaunchConfig {
         grid: grid as u32,
         block: THREADS,
         shared_bytes: 0,
     };
-    let args = args.u32(parts as u32).u32(tiles).u32(lanes);
-    device
-        .kernel(Family::AttentionDecode, &name)?
-        .launch(config, &args)?;
+    let (arguments, splits) = (problem.arguments(), parts as u32);
+    let to = partial.as_ref().map_or(Ptr::NULL, Ptr::to);
+    // SAFETY: the problem was checked, the kernels take it, and there is room for all parts if there are several.
+    unsafe {
+        match elements {
+            16 => split_wide_keys::of(problem.kv_dtype)?
+                .launch(device, config, arguments, to, splits, tiles, lanes)?,
+            _ => split_keys::of(problem.kv_dtype, rows)?
+                .launch(device, config, arguments, to, splits, tiles, lanes)?,
+        }
+    }
     if let Some(partial) = &partial {
         combine(device, problem, partial, parts as u32, quantized.as_ref())?;
     }
@@ -92,7 +110,7 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
 
 /// Memory for `count` parts of rows.
 fn partials(device: &Device, problem: &Problem, count: u64) -> Result<Buffer> {
-    let part = (problem.shape.v_width as usize + EXTRA) * size_of::<f32>();
+    let part = (problem.shape.v_width as usize + PART_EXTRA as usize) * size_of::<f32>();
     device.alloc((count as usize).saturating_mul(part))
 }
 
@@ -110,15 +128,25 @@ fn combine(
         block: COMBINE_THREADS,
         shared_bytes: 0,
     };
-    let args = problem.args().ptr(partial, 0).u32(parts);
-    let args = match quantized {
-        Some(q) => args
-            .ptr(q.buffer(), 0)
-            .ptr(q.buffer(), q.quants())
-            .u32(q.stride() as u32),
-        None => args.u64(0).u64(0).u32(0),
+    let (quants, scales, stride) = match quantized {
+        Some(q) => (
+            Ptr::to(q.buffer()),
+            Ptr::at(q.buffer(), q.quants()),
+            q.stride() as u32,
+        ),
+        None => (Ptr::NULL, Ptr::NULL, 0),
     };
-    device
-        .kernel(Family::AttentionDecode, "attention_combine")?
-        .launch(config, &args)
+    // SAFETY: all parts were computed, and there is room for the result, in 8 bits, too, if that is wanted.
+    unsafe {
+        combine_parts::of()?.launch(
+            device,
+            config,
+            problem.arguments(),
+            Ptr::to(partial),
+            parts,
+            quants,
+            scales,
+            stride,
+        )
+    }
 }

@@ -1,14 +1,16 @@
 //! Attention by tiles of keys and values in LDS, on any GPU.
 
-use super::problem::Problem;
+use super::problem::{Problem, ProblemArguments};
 use super::{select, Attempt};
+use crate::kernels::kernels;
 use crate::{Device, Family, LaunchConfig, Result};
+use candle_rocm_kernels::shared::attention::{TILED_CHUNK, TILED_ROWS, TILED_THREADS};
 
-/// Packed rows of a block, `TILE` of `attention/tiled.hip`.
-const TILE: u64 = 64;
-/// Columns that a chunk holds; kernels differ in the number of chunks.
-const CHUNK: u32 = 64;
-const THREADS: u32 = 256;
+kernels! {
+    /// A block for each tile of rows.
+    attend = "attention_tiled_{chunks}" [chunks: u32 = [1, 2, 4, 8]] in Family::AttentionTiled
+        => (problem: ProblemArguments, tiles: u32, heads_first: u32);
+}
 
 /// Enqueues the computation.
 pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
@@ -16,22 +18,20 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         return Ok(Attempt::Refused(reason));
     }
     let shape = &problem.shape;
-    let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(TILE);
+    let tiles = (u64::from(shape.rows) * u64::from(shape.group)).div_ceil(TILED_ROWS.into());
     let blocks = tiles * u64::from(shape.batch) * u64::from(shape.kv_heads);
     let Ok(grid) = i32::try_from(blocks) else {
         return Ok(Attempt::Refused(format!("{blocks} blocks are too many")));
     };
-    let chunks = shape.v_width.div_ceil(CHUNK).next_power_of_two();
-    let args = (problem.args())
-        .u32(tiles as u32)
-        .u32(select::heads_first(device, problem).into());
+    let chunks = shape.v_width.div_ceil(TILED_CHUNK).next_power_of_two();
     let config = LaunchConfig {
         grid: grid as u32,
-        block: THREADS,
+        block: TILED_THREADS,
         shared_bytes: 0,
     };
-    device
-        .kernel(Family::AttentionTiled, &format!("attention_tiled_{chunks}"))?
-        .launch(config, &args)?;
+    let heads_first = select::heads_first(device, problem).into();
+    let (kernel, arguments) = (attend::of(chunks)?, problem.arguments());
+    // SAFETY: the problem was checked, and the kernels take it.
+    unsafe { kernel.launch(device, config, arguments, tiles as u32, heads_first)? };
     Ok(Attempt::Done)
 }

@@ -3,9 +3,25 @@
 use super::problem::{Image, Problem};
 use super::{Method, WORKSPACE_BYTES};
 use crate::blas::{matmul_into, Output};
+use crate::dtype::FLOATS_WITH_F64;
+use crate::kernels::{kernels, Ptr};
 use crate::ops::copy::{check_count, contiguous};
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::conv::Geometry;
+
+kernels! {
+    /// A thread for each output.
+    direct = "{direction}_direct_{dtype}" [direction: &'static str = ["conv", "conv_transpose"], dtype: DType = DType::ALL]
+        in Family::Conv => (x: Ptr, w: Ptr, dst: Ptr, n: u32, geometry: Geometry);
+
+    /// What a product with the kernel takes, for some of the outputs.
+    im2col = "im2col_{dtype}" [dtype: DType = FLOATS_WITH_F64] in Family::Conv
+        => (x: Ptr, columns: Ptr, n: u32, first: u32, positions: u32, geometry: Geometry);
+
+    /// The sums of what a product with a transposed kernel gives, for some of the channels.
+    col2im = "col2im_{dtype}" [dtype: DType = FLOATS_WITH_F64] in Family::Conv
+        => (columns: Ptr, dst: Ptr, n: u32, channels: u32, geometry: Geometry);
+}
 
 /// Output channels up to which a plain convolution is computed directly: columns would be written and read for so few products each.
 /// An estimate from memory traffic, not a measurement.
@@ -96,30 +112,26 @@ impl Problem<'_> {
         }
     }
 
-    fn launch(&self, device: &Device, kernel: &str, count: usize, args: Args) -> Result<()> {
-        check_count(self.op, count)?;
-        device
-            .kernel(Family::Conv, &format!("{kernel}_{}", self.x.dtype))?
-            .launch(
-                LaunchConfig::for_elements(count),
-                &args.value(&self.geometry()?),
-            )
-    }
-
     fn direct(&self, device: &Device, dst: &Buffer) -> Result<()> {
         let count = self.batch() * self.c_out() * self.positions();
         check_count(self.op, count)?;
-        let name = if self.transposed {
-            "conv_transpose_direct"
+        let direction = if self.transposed {
+            "conv_transpose"
         } else {
-            "conv_direct"
+            "conv"
         };
-        let args = Args::new()
-            .ptr(self.x.buffer, self.x.byte_offset(0))
-            .ptr(self.kernel.buffer, self.kernel.byte_offset(0))
-            .ptr(dst, 0)
-            .u32(count as u32);
-        self.launch(device, name, count, args)
+        // SAFETY: the operands lie in their views and fit together, and the output has room for the result.
+        unsafe {
+            direct::of(direction, self.x.dtype)?.launch(
+                device,
+                LaunchConfig::for_elements(count),
+                Ptr::at(self.x.buffer, self.x.byte_offset(0)),
+                Ptr::at(self.kernel.buffer, self.kernel.byte_offset(0)),
+                Ptr::to(dst),
+                count as u32,
+                self.geometry()?,
+            )
+        }
     }
 
     /// The kernel without gaps, `[c_out, c_in, …]` or, transposed, `[c_in, c_out, …]`, and its offset.
@@ -209,13 +221,19 @@ impl Problem<'_> {
                 let tile = tile.min(positions - first);
                 let count = images * self.c_in() * tile;
                 check_count(self.op, count)?;
-                let args = Args::new()
-                    .ptr(self.x.buffer, self.x.byte_offset(image))
-                    .ptr(&columns, 0)
-                    .u32(count as u32)
-                    .u32(first as u32)
-                    .u32(tile as u32);
-                self.launch(device, "im2col", count, args)?;
+                // SAFETY: the images lie in their view, and the workspace has room for the columns of the tile.
+                unsafe {
+                    im2col::of(dtype)?.launch(
+                        device,
+                        LaunchConfig::for_elements(count),
+                        Ptr::at(self.x.buffer, self.x.byte_offset(image)),
+                        Ptr::to(&columns),
+                        count as u32,
+                        first as u32,
+                        tile as u32,
+                        self.geometry()?,
+                    )?;
+                }
                 let lhs = View {
                     buffer: weights,
                     dtype,
@@ -276,12 +294,18 @@ impl Problem<'_> {
                 let count = images * channels * self.positions();
                 check_count(self.op, count)?;
                 let first = (image * c_out + channel) * self.positions();
-                let args = Args::new()
-                    .ptr(&columns, 0)
-                    .ptr(dst, first * self.x.dtype.size_in_bytes())
-                    .u32(count as u32)
-                    .u32(channels as u32);
-                self.launch(device, "col2im", count, args)?;
+                // SAFETY: the workspace has the columns of these channels, and the output has them.
+                unsafe {
+                    col2im::of(self.x.dtype)?.launch(
+                        device,
+                        LaunchConfig::for_elements(count),
+                        Ptr::to(&columns),
+                        Ptr::at(dst, first * self.x.dtype.size_in_bytes()),
+                        count as u32,
+                        channels as u32,
+                        self.geometry()?,
+                    )?;
+                }
             }
         }
         Ok(())

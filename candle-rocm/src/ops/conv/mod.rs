@@ -9,8 +9,13 @@ mod in_miopen;
 mod methods;
 mod problem;
 
-use crate::{Buffer, Device, Result, View};
+use crate::{Buffer, DeclaredKernel, Device, Result, View};
 use problem::{Axis, Problem};
+
+/// Every kernel that is declared here.
+pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
+    methods::declared()
+}
 
 /// Largest workspace that [`Method::select`] asks for: the columns of a few large images keep a large GPU busy, and it is small beside any
 /// model that convolves.
@@ -85,8 +90,8 @@ impl Default for ConvTranspose {
 /// `out = (length + 2 padding - dilation (k - 1) - 1) / stride + 1`. Both of one dtype; integers wrap.
 ///
 /// # Errors
-/// [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`]; [`Error::InvalidArgument`] for
-/// options that leave no output and a method that does not apply; [`Error::TooLarge`] beyond 32 bits of elements; those of [`crate::blas::matmul`].
+/// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for
+/// options that leave no output and a method that does not apply; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32 bits of elements; those of [`crate::blas::matmul`].
 pub fn conv1d(device: &Device, x: &View, kernel: &View, options: Conv) -> Result<Buffer> {
     forward::<3>(device, "conv1d", x, kernel, options)
 }

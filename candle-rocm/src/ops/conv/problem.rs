@@ -2,6 +2,7 @@
 
 use crate::ops::copy::{check_count, contiguous};
 use crate::{Buffer, DType, Device, Error, Result, View};
+use candle_rocm_kernels::shared::conv::Geometry;
 
 /// Coordinates, padding included, that kernels compute with.
 const MAX_EXTENT: usize = i32::MAX as usize;
@@ -79,21 +80,6 @@ impl Axis {
             }
         }
     }
-}
-
-/// The fields are those of `Geometry` in `conv.hip`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(super) struct Geometry {
-    channels: [u32; 2],
-    input: [u32; 2],
-    output: [u32; 2],
-    kernel: [u32; 2],
-    stride: [u32; 2],
-    padding: [u32; 2],
-    dilation: [u32; 2],
-    x_strides: [u32; 4],
-    w_strides: [u32; 4],
 }
 
 /// A four-dimensional operand in memory.
@@ -306,21 +292,32 @@ impl<'a> Problem<'a> {
             check_count(self.op, count)?;
         }
         // Options beyond the largest coordinate move everything but the first element out of sight, as that does.
-        let pair = |f: fn(&Axis) -> usize| {
-            let option = |d: usize| f(&self.axes[d]).min(MAX_EXTENT) as u32;
-            [option(0), option(1)]
-        };
-        let narrow = |sizes: [usize; 2]| sizes.map(|n| n as u32);
+        let option = |d: usize, f: fn(&Axis) -> usize| f(&self.axes[d]).min(MAX_EXTENT) as u32;
+        let [x_batch, x_channel, x_row, x_column] = self.x.kernel_strides(self.op)?;
+        let [w_out, w_in, w_row, w_column] = self.kernel.kernel_strides(self.op)?;
         Ok(Geometry {
-            channels: narrow([self.c_in(), self.c_out()]),
-            input: narrow([self.x.dims[2], self.x.dims[3]]),
-            output: narrow(self.output),
-            kernel: narrow([self.kernel.dims[2], self.kernel.dims[3]]),
-            stride: pair(|a| a.stride),
-            padding: pair(|a| a.padding),
-            dilation: pair(|a| a.dilation),
-            x_strides: self.x.kernel_strides(self.op)?,
-            w_strides: self.kernel.kernel_strides(self.op)?,
+            c_in: self.c_in() as u32,
+            c_out: self.c_out() as u32,
+            in_h: self.x.dims[2] as u32,
+            in_w: self.x.dims[3] as u32,
+            out_h: self.output[0] as u32,
+            out_w: self.output[1] as u32,
+            k_h: self.kernel.dims[2] as u32,
+            k_w: self.kernel.dims[3] as u32,
+            stride_h: option(0, |a| a.stride),
+            stride_w: option(1, |a| a.stride),
+            pad_h: option(0, |a| a.padding),
+            pad_w: option(1, |a| a.padding),
+            dilation_h: option(0, |a| a.dilation),
+            dilation_w: option(1, |a| a.dilation),
+            x_batch,
+            x_channel,
+            x_row,
+            x_column,
+            w_out,
+            w_in,
+            w_row,
+            w_column,
         })
     }
 

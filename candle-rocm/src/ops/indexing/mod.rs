@@ -9,7 +9,10 @@ mod scatter;
 use super::check::Op;
 use super::copy::{check_count, contiguous};
 use super::{collapse, Collapsed};
-use crate::{Buffer, DType, Device, Error, IndexOp, Result, View};
+use crate::{Buffer, DType, DeclaredKernel, Device, Error, IndexOp, Result, View};
+use candle_rocm_kernels::shared::indexing::{
+    self as shared, Along, Indexing, ID_I16, ID_I32, ID_I64, ID_U32, ID_U8,
+};
 use read::Gather;
 use scatter::Scatter;
 
@@ -109,27 +112,13 @@ pub fn index_add(
     Ok(out)
 }
 
-/// What the kernels are told about the indexed dimension; the fields are those of `Indexing` in `indexing.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Indexing {
-    op: u32,
-    id_type: u32,
-    size: u32,
-    stride: u32,
-}
+/// Bytes of LDS that kernels have for rows.
+const ROW_BYTES: usize = shared::ROW_BYTES as usize;
 
-/// Steps along the indexed dimension; the fields are those of `Along` in `indexing.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Along {
-    count: u32,
-    id_stride: u32,
-    src_stride: u32,
+/// Every kernel that is declared here.
+pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
+    [read::declared(), scatter::declared()].concat()
 }
-
-/// Bytes of LDS that `gather_rows` has for a row and `scatter_rows` for the windows of a block's waves: `ROW_BYTES` of `indexing_rows.hip`.
-const ROW_BYTES: usize = 16 << 10;
 
 /// The dimensions besides `dim`, with the strides of `K` operands.
 fn besides<const K: usize>(
@@ -151,15 +140,15 @@ fn besides<const K: usize>(
     )
 }
 
-/// Number of an index dtype in `indexing.h`. As on candle's CPU, i16 and i32 are for the operations that add.
+/// Number of an index dtype. As on candle's CPU, i16 and i32 are for the operations that add.
 fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
     let adds = matches!(op, IndexOp::ScatterAdd | IndexOp::IndexAdd);
     match dtype {
-        DType::U8 => Ok(0),
-        DType::U32 => Ok(1),
-        DType::I64 => Ok(2),
-        DType::I16 if adds => Ok(3),
-        DType::I32 if adds => Ok(4),
+        DType::U8 => Ok(ID_U8),
+        DType::U32 => Ok(ID_U32),
+        DType::I64 => Ok(ID_I64),
+        DType::I16 if adds => Ok(ID_I16),
+        DType::I32 if adds => Ok(ID_I32),
         _ => Err(Error::UnsupportedDType {
             op: match op {
                 IndexOp::IndexSelect => "index-select by ids",

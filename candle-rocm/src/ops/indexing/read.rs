@@ -1,13 +1,23 @@
 //! Operations that read: gather, of which index_select is a case.
 
 use super::{besides, check_operand, id_type, Along, Indexing, ROW_BYTES};
-use crate::ops::collapse;
+use crate::kernels::{kernels, Ptr};
 use crate::ops::copy::{address, check_count, piece_bytes};
-use crate::{Args, Buffer, Device, IndexOp, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::ops::{collapse, Dims, Strides};
+use crate::{Buffer, Device, Family, IndexOp, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::indexing::GATHER_BLOCK;
 
-/// Threads of a block of `gather_rows`.
-const GATHER_BLOCK: u32 = 256;
+kernels! {
+    /// A thread for each piece of so many bits.
+    gather_pieces = "gather_b{bits}" [bits: u32 = [8, 16, 32, 64, 128]] in Family::Indexing
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, src_strides: Strides, id_strides: Strides);
+
+    /// A block for each row of elements of so many bits.
+    gather_rows = "gather_rows_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::IndexingRows
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims, dst_strides: Strides,
+            src_strides: Strides, id_strides: Strides);
+}
+
 /// Ids of a row that occupy such a block, eight for each thread.
 const ENOUGH_IDS: usize = 2048;
 /// Such a thread keeps a compute unit as busy as so many that have two ids each.
@@ -96,16 +106,22 @@ impl Gather<'_> {
         }
         let pieces = n * size / piece;
         check_count(name, pieces)?;
-        let args = self
-            .operands(device, dst)
-            .u64(pieces as u64)
-            .value(&indexing)
-            .value(&dims)
-            .value(&src_strides)
-            .value(&id_strides);
-        device
-            .kernel(Family::Indexing, &format!("gather_b{}", piece * 8))?
-            .launch(LaunchConfig::for_elements(pieces), &args)
+        // SAFETY: the operands lie in their views, and the result has room for all pieces.
+        unsafe {
+            gather_pieces::of(8 * piece as u32)?.launch(
+                device,
+                LaunchConfig::for_elements(pieces),
+                Ptr::of(src),
+                Ptr::to(dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                pieces as u64,
+                indexing,
+                dims,
+                src_strides,
+                id_strides,
+            )
+        }
     }
 
     /// A block for each row of the source, which it has in LDS.
@@ -125,28 +141,23 @@ impl Gather<'_> {
             block: GATHER_BLOCK,
             shared_bytes: 0,
         };
-        let args = self
-            .operands(device, dst)
-            .u32(rows as u32)
-            .value(&indexing)
-            .value(&along)
-            .value(&layout.dims)
-            .value(&dst_strides)
-            .value(&src_strides)
-            .value(&id_strides);
-        let bits = self.src.dtype.size_in_bytes() * 8;
-        device
-            .kernel(Family::IndexingRows, &format!("gather_rows_b{bits}"))?
-            .launch(config, &args)
-    }
-
-    /// What both kernels begin with.
-    fn operands(&self, device: &Device, dst: &Buffer) -> Args {
-        let (src, ids) = (self.src, self.ids);
-        Args::new()
-            .ptr(src.buffer, src.offset * src.dtype.size_in_bytes())
-            .ptr(dst, 0)
-            .ptr(ids.buffer, ids.offset * ids.dtype.size_in_bytes())
-            .ptr(&device.error_word(), 0)
+        // SAFETY: the operands lie in their views, and the result has room for all rows.
+        unsafe {
+            gather_rows::of(8 * self.src.dtype.size_in_bytes() as u32)?.launch(
+                device,
+                config,
+                Ptr::of(self.src),
+                Ptr::to(dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                rows as u32,
+                indexing,
+                along,
+                layout.dims,
+                dst_strides,
+                src_strides,
+                id_strides,
+            )
+        }
     }
 }

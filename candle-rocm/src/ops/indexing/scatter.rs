@@ -1,10 +1,82 @@
 //! Operations that write: scatter_set, scatter_add and index_add.
 
 use super::{besides, check, check_dim, check_operand, id_type, only, Along, Indexing, ROW_BYTES};
+use crate::kernels::{kernels, Axis, Ptr};
 use crate::ops::copy::{address, check_count};
 use crate::ops::{collapse, sort, Collapsed, Dims, Strides};
-use crate::{Args, Device, IndexOp, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::{DType, Device, Family, IndexOp, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::indexing as shared;
+
+kernels! {
+    /// Marks each place with the last position that writes to it.
+    claim = "scatter_claim" in Family::Indexing
+        => (owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides, id_strides: Strides,
+            position_strides: Strides);
+
+    /// Writes what places are marked with, elements of so many bits.
+    place = "scatter_place_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Indexing
+        => (src: Ptr, dst: Ptr, owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides,
+            src_strides: Strides, id_strides: Strides, position_strides: Strides);
+
+    /// A thread for each column and part of its places.
+    update_columns = "scatter_{update}" [update: Update = Update::ALL] in Family::Indexing
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, parts: u32, indexing: Indexing, along: Along, dims: Dims,
+            dst_strides: Strides, src_strides: Strides, id_strides: Strides);
+
+    /// A wave for each row and window of its places.
+    update_rows = "scatter_rows_{update}" [update: Update = Update::ALL] in Family::IndexingRows
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, windows: u32, indexing: Indexing, along: Along, dims: Dims,
+            dst_strides: Strides, src_strides: Strides, id_strides: Strides);
+
+    /// Adds by sorted ids, one column or packs of 16 bytes of them a thread.
+    add_by_order = "index_add_{packs}{dtype}" [packs: &'static str = ["", "packs_"], dtype: DType = DType::ALL] in Family::Indexing
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, order: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims,
+            dst_strides: Strides, src_strides: Strides);
+
+    /// Adds in no fixed order.
+    add_atomically = "scatter_add_atomic_{dtype}" [dtype: DType = DType::ALL] in Family::Indexing
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides, src_strides: Strides,
+            id_strides: Strides);
+}
+
+/// What is done to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Update {
+    /// It gets an element of so many bits.
+    Set(u32),
+    /// An element of the dtype is added.
+    Add(DType),
+}
+
+impl Update {
+    const ALL: [Update; 14] = [
+        Update::Set(8),
+        Update::Set(16),
+        Update::Set(32),
+        Update::Set(64),
+        Update::Add(DType::U8),
+        Update::Add(DType::U32),
+        Update::Add(DType::I16),
+        Update::Add(DType::I32),
+        Update::Add(DType::I64),
+        Update::Add(DType::F16),
+        Update::Add(DType::BF16),
+        Update::Add(DType::F32),
+        Update::Add(DType::F64),
+        Update::Add(DType::F8E4M3),
+    ];
+}
+
+impl std::fmt::Display for Update {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Update::Set(bits) => write!(f, "set_b{bits}"),
+            Update::Add(dtype) => write!(f, "add_{dtype}"),
+        }
+    }
+}
+
+impl Axis for Update {}
 
 /// With this many columns (places outside of the indexed dimension), one thread for each is enough to do in parallel. A
 /// constant, as [`ENOUGH_WINDOWS`] is, so that floats are added in order on all GPUs or on none.
@@ -17,7 +89,7 @@ const MOST_PARTS: usize = 64;
 const ENOUGH_STEPS: usize = 64;
 const MOST_WINDOWS: usize = 8;
 /// Waves of a block of `scatter_rows` at most.
-const SCATTER_WAVES: usize = 8;
+const SCATTER_WAVES: usize = shared::SCATTER_WAVES as usize;
 /// With so many windows there is enough to do in parallel.
 const ENOUGH_WINDOWS: usize = 64;
 /// So many ids of `index_add` cost a thread for each column less than sorting them would.
@@ -106,12 +178,12 @@ impl<'a> Scatter<'a> {
         if self.elements() == 0 {
             return Ok(());
         }
-        let bits = self.src.dtype.size_in_bytes() * 8;
+        let bits = 8 * self.src.dtype.size_in_bytes() as u32;
         if let Some(windows) = self.windows() {
-            return self.launch_rows(device, &format!("scatter_rows_set_b{bits}"), windows);
+            return self.launch_rows(device, Update::Set(bits), windows);
         }
         if self.in_order() {
-            return self.launch_in_order(device, &format!("scatter_set_b{bits}"));
+            return self.launch_in_order(device, Update::Set(bits));
         }
         // Find the last writer of each place, then let only that one write.
         let owners = device.alloc_zeroed(self.dst.elem_count() * size_of::<u32>())?;
@@ -120,29 +192,40 @@ impl<'a> Scatter<'a> {
             self.layout(&positions)?;
         let n = self.elements();
         let config = LaunchConfig::for_elements(n);
-        let args = self
-            .indices(device, Args::new().ptr(&owners, 0))
-            .u64(n as u64)
-            .value(&self.indexing)
-            .value(&dims)
-            .value(&dst_strides)
-            .value(&id_strides)
-            .value(&position_strides);
-        device
-            .kernel(Family::Indexing, "scatter_claim")?
-            .launch(config, &args)?;
-        let args = self
-            .indices(device, self.operands().ptr(&owners, 0))
-            .u64(n as u64)
-            .value(&self.indexing)
-            .value(&dims)
-            .value(&dst_strides)
-            .value(&src_strides)
-            .value(&id_strides)
-            .value(&position_strides);
-        device
-            .kernel(Family::Indexing, &format!("scatter_place_b{bits}"))?
-            .launch(config, &args)
+        let (ids, error) = (Ptr::of(self.ids), device.error_word());
+        let error = Ptr::to(&error);
+        // SAFETY: the operands lie in their views and fit together, and each place of the destination has an owner.
+        unsafe {
+            claim::of()?.launch(
+                device,
+                config,
+                Ptr::to(&owners),
+                ids,
+                error,
+                n as u64,
+                self.indexing,
+                dims,
+                dst_strides,
+                id_strides,
+                position_strides,
+            )?;
+            place::of(bits)?.launch(
+                device,
+                config,
+                Ptr::of(self.src),
+                Ptr::of(self.dst),
+                Ptr::to(&owners),
+                ids,
+                error,
+                n as u64,
+                self.indexing,
+                dims,
+                dst_strides,
+                src_strides,
+                id_strides,
+                position_strides,
+            )
+        }
     }
 
     pub(super) fn add(&self, device: &Device) -> Result<()> {
@@ -151,28 +234,34 @@ impl<'a> Scatter<'a> {
         }
         let dtype = self.src.dtype;
         if let Some(windows) = self.windows() {
-            return self.launch_rows(device, &format!("scatter_rows_add_{dtype}"), windows);
+            return self.launch_rows(device, Update::Add(dtype), windows);
         }
         if self.op == IndexOp::IndexAdd && self.src.dims[self.dim] > FEW_IDS {
             return self.add_sorted(device);
         }
         if self.in_order() {
-            return self.launch_in_order(device, &format!("scatter_add_{dtype}"));
+            return self.launch_in_order(device, Update::Add(dtype));
         }
         let (dims, [dst_strides, src_strides, id_strides, _]) =
             self.layout(&vec![0; self.src.dims.len()])?;
         let n = self.elements();
-        let args = self
-            .indices(device, self.operands())
-            .u64(n as u64)
-            .value(&self.indexing)
-            .value(&dims)
-            .value(&dst_strides)
-            .value(&src_strides)
-            .value(&id_strides);
-        device
-            .kernel(Family::Indexing, &format!("scatter_add_atomic_{dtype}"))?
-            .launch(LaunchConfig::for_elements(n), &args)
+        // SAFETY: the operands lie in their views and fit together.
+        unsafe {
+            add_atomically::of(dtype)?.launch(
+                device,
+                LaunchConfig::for_elements(n),
+                Ptr::of(self.src),
+                Ptr::of(self.dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                n as u64,
+                self.indexing,
+                dims,
+                dst_strides,
+                src_strides,
+                id_strides,
+            )
+        }
     }
 
     /// Of `index_add`: sorts the ids, so that what goes to one place lies together and is added up in order, places in parallel.
@@ -184,11 +273,7 @@ impl<'a> Scatter<'a> {
         check_count(self.op.as_str(), self.elements())?;
         let dtype = self.src.dtype;
         let pack = self.pack(&layout, &along);
-        let name = if pack == 1 {
-            format!("index_add_{dtype}")
-        } else {
-            format!("index_add_packs_{dtype}")
-        };
+        let packs = if pack == 1 { "" } else { "packs_" };
         // In units of packs.
         let last = layout.dims.rank as usize - 1;
         layout.dims.size[last] /= pack;
@@ -199,19 +284,24 @@ impl<'a> Scatter<'a> {
         indexing.stride /= pack;
         columns /= pack as usize;
         let [dst_strides, src_strides, _] = layout.strides;
-        let args = self
-            .indices(device, self.operands())
-            .ptr(&order, 0)
-            .u32(columns as u32)
-            .value(&indexing)
-            .value(&along)
-            .value(&layout.dims)
-            .value(&dst_strides)
-            .value(&src_strides);
-        device.kernel(Family::Indexing, &name)?.launch(
-            LaunchConfig::for_elements(columns * along.count as usize),
-            &args,
-        )
+        // SAFETY: the operands lie in their views and fit together, and the order has all ids.
+        unsafe {
+            add_by_order::of(packs, dtype)?.launch(
+                device,
+                LaunchConfig::for_elements(columns * along.count as usize),
+                Ptr::of(self.src),
+                Ptr::of(self.dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                Ptr::to(&order),
+                columns as u32,
+                indexing,
+                along,
+                layout.dims,
+                dst_strides,
+                src_strides,
+            )
+        }
     }
 
     /// Neighbouring columns that one thread of `index_add` takes: 16 bytes of them where layout and addresses allow it, else one.
@@ -249,24 +339,38 @@ impl<'a> Scatter<'a> {
     }
 
     /// One thread per column and part of its places.
-    fn launch_in_order(&self, device: &Device, kernel: &str) -> Result<()> {
+    fn launch_in_order(&self, device: &Device, update: Update) -> Result<()> {
         let columns = self.elements() / self.src.dims[self.dim];
         check_count(self.op.as_str(), columns)?;
         let parts = (device.properties().busy_threads())
             .div_ceil(columns)
             .min(self.src.dims[self.dim] / 16)
             .clamp(1, MOST_PARTS.min(self.dst.dims[self.dim].max(1)));
-        self.launch_columns(
-            device,
-            Family::Indexing,
-            kernel,
-            LaunchConfig::for_elements(columns * parts),
-            parts,
-        )
+        let (layout, along) = self.columns()?;
+        let [dst_strides, src_strides, id_strides] = layout.strides;
+        // SAFETY: the operands lie in their views and fit together.
+        unsafe {
+            update_columns::of(update)?.launch(
+                device,
+                LaunchConfig::for_elements(columns * parts),
+                Ptr::of(self.src),
+                Ptr::of(self.dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                columns as u32,
+                parts as u32,
+                self.indexing,
+                along,
+                layout.dims,
+                dst_strides,
+                src_strides,
+                id_strides,
+            )
+        }
     }
 
     /// One wave per row and window of its places.
-    fn launch_rows(&self, device: &Device, kernel: &str, windows: usize) -> Result<()> {
+    fn launch_rows(&self, device: &Device, update: Update, windows: usize) -> Result<()> {
         let rows = self.elements() / self.src.dims[self.dim];
         // Short rows leave room for those of other waves.
         let row_bytes = self.dst.dims[self.dim] * self.dst.dtype.size_in_bytes();
@@ -279,31 +383,27 @@ impl<'a> Scatter<'a> {
             block: waves as u32 * device.properties().wave_size,
             shared_bytes: 0,
         };
-        self.launch_columns(device, Family::IndexingRows, kernel, config, windows)
-    }
-
-    fn launch_columns(
-        &self,
-        device: &Device,
-        family: Family,
-        kernel: &str,
-        config: LaunchConfig,
-        parts: usize,
-    ) -> Result<()> {
         let (layout, along) = self.columns()?;
         let [dst_strides, src_strides, id_strides] = layout.strides;
-        let columns = self.elements() / along.count as usize;
-        let args = self
-            .indices(device, self.operands())
-            .u32(columns as u32)
-            .u32(parts as u32)
-            .value(&self.indexing)
-            .value(&along)
-            .value(&layout.dims)
-            .value(&dst_strides)
-            .value(&src_strides)
-            .value(&id_strides);
-        device.kernel(family, kernel)?.launch(config, &args)
+        // SAFETY: the operands lie in their views and fit together.
+        unsafe {
+            update_rows::of(update)?.launch(
+                device,
+                config,
+                Ptr::of(self.src),
+                Ptr::of(self.dst),
+                Ptr::of(self.ids),
+                Ptr::to(&device.error_word()),
+                rows as u32,
+                windows as u32,
+                self.indexing,
+                along,
+                layout.dims,
+                dst_strides,
+                src_strides,
+                id_strides,
+            )
+        }
     }
 
     /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the caller adds.
@@ -315,20 +415,5 @@ impl<'a> Scatter<'a> {
         let strides = [&dst_strides, self.src.strides, self.id_strides, extra];
         let layout = collapse(name, self.src.dims, strides)?;
         Ok((layout.dims, layout.strides))
-    }
-
-    fn operands(&self) -> Args {
-        let bytes = |view: &View| view.offset * view.dtype.size_in_bytes();
-        Args::new()
-            .ptr(self.src.buffer, bytes(self.src))
-            .ptr(self.dst.buffer, bytes(self.dst))
-    }
-
-    fn indices(&self, device: &Device, args: Args) -> Args {
-        args.ptr(
-            self.ids.buffer,
-            self.ids.offset * self.ids.dtype.size_in_bytes(),
-        )
-        .ptr(&device.error_word(), 0)
     }
 }

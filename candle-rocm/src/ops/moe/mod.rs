@@ -3,5 +3,11 @@
 mod quantized;
 mod rows;
 
+use crate::DeclaredKernel;
 pub use quantized::indexed_moe;
 pub use rows::{moe_gemm, moe_gemm_with, MoeKernel, Routing};
+
+/// Every kernel that is declared here.
+pub(super) fn declared() -> Vec<DeclaredKernel> {
+    [quantized::declared(), rows::declared()].concat()
+}

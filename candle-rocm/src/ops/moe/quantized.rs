@@ -1,35 +1,37 @@
 //! Vectors times the matrices of experts in any format.
 
 use super::rows;
+use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
+use crate::ops::check::Op;
 use crate::ops::copy::contiguous;
 use crate::ops::quantized::format::DeviceFormat;
 use crate::ops::quantized::matmul::{Experts, Tiling, Work};
 use crate::ops::quantized::matrix::check_u32;
 use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
 use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
-use crate::ops::quantized::{Epilogue, GgmlType, Path, QuantizedActivations, QuantizedMatrix};
-use crate::{
-    contiguous_strides, Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View,
+use crate::ops::quantized::{
+    Epilogue, GgmlType, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
 };
-use candle_rocm_kernels::Family;
+use crate::{
+    contiguous_strides, Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View,
+};
+use candle_rocm_kernels::shared::quantized::{Activations, ExpertTile, Matvec, Slots, MAX_EXPERTS};
 
-const OP: &str = IndexOp::IndexedMoe.as_str();
+kernels! {
+    /// Slots one by one.
+    multiply_slots = "moe_matvec_{format}" [format: GgmlType = QUANTIZED] in Family::MoeQuantized, part format
+        => (m: Matvec, slots: Slots, x: Activations, y: Ptr, error: Ptr);
 
-/// Experts that the sorting kernel has counters for, `MAX_EXPERTS` in `moe/quantized.hip`.
-const MAX_SORTED_EXPERTS: usize = 1024;
-
-/// The fields are those of `Slots` in `moe/quantized.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Slots {
-    experts_of: u64,
-    op: u32,
-    slots: u32,
-    experts: u32,
-    slots_per_column: u32,
-    matrix_bytes: u64,
+    /// Sorts slots by expert.
+    sort_slots = "moe_sort" in Family::MoeQuantized
+        => (slots: Slots, columns: u32, order: Ptr, tiles: Ptr, error: Ptr);
 }
+
+const OP: Op = Op(IndexOp::IndexedMoe.as_str());
+
+/// Experts that the sorting kernel has counters for.
+const MAX_SORTED_EXPERTS: usize = MAX_EXPERTS as usize;
 
 /// Each token's vector times the matrices of its experts: `weights` holds `experts` matrices of `n` by `k`, `x` is `[tokens, topk or 1, k]` (f32, f16 or
 /// bf16; with 1, a token's experts share its vector), `ids` is `[tokens, topk]` of u32. Gives f32 `[tokens, topk, n]`.
@@ -47,37 +49,37 @@ pub fn indexed_moe(
     x: &View,
     ids: &View,
 ) -> Result<Buffer> {
-    x.check(OP)?;
-    ids.check(OP)?;
+    x.check(OP.0)?;
+    ids.check(OP.0)?;
     if ids.dtype != DType::U32 {
         return Err(Error::UnsupportedDType {
-            op: OP,
+            op: OP.0,
             dtype: ids.dtype,
         });
     }
     let (&[tokens, inputs, len], &[id_rows, topk]) = (x.dims, ids.dims) else {
-        return Err(shape_mismatch(x, ids));
+        return Err(OP.mismatch(x, ids));
     };
     if tokens != id_rows || len != k || !(inputs == topk || inputs == 1) {
-        return Err(shape_mismatch(x, ids));
+        return Err(OP.mismatch(x, ids));
     }
     let rows = experts.checked_mul(n).ok_or(Error::TooLarge {
-        op: OP,
+        op: OP.0,
         what: "rows of all experts",
         value: usize::MAX,
         limit: u32::MAX as usize,
     })?;
     let all = QuantizedMatrix::new(format, weights, rows, k);
-    let row_bytes = all.check(OP)?;
+    let row_bytes = all.check(OP.0)?;
     let slots = tokens * topk;
-    check_u32(OP, "tokens times experts of each", slots)?;
-    let bytes = result_bytes(OP, (slots, n), DType::F32)?;
+    check_u32(OP.0, "tokens times experts of each", slots)?;
+    let bytes = result_bytes(OP.0, (slots, n), DType::F32)?;
     if bytes == 0 {
         return device.alloc(0);
     }
     if experts == 0 {
         return Err(Error::InvalidArgument {
-            op: OP,
+            op: OP.0,
             reason: "there are no experts to choose from".into(),
         });
     }
@@ -92,7 +94,7 @@ pub fn indexed_moe(
     };
     let chosen = contiguous(device, ids)?;
     let routing = Slots {
-        experts_of: chosen.as_ptr() as u64,
+        experts_of: chosen.as_ptr().cast_const().cast(),
         op: IndexOp::IndexedMoe as u32,
         slots: slots as u32,
         experts: experts as u32,
@@ -101,21 +103,13 @@ pub fn indexed_moe(
     };
     let one = QuantizedMatrix { rows: n, ..all };
     let quantized = QuantizedActivations::quantize(device, x)?;
-    let family = check_product(OP, device, &all, &quantized)?.matmul;
+    check_product(OP.0, device, &all, &quantized)?;
     if sorted {
-        sorted_moe(device, family, &one, row_bytes, &quantized, &routing, &y)?;
+        sorted_moe(device, &one, row_bytes, &quantized, &routing, &y)?;
     } else {
         slot_by_slot(device, &one, row_bytes, &quantized, &routing, &y)?;
     }
     Ok(y)
-}
-
-fn shape_mismatch(x: &View, ids: &View) -> Error {
-    Error::ShapeMismatch {
-        op: OP,
-        lhs: x.dims.to_vec(),
-        rhs: ids.dims.to_vec(),
-    }
 }
 
 /// Whether the slots are sorted by expert for the tiled kernel.
@@ -125,7 +119,7 @@ fn sorts(device: &Device, slots: usize, experts: usize) -> Result<bool> {
         Some(Path::Matvec) => Ok(false),
         Some(Path::Matmul) if possible => Ok(true),
         Some(Path::Matmul) => Err(Error::InvalidArgument {
-            op: OP,
+            op: OP.0,
             reason: format!(
                 "{} forces matmul, which sorts at most {MAX_SORTED_EXPERTS} experts, not {experts}; set it to auto",
                 Path::VARIABLE
@@ -164,7 +158,7 @@ fn plain_moe(
             let strides = contiguous_strides(x.dims);
             run(&View::contiguous(&floats, DType::F32, x.dims, &strides))
         }
-        dtype => Err(Error::UnsupportedDType { op: OP, dtype }),
+        dtype => Err(Error::UnsupportedDType { op: OP.0, dtype }),
     }
 }
 
@@ -182,26 +176,30 @@ fn slot_by_slot(
     let (block, lanes) = matvec_threads(device, one.format, 1, all, units);
     let blocks = pairs.div_ceil((block / lanes) as usize);
     let grid = blocks.saturating_mul(routing.slots as usize);
-    device
-        .kernel(Family::MoeQuantized, &format!("moe_matvec_{}", one.format))?
-        .launch(
-            LaunchConfig {
-                grid: grid.min(LaunchConfig::MAX_GRID as usize) as u32,
-                block,
-                shared_bytes: 0,
-            },
-            &Args::new()
-                .value(&matvec::Raw::new(one, row_bytes, lanes))
-                .value(routing)
-                .value(&x.raw())
-                .ptr(y, 0)
-                .ptr(&device.error_word(), 0),
+    let config = LaunchConfig {
+        grid: grid.min(LaunchConfig::MAX_GRID as usize) as u32,
+        block,
+        shared_bytes: 0,
+    };
+    let matrix = matvec::raw(one, row_bytes, lanes);
+    let (y, error) = (Ptr::to(y), device.error_word());
+    let kernel = multiply_slots::of(one.format)?;
+    // SAFETY: there is a matrix for each expert, a vector for each slot, and room for its result.
+    unsafe {
+        kernel.launch(
+            device,
+            config,
+            matrix,
+            *routing,
+            x.raw(),
+            y,
+            Ptr::to(&error),
         )
+    }
 }
 
 fn sorted_moe(
     device: &Device,
-    family: Family,
     one: &QuantizedMatrix,
     row_bytes: usize,
     x: &QuantizedActivations,
@@ -214,28 +212,32 @@ fn sorted_moe(
     let most = slots / tiling.columns + experts.min(slots);
     let word = size_of::<u32>();
     let order = device.alloc(slots * word)?;
-    let tiles = device.alloc((1 + most) * 3 * word)?;
-    device.kernel(Family::MoeQuantized, "moe_sort")?.launch(
-        LaunchConfig {
-            grid: 1,
-            block: 256,
-            shared_bytes: 0,
-        },
-        &Args::new()
-            .value(routing)
-            .u32(tiling.columns as u32)
-            .ptr(&order, 0)
-            .ptr(&tiles, 0)
-            .ptr(&device.error_word(), 0),
-    )?;
-    let output = Epilogue::default().raw(OP, device, y, DType::F32, (slots, one.rows))?;
+    // The number of tiles, in the place of one, and the tiles.
+    let tiles = device.alloc((1 + most) * size_of::<ExpertTile>())?;
+    let config = LaunchConfig {
+        grid: 1,
+        block: 256,
+        shared_bytes: 0,
+    };
+    // SAFETY: there is room for the order of all slots and for as many tiles as there can be.
+    unsafe {
+        sort_slots::of()?.launch(
+            device,
+            config,
+            *routing,
+            tiling.columns as u32,
+            Ptr::to(&order),
+            Ptr::to(&tiles),
+            Ptr::to(&device.error_word()),
+        )?;
+    }
+    let output = Epilogue::default().raw(OP.0, device, y, DType::F32, (slots, one.rows))?;
     let work = Work {
-        family,
         tiling,
         column_tiles: most,
         experts: Experts {
-            tiles: tiles.as_ptr() as u64,
-            order: order.as_ptr() as u64,
+            tiles: tiles.as_ptr().cast_const().cast(),
+            order: order.as_ptr().cast_const().cast(),
             matrix_bytes: routing.matrix_bytes,
             outputs_per_input: routing.slots_per_column,
         },

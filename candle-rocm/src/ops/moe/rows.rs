@@ -1,12 +1,58 @@
 //! Rows times the matrices of experts that are floats.
 
+use crate::dtype::FLOATS;
 use crate::error_word::IndexOp;
+use crate::kernels::{kernels, Axis, Ptr};
+use crate::ops::check::Op;
 use crate::ops::copy::check_count;
-use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::ops::operand::Operand;
+use crate::{Buffer, DType, Device, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::moe::{Experts, OUTPUTS, TILE_M, TILE_N, TILE_THREADS};
+use std::fmt;
 
-const OP: &str = IndexOp::MoeGemm.as_str();
+kernels! {
+    /// A wave for a few outputs of a slot; `slot_of` and `scale` may be null.
+    multiply_few = "moe_matvec_{numbers}" [numbers: Numbers = Numbers::ALL] in Family::MoeRows
+        => (x: Ptr, weights: Ptr, slot_of: Ptr, expert_of: Ptr, scale: Ptr, out: Ptr, error: Ptr, shape: Experts);
+
+    /// Tiles; `scale` may be null.
+    multiply_many = "moe_matmul_{dtype}" [dtype: DType = FLOATS] in Family::MoeRows
+        => (x: Ptr, weights: Ptr, slot_of: Ptr, expert_of: Ptr, scale: Ptr, out: Ptr, error: Ptr, shape: Experts);
+}
+
+/// The dtypes of experts' matrices, and of what they are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    weights: DType,
+    x: DType,
+}
+
+impl Numbers {
+    const ALL: [Self; 5] = [
+        Self::new(DType::F16, DType::F16),
+        Self::new(DType::BF16, DType::BF16),
+        Self::new(DType::F32, DType::F32),
+        Self::new(DType::F16, DType::F32),
+        Self::new(DType::BF16, DType::F32),
+    ];
+
+    const fn new(weights: DType, x: DType) -> Self {
+        Numbers { weights, x }
+    }
+}
+
+impl fmt::Display for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self.weights == self.x {
+            true => write!(f, "{}", self.x),
+            false => write!(f, "{}_{}", self.weights, self.x),
+        }
+    }
+}
+
+impl Axis for Numbers {}
+
+const OP: Op = Op(IndexOp::MoeGemm.as_str());
 
 /// Which rows meet which experts. A slot is a pair of a row and one of its experts; the slots of row `r` of `x [rows, k]` are
 /// `r * per_row` to `(r + 1) * per_row`, with `per_row` = slots / rows.
@@ -45,8 +91,8 @@ impl MoeKernel {
 /// `weights` is `[experts, n, k]`. A slot that `routing` leaves out has no defined result.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`], [`Error::TooLarge`].
-/// A slot or expert that does not exist is an [`Error::IndexOutOfRange`] of the next call that waits for the device.
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView), [`Error::TooLarge`](crate::Error::TooLarge).
+/// A slot or expert that does not exist is an [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange) of the next call that waits for the device.
 pub fn moe_gemm(device: &Device, x: &View, weights: &View, routing: Routing) -> Result<Buffer> {
     let slots = routing.slots.elem_count();
     let experts = weights.dims.first().copied().unwrap_or(0);
@@ -57,19 +103,6 @@ pub fn moe_gemm(device: &Device, x: &View, weights: &View, routing: Routing) -> 
         weights,
         routing,
     )
-}
-
-/// The fields are those of `Experts` in `moe/rows.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Experts {
-    slots: u32,
-    slots_per_row: u32,
-    experts: u32,
-    n: u32,
-    k: u32,
-    op: u32,
-    may_lack: u32,
 }
 
 /// [`moe_gemm`] with a kernel of the caller's choice.
@@ -83,35 +116,35 @@ pub fn moe_gemm_with(
     weights: &View,
     routing: Routing,
 ) -> Result<Buffer> {
-    check_float(OP, x.dtype, false)?;
-    check_same_dtype(OP, x, weights)?;
+    OP.float(x.dtype, false)?;
+    OP.same_dtype(x, weights)?;
     let (&[rows, k], &[experts, n, weights_k]) = (x.dims, weights.dims) else {
-        return Err(shape_mismatch(OP, x, weights));
+        return Err(OP.mismatch(x, weights));
     };
     if k != weights_k {
-        return Err(shape_mismatch(OP, x, weights));
+        return Err(OP.mismatch(x, weights));
     }
     let slots = routing.slots.elem_count();
     if routing.slots.dims != [slots] || !slots.is_multiple_of(rows) {
-        return Err(shape_mismatch(OP, x, routing.slots));
+        return Err(OP.mismatch(x, routing.slots));
     }
     if routing.experts.dims != [slots] {
-        return Err(shape_mismatch(OP, routing.slots, routing.experts));
+        return Err(OP.mismatch(routing.slots, routing.experts));
     }
     for ids in [routing.slots, routing.experts] {
-        check_dtype(ids, DType::U32)?;
+        OP.has_dtype(ids, DType::U32)?;
     }
     if let Some(scale) = routing.scale {
-        check_dtype(scale, DType::F32)?;
+        OP.has_dtype(scale, DType::F32)?;
         if scale.elem_count() != slots {
-            return Err(shape_mismatch(OP, routing.slots, scale));
+            return Err(OP.mismatch(routing.slots, scale));
         }
     }
     for view in [x, weights, routing.slots, routing.experts]
         .into_iter()
         .chain(routing.scale)
     {
-        view.check(OP)?;
+        view.check(OP.0)?;
     }
     let product = Product {
         op: IndexOp::MoeGemm,
@@ -194,72 +227,62 @@ impl Product<'_> {
         let (x, weights, experts) = (dense(self.x)?, dense(self.weights)?, dense(self.experts)?);
         let slot_of = self.slots.map(dense).transpose()?;
         let scale = self.scale.map(dense).transpose()?;
-        let optional = |operand: &Option<Operand>, args: Args| match operand {
-            Some(operand) => operand.push(args),
-            None => args.u64(0),
-        };
-        let args = optional(&slot_of, weights.push(x.push(Args::new())));
-        let args = optional(&scale, experts.push(args));
-        let args = args.ptr(&out, 0).ptr(&device.error_word(), 0).value(&shape);
-        let (name, config) = kernel.launch_config(device, slots, n);
-        let dtype = match (self.weights.dtype, self.x.dtype) {
-            (weights, x) if weights == x => x.to_string(),
-            (weights, x) => format!("{weights}_{x}"),
-        };
-        device
-            .kernel(Family::MoeRows, &format!("{name}_{dtype}"))?
-            .launch(config, &args)?;
+        fn optional<'p>(operand: &'p Option<Operand>) -> Ptr<'p> {
+            operand.as_ref().map_or(Ptr::NULL, Operand::ptr)
+        }
+        let config = kernel.config(device, slots, n);
+        let (x, weights, experts) = (x.ptr(), weights.ptr(), experts.ptr());
+        let (slot_of, scale) = (optional(&slot_of), optional(&scale));
+        let (y, word) = (Ptr::to(&out), device.error_word());
+        let (error, numbers) = (
+            Ptr::to(&word),
+            Numbers::new(self.weights.dtype, self.x.dtype),
+        );
+        // SAFETY: operands are dense and were checked against each other, and the output has room for all slots.
+        unsafe {
+            match kernel {
+                MoeKernel::Matvec => multiply_few::of(numbers)?.launch(
+                    device, config, x, weights, slot_of, experts, scale, y, error, shape,
+                )?,
+                MoeKernel::Matmul => multiply_many::of(numbers.x)?.launch(
+                    device, config, x, weights, slot_of, experts, scale, y, error, shape,
+                )?,
+            }
+        }
         Ok(out)
     }
 }
 
 /// Threads of a block of the matvec kernel, if there are enough outputs for blocks on every compute unit, or else.
 const MATVEC_BLOCKS: [usize; 2] = [256, 64];
-/// Outputs of a wave, and of a tile, as in `moe/rows.hip`.
-const WAVE_OUTPUTS: usize = 4;
-const TILE: (usize, usize) = (32, 64);
 
 impl MoeKernel {
-    fn launch_config(
-        self,
-        device: &Device,
-        slots: usize,
-        n: usize,
-    ) -> (&'static str, LaunchConfig) {
-        let (name, blocks, block) = match self {
+    fn config(self, device: &Device, slots: usize, n: usize) -> LaunchConfig {
+        let (blocks, block) = match self {
             MoeKernel::Matvec => {
                 let properties = device.properties();
                 let wave = properties.wave_size as usize;
-                let waves = slots.saturating_mul(n.div_ceil(WAVE_OUTPUTS));
+                let waves = slots.saturating_mul(n.div_ceil(OUTPUTS as usize));
                 // Small blocks spread the few waves of a small matrix over more compute units.
                 let [large, small] = MATVEC_BLOCKS;
                 let block = match waves < properties.compute_units as usize * (large / wave) {
                     true => small,
                     false => large,
                 };
-                ("moe_matvec", waves.div_ceil(block / wave), block as u32)
+                (waves.div_ceil(block / wave), block as u32)
             }
             MoeKernel::Matmul => {
-                let tiles = slots.div_ceil(TILE.0).saturating_mul(n.div_ceil(TILE.1));
-                ("moe_matmul", tiles, 128)
+                let rows = slots.div_ceil(TILE_M as usize);
+                (
+                    rows.saturating_mul(n.div_ceil(TILE_N as usize)),
+                    TILE_THREADS,
+                )
             }
         };
-        let config = LaunchConfig {
+        LaunchConfig {
             grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
             block,
             shared_bytes: 0,
-        };
-        (name, config)
+        }
     }
-}
-
-fn check_dtype(view: &View, dtype: DType) -> Result<()> {
-    if view.dtype == dtype {
-        return Ok(());
-    }
-    Err(Error::DTypeMismatch {
-        op: OP,
-        lhs: view.dtype,
-        rhs: dtype,
-    })
 }

@@ -1,15 +1,23 @@
 //! Activations in 8 bits.
 
 use super::matrix::{check_blocks_of_32, check_u32};
+use crate::dtype::FLOATS;
+use crate::kernels::{kernels, Ptr};
 use crate::ops::copy::contiguous;
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::quantized::{ActivationScale, Activations, K_STEP};
 
-/// Vectors are padded with zeros to a multiple of this, the step of the tiled product (`K_STEP` in `quantized/matmul.h`).
-const PADDING: usize = 128;
+kernels! {
+    /// `columns` vectors of `k` elements.
+    quantize = "quantize_{dtype}" [dtype: DType = FLOATS] in Family::QuantizeActivations
+        => (columns: u32, k: u32, stride: u32, x: Ptr, quants: Ptr, scales: Ptr);
+}
+
+/// Vectors are padded with zeros to a multiple of this, the step of the tiled product.
+const PADDING: usize = K_STEP as usize;
 
 /// Bytes of a block's scale and sums.
-const SCALE_BYTES: usize = 8;
+const SCALE_BYTES: usize = size_of::<ActivationScale>();
 
 /// Vectors in 8 bits, to be multiplied with quantized matrices: made once for all matrices of a layer that share an input.
 ///
@@ -21,16 +29,6 @@ pub struct QuantizedActivations {
     buffer: Buffer,
     columns: usize,
     len: usize,
-}
-
-/// The kernels' view of them; the fields are those of `Activations` in `quantized/q8_1.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(in crate::ops) struct Raw {
-    quants: u64,
-    scales: u64,
-    stride: u32,
-    columns: u32,
 }
 
 impl QuantizedActivations {
@@ -70,21 +68,19 @@ impl QuantizedActivations {
             packed = contiguous(device, x)?;
             (&packed, 0)
         };
-        device
-            .kernel(
-                Family::QuantizeActivations,
-                &format!("quantize_{}", x.dtype.as_str()),
-            )?
-            .launch(
+        // SAFETY: the source has the vectors behind each other, and there is room for their quants and scales.
+        unsafe {
+            quantize::of(x.dtype)?.launch(
+                device,
                 LaunchConfig::for_elements(quants / 4),
-                &Args::new()
-                    .u32(columns as u32)
-                    .u32(len as u32)
-                    .u32(stride as u32)
-                    .ptr(source, offset)
-                    .ptr(&quantized.buffer, 0)
-                    .ptr(&quantized.buffer, quants),
+                columns as u32,
+                len as u32,
+                stride as u32,
+                Ptr::at(source, offset),
+                Ptr::to(&quantized.buffer),
+                Ptr::at(&quantized.buffer, quants),
             )?;
+        }
         Ok(quantized)
     }
 
@@ -141,11 +137,12 @@ impl QuantizedActivations {
         &self.buffer
     }
 
-    pub(in crate::ops) fn raw(&self) -> Raw {
-        let quants = self.buffer.as_ptr() as u64;
-        Raw {
-            quants,
-            scales: quants + self.quants() as u64,
+    /// As products take them.
+    pub(in crate::ops) fn raw(&self) -> Activations {
+        let quants = self.buffer.as_ptr().cast_const();
+        Activations {
+            quants: quants.cast(),
+            scales: quants.wrapping_byte_add(self.quants()).cast(),
             stride: self.stride() as u32,
             columns: self.columns as u32,
         }

@@ -1,11 +1,25 @@
 //! Quantized blocks to floating point.
 
 use super::format::DeviceFormat;
-use super::GgmlType;
+use super::{GgmlType, QUANTIZED};
+use crate::dtype::FLOATS;
+use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
 use ggml_formats::Encoding;
+
+kernels! {
+    /// A thread for each group of elements.
+    unpack = "dequantize_{format}_{dtype}" [format: GgmlType = QUANTIZED, dtype: DType = FLOATS]
+        in family(format) => (groups: u64, x: Ptr, y: Ptr);
+}
+
+fn family(format: GgmlType) -> Family {
+    match format.encoding() {
+        Encoding::Codebook | Encoding::Levels => Family::DequantizeIq,
+        Encoding::Plain | Encoding::Small | Encoding::K => Family::Dequantize,
+    }
+}
 
 /// Consecutive elements that one thread of the kernels handles.
 const GROUP: usize = 8;
@@ -61,17 +75,9 @@ pub fn dequantize(
         return Ok(output);
     }
     let groups = elem_count / GROUP;
-    let family = match format.encoding() {
-        Encoding::Codebook | Encoding::Levels => Family::DequantizeIq,
-        Encoding::Plain | Encoding::Small | Encoding::K => Family::Dequantize,
-    };
-    let name = format!("dequantize_{format}_{}", to.as_str());
-    device.kernel(family, &name)?.launch(
-        LaunchConfig::for_elements(groups),
-        &Args::new()
-            .u64(groups as u64)
-            .ptr(quantized, offset)
-            .ptr(&output, 0),
-    )?;
+    let config = LaunchConfig::for_elements(groups);
+    let (x, y) = (Ptr::at(quantized, offset), Ptr::to(&output));
+    // SAFETY: the buffer has the blocks, and the output room for their elements.
+    unsafe { unpack::of(format, to)?.launch(device, config, groups as u64, x, y)? };
     Ok(output)
 }

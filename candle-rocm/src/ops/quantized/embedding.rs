@@ -3,11 +3,18 @@
 use super::format::DeviceFormat;
 use super::matrix::{check_u32, QuantizedMatrix};
 use super::matvec::result_bytes;
+use super::{GgmlType, QUANTIZED};
+use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
 use crate::ops::indexing::index_select;
-use crate::{Args, Buffer, DType, Device, Error, IndexOp, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::{Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View};
+
+kernels! {
+    /// A thread for each group of a row; `op` is the operation's number in an IndexError.
+    read_rows = "embedding_{format}" [format: GgmlType = QUANTIZED] in Family::QuantizedEmbedding
+        => (rows: u32, groups: u32, count: u64, op: u32, table: Ptr, ids: Ptr, error: Ptr, y: Ptr);
+}
 
 /// Consecutive elements that one thread of the kernels handles.
 const GROUP: usize = 8;
@@ -52,22 +59,20 @@ pub fn embedding(device: &Device, table: &QuantizedMatrix, ids: &View) -> Result
         return Ok(y);
     }
     let groups = table.cols / GROUP;
-    device
-        .kernel(
-            Family::QuantizedEmbedding,
-            &format!("embedding_{}", table.format),
-        )?
-        .launch(
+    // SAFETY: the table was checked, ids are dense, and there is room for their rows.
+    unsafe {
+        read_rows::of(table.format)?.launch(
+            device,
             LaunchConfig::for_elements(count * groups),
-            &Args::new()
-                .u32(table.rows as u32)
-                .u32(groups as u32)
-                .u64((count * groups) as u64)
-                .u32(IndexOp::IndexSelect as u32)
-                .ptr(table.buffer, table.offset)
-                .ptr(&packed, 0)
-                .ptr(&device.error_word(), 0)
-                .ptr(&y, 0),
+            table.rows as u32,
+            groups as u32,
+            (count * groups) as u64,
+            IndexOp::IndexSelect as u32,
+            Ptr::at(table.buffer, table.offset),
+            Ptr::to(&packed),
+            Ptr::to(&device.error_word()),
+            Ptr::to(&y),
         )?;
+    }
     Ok(y)
 }

@@ -2,10 +2,21 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
+use super::select::families;
 use super::select::NARROW_COLUMNS;
 use super::QuantizedActivations;
-use crate::{Args, Buffer, DType, Device, Generation, LaunchConfig, Result};
-use candle_rocm_kernels::Family;
+use super::{GgmlType, QUANTIZED};
+use crate::kernels::kernels;
+use crate::{Buffer, DType, Device, Generation, LaunchConfig, Result};
+pub(in crate::ops) use candle_rocm_kernels::shared::quantized::Experts;
+use candle_rocm_kernels::shared::quantized::{Activations, Matmul, Output};
+
+kernels! {
+    /// In tiles of one of two sizes.
+    multiply = "matmul_{tiling}_{format}" [tiling: &'static str = ["wide", "narrow"], format: GgmlType = QUANTIZED]
+        in families(format).expect("it is quantized").matmul, part format
+        => (m: Matmul, x: Activations, experts: Experts, output: Output);
+}
 
 const OP: &str = "quantized matmul";
 
@@ -53,27 +64,6 @@ impl Tiling {
     }
 }
 
-/// The fields are those of `Matmul` in `quantized/matmul.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Raw {
-    weights: u64,
-    row_bytes: u64,
-    rows: u32,
-    units: u32,
-    column_tiles: u32,
-}
-
-/// The fields are those of `Experts` in `quantized/matmul.h`.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-pub(in crate::ops) struct Experts {
-    pub(in crate::ops) tiles: u64,
-    pub(in crate::ops) order: u64,
-    pub(in crate::ops) matrix_bytes: u64,
-    pub(in crate::ops) outputs_per_input: u32,
-}
-
 /// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32. Uses matrix
 /// instructions on CDNA2, RDNA3 and later.
 ///
@@ -88,7 +78,7 @@ pub fn matmul(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    let family = check_product(OP, device, weights, x)?.matmul;
+    check_product(OP, device, weights, x)?;
     let row_bytes = weights.check(OP)?;
     let shape = (x.columns(), weights.rows);
     let y = device.alloc(result_bytes(OP, shape, to)?)?;
@@ -97,10 +87,9 @@ pub fn matmul(
     let output = epilogue.raw(OP, device, &y, to, shape)?;
     if !y.is_empty() {
         let work = Work {
-            family,
             tiling,
             column_tiles,
-            experts: Experts::default(),
+            experts: Experts::NONE,
         };
         work.launch(device, weights, row_bytes, x, &output)?;
     }
@@ -109,7 +98,6 @@ pub fn matmul(
 
 /// A launch of the tiled kernel: with experts, `column_tiles` is how many there are at most.
 pub(in crate::ops) struct Work<'a> {
-    pub(in crate::ops) family: Family,
     pub(in crate::ops) tiling: &'a Tiling,
     pub(in crate::ops) column_tiles: usize,
     pub(in crate::ops) experts: Experts,
@@ -123,10 +111,10 @@ impl Work<'_> {
         weights: &QuantizedMatrix,
         row_bytes: usize,
         x: &QuantizedActivations,
-        output: &super::matrix::Output,
+        output: &Output,
     ) -> Result<()> {
         let tiling = self.tiling;
-        let raw = Raw {
+        let raw = Matmul {
             weights: weights.address(),
             row_bytes: row_bytes as u64,
             rows: weights.rows as u32,
@@ -137,21 +125,16 @@ impl Work<'_> {
             .rows
             .div_ceil(tiling.rows)
             .saturating_mul(self.column_tiles);
-        let name = format!("matmul_{}_{}", tiling.name, weights.format);
-        device.kernel(self.family, &name)?.launch(
-            LaunchConfig {
-                grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
-                block: tiling.waves * device.properties().wave_size,
-                shared_bytes: match device.properties().arch.generation() == Generation::Nvptx {
-                    true => tiling.nvptx_shared_bytes,
-                    false => 0,
-                },
+        let config = LaunchConfig {
+            grid: tiles.min(LaunchConfig::MAX_GRID as usize) as u32,
+            block: tiling.waves * device.properties().wave_size,
+            shared_bytes: match device.properties().arch.generation() == Generation::Nvptx {
+                true => tiling.nvptx_shared_bytes,
+                false => 0,
             },
-            &Args::new()
-                .value(&raw)
-                .value(&x.raw())
-                .value(&self.experts)
-                .value(output),
-        )
+        };
+        let kernel = multiply::of(tiling.name, weights.format)?;
+        // SAFETY: matrix and vectors were checked to fit together and to be on this device, as was what the output takes along.
+        unsafe { kernel.launch(device, config, raw, x.raw(), self.experts, *output) }
     }
 }

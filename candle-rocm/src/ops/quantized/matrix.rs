@@ -3,6 +3,13 @@
 use super::format::DeviceFormat;
 use super::GgmlType;
 use crate::{Buffer, DType, Device, Error, Result, View};
+pub(super) use candle_rocm_kernels::shared::quantized::Output;
+use candle_rocm_kernels::shared::quantized::{
+    ACTIVATION_GELU, ACTIVATION_GELU_ERF, ACTIVATION_NONE, ACTIVATION_SILU, OUTPUT_BF16,
+    OUTPUT_F16, OUTPUT_F32,
+};
+use std::ffi::c_void;
+use std::ptr;
 
 /// A matrix of `rows` by `cols` in a ggml format, row after row in whole blocks.
 #[derive(Clone, Copy, Debug)]
@@ -42,8 +49,12 @@ impl<'a> QuantizedMatrix<'a> {
         Ok(row_bytes)
     }
 
-    pub(super) fn address(&self) -> u64 {
-        self.buffer.as_ptr() as u64 + self.offset as u64
+    pub(super) fn address(&self) -> *const u8 {
+        self.buffer
+            .as_ptr()
+            .cast_const()
+            .cast::<u8>()
+            .wrapping_add(self.offset)
     }
 }
 
@@ -69,19 +80,8 @@ pub struct Epilogue<'a> {
     pub residual: Option<View<'a>>,
 }
 
-/// The kernels' view of it and of the result; the fields are those of `Output` in `quantized/output.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(in crate::ops) struct Output {
-    y: u64,
-    bias: u64,
-    residual: u64,
-    dtype: u32,
-    activation: u32,
-}
-
 impl Epilogue<'_> {
-    /// For `columns` times `rows` results in `y`.
+    /// As products take it, for `columns` times `rows` results in `y`.
     pub(in crate::ops) fn raw(
         &self,
         op: &'static str,
@@ -90,9 +90,9 @@ impl Epilogue<'_> {
         dtype: DType,
         (columns, rows): (usize, usize),
     ) -> Result<Output> {
-        let address = |view: &Option<View>, count: usize| -> Result<u64> {
+        let address = |view: &Option<View>, count: usize| -> Result<*const c_void> {
             let Some(view) = view else {
-                return Ok(0);
+                return Ok(ptr::null());
             };
             view.check(op)?;
             if view.dtype != dtype {
@@ -122,29 +122,29 @@ impl Epilogue<'_> {
                 return Err(Error::DeviceMismatch { op });
             }
             let at = view.offset * dtype.size_in_bytes();
-            Ok(view.buffer.as_ptr() as u64 + at as u64)
+            Ok(view.buffer.as_ptr().cast_const().wrapping_byte_add(at))
         };
         Ok(Output {
-            y: y.as_ptr() as u64,
+            y: y.as_ptr(),
             bias: address(&self.bias, rows)?,
             residual: address(&self.residual, columns * rows)?,
             dtype: output_type(op, dtype)?,
             activation: match self.activation {
-                None => 0,
-                Some(Activation::Silu) => 1,
-                Some(Activation::Gelu) => 2,
-                Some(Activation::GeluErf) => 3,
+                None => ACTIVATION_NONE,
+                Some(Activation::Silu) => ACTIVATION_SILU,
+                Some(Activation::Gelu) => ACTIVATION_GELU,
+                Some(Activation::GeluErf) => ACTIVATION_GELU_ERF,
             },
         })
     }
 }
 
-/// `OutputType` in `quantized/output.h`.
+/// Number of a result's dtype.
 fn output_type(op: &'static str, dtype: DType) -> Result<u32> {
     match dtype {
-        DType::F32 => Ok(0),
-        DType::F16 => Ok(1),
-        DType::BF16 => Ok(2),
+        DType::F32 => Ok(OUTPUT_F32),
+        DType::F16 => Ok(OUTPUT_F16),
+        DType::BF16 => Ok(OUTPUT_BF16),
         _ => Err(Error::UnsupportedDType { op, dtype }),
     }
 }

@@ -2,38 +2,33 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::select::{families, matvec_threads, Families, MATVEC_MAX_COLUMNS};
-use super::{Activation, GgmlType, QuantizedActivations};
-use crate::{Args, Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use super::{Activation, GgmlType, QuantizedActivations, QUANTIZED};
+use crate::kernels::kernels;
+use crate::{Buffer, DType, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::quantized::{Activations, Matvec, Output};
+use std::ptr;
+
+kernels! {
+    /// For up to so many vectors.
+    multiply = "matvec_{format}_{columns}" [format: GgmlType = QUANTIZED, columns: u32 = [1, 2, 4, 8]]
+        in families(format).expect("it is quantized").matvec, part format => (m: Matvec, x: Activations, output: Output);
+}
 
 const OP: &str = "quantized matvec";
 
-/// The fields are those of `Matvec` in `quantized/matvec.h`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(in crate::ops) struct Raw {
-    weights: u64,
-    up: u64,
-    rows: u32,
-    units: u32,
-    row_bytes: u64,
-    lanes: u32,
-}
-
-impl Raw {
-    /// For a checked matrix of `row_bytes` a row.
-    pub(in crate::ops) fn new(weights: &QuantizedMatrix, row_bytes: usize, lanes: u32) -> Self {
-        Raw {
-            weights: weights.address(),
-            up: 0,
-            rows: weights.rows as u32,
-            units: units(weights.format, weights.cols) as u32,
-            row_bytes: row_bytes as u64,
-            lanes,
-        }
+/// As the kernels take a checked matrix of `row_bytes` a row.
+pub(in crate::ops) fn raw(weights: &QuantizedMatrix, row_bytes: usize, lanes: u32) -> Matvec {
+    Matvec {
+        weights: weights.address(),
+        up: ptr::null(),
+        rows: weights.rows as u32,
+        units: units(weights.format, weights.cols) as u32,
+        row_bytes: row_bytes as u64,
+        lanes,
     }
 }
 
-/// Units of a row: what one thread reads at a time, as in `quantized/quants.h`.
+/// Units of a row: what one thread reads at a time.
 pub(in crate::ops) fn units(format: GgmlType, cols: usize) -> usize {
     match format {
         GgmlType::Q2K | GgmlType::Q3K => cols / 64,
@@ -171,7 +166,7 @@ fn launch(
     to: DType,
 ) -> Result<Buffer> {
     check_columns(x.columns())?;
-    let family = check_product(OP, device, weights, x)?.matvec;
+    check_product(OP, device, weights, x)?;
     let row_bytes = weights.check(OP)?;
     if let Some(up) = up {
         up.check(OP)?;
@@ -190,17 +185,16 @@ fn launch(
         None => weights.rows.div_ceil(2),
     };
     let (block, lanes) = matvec_threads(device, weights.format, columns, pairs, units);
-    let mut raw = Raw::new(weights, row_bytes, lanes);
-    raw.up = up.map_or(0, QuantizedMatrix::address);
+    let mut raw = raw(weights, row_bytes, lanes);
+    raw.up = up.map_or(ptr::null(), QuantizedMatrix::address);
     let blocks = pairs.div_ceil((block / lanes) as usize);
-    let name = format!("matvec_{}_{columns}", weights.format);
-    device.kernel(family, &name)?.launch(
-        LaunchConfig {
-            grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
-            block,
-            shared_bytes: 0,
-        },
-        &Args::new().value(&raw).value(&x.raw()).value(&output),
-    )?;
+    let config = LaunchConfig {
+        grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
+        block,
+        shared_bytes: 0,
+    };
+    let kernel = multiply::of(weights.format, columns as u32)?;
+    // SAFETY: matrices and vectors were checked to fit together and to be on this device, as was what the output takes along.
+    unsafe { kernel.launch(device, config, raw, x.raw(), output)? };
     Ok(y)
 }

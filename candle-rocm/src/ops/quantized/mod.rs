@@ -15,6 +15,8 @@ pub(super) mod matvec;
 pub(super) mod select;
 mod tune;
 
+use crate::kernels::Axis;
+use crate::DeclaredKernel;
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
@@ -25,3 +27,41 @@ pub use matrix::{Activation, Epilogue, QuantizedMatrix};
 pub use matvec::{gated_matvec, matvec};
 pub use select::{Path, MATVEC_MAX_COLUMNS};
 pub use tune::{forget, tune, Crossover, Timing};
+
+impl Axis for GgmlType {}
+
+/// How many formats have blocks.
+const fn count_quantized() -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < GgmlType::ALL.len() {
+        count += (GgmlType::ALL[at].block_size() > 1) as usize;
+        at += 1;
+    }
+    count
+}
+
+/// The formats that have kernels: all but the plain ones.
+pub(super) const QUANTIZED: [GgmlType; count_quantized()] = {
+    let mut quantized = [GgmlType::Q4_0; count_quantized()];
+    let (mut from, mut to) = (0, 0);
+    while from < GgmlType::ALL.len() {
+        if GgmlType::ALL[from].block_size() > 1 {
+            quantized[to] = GgmlType::ALL[from];
+            to += 1;
+        }
+        from += 1;
+    }
+    quantized
+};
+
+/// Every kernel that is declared here.
+pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
+    [
+        activations::declared(),
+        dequantize::declared(),
+        embedding::declared(),
+        matmul::declared(),
+        matvec::declared(),
+    ]
+    .concat()
+}

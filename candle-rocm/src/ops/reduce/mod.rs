@@ -2,8 +2,95 @@
 
 mod plan;
 
-use crate::{Args, Buffer, DType, Device, Error, Result, View};
-use plan::Plan;
+use crate::kernels::{kernels, Axis, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, Result, View};
+use candle_rocm_kernels::shared::reduce::{PacksPlan, Plan as StridedPlan};
+use plan::{KernelPlan, Plan};
+
+kernels! {
+    /// Sums of any layout.
+    sums = "sum_{types}" [types: Types = Types::ALL] in Family::Reduce, part types.from
+        => (src: Ptr, dst: Ptr, plan: StridedPlan);
+
+    /// Extrema of any layout.
+    extrema = "{op}_{dtype}" [op: ReduceOp = [ReduceOp::Min, ReduceOp::Max], dtype: DType = DType::ALL]
+        in Family::Reduce, part dtype => (src: Ptr, dst: Ptr, plan: StridedPlan);
+
+    /// Their indices, or `indices` at their places unless it is null; and the extrema, unless `values` is null.
+    extremal_indices = "{op}_{dtype}" [op: ReduceOp = [ReduceOp::ArgMin, ReduceOp::ArgMax], dtype: DType = DType::ALL]
+        in Family::Reduce, part dtype => (src: Ptr, indices: Ptr, dst: Ptr, values: Ptr, plan: StridedPlan);
+
+    /// Sums along rows.
+    sums_of_rows = "sum_rows_{types}" [types: Types = Types::ALL] in Family::ReducePacks, part types.from
+        => (src: Ptr, dst: Ptr, plan: PacksPlan);
+
+    /// Sums across columns. Partial results are rows: there is none to smaller floats.
+    sums_of_columns = "sum_columns_{types}" [types: Types = Types::TO_PARTIAL] in Family::ReducePacks, part types.from
+        => (src: Ptr, dst: Ptr, plan: PacksPlan);
+
+    /// Extrema in packs.
+    extrema_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::Min, ReduceOp::Max], way: &'static str = [ROWS, COLUMNS], dtype: DType = DType::ALL]
+        in Family::ReducePacks, part dtype => (src: Ptr, dst: Ptr, plan: PacksPlan);
+
+    /// Their indices; and the extrema, unless `values` is null.
+    indices_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::ArgMin, ReduceOp::ArgMax], way: &'static str = [ROWS, COLUMNS], dtype: DType = DType::ALL]
+        in Family::ReducePacks, part dtype => (src: Ptr, dst: Ptr, values: Ptr, plan: PacksPlan);
+}
+
+const ROWS: &str = "rows";
+const COLUMNS: &str = "columns";
+
+/// Dtypes of a sum's elements and result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Types {
+    from: DType,
+    to: DType,
+}
+
+/// The small floats, whose partial sums are f32.
+const SMALL: [DType; 3] = [DType::F16, DType::BF16, DType::F8E4M3];
+
+impl Types {
+    /// Every pair: of one dtype, from small floats to partial sums, and from these back.
+    const ALL: [Types; 16] = Self::first();
+    /// The same without those back from partial sums.
+    const TO_PARTIAL: [Types; 13] = Self::first();
+
+    const fn first<const COUNT: usize>() -> [Types; COUNT] {
+        let (from, to) = (DType::F32, DType::F32);
+        let mut all = [Types { from, to }; COUNT];
+        let mut i = 0;
+        while i < COUNT {
+            all[i] = match i {
+                0..10 => Types {
+                    from: DType::ALL[i],
+                    to: DType::ALL[i],
+                },
+                10..13 => Types {
+                    from: SMALL[i - 10],
+                    to,
+                },
+                _ => Types {
+                    from,
+                    to: SMALL[i - 13],
+                },
+            };
+            i += 1;
+        }
+        all
+    }
+}
+
+impl std::fmt::Display for Types {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self.from == self.to {
+            true => write!(f, "{}", self.from),
+            false => write!(f, "{}_{}", self.from, self.to),
+        }
+    }
+}
+
+impl Axis for Types {}
 
 /// What a reduction computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +132,14 @@ impl ReduceOp {
         matches!(self, ReduceOp::ArgMin | ReduceOp::ArgMax)
     }
 }
+
+impl std::fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Axis for ReduceOp {}
 
 /// Reduces `src` along `axes`. The result has the other axes' elements in row-major order, of the source's dtype; `ArgMin` and `ArgMax`
 /// give u32, which count the reduced axes' elements in row-major order. A NaN is the result of the extrema if it comes first, and is
@@ -119,8 +214,7 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
     }
 
     // Sums of small floats stay in f32 until the end.
-    let narrow = matches!(src.dtype, DType::F16 | DType::BF16 | DType::F8E4M3);
-    let between = if op == ReduceOp::Sum && narrow {
+    let between = if op == ReduceOp::Sum && SMALL.contains(&src.dtype) {
         DType::F32
     } else {
         src.dtype
@@ -166,28 +260,37 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn launch(&self, plan: &Plan, to: DType, dst: &Buffer, values: Option<&Buffer>) -> Result<()> {
-        let from = self.from;
-        let stem = format!("{}{}", self.op.as_str(), plan.infix());
-        let name = if from == to {
-            format!("{stem}_{from}")
-        } else {
-            format!("{stem}_{from}_{to}")
-        };
-        let optional = |args: Args, buffer: Option<&Buffer>| match buffer {
-            Some(buffer) => args.ptr(buffer, 0),
-            None => args.u64(0),
-        };
-        let mut args = Args::new().ptr(self.src, self.src_bytes);
-        if self.op.gives_index() {
-            if plan.takes_indices() {
-                args = optional(args, self.indices);
+        let (device, op, from) = (self.device, self.op, self.from);
+        let config = plan.config();
+        let (src, dst) = (Ptr::at(self.src, self.src_bytes), Ptr::to(dst));
+        let (indices, values) = (
+            self.indices.map_or(Ptr::NULL, Ptr::to),
+            values.map_or(Ptr::NULL, Ptr::to),
+        );
+        let types = Types { from, to };
+        // SAFETY: the plan is for the source, which was checked or has partial results, and destinations have room for its outputs.
+        unsafe {
+            match (plan.of_kernel(), op) {
+                (KernelPlan::Strided(plan), ReduceOp::Sum) => {
+                    sums::of(types)?.launch(device, config, src, dst, plan)
+                }
+                (KernelPlan::Strided(plan), ReduceOp::Min | ReduceOp::Max) => {
+                    extrema::of(op, from)?.launch(device, config, src, dst, plan)
+                }
+                (KernelPlan::Strided(plan), _) => extremal_indices::of(op, from)?
+                    .launch(device, config, src, indices, dst, values, plan),
+                (KernelPlan::Packs(ROWS, plan), ReduceOp::Sum) => {
+                    sums_of_rows::of(types)?.launch(device, config, src, dst, plan)
+                }
+                (KernelPlan::Packs(_, plan), ReduceOp::Sum) => {
+                    sums_of_columns::of(types)?.launch(device, config, src, dst, plan)
+                }
+                (KernelPlan::Packs(way, plan), ReduceOp::Min | ReduceOp::Max) => {
+                    extrema_in_packs::of(op, way, from)?.launch(device, config, src, dst, plan)
+                }
+                (KernelPlan::Packs(way, plan), _) => indices_in_packs::of(op, way, from)?
+                    .launch(device, config, src, dst, values, plan),
             }
-            args = optional(args.ptr(dst, 0), values);
-        } else {
-            args = args.ptr(dst, 0);
         }
-        self.device
-            .kernel(plan.family(), &name)?
-            .launch(plan.config(), &plan.append(args))
     }
 }

@@ -1,12 +1,14 @@
 //! How the work of a reduction is laid out.
 
 use super::super::{collapse, copy, Dims, Strides};
-use super::ReduceOp;
-use crate::{Args, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use super::{ReduceOp, COLUMNS, ROWS};
+use crate::{LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::reduce::{
+    PacksPlan, Plan as StridedPlan, MOST_COLUMNS, MOST_INDEX_COLUMNS, REDUCE_BLOCK,
+};
 
-/// Threads of a block, as in `reduce.h`.
-const BLOCK: u64 = 256;
+/// Threads of a block.
+const BLOCK: u64 = REDUCE_BLOCK as u64;
 /// Enough blocks to fill any GPU; a constant, so that the order of additions is the same on all of them.
 const WANTED_BLOCKS: u64 = 1024;
 /// Elements that a thread should have at least before a reduction is cut into more parts.
@@ -48,35 +50,10 @@ pub(super) struct Plan {
     way: Way,
 }
 
-/// `Plan` of `reduce.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct StridedPlan {
-    outputs: u64,
-    reduced: u64,
-    part_size: u64,
-    parts: u32,
-    lanes: u32,
-    lanes_fast: u32,
-    kept_dims: Dims,
-    kept_strides: Strides,
-    reduced_dims: Dims,
-    reduced_strides: Strides,
-}
-
-/// `PacksPlan` of `reduce_packs.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct PacksPlan {
-    outputs: u64,
-    reduced: u64,
-    part_size: u64,
-    tiles: u64,
-    row_stride: u64,
-    matrix_stride: u64,
-    matrix_columns: u64,
-    parts: u32,
-    lanes_log2: u32,
+/// What a kernel takes: the plan, and for packs which way they lie.
+pub(super) enum KernelPlan {
+    Strided(StridedPlan),
+    Packs(&'static str, PacksPlan),
 }
 
 impl Plan {
@@ -193,27 +170,6 @@ impl Plan {
         self.outputs.div_ceil(BLOCK / self.lanes * pack) * self.parts
     }
 
-    pub(super) fn family(&self) -> Family {
-        match self.way {
-            Way::Strided { .. } => Family::Reduce,
-            _ => Family::ReducePacks,
-        }
-    }
-
-    /// What kernels' names have after the operation.
-    pub(super) fn infix(&self) -> &'static str {
-        match self.way {
-            Way::Strided { .. } => "",
-            Way::Rows { .. } => "_rows",
-            Way::Columns { .. } => "_columns",
-        }
-    }
-
-    /// Whether the kernels for indices take those of partial results.
-    pub(super) fn takes_indices(&self) -> bool {
-        matches!(self.way, Way::Strided { .. })
-    }
-
     pub(super) fn config(&self) -> LaunchConfig {
         LaunchConfig {
             grid: self.tiles().min(LaunchConfig::MAX_GRID.into()) as u32,
@@ -222,8 +178,8 @@ impl Plan {
         }
     }
 
-    /// The plan as the kernels' last argument.
-    pub(super) fn append(&self, args: Args) -> Args {
+    /// The plan as the kernels take it.
+    pub(super) fn of_kernel(&self) -> KernelPlan {
         let packs = |row_stride, matrix_stride, matrix_columns| PacksPlan {
             outputs: self.outputs,
             reduced: self.reduced,
@@ -240,7 +196,7 @@ impl Plan {
                 lanes_fast,
                 kept,
                 reduced,
-            } => args.value(&StridedPlan {
+            } => KernelPlan::Strided(StridedPlan {
                 outputs: self.outputs,
                 reduced: self.reduced,
                 part_size: self.part_size,
@@ -252,13 +208,13 @@ impl Plan {
                 reduced_dims: reduced.0,
                 reduced_strides: reduced.1,
             }),
-            Way::Rows { stride } => args.value(&packs(stride, 0, 0)),
+            Way::Rows { stride } => KernelPlan::Packs(ROWS, packs(stride, 0, 0)),
             Way::Columns {
                 row_stride,
                 matrix_stride,
                 matrix_columns,
                 ..
-            } => args.value(&packs(row_stride, matrix_stride, matrix_columns)),
+            } => KernelPlan::Packs(COLUMNS, packs(row_stride, matrix_stride, matrix_columns)),
         }
     }
 }
@@ -329,8 +285,12 @@ fn choose_way(
     })
 }
 
-/// Columns that a thread of `reduce_packs.hip` has: 16 bytes of them, within the operation's `MOST_COLUMNS`.
+/// Columns that a thread of `reduce_packs.hip` has: 16 bytes of them, within the operation's limit.
 fn columns_in_pack(op: ReduceOp, size: usize) -> u64 {
-    let most = if op.gives_index() { 4 } else { 8 };
-    (16 / size).min(most) as u64
+    let most = if op.gives_index() {
+        MOST_INDEX_COLUMNS
+    } else {
+        MOST_COLUMNS
+    };
+    (16 / size as u64).min(most.into())
 }

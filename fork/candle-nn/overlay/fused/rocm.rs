@@ -3,7 +3,9 @@
 use candle::op::BackpropOp;
 use candle::rocm_backend::candle_rocm::{self, Buffer};
 use candle::{DType, Layout, Result, RocmStorage, Storage, Tensor};
-use candle_rocm::ops::nn::{self, Gate, GroupNorm};
+use candle_rocm::ops::gated::{self, Gate};
+use candle_rocm::ops::group_norm::{self, GroupNorm};
+use candle_rocm::ops::norm;
 
 use crate::Activation;
 
@@ -45,7 +47,7 @@ pub(super) fn add_rms_norm(
     let (w, w_l) = weight.storage_and_layout();
     let (x, r, w) = (storage(&x)?, storage(&r)?, storage(&w)?);
     let (x_view, r, w) = (x.view(x_l, OP)?, r.view(r_l, OP)?, w.view(w_l, OP)?);
-    let (sum, normed) = nn::add_rms_norm(x.buffer().device(), &x_view, &r, &w, eps)?;
+    let (sum, normed) = norm::add_rms_norm(x.buffer().device(), &x_view, &r, &w, eps)?;
     let [sum, normed] = [sum, normed].map(|buffer| tensor(x, x_l, buffer, xs.dtype()));
     Ok(Some((sum, normed)))
 }
@@ -71,7 +73,7 @@ pub(super) fn add_layer_norm(
         None => None,
     };
     let device = x.buffer().device();
-    let (sum, normed) = nn::add_layer_norm(device, &x_view, &r, &w, bias.as_ref(), eps)?;
+    let (sum, normed) = norm::add_layer_norm(device, &x_view, &r, &w, bias.as_ref(), eps)?;
     let [sum, normed] = [sum, normed].map(|buffer| tensor(x, x_l, buffer, xs.dtype()));
     Ok(Some((sum, normed)))
 }
@@ -97,7 +99,7 @@ pub(super) fn group_norm(
         eps: eps as f32,
         silu,
     };
-    let buffer = nn::group_norm(x.buffer().device(), &x_view, &w, &b, norm)?;
+    let buffer = group_norm::group_norm(x.buffer().device(), &x_view, &w, &b, norm)?;
     Ok(Some(tensor(x, x_l, buffer, xs.dtype())))
 }
 
@@ -116,6 +118,6 @@ pub(super) fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Op
     let ((g, g_l), (u, u_l)) = (gate.storage_and_layout(), up.storage_and_layout());
     let (g, u) = (storage(&g)?, storage(&u)?);
     let device = g.buffer().device();
-    let buffer = nn::gate_mul(device, kernel, &g.view(g_l, OP)?, &u.view(u_l, OP)?)?;
+    let buffer = gated::gate_mul(device, kernel, &g.view(g_l, OP)?, &u.view(u_l, OP)?)?;
     Ok(Some(tensor(g, g_l, buffer, gate.dtype())))
 }

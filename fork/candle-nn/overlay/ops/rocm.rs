@@ -3,7 +3,7 @@
 use candle::backend::BackendStorage;
 use candle::rocm_backend::candle_rocm;
 use candle::{Layout, Result, RocmStorage, Shape};
-use candle_rocm::ops::{nn, unary};
+use candle_rocm::ops::{norm, softmax, unary};
 use candle_rocm::Buffer;
 
 use super::{LayerNorm, RmsNorm, Sigmoid, SoftmaxLastDim};
@@ -32,7 +32,7 @@ pub(super) fn softmax_last_dim(
     x: &RocmStorage,
     l: &Layout,
 ) -> Result<(RocmStorage, Shape)> {
-    let buffer = nn::softmax_last_dim(gpu(x), &x.view(l, "softmax-last-dim")?)?;
+    let buffer = softmax::softmax_last_dim(gpu(x), &x.view(l, "softmax-last-dim")?)?;
     Ok(like(x, l, buffer))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn rms_norm(
 ) -> Result<(RocmStorage, Shape)> {
     const OP: &str = "rms-norm";
     let (view, weight) = (x.view(l, OP)?, weight.view(weight_l, OP)?);
-    let buffer = nn::rms_norm(gpu(x), &view, &weight, op.eps)?;
+    let buffer = norm::rms_norm(gpu(x), &view, &weight, op.eps)?;
     Ok(like(x, l, buffer))
 }
 
@@ -64,6 +64,6 @@ pub(super) fn layer_norm(
         weight.view(weight_l, OP)?,
         bias.view(bias_l, OP)?,
     );
-    let buffer = nn::layer_norm(gpu(x), &view, &weight, Some(&bias), op.eps)?;
+    let buffer = norm::layer_norm(gpu(x), &view, &weight, Some(&bias), op.eps)?;
     Ok(like(x, l, buffer))
 }

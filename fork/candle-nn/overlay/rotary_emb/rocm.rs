@@ -1,7 +1,7 @@
 //! Rotary embeddings on AMD GPUs.
 
 use candle::backend::BackendStorage;
-use candle::rocm_backend::candle_rocm::{self, ops::nn, Buffer, Device, View};
+use candle::rocm_backend::candle_rocm::{self, ops::rope, Buffer, Device, View};
 use candle::{Layout, Result, RocmStorage, Shape};
 
 use super::{RotaryEmb, RotaryEmbI, RotaryEmbThd};
@@ -40,6 +40,6 @@ macro_rules! rotary {
     };
 }
 
-rotary!(rotary_emb, RotaryEmb, nn::rope, "rope");
-rotary!(rotary_emb_i, RotaryEmbI, nn::rope_i, "rope-i");
-rotary!(rotary_emb_thd, RotaryEmbThd, nn::rope_thd, "rope-thd");
+rotary!(rotary_emb, RotaryEmb, rope::rope, "rope");
+rotary!(rotary_emb_i, RotaryEmbI, rope::rope_i, "rope-i");
+rotary!(rotary_emb_thd, RotaryEmbThd, rope::rope_thd, "rope-thd");

@@ -4,7 +4,7 @@ use super::input::Input;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
-use candle_core::rocm_backend::candle_rocm::ops::nn;
+use candle_core::rocm_backend::candle_rocm::ops::norm as norms;
 use candle_core::rocm_backend::candle_rocm::ops::quantized::{
     self, Epilogue, QuantizedActivations, QuantizedMatrix,
 };
@@ -175,12 +175,12 @@ pub(super) fn norm_quantize(
             let (addend, addend_layout) = addend.storage_and_layout();
             let addend = rocm(addend.deref())?.view(addend_layout, OP)?;
             let (sum, normed) =
-                nn::add_rms_norm_quantize(device, &addend, &view, &weight, epsilon)?;
+                norms::add_rms_norm_quantize(device, &addend, &view, &weight, epsilon)?;
             (Some(wrap(x, sum, (rows, width))?), normed)
         }
         None => (
             None,
-            nn::rms_norm_quantize(device, &view, &weight, epsilon)?,
+            norms::rms_norm_quantize(device, &view, &weight, epsilon)?,
         ),
     };
     let input = Input {

@@ -1,15 +1,32 @@
 //! Group norm of images, with or without SiLU behind it.
 
+use super::check::Op;
+use super::copy::check_count;
+use super::operand::Operand;
 use super::rows::MAX_BLOCK;
-use crate::ops::copy::check_count;
-use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
-use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::dtype::FLOATS;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::group_norm::{Groups, Moments, GROUP_KEPT};
 
-const OP: &str = "group-norm";
+const OP: Op = Op("group-norm");
 
-/// Elements of a row that one thread keeps in registers, as in `group_norm.hip`.
-const KEPT: usize = 16;
+kernels! {
+    /// Rows as a whole.
+    whole = "group_norm_{dtype}" [dtype: DType = FLOATS] in Family::GroupNorm, part dtype
+        => (src: Ptr, weight: Ptr, bias: Ptr, out: Ptr, shape: Groups);
+
+    /// The moments of parts of rows.
+    group_moments = "group_moments_{dtype}" [dtype: DType = FLOATS] in Family::GroupNorm, part dtype
+        => (src: Ptr, moments: Ptr, shape: Groups);
+
+    /// Parts of rows by the moments of all.
+    group_apply = "group_apply_{dtype}" [dtype: DType = FLOATS] in Family::GroupNorm, part dtype
+        => (src: Ptr, moments: Ptr, weight: Ptr, bias: Ptr, out: Ptr, shape: Groups);
+}
+
+/// Elements of a row that one thread keeps in registers.
+const KEPT: usize = GROUP_KEPT as usize;
 /// Elements of a part of a row: what the largest block keeps in registers. A multiple of the packs in `rows.h`.
 const PART: usize = KEPT * MAX_BLOCK;
 /// Most parts of a row: each block of the second kernel reads all their moments.
@@ -26,20 +43,6 @@ pub struct GroupNorm {
     pub silu: bool,
 }
 
-/// The fields are those of `Groups` in `group_norm.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Groups {
-    rows: u64,
-    groups: u32,
-    channels: u32,
-    pixels: u32,
-    parts: u32,
-    part: u32,
-    eps: f32,
-    silu: u32,
-}
-
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` of `(batch, channels, ..)` in f16, bf16 or f32, with mean and variance of a group of neighbouring
 /// channels over all their elements, and weight and bias, of the dtype of `x`, for each channel. Statistics are taken in f32, the variance from
 /// differences to the mean. One kernel; two where rows are so few and long that a block for each leaves much of the GPU idle.
@@ -54,30 +57,30 @@ pub fn group_norm(
     bias: &View,
     norm: GroupNorm,
 ) -> Result<Buffer> {
-    check_float(OP, x.dtype, false)?;
-    x.check(OP)?;
+    OP.float(x.dtype, false)?;
+    x.check(OP.0)?;
     let &[batch, channels, ref pixels @ ..] = x.dims else {
         return Err(Error::InvalidArgument {
-            op: OP,
+            op: OP.0,
             reason: format!("{:?} has no batch and channels", x.dims),
         });
     };
     if norm.groups == 0 || !channels.is_multiple_of(norm.groups) {
         return Err(Error::InvalidArgument {
-            op: OP,
+            op: OP.0,
             reason: format!("{} groups do not divide {channels} channels", norm.groups),
         });
     }
     for parameter in [weight, bias] {
-        check_same_dtype(OP, x, parameter)?;
-        parameter.check(OP)?;
+        OP.same_dtype(x, parameter)?;
+        parameter.check(OP.0)?;
         if *parameter.dims != [channels] {
-            return Err(shape_mismatch(OP, x, parameter));
+            return Err(OP.mismatch(x, parameter));
         }
     }
     let pixels: usize = pixels.iter().product();
     let (rows, columns) = (batch * norm.groups, channels / norm.groups * pixels);
-    check_count(OP, columns)?;
+    check_count(OP.0, columns)?;
     let size = x.dtype.size_in_bytes();
     let out = device.alloc((rows * columns).saturating_mul(size))?;
     if rows * columns == 0 {
@@ -106,23 +109,22 @@ pub fn group_norm(
         block: threads as u32,
         shared_bytes: 0,
     };
-    let launch = |kernel: &str, args: Args| {
-        let name = format!("{kernel}_{}", x.view.dtype);
-        device
-            .kernel(Family::GroupNorm, &name)?
-            .launch(config, &args.value(&shape))
-    };
-    let source = || x.push(Args::new());
+    let (src, weight, bias) = (x.ptr(), weight.ptr(), bias.ptr());
+    let (to, dtype) = (Ptr::to(&out), x.view.dtype);
     if parts == 1 {
-        let args = bias.push(weight.push(source())).ptr(&out, 0);
-        launch("group_norm", args)?;
+        // SAFETY: operands are dense, with weight and bias for each channel, and the output has room for the input's elements.
+        unsafe {
+            whole::of(dtype)?.launch(device, config, src, weight, bias, to, shape)?;
+        }
         return Ok(out);
     }
-    // A mean and a sum of squares for each part.
-    let moments = device.alloc(rows * parts * 2 * size_of::<f32>())?;
-    launch("group_moments", source().ptr(&moments, 0))?;
-    let args = bias.push(weight.push(source().ptr(&moments, 0)));
-    launch("group_apply", args.ptr(&out, 0))?;
+    let moments = device.alloc(rows * parts * size_of::<Moments>())?;
+    let between = Ptr::to(&moments);
+    // SAFETY: as above, and there is room for the moments of each part.
+    unsafe {
+        group_moments::of(dtype)?.launch(device, config, src, between, shape)?;
+        group_apply::of(dtype)?.launch(device, config, src, between, weight, bias, to, shape)?;
+    }
     Ok(out)
 }
 

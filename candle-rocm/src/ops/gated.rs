@@ -1,10 +1,18 @@
 //! Gated activations.
 
+use super::check::Op;
+use super::copy::check_count;
 use super::rows::Rows;
-use crate::ops::copy::check_count;
-use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch};
-use crate::{Args, Buffer, Device, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::dtype::FLOATS;
+use crate::kernels::{kernels, Axis, Ptr};
+use crate::{Buffer, DType, Device, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::gated::Gated;
+
+kernels! {
+    /// The gates through their activation, times `ups`.
+    multiply = "{act}_mul_{dtype}" [act: Gate = Gate::ALL, dtype: DType = FLOATS] in Family::Gated
+        => (gates: Ptr, ups: Ptr, out: Ptr, layout: Gated);
+}
 
 /// Activation of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,16 +42,13 @@ impl Gate {
     }
 }
 
-/// The fields are those of `Gated` in `gated.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Gated {
-    gate_stride: u64,
-    up_stride: u64,
-    columns: u64,
-    row_steps: u32,
-    steps: u32,
+impl std::fmt::Display for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
+
+impl Axis for Gate {}
 
 /// `act(gate) * up` of two tensors of one shape and dtype (f16, bf16 or f32), in one pass over memory and rounded once. Both may be halves of one
 /// packed tensor `[.., 2 n]`: views with dense rows are read in place.
@@ -53,13 +58,13 @@ struct Gated {
 /// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidArgument`](crate::Error::InvalidArgument) for tensors without dimensions,
 /// [`Error::InvalidView`](crate::Error::InvalidView), [`Error::TooLarge`](crate::Error::TooLarge) for 64 GiB or more.
 pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Buffer> {
-    const OP: &str = "gate-mul";
-    check_float(OP, gate.dtype, false)?;
-    check_same_dtype(OP, gate, up)?;
+    const OP: Op = Op("gate-mul");
+    OP.float(gate.dtype, false)?;
+    OP.same_dtype(gate, up)?;
     if gate.dims != up.dims {
-        return Err(shape_mismatch(OP, gate, up));
+        return Err(OP.mismatch(gate, up));
     }
-    let (mut gates, mut ups) = (Rows::new(device, OP, gate)?, Rows::new(device, OP, up)?);
+    let (mut gates, mut ups) = (Rows::new(device, OP.0, gate)?, Rows::new(device, OP.0, up)?);
     let out = gates.output(device)?;
     if out.is_empty() {
         return Ok(out);
@@ -76,7 +81,7 @@ pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Bu
     let pack = 16 / gate.dtype.size_in_bytes();
     let row_steps = gates.columns.div_ceil(pack);
     let steps = gates.count.saturating_mul(row_steps);
-    check_count(OP, steps)?;
+    check_count(OP.0, steps)?;
     let layout = Gated {
         gate_stride: gates.stride as u64,
         up_stride: ups.stride as u64,
@@ -84,15 +89,16 @@ pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Bu
         row_steps: row_steps as u32,
         steps: steps as u32,
     };
-    let args = ups.operand.push(gates.operand.push(Args::new()));
-    device
-        .kernel(
-            Family::Gated,
-            &format!("{}_mul_{}", act.as_str(), gate.dtype),
-        )?
-        .launch(
+    // SAFETY: the rows lie in their views, and the output has room for as many packed ones.
+    unsafe {
+        multiply::of(act, gate.dtype)?.launch(
+            device,
             LaunchConfig::for_elements(steps),
-            &args.ptr(&out, 0).value(&layout),
+            gates.operand.ptr(),
+            ups.operand.ptr(),
+            Ptr::to(&out),
+            layout,
         )?;
+    }
     Ok(out)
 }

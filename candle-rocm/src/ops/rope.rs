@@ -1,9 +1,18 @@
 //! Rotary embeddings.
 
-use crate::ops::copy::check_count;
-use crate::ops::operand::{check_float, check_same_dtype, shape_mismatch, Operand};
-use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use super::check::Op;
+use super::copy::check_count;
+use super::operand::Operand;
+use crate::dtype::FLOATS_WITH_F64;
+use crate::kernels::{kernels, Ptr};
+use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::rope::Rope;
+
+kernels! {
+    /// Turns pairs; `cos` and `sin` are the tables.
+    turn = "rope_{dtype}" [dtype: DType = FLOATS_WITH_F64] in Family::Rope
+        => (src: Ptr, cos: Ptr, sin: Ptr, dst: Ptr, layout: Rope);
+}
 
 /// Rotary embedding of `x`, `[batch, heads, time, 2 half]`: the pair (i, i + half) turns by the angle whose cosine and sine the tables
 /// give, `[time, half]` or `[batch, time, half]`; the tables may be longer in time. All of one dtype: f16, bf16, f32 or f64.
@@ -41,21 +50,6 @@ enum Order {
     TimeHeads,
 }
 
-/// The fields are those of `Rope` in `nn.hip`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Rope {
-    pairs: u32,
-    half: u32,
-    time: u32,
-    heads: u32,
-    group: u32,
-    time_inner: u32,
-    cos_batch: u32,
-    sin_batch: u32,
-    interleaved: u32,
-}
-
 fn rotate(
     device: &Device,
     op: &'static str,
@@ -65,7 +59,7 @@ fn rotate(
     order: Order,
     interleaved: bool,
 ) -> Result<Buffer> {
-    check_float(op, x.dtype, true)?;
+    Op(op).float(x.dtype, true)?;
     let [batch, second, third, size] = *x.dims else {
         return Err(Error::InvalidArgument {
             op,
@@ -82,12 +76,12 @@ fn rotate(
     x.check(op)?;
     // Elements between batches of a table.
     let table = |table: &View| -> Result<usize> {
-        check_same_dtype(op, x, table)?;
+        Op(op).same_dtype(x, table)?;
         table.check(op)?;
         match *table.dims {
             [t, half] if t >= time && 2 * half == size => Ok(0),
             [b, t, half] if b == batch && t >= time && 2 * half == size => Ok(t * half),
-            _ => Err(shape_mismatch(op, x, table)),
+            _ => Err(Op(op).mismatch(x, table)),
         }
     };
     let (cos_batch, sin_batch) = (table(cos)?, table(sin)?);
@@ -125,12 +119,17 @@ fn rotate(
     let x_dense = Operand::contiguous(device, x)?;
     let cos = Operand::contiguous(device, cos)?;
     let sin = Operand::contiguous(device, sin)?;
-    let args = sin.push(cos.push(x_dense.push(Args::new())));
-    device
-        .kernel(Family::Nn, &format!("rope_{}", x.dtype))?
-        .launch(
+    // SAFETY: operands are dense, and the tables were checked to have all positions.
+    unsafe {
+        turn::of(x.dtype)?.launch(
+            device,
             LaunchConfig::for_elements(steps),
-            &args.ptr(&dst, 0).value(&layout),
+            x_dense.ptr(),
+            cos.ptr(),
+            sin.ptr(),
+            Ptr::to(&dst),
+            layout,
         )?;
+    }
     Ok(dst)
 }

@@ -1,15 +1,13 @@
 //! Tensors as rows along the last dimension, and the threads that work on them.
 
+use crate::kernels::Axis;
+use crate::ops::check::Op;
 use crate::ops::collapse;
 use crate::ops::copy::check_count;
-use crate::ops::operand::{check_same_dtype, shape_mismatch, Operand};
-use crate::{Args, Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::Family;
+use crate::ops::operand::Operand;
+use crate::{Buffer, Device, Error, LaunchConfig, Result, View};
+use candle_rocm_kernels::shared::rows::{KEPT_BYTES, MOST_KEPT_BY_WAVE};
 
-/// Bytes of a row that a thread of a block keeps in registers, as in `rows.h`.
-const KEPT_BYTES: usize = 64;
-/// Most elements of a row that a thread keeps in registers where a wave has a row, as in `rows.h`.
-const KEPT_BY_WAVE: usize = 16;
 /// Threads of a block in which each wave has its own row.
 const WAVES_BLOCK: u32 = 256;
 /// Threads of the largest block.
@@ -62,10 +60,10 @@ impl<'a> Rows<'a> {
         parameter: &'p View<'p>,
     ) -> Result<Operand<'p>> {
         let x = self.operand.view;
-        check_same_dtype(op, x, parameter)?;
+        Op(op).same_dtype(&x, parameter)?;
         parameter.check(op)?;
         if *parameter.dims != [self.columns] {
-            return Err(shape_mismatch(op, x, parameter));
+            return Err(Op(op).mismatch(&x, parameter));
         }
         Operand::contiguous(device, parameter)
     }
@@ -78,9 +76,9 @@ impl<'a> Rows<'a> {
         addend: &'r View<'r>,
     ) -> Result<Rows<'r>> {
         let x = self.operand.view;
-        check_same_dtype(op, x, addend)?;
+        Op(op).same_dtype(&x, addend)?;
         if x.dims != addend.dims {
-            return Err(shape_mismatch(op, x, addend));
+            return Err(Op(op).mismatch(&x, addend));
         }
         Rows::new(device, op, addend)
     }
@@ -91,34 +89,51 @@ impl<'a> Rows<'a> {
         device.alloc((self.count * self.columns).saturating_mul(size))
     }
 
-    /// Launches `<name>_<dtype>`, in which a block has a row, or `<name>_wave_<dtype>`, in which a wave has one.
-    pub fn launch(&self, device: &Device, family: Family, name: &str, args: &Args) -> Result<()> {
-        if self.count * self.columns == 0 {
-            return Ok(());
-        }
-        let dtype = self.operand.view.dtype;
+    /// Who works on a row, and how many threads there are for all rows: none if they have no elements.
+    pub fn team(&self, device: &Device) -> (Team, LaunchConfig) {
         let wave = device.properties().wave_size as usize;
-        let kept = KEPT_BYTES / dtype.size_in_bytes();
-        let (name, blocks, block) = if self.columns <= wave * kept.min(KEPT_BY_WAVE) {
+        let kept = KEPT_BYTES as usize / self.operand.view.dtype.size_in_bytes();
+        let (team, blocks, block) = if self.columns <= wave * kept.min(MOST_KEPT_BY_WAVE as usize) {
             let rows_per_block = WAVES_BLOCK as usize / wave;
-            (
-                format!("{name}_wave_{dtype}"),
-                self.count.div_ceil(rows_per_block),
-                WAVES_BLOCK,
-            )
+            (Team::Wave, self.count.div_ceil(rows_per_block), WAVES_BLOCK)
         } else {
             let threads = self
                 .columns
                 .div_ceil(kept)
                 .next_multiple_of(wave)
                 .min(MAX_BLOCK);
-            (format!("{name}_{dtype}"), self.count, threads as u32)
+            (Team::Block, self.count, threads as u32)
         };
+        let blocks = if self.columns == 0 { 0 } else { blocks };
         let config = LaunchConfig {
             grid: blocks.min(LaunchConfig::MAX_GRID as usize) as u32,
             block,
             shared_bytes: 0,
         };
-        device.kernel(family, &name)?.launch(config, args)
+        (team, config)
     }
 }
+
+/// The threads that share a row, as kernels' names tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Team {
+    /// Those of a block.
+    Block,
+    /// Those of a wave; a block has several rows.
+    Wave,
+}
+
+impl Team {
+    pub const ALL: [Team; 2] = [Team::Block, Team::Wave];
+}
+
+impl std::fmt::Display for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Team::Block => "",
+            Team::Wave => "_wave",
+        })
+    }
+}
+
+impl Axis for Team {}

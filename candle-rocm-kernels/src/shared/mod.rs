@@ -1,0 +1,47 @@
+//! What host and device code share, defined once: structures that kernels take, and numbers that both must know.
+//!
+//! Each module here is Rust, and the build writes it as C++ into the header of its name, which device files include:
+//! `#include "shared/rope.h"`. Everything there is in namespace `device`.
+
+pub mod attention;
+pub mod ck;
+mod definition;
+pub mod quantized;
+mod tensor;
+
+pub use definition::Shared;
+pub use tensor::{
+    conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand, reduce,
+    rope, rows, sampling, sort, upsample,
+};
+
+/// Every header: its path below `hip` and its text.
+pub fn headers() -> Vec<(&'static str, String)> {
+    macro_rules! headers {
+        ($($module:ident),* $(,)?) => {
+            vec![$((concat!("shared/", stringify!($module), ".h"), $module::header())),*]
+        };
+    }
+    headers![
+        attention,
+        ck,
+        conv,
+        copy,
+        dims,
+        gated,
+        group_norm,
+        index_error,
+        indexing,
+        moe,
+        norm,
+        pool,
+        quantized,
+        rand,
+        reduce,
+        rope,
+        rows,
+        sampling,
+        sort,
+        upsample,
+    ]
+}

@@ -1,0 +1,37 @@
+//! What is declared of a kernel: what there is to find and to check.
+
+use crate::Family;
+use candle_rocm_kernels::shared::Shared;
+
+/// A kernel as it is declared beside its launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredKernel {
+    /// The family, whose device file has it.
+    pub family: Family,
+    /// Its name there.
+    pub name: String,
+    /// The part of the family that has it; `None` if every part has it, or there are none.
+    pub part: Option<String>,
+    /// The only size of waves that has it; `None` if all have.
+    pub wave_size: Option<u32>,
+    /// What it takes, in order.
+    pub arguments: Vec<ArgumentType>,
+}
+
+/// The type of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArgumentType {
+    /// Its name in device code; `*` for an address of any type.
+    pub name: &'static str,
+    /// Its size.
+    pub bytes: usize,
+}
+
+impl ArgumentType {
+    pub(crate) fn of<T: Shared>() -> Self {
+        ArgumentType {
+            name: T::NAME,
+            bytes: size_of::<T>(),
+        }
+    }
+}
