@@ -148,7 +148,8 @@ fn once(bench: &Bench, name: &str, call: impl Fn() -> Result<()>) -> Result<()> 
     Ok(())
 }
 
-/// One kernel of some families: what the first use costs, from the compiler or from the cache on disk, whichever is there.
+/// One kernel of some families: what the first use costs, from the compiler or from the cache on disk, whichever is
+/// there.
 pub fn compile(bench: &Bench) -> Result<()> {
     for kernel in [
         "fill_f32",

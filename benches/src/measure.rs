@@ -59,8 +59,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Prints what one of `calls` calls takes that are recorded in one graph: the device's time, without what enqueuing costs. Buffers that
-    /// `call` uses and did not make live as long as it does.
+    /// Prints what one of `calls` calls takes that are recorded in one graph: the device's time, without what enqueuing
+    /// costs. Buffers that `call` uses and did not make live as long as it does.
     pub fn time_recorded(
         &self,
         name: impl Display,

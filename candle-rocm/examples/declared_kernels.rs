@@ -1,8 +1,10 @@
-//! Lists every kernel that the operations launch, for `scripts/kernels`, which compares the list with what a compiler makes of the families.
+//! Lists every kernel that the operations launch, for `scripts/kernels`, which compares the list with what a compiler
+//! makes of the families.
 //!
 //!     cargo run -p candle-rocm --example declared_kernels
 //!
-//! A line has the family's device file, the kernel's name, the size of waves that alone has it (0: all have), and the sizes of its arguments.
+//! A line has the family's device file, the kernel's name, the size of waves that alone has it (0: all have), and the
+//! sizes of its arguments.
 
 fn main() {
     for kernel in candle_rocm::ops::kernels() {

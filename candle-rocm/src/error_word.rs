@@ -1,7 +1,7 @@
 //! How kernels report an index that is out of range.
 //!
 //! A kernel cannot return an error. Those that take indices get the address of a 16-byte word,
-//! `{ u32 op, u32 size, i64 index }`, zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
+//! an [`IndexError`], zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
 //! and stores the index and the indexed dimension's size. When the host next waits for the device, the word travels along.
 
 use crate::gpu::Gpu;
@@ -9,6 +9,7 @@ use crate::pinned::Pinned;
 use crate::sync::lock;
 use crate::sys::hip;
 use crate::{Error, Result, Stream};
+use candle_rocm_kernels::shared::index_error::IndexError;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +56,7 @@ impl IndexOp {
 }
 
 /// Bytes of the word.
-pub(crate) const BYTES: usize = 16;
+pub(crate) const BYTES: usize = size_of::<IndexError>();
 
 /// The error word of one device.
 #[derive(Debug)]
@@ -147,15 +148,13 @@ pub(crate) struct Fetch<'a> {
 impl Fetch<'_> {
     /// What the word says; the stream must have been waited for.
     pub fn finish(self) -> Result<()> {
-        let word = self.host.as_ptr();
-        // SAFETY: the copy into the pinned word, which has room for the fields, is complete.
-        let (code, size, index) = unsafe {
-            (
-                word.cast::<u32>().read_volatile(),
-                word.add(4).cast::<u32>().read_volatile(),
-                word.add(8).cast::<i64>().read_volatile(),
-            )
-        };
+        let word = self.host.as_ptr().cast::<IndexError>();
+        // SAFETY: the copy into the pinned word, which has room for it and begins where a page does, is complete.
+        let IndexError {
+            op: code,
+            size,
+            index,
+        } = unsafe { word.read_volatile() };
         if code == 0 {
             return Ok(());
         }

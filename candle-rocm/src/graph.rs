@@ -173,7 +173,8 @@ impl Graph {
     /// Enqueues the recorded work on the device's stream.
     ///
     /// # Safety
-    /// The buffers that were made before the recording and used in it are alive, and stay so until the device has done the work.
+    /// The buffers that were made before the recording and used in it are alive, and stay so until the device has done
+    /// the work.
     ///
     /// # Errors
     /// HIP's.
@@ -182,7 +183,8 @@ impl Graph {
         device.enter()?;
         let gpu = device.gpu();
         let launch = function(gpu.hip.hipGraphLaunch, "hipGraphLaunch")?;
-        // SAFETY: graph and stream are alive, the graph holds what was allocated while it was recorded, and the rest is the caller's promise.
+        // SAFETY: graph and stream are alive, the graph holds what was allocated while it was recorded, and the rest is
+        // the caller's promise.
         let status = unsafe { launch(self.exec, device.stream().as_raw()) };
         gpu.check("hipGraphLaunch", status)?;
         device.count_launch();

@@ -1,8 +1,9 @@
 //! Declared kernels: what there is to launch is known when the crate is compiled.
 //!
-//! A file of `ops` declares the kernels of its family by [`kernels!`]: their names, with the values that a name is made of, the part of the
-//! family that each is in, and their arguments. The macro makes a type of each line, whose `launch` takes exactly these arguments. The
-//! loaded function lies in the declaration itself, so that a launch neither makes a string nor searches a map.
+//! A file of `ops` declares the kernels of its family by [`kernels!`]: their names, with the values that a name is made
+//! of, the part of the family that each is in, and their arguments. The macro makes a type of each line, whose `launch`
+//! takes exactly these arguments. The loaded function lies in the declaration itself, so that a launch neither makes a
+//! string nor searches a map.
 
 use crate::declared::{ArgumentType, DeclaredKernel};
 use crate::launch::{enqueue, Fault, LaunchConfig};
@@ -43,7 +44,8 @@ impl<'a> Params<'a> {
     }
 }
 
-/// What a kernel may take: numbers and structures that it shares with the host, addresses, elements, and several of these at once.
+/// What a kernel may take: numbers and structures that it shares with the host, addresses, elements, and several of
+/// these at once.
 pub(crate) trait Argument {
     /// Adds its type, where elements are of a dtype.
     fn declare(element: Option<DType>, types: &mut Vec<ArgumentType>);
@@ -174,7 +176,8 @@ impl Axis for DType {
 impl Axis for u32 {}
 impl Axis for &'static str {}
 
-/// What was loaded of a kernel: a function for each GPU that has launched it. As modules are, it is kept as long as the process runs.
+/// What was loaded of a kernel: a function for each GPU that has launched it. As modules are, it is kept as long as the
+/// process runs.
 pub(crate) struct Functions(AtomicPtr<Loaded>);
 
 struct Loaded {
@@ -271,13 +274,15 @@ impl Declaration {
 /// name = "name_in_device_code_{axis}" [axis: Type = values] in family, part axis, wave_size 32 => (argument: Type, …);
 /// ```
 ///
-/// where axes, `part` and `wave_size` may be absent. All combinations of the axes' values exist. A line makes a type `name` with `of(axes…)`,
-/// which finds the kernel, and its unsafe `launch(device, config, arguments…)`; all lines make `declared()`, every kernel of the file.
+/// where axes, `part` and `wave_size` may be absent. All combinations of the axes' values exist. A line makes a type
+/// `name` with `of(axes…)`, which finds the kernel, and its unsafe `launch(device, config, arguments…)`; all lines make
+/// `declared()`, every kernel of the file.
 macro_rules! kernels {
     ($(
         $(#[doc = $doc:literal])*
         $name:ident = $template:literal $([$($axis:ident: $type:ty = $values:expr),* $(,)?])?
-            in $family:expr $(, part $part:expr)? $(, wave_size $wave:literal)? => ($($argument:ident: $kind:ty),* $(,)?);
+            in $family:expr $(, part $part:expr)? $(, wave_size $wave:literal)?
+            => ($($argument:ident: $kind:ty),* $(,)?);
     )*) => {
         $(
             $(#[doc = $doc])*

@@ -212,8 +212,8 @@ impl Kernel {
     /// Enqueues the kernel on the device's stream and returns without waiting. A grid of 0 does nothing.
     ///
     /// # Safety
-    /// The arguments are those of the kernel, in number and types: only that buffers are of this device is checked here. With them and
-    /// this many threads, the kernel reads and writes inside of the buffers only.
+    /// The arguments are those of the kernel, in number and types: only that buffers are of this device is checked
+    /// here. With them and this many threads, the kernel reads and writes inside of the buffers only.
     ///
     /// # Errors
     /// [`Error::Launch`] if HIP refuses, [`Error::InvalidLaunch`] and [`Error::DeviceMismatch`] for arguments.
@@ -266,7 +266,8 @@ impl Kernel {
 /// Enqueues a function on the device's stream; the device is bound.
 ///
 /// # Safety
-/// The function is loaded on this device, each of `params` points to an argument of its type, and what it does with them is sound.
+/// The function is loaded on this device, each of `params` points to an argument of its type, and what it does with
+/// them is sound.
 pub(crate) unsafe fn enqueue(
     device: &Device,
     function: HipFunction,

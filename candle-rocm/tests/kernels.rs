@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 /// Kernels of a family with the types of their parameters, `*` for any address.
 type Kernels = BTreeMap<String, Vec<String>>;
 
-/// The kernels that sources define once macros are expanded, by the C++ compiler that hip-sim takes, too. Headers guard themselves, so one
-/// run of it does for all.
+/// The kernels that sources define once macros are expanded, by the C++ compiler that hip-sim takes, too. Headers guard
+/// themselves, so one run of it does for all.
 fn defined(sources: &[String]) -> Vec<Kernels> {
     const BETWEEN: &str = "\nbetween_two_sources\n";
     let compiler = std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into());

@@ -31,8 +31,8 @@ fn rows_of<T: Element>(tensor: &HostTensor<T>, row: impl Fn(&[f64]) -> Vec<f64>)
     rounded::<T>(values.chunks(columns.max(1)).flat_map(row))
 }
 
-/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384 of f32, 32768 of
-/// narrow types), and beyond.
+/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384
+/// of f32, 32768 of narrow types), and beyond.
 const COLUMNS: [usize; 14] = [
     1, 2, 7, 33, 64, 257, 511, 513, 1000, 1025, 4096, 16_384, 20_001, 33_008,
 ];
@@ -163,7 +163,8 @@ fn more_than_65535_blocks() {
 #[test]
 fn softmax_reads_wide_rows_twice_at_most_and_sees_their_end() {
     let device = device();
-    // The largest value is the last, after a thread's sum was rescaled many times; all before it are in ascending order.
+    // The largest value is the last, after a thread's sum was rescaled many times; all before it are in ascending
+    // order.
     let columns = 40_000;
     let values: Vec<f32> = (0..columns).map(|i| (i / 16) as f32 * 0.01).collect();
     let x = HostTensor::contiguous(values, &[1, columns]);

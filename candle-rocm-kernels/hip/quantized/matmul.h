@@ -17,17 +17,16 @@ namespace device {
 // Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
 constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
 
-// WIDE: 64 x 64 outputs, four waves; for mma.sync 64 x 128, eight waves, as unpacking rows is a larger part of the work there. Else 32 x 16, two waves,
-// for few columns: more blocks share the reading of the matrix.
-#if MATRIX_MMA
-constexpr u32 WIDE_COLUMNS = 128, WIDE_WAVES = 8;
-#else
-constexpr u32 WIDE_COLUMNS = 64, WIDE_WAVES = 4;
-#endif
+// Wide tiles, or narrow ones for few columns.
 template <bool WIDE> struct Tiling {
-    static constexpr u32 ROWS = WIDE ? 64 : 32, COLUMNS = WIDE ? WIDE_COLUMNS : 16, WAVES = WIDE ? WIDE_WAVES : 2, THREADS = WAVES * WAVE;
-    // What a block may have of LDS on nvptx, whatever the format: q2k's steps are the largest.
-    static constexpr u32 SHARED_BYTES = WIDE ? 77056 : 22784;
+#if MATRIX_MMA
+    static constexpr u32 COLUMNS = WIDE ? MMA_WIDE_COLUMNS : NARROW_COLUMNS, WAVES = WIDE ? MMA_WIDE_WAVES : NARROW_WAVES;
+#else
+    static constexpr u32 COLUMNS = WIDE ? WIDE_COLUMNS : NARROW_COLUMNS, WAVES = WIDE ? WIDE_WAVES : NARROW_WAVES;
+#endif
+    static constexpr u32 ROWS = WIDE ? WIDE_ROWS : NARROW_ROWS, THREADS = WAVES * WAVE;
+    // What a block may have of LDS on nvptx.
+    static constexpr u32 SHARED_BYTES = WIDE ? MMA_WIDE_BYTES : MMA_NARROW_BYTES;
     // Whether waves that have no columns leave the products to the others.
     static constexpr bool IDLE = COLUMNS > 64;
     // At once on a multiprocessor of nvptx: as many as leave 128 registers.

@@ -85,7 +85,8 @@ shared! {
         lse_head: u64,
     }
 
-    /// Which rows a matrix of scores holds: [heads of the group, rows, keys] of a sequence and head of keys, from row `first_row` on.
+    /// Which rows a matrix of scores holds: [heads of the group, rows, keys] of a sequence and head of keys, from row
+    /// `first_row` on.
     struct Part {
         sequence: u32,
         kv_head: u32,

@@ -61,7 +61,8 @@ pub(super) const TYPES: &str =
     "using u8 = unsigned char;\nusing i16 = short;\nusing u32 = unsigned int;\nusing i32 = int;\n\
     using u64 = unsigned long long;\nusing i64 = long long;\n";
 
-/// Defines constants and structures (`repr(C)`, all fields public) in Rust, and `header`, which gives them in C++.
+/// Defines constants and structures (`repr(C)`, all fields public) in Rust, and `header`, which gives them in C++,
+/// without their documentation: kernels are compiled anew when a header changes.
 macro_rules! shared {
     (@ [$($text:expr,)*]) => {
         /// The module in C++.
@@ -78,7 +79,7 @@ macro_rules! shared {
         pub const $name: $type = $value;
         $crate::shared::definition::shared!(@ [$($text,)* {
             let name = <$type as $crate::shared::Shared>::declare(stringify!($name));
-            format!("{}constexpr {name} = {};\n", concat!($("//", $doc, "\n"),*), $name)
+            format!("constexpr {name} = {};\n", $name)
         },] $($rest)*);
     };
     (@ [$($text:expr,)*] $(#[doc = $doc:literal])* $(#[derive($($derive:ident),*)])? $(#[align($align:literal)])?
@@ -96,15 +97,14 @@ macro_rules! shared {
         }
 
         $crate::shared::definition::shared!(@ [$($text,)* {
-            let mut text = String::from(concat!($("//", $doc, "\n"),*));
-            text.push_str(concat!("struct ", $("alignas(", $align, ") ",)? stringify!($name), " {\n"));
+            let mut text = String::from(concat!("struct ", $("alignas(", $align, ") ",)? stringify!($name), " {\n"));
             $(
-                text.push_str(concat!($("    //", $field_doc, "\n"),*));
                 text.push_str(&format!("    {};\n", <$type as $crate::shared::Shared>::declare(stringify!($field))));
             )*
             text.push_str("};\n");
             // What both sides take a structure for, they must lay out alike.
-            text.push_str(&format!("static_assert(sizeof({}) == {}, \"its size in Rust\");\n", stringify!($name), size_of::<$name>()));
+            let (name, bytes) = (stringify!($name), size_of::<$name>());
+            text.push_str(&format!("static_assert(sizeof({name}) == {bytes}, \"its size in Rust\");\n"));
             text
         },] $($rest)*);
     };

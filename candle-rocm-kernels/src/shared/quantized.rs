@@ -4,8 +4,29 @@ use super::definition::shared;
 use std::ffi::c_void;
 
 shared! {
-    /// Elements per step of the tiled products: the smallest whole number of units of every format, and what activations are padded to.
+    /// Elements per step of the tiled products: the smallest whole number of units of every format, and what
+    /// activations are padded to.
     const K_STEP: u32 = 128;
+    /// Rows of the matrix in a wide tile: for mma.sync, too.
+    const WIDE_ROWS: u32 = 64;
+    /// Columns of a wide tile.
+    const WIDE_COLUMNS: u32 = 64;
+    /// Waves that work on a wide tile.
+    const WIDE_WAVES: u32 = 4;
+    /// Columns of a wide tile for mma.sync: unpacking rows is a larger part of the work there.
+    const MMA_WIDE_COLUMNS: u32 = 128;
+    /// Waves that work on a wide tile for mma.sync.
+    const MMA_WIDE_WAVES: u32 = 8;
+    /// What a block with a wide tile may have of LDS on nvptx, whatever the format: q2k's steps are the largest.
+    const MMA_WIDE_BYTES: u32 = 77056;
+    /// Rows of the matrix in a narrow tile, for few columns: more blocks share the reading of the matrix.
+    const NARROW_ROWS: u32 = 32;
+    /// Columns of a narrow tile.
+    const NARROW_COLUMNS: u32 = 16;
+    /// Waves that work on a narrow tile.
+    const NARROW_WAVES: u32 = 2;
+    /// As MMA_WIDE_BYTES, with a narrow tile.
+    const MMA_NARROW_BYTES: u32 = 22784;
     /// Numbers of the dtypes of results.
     const OUTPUT_F32: u32 = 0;
     /// See `OUTPUT_F32`.
@@ -30,7 +51,8 @@ shared! {
         sum: [i16; 2],
     }
 
-    /// Vectors in 8 bits: `columns` of `stride` quants each, a multiple of 128; those beyond the vectors' length are zero.
+    /// Vectors in 8 bits: `columns` of `stride` quants each, a multiple of 128; those beyond the vectors' length are
+    /// zero.
     struct Activations {
         /// Four quants each, aligned to 16 bytes.
         quants: *const u32,
@@ -39,8 +61,8 @@ shared! {
         columns: u32,
     }
 
-    /// What is done to a sum of products before it is stored. y, bias and residual have one type. All choices are the same for every thread:
-    /// branches on them cost a scalar instruction.
+    /// What is done to a sum of products before it is stored. y, bias and residual have one type. All choices are the
+    /// same for every thread: branches on them cost a scalar instruction.
     struct Output {
         y: *mut c_void,
         /// One per row of the matrix, or null.
@@ -53,8 +75,8 @@ shared! {
         activation: u32,
     }
 
-    /// A matrix that is multiplied in one pass. With `up`, y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c]), the two rows being one of
-    /// each matrix; else two of w.
+    /// A matrix that is multiplied in one pass. With `up`, y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c]),
+    /// the two rows being one of each matrix; else two of w.
     struct Matvec {
         weights: *const u8,
         up: *const u8,

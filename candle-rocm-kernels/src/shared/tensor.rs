@@ -8,8 +8,8 @@ pub mod dims {
         /// Dimensions that a kernel can walk.
         const MAX_RANK: u32 = 8;
 
-        /// Sizes, outermost first. By value in a kernel's arguments, but by const reference in what the kernel calls: a copy of a kernel's
-        /// argument would be indexed in scratch memory.
+        /// Sizes, outermost first. By value in a kernel's arguments, but by const reference in what the kernel calls: a
+        /// copy of a kernel's argument would be indexed in scratch memory.
         #[derive(Default, Eq)]
         struct Dims {
             rank: u32,
@@ -62,7 +62,8 @@ pub mod rows {
 /// RMS norm and layer norm.
 pub mod norm {
     super::shared! {
-        /// Rows of input, of which `residual` may be null; both inputs have rows of their own stride, outputs are packed.
+        /// Rows of input, of which `residual` may be null; both inputs have rows of their own stride, outputs are
+        /// packed.
         struct Shape {
             rows: u64,
             row_stride: u64,
@@ -79,8 +80,8 @@ pub mod group_norm {
         /// Elements of a row that one thread keeps in registers.
         const GROUP_KEPT: u32 = 16;
 
-        /// Images as rows: a group of `channels` channels of `pixels` each lies together. Few long rows are cut into `parts` of `part` elements, a
-        /// multiple of the packs', so that all of the GPU has work.
+        /// Images as rows: a group of `channels` channels of `pixels` each lies together. Few long rows are cut into
+        /// `parts` of `part` elements, a multiple of the packs', so that all of the GPU has work.
         struct Groups {
             rows: u64,
             groups: u32,
@@ -103,8 +104,8 @@ pub mod group_norm {
 /// Gated activations.
 pub mod gated {
     super::shared! {
-        /// Rows of `columns` elements; those of the inputs are `gate_stride` and `up_stride` elements apart, those of the output are packed.
-        /// A step is a pack of a row, or what is left of the row after whole packs.
+        /// Rows of `columns` elements; those of the inputs are `gate_stride` and `up_stride` elements apart, those of
+        /// the output are packed. A step is a pack of a row, or what is left of the row after whole packs.
         struct Gated {
             gate_stride: u64,
             up_stride: u64,
@@ -118,8 +119,8 @@ pub mod gated {
 /// Rotary embeddings.
 pub mod rope {
     super::shared! {
-        /// Where the pairs of a rotary embedding lie. `src` is [batch, heads, time, 2 half], `time_inner`, or [batch, time, heads, 2 half]. A
-        /// thread turns the same pairs of every `group`-th head with one reading of the tables.
+        /// Where the pairs of a rotary embedding lie. `src` is [batch, heads, time, 2 half], `time_inner`, or [batch,
+        /// time, heads, 2 half]. A thread turns the same pairs of every `group`-th head with one reading of the tables.
         struct Rope {
             /// Of the first `group` heads.
             pairs: u32,
@@ -179,7 +180,8 @@ pub mod upsample {
 /// Convolutions.
 pub mod conv {
     super::shared! {
-        /// Sizes of one problem, and the operands' strides in elements. Coordinates with padding fit in 31 bits, spans of operands in 32.
+        /// Sizes of one problem, and the operands' strides in elements. Coordinates with padding fit in 31 bits, spans
+        /// of operands in 32.
         struct Geometry {
             c_in: u32,
             c_out: u32,
@@ -255,8 +257,9 @@ pub mod reduce {
             reduced_strides: Strides,
         }
 
-        /// The same where elements come in packs, in elements. Rows: outputs lie `row_stride` apart. Columns: matrices of `reduced` rows with
-        /// `matrix_columns` outputs each; all strides and counts but `reduced` are multiples of a pack.
+        /// The same where elements come in packs, in elements. Rows: outputs lie `row_stride` apart. Columns: matrices
+        /// of `reduced` rows with `matrix_columns` outputs each; all strides and counts but `reduced` are multiples of
+        /// a pack.
         struct PacksPlan {
             outputs: u64,
             reduced: u64,
@@ -358,8 +361,8 @@ pub mod sampling {
         /// In place of a token if all of a row is minus infinity.
         const NOTHING_LEFT: u32 = u32::MAX - 1;
 
-        /// What becomes of one logit before the choice: `logit + bias`, divided by `penalty` if that is above 0 and multiplied otherwise, less
-        /// `subtract`. At most one for a row and token.
+        /// What becomes of one logit before the choice: `logit + bias`, divided by `penalty` if that is above 0 and
+        /// multiplied otherwise, less `subtract`. At most one for a row and token.
         struct Edit {
             /// The row.
             row: u32,

@@ -14,7 +14,8 @@ kernels! {
         => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, mul: Element, add: Element);
 
     /// Functions of an element and a number.
-    with_number = "{function}_{dtype}" [function: &'static str = [POWF, ELU], dtype: DType = ALL_FLOATS] in Family::Affine
+    with_number = "{function}_{dtype}" [function: &'static str = [POWF, ELU], dtype: DType = ALL_FLOATS]
+        in Family::Affine
         => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, number: Element);
 }
 

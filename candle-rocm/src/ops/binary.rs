@@ -11,7 +11,8 @@ kernels! {
         => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
 
     /// Comparison; the output is of u8.
-    comparison = "{op}_{dtype}" [op: CompareOp = CompareOp::ALL, dtype: DType = DType::ALL] in Family::Binary, part dtype
+    comparison = "{op}_{dtype}" [op: CompareOp = CompareOp::ALL, dtype: DType = DType::ALL] in Family::Binary,
+            part dtype
         => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
 }
 

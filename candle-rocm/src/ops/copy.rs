@@ -16,8 +16,8 @@ kernels! {
 
     /// Matrices of which the source has the columns dense and the destination the rows.
     transpose = "transpose_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Copy
-        => (src: Ptr, dst: Ptr, rows: u32, columns: u32, src_column_stride: u32, dst_row_stride: u32, batch: u32, dims: Dims,
-            src_strides: Strides, dst_strides: Strides);
+        => (src: Ptr, dst: Ptr, rows: u32, columns: u32, src_column_stride: u32, dst_row_stride: u32, batch: u32,
+            dims: Dims, src_strides: Strides, dst_strides: Strides);
 }
 
 const OP: &str = "copy";

@@ -50,13 +50,14 @@ impl std::fmt::Display for Gate {
 
 impl Axis for Gate {}
 
-/// `act(gate) * up` of two tensors of one shape and dtype (f16, bf16 or f32), in one pass over memory and rounded once. Both may be halves of one
-/// packed tensor `[.., 2 n]`: views with dense rows are read in place.
+/// `act(gate) * up` of two tensors of one shape and dtype (f16, bf16 or f32), in one pass over memory and rounded once.
+/// Both may be halves of one packed tensor `[.., 2 n]`: views with dense rows are read in place.
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
-/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidArgument`](crate::Error::InvalidArgument) for tensors without dimensions,
-/// [`Error::InvalidView`](crate::Error::InvalidView), [`Error::TooLarge`](crate::Error::TooLarge) for 64 GiB or more.
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidArgument`](crate::Error::InvalidArgument) for
+/// tensors without dimensions, [`Error::InvalidView`](crate::Error::InvalidView),
+/// [`Error::TooLarge`](crate::Error::TooLarge) for 64 GiB or more.
 pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Buffer> {
     const OP: Op = Op("gate-mul");
     OP.float(gate.dtype, false)?;

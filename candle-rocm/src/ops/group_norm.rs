@@ -43,13 +43,14 @@ pub struct GroupNorm {
     pub silu: bool,
 }
 
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` of `(batch, channels, ..)` in f16, bf16 or f32, with mean and variance of a group of neighbouring
-/// channels over all their elements, and weight and bias, of the dtype of `x`, for each channel. Statistics are taken in f32, the variance from
-/// differences to the mean. One kernel; two where rows are so few and long that a block for each leaves much of the GPU idle.
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` of `(batch, channels, ..)` in f16, bf16 or f32, with mean and
+/// variance of a group of neighbouring channels over all their elements, and weight and bias, of the dtype of `x`, for
+/// each channel. Statistics are taken in f32, the variance from differences to the mean. One kernel; two where rows are
+/// so few and long that a block for each leaves much of the GPU idle.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if the groups do not divide the channels, [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`] for weight and bias,
-/// [`Error::UnsupportedDType`], and the device's.
+/// [`Error::InvalidArgument`] if the groups do not divide the channels, [`Error::ShapeMismatch`] and
+/// [`Error::DTypeMismatch`] for weight and bias, [`Error::UnsupportedDType`], and the device's.
 pub fn group_norm(
     device: &Device,
     x: &View,
@@ -112,7 +113,8 @@ pub fn group_norm(
     let (src, weight, bias) = (x.ptr(), weight.ptr(), bias.ptr());
     let (to, dtype) = (Ptr::to(&out), x.view.dtype);
     if parts == 1 {
-        // SAFETY: operands are dense, with weight and bias for each channel, and the output has room for the input's elements.
+        // SAFETY: operands are dense, with weight and bias for each channel, and the output has room for the input's
+        // elements.
         unsafe {
             whole::of(dtype)?.launch(device, config, src, weight, bias, to, shape)?;
         }
@@ -128,7 +130,8 @@ pub fn group_norm(
     Ok(out)
 }
 
-/// Into how many parts rows are cut: one while there are enough rows for the GPU, or nothing is gained by reading a row by two kernels.
+/// Into how many parts rows are cut: one while there are enough rows for the GPU, or nothing is gained by reading a row
+/// by two kernels.
 fn parts(device: &Device, rows: usize, columns: usize) -> usize {
     let units = device.properties().compute_units as usize;
     match rows >= units || columns <= 2 * PART {

@@ -28,18 +28,18 @@ kernels! {
         => (src: Ptr, residual: Ptr, weight: Ptr, sum: Ptr, out: Ptr, quants: Ptr, shape: Shape, stride: u32);
 }
 
-/// `x / sqrt(mean(x²) + eps) * weight` along the last dimension, of f16, bf16 or f32. `weight` is one-dimensional and has the dtype and
-/// last size of `x`.
+/// `x / sqrt(mean(x²) + eps) * weight` along the last dimension, of f16, bf16 or f32. `weight` is one-dimensional and
+/// has the dtype and last size of `x`.
 ///
 /// # Errors
-/// Those of [`softmax_last_dim`](super::softmax::softmax_last_dim), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and
-/// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch).
+/// Those of [`softmax_last_dim`](super::softmax::softmax_last_dim),
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and [`Error::DTypeMismatch`](crate::Error::DTypeMismatch).
 pub fn rms_norm(device: &Device, x: &View, weight: &View, eps: f32) -> Result<Buffer> {
     Norm::Rms.run(device, x, weight, None, eps)
 }
 
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` along the last dimension, of f16, bf16 or f32. `weight` and `bias` are
-/// one-dimensional and have the dtype and last size of `x`.
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` along the last dimension, of f16, bf16 or f32. `weight` and
+/// `bias` are one-dimensional and have the dtype and last size of `x`.
 ///
 /// # Errors
 /// Those of [`rms_norm`].
@@ -53,7 +53,8 @@ pub fn layer_norm(
     Norm::Layer.run(device, x, weight, bias, eps)
 }
 
-/// `x + residual`, rounded to the dtype, and the [`rms_norm`] of it, in one pass over memory: a residual connection and the norm behind it.
+/// `x + residual`, rounded to the dtype, and the [`rms_norm`] of it, in one pass over memory: a residual connection and
+/// the norm behind it.
 ///
 /// # Errors
 /// Those of [`rms_norm`], where `residual` must have the shape and dtype of `x`.
@@ -90,7 +91,8 @@ pub struct Normed {
     pub quantized: QuantizedActivations,
 }
 
-/// The [`rms_norm`] of f32, as floats and in 8 bits at once. A block of threads has a row: for few rows, each a multiple of 32 elements.
+/// The [`rms_norm`] of f32, as floats and in 8 bits at once. A block of threads has a row: for few rows, each a
+/// multiple of 32 elements.
 ///
 /// # Errors
 /// Those of [`rms_norm`] and [`QuantizedActivations::quantize`].
@@ -98,7 +100,8 @@ pub fn rms_norm_quantize(device: &Device, x: &View, weight: &View, eps: f32) -> 
     Ok(quantize(device, x, None, weight, eps)?.1)
 }
 
-/// The [`add_rms_norm`] of f32: the sum, and its norm as floats and in 8 bits, in one pass. Otherwise as [`rms_norm_quantize`].
+/// The [`add_rms_norm`] of f32: the sum, and its norm as floats and in 8 bits, in one pass. Otherwise as
+/// [`rms_norm_quantize`].
 ///
 /// # Errors
 /// Those of [`add_rms_norm`] and [`QuantizedActivations::quantize`].
@@ -147,7 +150,8 @@ fn quantize(
     let (src, weight) = (rows.operand.ptr(), weight.ptr());
     let (out, quants) = (Ptr::to(&floats), Ptr::to(quantized.buffer()));
     let stride = quantized.stride() as u32;
-    // SAFETY: the rows lie in their views, there is a weight for each column, and the results have room for as many rows.
+    // SAFETY: the rows lie in their views, there is a weight for each column, and the results have room for as many
+    // rows.
     unsafe {
         match (&residual, &sum) {
             (Some(residual), Some(sum)) => normalize_sum_quantize::of()?.launch(
@@ -225,7 +229,8 @@ impl Norm {
             .transpose()?;
         let out = rows.output(device)?;
         let (team, config) = rows.team(device);
-        // SAFETY: the rows lie in their view, weight and bias have an element for each column, and the output has room for as many rows.
+        // SAFETY: the rows lie in their view, weight and bias have an element for each column, and the output has room
+        // for as many rows.
         unsafe {
             normalize::of(self, team, x.dtype)?.launch(
                 device,

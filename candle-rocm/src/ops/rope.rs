@@ -14,12 +14,13 @@ kernels! {
         => (src: Ptr, cos: Ptr, sin: Ptr, dst: Ptr, layout: Rope);
 }
 
-/// Rotary embedding of `x`, `[batch, heads, time, 2 half]`: the pair (i, i + half) turns by the angle whose cosine and sine the tables
-/// give, `[time, half]` or `[batch, time, half]`; the tables may be longer in time. All of one dtype: f16, bf16, f32 or f64.
+/// Rotary embedding of `x`, `[batch, heads, time, 2 half]`: the pair (i, i + half) turns by the angle whose cosine and
+/// sine the tables give, `[time, half]` or `[batch, time, half]`; the tables may be longer in time. All of one dtype:
+/// f16, bf16, f32 or f64.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`], [`Error::TooLarge`] for 2^32
-/// pairs or more.
+/// [`Error::UnsupportedDType`], [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`],
+/// [`Error::TooLarge`] for 2^32 pairs or more.
 pub fn rope(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
     rotate(device, "rope", x, cos, sin, Order::HeadsTime, false)
 }
@@ -40,7 +41,8 @@ pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buf
     rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
 }
 
-/// Pairs from which on a thread turns those of two heads: then there are threads enough without, and the tables are read half as often.
+/// Pairs from which on a thread turns those of two heads: then there are threads enough without, and the tables are
+/// read half as often.
 const PAIRS_TO_SHARE: usize = 1 << 21;
 
 /// Order of the middle dimensions of a rotary embedding's input.

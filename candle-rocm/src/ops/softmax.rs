@@ -15,8 +15,9 @@ kernels! {
 /// Softmax along the last dimension, of f16, bf16, f32 or f64.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a tensor
-/// without dimensions; [`Error::InvalidView`](crate::Error::InvalidView).
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType);
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a tensor without dimensions;
+/// [`Error::InvalidView`](crate::Error::InvalidView).
 pub fn softmax_last_dim(device: &Device, x: &View) -> Result<Buffer> {
     const OP: Op = Op("softmax-last-dim");
     OP.float(x.dtype, true)?;

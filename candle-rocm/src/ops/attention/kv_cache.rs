@@ -19,8 +19,8 @@ use candle_rocm_kernels::shared::attention::{Write, BF16, F16, F32, I8};
 kernels! {
     /// Turns and writes; addresses are null where there is no such operand.
     write_tokens = "kv_cache_write" in Family::KvCache
-        => (q: Ptr, k: Ptr, v: Ptr, cos: Ptr, sin: Ptr, positions: Ptr, slots: Ptr, q_out: Ptr, k_cache: Ptr, v_cache: Ptr, k_scales: Ptr,
-            v_scales: Ptr, layout: Write);
+        => (q: Ptr, k: Ptr, v: Ptr, cos: Ptr, sin: Ptr, positions: Ptr, slots: Ptr, q_out: Ptr, k_cache: Ptr,
+            v_cache: Ptr, k_scales: Ptr, v_scales: Ptr, layout: Write);
 }
 
 const OP: Op = Op("kv-cache-write");

@@ -321,8 +321,9 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// `ATTENTION_PARAMETERS` of the kernels: addresses of queries, keys, values, scales of both, result, log-sum-exp, starts of rows and keys, block table,
-/// slopes, mask and prefix ranges, null where the problem has none; then [`Shape`].
+/// `ATTENTION_PARAMETERS` of the kernels: addresses of queries, keys, values, scales of both, result, log-sum-exp,
+/// starts of rows and keys, block table, slopes, mask and prefix ranges, null where the problem has none; then
+/// [`Shape`].
 #[derive(Clone, Copy)]
 pub(super) struct ProblemArguments<'a> {
     operands: [Ptr<'a>; 13],

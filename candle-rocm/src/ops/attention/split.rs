@@ -15,7 +15,8 @@ const FORMATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::U8];
 kernels! {
     /// Blocks with so many rows and parts of the keys, 8 elements of a key a lane.
     split_keys = "attention_split_{format}_8_{rows}" [format: DType = FORMATS, rows: u32 = [1, 4, 8]]
-        in Family::AttentionDecode, part format => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
+        in Family::AttentionDecode, part format => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32,
+            lanes: u32);
 
     /// The same with 16 elements: for heads that are too wide for a wave of 32.
     split_wide_keys = "attention_split_{format}_16_4" [format: DType = FORMATS]

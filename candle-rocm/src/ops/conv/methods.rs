@@ -11,7 +11,8 @@ use candle_rocm_kernels::shared::conv::Geometry;
 
 kernels! {
     /// A thread for each output.
-    direct = "{direction}_direct_{dtype}" [direction: &'static str = ["conv", "conv_transpose"], dtype: DType = DType::ALL]
+    direct = "{direction}_direct_{dtype}" [direction: &'static str = ["conv", "conv_transpose"],
+            dtype: DType = DType::ALL]
         in Family::Conv => (x: Ptr, w: Ptr, dst: Ptr, n: u32, geometry: Geometry);
 
     /// What a product with the kernel takes, for some of the outputs.

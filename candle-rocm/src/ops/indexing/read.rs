@@ -10,12 +10,13 @@ use candle_rocm_kernels::shared::indexing::GATHER_BLOCK;
 kernels! {
     /// A thread for each piece of so many bits.
     gather_pieces = "gather_b{bits}" [bits: u32 = [8, 16, 32, 64, 128]] in Family::Indexing
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, src_strides: Strides, id_strides: Strides);
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, src_strides: Strides,
+            id_strides: Strides);
 
     /// A block for each row of elements of so many bits.
     gather_rows = "gather_rows_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::IndexingRows
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims, dst_strides: Strides,
-            src_strides: Strides, id_strides: Strides);
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims,
+            dst_strides: Strides, src_strides: Strides, id_strides: Strides);
 }
 
 /// Ids of a row that occupy such a block, eight for each thread.

@@ -10,33 +10,34 @@ use candle_rocm_kernels::shared::indexing as shared;
 kernels! {
     /// Marks each place with the last position that writes to it.
     claim = "scatter_claim" in Family::Indexing
-        => (owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides, id_strides: Strides,
-            position_strides: Strides);
+        => (owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides,
+            id_strides: Strides, position_strides: Strides);
 
     /// Writes what places are marked with, elements of so many bits.
     place = "scatter_place_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Indexing
-        => (src: Ptr, dst: Ptr, owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides,
-            src_strides: Strides, id_strides: Strides, position_strides: Strides);
+        => (src: Ptr, dst: Ptr, owners: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims,
+            dst_strides: Strides, src_strides: Strides, id_strides: Strides, position_strides: Strides);
 
     /// A thread for each column and part of its places.
     update_columns = "scatter_{update}" [update: Update = Update::ALL] in Family::Indexing
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, parts: u32, indexing: Indexing, along: Along, dims: Dims,
-            dst_strides: Strides, src_strides: Strides, id_strides: Strides);
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, parts: u32, indexing: Indexing, along: Along,
+            dims: Dims, dst_strides: Strides, src_strides: Strides, id_strides: Strides);
 
     /// A wave for each row and window of its places.
     update_rows = "scatter_rows_{update}" [update: Update = Update::ALL] in Family::IndexingRows
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, windows: u32, indexing: Indexing, along: Along, dims: Dims,
-            dst_strides: Strides, src_strides: Strides, id_strides: Strides);
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, windows: u32, indexing: Indexing, along: Along,
+            dims: Dims, dst_strides: Strides, src_strides: Strides, id_strides: Strides);
 
     /// Adds by sorted ids, one column or packs of 16 bytes of them a thread.
-    add_by_order = "index_add_{packs}{dtype}" [packs: &'static str = ["", "packs_"], dtype: DType = DType::ALL] in Family::Indexing
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, order: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims,
-            dst_strides: Strides, src_strides: Strides);
+    add_by_order = "index_add_{packs}{dtype}" [packs: &'static str = ["", "packs_"], dtype: DType = DType::ALL]
+        in Family::Indexing
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, order: Ptr, columns: u32, indexing: Indexing, along: Along,
+            dims: Dims, dst_strides: Strides, src_strides: Strides);
 
     /// Adds in no fixed order.
     add_atomically = "scatter_add_atomic_{dtype}" [dtype: DType = DType::ALL] in Family::Indexing
-        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides, src_strides: Strides,
-            id_strides: Strides);
+        => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides,
+            src_strides: Strides, id_strides: Strides);
 }
 
 /// What is done to a place.

@@ -9,7 +9,7 @@ use super::{GgmlType, QUANTIZED};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Generation, LaunchConfig, Result};
 pub(in crate::ops) use candle_rocm_kernels::shared::quantized::Experts;
-use candle_rocm_kernels::shared::quantized::{Activations, Matmul, Output};
+use candle_rocm_kernels::shared::quantized::{self as shared, Activations, Matmul, Output};
 
 kernels! {
     /// In tiles of one of two sizes.
@@ -20,7 +20,7 @@ kernels! {
 
 const OP: &str = "quantized matmul";
 
-/// A kernel's tile: rows of the matrix by columns, and waves that work on it, as `Tiling` in `quantized/matmul.h`.
+/// A kernel's tile: rows of the matrix by columns, and waves that work on it.
 pub(in crate::ops) struct Tiling {
     name: &'static str,
     rows: usize,
@@ -32,25 +32,25 @@ pub(in crate::ops) struct Tiling {
 
 const WIDE: Tiling = Tiling {
     name: "wide",
-    rows: 64,
-    columns: 64,
-    waves: 4,
+    rows: shared::WIDE_ROWS as usize,
+    columns: shared::WIDE_COLUMNS as usize,
+    waves: shared::WIDE_WAVES,
     nvptx_shared_bytes: 0,
 };
 /// [`WIDE`] on NVIDIA GPUs.
 const WIDER: Tiling = Tiling {
     name: "wide",
-    rows: 64,
-    columns: 128,
-    waves: 8,
-    nvptx_shared_bytes: 77056,
+    rows: shared::WIDE_ROWS as usize,
+    columns: shared::MMA_WIDE_COLUMNS as usize,
+    waves: shared::MMA_WIDE_WAVES,
+    nvptx_shared_bytes: shared::MMA_WIDE_BYTES,
 };
 const NARROW: Tiling = Tiling {
     name: "narrow",
-    rows: 32,
-    columns: 16,
-    waves: 2,
-    nvptx_shared_bytes: 22784,
+    rows: shared::NARROW_ROWS as usize,
+    columns: shared::NARROW_COLUMNS as usize,
+    waves: shared::NARROW_WAVES,
+    nvptx_shared_bytes: shared::MMA_NARROW_BYTES,
 };
 
 impl Tiling {
@@ -134,7 +134,8 @@ impl Work<'_> {
             },
         };
         let kernel = multiply::of(tiling.name, weights.format)?;
-        // SAFETY: matrix and vectors were checked to fit together and to be on this device, as was what the output takes along.
+        // SAFETY: matrix and vectors were checked to fit together and to be on this device, as was what the output
+        // takes along.
         unsafe { kernel.launch(device, config, raw, x.raw(), self.experts, *output) }
     }
 }

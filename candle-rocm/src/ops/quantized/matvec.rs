@@ -11,7 +11,8 @@ use std::ptr;
 kernels! {
     /// For up to so many vectors.
     multiply = "matvec_{format}_{columns}" [format: GgmlType = QUANTIZED, columns: u32 = [1, 2, 4, 8]]
-        in families(format).expect("it is quantized").matvec, part format => (m: Matvec, x: Activations, output: Output);
+        in families(format).expect("it is quantized").matvec, part format => (m: Matvec, x: Activations,
+            output: Output);
 }
 
 const OP: &str = "quantized matvec";
@@ -194,7 +195,8 @@ fn launch(
         shared_bytes: 0,
     };
     let kernel = multiply::of(weights.format, columns as u32)?;
-    // SAFETY: matrices and vectors were checked to fit together and to be on this device, as was what the output takes along.
+    // SAFETY: matrices and vectors were checked to fit together and to be on this device, as was what the output takes
+    // along.
     unsafe { kernel.launch(device, config, raw, x.raw(), output)? };
     Ok(y)
 }

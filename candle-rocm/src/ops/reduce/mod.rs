@@ -29,11 +29,13 @@ kernels! {
         => (src: Ptr, dst: Ptr, plan: PacksPlan);
 
     /// Extrema in packs.
-    extrema_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::Min, ReduceOp::Max], way: &'static str = [ROWS, COLUMNS], dtype: DType = DType::ALL]
+    extrema_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::Min, ReduceOp::Max], way: &'static str = [ROWS,
+            COLUMNS], dtype: DType = DType::ALL]
         in Family::ReducePacks, part dtype => (src: Ptr, dst: Ptr, plan: PacksPlan);
 
     /// Their indices; and the extrema, unless `values` is null.
-    indices_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::ArgMin, ReduceOp::ArgMax], way: &'static str = [ROWS, COLUMNS], dtype: DType = DType::ALL]
+    indices_in_packs = "{op}_{way}_{dtype}" [op: ReduceOp = [ReduceOp::ArgMin, ReduceOp::ArgMax],
+            way: &'static str = [ROWS, COLUMNS], dtype: DType = DType::ALL]
         in Family::ReducePacks, part dtype => (src: Ptr, dst: Ptr, values: Ptr, plan: PacksPlan);
 }
 
@@ -268,7 +270,8 @@ impl Pass<'_> {
             values.map_or(Ptr::NULL, Ptr::to),
         );
         let types = Types { from, to };
-        // SAFETY: the plan is for the source, which was checked or has partial results, and destinations have room for its outputs.
+        // SAFETY: the plan is for the source, which was checked or has partial results, and destinations have room for
+        // its outputs.
         unsafe {
             match (plan.of_kernel(), op) {
                 (KernelPlan::Strided(plan), ReduceOp::Sum) => {

@@ -231,7 +231,8 @@ impl Prepared {
             self.graph = Some(self.record(network)?);
         }
         let recorded = self.graph.as_ref().expect("made above");
-        // SAFETY: weights and caches are the decoder's, which is here; the numbers of the shape live in `self`, the rest with the recording.
+        // SAFETY: weights and caches are the decoder's, which is here; the numbers of the shape live in `self`, the
+        // rest with the recording.
         unsafe { recorded.graph.launch()? };
         Ok(recorded)
     }
