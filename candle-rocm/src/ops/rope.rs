@@ -41,9 +41,9 @@ pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buf
     rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
 }
 
-/// Pairs from which on a thread turns those of two heads: then there are threads enough without, and the tables are
-/// read half as often.
-const PAIRS_TO_SHARE: usize = 1 << 21;
+/// With pairs for so many times the threads that fill the GPU, a thread turns those of two heads: the tables are read half as
+/// often, and there are threads enough without. From 2^21 pairs on with 132 units.
+const ROUNDS_TO_SHARE: usize = 16;
 
 /// Order of the middle dimensions of a rotary embedding's input.
 #[derive(Clone, Copy)]
@@ -95,7 +95,7 @@ fn rotate(
     for count in [pairs, cos.elem_count(), sin.elem_count()] {
         check_count(op, count)?;
     }
-    let group = if pairs >= PAIRS_TO_SHARE {
+    let group = if device.properties().fills(pairs / ROUNDS_TO_SHARE) {
         heads.div_ceil(2)
     } else {
         heads

@@ -25,8 +25,8 @@ const OP: &str = "argsort";
 const TILE: usize = sort::TILE as usize;
 /// Bytes of pairs that one batch of wide rows takes at most, unless a single row takes more.
 const MAX_PAIR_BYTES: usize = 64 << 20;
-/// Blocks that sort tiles at most: several times what the largest GPU runs at once (304 compute units of four such blocks).
-const MAX_TILE_GRID: usize = 4096;
+/// Blocks that sort tiles at most, for each compute unit: several times what it runs at once, which is four.
+const TILE_BLOCKS_PER_UNIT: usize = 32;
 /// Rows, and elements of a row, that the kernels can count.
 const LIMIT: usize = 1 << 31;
 
@@ -124,11 +124,12 @@ impl Sort<'_> {
         }
     }
 
-    fn tile_config(rows: &Rows) -> LaunchConfig {
+    fn tile_config(&self, rows: &Rows) -> LaunchConfig {
+        let units = self.device.properties().compute_units.max(1) as usize;
         let tiles = rows.rows.div_ceil(TILE as u32 >> rows.log_width) as usize
             * rows.tiles_per_row as usize;
         LaunchConfig {
-            grid: tiles.min(MAX_TILE_GRID) as u32,
+            grid: tiles.min(units * TILE_BLOCKS_PER_UNIT) as u32,
             block: SORT_BLOCK,
             shared_bytes: 0,
         }
@@ -148,7 +149,7 @@ impl Sort<'_> {
             Some(pairs) => (Ptr::NULL, Ptr::to(pairs)),
             None => (self.indices(first), Ptr::NULL),
         };
-        let (config, src) = (Self::tile_config(&layout), Ptr::at(self.src, from));
+        let (config, src) = (self.tile_config(&layout), Ptr::at(self.src, from));
         let kernel = sort_tiles::of(self.dtype)?;
         // SAFETY: source and outcome have the rows.
         unsafe { kernel.launch(self.device, config, src, dst, pairs, layout) }
@@ -196,7 +197,7 @@ impl Sort<'_> {
             } else {
                 Ptr::NULL
             };
-            let config = Self::tile_config(&layout);
+            let config = self.tile_config(&layout);
             // SAFETY: there are pairs of all rows, and room for their indices.
             unsafe { within.launch(self.device, config, pairs, dst, layout)? };
             group *= 2;

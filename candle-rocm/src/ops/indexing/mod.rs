@@ -5,6 +5,7 @@
 
 mod read;
 mod scatter;
+mod tuning;
 
 use super::check::Op;
 use super::copy::{check_count, contiguous};

@@ -1,5 +1,6 @@
 //! Operations that read: gather, of which index_select is a case.
 
+use super::tuning::{ENOUGH_IDS, WORTH};
 use super::{besides, check_operand, id_type, Along, Indexing, ROW_BYTES};
 use crate::kernels::{kernels, Ptr};
 use crate::ops::copy::{address, check_count, piece_bytes};
@@ -18,11 +19,6 @@ kernels! {
         => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, columns: u32, indexing: Indexing, along: Along, dims: Dims,
             dst_strides: Strides, src_strides: Strides, id_strides: Strides);
 }
-
-/// Ids of a row that occupy such a block, eight for each thread.
-const ENOUGH_IDS: usize = 2048;
-/// Such a thread keeps a compute unit as busy as so many that have two ids each.
-const WORTH: usize = 4;
 
 /// The common part of the operations that read.
 pub(super) struct Gather<'a> {

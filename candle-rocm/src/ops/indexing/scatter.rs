@@ -1,5 +1,8 @@
 //! Operations that write: scatter_set, scatter_add and index_add.
 
+use super::tuning::{
+    ENOUGH_COLUMNS, ENOUGH_STEPS, ENOUGH_WINDOWS, FEW_IDS, FEW_STEPS, MOST_PARTS, MOST_WINDOWS,
+};
 use super::{besides, check, check_dim, check_operand, id_type, only, Along, Indexing, ROW_BYTES};
 use crate::kernels::{kernels, Axis, Ptr};
 use crate::ops::copy::{address, check_count};
@@ -79,22 +82,8 @@ impl std::fmt::Display for Update {
 
 impl Axis for Update {}
 
-/// With this many columns (places outside of the indexed dimension), one thread for each is enough to do in parallel. A
-/// constant, as [`ENOUGH_WINDOWS`] is, so that floats are added in order on all GPUs or on none.
-const ENOUGH_COLUMNS: usize = 4096;
-/// So many steps along the indexed dimension cost a thread less than a second launch or contended atomics would.
-const FEW_STEPS: usize = 256;
-/// Parts of the places of a column at most; each part reads all ids.
-const MOST_PARTS: usize = 64;
-/// Steps along the indexed dimension that are worth a wave of their own, and windows of a row, each of which reads all ids.
-const ENOUGH_STEPS: usize = 64;
-const MOST_WINDOWS: usize = 8;
 /// Waves of a block of `scatter_rows` at most.
 const SCATTER_WAVES: usize = shared::SCATTER_WAVES as usize;
-/// With so many windows there is enough to do in parallel.
-const ENOUGH_WINDOWS: usize = 64;
-/// So many ids of `index_add` cost a thread for each column less than sorting them would.
-const FEW_IDS: usize = 32;
 
 /// The common part of the operations that write.
 pub(super) struct Scatter<'a> {
