@@ -1,7 +1,8 @@
-//! `--device auto|cpu|rocm[:n]` as a type, and the candle device for it.
+//! `--device auto|cpu|rocm[:n]` as a type and as arguments, and the candle device for it.
 
 use crate::{Error, Result};
 use candle_core::Device;
+use clap::Args;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -21,7 +22,7 @@ impl FromStr for DeviceRequest {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let bad = || format!("{text:?} is no device; use auto, cpu, rocm or rocm:N");
+        let bad = || format!("{text:?} is not a device; use auto, cpu, rocm or rocm:N");
         match text.split_once(':') {
             None => match text {
                 "auto" => Ok(Self::Auto),
@@ -102,6 +103,53 @@ impl DeviceRequest {
     }
 }
 
+/// The arguments that say where to compute.
+#[derive(Debug, Clone, Args)]
+pub struct DeviceArgs {
+    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
+    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
+    device: DeviceRequest,
+
+    /// The AMD GPU of this number; the same as --device rocm:N.
+    #[arg(long, env = "ROCM_DEVICE", value_name = "N")]
+    rocm_device: Option<usize>,
+}
+
+impl DeviceArgs {
+    /// Opens the device, and logs if the CPU takes the place of a GPU.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the two arguments contradict each other, and those of [`DeviceRequest::select`].
+    pub fn select(&self) -> Result<Selected> {
+        self.request()?.open()
+    }
+
+    fn request(&self) -> Result<DeviceRequest> {
+        match (self.rocm_device, self.device) {
+            (None, device) => Ok(device),
+            (Some(n), DeviceRequest::Auto) => Ok(DeviceRequest::Rocm(n)),
+            (Some(n), device) if device == DeviceRequest::Rocm(n) => Ok(device),
+            (Some(_), _) => Err(Error::Usage(
+                "--rocm-device and --device say different things; give one of them".to_string(),
+            )),
+        }
+    }
+}
+
+impl DeviceRequest {
+    /// As [`Self::select`], and logs if the CPU takes the place of a GPU.
+    ///
+    /// # Errors
+    /// Those of [`Self::select`].
+    pub fn open(self) -> Result<Selected> {
+        let selected = self.select()?;
+        if let Some(reason) = &selected.fallback {
+            tracing::warn!("using the CPU: {reason}");
+        }
+        Ok(selected)
+    }
+}
+
 fn cpu(fallback: Option<String>) -> Selected {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     Selected {
@@ -161,6 +209,26 @@ mod tests {
             "", "gpu", "cuda:0", "rocm:", "rocm:x", "rocm:-1", "cpu:0", "ROCM",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_ways_to_name_a_gpu() {
+        let request = |rocm_device, device: &str| {
+            let device = device.parse().unwrap();
+            let args = DeviceArgs {
+                device,
+                rocm_device,
+            };
+            args.request()
+        };
+        assert_eq!(request(None, "cpu").unwrap(), DeviceRequest::Cpu);
+        for device in ["auto", "rocm:2"] {
+            assert_eq!(request(Some(2), device).unwrap(), DeviceRequest::Rocm(2));
+        }
+        for device in ["cpu", "rocm:1"] {
+            let error = request(Some(2), device).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{error}");
         }
     }
 

@@ -1,24 +1,32 @@
-//! What candle-rocm's workers share: devices, models on disk, progress, errors.
+//! What candle-rocm's workers share: the frame of their servers and command lines, devices, models on disk, progress,
+//! errors.
 //!
 //! | Module       | Gives                                                              |
 //! |--------------|--------------------------------------------------------------------|
+//! | [`cli`]      | command lines: environment, logging, output, common commands       |
+//! | [`http`]     | what handlers need: keys, errors, JSON, streams                    |
 //! | [`device`]   | `--device auto\|cpu\|rocm[:n]` as a type, and the candle device for it |
+//! | [`fault`]    | what a failed computation says about its device                    |
 //! | [`report`]   | what GPUs are visible, what is missing and how to get it           |
 //! | [`gguf`]     | a GGUF reader that trusts nothing in the file                      |
-//! | `http`       | with the feature `http`: what the workers' servers share           |
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`progress`] | bars that appear on a terminal only                                |
 //! | [`signal`]   | Ctrl-C as a flag that loops look at                                |
+//! | [`ids`]      | names, seeds and tokens from the system's random numbers           |
+//! | [`time`]     | points in time as others read them                                 |
 //! | [`error`]    | one error type with the exit code that belongs to it               |
 
+pub mod cli;
 pub mod device;
 pub mod error;
+pub mod fault;
 pub mod gguf;
-#[cfg(feature = "http")]
 pub mod http;
 pub mod hub;
+pub mod ids;
 pub mod progress;
 pub mod report;
 pub mod signal;
+pub mod time;
 
 pub use error::{Error, Result};

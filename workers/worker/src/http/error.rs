@@ -24,6 +24,16 @@ pub struct ApiError {
 
 /// Code of a request that makes no sense.
 pub const INVALID_REQUEST: &str = "INVALID_REQUEST";
+/// Code of every request while the model loads.
+pub const LOADING: &str = "LOADING";
+/// Code of a request that ended, or was not taken, because it or the server is to end.
+pub const CANCELLED: &str = "CANCELLED";
+/// Code of a full queue.
+pub const QUEUE_FULL: &str = "QUEUE_FULL";
+/// Code of a request that found no room in the device's memory.
+pub const VRAM_OOM: &str = "VRAM_OOM";
+/// Code of every request after the device is lost.
+pub const DEVICE_LOST: &str = "DEVICE_LOST";
 
 impl ApiError {
     /// An error without field and retry time.

@@ -30,7 +30,7 @@ impl Heartbeat {
     ) -> Result<Self> {
         if !(base.starts_with("http://") || base.starts_with("https://")) {
             return Err(Error::Usage(format!(
-                "{base:?} is no address for heartbeats; it begins with http:// or https://"
+                "{base:?} is not an address for heartbeats; it must begin with http:// or https://"
             )));
         }
         let url = format!("{}{PATH}", base.trim_end_matches('/'));

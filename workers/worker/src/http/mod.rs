@@ -8,15 +8,23 @@
 //! | [`sse`]       | server-sent events that never end without saying so                          |
 //! | [`listen`]    | address, limits, cross-origin rules, serving until told to stop              |
 //! | [`heartbeat`] | the worker's sign of life to its orchestrator                                |
+//! | [`blocking`]  | work that takes long, off the threads that serve                             |
+//! | [`base_url`]  | the address under which a client reached the server                          |
+//! | [`page`]      | files of a page for people                                                   |
 
 pub mod auth;
+pub mod base_url;
+pub mod blocking;
 pub mod error;
 pub mod heartbeat;
 pub mod json;
 pub mod listen;
+pub mod page;
 pub mod sse;
 
 pub use auth::ApiKeys;
+pub use base_url::base_url;
+pub use blocking::{blocking, try_blocking};
 pub use error::ApiError;
 pub use heartbeat::Heartbeat;
 pub use json::JsonBody;

@@ -1,9 +1,11 @@
 //! Server-sent events that never end without saying so.
 //!
-//! The frames of an answer are made by a future that sends them into a [`Frames`]. Whatever becomes of it, the client sees how it ended:
-//! success ends with the protocol's last frame, an error or a panic with the protocol's error frame before it. The future lives in the answer's
-//! body: when the client goes away, it is dropped with everything that it holds, such as a request to the engine.
+//! The frames of an answer are made by a future that sends them into a [`Frames`]. Whatever becomes of it, the client
+//! sees how it ended: success ends with the protocol's last frame, an error or a panic with the protocol's error frame
+//! before it. The future lives in the answer's body: when the client goes away, it is dropped with everything that it
+//! holds, such as a request to the engine.
 
+use super::blocking::panic_text;
 use super::ApiError;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -121,20 +123,15 @@ impl Stream for Body {
                 _ => Poll::Pending,
             };
         }
-        // Not `poll_recv`: tokio lets a busy task wait although frames are there, which is not the end. The producer may have left a sender with
-        // somebody else; after its end nothing more counts.
+        // Not `poll_recv`: tokio lets a busy task wait although frames are there, which is not the end. The producer
+        // may have left a sender with somebody else; after its end nothing more counts.
         let frame = this.frames.try_recv().ok();
         Poll::Ready(frame.or_else(|| this.last.pop()).map(Ok))
     }
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> ApiError {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| text.to_string())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_default();
-    ApiError::internal(format!("the server made a mistake: {text}"))
+    ApiError::internal(format!("internal error: {}", panic_text(panic)))
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@
 //! the Python tools use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all
 //! parts of one that is split); from others the folder of config.json, tokenizer and safetensors files. [`HubOptions::resolve_pipeline`] takes image models.
 
+mod args;
 mod pipeline;
 mod select;
+
+pub use args::HubArgs;
 
 use crate::progress::DownloadProgress;
 use crate::{Error, Result};
@@ -51,7 +54,7 @@ impl ModelSource {
             });
         }
         Err(Error::Usage(format!(
-            "--model {argument}: there is no such file, and it is no Hugging Face id of the form owner/name[:file-or-quant]"
+            "--model {argument}: there is no such file, and it is not a Hugging Face id of the form owner/name[:file-or-quant]"
         )))
     }
 }
@@ -116,7 +119,7 @@ impl HubOptions {
             return Ok(());
         }
         Err(Error::Usage(format!(
-            "--revision {:?} is no branch, tag or commit",
+            "--revision {:?} is not a branch, tag or commit",
             self.revision
         )))
     }

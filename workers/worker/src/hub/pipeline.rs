@@ -69,7 +69,7 @@ impl HubOptions {
     fn one_file(&self, repo: &str, file: &str) -> Result<PathBuf> {
         if !is_plain_relative(file) {
             return Err(Error::Usage(format!(
-                "{repo}:{file}: that is no file of a repository"
+                "{repo}:{file}: that is not a file of a repository"
             )));
         }
         let cached = self.snapshot(repo).map(|snapshot| snapshot.join(file));
@@ -105,7 +105,7 @@ impl HubOptions {
                 .filter(|f| f.ends_with(".safetensors") || has_gguf_extension(f))
                 .collect();
             return Err(Error::Hub(match single.is_empty() {
-                true => format!("{repo} is no image model: it has neither {INDEX} nor weights in safetensors or GGUF"),
+                true => format!("{repo} is not an image model: it has neither {INDEX} nor weights in safetensors or GGUF"),
                 false => format!(
                     "{repo} has no {INDEX}; name one of its files as {repo}:FILE: {}",
                     single.join(", ")
@@ -150,7 +150,7 @@ fn parts(repo: &str, index: &Path) -> Result<Vec<String>> {
     let json = read_index(index, MAX_INDEX_BYTES)
         .map_err(|e| Error::Hub(format!("{repo}: {INDEX}: {e}")))?;
     let Some(entries) = json.as_object() else {
-        return Err(Error::Hub(format!("{repo}: {INDEX} is no object")));
+        return Err(Error::Hub(format!("{repo}: {INDEX} is not an object")));
     };
     let used = entries.iter().filter(|(name, class)| {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');

@@ -187,7 +187,7 @@ pub(super) fn shards(index: &Path) -> std::result::Result<BTreeSet<String>, Stri
             Some(file) if super::is_plain_relative(file) && file.ends_with(".safetensors") => {
                 Ok(file.to_string())
             }
-            _ => Err(format!("{file} is no safetensors file")),
+            _ => Err(format!("{file} is not a safetensors file")),
         })
         .collect()
 }

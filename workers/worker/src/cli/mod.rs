@@ -1,0 +1,82 @@
+//! What the workers' command lines share.
+//!
+//! | Module          | Gives                                                                   |
+//! |-----------------|-------------------------------------------------------------------------|
+//! | [`env`]         | every option from the environment, too                                  |
+//! | [`log`]         | notes, warnings and errors on standard error, as text or JSON           |
+//! | [`output`]      | standard output, which carries data and nothing else                    |
+//! | [`devices`]     | the command `devices`                                                   |
+//! | [`completions`] | the command `completions`                                               |
+
+pub mod completions;
+pub mod devices;
+pub mod env;
+pub mod log;
+pub mod output;
+
+pub use completions::CompletionsArgs;
+pub use devices::DevicesArgs;
+pub use log::LogArgs;
+
+use crate::Result;
+use clap::{CommandFactory, FromArgMatches, Subcommand};
+use std::process::ExitCode;
+
+/// A worker's command line.
+pub trait Program: CommandFactory + FromArgMatches {
+    /// What the variables of options begin with: with `LLM`, `--max-tokens` is read from `LLM_MAX_TOKENS`.
+    const PREFIX: &'static str;
+
+    /// How it logs.
+    fn log(&self) -> &LogArgs;
+
+    /// Whether it runs long: its log lines then have time and level.
+    fn is_service(&self) -> bool;
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever the command failed with; [`crate::Error::exit_code`] gives the exit code.
+    fn run(self) -> Result<()>;
+}
+
+/// Reads the command line and the environment, runs the command, and tells why it failed. Mistakes in arguments and
+/// requests for help end the process.
+pub fn main<P: Program>() -> ExitCode {
+    let matches = env::command::<P>().get_matches();
+    let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let log = program.log().clone();
+    if let Err(error) = log.start(program.is_service()) {
+        eprintln!("error: {error}");
+        return ExitCode::from(error.exit_code());
+    }
+    match program.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log.report(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// The commands that every worker has.
+#[derive(Debug, Subcommand)]
+pub enum CommonCommand {
+    /// Shows the GPUs that can be used, and what the others lack.
+    Devices(DevicesArgs),
+    /// Prints a script that completes commands in a shell.
+    Completions(CompletionsArgs),
+}
+
+impl CommonCommand {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// [`crate::Error::Runtime`] if standard output fails.
+    pub fn run<P: Program>(self) -> Result<()> {
+        match self {
+            Self::Devices(args) => args.run(),
+            Self::Completions(args) => args.run::<P>(),
+        }
+    }
+}
