@@ -4,8 +4,5 @@ use llm_worker_rocm::cli::Cli;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match Cli::read().run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => ExitCode::from(error.exit_code()),
-    }
+    worker::cli::main::<Cli>()
 }

@@ -4,6 +4,7 @@
 //! | Module       | Gives                                                              |
 //! |--------------|--------------------------------------------------------------------|
 //! | [`cli`]      | command lines: environment, logging, output, common commands       |
+//! | [`serve`]    | servers: the port before the model, phases, routes, figures, end   |
 //! | [`http`]     | what handlers need: keys, errors, JSON, streams                    |
 //! | [`device`]   | `--device auto\|cpu\|rocm[:n]` as a type, and the candle device for it |
 //! | [`fault`]    | what a failed computation says about its device                    |
@@ -26,6 +27,7 @@ pub mod hub;
 pub mod ids;
 pub mod progress;
 pub mod report;
+pub mod serve;
 pub mod signal;
 pub mod time;
 

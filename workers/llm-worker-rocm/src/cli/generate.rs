@@ -1,6 +1,5 @@
 //! `llm-worker-rocm generate`.
 
-use super::output::{print, print_json, print_line};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use super::source::read_text;
@@ -12,6 +11,7 @@ use crate::model::ModelFile;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use worker::cli::output::{print, print_json, print_line};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 

@@ -1,15 +1,11 @@
 //! The command line.
 //!
-//! Every option with a long name is read from the environment, too: `--max-tokens` from `LLM_MAX_TOKENS`, unless it says otherwise. The command
-//! line comes first.
+//! Every option with a long name is read from the environment, too: `--max-tokens` from `LLM_MAX_TOKENS`, unless it
+//! says otherwise. The command line comes first.
 
 mod bench;
 mod chat;
-mod complete;
-mod devices;
 mod generate;
-mod logging;
-mod output;
 mod perplexity;
 mod pull;
 mod quantize;
@@ -19,8 +15,8 @@ mod session;
 mod source;
 mod tune;
 
-use clap::builder::FalseyValueParser;
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+use worker::cli::{CommonCommand, LogArgs, Program};
 use worker::Result;
 
 /// Runs large language models on AMD GPUs.
@@ -34,7 +30,7 @@ pub struct Cli {
     command: Command,
 
     #[command(flatten)]
-    log: logging::LogArgs,
+    log: LogArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -55,60 +51,23 @@ enum Command {
     Pull(pull::PullArgs),
     /// Measures which way of multiplying quantized matrices is the faster on a GPU, and remembers it.
     Tune(tune::TuneArgs),
-    /// Shows the GPUs that can be used, and what the others lack.
-    Devices(devices::DevicesArgs),
-    /// Prints a script that completes commands in a shell.
-    Completions(complete::CompleteArgs),
+    #[command(flatten)]
+    Common(CommonCommand),
 }
 
-/// The program's arguments, each also from the environment.
-fn command() -> clap::Command {
-    let mut command = with_environment(Cli::command());
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|c| c.get_name().to_string())
-        .collect();
-    for name in names {
-        command = command.mut_subcommand(name, with_environment);
-    }
-    command
-}
+impl Program for Cli {
+    const PREFIX: &'static str = "LLM";
 
-fn with_environment(command: clap::Command) -> clap::Command {
-    command.mut_args(|arg| {
-        let Some(long) = arg.get_long().filter(|_| arg.get_env().is_none()) else {
-            return arg;
-        };
-        let is_flag = match arg.get_action() {
-            ArgAction::SetTrue => true,
-            ArgAction::Set | ArgAction::Append => false,
-            _ => return arg,
-        };
-        let name = format!("LLM_{}", long.to_uppercase().replace('-', "_"));
-        let arg = arg.env(name).hide_env(true);
-        match is_flag {
-            true => arg.value_parser(FalseyValueParser::new()),
-            false => arg,
-        }
-    })
-}
-
-impl Cli {
-    /// Reads the command line and the environment; mistakes and requests for help end the process.
-    pub fn read() -> Self {
-        let matches = command().get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    fn log(&self) -> &LogArgs {
+        &self.log
     }
 
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Whatever the command failed with; [`worker::Error::exit_code`] gives the exit code.
-    pub fn run(self) -> Result<()> {
-        let Self { command, log } = self;
-        log.start(matches!(command, Command::Serve(_)))
-            .and_then(|()| command.run())
-            .inspect_err(|error| log.report(error))
+    fn is_service(&self) -> bool {
+        matches!(self.command, Command::Serve(_))
+    }
+
+    fn run(self) -> Result<()> {
+        self.command.run()
     }
 }
 
@@ -123,8 +82,7 @@ impl Command {
             Self::Quantize(args) => args.run(),
             Self::Pull(args) => args.run(),
             Self::Tune(args) => args.run(),
-            Self::Devices(args) => args.run(),
-            Self::Completions(args) => args.run(),
+            Self::Common(command) => command.run::<Cli>(),
         }
     }
 }
@@ -132,11 +90,15 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use worker::cli::env::command;
 
     #[test]
     fn every_option_has_a_variable() {
-        command().debug_assert();
-        let generate = command().find_subcommand("generate").cloned().unwrap();
+        command::<Cli>().debug_assert();
+        let generate = command::<Cli>()
+            .find_subcommand("generate")
+            .cloned()
+            .unwrap();
         let option = |name: &str| {
             generate
                 .get_arguments()

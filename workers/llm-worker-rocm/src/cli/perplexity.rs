@@ -48,10 +48,7 @@ impl PerplexityArgs {
         tokens.truncate(self.max_tokens.unwrap_or(usize::MAX));
         let context = self.context.min(file.context_length());
 
-        let selected = self.device.select()?;
-        if let Some(reason) = &selected.fallback {
-            tracing::warn!("using the CPU: {reason}");
-        }
+        let selected = self.device.open()?;
         let options = LoadOptions {
             context: Some(context),
         };
@@ -80,6 +77,6 @@ impl PerplexityArgs {
                 selected.description
             )
         };
-        super::output::print_line(&line)
+        worker::cli::output::print_line(&line)
     }
 }

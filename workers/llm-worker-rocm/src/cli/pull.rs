@@ -1,8 +1,8 @@
 //! `llm-worker-rocm pull`.
 
-use super::output::print_line;
 use super::source::SourceArgs;
 use clap::Args;
+use worker::cli::output::print_line;
 use worker::Result;
 
 /// Arguments of `pull`.

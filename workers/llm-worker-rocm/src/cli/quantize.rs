@@ -66,7 +66,7 @@ impl QuantizeArgs {
         } else {
             describe(&summary)
         };
-        super::output::print_line(&text)
+        worker::cli::output::print_line(&text)
     }
 }
 

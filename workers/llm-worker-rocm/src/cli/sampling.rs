@@ -65,7 +65,7 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             logit_bias: Default::default(),
-            seed: self.seed.unwrap_or_else(crate::random::seed),
+            seed: self.seed.unwrap_or_else(worker::ids::seed),
         }
     }
 }

@@ -6,22 +6,15 @@ use crate::embedding::EmbeddingModel;
 use crate::engine::api::KvDType;
 use crate::engine::{Engine, EngineOptions, SamplingOptions};
 use crate::model::{LoadOptions, ModelFile};
-use crate::server::app::Progress;
-use crate::server::{run, App, AppOptions, Loaded, TextModel};
+use crate::server::{App, AppOptions, Loaded, TextModel};
 use candle_core::Device;
-use clap::builder::FalseyValueParser;
 use clap::Args;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
-use worker::device::DeviceRequest;
-use worker::http::listen::termination;
-use worker::http::{heartbeat, Heartbeat, ListenOptions};
-use worker::{Error, Result};
-
-/// Threads that answer HTTP; what computes has its own.
-const HTTP_THREADS: usize = 4;
+use worker::device::DeviceArgs;
+use worker::serve::Progress;
+use worker::Result;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -30,72 +23,49 @@ pub struct ServeArgs {
     source: SourceArgs,
 
     /// Name of the model in answers; the file's or repository's own if absent.
-    #[arg(long, env = "LLM_MODEL_REF", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     model_ref: Option<String>,
 
     /// A further name that requests may use for the model; may be given several times.
-    #[arg(
-        long = "alias",
-        env = "LLM_ALIAS",
-        value_delimiter = ',',
-        value_name = "NAME"
-    )]
+    #[arg(long = "alias", value_delimiter = ',', value_name = "NAME")]
     aliases: Vec<String>,
 
     /// A model for /v1/embeddings beside the one that answers.
-    #[arg(long, env = "LLM_EMBEDDING_MODEL", value_name = "PATH|REPO")]
+    #[arg(long, value_name = "PATH|REPO")]
     embedding_model: Option<String>,
 
     /// Chat template: a file with Jinja, or the name of a built-in one; the model's own if absent.
-    #[arg(long, env = "LLM_CHAT_TEMPLATE", value_name = "FILE|NAME")]
+    #[arg(long, value_name = "FILE|NAME")]
     chat_template: Option<String>,
 
-    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
-    #[arg(long, short, env = "LLM_DEVICE", default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
-    device: DeviceRequest,
-
-    /// The same as --device rocm:N.
-    #[arg(long, env = "ROCM_DEVICE", value_name = "N", conflicts_with = "device")]
-    rocm_device: Option<usize>,
+    #[command(flatten)]
+    device: DeviceArgs,
 
     #[command(flatten)]
-    listen: ListenOptions,
-
-    /// Name of this worker for its orchestrator; random if absent.
-    #[arg(long, env = "WORKER_ID", value_name = "ID")]
-    worker_id: Option<String>,
-
-    /// Address of an orchestrator that gets a heartbeat every 30 seconds.
-    #[arg(
-        long,
-        visible_alias = "hive-url",
-        env = "QUEEN_URL",
-        value_name = "URL"
-    )]
-    queen_url: Option<String>,
+    server: worker::serve::ServerArgs,
 
     /// Longest sequence in tokens, prompt and answer together; the model's own if absent.
-    #[arg(long, short, env = "LLM_CONTEXT", value_name = "N")]
+    #[arg(long, short, value_name = "N")]
     context: Option<usize>,
 
     /// Most requests that are computed at once.
-    #[arg(long, env = "LLM_PARALLEL", default_value_t = EngineOptions::default().max_sequences, value_name = "N")]
+    #[arg(long, default_value_t = EngineOptions::default().max_sequences, value_name = "N")]
     parallel: usize,
 
     /// Most requests that wait; more are refused with 429.
-    #[arg(long, env = "LLM_QUEUE", default_value_t = EngineOptions::default().max_waiting, value_name = "N")]
+    #[arg(long, default_value_t = EngineOptions::default().max_waiting, value_name = "N")]
     queue: usize,
 
     /// Most tokens of a step: long prompts are cut into such pieces.
-    #[arg(long, env = "LLM_STEP_TOKENS", default_value_t = EngineOptions::default().max_step_tokens, value_name = "N")]
+    #[arg(long, default_value_t = EngineOptions::default().max_step_tokens, value_name = "N")]
     step_tokens: usize,
 
     /// Blocks of the cache of keys and values; as many as are of use and fit if absent.
-    #[arg(long, env = "LLM_KV_BLOCKS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     kv_blocks: Option<usize>,
 
     /// How keys and values are stored: f32, f16, bf16 or q8_0; what suits the device if absent.
-    #[arg(long, env = "LLM_KV_DTYPE", value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE")]
     kv_dtype: Option<KvDType>,
 
     /// Compute equal beginnings of requests anew each time.
@@ -103,16 +73,11 @@ pub struct ServeArgs {
     no_prefix_cache: bool,
 
     /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
-    #[arg(long, env = "LLM_NO_GRAPH", value_parser = FalseyValueParser::new())]
+    #[arg(long)]
     no_graph: bool,
 
     /// Seconds that a request may take, its time in the queue included; 0 is no limit.
-    #[arg(
-        long,
-        env = "LLM_TIMEOUT",
-        default_value_t = 600,
-        value_name = "SECONDS"
-    )]
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
     timeout: u64,
 
     #[command(flatten)]
@@ -124,28 +89,23 @@ pub struct ServeArgs {
 #[command(next_help_heading = "Sampling of requests that do not say otherwise")]
 struct SamplingDefaults {
     /// Randomness: 0 always takes the most likely token.
-    #[arg(long, env = "LLM_TEMPERATURE", default_value_t = 0.8, value_name = "T")]
+    #[arg(long, default_value_t = 0.8, value_name = "T")]
     temperature: f32,
 
     /// Choose among the K most likely tokens only; 0 is off.
-    #[arg(long, env = "LLM_TOP_K", default_value_t = 40, value_name = "K")]
+    #[arg(long, default_value_t = 40, value_name = "K")]
     top_k: usize,
 
     /// Choose among the most likely tokens that together have probability P; 1 is off.
-    #[arg(long, env = "LLM_TOP_P", default_value_t = 0.95, value_name = "P")]
+    #[arg(long, default_value_t = 0.95, value_name = "P")]
     top_p: f32,
 
     /// Choose among tokens at least this fraction as likely as the most likely one; 0 is off.
-    #[arg(long, env = "LLM_MIN_P", default_value_t = 0.05, value_name = "P")]
+    #[arg(long, default_value_t = 0.05, value_name = "P")]
     min_p: f32,
 
     /// Makes recent tokens less likely: 1 is off, 1.1 is mild.
-    #[arg(
-        long,
-        env = "LLM_REPEAT_PENALTY",
-        default_value_t = 1.0,
-        value_name = "X"
-    )]
+    #[arg(long, default_value_t = 1.0, value_name = "X")]
     repeat_penalty: f32,
 }
 
@@ -166,56 +126,29 @@ impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         let sampling = self.sampling.options();
         sampling.validate()?;
-        let request = self.rocm_device.map_or(self.device, DeviceRequest::Rocm);
-        let selected = request.select()?;
-        if let Some(reason) = &selected.fallback {
-            tracing::warn!("using the CPU: {reason}");
-        }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(HTTP_THREADS)
-            .enable_all()
-            .build()
-            .map_err(|e| Error::Runtime(format!("cannot start threads: {e}")))?;
-        let result = runtime.block_on(async {
-            let listener = self.listen.bind().await?;
-            let address = listener
-                .local_addr()
-                .map_err(|e| Error::Runtime(format!("the port that was opened: {e}")))?;
-            let app = App::new(AppOptions {
-                model: self.model_ref.clone().unwrap_or_else(|| self.source.name()),
-                aliases: self.aliases.clone(),
-                worker_id: self
-                    .worker_id
-                    .clone()
-                    .unwrap_or_else(|| uuid::Uuid::new_v4().to_string()),
-                port: address.port(),
-                device: (&selected).into(),
-                sampling,
-                timeout: Some(self.timeout)
-                    .filter(|&s| s > 0)
-                    .map(Duration::from_secs),
-            });
-            let termination = termination()?;
-            let heart = app.clone();
-            let _heartbeat = self
-                .queen_url
-                .as_deref()
-                .map(|url| Heartbeat::start(url, heartbeat::INTERVAL, move || heart.heartbeat()))
-                .transpose()?;
-            // For people and scripts alike: with port 0 this is where the port is told.
-            println!("listening on http://{address}");
-            let listen = self.listen.clone();
-            let load = move |app: &App| self.load(&selected.device, &app.progress);
-            run::run(app, listener, &listen, load, termination).await
-        });
-        // A model that is still loading is not waited for.
-        runtime.shutdown_background();
-        result
+        let selected = self.device.select()?;
+        let options = AppOptions {
+            model: self.model_ref.clone().unwrap_or_else(|| self.source.name()),
+            aliases: self.aliases.clone(),
+            sampling,
+            timeout: Some(self.timeout)
+                .filter(|&s| s > 0)
+                .map(Duration::from_secs),
+        };
+        let args = self.server.clone();
+        worker::serve::start(
+            &args,
+            (&selected).into(),
+            |identity| App::new(identity, options),
+            move |app: &App| self.load(&selected.device, &app.frame.progress),
+        )
     }
 
     /// Finds the model, on the network if need be, and loads it.
     fn load(&self, device: &Device, progress: &Progress) -> Result<Loaded> {
+        progress.begin("finding the model");
         let path = self.source.resolve()?;
+        progress.begin("loading the model");
         let mut loaded = Loaded::default();
         if EmbeddingModel::recognises(&path) {
             loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
@@ -232,13 +165,11 @@ impl ServeArgs {
     fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
         let file = ModelFile::open(path)?;
         let template = file.template().map(str::to_string);
-        progress.total.store(file.file_bytes(), Ordering::Relaxed);
+        progress.expect(file.file_bytes());
         let options = LoadOptions {
             context: self.context,
         };
-        let model = file.load_with(device, &options, &|bytes| {
-            progress.done.fetch_add(bytes, Ordering::Relaxed);
-        })?;
+        let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let tokenizer = model.tokenizer.clone();
         let template = ChatTemplate::choose(
             self.chat_template.as_deref(),
@@ -263,6 +194,8 @@ impl ServeArgs {
                 ..EngineOptions::default()
             },
         )?;
-        Ok(TextModel::new(Arc::new(engine), tokenizer, template))
+        let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
+        text.parallel = self.parallel;
+        Ok(text)
     }
 }

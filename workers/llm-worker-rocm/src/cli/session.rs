@@ -67,10 +67,7 @@ impl SessionArgs {
 
     /// Loads an opened model, and says so if the CPU takes the place of a GPU.
     pub(super) fn start(&self, file: ModelFile, options: EngineOptions) -> Result<Session> {
-        let selected = self.device.select()?;
-        if let Some(reason) = &selected.fallback {
-            tracing::warn!("using the CPU: {reason}");
-        }
+        let selected = self.device.open()?;
         let start = Instant::now();
         let options = EngineOptions {
             context: self.context.or(options.context),

@@ -4,7 +4,7 @@ use clap::Args;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use worker::hub::{HubOptions, ModelSource};
+use worker::hub::{HubArgs, ModelSource};
 use worker::{Error, Result};
 
 /// Longest text that is read; no context holds more.
@@ -17,13 +17,8 @@ pub struct SourceArgs {
     #[arg(long, short, value_name = "PATH|REPO[:FILE-OR-QUANT]")]
     model: String,
 
-    /// Branch, tag or commit of a Hugging Face model.
-    #[arg(long, value_name = "REV")]
-    revision: Option<String>,
-
-    /// Take Hugging Face models from the cache only.
-    #[arg(long)]
-    offline: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 impl SourceArgs {
@@ -40,12 +35,7 @@ impl SourceArgs {
     /// # Errors
     /// As [`Self::resolve`].
     pub fn resolve_other(&self, model: &str) -> Result<PathBuf> {
-        let mut hub = HubOptions::from_env();
-        hub.offline |= self.offline;
-        if let Some(revision) = &self.revision {
-            hub.revision.clone_from(revision);
-        }
-        hub.resolve(&ModelSource::parse(model)?)
+        self.hub.options().resolve(&ModelSource::parse(model)?)
     }
 
     /// What to call the model: the name of its file or folder, or of its repository.

@@ -1,7 +1,7 @@
 //! `llm-worker-rocm tune`: which way of multiplying quantized matrices is the faster on this GPU.
 
-use super::output::{print_json, print_line};
 use clap::Args;
+use worker::cli::output::{print_json, print_line};
 use worker::device::DeviceRequest;
 use worker::{Error, Result};
 

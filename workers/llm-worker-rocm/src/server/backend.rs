@@ -2,7 +2,7 @@
 
 use crate::chat::ChatTemplate;
 use crate::embedding::EmbeddingModel;
-use crate::engine::api::{Failure, Request, Status, Ticket};
+use crate::engine::api::{Event, Failure, Request, SamplingOptions, Status, Ticket};
 use crate::engine::Engine;
 use crate::grammar::Grammars;
 use crate::tokenizer::Tokenizer;
@@ -10,6 +10,8 @@ use crate::tools::OutputFormat;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::http::ApiError;
+use worker::serve::{self, Figure, Served};
+use worker::Error;
 
 /// What generates tokens.
 pub trait Backend: Send + Sync {
@@ -57,11 +59,13 @@ pub struct TextModel {
     pub template: ChatTemplate,
     /// Its notation of calls and reasoning.
     pub format: OutputFormat,
+    /// Most requests that are computed at once.
+    pub parallel: usize,
     grammars: Result<Grammars, String>,
 }
 
 impl TextModel {
-    /// Puts a model together.
+    /// Puts a model together; set [`Self::parallel`] if the engine has a limit.
     pub fn new(
         backend: Arc<dyn Backend>,
         tokenizer: Arc<Tokenizer>,
@@ -70,6 +74,7 @@ impl TextModel {
         Self {
             backend,
             format: OutputFormat::of(&template),
+            parallel: usize::MAX,
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
             template,
@@ -94,4 +99,53 @@ pub struct Loaded {
     pub text: Option<Arc<TextModel>>,
     /// For embeddings.
     pub embedding: Option<Arc<EmbeddingModel>>,
+}
+
+impl Served for Loaded {
+    /// One forward pass.
+    fn warm_up(&self) -> worker::Result<()> {
+        let Some(text) = &self.text else {
+            return Ok(());
+        };
+        let failed =
+            |reason: String| Error::Runtime(format!("the first forward pass failed: {reason}"));
+        let mut request = Request::new(vec![0], SamplingOptions::greedy());
+        request.max_tokens = Some(1);
+        let mut ticket = text
+            .backend
+            .submit(request)
+            .map_err(|e| failed(e.to_string()))?;
+        loop {
+            match ticket.events.blocking_recv() {
+                Some(Event::Finished(_)) => return Ok(()),
+                Some(Event::Failed(failure)) => return Err(failed(failure.to_string())),
+                Some(_) => {}
+                None => return Err(failed("the engine ended".to_string())),
+            }
+        }
+    }
+
+    fn status(&self) -> serve::Status {
+        let Some(text) = &self.text else {
+            return serve::Status::default();
+        };
+        let status = text.backend.status();
+        serve::Status {
+            busy: status.waiting > 0 || status.running >= text.parallel,
+            lost: status.lost,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let text = self.text.as_ref();
+        text.map_or_else(Vec::new, |text| {
+            super::metrics::figures(&text.backend.status())
+        })
+    }
+
+    fn stop(&self, grace: Duration) {
+        if let Some(text) = &self.text {
+            text.backend.stop(grace);
+        }
+    }
 }

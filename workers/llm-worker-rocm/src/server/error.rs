@@ -4,20 +4,15 @@ use crate::engine::api::Failure;
 use axum::http::StatusCode;
 use worker::http::ApiError;
 
-/// Code of a request that found no room in the device's memory.
-pub(super) const VRAM_OOM: &str = "VRAM_OOM";
+pub(super) use worker::http::error::{CANCELLED, DEVICE_LOST, QUEUE_FULL, VRAM_OOM};
+pub(super) use worker::http::try_blocking as blocking;
+
 /// Code of a request whose deadline passed.
 pub(super) const TIMEOUT: &str = "TIMEOUT";
-/// Code of a request that ended because the server does.
-pub(super) const CANCELLED: &str = "CANCELLED";
 /// Code of a failure on the server's side.
 pub(super) const INFERENCE_FAILED: &str = "INFERENCE_FAILED";
 /// Code of a prompt that does not fit; OpenAI's spelling, as clients look for it.
 pub(super) const TOO_LONG: &str = "context_length_exceeded";
-/// Code of a full queue.
-pub(super) const QUEUE_FULL: &str = "QUEUE_FULL";
-/// Code of every request after the device is lost.
-pub(super) const DEVICE_LOST: &str = "DEVICE_LOST";
 
 /// The engine's failure as an answer.
 pub(super) fn from_failure(failure: &Failure) -> ApiError {
@@ -48,18 +43,4 @@ pub(super) fn from_worker(error: &worker::Error) -> ApiError {
             other.to_string(),
         ),
     }
-}
-
-/// Runs what takes long on a thread where it holds nobody up.
-///
-/// # Errors
-/// Its own, and 500 if it panics.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
-        Err(ApiError::internal(format!(
-            "the server made a mistake: {e}"
-        )))
-    })
 }

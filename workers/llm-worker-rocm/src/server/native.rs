@@ -1,67 +1,22 @@
-//! Health, properties, tokens and templates, in the manner of llama.cpp's server.
+//! Properties, tokens and templates, in the manner of llama.cpp's server.
 
-use super::app::{timestamp, Unready};
 use super::error::blocking;
 use super::openai::chat::ChatFields;
 use super::Shared;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use axum::Json;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use worker::http::{ApiError, JsonBody};
 
-/// `GET /health`: whether the worker can do its work. Open to all.
-pub(super) async fn health(State(app): Shared) -> Response {
-    let device = &app.options.device;
-    match app.ready() {
-        Ok(_) => Json(json!({
-            "status": "healthy",
-            "model": app.options.model,
-            "device": device,
-        }))
-        .into_response(),
-        Err(unready) => {
-            let (status, progress) = match &unready {
-                Unready::Loading(done) => ("loading", Some(done)),
-                Unready::Stopping => ("stopping", None),
-                Unready::Lost(_) => ("lost", None),
-            };
-            let body = json!({
-                "status": status,
-                "progress": progress,
-                "message": unready.to_string(),
-                "device": device,
-            });
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-    }
-}
-
-/// `GET /ready`: whether requests are taken. Open to all.
-pub(super) async fn ready(State(app): Shared) -> Response {
-    match app.ready() {
-        Ok(_) => Json(json!({"ready": true, "timestamp": timestamp()})).into_response(),
-        Err(unready) => {
-            let body = json!({
-                "ready": false,
-                "reason": unready.to_string(),
-                "timestamp": timestamp(),
-            });
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
-        }
-    }
-}
-
 /// `GET /props`: what the worker is and how it is set.
 pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
-    let loaded = app.ready()?;
+    let loaded = app.frame.ready()?;
     let sampling = &app.options.sampling;
     let mut props = json!({
         "model": app.options.model,
-        "device": app.options.device,
+        "device": app.frame.identity.device,
         "build_info": concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")),
         "default_generation_settings": {
             "temperature": sampling.temperature,

@@ -2,23 +2,15 @@
 //!
 //! `page/marked` is marked 18.2.1 (<https://github.com/markedjs/marked>) as its package has it, with its licence; the rest is ours.
 
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
-};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use worker::http::page;
 
-/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a fault.
+/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a
+/// fault.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 fn file(content_type: &'static str, text: &'static str) -> Response {
-    let headers = [
-        (CONTENT_TYPE, content_type),
-        (CONTENT_SECURITY_POLICY, POLICY),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        // The next version of the worker brings another page.
-        (CACHE_CONTROL, "no-cache"),
-    ];
-    (headers, text).into_response()
+    page::file(content_type, POLICY, text)
 }
 
 /// `GET /`

@@ -1,6 +1,6 @@
 //! The contract of rbee's workers: a job is created, then its stream is taken, once.
 
-use super::app::{timestamp, App};
+use super::app::App;
 use super::error::{blocking, CANCELLED, INFERENCE_FAILED, QUEUE_FULL, TIMEOUT, VRAM_OOM};
 use super::generation::{Answers, End, PlainText, Prompt, SamplingFields, Writer};
 use super::jobs::{Job, MAX_JOBS};
@@ -19,6 +19,7 @@ use uuid::Uuid;
 use worker::http::error::INVALID_REQUEST;
 use worker::http::sse::{self, Protocol};
 use worker::http::{ApiError, JsonBody};
+use worker::time::timestamp;
 
 /// A job whose stream nobody takes is given up after this time.
 const JOB_LIFETIME: Duration = Duration::from_secs(60);
@@ -71,11 +72,6 @@ impl JobFields {
         }
         Ok(())
     }
-}
-
-/// `GET /info`
-pub(super) async fn info(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(app.worker_info())
 }
 
 /// `POST /v1/jobs`

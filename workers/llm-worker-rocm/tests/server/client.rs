@@ -8,12 +8,13 @@ use axum::Router;
 use clap::Parser;
 use llm_worker_rocm::chat::ChatTemplate;
 use llm_worker_rocm::engine::SamplingOptions;
-use llm_worker_rocm::server::{router, App, AppOptions, Device, Loaded, TextModel};
+use llm_worker_rocm::server::{App, AppOptions, Loaded, TextModel};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceExt;
 use worker::http::ListenOptions;
+use worker::serve::{router, DeviceInfo, Identity};
 
 /// ChatML whose assistant may think.
 pub const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>{% if enable_thinking %}<think>{% endif %}{# </think> #}";
@@ -29,24 +30,28 @@ pub fn listen(arguments: &[&str]) -> ListenOptions {
     Cli::parse_from(program.chain(arguments)).listen
 }
 
-pub fn options() -> AppOptions {
-    AppOptions {
-        model: "org/model".to_string(),
-        aliases: vec!["alias".to_string()],
+/// A worker that is not loaded.
+pub fn app() -> Arc<App> {
+    let identity = Identity {
         worker_id: "worker-1".to_string(),
         port: 8080,
-        device: Device {
+        device: DeviceInfo {
             name: "cpu".to_string(),
             description: "CPU, 2 threads".to_string(),
             fallback: Some("there is no GPU".to_string()),
         },
+    };
+    let options = AppOptions {
+        model: "org/model".to_string(),
+        aliases: vec!["alias".to_string()],
         sampling: SamplingOptions {
             temperature: 0.8,
             top_k: Some(40),
             ..SamplingOptions::greedy()
         },
         timeout: Some(Duration::from_secs(600)),
-    }
+    };
+    App::new(identity, options)
 }
 
 /// A text model around an engine.
@@ -70,8 +75,8 @@ impl Server {
 
     pub fn with_arguments(plays: impl IntoIterator<Item = Play>, arguments: &[&str]) -> Self {
         let script = Arc::new(Script::new(plays));
-        let app = App::new(options());
-        app.serve(Loaded {
+        let app = app();
+        app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
             embedding: None,
         });
@@ -80,7 +85,7 @@ impl Server {
 
     /// A server whose model is not loaded.
     pub fn loading() -> Self {
-        Self::around(App::new(options()), Arc::default(), &[])
+        Self::around(app(), Arc::default(), &[])
     }
 
     pub fn around(app: Arc<App>, script: Arc<Script>, arguments: &[&str]) -> Self {

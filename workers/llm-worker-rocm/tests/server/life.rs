@@ -1,10 +1,9 @@
 //! From an open port to the end.
 
-use crate::client::{listen, options, text_model};
+use crate::client::{app, listen, text_model};
 use crate::common::tiny_llama;
 use crate::script::{Play, Script};
-use llm_worker_rocm::server::app::Unready;
-use llm_worker_rocm::server::{run, App, Loaded};
+use llm_worker_rocm::server::{App, Loaded};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -12,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use worker::serve::{run, Unready};
 use worker::{Error, Result};
 
 /// A server on a port of its own.
@@ -28,7 +28,7 @@ async fn start(plays: Vec<Play>) -> Running {
     let script = Arc::new(Script::new(std::iter::once(Play::Say("w")).chain(plays)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let app = App::new(options());
+    let app = app();
     let model = text_model(script.clone());
     let load = move |_: &App| {
         Ok(Loaded {
@@ -43,9 +43,9 @@ async fn start(plays: Vec<Play>) -> Running {
             terminated.await.unwrap();
         };
         let listen = listen(&["--shutdown-grace", "1"]);
-        run::run(served, listener, &listen, load, termination).await
+        run(served, listener, &listen, load, termination).await
     });
-    while app.ready().is_err() {
+    while app.frame.ready().is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Running {
@@ -92,7 +92,7 @@ async fn a_stop_fails_running_streams_visibly() {
     assert!(text.contains("the server is stopping"), "{text}");
     assert!(text.contains("data: [DONE]\n\n"), "{text}");
     server.ended.await.unwrap().unwrap();
-    assert!(matches!(server.app.ready(), Err(Unready::Stopping)));
+    assert!(matches!(server.app.frame.ready(), Err(Unready::Stopping)));
     TcpStream::connect(server.address).unwrap_err();
 }
 
@@ -112,7 +112,7 @@ async fn a_model_that_cannot_be_loaded_ends_the_server() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let load = |_: &App| Err(Error::Usage("there is no such model".to_string()));
     let never = std::future::pending();
-    let error = run::run(App::new(options()), listener, &listen(&[]), load, never)
+    let error = run(app(), listener, &listen(&[]), load, never)
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "there is no such model");

@@ -1,11 +1,11 @@
 //! SmolLM2 behind the server, on the device that `CANDLE_ROCM_TEST_DEVICE` names: the references' answers through every route.
 
-use crate::client::{json_post, options, Server};
+use crate::client::{app, json_post, Server};
 use crate::smollm2::{cases, decided_steps, model, model_file, Case};
 use axum::body::to_bytes;
 use llm_worker_rocm::chat::ChatTemplate;
 use llm_worker_rocm::engine::{Engine, EngineOptions};
-use llm_worker_rocm::server::{App, Backend, Loaded, TextModel};
+use llm_worker_rocm::server::{Backend, Loaded, TextModel};
 use serde_json::{json, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn server(engine_options: &EngineOptions) -> (Server, Engine) {
     let (bos, eos) = (tokenizer.bos_text(), tokenizer.eos_text());
     let template = ChatTemplate::choose(None, template.as_deref(), bos, eos).unwrap();
     let text = TextModel::new(Arc::new(engine.clone()), tokenizer, template);
-    let app = App::new(options());
-    app.serve(Loaded {
+    let app = app();
+    app.frame.serve(Loaded {
         text: Some(Arc::new(text)),
         embedding: None,
     });

@@ -1,11 +1,14 @@
 //! The contract of rbee's workers against scripts.
 
-use crate::client::Server;
-use crate::script::Play;
+use crate::client::{app, text_model, Server};
+use crate::script::{Play, Script};
 use futures_util::future::join_all;
 use llm_worker_rocm::engine::api::Failure;
+use llm_worker_rocm::server::Loaded;
 use serde_json::{json, Value};
+use std::sync::Arc;
 use std::time::Duration;
+use worker::serve::health;
 
 fn job(fields: Value) -> Value {
     let mut body = json!({
@@ -166,7 +169,30 @@ async fn info_and_heartbeat() {
     assert_eq!(server.get("/info").await.json(), expected("ready"));
     server.script.status.lock().unwrap().waiting = 1;
     assert_eq!(server.get("/info").await.json(), expected("busy"));
-    let beat = server.app.heartbeat();
+    let beat = health::heartbeat(&*server.app);
     assert_eq!(beat["worker"], expected("busy"));
     assert!(beat["timestamp"].as_str().unwrap().contains('T'));
+}
+
+#[tokio::test]
+async fn a_worker_is_busy_when_a_request_would_have_to_wait() {
+    let (app, script) = (app(), Arc::new(Script::default()));
+    let mut model = text_model(script.clone());
+    model.parallel = 2;
+    app.frame.serve(Loaded {
+        text: Some(Arc::new(model)),
+        embedding: None,
+    });
+    for (running, waiting, status) in [
+        (0, 0, "ready"),
+        (1, 0, "ready"),
+        (2, 0, "busy"),
+        (0, 1, "busy"),
+    ] {
+        {
+            let mut figures = script.status.lock().unwrap();
+            (figures.running, figures.waiting) = (running, waiting);
+        }
+        assert_eq!(health::worker_info(&*app)["status"], status);
+    }
 }

@@ -3,14 +3,13 @@
 use crate::client::Server;
 use crate::script::{token, Play};
 use serde_json::{json, Value};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[tokio::test]
 async fn health_tells_the_phase() {
     let server = Server::loading();
-    server.app.progress.total.store(200, Ordering::Relaxed);
-    server.app.progress.done.store(50, Ordering::Relaxed);
+    server.app.frame.progress.expect(200);
+    server.app.frame.progress.add(50);
     let health = server.get("/health").await;
     assert_eq!(health.status, 503);
     let body: Value = serde_json::from_str(&health.text).unwrap();

@@ -4,6 +4,7 @@ use super::model::ModelArgs;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{JobQueue, QueueOptions};
 use crate::server::{App, ControlFolders, Limits, LoraFolders, ServerOptions};
+use axum::http::Method;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -129,7 +130,7 @@ impl ServeArgs {
             origins: self.listen.cors_origins.clone(),
         };
         let app = App::new(queue.clone(), options);
-        let router = self.listen.limit(app.router())?;
+        let router = self.listen.limit(app.router(), [Method::GET, Method::POST, Method::DELETE])?;
         let _heart = match &self.callback_url {
             Some(url) => {
                 let app = app.clone();

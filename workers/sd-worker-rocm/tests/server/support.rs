@@ -146,7 +146,7 @@ impl Server {
             max_body_bytes: 1 << 20,
             shutdown_grace: 1,
         };
-        let router = listen.limit(app.router()).unwrap();
+        let router = listen.limit(app.router(), []).unwrap();
         let listener = runtime.block_on(listen.bind()).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         runtime.spawn(worker::http::listen::serve(

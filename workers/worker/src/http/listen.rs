@@ -77,11 +77,15 @@ impl ListenOptions {
         })
     }
 
-    /// Adds body limit and cross-origin rules to a router.
+    /// Adds body limit and cross-origin rules to a router whose routes take `methods`.
     ///
     /// # Errors
     /// [`Error::Usage`] for an origin that is none.
-    pub fn limit(&self, router: Router) -> Result<Router> {
+    pub fn limit(
+        &self,
+        router: Router,
+        methods: impl IntoIterator<Item = Method>,
+    ) -> Result<Router> {
         let router = router.layer(DefaultBodyLimit::max(self.max_body_bytes));
         if self.cors_origins.is_empty() {
             return Ok(router);
@@ -90,8 +94,9 @@ impl ListenOptions {
             AllowOrigin::any()
         } else {
             let parse = |origin: &String| {
-                HeaderValue::from_str(origin)
-                    .map_err(|_| Error::Usage(format!("--cors-origin {origin:?} is no web origin")))
+                HeaderValue::from_str(origin).map_err(|_| {
+                    Error::Usage(format!("--cors-origin {origin:?} is not a web origin"))
+                })
             };
             AllowOrigin::list(
                 self.cors_origins
@@ -103,7 +108,7 @@ impl ListenOptions {
         Ok(router.layer(
             CorsLayer::new()
                 .allow_origin(origins)
-                .allow_methods([Method::GET, Method::POST])
+                .allow_methods(methods.into_iter().collect::<Vec<_>>())
                 .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE]),
         ))
     }

@@ -4,7 +4,6 @@ mod command;
 mod conversation;
 mod input;
 
-use super::output::{print, print_line};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use crate::chat::{ChatTemplate, RenderOptions};
@@ -16,6 +15,7 @@ use command::{Command, Setting};
 use conversation::Conversation;
 use input::{Input, Line};
 use std::io::IsTerminal;
+use worker::cli::output::{print, print_line};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 

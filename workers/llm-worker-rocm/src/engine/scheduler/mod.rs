@@ -87,7 +87,7 @@ impl Scheduler {
             match outcome {
                 Ok(Ok(chosen)) => self.deliver(&chunks, chosen, shared),
                 Ok(Err(error)) => {
-                    let fault = device::diagnose(self.forward.device(), error);
+                    let fault = device::diagnose(self.forward.device(), &error);
                     if let DeviceFault::Lost(reason) = fault {
                         self.end(Failure::DeviceLost(reason), shared);
                         return;

@@ -13,6 +13,7 @@ use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use worker::fault::OutOfMemory;
 use worker::gguf::{MappedGguf, Weights};
 use worker::{Error, Result};
 
@@ -193,7 +194,7 @@ impl Source {
 
     /// Whether the files or the device are at fault.
     fn diagnose(&self, device: &Device, error: candle_core::Error) -> Error {
-        match device.is_cpu() || !is_out_of_memory(&error) {
+        match device.is_cpu() || !error.is_out_of_memory() {
             true => self.bad(error.to_string()),
             false => Error::candle("loading the model")(error),
         }

@@ -44,7 +44,7 @@ impl Wire {
             fingerprint: format!(
                 "candle-rocm-{}-{}",
                 env!("CARGO_PKG_VERSION"),
-                app.options.device.name
+                app.frame.identity.device.name
             ),
             seed,
             include_usage: fields.include_usage(),

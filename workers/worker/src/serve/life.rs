@@ -1,0 +1,156 @@
+//! From an open port to a graceful end.
+
+use super::{health, router, DeviceInfo, Identity, Served, ServerArgs, Unready, Worker};
+use crate::http::listen::{serve, termination};
+use crate::http::{heartbeat, Heartbeat, ListenOptions};
+use crate::{Error, Result};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// Threads that answer HTTP; what computes has its own.
+const HTTP_THREADS: usize = 4;
+/// How often the device is looked after.
+const LOST_POLL: Duration = Duration::from_secs(1);
+/// How long `/health` tells that the device is lost before the process ends.
+const LOST_LINGER: Duration = Duration::from_secs(10);
+/// Answers have this long to reach their clients once their computations have ended.
+const LAST_FRAMES: Duration = Duration::from_secs(5);
+
+/// Opens the port, makes the worker, sends its heartbeats, loads, and serves until a signal, a failure, or the loss of
+/// the device.
+///
+/// `load` runs on a thread of its own and tells [`super::Progress`] how far it is.
+///
+/// # Errors
+/// [`Error::Usage`] if the port cannot be opened, and those of [`run`].
+pub fn start<W: Worker>(
+    args: &ServerArgs,
+    device: DeviceInfo,
+    make: impl FnOnce(Identity) -> Arc<W>,
+    load: impl FnOnce(&W) -> Result<W::Loaded> + Send + 'static,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(HTTP_THREADS)
+        .enable_all()
+        .build()
+        .map_err(|e| Error::Runtime(format!("cannot start threads: {e}")))?;
+    let result = runtime.block_on(async {
+        let listener = args.listen.bind().await?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| Error::Runtime(format!("the port that was opened: {e}")))?;
+        let worker = make(Identity {
+            worker_id: args.worker_id(),
+            port: address.port(),
+            device,
+        });
+        let termination = termination()?;
+        let heart = worker.clone();
+        let body = move || health::heartbeat(&*heart);
+        let _heartbeat = args
+            .orchestrator()
+            .map(|url| Heartbeat::start(&url, heartbeat::INTERVAL, body))
+            .transpose()?;
+        // For people and scripts alike: with port 0 this is where the port is told.
+        println!("listening on http://{address}");
+        run(worker, listener, &args.listen, load, termination).await
+    });
+    // A model that is still loading is not waited for.
+    runtime.shutdown_background();
+    result
+}
+
+/// Serves until `termination` resolves, loading fails, or the device is lost.
+///
+/// `load` runs on a thread of its own; the port answers from the start, `/health` with 503 until the model is there.
+///
+/// # Errors
+/// What loading failed with; [`Error::DeviceLost`] after a lost device; [`Error::Runtime`] if the listener fails.
+pub async fn run<W: Worker>(
+    worker: Arc<W>,
+    listener: TcpListener,
+    listen: &ListenOptions,
+    load: impl FnOnce(&W) -> Result<W::Loaded> + Send + 'static,
+    termination: impl Future<Output = ()> + Send,
+) -> Result<()> {
+    let address = listener.local_addr().ok();
+    let router = router(worker.clone(), listen)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = serve(
+        listener,
+        router,
+        async {
+            // Dropped or sent, it means the same.
+            let _ = stopped.await;
+        },
+        listen.grace() + LAST_FRAMES,
+    );
+    let life = async {
+        let result = tokio::select! {
+            () = termination => Ok(()),
+            error = live(&worker, load, address) => Err(error),
+        };
+        let grace = listen.grace();
+        if result.is_ok() {
+            tracing::info!("stopping: running requests have {} s", grace.as_secs());
+        }
+        let loaded = worker.frame().stop();
+        worker.stopping();
+        drop(stop);
+        if let Some(loaded) = loaded {
+            // Running answers finish or fail visibly before the server lets go of their connections.
+            let _ = tokio::task::spawn_blocking(move || loaded.stop(grace)).await;
+        }
+        result
+    };
+    tokio::pin!(server, life);
+    tokio::select! {
+        // Before the end of its life only if the listener broke.
+        served = &mut server => served.and(life.await),
+        lived = &mut life => lived.and(server.await),
+    }
+}
+
+/// Loads, then watches the device; resolves when there is nothing more to serve.
+async fn live<W: Worker>(
+    worker: &Arc<W>,
+    load: impl FnOnce(&W) -> Result<W::Loaded> + Send + 'static,
+    address: Option<std::net::SocketAddr>,
+) -> Error {
+    let (done, loaded) = oneshot::channel();
+    let loading = worker.clone();
+    let thread = std::thread::Builder::new().name("load".to_string());
+    let spawned = thread.spawn(move || {
+        let result = load(&loading).and_then(|loaded| loaded.warm_up().map(|()| loaded));
+        // Nobody waits for it only when the server has ended.
+        let _ = done.send(result);
+    });
+    if let Err(error) = spawned {
+        return Error::Runtime(format!("cannot start a thread: {error}"));
+    }
+    let frame = worker.frame();
+    match loaded.await {
+        Ok(Ok(loaded)) => frame.serve(loaded),
+        Ok(Err(error)) => return error,
+        Err(_) => return Error::Runtime("loading the model went wrong".to_string()),
+    }
+    let device = &frame.identity.device;
+    let address = address.map_or(String::new(), |address| format!(": http://{address}"));
+    tracing::info!(
+        "ready: {} on {} ({}){address}",
+        worker.model(),
+        device.name,
+        device.description
+    );
+    loop {
+        tokio::time::sleep(LOST_POLL).await;
+        if let Err(Unready::Lost(reason)) = frame.ready() {
+            tracing::error!("the device is lost: {reason}");
+            tokio::time::sleep(LOST_LINGER).await;
+            return Error::DeviceLost(reason);
+        }
+    }
+}

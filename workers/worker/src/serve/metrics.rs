@@ -1,0 +1,149 @@
+//! `/metrics`: figures for Prometheus.
+
+use super::frame::Phase;
+use super::{Served, Worker};
+use crate::http::ApiError;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// A figure at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    name: &'static str,
+    help: &'static str,
+    value: Reading,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Reading {
+    Gauge(f64),
+    Level(u64),
+    Counter(u64),
+    Seconds(f64),
+}
+
+impl Figure {
+    /// What goes up and down.
+    pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
+        let value = Reading::Gauge(value);
+        Self { name, help, value }
+    }
+
+    /// A number of things, going up and down.
+    pub fn level(name: &'static str, help: &'static str, value: u64) -> Self {
+        let value = Reading::Level(value);
+        Self { name, help, value }
+    }
+
+    /// What only goes up; `_total` is added to the name.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        let value = Reading::Counter(value);
+        Self { name, help, value }
+    }
+
+    /// A time that only goes up, in seconds; `_total` is added to the name.
+    pub fn seconds(name: &'static str, help: &'static str, value: f64) -> Self {
+        let value = Reading::Seconds(value);
+        Self { name, help, value }
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        match self.value {
+            Reading::Gauge(value) => self.write(encoder, &ConstGauge::new(value)),
+            Reading::Level(value) => self.write(encoder, &ConstGauge::new(value)),
+            Reading::Counter(value) => self.write(encoder, &ConstCounter::new(value)),
+            Reading::Seconds(value) => self.write(encoder, &ConstCounter::new(value)),
+        }
+    }
+
+    fn write(
+        &self,
+        encoder: &mut DescriptorEncoder,
+        metric: &impl EncodeMetric,
+    ) -> Result<(), std::fmt::Error> {
+        let kind = metric.metric_type();
+        metric.encode(encoder.encode_descriptor(self.name, self.help, None, kind)?)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answer {
+    route: String,
+    status: u16,
+}
+
+/// The frame's figures beside the worker's own.
+pub(super) struct Metrics {
+    registry: Registry,
+    answers: Family<Answer, Counter>,
+}
+
+impl Metrics {
+    pub(super) fn new<L: Served>(mut registry: Registry, phase: Arc<RwLock<Phase<L>>>) -> Self {
+        let answers = Family::default();
+        registry.register("http_answers", "HTTP answers", answers.clone());
+        registry.register_collector(Box::new(Loaded {
+            phase,
+            started: Instant::now(),
+        }));
+        Self { registry, answers }
+    }
+
+    pub(super) fn answered(&self, route: &str, status: u16) {
+        let answer = Answer {
+            route: route.to_string(),
+            status,
+        };
+        self.answers.get_or_create(&answer).inc();
+    }
+}
+
+/// Reads the figures of what is loaded when they are asked for.
+struct Loaded<L> {
+    phase: Arc<RwLock<Phase<L>>>,
+    started: Instant,
+}
+
+impl<L> std::fmt::Debug for Loaded<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Loaded")
+    }
+}
+
+impl<L: Served> Collector for Loaded<L> {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let uptime = self.started.elapsed().as_secs_f64();
+        Figure::gauge("uptime_seconds", "Time since the start", uptime).encode(&mut encoder)?;
+        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        let (Phase::Ready(loaded) | Phase::Stopping(Some(loaded))) = &*phase else {
+            return Ok(());
+        };
+        let loaded = loaded.clone();
+        drop(phase);
+        let lost = f64::from(u8::from(loaded.status().lost.is_some()));
+        Figure::gauge("device_lost", "1 once the device is gone", lost).encode(&mut encoder)?;
+        let figures = loaded.figures();
+        figures
+            .iter()
+            .try_for_each(|figure| figure.encode(&mut encoder))
+    }
+}
+
+/// `GET /metrics`
+pub(super) async fn show<W: Worker>(State(worker): State<Arc<W>>) -> Result<Response, ApiError> {
+    let mut text = String::new();
+    encode(&mut text, &worker.frame().metrics.registry)
+        .map_err(|e| ApiError::internal(format!("cannot write the metrics: {e}")))?;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+}
