@@ -23,7 +23,6 @@ pub trait OutOfMemory {
 impl OutOfMemory for Error {
     fn is_out_of_memory(&self) -> bool {
         match self {
-            #[cfg(feature = "rocm")]
             Error::Rocm(candle_core::rocm_backend::RocmError::Device(error)) => {
                 error.is_out_of_memory()
             }
@@ -68,7 +67,6 @@ mod tests {
         assert_eq!(fault, DeviceFault::Other(error.to_string()));
     }
 
-    #[cfg(feature = "rocm")]
     #[test]
     fn the_device_layers_error_is_found_under_its_wrappings() {
         use candle_core::rocm_backend::RocmError;

@@ -9,7 +9,6 @@ use crate::model::ModelFile;
 use clap::Args;
 use report::{Measured, Report};
 use std::time::Instant;
-use worker::cli::output::{print_json, print_line};
 use worker::progress::count_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};

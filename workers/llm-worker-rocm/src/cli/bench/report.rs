@@ -1,9 +1,9 @@
 //! The results of a benchmark, as a table or as JSON.
 
 use super::{Kind, Test};
-use crate::cli::output::{print_json, print_line};
 use crate::engine::api::DecodeFigures;
 use serde::Serialize;
+use worker::cli::output::{print_json, print_line};
 use worker::device::BufferMemory;
 use worker::Result;
 

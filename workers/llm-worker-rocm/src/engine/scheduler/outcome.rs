@@ -64,7 +64,7 @@ impl Scheduler {
     pub(super) fn suspect(&mut self, chunks: &[Chunk], fault: DeviceFault, shared: &Shared) {
         if let [chunk] = chunks {
             let failure = match fault {
-                DeviceFault::OutOfMemory(text) => Failure::OutOfMemory(text),
+                DeviceFault::Memory(text) => Failure::OutOfMemory(text),
                 DeviceFault::Lost(text) => Failure::DeviceLost(text),
                 DeviceFault::Other(text) => Failure::Internal(text),
             };

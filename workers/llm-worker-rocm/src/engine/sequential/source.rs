@@ -5,7 +5,6 @@ use super::model::{GgufLoader, LoadError, Loaded, SequentialModel};
 use super::settings::{Settings, MAX_CONTEXT};
 use super::weights::Files;
 use crate::description::Description;
-use crate::engine::device::is_out_of_memory;
 use crate::folder::weight_files;
 use candle_core::safetensors::MmapedSafetensors;
 use candle_core::{DType, Device};
