@@ -29,6 +29,11 @@ impl FolderTraits {
         tied: false,
         rules: &[],
     };
+
+    /// The same with these rules.
+    pub(super) const fn rules(self, rules: &'static [ConfigRule]) -> Self {
+        Self { rules, ..self }
+    }
 }
 
 /// A key of `config.json`, and what becomes of it in GGUF's metadata.

@@ -61,7 +61,7 @@ impl Engine {
 
 impl ArchitectureRow {
     /// A row of the decoder, by its name in GGUF.
-    pub(super) const fn decoder(
+    pub(in crate::architectures) const fn decoder(
         gguf: &'static str,
         models: &'static str,
         traits: DecoderTraits,
@@ -79,7 +79,7 @@ impl ArchitectureRow {
     }
 
     /// A row of candle-transformers, by its name in `config.json`.
-    pub(super) const fn sequential(
+    pub(in crate::architectures) const fn sequential(
         folders: &'static [&'static str],
         models: &'static str,
         model: SequentialModel,
@@ -94,7 +94,7 @@ impl ArchitectureRow {
     }
 
     /// A row of an encoder.
-    pub(super) const fn encoder(
+    pub(in crate::architectures) const fn encoder(
         gguf: Option<&'static str>,
         folders: &'static [&'static str],
         models: &'static str,
@@ -110,7 +110,7 @@ impl ArchitectureRow {
     }
 
     /// The same, read from folders too.
-    pub(super) const fn folders(
+    pub(in crate::architectures) const fn folders(
         self,
         folders: &'static [&'static str],
         folder: FolderTraits,
@@ -127,7 +127,7 @@ impl ArchitectureRow {
     }
 
     /// The same, with what its results were compared with.
-    pub(super) const fn compared_with(self, compared_with: &'static str) -> Self {
+    pub(in crate::architectures) const fn compared_with(self, compared_with: &'static str) -> Self {
         Self {
             compared_with,
             ..self

@@ -1,11 +1,10 @@
-//! The rows of the register.
+//! What the engine's decoder runs.
 
-use super::folder::{Accepted, ConfigRule, FolderTraits};
-use super::row::{ArchitectureRow, EncoderKind};
+use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits};
+use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{
     Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
 };
-use crate::engine::sequential::{load, SequentialModel};
 use Accepted::{Absent, Bool, Number};
 use ConfigRule::{
     Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot,
@@ -67,7 +66,7 @@ const COHERE_SCALE: ConfigRule = Float("logit_scale", "logit_scale");
 const NO_QK_NORM: ConfigRule = Only("use_qk_norm", &[Absent, Bool(false)]);
 
 /// What the engine's decoder runs.
-pub(super) static DECODERS: &[ArchitectureRow] = &[
+pub(in crate::architectures) static DECODERS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("llama", "Llama 1 to 3, Mistral, Mixtral", LLAMA)
         .folders(
             &[
@@ -75,11 +74,8 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
                 "MistralForCausalLM",
                 "MixtralForCausalLM",
             ],
-            FolderTraits {
-                // The window of Mistral's first models.
-                rules: &[OPTIONAL_WINDOW],
-                ..USUAL
-            },
+            // The window of Mistral's first models.
+            USUAL.rules(&[OPTIONAL_WINDOW]),
         )
         .compared_with("f64, transformers: plain, biases, Llama 3 and linear scaling"),
     ArchitectureRow::decoder(
@@ -100,24 +96,18 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("ernie4_5", "ERNIE 4.5", LLAMA)
         .folders(
             &["Ernie4_5ForCausalLM"],
-            FolderTraits {
-                rules: &[Only("use_bias", &[Absent, Bool(false)])],
-                ..NEIGHBOURS
-            },
+            NEIGHBOURS.rules(&[Only("use_bias", &[Absent, Bool(false)])]),
         )
         .compared_with("transformers"),
     ArchitectureRow::decoder("granite", "Granite 2, 3", LLAMA)
         .folders(
             &["GraniteForCausalLM"],
-            FolderTraits {
-                rules: &[
-                    Float("attention_multiplier", "attention.scale"),
-                    Float("embedding_multiplier", "embedding_scale"),
-                    Float("residual_multiplier", "residual_scale"),
-                    Float("logits_scaling", "logit_scale"),
-                ],
-                ..USUAL
-            },
+            USUAL.rules(&[
+                Float("attention_multiplier", "attention.scale"),
+                Float("embedding_multiplier", "embedding_scale"),
+                Float("residual_multiplier", "residual_scale"),
+                Float("logits_scaling", "logit_scale"),
+            ]),
         )
         .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("granitemoe", "Granite 3 with experts", LLAMA),
@@ -131,13 +121,10 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     )
     .folders(
         &["SmolLM3ForCausalLM"],
-        FolderTraits {
-            rules: &[
-                NO_WINDOW,
-                Only("no_rope_layer_interval", &[Absent, Number(4)]),
-            ],
-            ..USUAL
-        },
+        USUAL.rules(&[
+            NO_WINDOW,
+            Only("no_rope_layer_interval", &[Absent, Number(4)]),
+        ]),
     )
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("chatglm", "GLM 4", LLAMA)
@@ -154,13 +141,7 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     .folders(&["Glm4ForCausalLM"], NEIGHBOURS)
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("qwen2", "Qwen 2, 2.5", HALVES)
-        .folders(
-            &["Qwen2ForCausalLM"],
-            FolderTraits {
-                rules: &[NO_WINDOW],
-                ..USUAL
-            },
-        )
+        .folders(&["Qwen2ForCausalLM"], USUAL.rules(&[NO_WINDOW]))
         .compared_with("f64, transformers: plain, YaRN"),
     ArchitectureRow::decoder(
         "qwen2moe",
@@ -172,10 +153,7 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     )
     .folders(
         &["Qwen2MoeForCausalLM"],
-        FolderTraits {
-            rules: &[PLAIN_EXPERTS, NO_WINDOW],
-            ..USUAL
-        },
+        USUAL.rules(&[PLAIN_EXPERTS, NO_WINDOW]),
     )
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder(
@@ -186,13 +164,7 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
             ..HALVES
         },
     )
-    .folders(
-        &["Qwen3ForCausalLM"],
-        FolderTraits {
-            rules: &[NO_WINDOW],
-            ..USUAL
-        },
-    )
+    .folders(&["Qwen3ForCausalLM"], USUAL.rules(&[NO_WINDOW]))
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder(
         "qwen3moe",
@@ -204,20 +176,11 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     )
     .folders(
         &["Qwen3MoeForCausalLM"],
-        FolderTraits {
-            rules: &[OnlyWithExperts("norm_topk_prob", &[Bool(true)]), NO_WINDOW],
-            ..USUAL
-        },
+        USUAL.rules(&[OnlyWithExperts("norm_topk_prob", &[Bool(true)]), NO_WINDOW]),
     )
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("phi3", "Phi 3, 4", HALVES)
-        .folders(
-            &["Phi3ForCausalLM"],
-            FolderTraits {
-                rules: &[OPTIONAL_WINDOW],
-                ..USUAL
-            },
-        )
+        .folders(&["Phi3ForCausalLM"], USUAL.rules(&[OPTIONAL_WINDOW]))
         .compared_with("f64, transformers: window, longrope, partial rotation"),
     ArchitectureRow::decoder("exaone", "EXAONE", HALVES),
     ArchitectureRow::decoder(
@@ -249,10 +212,7 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
     )
     .folders(
         &["OlmoeForCausalLM"],
-        FolderTraits {
-            rules: &[PLAIN_EXPERTS, Only("clip_qkv", &[Absent])],
-            ..USUAL
-        },
+        USUAL.rules(&[PLAIN_EXPERTS, Only("clip_qkv", &[Absent])]),
     )
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("gemma", "Gemma", GEMMA)
@@ -398,131 +358,4 @@ pub(super) static DECODERS: &[ArchitectureRow] = &[
             ..NEOX
         },
     ),
-];
-
-/// What runs through candle-transformers.
-pub(super) static SEQUENTIAL: &[ArchitectureRow] = &[
-    ArchitectureRow::sequential(
-        &["DeepseekV2ForCausalLM"],
-        "DeepSeek-V2",
-        SequentialModel {
-            halves: true,
-            ..SequentialModel::of(load::deepseek2)
-        },
-    ),
-    ArchitectureRow {
-        gguf: Some("lfm2"),
-        ..ArchitectureRow::sequential(
-            &["Lfm2ForCausalLM"],
-            "LFM2",
-            SequentialModel {
-                tied: true,
-                halves: true,
-                gguf: Some(load::LFM2_GGUF),
-                ..SequentialModel::of(load::lfm2)
-            },
-        )
-    },
-    ArchitectureRow::sequential(
-        &["FalconForCausalLM"],
-        "Falcon 7B (one head of keys and values)",
-        SequentialModel {
-            tied: true,
-            halves: true,
-            stand_ins: &[("lm_head.weight", "transformer.word_embeddings.weight")],
-            ..SequentialModel::of(load::falcon)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["StableLmForCausalLM"],
-        "StableLM",
-        SequentialModel {
-            halves: true,
-            ..SequentialModel::of(load::stable_lm)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["OlmoForCausalLM"],
-        "OLMo 1",
-        SequentialModel {
-            halves: true,
-            ..SequentialModel::of(load::olmo)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["GPTBigCodeForCausalLM"],
-        "StarCoder 1",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::bigcode)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["HeliumForCausalLM"],
-        "Helium",
-        SequentialModel::of(load::helium),
-    ),
-    ArchitectureRow::sequential(
-        &["GraniteMoeHybridForCausalLM"],
-        "Granite 4 without Mamba layers and experts",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::granite_hybrid)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["RecurrentGemmaForCausalLM"],
-        "RecurrentGemma",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::recurrent_gemma)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["MambaForCausalLM"],
-        "Mamba",
-        SequentialModel {
-            tied: true,
-            stand_ins: &[("backbone.embedding.weight", "backbone.embeddings.weight")],
-            ..SequentialModel::of(load::mamba)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["Mamba2ForCausalLM"],
-        "Mamba 2",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::mamba2)
-        },
-    ),
-];
-
-/// What gives vectors of texts and no answers.
-pub(super) static ENCODERS: &[ArchitectureRow] = &[
-    ArchitectureRow::encoder(
-        Some("bert"),
-        &["BertModel", "BertForMaskedLM"],
-        "BERT",
-        EncoderKind::Bert,
-    )
-    .compared_with("transformers, both formats"),
-    ArchitectureRow::encoder(
-        None,
-        &["XLMRobertaModel", "RobertaModel"],
-        "RoBERTa, XLM-RoBERTa",
-        EncoderKind::XlmRoberta,
-    ),
-    ArchitectureRow::encoder(
-        None,
-        &["ModernBertModel", "ModernBertForMaskedLM"],
-        "ModernBERT",
-        EncoderKind::ModernBert,
-    ),
-    ArchitectureRow::encoder(
-        Some("nomic-bert"),
-        &["NomicBertModel", "NomicBertForPreTraining"],
-        "NomicBERT",
-        EncoderKind::NomicBert,
-    )
-    .compared_with("transformers, GGUF"),
 ];

@@ -1,0 +1,9 @@
+//! The rows of the register, by what runs them.
+
+mod decoders;
+mod encoders;
+mod sequential;
+
+pub(super) use decoders::DECODERS;
+pub(super) use encoders::ENCODERS;
+pub(super) use sequential::SEQUENTIAL;

@@ -1,0 +1,101 @@
+//! What runs through candle-transformers.
+
+use crate::architectures::row::ArchitectureRow;
+use crate::engine::sequential::{load, SequentialModel};
+
+/// What runs through candle-transformers.
+pub(in crate::architectures) static SEQUENTIAL: &[ArchitectureRow] = &[
+    ArchitectureRow::sequential(
+        &["DeepseekV2ForCausalLM"],
+        "DeepSeek-V2",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::deepseek2)
+        },
+    ),
+    ArchitectureRow {
+        gguf: Some("lfm2"),
+        ..ArchitectureRow::sequential(
+            &["Lfm2ForCausalLM"],
+            "LFM2",
+            SequentialModel {
+                tied: true,
+                halves: true,
+                gguf: Some(load::LFM2_GGUF),
+                ..SequentialModel::of(load::lfm2)
+            },
+        )
+    },
+    ArchitectureRow::sequential(
+        &["FalconForCausalLM"],
+        "Falcon 7B (one head of keys and values)",
+        SequentialModel {
+            tied: true,
+            halves: true,
+            stand_ins: &[("lm_head.weight", "transformer.word_embeddings.weight")],
+            ..SequentialModel::of(load::falcon)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["StableLmForCausalLM"],
+        "StableLM",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::stable_lm)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["OlmoForCausalLM"],
+        "OLMo 1",
+        SequentialModel {
+            halves: true,
+            ..SequentialModel::of(load::olmo)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["GPTBigCodeForCausalLM"],
+        "StarCoder 1",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::bigcode)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["HeliumForCausalLM"],
+        "Helium",
+        SequentialModel::of(load::helium),
+    ),
+    ArchitectureRow::sequential(
+        &["GraniteMoeHybridForCausalLM"],
+        "Granite 4 without Mamba layers and experts",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::granite_hybrid)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["RecurrentGemmaForCausalLM"],
+        "RecurrentGemma",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::recurrent_gemma)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["MambaForCausalLM"],
+        "Mamba",
+        SequentialModel {
+            tied: true,
+            stand_ins: &[("backbone.embedding.weight", "backbone.embeddings.weight")],
+            ..SequentialModel::of(load::mamba)
+        },
+    ),
+    ArchitectureRow::sequential(
+        &["Mamba2ForCausalLM"],
+        "Mamba 2",
+        SequentialModel {
+            tied: true,
+            ..SequentialModel::of(load::mamba2)
+        },
+    ),
+];
