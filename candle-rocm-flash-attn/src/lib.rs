@@ -1,4 +1,5 @@
-//! Flash attention for candle on AMD GPUs, with the functions and the order of arguments of `candle-flash-attn` 0.11.1: code moves over by changing the name of the crate.
+//! Flash attention for candle on AMD GPUs, with the functions and the order of arguments of `candle-flash-attn` 0.11.1:
+//! code moves over by changing the name of the crate.
 //!
 //! | Sequences | Functions |
 //! |---|---|
@@ -6,27 +7,33 @@
 //! | behind each other, `(total, heads, head_size)` | [`flash_attn_varlen`], [`flash_attn_varlen_windowed`], [`flash_attn_varlen_alibi`], [`flash_attn_varlen_alibi_windowed`], [`flash_attn_varlen_alibi_windowed_softcap`] |
 //! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`]; [`paged`] for a cache that is written and read in place, also of 8 bits |
 //!
-//! All compute `softmax(q kᵀ scale) v` for each head, without the matrix of scores in memory. Keys and values may have fewer heads than queries, if their number
-//! divides that of the queries. The last row of a sequence is aligned with its last key: with a window, the row at position `p` sees keys from `p - left` to
-//! `p + right`, where row `i` of `rows` stands at position `i + keys - rows`; `causal` is a right window of 0. A row that sees no key gives zeros.
+//! All compute `softmax(q kᵀ scale) v` for each head, without the matrix of scores in memory. Keys and values may have
+//! fewer heads than queries, if their number divides that of the queries. The last row of a sequence is aligned with
+//! its last key: with a window, the row at position `p` sees keys from `p - left` to `p + right`, where row `i` of
+//! `rows` stands at position `i + keys - rows`; `causal` is a right window of 0. A row that sees no key gives zeros.
 //! ALiBi adds `-slope |p - key|`, `softcap` bounds scores before by `softcap tanh(score / softcap)`.
 //!
-//! Tensors are f16, bf16 or f32; queries, keys and values of one dtype. Any strides will do; those whose last dimension is not dense are copied first. On a ROCm device the
-//! work goes to the tier that suits best (see [`candle_rocm::ops::attention`]); on the CPU, to a plain implementation, so that models can be tested without a GPU.
+//! Tensors are f16, bf16 or f32; queries, keys and values of one dtype. Any strides will do; those whose last dimension
+//! is not dense are copied first. On a ROCm device the work goes to the tier that suits best (see
+//! [`candle_rocm::ops::attention`]); on the CPU, to a plain implementation, so that models can be tested without a GPU.
 //! There is no gradient: `backward` through these functions is an error.
 //!
 //! # Composable Kernel
 //!
-//! With the feature `ck` the build compiles AMD's own attention for head sizes 64 and 128, f16 and bf16, with and without `causal`, of one length and behind each other: 16 kernels
-//! for each arch. Whatever else a problem has (windows, ALiBi, softcap, paged caches, other head sizes) goes to the tiers of this project, as everything does without the feature.
+//! With the feature `ck` the build compiles AMD's own attention for head sizes 64 and 128, f16 and bf16, with and
+//! without `causal`, of one length and behind each other: 16 kernels for each arch. Whatever else a problem has
+//! (windows, ALiBi, softcap, paged caches, other head sizes) goes to the tiers of this project, as everything does
+//! without the feature.
 //!
 //! ```sh
 //! export CK_DIR=/opt/rocm CANDLE_ROCM_CK_ARCHS=gfx942,gfx1201    # gfx90a, gfx942, gfx950 and gfx12 have it
 //! cargo build --release --features ck
 //! ```
 //!
-//! Only headers of Composable Kernel are used, no library of it, and none of its code is in this repository: `scripts/ck` fetches the version that this was written against. The compiler is clang
-//! (`CANDLE_ROCM_CLANG`), which needs HIP's headers (`ROCM_PATH`). `CANDLE_ROCM_ATTENTION=ck` makes a problem that has no instance an error instead of another tier's work.
+//! Only headers of Composable Kernel are used, no library of it, and none of its code is in this repository:
+//! `scripts/ck` fetches the version that this was written against. The compiler is clang (`CANDLE_ROCM_CLANG`), which
+//! needs HIP's headers (`ROCM_PATH`). `CANDLE_ROCM_ATTENTION=ck` makes a problem that has no instance an error instead
+//! of another tier's work.
 //!
 //! ```no_run
 //! use candle::{DType, Device, Tensor};
@@ -69,10 +76,12 @@ fn causal_right(causal: bool) -> Option<usize> {
     causal.then_some(0)
 }
 
-/// Attention of `q`, `(batch, seq_len_q, num_heads, head_size)`, to `k` and `v`, `(batch, seq_len_kv, num_heads_kv, head_size)`; the result has the shape of `q`.
+/// Attention of `q`, `(batch, seq_len_q, num_heads, head_size)`, to `k` and `v`,
+/// `(batch, seq_len_kv, num_heads_kv, head_size)`; the result has the shape of `q`.
 ///
 /// # Errors
-/// For shapes that do not fit together, dtypes other than f16, bf16 and f32, and head sizes that are no multiple of 8 or exceed 512.
+/// For shapes that do not fit together, dtypes other than f16, bf16 and f32, and head sizes that are no multiple of 8
+/// or exceed 512.
 pub fn flash_attn(q: &Tensor, k: &Tensor, v: &Tensor, scale: f32, causal: bool) -> Result<Tensor> {
     let op = options(scale, None, None, causal_right(causal), None);
     q.apply_op3(k, v, op)
@@ -147,8 +156,10 @@ pub fn flash_attn_alibi_windowed_softcap(
     q.apply_op3(k, v, op)
 }
 
-/// Attention of sequences of different lengths. `q` is `(total_q, num_heads, head_size)`, `k` and `v` are `(total_kv, num_heads_kv, head_size)`; `seqlens_q` and `seqlens_k`, u32 or i32
-/// of `batch + 1` elements, are running sums of the sequences' lengths from 0, and `max_seqlen_q` and `max_seqlen_k` no less than the longest. The result has the shape of `q`.
+/// Attention of sequences of different lengths. `q` is `(total_q, num_heads, head_size)`, `k` and `v` are
+/// `(total_kv, num_heads_kv, head_size)`; `seqlens_q` and `seqlens_k`, u32 or i32 of `batch + 1` elements, are running
+/// sums of the sequences' lengths from 0, and `max_seqlen_q` and `max_seqlen_k` no less than the longest. The result
+/// has the shape of `q`.
 ///
 /// # Errors
 /// Those of [`flash_attn`].
@@ -261,10 +272,12 @@ pub fn flash_attn_varlen_alibi_windowed_softcap(
     q.apply_op3(k, v, op)
 }
 
-/// [`flash_attn_varlen_windowed`] with keys and values in the blocks of a cache, `(num_blocks, page_block_size, num_heads_kv, head_size)`: key `j` of sequence `b` is entry
-/// `j % page_block_size` of block `table[b, j / page_block_size]`. `table` is u32 or i32 of shape `(batch, max_blocks)`.
+/// [`flash_attn_varlen_windowed`] with keys and values in the blocks of a cache,
+/// `(num_blocks, page_block_size, num_heads_kv, head_size)`: key `j` of sequence `b` is entry `j % page_block_size` of
+/// block `table[b, j / page_block_size]`. `table` is u32 or i32 of shape `(batch, max_blocks)`.
 ///
-/// `seen_ranges`, i32 of shape `(batch, max_ranges, 2)`, are ranges of positions, from the first to before the second, that see each other whatever the window says.
+/// `seen_ranges`, i32 of shape `(batch, max_ranges, 2)`, are ranges of positions, from the first to before the second,
+/// that see each other whatever the window says.
 ///
 /// # Errors
 /// Those of [`flash_attn`], and if `page_block_size` is not that of the cache.

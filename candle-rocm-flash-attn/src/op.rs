@@ -80,8 +80,9 @@ impl FlashAttn {
         self
     }
 
-    /// The window as candle-flash-attn has it: a limit beyond the (longest) sequence of keys is none, and where only the left one is given the right one
-    /// is that length, which matters where there are more than twice as many rows as keys.
+    /// The window as candle-flash-attn has it: a limit beyond the (longest) sequence of keys is none, and where only
+    /// the left one is given the right one is that length, which matters where there are more than twice as many rows
+    /// as keys.
     pub fn window(&self, k: &Layout) -> Window {
         let keys = match self.sequences {
             Sequences::Fixed => k.dims().get(1).copied().unwrap_or(0),

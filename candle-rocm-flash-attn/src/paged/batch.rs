@@ -49,7 +49,8 @@ pub(super) struct DeviceBatch {
 
 impl PagedBatch {
     /// # Errors
-    /// For a sequence without new tokens, with more new tokens than tokens, or with too few blocks; and those of the device.
+    /// For a sequence without new tokens, with more new tokens than tokens, or with too few blocks; and those of the
+    /// device.
     pub fn new(sequences: &[PagedSequence], block_size: usize, device: &Device) -> Result<Self> {
         let mut batch = Self {
             tokens: 0,
@@ -147,7 +148,8 @@ impl PagedBatch {
         self.block_size
     }
 
-    /// Tokens of the longest sequence: one more than its last position. Of a [`DecodeShape`]'s batch, what it has room for.
+    /// Tokens of the longest sequence: one more than its last position. Of a [`DecodeShape`]'s batch, what it has room
+    /// for.
     pub fn positions(&self) -> usize {
         self.longest
     }
@@ -158,8 +160,8 @@ impl PagedBatch {
     }
 }
 
-/// The shape of a batch of one new token for each sequence, whose numbers lie on a ROCm device and may change between uses: launches depend on the shape
-/// only, so that a graph of them stays valid.
+/// The shape of a batch of one new token for each sequence, whose numbers lie on a ROCm device and may change between
+/// uses: launches depend on the shape only, so that a graph of them stays valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeShape {
     /// Sequences, those included that only fill the batch up.
@@ -186,7 +188,8 @@ impl DecodeShape {
         self.lengths().iter().sum()
     }
 
-    /// Appends the numbers of some sequences to `out`: each `rows` is 1. Sequences that are missing have no keys and write nothing.
+    /// Appends the numbers of some sequences to `out`: each `rows` is 1. Sequences that are missing have no keys and
+    /// write nothing.
     ///
     /// # Errors
     /// If the sequences do not fit the shape.

@@ -90,7 +90,8 @@ impl Half {
     }
 }
 
-/// The elements of an f32 tensor and what lies between those of neighbouring tokens; heads of a token lie behind each other.
+/// The elements of an f32 tensor and what lies between those of neighbouring tokens; heads of a token lie behind each
+/// other.
 fn with_rows<T>(tensor: &Tensor, f: impl FnOnce(&[f32], usize) -> T) -> Result<T> {
     let (_, heads, size) = tensor.dims3()?;
     let dense = matches!(*tensor.stride(), [_, head, 1] if head == size || heads == 1);

@@ -1,9 +1,10 @@
 //! A paged cache of keys and values, written with the rotary embedding fused and read in place.
 //!
-//! A [`PagedCache`] is one layer's blocks of keys and values; sequences own blocks by number, and a [`PagedBatch`] says, for one forward pass, which blocks and how many
-//! new tokens each sequence has. New tokens of all sequences lie behind each other, as in [`crate::flash_attn_varlen`]. On a ROCm device each call is one or two
-//! launches; on the CPU, threads share the heads and rows, with memory for a few rows each. Every row is computed alike whatever else is in the batch
-//! on the CPU, bit for bit.
+//! A [`PagedCache`] is one layer's blocks of keys and values; sequences own blocks by number, and a [`PagedBatch`]
+//! says, for one forward pass, which blocks and how many new tokens each sequence has. New tokens of all sequences lie
+//! behind each other, as in [`crate::flash_attn_varlen`]. On a ROCm device each call is one or two launches; on the
+//! CPU, threads share the heads and rows, with memory for a few rows each. Every row is computed alike whatever else is
+//! in the batch on the CPU, bit for bit.
 //!
 //! ```
 //! use candle::{Device, Tensor};
@@ -111,7 +112,8 @@ impl PagedCache {
     /// Reserves the blocks; what they hold before the first write is undefined and never read.
     ///
     /// # Errors
-    /// For a device other than the CPU and ROCm, for head sizes that the format does not take, and if there is no memory.
+    /// For a device other than the CPU and ROCm, for head sizes that the format does not take, and if there is no
+    /// memory.
     pub fn new(shape: CacheShape, dtype: CacheDType, device: &Device) -> Result<Self> {
         let sizes = [shape.head_size, shape.v_head_size];
         if dtype == CacheDType::Q8_0 && sizes.iter().any(|s| s % SCALED != 0) {
@@ -133,11 +135,13 @@ impl PagedCache {
         &self.shape
     }
 
-    /// Turns queries and keys by their positions and writes keys and values to their blocks. `q` is `(tokens, heads, head_size)`, `k` `(tokens, kv_heads, head_size)`,
-    /// `v` `(tokens, kv_heads, v_head_size)`, f32, f16 or bf16 with a dense last dimension. Gives the turned queries, if there are queries.
+    /// Turns queries and keys by their positions and writes keys and values to their blocks. `q` is
+    /// `(tokens, heads, head_size)`, `k` `(tokens, kv_heads, head_size)`, `v` `(tokens, kv_heads, v_head_size)`, f32,
+    /// f16 or bf16 with a dense last dimension. Gives the turned queries, if there are queries.
     ///
     /// # Errors
-    /// For shapes that fit neither the cache nor the batch, positions beyond the rotary tables, and dtypes other than those.
+    /// For shapes that fit neither the cache nor the batch, positions beyond the rotary tables, and dtypes other than
+    /// those.
     pub fn write(
         &mut self,
         q: Option<&Tensor>,
@@ -186,9 +190,10 @@ impl PagedCache {
         }
     }
 
-    /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each and no further back than `left`, where it is given. Scores are
-    /// multiplied by `scale`, then bounded by `softcap`. Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with matrix instructions, many queries of f32 are
-    /// rounded to the dtype of a 16-bit cache, and what is given with them.
+    /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each and
+    /// no further back than `left`, where it is given. Scores are multiplied by `scale`, then bounded by `softcap`.
+    /// Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with matrix instructions, many queries of f32
+    /// are rounded to the dtype of a 16-bit cache, and what is given with them.
     ///
     /// # Errors
     /// For shapes that do not fit the cache and the batch.
@@ -212,10 +217,12 @@ impl PagedCache {
         }
     }
 
-    /// As [`PagedCache::attend`], and the result in 8 bits as well, of vectors of all heads: one launch less where a quantized matrix is next.
+    /// As [`PagedCache::attend`], and the result in 8 bits as well, of vectors of all heads: one launch less where a
+    /// quantized matrix is next.
     ///
     /// # Errors
-    /// Those of [`PagedCache::attend`]; for a cache that is not on a ROCm device, and vectors of no multiple of 32 elements.
+    /// Those of [`PagedCache::attend`]; for a cache that is not on a ROCm device, and vectors of no multiple of 32
+    /// elements.
     pub fn attend_quantized(
         &self,
         q: &Tensor,

@@ -1,5 +1,5 @@
-//! Inner loops of attention on the CPU. Written as plain arithmetic on lanes, compiled for the vector units that a machine may have;
-//! for AVX-512 in its instructions, because compilers make pairs of lanes of it.
+//! Inner loops of attention on the CPU. Written as plain arithmetic on lanes, compiled for the vector units that a
+//! machine may have; for AVX-512 in its instructions, because compilers make pairs of lanes of it.
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;

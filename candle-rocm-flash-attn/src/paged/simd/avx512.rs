@@ -92,7 +92,8 @@ fn products(query: &[f32], keys: [&[f32]; KEYS]) -> [f32; KEYS] {
     out
 }
 
-/// Adds weighted rows of `values`, `stride` apart, to the first `N` registers of `out`, of which the last has the lanes `here`.
+/// Adds weighted rows of `values`, `stride` apart, to the first `N` registers of `out`, of which the last has the lanes
+/// `here`.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn add<const N: usize>(
