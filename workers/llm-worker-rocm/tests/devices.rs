@@ -147,11 +147,7 @@ fn a_gpu_answers_as_the_cpu_does_and_an_absent_one_is_an_error() {
 fn tune_says_what_it_cannot_measure() {
     let rocm = Rocm::install();
     for (args, code, said) in [
-        (
-            vec!["--device", "cpu"],
-            2,
-            "not a GPU; give --device rocm:N",
-        ),
+        (vec!["--device", "cpu"], 2, "GPU; give --device rocm:N"),
         (vec!["--formats", "q4_k,q7_z"], 2, "q7_z is not a format"),
         (vec!["--shape", "64x100"], 2, "a multiple of 256"),
         (vec!["--device", "rocm:7"], 1, "rocm:7 cannot be used"),
