@@ -3,7 +3,7 @@
 //! | Module       | Gives                                                                          |
 //! |--------------|--------------------------------------------------------------------------------|
 //! | [`bytes`]    | the bytes of a file: mapped, or part of the program                            |
-//! | [`file`]     | a safetensors file, checked whole before a tensor is taken                     |
+//! | [`file`](mod@file) | a safetensors file, checked whole before a tensor is taken                     |
 //! | [`folder`]   | a model as diffusers stores it                                                 |
 //! | [`gguf`]     | a GGUF file, whose matrices may stay quantized                                 |
 //! | [`ldm`]      | single-file checkpoints: which model it is, and diffusers' names for its parts |
