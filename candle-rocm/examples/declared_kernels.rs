@@ -3,8 +3,10 @@
 //!
 //!     cargo run -p candle-rocm --example declared_kernels
 //!
-//! A line has the family's device file, the kernel's name, the size of waves that alone has it (0: all have), and the
-//! sizes of its arguments.
+//! A line has the family's device file, the kernel's name, the GPUs that have it (`all`, those with waves of 32:
+//! `wave32`, those with matrix instructions: `matrix`), and the sizes of its arguments.
+
+use candle_rocm::Only;
 
 fn main() {
     for kernel in candle_rocm::ops::kernels() {
@@ -13,11 +15,16 @@ fn main() {
             .iter()
             .map(|argument| argument.bytes.to_string())
             .collect();
+        let only = match kernel.only {
+            None => "all",
+            Some(Only::Wave32) => "wave32",
+            Some(Only::Matrix) => "matrix",
+        };
         println!(
             "{} {} {} {}",
             kernel.family.file_name(),
             kernel.name,
-            kernel.wave_size.unwrap_or(0),
+            only,
             sizes.join(",")
         );
     }

@@ -12,10 +12,19 @@ pub struct DeclaredKernel {
     pub name: String,
     /// The part of the family that has it; `None` if every part has it, or there are none.
     pub part: Option<String>,
-    /// The only size of waves that has it; `None` if all have.
-    pub wave_size: Option<u32>,
+    /// The only GPUs that have it; `None` if all have.
+    pub only: Option<Only>,
     /// What it takes, in order.
     pub arguments: Vec<ArgumentType>,
+}
+
+/// GPUs that have kernels of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Only {
+    /// Those with waves of 32.
+    Wave32,
+    /// Those with matrix instructions: MFMA, WMMA, mma.sync.
+    Matrix,
 }
 
 /// The type of an argument.

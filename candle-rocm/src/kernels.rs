@@ -271,17 +271,17 @@ impl Declaration {
 /// Declares kernels, each line as
 ///
 /// ```text
-/// name = "name_in_device_code_{axis}" [axis: Type = values] in family, part axis, wave_size 32 => (argument: Type, …);
+/// name = "name_in_device_code_{axis}" [axis: Type = values] in family, part axis, only gpus => (argument: Type, …);
 /// ```
 ///
-/// where axes, `part` and `wave_size` may be absent. All combinations of the axes' values exist. A line makes a type
+/// where axes, `part` and `only` may be absent. All combinations of the axes' values exist. A line makes a type
 /// `name` with `of(axes…)`, which finds the kernel, and its unsafe `launch(device, config, arguments…)`; all lines make
 /// `declared()`, every kernel of the file.
 macro_rules! kernels {
     ($(
         $(#[doc = $doc:literal])*
         $name:ident = $template:literal $([$($axis:ident: $type:ty = $values:expr),* $(,)?])?
-            in $family:expr $(, part $part:expr)? $(, wave_size $wave:literal)?
+            in $family:expr $(, part $part:expr)? $(, only $only:expr)?
             => ($($argument:ident: $kind:ty),* $(,)?);
     )*) => {
         $(
@@ -330,7 +330,7 @@ macro_rules! kernels {
                         family: $family,
                         name: format!($template),
                         part: None $(.or(Some($part.to_string())))?,
-                        wave_size: None $(.or(Some($wave)))?,
+                        only: None $(.or(Some($only)))?,
                         arguments,
                     }
                 }

@@ -98,7 +98,7 @@ mod view;
 pub use arch::{Arch, Generation, Matrix};
 pub use buffer::Buffer;
 pub use candle_rocm_kernels::Family;
-pub use declared::{ArgumentType, DeclaredKernel};
+pub use declared::{ArgumentType, DeclaredKernel, Only};
 pub use device::Device;
 pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};

@@ -23,7 +23,7 @@ fn a_kernel_that_a_family_lacks_is_named_with_the_arch() {
             family: Family::Affine,
             name: "no_such_kernel".to_string(),
             part: None,
-            wave_size: None,
+            only: None,
             arguments: Vec::new(),
         })
         .unwrap_err();

@@ -3,15 +3,17 @@
 use super::problem::{Problem, ProblemArguments};
 use super::{select, Attempt};
 use crate::kernels::kernels;
-use crate::{DType, Device, DeviceProperties, Family, Generation, LaunchConfig, Matrix, Result};
+use crate::{
+    DType, Device, DeviceProperties, Family, Generation, LaunchConfig, Matrix, Only, Result,
+};
 
 kernels! {
     /// Attention of f16.
-    attend_f16 = "attention_matrix_f16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixF16
+    attend_f16 = "attention_matrix_f16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixF16, only Only::Matrix
         => (problem: ProblemArguments, tiles: u32, heads_first: u32);
 
     /// Attention of bf16.
-    attend_bf16 = "attention_matrix_bf16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixBf16
+    attend_bf16 = "attention_matrix_bf16_{width}" [width: u32 = WIDTHS] in Family::AttentionMatrixBf16, only Only::Matrix
         => (problem: ProblemArguments, tiles: u32, heads_first: u32);
 }
 

@@ -20,7 +20,7 @@ kernels! {
 
     /// The same with 16 elements: for heads that are too wide for a wave of 32.
     split_wide_keys = "attention_split_{format}_16_4" [format: DType = FORMATS]
-        in Family::AttentionDecode, part format, wave_size 32
+        in Family::AttentionDecode, part format, only crate::Only::Wave32
         => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
 
     /// Joins the parts of a row, in 8 bits as well unless `quants` is null.

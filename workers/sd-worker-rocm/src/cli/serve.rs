@@ -130,7 +130,9 @@ impl ServeArgs {
             origins: self.listen.cors_origins.clone(),
         };
         let app = App::new(queue.clone(), options);
-        let router = self.listen.limit(app.router(), [Method::GET, Method::POST, Method::DELETE])?;
+        let router = self
+            .listen
+            .limit(app.router(), [Method::GET, Method::POST, Method::DELETE])?;
         let _heart = match &self.callback_url {
             Some(url) => {
                 let app = app.clone();
