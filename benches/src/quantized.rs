@@ -1,7 +1,7 @@
 //! Quantized matrices times one vector and times many, for every format.
 
 use crate::measure::{Bench, Random, Work};
-use candle_rocm::ops::quantized::{linear, Epilogue, GgmlType, QuantizedMatrix};
+use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
 use candle_rocm::{DType, Result};
 
 const SHAPES: [(usize, usize); 3] = [(4096, 4096), (14336, 4096), (32000, 4096)];
@@ -23,7 +23,7 @@ pub fn recorded(bench: &Bench) -> Result<()> {
 }
 
 fn each(bench: &Bench, recorded: bool) -> Result<()> {
-    for &format in GgmlType::ALL.iter().filter(|format| format.is_weight()) {
+    for &format in Format::ALL.iter().filter(|format| format.is_weight()) {
         for (rows, cols) in SHAPES {
             time(
                 bench,
@@ -36,12 +36,7 @@ fn each(bench: &Bench, recorded: bool) -> Result<()> {
     Ok(())
 }
 
-fn time(
-    bench: &Bench,
-    format: GgmlType,
-    (rows, cols): (usize, usize),
-    recorded: bool,
-) -> Result<()> {
+fn time(bench: &Bench, format: Format, (rows, cols): (usize, usize), recorded: bool) -> Result<()> {
     let bytes = rows * cols / format.block_size() * format.type_size();
     let copies = (CYCLE_BYTES / bytes).max(1);
     let mut random = Random(3);

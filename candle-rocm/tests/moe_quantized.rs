@@ -5,7 +5,7 @@ mod ggml;
 mod isolated;
 
 use candle_rocm::ops::moe::indexed_moe;
-use candle_rocm::ops::quantized::{GgmlType, Path};
+use candle_rocm::ops::quantized::{Format, Path};
 use candle_rocm::{DType, Device, Error, View};
 use common::{assert_close, device, download, Element, HostTensor, Layout, Rng};
 use ggml::{moderate_blocks, values, BLOCK_FORMATS, LEVEL_FORMATS};
@@ -27,9 +27,9 @@ struct Shape {
 }
 
 /// Weights of a format as bytes and values.
-fn weights(device: &Device, format: GgmlType, count: usize, rng: &mut Rng) -> (Vec<u8>, Vec<f32>) {
+fn weights(device: &Device, format: Format, count: usize, rng: &mut Rng) -> (Vec<u8>, Vec<f32>) {
     match format {
-        GgmlType::F32 | GgmlType::BF16 | GgmlType::F16 => {
+        Format::F32 | Format::BF16 | Format::F16 => {
             let values: Vec<f16> = rng.vec(count, -1.0, 1.0);
             // Coarse enough for all three.
             let values: Vec<f32> = values
@@ -37,8 +37,8 @@ fn weights(device: &Device, format: GgmlType, count: usize, rng: &mut Rng) -> (V
                 .map(|v| (v.to_f32() * 64.0).round() / 64.0)
                 .collect();
             let bytes = values.iter().flat_map(|&v| match format {
-                GgmlType::F32 => v.to_le_bytes().to_vec(),
-                GgmlType::F16 => f16::from_f32(v).to_le_bytes().to_vec(),
+                Format::F32 => v.to_le_bytes().to_vec(),
+                Format::F16 => f16::from_f32(v).to_le_bytes().to_vec(),
                 _ => half::bf16::from_f32(v).to_le_bytes().to_vec(),
             });
             (bytes.collect(), values)
@@ -52,13 +52,7 @@ fn weights(device: &Device, format: GgmlType, count: usize, rng: &mut Rng) -> (V
 }
 
 /// Compares one mixture, with ids that leave experts out and prefer others.
-fn check<T: Element>(
-    device: &Device,
-    format: GgmlType,
-    shape: Shape,
-    layout: Layout,
-    rng: &mut Rng,
-) {
+fn check<T: Element>(device: &Device, format: Format, shape: Shape, layout: Layout, rng: &mut Rng) {
     let Shape {
         experts,
         n,
@@ -141,7 +135,7 @@ const MANY: Shape = Shape {
 fn tiny() {
     let device = device();
     let mut rng = Rng::new(20);
-    for format in [GgmlType::Q4_0, GgmlType::Q5K, GgmlType::F16] {
+    for format in [Format::Q4_0, Format::Q5K, Format::F16] {
         for tokens in [2, 35] {
             let shape = Shape {
                 n: 5,
@@ -157,7 +151,7 @@ fn tiny() {
 fn every_format_slot_by_slot() {
     let device = device();
     let mut rng = Rng::new(21);
-    let plain = [GgmlType::F32, GgmlType::F16, GgmlType::BF16];
+    let plain = [Format::F32, Format::F16, Format::BF16];
     for format in BLOCK_FORMATS.into_iter().chain(LEVEL_FORMATS).chain(plain) {
         check::<f32>(&device, format, FEW, Layout::Contiguous, &mut rng);
     }
@@ -168,13 +162,13 @@ fn every_kind_of_scale_sorted() {
     let device = device();
     let mut rng = Rng::new(22);
     for format in [
-        GgmlType::Q4_0,
-        GgmlType::Q8_0,
-        GgmlType::Q2K,
-        GgmlType::Q5K,
-        GgmlType::IQ2S,
-        GgmlType::IQ4NL,
-        GgmlType::F16,
+        Format::Q4_0,
+        Format::Q8_0,
+        Format::Q2K,
+        Format::Q5K,
+        Format::IQ2S,
+        Format::IQ4NL,
+        Format::F16,
     ] {
         check::<f32>(&device, format, MANY, Layout::Contiguous, &mut rng);
     }
@@ -207,7 +201,7 @@ fn every_shape() {
     for shape in [wide, one_expert, many_experts, FEW, MANY] {
         for inputs in [1, shape.topk] {
             let shape = Shape { inputs, ..shape };
-            check::<f32>(&device, GgmlType::Q4K, shape, Layout::Contiguous, &mut rng);
+            check::<f32>(&device, Format::Q4K, shape, Layout::Contiguous, &mut rng);
         }
     }
 }
@@ -218,9 +212,9 @@ fn every_layout_and_dtype() {
     let mut rng = Rng::new(24);
     for layout in Layout::ALL {
         let own = Shape { inputs: 2, ..FEW };
-        check::<f32>(&device, GgmlType::Q4_1, own, layout, &mut rng);
-        check::<f16>(&device, GgmlType::Q6K, own, layout, &mut rng);
-        check::<f16>(&device, GgmlType::BF16, own, layout, &mut rng);
+        check::<f32>(&device, Format::Q4_1, own, layout, &mut rng);
+        check::<f16>(&device, Format::Q6K, own, layout, &mut rng);
+        check::<f16>(&device, Format::BF16, own, layout, &mut rng);
     }
 }
 
@@ -229,7 +223,7 @@ fn every_layout_and_dtype() {
 fn plain_numbers_of_any_length() {
     let device = device();
     let mut rng = Rng::new(26);
-    for format in [GgmlType::F32, GgmlType::F16, GgmlType::BF16] {
+    for format in [Format::F32, Format::F16, Format::BF16] {
         for k in [1, 7, 33, 250] {
             let shape = Shape { k, ..FEW };
             check::<f32>(&device, format, shape, Layout::Contiguous, &mut rng);
@@ -243,20 +237,8 @@ fn forced_paths() {
     for (path, shape) in [("matvec", MANY), ("matmul", FEW)] {
         isolated::in_child("forced_paths", &[(Path::VARIABLE, path)], || {
             let mut rng = Rng::new(25);
-            check::<f32>(
-                &device(),
-                GgmlType::Q3K,
-                shape,
-                Layout::Contiguous,
-                &mut rng,
-            );
-            check::<f32>(
-                &device(),
-                GgmlType::Q5_0,
-                shape,
-                Layout::Contiguous,
-                &mut rng,
-            );
+            check::<f32>(&device(), Format::Q3K, shape, Layout::Contiguous, &mut rng);
+            check::<f32>(&device(), Format::Q5_0, shape, Layout::Contiguous, &mut rng);
         });
     }
 }
@@ -265,11 +247,7 @@ fn forced_paths() {
 fn an_expert_that_does_not_exist_is_reported() {
     let device = device();
     let weights = device.alloc_zeroed(4 * 3 * 256 / 32 * 18).unwrap();
-    for (format, tokens) in [
-        (GgmlType::Q4_0, 2),
-        (GgmlType::Q4_0, 100),
-        (GgmlType::F16, 2),
-    ] {
+    for (format, tokens) in [(Format::Q4_0, 2), (Format::Q4_0, 100), (Format::F16, 2)] {
         let k = 32;
         let (dims, strides) = ([tokens, 1, k], [k, k, 1]);
         let zeros = device.alloc_zeroed(tokens * k * 4).unwrap();
@@ -305,15 +283,7 @@ fn misuse_is_a_typed_error() {
         let (x_strides, id_strides) = (common::row_major(x), common::row_major(ids));
         let x = View::contiguous(&buffer, DType::F32, x, &x_strides);
         let ids = View::contiguous(&buffer, dtype, ids, &id_strides);
-        indexed_moe(
-            &device,
-            GgmlType::Q4_0,
-            &weights,
-            (experts, 3, 32),
-            &x,
-            &ids,
-        )
-        .unwrap_err()
+        indexed_moe(&device, Format::Q4_0, &weights, (experts, 3, 32), &x, &ids).unwrap_err()
     };
     for (x, ids) in [
         (&[4, 1, 32][..], &[3, 2][..]),

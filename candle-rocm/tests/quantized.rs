@@ -7,7 +7,7 @@
 mod common;
 mod ggml;
 
-use candle_rocm::ops::quantized::{dequantize, embedding, GgmlType, QuantizedMatrix};
+use candle_rocm::ops::quantized::{dequantize, embedding, Format, QuantizedMatrix};
 use candle_rocm::{DType, Device, Error, View};
 use common::{assert_exact, device, download, upload, Element, HostTensor, Layout, Rng};
 use ggml::{decode_all, values, BLOCK_FORMATS, LEVEL_FORMATS};
@@ -18,7 +18,7 @@ fn unsigned_zeros<T: Element>(values: Vec<T>) -> Vec<T> {
     values.into_iter().map(plain).collect()
 }
 
-fn check<T: Element>(device: &Device, format: GgmlType, bytes: &[u8], round: impl Fn(f32) -> T) {
+fn check<T: Element>(device: &Device, format: Format, bytes: &[u8], round: impl Fn(f32) -> T) {
     let want: Vec<T> = decode_all(format, bytes).into_iter().map(round).collect();
     let weights = device.upload(bytes).unwrap();
     let got = dequantize(device, format, &weights, 0, want.len(), T::DTYPE).unwrap();
@@ -45,7 +45,7 @@ fn every_format_to_every_dtype() {
 #[test]
 fn a_prefix_of_a_longer_buffer() {
     let device = device();
-    let format = GgmlType::Q6K;
+    let format = Format::Q6K;
     let bytes: Vec<u8> = Rng::new(2).any(5 * format.type_size() + 7);
     let weights = device.upload(&bytes).unwrap();
     let got = dequantize(&device, format, &weights, 0, 2 * 256, DType::F32).unwrap();
@@ -56,7 +56,7 @@ fn a_prefix_of_a_longer_buffer() {
 #[test]
 fn more_elements_than_a_grid_has_threads() {
     let device = device();
-    let format = GgmlType::Q8_0;
+    let format = Format::Q8_0;
     let threads =
         candle_rocm::LaunchConfig::MAX_GRID as usize * candle_rocm::LaunchConfig::BLOCK as usize;
     // Eight elements a thread, and a second round of the grid-stride loop for some.
@@ -85,20 +85,20 @@ fn plain_formats_are_cast() {
     let device = device();
     let values: Vec<f32> = Rng::new(3).any(33);
     let weights = upload(&device, &values);
-    let got = dequantize(&device, GgmlType::F32, &weights, 0, 33, DType::F16).unwrap();
+    let got = dequantize(&device, Format::F32, &weights, 0, 33, DType::F16).unwrap();
     let want: Vec<f16> = values.iter().map(|v| f16::from_f32(*v)).collect();
     assert_exact(&download::<f16>(&device, &got), &want, "f32 to f16");
 
     let values: Vec<bf16> = Rng::new(4).any(5);
     let weights = upload(&device, &values);
-    let got = dequantize(&device, GgmlType::BF16, &weights, 0, 5, DType::F32).unwrap();
+    let got = dequantize(&device, Format::BF16, &weights, 0, 5, DType::F32).unwrap();
     let want: Vec<f32> = values.iter().map(|v| v.to_f32()).collect();
     assert_exact(&download::<f32>(&device, &got), &want, "bf16 to f32");
 }
 
 /// Whether operations take weights in it: integers and f64 occur in files, but not as weights.
-fn supported(format: &GgmlType) -> bool {
-    use GgmlType::{BF16, F16, F32};
+fn supported(format: &Format) -> bool {
+    use Format::{BF16, F16, F32};
     format.block_size() > 1 || matches!(format, F32 | F16 | BF16)
 }
 
@@ -106,7 +106,7 @@ fn supported(format: &GgmlType) -> bool {
 fn nothing_gives_nothing() {
     let device = device();
     let weights = device.alloc(0).unwrap();
-    for &format in GgmlType::ALL.iter().filter(|format| supported(format)) {
+    for &format in Format::ALL.iter().filter(|format| supported(format)) {
         let got = dequantize(&device, format, &weights, 0, 0, DType::F32).unwrap();
         assert_eq!(got.len(), 0, "{format}");
     }
@@ -116,7 +116,7 @@ fn nothing_gives_nothing() {
 fn misuse_is_a_typed_error() {
     let device = device();
     let weights = device.alloc_zeroed(2 * 18).unwrap();
-    let run = |count, to| dequantize(&device, GgmlType::Q4_0, &weights, 0, count, to).unwrap_err();
+    let run = |count, to| dequantize(&device, Format::Q4_0, &weights, 0, count, to).unwrap_err();
 
     let error = run(33, DType::F32);
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
@@ -139,7 +139,7 @@ fn misuse_is_a_typed_error() {
         "{error}"
     );
 
-    for format in GgmlType::ALL.iter().filter(|format| !supported(format)) {
+    for format in Format::ALL.iter().filter(|format| !supported(format)) {
         let error = dequantize(&device, *format, &weights, 0, 1, DType::F32).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
         let name = format!("weights in {format} are not supported");
@@ -159,15 +159,15 @@ fn misuse_is_a_typed_error() {
 fn sizes_are_those_of_gguf() {
     // Bits per weight, times 1000, as published for the formats.
     for (format, millibits) in [
-        (GgmlType::Q4_0, 4500),
-        (GgmlType::Q4_1, 5000),
-        (GgmlType::Q5_0, 5500),
-        (GgmlType::Q5_1, 6000),
-        (GgmlType::Q8_0, 8500),
-        (GgmlType::Q2K, 2625),
-        (GgmlType::Q4K, 4500),
-        (GgmlType::Q5K, 5500),
-        (GgmlType::Q6K, 6562),
+        (Format::Q4_0, 4500),
+        (Format::Q4_1, 5000),
+        (Format::Q5_0, 5500),
+        (Format::Q5_1, 6000),
+        (Format::Q8_0, 8500),
+        (Format::Q2K, 2625),
+        (Format::Q4K, 4500),
+        (Format::Q5K, 5500),
+        (Format::Q6K, 6562),
     ] {
         assert_eq!(
             format.type_size() * 8000 / format.block_size(),
@@ -222,7 +222,7 @@ fn rows_of_plain_tables() {
     let device = device();
     let table: Vec<bf16> = Rng::new(15).vec(5 * 3, -1.0, 1.0);
     let buffer = upload(&device, &table);
-    let matrix = QuantizedMatrix::new(GgmlType::BF16, &buffer, 5, 3);
+    let matrix = QuantizedMatrix::new(Format::BF16, &buffer, 5, 3);
     let ids = upload(&device, &[4u32, 0]);
     let ids = View::contiguous(&ids, DType::U32, &[2], &[1]);
     let got = embedding(&device, &matrix, &ids).unwrap();
@@ -237,7 +237,7 @@ fn rows_of_plain_tables() {
 fn a_row_that_does_not_exist_is_reported() {
     let device = device();
     let buffer = device.alloc_zeroed(3 * 34).unwrap();
-    let matrix = QuantizedMatrix::new(GgmlType::Q8_0, &buffer, 3, 32);
+    let matrix = QuantizedMatrix::new(Format::Q8_0, &buffer, 3, 32);
     let ids = upload(&device, &[1u32, 3]);
     let ids = View::contiguous(&ids, DType::U32, &[2], &[1]);
     let got = embedding(&device, &matrix, &ids).unwrap();

@@ -9,7 +9,7 @@ mod isolated;
 
 use candle_rocm::ops::quantized::{
     gated, gated_matvec, linear, linear_quantized, matmul, matvec, multiplies_floats, Activation,
-    Epilogue, GgmlType, Path, QuantizedActivations, QuantizedMatrix, MATVEC_MAX_COLUMNS,
+    Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, MATVEC_MAX_COLUMNS,
 };
 use candle_rocm::{Buffer, DType, Device, Error, View};
 use common::{assert_close, device, download, upload, Element, HostTensor, Layout, Rng};
@@ -28,7 +28,7 @@ const WORK: usize = 400_000;
 
 /// A quantized matrix on the host and on the device, where it lies between other bytes.
 struct Weights {
-    format: GgmlType,
+    format: Format,
     rows: usize,
     cols: usize,
     values: Vec<f32>,
@@ -37,7 +37,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(device: &Device, format: GgmlType, rows: usize, cols: usize, rng: &mut Rng) -> Self {
+    fn new(device: &Device, format: Format, rows: usize, cols: usize, rng: &mut Rng) -> Self {
         let bytes = moderate_blocks(format, rows * cols / format.block_size(), rng);
         // Rows of most formats are at odd places anyway; a matrix within a buffer is, too.
         let offset = 2 * rng.below(9);
@@ -115,7 +115,7 @@ fn compare<T: Element>(got: &[T], weights: &Weights, x: &[f64], limit: f64, seed
 /// One shape on the integer paths that take it.
 fn check_shape(
     device: &Device,
-    format: GgmlType,
+    format: Format,
     (rows, cols, columns): (usize, usize, usize),
     rng: &mut Rng,
 ) {
@@ -149,7 +149,7 @@ fn check_shape(
 const COLUMNS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 64, 255, 256];
 
 /// Every number of columns with few rows, and many rows with few elements.
-fn check_family(format: GgmlType, multiple: usize) {
+fn check_family(format: Format, multiple: usize) {
     let device = device();
     let mut rng = Rng::new(format.number().unwrap().into());
     for columns in COLUMNS {
@@ -168,12 +168,12 @@ fn check_family(format: GgmlType, multiple: usize) {
 #[test]
 fn every_shape_in_blocks_of_32() {
     // 96 elements are less than the step of the tiles.
-    check_family(GgmlType::Q4_0, 96);
+    check_family(Format::Q4_0, 96);
 }
 
 #[test]
 fn every_shape_in_k_format() {
-    check_family(GgmlType::Q4K, 256);
+    check_family(Format::Q4K, 256);
 }
 
 /// The whole list: for a GPU.
@@ -198,7 +198,7 @@ fn every_shape_in_every_format() {
 fn tiny() {
     let device = device();
     let mut rng = Rng::new(6);
-    for format in [GgmlType::Q4_0, GgmlType::Q6K, GgmlType::IQ2S] {
+    for format in [Format::Q4_0, Format::Q6K, Format::IQ2S] {
         for shape in [(9, 256, 1), (9, 256, 9), (66, 256, 34)] {
             check_shape(&device, format, shape, &mut rng);
         }
@@ -230,7 +230,7 @@ fn every_format() {
 fn small_and_large_activations() {
     let device = device();
     let mut rng = Rng::new(8);
-    let weights = Weights::new(&device, GgmlType::Q5_1, 6, 64, &mut rng);
+    let weights = Weights::new(&device, Format::Q5_1, 6, 64, &mut rng);
     for scale in [1e-30f32, 1e30] {
         let x: Vec<f32> = rng
             .vec(2 * 64, -1.0, 1.0)
@@ -258,7 +258,7 @@ fn small_and_large_activations() {
 fn a_block_that_is_not_finite_spoils_its_vector_only() {
     let device = device();
     let mut rng = Rng::new(9);
-    let weights = Weights::new(&device, GgmlType::Q6K, 5, 256, &mut rng);
+    let weights = Weights::new(&device, Format::Q6K, 5, 256, &mut rng);
     for bad in [f32::NAN, f32::INFINITY] {
         let mut x: Vec<f32> = rng.vec(3 * 256, -1.0, 1.0);
         x[256 + 77] = bad;
@@ -298,7 +298,7 @@ fn linear_takes_every_layout_and_dtype() {
     }
     let device = device();
     let mut rng = Rng::new(10);
-    let weights = Weights::new(&device, GgmlType::Q4_1, 9, 96, &mut rng);
+    let weights = Weights::new(&device, Format::Q4_1, 9, 96, &mut rng);
     check::<f32>(&device, &weights, SUMMED, &mut rng);
     check::<f16>(&device, &weights, 1e-6, &mut rng);
     check::<bf16>(&device, &weights, 1e-4, &mut rng);
@@ -329,7 +329,7 @@ fn epilogues_on_every_path() {
     fn check<T: Element>(device: &Device, limit: f64) {
         let mut rng = Rng::new(11);
         let (rows, cols) = (35, 512);
-        let weights = Weights::new(device, GgmlType::Q5K, rows, cols, &mut rng);
+        let weights = Weights::new(device, Format::Q5K, rows, cols, &mut rng);
         for columns in [1, 3, 20] {
             let x =
                 HostTensor::contiguous(rng.vec::<T>(columns * cols, -1.0, 1.0), &[columns, cols]);
@@ -388,7 +388,7 @@ fn epilogues_on_every_path() {
 fn gate_and_up_in_one_kernel_or_several() {
     let device = device();
     let mut rng = Rng::new(12);
-    for format in [GgmlType::Q4_0, GgmlType::Q6K] {
+    for format in [Format::Q4_0, Format::Q6K] {
         let (rows, cols) = (37, 256);
         let gate = Weights::new(&device, format, rows, cols, &mut rng);
         let up = Weights::new(&device, format, rows, cols, &mut rng);
@@ -436,7 +436,7 @@ fn gate_and_up_in_one_kernel_or_several() {
 }
 
 /// `linear` of several numbers of columns, in a process in which a path is forced.
-fn check_forced(format: GgmlType, columns: &[usize], limit: f64) {
+fn check_forced(format: Format, columns: &[usize], limit: f64) {
     let device = device();
     let mut rng = Rng::new(13);
     let weights = Weights::new(&device, format, 19, 256, &mut rng);
@@ -463,7 +463,7 @@ fn forced_to_dequantize() {
     let environment = [(Path::VARIABLE, "dequantize")];
     // No activation is quantized on this path, so its error is that of f32.
     isolated::in_child("forced_to_dequantize", &environment, || {
-        check_forced(GgmlType::Q3K, &[1, 8, 9], SUMMED);
+        check_forced(Format::Q3K, &[1, 8, 9], SUMMED);
     });
 }
 
@@ -471,7 +471,7 @@ fn forced_to_dequantize() {
 fn forced_to_bf16() {
     let environment = [(Path::VARIABLE, "bf16")];
     isolated::in_child("forced_to_bf16", &environment, || {
-        check_forced(GgmlType::Q4K, &[1, 8, 33], ROUNDED);
+        check_forced(Format::Q4K, &[1, 8, 33], ROUNDED);
     });
 }
 
@@ -484,7 +484,7 @@ fn a_matrix_larger_than_what_is_dequantized_at_a_time() {
         let mut rng = Rng::new(17);
         // 256 such rows are 128 MiB of bf16. Few of them differ, in a number that does not divide 256.
         let (rows, cols, distinct) = (300, 1 << 18, 7);
-        let few = Weights::new(&device, GgmlType::Q4_0, distinct, cols, &mut rng);
+        let few = Weights::new(&device, Format::Q4_0, distinct, cols, &mut rng);
         let row_bytes = cols / 32 * 18;
         let buffer = device.alloc(rows * row_bytes).unwrap();
         for row in 0..rows {
@@ -495,7 +495,7 @@ fn a_matrix_larger_than_what_is_dequantized_at_a_time() {
         }
         let x = HostTensor::contiguous(rng.vec::<f32>(2 * cols, -1.0, 1.0), &[2, cols]);
         let x_buffer = x.upload(&device);
-        let weights = QuantizedMatrix::new(GgmlType::Q4_0, &buffer, rows, cols);
+        let weights = QuantizedMatrix::new(Format::Q4_0, &buffer, rows, cols);
         let y = linear(&device, &weights, &x.view(&x_buffer), &Epilogue::default()).unwrap();
         let sums = product(&few, &exact(&x.storage));
         let want: Vec<f64> = (0..2 * rows)
@@ -509,7 +509,7 @@ fn a_matrix_larger_than_what_is_dequantized_at_a_time() {
 fn forced_to_matmul() {
     let environment = [(Path::VARIABLE, "matmul")];
     isolated::in_child("forced_to_matmul", &environment, || {
-        check_forced(GgmlType::Q2K, &[1, 8, 33], QUANTIZED);
+        check_forced(Format::Q2K, &[1, 8, 33], QUANTIZED);
     });
 }
 
@@ -520,9 +520,9 @@ fn forced_to_matvec_refuses_more_columns() {
         "forced_to_matvec_refuses_more_columns",
         &environment,
         || {
-            check_forced(GgmlType::Q4K, &[1, 8], QUANTIZED);
+            check_forced(Format::Q4K, &[1, 8], QUANTIZED);
             let device = device();
-            let weights = Weights::new(&device, GgmlType::Q4K, 2, 256, &mut Rng::new(1));
+            let weights = Weights::new(&device, Format::Q4K, 2, 256, &mut Rng::new(1));
             let x = device.alloc_zeroed(9 * 256 * 4).unwrap();
             let (dims, strides) = ([9, 256], [256, 1]);
             let x = View::contiguous(&x, DType::F32, &dims, &strides);
@@ -553,7 +553,7 @@ fn nothing_gives_nothing_or_zeros() {
     let run = |rows, cols, dims: &[usize]| {
         let strides = common::row_major(dims);
         let x = View::contiguous(&x, DType::F32, dims, &strides);
-        let weights = QuantizedMatrix::new(GgmlType::Q4_0, &weights, rows, cols);
+        let weights = QuantizedMatrix::new(Format::Q4_0, &weights, rows, cols);
         let y = linear(&device, &weights, &x, &Epilogue::default()).unwrap();
         download::<f32>(&device, &y)
     };
@@ -565,7 +565,7 @@ fn nothing_gives_nothing_or_zeros() {
 
 #[test]
 fn misuse_is_a_typed_error() {
-    use GgmlType::{F16, Q4_0};
+    use Format::{F16, Q4_0};
     let device = device();
     let weights = device.alloc_zeroed(4 * 18).unwrap();
     let x = device.alloc_zeroed(9 * 64 * 8).unwrap();

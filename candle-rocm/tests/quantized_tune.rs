@@ -3,12 +3,12 @@
 mod common;
 mod isolated;
 
-use candle_rocm::ops::quantized::{forget, multiplies_floats, tune, GgmlType, QuantizedMatrix};
+use candle_rocm::ops::quantized::{forget, multiplies_floats, tune, Format, QuantizedMatrix};
 use candle_rocm::{DType, Device, Error};
 use common::device;
 use std::path::{Path, PathBuf};
 
-const FORMAT: GgmlType = GgmlType::Q4_0;
+const FORMAT: Format = Format::Q4_0;
 const CACHE: &str = "CANDLE_ROCM_CACHE_DIR";
 
 /// A folder with the kernels that are already compiled, so that a child need not compile them, and with nothing that was measured.
@@ -108,6 +108,6 @@ fn reads_what_another_left() {
 
 #[test]
 fn only_weights_are_measured() {
-    let error = tune(&device(), GgmlType::F16, (64, 256)).unwrap_err();
+    let error = tune(&device(), Format::F16, (64, 256)).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
 }

@@ -4,14 +4,14 @@
 
 mod common;
 
-use candle_rocm::ops::quantized::{dequantize, GgmlType};
+use candle_rocm::ops::quantized::{dequantize, Format};
 use candle_rocm::{DType, Device};
 use common::{assert_exact, device, download};
 use half::{bf16, f16};
 
 /// Blocks of a type, the values of the first ones, and the hash of all values.
 struct Record {
-    format: GgmlType,
+    format: Format,
     blocks: Vec<u8>,
     values: Vec<f32>,
     hash: u64,
@@ -45,7 +45,7 @@ fn records() -> Vec<Record> {
         let mut number = || u32::from_le_bytes(take(4).try_into().unwrap());
         let (format, bytes, values) = (number(), number() as usize, number() as usize);
         records.push(Record {
-            format: GgmlType::from_number(format).unwrap(),
+            format: Format::from_number(format).unwrap(),
             blocks: take(bytes).to_vec(),
             values: common::from_bytes(take(values * 4)),
             hash: u64::from_le_bytes(take(8).try_into().unwrap()),
@@ -64,8 +64,8 @@ fn hash(values: &[f32]) -> u64 {
 
 #[test]
 fn every_type_that_gguf_dequantizes_is_recorded() {
-    let recorded: Vec<GgmlType> = records().iter().map(|record| record.format).collect();
-    for format in GgmlType::ALL {
+    let recorded: Vec<Format> = records().iter().map(|record| record.format).collect();
+    for format in Format::ALL {
         // The package has no code for the two activation formats, and plain formats have no blocks.
         let absent = !format.is_weight();
         assert_eq!(recorded.contains(format), !absent, "{format}");

@@ -11,7 +11,7 @@ use crate::ops::quantized::matrix::check_u32;
 use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
 use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
 use crate::ops::quantized::{
-    Epilogue, GgmlType, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
+    Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
 };
 use crate::{
     contiguous_strides, Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View,
@@ -20,7 +20,7 @@ use candle_rocm_kernels::shared::quantized::{Activations, ExpertTile, Matvec, Sl
 
 kernels! {
     /// Slots one by one.
-    multiply_slots = "moe_matvec_{format}" [format: GgmlType = QUANTIZED] in Family::MoeQuantized, part format
+    multiply_slots = "moe_matvec_{format}" [format: Format = QUANTIZED] in Family::MoeQuantized, part format
         => (m: Matvec, slots: Slots, x: Activations, y: Ptr, error: Ptr);
 
     /// Sorts slots by expert.
@@ -43,7 +43,7 @@ const MAX_SORTED_EXPERTS: usize = MAX_EXPERTS as usize;
 /// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::InvalidArgument`], [`Error::OutOfBounds`], [`Error::TooLarge`].
 pub fn indexed_moe(
     device: &Device,
-    format: GgmlType,
+    format: Format,
     weights: &Buffer,
     (experts, n, k): (usize, usize, usize),
     x: &View,

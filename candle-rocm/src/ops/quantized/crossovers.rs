@@ -2,7 +2,7 @@
 //!
 //! It is kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
 
-use super::GgmlType;
+use super::Format;
 use crate::gpu::Gpu;
 use crate::module::cache;
 use crate::slots::Kept;
@@ -17,11 +17,11 @@ use std::sync::{Mutex, OnceLock};
 /// What is known of a GPU.
 #[derive(Debug, Default)]
 pub(super) struct Crossovers {
-    known: OnceLock<Mutex<HashMap<GgmlType, Option<usize>>>>,
+    known: OnceLock<Mutex<HashMap<Format, Option<usize>>>>,
 }
 
 impl Crossovers {
-    fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<GgmlType, Option<usize>>> {
+    fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<Format, Option<usize>>> {
         self.known.get_or_init(|| Mutex::new(read(gpu)))
     }
 
@@ -31,7 +31,7 @@ impl Crossovers {
     }
 
     /// The crossover of a format, if it was measured.
-    pub(super) fn get(&self, gpu: &Gpu, format: GgmlType) -> Option<Option<usize>> {
+    pub(super) fn get(&self, gpu: &Gpu, format: Format) -> Option<Option<usize>> {
         lock(self.known(gpu)).get(&format).copied()
     }
 
@@ -39,7 +39,7 @@ impl Crossovers {
     ///
     /// # Errors
     /// [`Error::Cache`] if it cannot be written.
-    pub(super) fn insert(&self, gpu: &Gpu, format: GgmlType, above: Option<usize>) -> Result<()> {
+    pub(super) fn insert(&self, gpu: &Gpu, format: Format, above: Option<usize>) -> Result<()> {
         let mut known = lock(self.known(gpu));
         known.insert(format, above);
         write(gpu, &known)
@@ -83,12 +83,12 @@ const HEADER: &str = concat!("candle-rocm ", env!("CARGO_PKG_VERSION"));
 const NEVER: &str = "never";
 
 /// What the file says; a missing or damaged one says nothing.
-fn read(gpu: &Gpu) -> HashMap<GgmlType, Option<usize>> {
+fn read(gpu: &Gpu) -> HashMap<Format, Option<usize>> {
     let text = path(gpu).and_then(|path| std::fs::read_to_string(path).ok());
     parse(&text.unwrap_or_default())
 }
 
-fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
+fn parse(text: &str) -> HashMap<Format, Option<usize>> {
     let mut lines = text.lines();
     if lines.next() != Some(HEADER) {
         return HashMap::new();
@@ -96,7 +96,7 @@ fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
     lines
         .filter_map(|line| {
             let (name, above) = line.split_once('\t')?;
-            let format = GgmlType::ALL.iter().find(|format| format.word() == name)?;
+            let format = Format::ALL.iter().find(|format| format.word() == name)?;
             let above = match above {
                 NEVER => None,
                 number => Some(number.parse().ok()?),
@@ -106,7 +106,7 @@ fn parse(text: &str) -> HashMap<GgmlType, Option<usize>> {
         .collect()
 }
 
-fn write(gpu: &Gpu, known: &HashMap<GgmlType, Option<usize>>) -> Result<()> {
+fn write(gpu: &Gpu, known: &HashMap<Format, Option<usize>>) -> Result<()> {
     let Some(path) = path(gpu) else { return Ok(()) };
     // Renamed when complete: a reader sees all of it or none.
     let part = path.with_extension(format!("{}.tmp", std::process::id()));
@@ -117,9 +117,9 @@ fn write(gpu: &Gpu, known: &HashMap<GgmlType, Option<usize>>) -> Result<()> {
         .map_err(|error| cache_error(&path, &error))
 }
 
-fn text(known: &HashMap<GgmlType, Option<usize>>) -> String {
+fn text(known: &HashMap<Format, Option<usize>>) -> String {
     let mut text = format!("{HEADER}\n");
-    for format in GgmlType::ALL {
+    for format in Format::ALL {
         let Some(above) = known.get(format) else {
             continue;
         };
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let known = HashMap::from([(GgmlType::Q4K, Some(64)), (GgmlType::Q6K, None)]);
+        let known = HashMap::from([(Format::Q4K, Some(64)), (Format::Q6K, None)]);
         assert_eq!(parse(&text(&known)), known);
         let damaged = format!("{HEADER}\nq4k\tmany\nnothing\t3\nq8_0\t32\nq6k");
-        assert_eq!(parse(&damaged), HashMap::from([(GgmlType::Q8_0, Some(32))]));
+        assert_eq!(parse(&damaged), HashMap::from([(Format::Q8_0, Some(32))]));
         assert_eq!(parse("candle-rocm 0.0.0\nq8_0\t32"), HashMap::new());
     }
 }

@@ -1,7 +1,7 @@
 //! Quantized blocks to floating point.
 
 use super::format::DeviceFormat;
-use super::{GgmlType, QUANTIZED};
+use super::{Format, QUANTIZED};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
@@ -10,11 +10,11 @@ use ggml_formats::Encoding;
 
 kernels! {
     /// A thread for each group of elements.
-    unpack = "dequantize_{format}_{dtype}" [format: GgmlType = QUANTIZED, dtype: DType = FLOATS]
+    unpack = "dequantize_{format}_{dtype}" [format: Format = QUANTIZED, dtype: DType = FLOATS]
         in family(format) => (groups: u64, x: Ptr, y: Ptr);
 }
 
-fn family(format: GgmlType) -> Family {
+fn family(format: Format) -> Family {
     match format.encoding() {
         Encoding::Codebook | Encoding::Levels => Family::DequantizeIq,
         Encoding::Plain | Encoding::Small | Encoding::K => Family::Dequantize,
@@ -32,7 +32,7 @@ const GROUP: usize = 8;
 /// shorter, [`Error::UnsupportedDType`] for other dtypes.
 pub fn dequantize(
     device: &Device,
-    format: GgmlType,
+    format: Format,
     quantized: &Buffer,
     offset: usize,
     elem_count: usize,

@@ -3,7 +3,7 @@
 use super::format::DeviceFormat;
 use super::matrix::{check_u32, QuantizedMatrix};
 use super::matvec::result_bytes;
-use super::{GgmlType, QUANTIZED};
+use super::{Format, QUANTIZED};
 use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
@@ -12,7 +12,7 @@ use crate::{Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result,
 
 kernels! {
     /// A thread for each group of a row; `op` is the operation's number in an IndexError.
-    read_rows = "embedding_{format}" [format: GgmlType = QUANTIZED] in Family::QuantizedEmbedding
+    read_rows = "embedding_{format}" [format: Format = QUANTIZED] in Family::QuantizedEmbedding
         => (rows: u32, groups: u32, count: u64, op: u32, table: Ptr, ids: Ptr, error: Ptr, y: Ptr);
 }
 

@@ -1,7 +1,7 @@
 //! A quantized matrix, and what is done to its products before they are stored.
 
 use super::format::DeviceFormat;
-use super::GgmlType;
+use super::Format;
 use crate::{Buffer, DType, Device, Error, Result, View};
 pub(super) use candle_rocm_kernels::shared::quantized::Output;
 use candle_rocm_kernels::shared::quantized::{
@@ -15,7 +15,7 @@ use std::ptr;
 #[derive(Clone, Copy, Debug)]
 pub struct QuantizedMatrix<'a> {
     /// How the elements are stored.
-    pub format: GgmlType,
+    pub format: Format,
     /// The device memory.
     pub buffer: &'a Buffer,
     /// Bytes before the first row.
@@ -28,7 +28,7 @@ pub struct QuantizedMatrix<'a> {
 
 impl<'a> QuantizedMatrix<'a> {
     /// A matrix from the start of a buffer.
-    pub fn new(format: GgmlType, buffer: &'a Buffer, rows: usize, cols: usize) -> Self {
+    pub fn new(format: Format, buffer: &'a Buffer, rows: usize, cols: usize) -> Self {
         QuantizedMatrix {
             format,
             buffer,

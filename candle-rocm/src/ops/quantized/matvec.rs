@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::select::{families, matvec_threads, Families, MATVEC_MAX_COLUMNS};
-use super::{Activation, GgmlType, QuantizedActivations, QUANTIZED};
+use super::{Activation, Format, QuantizedActivations, QUANTIZED};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::shared::quantized::{Activations, Matvec, Output};
@@ -10,7 +10,7 @@ use std::ptr;
 
 kernels! {
     /// For up to so many vectors.
-    multiply = "matvec_{format}_{columns}" [format: GgmlType = QUANTIZED, columns: u32 = [1, 2, 4, 8]]
+    multiply = "matvec_{format}_{columns}" [format: Format = QUANTIZED, columns: u32 = [1, 2, 4, 8]]
         in families(format).expect("it is quantized").matvec, part format => (m: Matvec, x: Activations,
             output: Output);
 }
@@ -30,9 +30,9 @@ pub(in crate::ops) fn raw(weights: &QuantizedMatrix, row_bytes: usize, lanes: u3
 }
 
 /// Units of a row: what one thread reads at a time.
-pub(in crate::ops) fn units(format: GgmlType, cols: usize) -> usize {
+pub(in crate::ops) fn units(format: Format, cols: usize) -> usize {
     match format {
-        GgmlType::Q2K | GgmlType::Q3K => cols / 64,
+        Format::Q2K | Format::Q3K => cols / 64,
         _ => cols / 32,
     }
 }

@@ -20,7 +20,7 @@ use crate::DeclaredKernel;
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
-pub use ggml_formats::Format as GgmlType;
+pub use ggml_formats::Format;
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
@@ -28,25 +28,25 @@ pub use matvec::{gated_matvec, matvec};
 pub use select::{Path, MATVEC_MAX_COLUMNS};
 pub use tune::{forget, tune, Crossover, Timing};
 
-impl Axis for GgmlType {}
+impl Axis for Format {}
 
 /// How many formats have blocks.
 const fn count_quantized() -> usize {
     let (mut at, mut count) = (0, 0);
-    while at < GgmlType::ALL.len() {
-        count += (GgmlType::ALL[at].block_size() > 1) as usize;
+    while at < Format::ALL.len() {
+        count += (Format::ALL[at].block_size() > 1) as usize;
         at += 1;
     }
     count
 }
 
 /// The formats that have kernels: all but the plain ones.
-pub(super) const QUANTIZED: [GgmlType; count_quantized()] = {
-    let mut quantized = [GgmlType::Q4_0; count_quantized()];
+pub(super) const QUANTIZED: [Format; count_quantized()] = {
+    let mut quantized = [Format::Q4_0; count_quantized()];
     let (mut from, mut to) = (0, 0);
-    while from < GgmlType::ALL.len() {
-        if GgmlType::ALL[from].block_size() > 1 {
-            quantized[to] = GgmlType::ALL[from];
+    while from < Format::ALL.len() {
+        if Format::ALL[from].block_size() > 1 {
+            quantized[to] = Format::ALL[from];
             to += 1;
         }
         from += 1;

@@ -1,7 +1,7 @@
 //! Which kernel multiplies, and with how many threads: tables by format, generation of the GPU and number of columns.
 
 use super::crossovers::Crossovers;
-use super::GgmlType;
+use super::Format;
 pub use crate::config::Path;
 use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
@@ -18,7 +18,7 @@ pub(in crate::ops) struct Families {
 }
 
 /// The families that multiply a format; none for plain numbers.
-pub(super) fn families(format: GgmlType) -> Option<Families> {
+pub(super) fn families(format: Format) -> Option<Families> {
     let (matvec, matmul) = match format.encoding() {
         Encoding::Plain => return None,
         Encoding::Small => (Family::MatvecSmall, Family::MatmulSmall),
@@ -30,8 +30,8 @@ pub(super) fn families(format: GgmlType) -> Option<Families> {
 }
 
 /// Columns up to which the one-pass kernel is the faster.
-fn matvec_columns(generation: Generation, format: GgmlType) -> usize {
-    use GgmlType::*;
+fn matvec_columns(generation: Generation, format: Format) -> usize {
+    use Format::*;
     match (generation, format) {
         // The crossovers that llama.cpp measured on MI200 and MI300: unpacking K formats costs so much there that tiles, which unpack
         // once for all columns, win early.
@@ -48,8 +48,8 @@ fn matvec_columns(generation: Generation, format: GgmlType) -> usize {
 }
 
 /// Columns above which rocBLAS on dequantized weights of 16 bits is the faster; none where it never is.
-fn dequantize_above(generation: Generation, format: GgmlType) -> Option<usize> {
-    use GgmlType::*;
+fn dequantize_above(generation: Generation, format: Format) -> Option<usize> {
+    use Format::*;
     match (generation, format) {
         // What llama.cpp measured: MI200 multiplies 8 bits at the rate of 16, so that scaling decides.
         (Generation::Cdna2, Q4_0 | Q4_1 | Q5_0 | Q5_1) => None,
@@ -76,7 +76,7 @@ fn dequantize_above(generation: Generation, format: GgmlType) -> Option<usize> {
 }
 
 /// The path for `columns` columns of a dtype, unless another is forced.
-pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: DType) -> Path {
+pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();
     if format.block_size() == 1 {
         return Path::Dequantize;
@@ -97,8 +97,8 @@ pub(super) fn choose(device: &Device, format: GgmlType, columns: usize, dtype: D
 }
 
 /// Waves that share two rows of the matrix in the one-pass kernel: llama.cpp's tables, by measurements on these GPUs.
-fn waves(generation: Generation, format: GgmlType, columns: usize) -> u32 {
-    use GgmlType::*;
+fn waves(generation: Generation, format: Format, columns: usize) -> u32 {
+    use Format::*;
     match generation {
         Generation::Gcn | Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4
             if columns <= 4 =>
@@ -125,7 +125,7 @@ const MAX_BLOCK: u32 = 256;
 /// Threads of a block, and how many of them share each of `pairs` times two rows of `units` units.
 pub(in crate::ops) fn matvec_threads(
     device: &Device,
-    format: GgmlType,
+    format: Format,
     columns: usize,
     pairs: usize,
     units: usize,
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn crossovers_are_those_of_the_tables() {
-        use GgmlType::*;
+        use Format::*;
         assert_eq!(matvec_columns(Generation::Cdna3, Q4K), 3);
         assert_eq!(matvec_columns(Generation::Cdna2, Q6K), 5);
         assert_eq!(matvec_columns(Generation::Rdna3, Q4K), 8);

@@ -5,7 +5,7 @@
 use super::crossovers::Crossovers;
 use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
-use super::{Epilogue, GgmlType, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
+use super::{Epilogue, Format, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
 use crate::{contiguous_strides, ops, DType, Device, Error, Event, Result, View};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const CALLS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crossover {
     /// The format.
-    pub format: GgmlType,
+    pub format: Format,
     /// Up to how many vectors tiles of integers are the faster; none if they always are.
     pub above: Option<usize>,
 }
@@ -40,11 +40,11 @@ pub struct Timing {
 /// on disk. Gives the crossover and what it was found by.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a format that is not [`GgmlType::is_weight`] or columns that are no whole blocks, [`Error::Cache`] if the result
+/// [`Error::InvalidArgument`] for a format that is not [`Format::is_weight`] or columns that are no whole blocks, [`Error::Cache`] if the result
 /// cannot be written, and the device's.
 pub fn tune(
     device: &Device,
-    format: GgmlType,
+    format: Format,
     (rows, cols): (usize, usize),
 ) -> Result<(Crossover, Vec<Timing>)> {
     const OP: &str = "tune";

@@ -44,7 +44,7 @@ fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
 
 mod measure {
     use super::*;
-    use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, GgmlType, Timing};
+    use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, Format, Timing};
     use candle_core::rocm_backend::candle_rocm::Device;
     use serde::Serialize;
     use worker::progress::count_bar;
@@ -124,9 +124,9 @@ mod measure {
         }
 
         /// The formats asked for, by the names that files or this program give them.
-        fn formats(&self) -> Result<Vec<GgmlType>> {
+        fn formats(&self) -> Result<Vec<Format>> {
             let known = || {
-                GgmlType::ALL
+                Format::ALL
                     .iter()
                     .copied()
                     .filter(|format| format.is_weight())
