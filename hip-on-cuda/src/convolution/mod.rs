@@ -1,34 +1,24 @@
 //! MIOpen's convolutions over cuDNN: configurations of its engines are the solutions, and execution plans are what is compiled. The
 //! transposed convolution is the gradient of one by its input.
 
+mod engine;
+mod plan;
+
 use crate::cuda::{check, cuda, within};
 use crate::cudnn::*;
 use hip_abi::miopen::{
-    lock, miopenConvSolution_t, misused, Addresses, Backend, Failure, Outcome, Problem, Tensor,
-    Type,
+    lock, miopenConvSolution_t, misused, Addresses, Backend, Failure, Outcome, Problem, Type,
 };
+use plan::Plan;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::rc::Rc;
 use std::sync::Mutex;
-
-/// `miopenConvolutionAlgoFFT`, `-Winograd` and `-ImplicitGEMM`.
-const FFT: c_int = 2;
-const WINOGRAD: c_int = 3;
-const IMPLICIT_GEMM: c_int = 5;
 
 /// What is offered without measuring: the first of `CUDNN_HEUR_MODE_A` and of `_FALLBACK`, engines that take almost everything.
 const OFFERED: &[c_int] = &[3, 2];
 /// What is measured besides: the first of `CUDNN_HEUR_MODE_B`, which takes longer to answer. On an H200 it has the faster engines in f32
 /// here and there (486 us instead of 730 for 1x512x64x64, 3x3), and in 16 bits the slower ones.
 const MEASURED: &[c_int] = &[1];
-/// Configurations that are asked for.
-const CONFIGURATIONS: usize = 64;
-/// Solutions of these that are offered or measured: neighbours among the configurations differ little.
-const SOLUTIONS: usize = 8;
-/// A solution's number: its engine's and the place in cuDNN's order, in decimal digits.
-const ENGINE_DIGITS: u64 = 1000;
-const MODE_DIGITS: u64 = 100;
 /// Runs of a measurement, after one that warms up.
 const MEASURED_RUNS: u32 = 3;
 /// Bytes that tensors are aligned to, unless they are not.
@@ -36,68 +26,9 @@ const ALIGNMENT: usize = 16;
 
 /// Numbers of the tensors in a graph.
 const TENSORS: [i64; 3] = [1, 2, 3];
-/// `CUDNN_DATA_FLOAT`, in which everything is summed.
-const FLOAT: c_int = 0;
-/// `CUDNN_CROSS_CORRELATION`.
-const CROSS_CORRELATION: c_int = 1;
-
-/// `cudnnBackendNumericalNote_t`, as far as it matters.
-mod note {
-    pub const TENSOR_CORE: i32 = 0;
-    pub const DOWN_CONVERT_INPUTS: i32 = 1;
-    pub const REDUCED_PRECISION_REDUCTION: i32 = 2;
-    pub const FFT: i32 = 3;
-    pub const NONDETERMINISTIC: i32 = 4;
-    pub const WINOGRAD: i32 = 5;
-    /// How many there are.
-    pub const COUNT: usize = 16;
-}
-
-/// `cudnnDataType_t`.
-fn data_type(element: Type) -> c_int {
-    match element {
-        Type::F32 => FLOAT,
-        Type::F16 => 2,
-        Type::Bf16 => 9,
-    }
-}
-
-/// Whether an engine computes as MIOpen would: sums in f32, and f32 as such, which tensor cores do not.
-fn admits(notes: &[c_int], element: Type, deterministic: bool) -> bool {
-    let has = |note| notes.contains(&note);
-    !(has(note::DOWN_CONVERT_INPUTS)
-        || has(note::REDUCED_PRECISION_REDUCTION)
-        || element == Type::F32 && has(note::TENSOR_CORE)
-        || deterministic && has(note::NONDETERMINISTIC))
-}
-
-/// `miopenConvAlgorithm_t` of an engine.
-fn algorithm(notes: &[c_int]) -> c_int {
-    if notes.contains(&note::WINOGRAD) {
-        WINOGRAD
-    } else if notes.contains(&note::FFT) {
-        FFT
-    } else {
-        IMPLICIT_GEMM
-    }
-}
 
 fn is_aligned(memory: Addresses) -> bool {
     (memory.x | memory.w | memory.y).is_multiple_of(ALIGNMENT)
-}
-
-/// A solution, ready to run.
-struct Plan {
-    solution: miopenConvSolution_t,
-    plan: Descriptor,
-    _configuration: Descriptor,
-    _graph: Rc<Graph>,
-}
-
-/// A convolution as cuDNN knows it.
-struct Graph {
-    graph: Descriptor,
-    _parts: [Descriptor; 5],
 }
 
 /// What is known of a problem: plans for aligned tensors and, once there was need for them, for others.
@@ -147,156 +78,6 @@ impl Convolutions {
         });
         set.map_err(|message| failed("miopenCreate", &message))?;
         Ok(convolutions)
-    }
-
-    fn descriptor(&self, kind: Kind) -> Result<Descriptor, String> {
-        Descriptor::new(self.cudnn, kind)
-    }
-
-    fn tensor(
-        &self,
-        id: i64,
-        tensor: &Tensor,
-        element: Type,
-        alignment: usize,
-    ) -> Result<Descriptor, String> {
-        let int64 = |values: &[usize]| values.iter().map(|&v| v as i64).collect::<Vec<_>>();
-        self.descriptor(Kind::Tensor)?
-            .with(&TENSOR_UNIQUE_ID, &[id])?
-            .with(&TENSOR_DATA_TYPE, &[data_type(element)])?
-            .with(&TENSOR_ALIGNMENT, &[alignment as i64])?
-            .with(&TENSOR_DIMENSIONS, &int64(&tensor.dims))?
-            .with(&TENSOR_STRIDES, &int64(&tensor.strides))?
-            .finalized()
-    }
-
-    fn graph(&self, problem: &Problem, element: Type, alignment: usize) -> Result<Graph, String> {
-        let Problem { x, w, y, options } = problem;
-        let [x, w, y] = [(x, 0), (w, 1), (y, 2)].map(|(tensor, i): (&Tensor, usize)| {
-            self.tensor(TENSORS[i], tensor, element, alignment)
-        });
-        let (x, w, y) = (x?, w?, y?);
-        let pair = |pair: [usize; 2]| pair.map(|v| v as i64);
-        let convolution = self
-            .descriptor(Kind::Convolution)?
-            .with(&CONVOLUTION_SPATIAL_DIMS, &[2])?
-            .with(&CONVOLUTION_COMPUTE_TYPE, &[FLOAT])?
-            .with(&CONVOLUTION_CONVOLUTION_MODE, &[CROSS_CORRELATION])?
-            .with(&CONVOLUTION_DILATIONS, &pair(options.dilation))?
-            .with(&CONVOLUTION_STRIDES, &pair(options.stride))?
-            .with(&CONVOLUTION_PRE_PADDINGS, &pair(options.padding))?
-            .with(&CONVOLUTION_POST_PADDINGS, &pair(options.padding))?
-            .finalized()?;
-        let names = match options.transposed {
-            false => FORWARD,
-            true => BACKWARD_DATA,
-        };
-        let operation = self
-            .descriptor(names.kind)?
-            .with(&names.alpha, &[1.0])?
-            .with(&names.beta, &[0.0])?
-            .of(&names.convolution, &[&convolution])?
-            .of(&names.w, &[&w])?
-            .of(&names.input, &[&x])?
-            .of(&names.output, &[&y])?
-            .finalized()?;
-        let graph = self
-            .descriptor(Kind::OperationGraph)?
-            .with(&GRAPH_HANDLE, &[self.handle])?
-            .of(&GRAPH_OPERATIONS, &[&operation])?
-            .finalized()?;
-        Ok(Graph {
-            graph,
-            _parts: [operation, convolution, x, w, y],
-        })
-    }
-
-    /// Plans for the first of the configurations that compute what is asked for and can be had here; none of a dtype that is not convolved.
-    fn plans(
-        &self,
-        problem: &Problem,
-        alignment: usize,
-        modes: &[c_int],
-    ) -> Result<Vec<Plan>, String> {
-        let mut plans = Vec::new();
-        let Some(element) = problem.element() else {
-            return Ok(plans);
-        };
-        let graph = Rc::new(self.graph(problem, element, alignment)?);
-        let mut refusal = None;
-        for &mode in modes {
-            let configurations = self.configurations(&graph, mode).unwrap_or_else(|reason| {
-                refusal = Some(reason);
-                Vec::new()
-            });
-            for (place, configuration) in configurations.into_iter().enumerate() {
-                if plans.len() == SOLUTIONS {
-                    break;
-                }
-                let place = mode as u64 * MODE_DIGITS + place as u64;
-                match self.plan(&graph, configuration, problem, element, place) {
-                    Ok(plan) => plans.extend(plan),
-                    // What an estimate does not know of.
-                    Err(reason) => refusal = Some(reason),
-                }
-            }
-        }
-        match refusal {
-            Some(reason) if plans.is_empty() => Err(reason),
-            _ => Ok(plans),
-        }
-    }
-
-    /// Configurations of engines by cuDNN's estimate, the fastest first.
-    fn configurations(&self, graph: &Graph, mode: c_int) -> Result<Vec<Descriptor>, String> {
-        self.descriptor(Kind::EngineHeuristics)?
-            .of(&HEURISTICS_GRAPH, &[&graph.graph])?
-            .with(&HEURISTICS_MODE_ASKED, &[mode])?
-            .finalized()?
-            .get_descriptors(
-                &HEURISTICS_RESULTS,
-                Kind::EngineConfiguration,
-                CONFIGURATIONS,
-            )
-    }
-
-    /// A plan for a configuration, if it computes what is asked for.
-    fn plan(
-        &self,
-        graph: &Rc<Graph>,
-        configuration: Descriptor,
-        problem: &Problem,
-        element: Type,
-        place: u64,
-    ) -> Result<Option<Plan>, String> {
-        let engines = configuration.get_descriptors(&CONFIGURATION_ENGINE, Kind::Engine, 1)?;
-        let Some(engine) = engines.first() else {
-            return Ok(None);
-        };
-        let notes = engine.get(&ENGINE_NUMERICAL_NOTES, note::COUNT)?;
-        if !admits(&notes, element, problem.options.deterministic) {
-            return Ok(None);
-        }
-        let plan = self
-            .descriptor(Kind::ExecutionPlan)?
-            .with(&PLAN_HANDLE, &[self.handle])?
-            .of(&PLAN_CONFIGURATION, &[&configuration])?
-            .finalized()?;
-        let first = |values: Vec<i64>| values.first().map_or(0, |&v| v.max(0) as u64);
-        let index = first(engine.get(&ENGINE_GLOBAL_INDEX, 1)?);
-        let workspace = first(plan.get(&PLAN_WORKSPACE_SIZE, 1)?);
-        Ok(Some(Plan {
-            solution: miopenConvSolution_t {
-                // Only the order means something.
-                time: -1.0,
-                workspace_size: workspace as usize,
-                solution_id: index * ENGINE_DIGITS + place,
-                algorithm: algorithm(&notes),
-            },
-            plan,
-            _configuration: configuration,
-            _graph: graph.clone(),
-        }))
     }
 
     /// Calls `f` with what is known of a problem, in the thread's context.
@@ -497,33 +278,5 @@ impl Drop for Convolutions {
             // SAFETY: the handle is ours and not used after this.
             cudnn.check("cudnnDestroy", unsafe { (cudnn.cudnnDestroy)(self.handle) })
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn f32_is_not_computed_in_less() {
-        let tensor_cores = [note::TENSOR_CORE];
-        assert!(admits(&tensor_cores, Type::F16, true));
-        assert!(admits(&tensor_cores, Type::Bf16, true));
-        assert!(!admits(&tensor_cores, Type::F32, true));
-        assert!(admits(&[note::WINOGRAD], Type::F32, true));
-        for element in [Type::F16, Type::Bf16, Type::F32] {
-            assert!(!admits(&[note::DOWN_CONVERT_INPUTS], element, false));
-            assert!(!admits(
-                &[note::REDUCED_PRECISION_REDUCTION],
-                element,
-                false
-            ));
-        }
-    }
-
-    #[test]
-    fn sums_in_any_order_only_if_that_was_not_forbidden() {
-        assert!(!admits(&[note::NONDETERMINISTIC], Type::F16, true));
-        assert!(admits(&[note::NONDETERMINISTIC], Type::F16, false));
     }
 }
