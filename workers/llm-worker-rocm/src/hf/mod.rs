@@ -52,11 +52,11 @@ impl HfFolder {
             reason,
         };
         let config = required_json(path, "config.json")?;
-        let config = read(&config).map_err(&bad)?;
+        let config = read(&config).map_err(bad)?;
         let mut metadata = config.metadata();
         metadata.extend(tokenizer::metadata(path, &config)?);
         let shards = Shards::open(path, &config)?;
-        let header = Gguf::from_parts(metadata, shards.table().map_err(bad)?);
+        let header = Gguf::from_parts(metadata, shards.table());
         Ok(Self {
             path: path.to_path_buf(),
             header,

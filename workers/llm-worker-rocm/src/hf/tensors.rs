@@ -41,7 +41,7 @@ impl Place {
         self.shape.len() == 1
     }
 
-    fn info(&self) -> std::result::Result<TensorInfo, String> {
+    fn info(&self) -> TensorInfo {
         let format = match self.dtype {
             _ if self.as_floats() => Format::F32,
             Dtype::F16 => Format::F16,
@@ -57,12 +57,12 @@ impl Place {
             Dtype::F16 | Dtype::BF16 if self.as_floats() => one * 2,
             _ => one,
         };
-        Ok(TensorInfo {
+        TensorInfo {
             format,
             offset: 0,
             dims,
             bytes,
-        })
+        }
     }
 }
 
@@ -188,10 +188,10 @@ impl Shards {
     }
 
     /// Every tensor under its GGUF name.
-    pub(super) fn table(&self) -> std::result::Result<Vec<(String, TensorInfo)>, String> {
+    pub(super) fn table(&self) -> Vec<(String, TensorInfo)> {
         let mut table = Vec::with_capacity(self.places.len() + self.extra.len());
         for (name, place) in &self.places {
-            table.push((name.clone(), place.info()?));
+            table.push((name.clone(), place.info()));
         }
         for (name, bytes) in &self.extra {
             let info = TensorInfo {
@@ -202,7 +202,7 @@ impl Shards {
             };
             table.push(((*name).to_string(), info));
         }
-        Ok(table)
+        table
     }
 
     pub(super) fn bytes(&self, name: &str) -> Cow<'_, [u8]> {
