@@ -269,7 +269,92 @@ fn an_orchestrator_starts_a_worker() {
         .unwrap();
     assert!(killed.success());
     assert!(worker.wait().unwrap().success());
-    assert!(lines.any(|line| line.unwrap().starts_with("stopping")));
+    assert!(lines.any(|line| line.unwrap().contains("stopping")));
+}
+
+#[test]
+fn a_worker_logs_what_goes_wrong() {
+    // A port that nobody listens on.
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let url = format!("http://127.0.0.1:{port}");
+    let mut worker = program()
+        .args([
+            "serve",
+            "--port",
+            "0",
+            "--log-format",
+            "json",
+            "--callback-url",
+            &url,
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The port is open before the model is there.
+    let mut line = String::new();
+    let mut output = BufReader::new(worker.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    assert!(line.starts_with("listening on http://127.0.0.1:"), "{line}");
+    let logs = BufReader::new(worker.stderr.take().unwrap()).lines();
+    let warning = logs
+        .map(|line| serde_json::from_str::<Value>(&line.unwrap()).expect("a line of JSON"))
+        .find(|log| log["level"] == "WARN" && log["message"].as_str().unwrap().contains(&url));
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    let message = warning.expect("a warning")["message"].to_string();
+    assert!(message.contains("no heartbeat"), "{message}");
+}
+
+/// Calls that the simulator answers before its device is lost: more than loading takes, and fewer than a picture does.
+const CALLS: u32 = 1500;
+
+/// The program on a simulated device that is lost while it works. Takes the ten seconds for which `/health` tells of
+/// it.
+#[test]
+fn the_program_ends_with_exit_code_3_when_its_device_is_lost() {
+    let simulated = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|name| name == "rocm")
+        && std::env::var_os("HIP_SIM_ARCH").is_some();
+    if !simulated {
+        return;
+    }
+    let mut worker = program()
+        .args(["serve", "--port", "0"])
+        .env("HIP_SIM_FAIL", format!("lost:{CALLS}"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut output = BufReader::new(worker.stdout.take().unwrap());
+    output.read_line(&mut line).unwrap();
+    let address = line.trim().strip_prefix("listening on http://").unwrap();
+    let ask = |method: &str, path: &str, body: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    while !ask("GET", "/health", "").starts_with("HTTP/1.1 200") {
+        assert_eq!(worker.try_wait().unwrap(), None, "it did not load");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let request = json!({"prompt": "a blue star", "steps": 4}).to_string();
+    let failed = ask("POST", "/v1/images/generations", &request);
+    assert!(failed.contains("DEVICE_LOST"), "{failed}");
+    let told = ask("GET", "/health", "");
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert!(told.contains("the device is lost"), "{told}");
+    let refused = ask("POST", "/v1/images/generations", &request);
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("DEVICE_LOST"),
+        "{refused}"
+    );
+    assert_eq!(worker.wait().unwrap().code(), Some(3));
 }
 
 fn body(message: &[u8]) -> &[u8] {

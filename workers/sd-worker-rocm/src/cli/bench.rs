@@ -1,10 +1,10 @@
 //! `sd-worker-rocm bench`.
 
 use super::model::ModelArgs;
-use super::output::print_line;
 use super::request::RequestArgs;
 use clap::Args;
 use std::ops::ControlFlow;
+use worker::cli::output::print_line;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 

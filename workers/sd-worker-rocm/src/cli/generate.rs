@@ -1,7 +1,7 @@
 //! `sd-worker-rocm generate`.
 
 use super::model::ModelArgs;
-use super::output::{print_line, write_file, OutputFolder};
+use super::output::{write_file, OutputFolder};
 use super::request::RequestArgs;
 use crate::image_io::{self, Format};
 use crate::parameters::Parameters;
@@ -13,6 +13,7 @@ use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
+use worker::cli::output::print_line;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 

@@ -1,7 +1,9 @@
 //! The command line.
+//!
+//! Every option with a long name is read from the environment, too: `--max-steps` from `SD_MAX_STEPS`, unless it says
+//! otherwise. The command line comes first.
 
 mod bench;
-mod devices;
 mod generate;
 mod model;
 mod output;
@@ -9,20 +11,25 @@ mod png_info;
 mod request;
 mod serve;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Parser, Subcommand};
+use worker::cli::{CommonCommand, LogArgs, Program};
 use worker::Result;
 
 /// Makes images from text on AMD GPUs.
 #[derive(Debug, Parser)]
 #[command(name = "sd-worker-rocm", version, about)]
 #[command(
-    after_help = "Exit codes: 0 success, 1 failure while running, 2 bad arguments, picture or model file. Without --model a small built-in model draws plain shapes: \
+    after_help = "Every option can be given in the environment: --max-steps as SD_MAX_STEPS.\n\
+                  Exit codes: 0 success, 1 failure while running, 2 bad arguments, picture or model file, 3 the device was lost while serving.\n\
+                  Without --model a small built-in model draws plain shapes: \
                   sd-worker-rocm generate \"two green squares on a white background\""
 )]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -35,32 +42,28 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Shows what a picture was made with.
     PngInfo(png_info::PngInfoArgs),
-    /// Shows the GPUs that can be used, and what the others lack.
-    Devices(devices::DevicesArgs),
-    /// Prints a completion script for a shell.
-    Completions {
-        /// The shell.
-        shell: Shell,
-    },
+    #[command(flatten)]
+    Common(CommonCommand),
 }
 
-impl Cli {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// Whatever the command failed with; [`worker::Error::exit_code`] gives the exit code.
-    pub fn run(self) -> Result<()> {
+impl Program for Cli {
+    const PREFIX: &'static str = "SD";
+
+    fn log(&self) -> &LogArgs {
+        &self.log
+    }
+
+    fn is_service(&self) -> bool {
+        matches!(self.command, Command::Serve(_))
+    }
+
+    fn run(self) -> Result<()> {
         match self.command {
             Command::Generate(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::PngInfo(args) => args.run(),
-            Command::Devices(args) => args.run(),
-            Command::Completions { shell } => {
-                let mut script = Vec::new();
-                clap_complete::generate(shell, &mut Self::command(), "sd-worker-rocm", &mut script);
-                output::print(&script)
-            }
+            Command::Common(command) => command.run::<Cli>(),
         }
     }
 }
@@ -68,10 +71,11 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use worker::cli::env::command;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command::<Cli>().debug_assert();
     }
 
     #[test]
@@ -86,7 +90,7 @@ mod tests {
             "init-image",
             "mask",
         ];
-        for command in Cli::command().get_subcommands() {
+        for command in command::<Cli>().get_subcommands() {
             if !["generate", "serve", "bench"].contains(&command.get_name()) {
                 continue;
             }

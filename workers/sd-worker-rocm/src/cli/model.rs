@@ -1,11 +1,13 @@
 //! Which model, on which device, loaded how.
 
-use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch};
+use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch, BUILTIN};
+use candle_core::Device;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use worker::device::{release_unused, DeviceRequest, Selected};
-use worker::hub::{HubOptions, ModelSource};
+use worker::device::{release_unused, DeviceArgs, Selected};
+use worker::hub::{HubArgs, ModelSource};
+use worker::serve::Progress;
 use worker::{Error, Result};
 
 /// The arguments that say what runs where.
@@ -21,36 +23,26 @@ pub struct ModelArgs {
     )]
     model: Option<String>,
 
-    /// Branch, tag or commit of a Hugging Face model.
-    #[arg(long, env = "SD_REVISION", value_name = "REV")]
-    revision: Option<String>,
-
-    /// Take Hugging Face models from the cache only.
-    #[arg(long, env = "SD_OFFLINE", value_parser = BoolishValueParser::new())]
-    offline: bool,
+    #[command(flatten)]
+    hub: HubArgs,
 
     /// A transformer instead of the model's own (FLUX.1, SD 3, Z-Image): .safetensors or .gguf, also as OWNER/NAME:FILE-OR-QUANT.
-    #[arg(long, env = "SD_TRANSFORMER", value_name = "PATH|REPO:FILE")]
+    #[arg(long, value_name = "PATH|REPO:FILE")]
     transformer: Option<String>,
 
     /// What a single file of SD 3, FLUX.1 or Z-Image lacks: a folder with text encoders (text_encoder…/, or clip_l, clip_g, t5xxl…, qwen_3_4b….safetensors) and tokenizers (tokenizer…/).
-    #[arg(long, env = "SD_TEXT_ENCODERS", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     text_encoders: Option<PathBuf>,
 
     /// What the model has to be; another kind is an error.
     #[arg(long, env = "SD_VERSION", value_name = "VERSION")]
     sd_version: Option<Version>,
 
-    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
-    #[arg(long, short, env = "SD_DEVICE", default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
-    device: DeviceRequest,
-
-    /// The AMD GPU of this number; the same as --device rocm:N.
-    #[arg(long, env = "ROCM_DEVICE", value_name = "N")]
-    rocm_device: Option<usize>,
+    #[command(flatten)]
+    device: DeviceArgs,
 
     /// Arithmetic of denoiser and text encoders; auto is what the weights are stored in, and f32 on a CPU.
-    #[arg(long, env = "SD_PRECISION", value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto")]
     precision: PrecisionArg,
 
     /// The same as --precision f16.
@@ -58,32 +50,27 @@ pub struct ModelArgs {
     use_f16: bool,
 
     /// Decode pictures in tiles, which takes less memory; auto does for large ones.
-    #[arg(long, env = "SD_VAE_TILING", value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "auto")]
     vae_tiling: SwitchArg,
 
     /// Keep weights in host memory and bring each part to the GPU only while it runs.
-    #[arg(long, env = "SD_OFFLOAD", value_parser = BoolishValueParser::new())]
+    #[arg(long)]
     offload: bool,
 
     /// A VAE instead of the model's own: file or folder.
-    #[arg(long, env = "SD_VAE", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     vae: Option<PathBuf>,
 
     /// A TAESD decoder for quick previews: file or folder.
-    #[arg(long, env = "SD_TAESD", value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     taesd: Option<PathBuf>,
 
     /// Folder with LoRA files; may be given several times.
-    #[arg(long, env = "SD_LORA_DIR", value_delimiter = ':', value_name = "DIR")]
+    #[arg(long, value_delimiter = ':', value_name = "DIR")]
     lora_dir: Vec<PathBuf>,
 
     /// Textual inversions: a file or a folder of files; may be given several times.
-    #[arg(
-        long,
-        env = "SD_EMBEDDINGS",
-        value_delimiter = ':',
-        value_name = "PATH"
-    )]
+    #[arg(long, value_delimiter = ':', value_name = "PATH")]
     embeddings: Vec<PathBuf>,
 }
 
@@ -136,6 +123,16 @@ enum SwitchArg {
     Off,
 }
 
+/// What loading does, as the pipeline names it, and how much of all is done when it begins: most is the denoiser.
+const STAGES: [(&str, u64); 6] = [
+    ("configuration", 0),
+    ("checkpoint", 0),
+    ("text encoder", 5),
+    ("text encoders", 5),
+    ("denoiser", 25),
+    ("VAE", 95),
+];
+
 /// A model that is ready.
 pub(super) struct Loaded {
     pub pipeline: Pipeline,
@@ -150,11 +147,7 @@ impl ModelArgs {
 
     /// A file or folder, downloaded if it is a Hugging Face id and not in the cache.
     fn resolve(&self, model: &str) -> Result<PathBuf> {
-        let mut hub = HubOptions::from_env();
-        hub.offline |= self.offline;
-        if let Some(revision) = &self.revision {
-            hub.revision.clone_from(revision);
-        }
+        let hub = self.hub.options();
         let source = ModelSource::parse(model)?;
         match &source {
             // A quantisation names a GGUF file.
@@ -167,6 +160,25 @@ impl ModelArgs {
                 hub.resolve(&source)
             }
             _ => hub.resolve_pipeline(&source),
+        }
+    }
+
+    /// What to call the model before it is found.
+    pub(super) fn asked_name(&self) -> String {
+        let Some(model) = &self.model else {
+            return BUILTIN.to_string();
+        };
+        let path = Path::new(model);
+        match path.exists() {
+            true => self.name(path),
+            false => {
+                let repository = model.split(':').next().unwrap_or_default();
+                repository
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default()
+                    .to_string()
+            }
         }
     }
 
@@ -184,11 +196,29 @@ impl ModelArgs {
         }
     }
 
-    /// Opens the device and loads the model, telling on standard error what is going on.
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for arguments that contradict each other, and the device's.
+    pub(super) fn select(&self) -> Result<Selected> {
+        self.device.select()
+    }
+
+    /// Opens the device and loads the model, logging what is going on.
+    ///
+    /// # Errors
+    /// Those of [`Self::select`] and [`Self::load_on`].
+    pub(super) fn load(&self) -> Result<Loaded> {
+        let selected = self.select()?;
+        let pipeline = self.load_on(&selected.device, &Progress::default())?;
+        Ok(Loaded { pipeline, selected })
+    }
+
+    /// Loads the model, telling what is going on.
     ///
     /// # Errors
     /// [`Error::Usage`] for arguments that contradict each other, and the hub's, the device's and the model's.
-    pub(super) fn load(&self) -> Result<Loaded> {
+    pub(super) fn load_on(&self, device: &Device, progress: &Progress) -> Result<Pipeline> {
         let precision = match (self.precision, self.use_f16) {
             (PrecisionArg::Auto, false) => Precision::Auto,
             (PrecisionArg::Auto | PrecisionArg::F16, true) | (PrecisionArg::F16, _) => {
@@ -202,23 +232,9 @@ impl ModelArgs {
                 ))
             }
         };
-        let request = match (self.rocm_device, self.device) {
-            (None, device) => device,
-            (Some(n), DeviceRequest::Auto) => DeviceRequest::Rocm(n),
-            (Some(n), device) if device == DeviceRequest::Rocm(n) => device,
-            (Some(_), _) => {
-                return Err(Error::Usage(
-                    "--rocm-device and --device say different things; give one of them".to_string(),
-                ))
-            }
-        };
         let model = self.model.as_deref().map(|m| self.resolve(m)).transpose()?;
         let transformer = self.transformer.as_deref();
         let transformer = transformer.map(|t| self.resolve(t)).transpose()?;
-        let selected = request.select()?;
-        if let Some(reason) = &selected.fallback {
-            eprintln!("using the CPU: {reason}");
-        }
         let switch = match self.vae_tiling {
             SwitchArg::Auto => Switch::Auto,
             SwitchArg::On => Switch::On,
@@ -235,16 +251,18 @@ impl ModelArgs {
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),
         };
-        let pipeline = match &model {
-            Some(path) => {
-                let name = self.name(path);
-                Pipeline::load_as(name, path, &selected.device, options, &mut |part| {
-                    eprintln!("loading {part}");
-                })?
+        progress.expect(100);
+        let mut tell = |stage: &str| {
+            progress.begin(&format!("loading {stage}"));
+            if let Some((_, done)) = STAGES.iter().find(|(name, _)| *name == stage) {
+                progress.set(*done);
             }
-            None => Pipeline::builtin(&selected.device, options)?,
         };
-        release_unused(&selected.device)?;
+        let pipeline = match &model {
+            Some(path) => Pipeline::load_as(self.name(path), path, device, options, &mut tell)?,
+            None => Pipeline::builtin(device, options)?,
+        };
+        release_unused(device)?;
         if let Some(version) = self.sd_version.filter(|v| !v.fits(pipeline.info())) {
             let name = version.to_possible_value();
             let name = name.as_ref().map_or("", |v| v.get_name());
@@ -259,6 +277,6 @@ impl ModelArgs {
                 info.name, info.family
             )));
         }
-        Ok(Loaded { pipeline, selected })
+        Ok(pipeline)
     }
 }

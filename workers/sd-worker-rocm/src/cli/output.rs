@@ -1,27 +1,10 @@
-//! Standard output, and the names of files.
+//! Files with pictures, and their names.
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
 /// Letters of the prompt in a file's name.
 const MAX_SLUG: usize = 48;
-
-/// Writes to standard output. A reader that has seen enough, such as `head`, is no failure.
-pub(super) fn print(bytes: &[u8]) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::Runtime(format!("standard output: {e}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes a line to standard output.
-pub(super) fn print_line(text: &str) -> Result<()> {
-    print(format!("{text}\n").as_bytes())
-}
 
 /// Where pictures go: `00007-SEED-words-of-the-prompt.png` in a folder, numbered on from what is there.
 pub(super) struct OutputFolder {

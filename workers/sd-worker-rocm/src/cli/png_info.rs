@@ -1,12 +1,12 @@
 //! `sd-worker-rocm png-info`.
 
-use super::output::print_line;
 use crate::image_io::{self, DecodeLimits};
 use crate::parameters::Parameters;
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
+use worker::cli::output::print_line;
 use worker::{Error, Result};
 
 /// Arguments of `png-info`.

@@ -3,7 +3,8 @@
 use crate::pipeline::{Generated, ModelInfo, Progress};
 use crate::request::ValidRequest;
 use std::ops::ControlFlow;
-use worker::Result;
+use worker::fault::{diagnose, DeviceFault};
+use worker::{Error, Result};
 
 /// What makes pictures: the pipeline, or a stand-in for tests.
 pub trait Generate: Send {
@@ -19,6 +20,9 @@ pub trait Generate: Send {
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated>;
+
+    /// What an error of [`Self::generate`] says about the device.
+    fn diagnose(&self, error: &Error) -> DeviceFault;
 }
 
 impl Generate for crate::pipeline::Pipeline {
@@ -32,5 +36,9 @@ impl Generate for crate::pipeline::Pipeline {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
         self.generate(request, progress)
+    }
+
+    fn diagnose(&self, error: &Error) -> DeviceFault {
+        diagnose(self.device(), error)
     }
 }

@@ -4,12 +4,15 @@
 //! |-----------|----------------------------------------------------------------|
 //! | [`queue`] | submit, watch, cancel; results kept for a while                |
 //! | [`state`] | what is known of a job at a moment                             |
+//! | `work`    | the thread that owns the model                                 |
 //!
-//! One thread owns the model and works the queue in order. Handlers watch snapshots: a slow reader sees fewer of them, never old ones.
+//! One thread owns the model and works the queue in order. Handlers watch snapshots: a slow reader sees fewer of them,
+//! never old ones.
 
 mod generate;
 pub mod queue;
 pub mod state;
+mod work;
 
 pub use generate::Generate;
 pub use queue::{JobQueue, QueueOptions, Refusal};

@@ -1,20 +1,17 @@
 //! Submit, watch, cancel.
 
-use super::state::{Failure, Job, Outcome, Picture, State};
+use super::state::{Failure, Job, State};
+use super::work::work;
 use super::Generate;
-use crate::parameters::Parameters;
-use crate::pipeline::{Generated, ModelInfo, Progress};
-use crate::png;
+use crate::pipeline::ModelInfo;
 use crate::request::ValidRequest;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher, Hasher};
-use std::ops::ControlFlow;
-use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
+use worker::fault::DeviceFault;
 use worker::{Error, Result};
 
 /// How much waits and how much is kept.
@@ -39,7 +36,7 @@ impl Default for QueueOptions {
 }
 
 /// Why a job is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The queue is full.
     Full {
@@ -48,6 +45,8 @@ pub enum Refusal {
     },
     /// The server is about to stop.
     Stopping,
+    /// The device is gone, for this reason.
+    Lost(String),
 }
 
 /// Sums since the start, for `/metrics`.
@@ -61,7 +60,7 @@ pub struct Counters {
     pub completed: AtomicU64,
     /// Jobs that ended with an error.
     pub failed: AtomicU64,
-    /// Jobs cancelled.
+    /// Jobs that were cancelled.
     pub cancelled: AtomicU64,
     /// Pictures made.
     pub pictures: AtomicU64,
@@ -71,11 +70,11 @@ pub struct Counters {
     pub busy_micros: AtomicU64,
 }
 
-struct Entry {
-    cancel: AtomicBool,
-    snapshot: watch::Sender<Job>,
+pub(super) struct Entry {
+    pub cancel: AtomicBool,
+    pub snapshot: watch::Sender<Job>,
     /// Taken by the worker.
-    request: Mutex<Option<ValidRequest>>,
+    pub request: Mutex<Option<ValidRequest>>,
 }
 
 #[derive(Default)]
@@ -87,14 +86,19 @@ struct Shelf {
     closed: bool,
     /// The thread is to end.
     stopping: bool,
+    /// Why the device is gone.
+    lost: Option<String>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     shelf: Mutex<Shelf>,
+    /// Told when a job comes, and when all is to end.
     wake: Condvar,
+    /// Told when nothing runs or waits any more.
+    idle: Condvar,
     options: QueueOptions,
-    counters: Counters,
-    info: ModelInfo,
+    pub counters: Counters,
+    pub info: ModelInfo,
 }
 
 /// The queue and the thread that works it. Clones are handles to the same.
@@ -113,6 +117,7 @@ impl JobQueue {
         let shared = Arc::new(Shared {
             shelf: Mutex::default(),
             wake: Condvar::new(),
+            idle: Condvar::new(),
             options,
             counters: Counters::default(),
             info: generator.info().clone(),
@@ -143,9 +148,9 @@ impl JobQueue {
         self.shared.shelf().waiting.len()
     }
 
-    /// Whether jobs are taken.
-    pub fn is_open(&self) -> bool {
-        !self.shared.shelf().closed
+    /// Why the device is gone, if it is.
+    pub fn lost(&self) -> Option<String> {
+        self.shared.shelf().lost.clone()
     }
 
     /// The job that is being worked on.
@@ -159,10 +164,13 @@ impl JobQueue {
     /// Puts a request in line and gives the job's id.
     ///
     /// # Errors
-    /// [`Refusal`] if the queue is full or about to stop.
+    /// [`Refusal`] if the queue is full or about to stop, or the device is gone.
     pub fn submit(&self, request: ValidRequest) -> std::result::Result<String, Refusal> {
         let mut shelf = self.shared.shelf();
         self.shared.forget_old(&mut shelf);
+        if let Some(reason) = &shelf.lost {
+            return Err(Refusal::Lost(reason.clone()));
+        }
         if shelf.closed {
             return Err(Refusal::Stopping);
         }
@@ -173,7 +181,7 @@ impl JobQueue {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Full { capacity });
         }
-        let id = random_id();
+        let id = worker::ids::uuid().simple().to_string();
         let job = Job {
             id: id.clone(),
             state: State::Queued,
@@ -260,6 +268,20 @@ impl JobQueue {
         self.shared.shelf().closed = true;
     }
 
+    /// Waits until nothing runs or waits any more, for `limit` at most.
+    pub fn wait_idle(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut shelf = self.shared.shelf();
+        while shelf.running.is_some() || !shelf.waiting.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.shared.idle.wait_timeout(shelf, left);
+            shelf = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Cancels all jobs.
     pub fn cancel_all(&self) {
         let mut shelf = self.shared.shelf();
@@ -329,7 +351,7 @@ impl Shared {
         }
     }
 
-    fn finish(&self, entry: &Entry, state: State, change: impl FnOnce(&mut Job)) {
+    pub fn finish(&self, entry: &Entry, state: State, change: impl FnOnce(&mut Job)) {
         let counter = match state {
             State::Completed => &self.counters.completed,
             State::Failed => &self.counters.failed,
@@ -346,11 +368,24 @@ impl Shared {
         });
     }
 
+    /// The device is gone: nothing more is taken, and what waits fails.
+    pub fn lose(&self, reason: &str) {
+        let mut shelf = self.shelf();
+        shelf.lost = Some(reason.to_string());
+        for entry in std::mem::take(&mut shelf.waiting) {
+            let failure = Failure::of_device(DeviceFault::Lost(reason.to_string()));
+            self.finish(&entry, State::Failed, |job| job.failure = Some(failure));
+        }
+    }
+
     /// The next job, `None` when it is time to stop.
-    fn next(&self) -> Option<Arc<Entry>> {
+    pub fn next(&self) -> Option<Arc<Entry>> {
         let mut shelf = self.shelf();
         shelf.running = None;
         loop {
+            if shelf.waiting.is_empty() {
+                self.idle.notify_all();
+            }
             if shelf.stopping {
                 return None;
             }
@@ -365,111 +400,4 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-fn work(shared: &Shared, mut generator: Box<dyn Generate>) {
-    while let Some(entry) = shared.next() {
-        let request = entry
-            .request
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some(request) = request else { continue };
-        entry.snapshot.send_modify(|job| {
-            job.state = State::Running;
-            job.position = 0;
-            job.started = Some(SystemTime::now());
-        });
-        let start = Instant::now();
-        // A panic of the model is this job's failure, not the end of the server.
-        let result = catch_unwind(AssertUnwindSafe(|| {
-            generator.generate(&request, &mut |progress| report(shared, &entry, progress))
-        }));
-        let micros = start.elapsed().as_micros() as u64;
-        shared
-            .counters
-            .busy_micros
-            .fetch_add(micros, Ordering::Relaxed);
-        match result {
-            Ok(Ok(generated)) if generated.cancelled => {
-                shared.finish(&entry, State::Cancelled, |_| {});
-            }
-            Ok(Ok(generated)) => {
-                let outcome = outcome(generated, &request, &shared.info);
-                let count = outcome.pictures.len() as u64;
-                shared.counters.pictures.fetch_add(count, Ordering::Relaxed);
-                shared.finish(&entry, State::Completed, |job| {
-                    job.step = job.total;
-                    job.outcome = Some(Arc::new(outcome));
-                });
-            }
-            Ok(Err(error)) => {
-                let failure = Failure::of(&error);
-                tracing::warn!("job failed: {}", failure.message);
-                shared.finish(&entry, State::Failed, |job| job.failure = Some(failure));
-            }
-            Err(_) => {
-                let failure = Failure {
-                    code: "GENERATION_FAILED",
-                    message:
-                        "the model made a mistake with this request; the server's log has its words"
-                            .to_string(),
-                };
-                shared.finish(&entry, State::Failed, |job| job.failure = Some(failure));
-            }
-        }
-    }
-}
-
-fn report(shared: &Shared, entry: &Entry, progress: Progress) -> ControlFlow<()> {
-    let preview = progress
-        .preview
-        .and_then(|picture| png::encode(&picture, None).ok())
-        .map(Arc::new);
-    entry.snapshot.send_modify(|job| {
-        let new_steps = progress.step.saturating_sub(job.step) as u64;
-        shared
-            .counters
-            .steps
-            .fetch_add(new_steps, Ordering::Relaxed);
-        job.stage = Some(progress.stage);
-        job.step = progress.step;
-        job.total = progress.total;
-        if preview.is_some() {
-            job.preview = preview;
-        }
-    });
-    if entry.cancel.load(Ordering::Relaxed) {
-        ControlFlow::Break(())
-    } else {
-        ControlFlow::Continue(())
-    }
-}
-
-fn outcome(generated: Generated, request: &ValidRequest, info: &ModelInfo) -> Outcome {
-    let pictures = generated
-        .images
-        .into_iter()
-        .zip(generated.seeds)
-        .map(|(image, seed)| Picture {
-            parameters: Parameters::of(request, seed, info).to_string(),
-            image,
-            seed,
-        })
-        .collect();
-    Outcome {
-        pictures,
-        timings: generated.timings,
-    }
-}
-
-/// 128 bits that other clients cannot guess.
-fn random_id() -> String {
-    // The standard library seeds every hasher from the operating system's random numbers.
-    let half = || {
-        std::collections::hash_map::RandomState::new()
-            .build_hasher()
-            .finish()
-    };
-    format!("{:016x}{:016x}", half(), half())
 }

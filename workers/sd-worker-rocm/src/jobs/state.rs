@@ -5,6 +5,11 @@ use image::RgbImage;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::SystemTime;
+use worker::fault::DeviceFault;
+use worker::http::error::{DEVICE_LOST, INVALID_REQUEST, VRAM_OOM};
+
+/// Code of a job that failed although request and device were right.
+const GENERATION_FAILED: &str = "GENERATION_FAILED";
 
 /// The stations of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -32,20 +37,31 @@ impl State {
 /// Why a job failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {
-    /// `INVALID_REQUEST`, `VRAM_OOM` or `GENERATION_FAILED`.
+    /// `INVALID_REQUEST`, `VRAM_OOM`, `DEVICE_LOST` or `GENERATION_FAILED`.
     pub code: &'static str,
     /// What is wrong and what to do.
     pub message: String,
 }
 
 impl Failure {
-    /// The failure that an error is.
-    pub fn of(error: &worker::Error) -> Self {
-        let message = error.to_string();
-        let code = match error {
-            worker::Error::Usage(_) | worker::Error::BadModel { .. } => "INVALID_REQUEST",
-            _ if message.to_lowercase().contains("out of memory") => "VRAM_OOM",
-            _ => "GENERATION_FAILED",
+    /// What is wrong with a request.
+    pub fn invalid(message: String) -> Self {
+        let code = INVALID_REQUEST;
+        Self { code, message }
+    }
+
+    /// What went wrong although the request was right.
+    pub fn internal(message: String) -> Self {
+        let code = GENERATION_FAILED;
+        Self { code, message }
+    }
+
+    /// What is wrong with the device.
+    pub fn of_device(fault: DeviceFault) -> Self {
+        let (code, message) = match fault {
+            DeviceFault::Memory(message) => (VRAM_OOM, message),
+            DeviceFault::Lost(reason) => (DEVICE_LOST, format!("the device is lost: {reason}")),
+            DeviceFault::Other(message) => (GENERATION_FAILED, message),
         };
         Self { code, message }
     }

@@ -1,6 +1,5 @@
 //! Waiting for a job and encoding what it gave.
 
-use super::request::blocking;
 use super::App;
 use crate::image_io::{self, Format};
 use crate::jobs::{Failure, Job, JobQueue, Outcome, Refusal, State};
@@ -8,7 +7,9 @@ use crate::request::ValidRequest;
 use axum::http::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
-use worker::http::ApiError;
+use worker::http::error::{CANCELLED, DEVICE_LOST, INVALID_REQUEST, QUEUE_FULL, VRAM_OOM};
+use worker::http::{blocking, ApiError};
+use worker::serve::Unready;
 
 /// When a client of a full queue may try again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -36,11 +37,12 @@ impl App {
                     retry_after: Some(RETRY_AFTER),
                     ..ApiError::new(
                         StatusCode::TOO_MANY_REQUESTS,
-                        "QUEUE_FULL",
+                        QUEUE_FULL,
                         format!("{capacity} requests are in the queue already; try again later"),
                     )
                 },
                 Refusal::Stopping => ApiError::unavailable("STOPPING", "the server is stopping"),
+                Refusal::Lost(reason) => Unready::Lost(reason).into(),
             })
     }
 
@@ -67,7 +69,7 @@ pub(super) fn outcome_of(job: Job) -> Result<Arc<Outcome>, ApiError> {
         (State::Failed, _, Some(failure)) => Err(failed(&failure)),
         (State::Cancelled, ..) => Err(ApiError::new(
             StatusCode::CONFLICT,
-            "CANCELLED",
+            CANCELLED,
             "the job was cancelled",
         )),
         _ => Err(ApiError::internal("the job has not ended")),
@@ -76,8 +78,9 @@ pub(super) fn outcome_of(job: Job) -> Result<Arc<Outcome>, ApiError> {
 
 fn failed(failure: &Failure) -> ApiError {
     let status = match failure.code {
-        "INVALID_REQUEST" => StatusCode::BAD_REQUEST,
-        "VRAM_OOM" => StatusCode::INSUFFICIENT_STORAGE,
+        INVALID_REQUEST => StatusCode::BAD_REQUEST,
+        VRAM_OOM => StatusCode::INSUFFICIENT_STORAGE,
+        DEVICE_LOST => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     ApiError::new(status, failure.code, failure.message.clone())

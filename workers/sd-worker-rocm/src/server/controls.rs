@@ -1,34 +1,47 @@
 //! The ControlNets that clients may name, and what they ask of them: natively and as the web UI's extension is asked.
 
 use super::request::Upload;
-use super::App;
+use super::{App, ImageWorker};
 use crate::image_io;
 use crate::request::Control;
-use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::Json;
 use image::imageops::crop_imm;
 use image::RgbImage;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use worker::http::{json, ApiError};
+use worker::serve::{Model, Route};
 
 /// What the extension's units are errors of.
 const SCRIPTS: &str = "alwayson_scripts";
 
 /// The routes of the web UI's extension.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/controlnet/version", get(version))
-        .route("/controlnet/model_list", get(models))
-        .route("/controlnet/module_list", get(modules))
+pub(super) fn routes() -> Vec<Route<ImageWorker>> {
+    vec![
+        Route::get(
+            "/controlnet/version",
+            "The version of the interface",
+            version,
+        ),
+        Route::get(
+            "/controlnet/model_list",
+            "The ControlNets that clients may name",
+            models,
+        ),
+        Route::get(
+            "/controlnet/module_list",
+            "The preprocessors: none",
+            modules,
+        ),
+    ]
 }
 
 async fn version() -> Json<Value> {
     Json(json!({"version": 2}))
 }
 
-async fn models(State(app): State<App>) -> Json<Value> {
+async fn models(Model(app): Model<App>) -> Json<Value> {
     let list = app.options().controls.list();
     let names: Vec<_> = list.iter().map(|(name, _)| name).collect();
     Json(json!({"model_list": names}))
@@ -44,7 +57,7 @@ fn one() -> f32 {
 }
 
 /// A ControlNet of a job.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ControlBody {
     model: String,

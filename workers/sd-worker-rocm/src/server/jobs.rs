@@ -2,8 +2,7 @@
 
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
-use super::health::unix_seconds;
-use super::App;
+use super::{App, ImageWorker};
 use crate::image_io::{to_base64, Format};
 use crate::jobs::{Job, State as JobState};
 use crate::lora::Lora;
@@ -11,15 +10,17 @@ use crate::pipeline::Stage;
 use crate::request::seed::given_seed;
 use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields, ValidRequest};
 use crate::rng::RngKind;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use worker::http::sse::{self, Frames, Protocol};
 use worker::http::{ApiError, JsonBody};
+use worker::serve::{Model, Route};
+use worker::time::unix_seconds;
 
 /// rbee's most guidance.
 const MAX_GUIDANCE: f32 = 20.0;
@@ -36,17 +37,30 @@ const RBEE: Protocol = Protocol {
 };
 
 /// The routes.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/v1/jobs", post(submit).get(list))
-        .route("/v1/jobs/{id}", get(status).delete(cancel))
-        .route("/v1/jobs/{id}/cancel", post(cancel))
-        .route("/v1/jobs/{id}/stream", get(stream))
-        .route("/v1/jobs/{id}/images/{index}", get(picture))
+pub(super) fn routes() -> Vec<Route<ImageWorker>> {
+    let stop = "Cancels a job: at once if it waits, within a step if it runs";
+    vec![
+        Route::post("/v1/jobs", "Puts a job in line", submit).takes::<Body>(),
+        Route::get("/v1/jobs", "The jobs that are known", list),
+        Route::get("/v1/jobs/{id}", "A job at this moment", status),
+        Route::delete("/v1/jobs/{id}", stop, cancel),
+        Route::post("/v1/jobs/{id}/cancel", stop, cancel),
+        Route::get(
+            "/v1/jobs/{id}/stream",
+            "The course of a job, as server-sent events",
+            stream,
+        ),
+        Route::get(
+            "/v1/jobs/{id}/images/{index}",
+            "A picture of a job that has ended",
+            picture,
+        ),
+    ]
 }
 
 /// What is asked for. The fields after `worker_id` are this worker's own.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "JobFields")]
 struct Body {
     operation: String,
     // One model, one hive: these say where the request was sent, which is here.
@@ -84,7 +98,7 @@ struct Body {
     controls: Vec<ControlBody>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 struct LoraBody {
     path: String,
     #[serde(default = "one")]
@@ -181,7 +195,7 @@ impl App {
 }
 
 async fn submit(
-    State(app): State<App>,
+    Model(app): Model<App>,
     JsonBody(body): JsonBody<Body>,
 ) -> Result<Response, ApiError> {
     let request = app.job_request(body).await?;
@@ -234,22 +248,22 @@ fn stage_name(stage: Stage) -> &'static str {
     }
 }
 
-async fn list(State(app): State<App>) -> Json<Value> {
+async fn list(Model(app): Model<App>) -> Json<Value> {
     let jobs: Vec<_> = app.queue().jobs().iter().map(describe).collect();
     Json(json!({"jobs": jobs}))
 }
 
-async fn status(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn status(Model(app): Model<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     let job = app.queue().job(&id).ok_or_else(unknown)?;
     Ok(Json(describe(&job)))
 }
 
-async fn cancel(State(app): State<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn cancel(Model(app): Model<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     let job = app.queue().cancel(&id).ok_or_else(unknown)?;
     Ok(Json(describe(&job)))
 }
 
-async fn stream(State(app): State<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn stream(Model(app): Model<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let mut receiver = app.queue().watch(&id).ok_or_else(unknown)?;
     Ok(sse::stream(RBEE, |frames| async move {
         let mut told = Told::default();
@@ -322,7 +336,7 @@ struct PictureQuery {
 }
 
 async fn picture(
-    State(app): State<App>,
+    Model(app): Model<App>,
     Path((id, index)): Path<(String, usize)>,
     Query(query): Query<PictureQuery>,
 ) -> Result<Response, ApiError> {

@@ -1,20 +1,19 @@
-//! The HTTP server.
+//! The HTTP server, in the frame of [`worker::serve`].
 //!
-//! | Module      | Routes                                                                                   |
-//! |-------------|------------------------------------------------------------------------------------------|
-//! | [`health`]  | `/health` `/ready` `/metrics` `/info`                                                    |
-//! | [`jobs`]    | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures            |
+//! | Module       | Routes                                                                                  |
+//! |--------------|-----------------------------------------------------------------------------------------|
+//! | [`jobs`]     | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures           |
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
-//! | [`openai`]  | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                 |
-//! | [`sdapi`]   | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                          |
-//! | [`page`]    | `/`: a page for people                                                                   |
+//! | [`openai`]   | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                |
+//! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
+//! | [`page`]     | `/`: a page for people                                                                  |
 //!
-//! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and encodes.
+//! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and
+//! encodes, `served` tells the frame of the model's state and figures.
 
 pub mod answer;
 mod control_folders;
 pub mod controls;
-pub mod health;
 pub mod jobs;
 pub mod loras;
 pub mod openai;
@@ -22,64 +21,98 @@ mod openai_fields;
 pub mod page;
 pub mod request;
 pub mod sdapi;
+mod served;
 
 pub use crate::request::Limits;
 pub use control_folders::ControlFolders;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
-use axum::middleware::from_fn_with_state;
-use axum::Router;
 use std::sync::Arc;
-use std::time::Instant;
-use worker::http::auth::require_key;
-use worker::http::ApiKeys;
+use worker::serve::{Frame, Identity, Routes, Worker};
 
 /// What the server is told at its start.
 #[derive(Debug, Clone, Default)]
 pub struct ServerOptions {
+    /// What the model is called while it loads.
+    pub model: String,
     /// What is too much.
     pub limits: Limits,
     /// Where LoRAs are found.
     pub loras: LoraFolders,
     /// Where ControlNets are found.
     pub controls: ControlFolders,
-    /// Who may ask.
-    pub keys: ApiKeys,
-    /// The device in words, for `/health`.
-    pub device: String,
-    /// Why `auto` settled for the CPU.
-    pub device_fallback: Option<String>,
     /// Previews for clients that do not say how often: with every n-th step, 0 none.
     pub preview_every: usize,
-    /// The name that an orchestrator gave this worker.
-    pub worker_id: Option<String>,
-    /// The port that is listened on.
-    pub port: u16,
     /// Web origins whose pages may post forms, besides the server's own; `*` is any.
     pub origins: Vec<String>,
 }
 
-/// What handlers share.
+/// The worker, whose model may still be loading.
+pub struct ImageWorker {
+    frame: Frame<App>,
+    options: Arc<ServerOptions>,
+}
+
+impl ImageWorker {
+    /// A worker whose model is still to be loaded.
+    pub fn new(identity: Identity, options: ServerOptions) -> Arc<Self> {
+        Arc::new(Self {
+            frame: Frame::new(identity, "sd_worker"),
+            options: Arc::new(options),
+        })
+    }
+
+    /// What handlers work with, over the queue of a loaded model.
+    pub fn app(&self, queue: JobQueue) -> App {
+        App(Arc::new(Shared {
+            queue,
+            options: self.options.clone(),
+            port: self.frame.identity.port,
+        }))
+    }
+}
+
+impl Worker for ImageWorker {
+    type Loaded = App;
+
+    const NAME: &'static str = env!("CARGO_PKG_NAME");
+    const VERSION: &'static str = env!("CARGO_PKG_VERSION");
+    const OPEN_METRICS: bool = true;
+
+    fn frame(&self) -> &Frame<App> {
+        &self.frame
+    }
+
+    fn model(&self) -> String {
+        let loaded = self.frame.loaded();
+        loaded.map_or_else(
+            |_| self.options.model.clone(),
+            |app| app.queue().info().name.clone(),
+        )
+    }
+
+    fn routes() -> Routes<Self> {
+        let public = page::routes();
+        let mut protected = jobs::routes();
+        protected.extend(openai::routes());
+        protected.extend(sdapi::routes());
+        protected.extend(controls::routes());
+        Routes { public, protected }
+    }
+}
+
+/// What handlers share, once the model is loaded.
 #[derive(Clone)]
 pub struct App(Arc<Shared>);
 
 struct Shared {
     queue: JobQueue,
-    options: ServerOptions,
-    started: Instant,
+    options: Arc<ServerOptions>,
+    port: u16,
 }
 
 impl App {
-    /// The state of a server over a queue.
-    pub fn new(queue: JobQueue, options: ServerOptions) -> Self {
-        Self(Arc::new(Shared {
-            queue,
-            options,
-            started: Instant::now(),
-        }))
-    }
-
     /// The queue.
     pub fn queue(&self) -> &JobQueue {
         &self.0.queue
@@ -90,25 +123,34 @@ impl App {
         &self.0.options
     }
 
-    /// When the server started.
-    pub fn started(&self) -> Instant {
-        self.0.started
+    /// The port that is listened on.
+    pub fn port(&self) -> u16 {
+        self.0.port
     }
+}
 
-    /// All routes. `/`, `/health`, `/ready` and `/metrics` need no key.
-    pub fn router(&self) -> Router {
-        let keys = self.options().keys.clone();
-        let closed = Router::new()
-            .merge(jobs::routes())
-            .merge(openai::routes())
-            .merge(sdapi::routes())
-            .merge(controls::routes())
-            .merge(health::closed_routes())
-            .layer(from_fn_with_state(keys, require_key));
-        Router::new()
-            .merge(health::open_routes())
-            .merge(page::routes())
-            .merge(closed)
-            .with_state(self.clone())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use worker::serve::openapi;
+
+    #[test]
+    fn every_route_is_described() {
+        let document = openapi::document::<ImageWorker>();
+        for route in Routes::<ImageWorker>::all().iter() {
+            let (path, method) = (route.path(), route.method().as_str());
+            assert!(!route.summary().is_empty(), "{path}");
+            let item = &document["paths"][path][method.to_lowercase()];
+            assert_eq!(item["summary"], route.summary());
+            assert_eq!(item["requestBody"].is_object(), route.has_body(), "{path}");
+        }
+        let job = &document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"];
+        let reference = job["application/json"]["schema"]["$ref"].as_str().unwrap();
+        let schema = document.pointer(&reference[1..]).unwrap();
+        for field in ["operation", "prompt", "loras", "controls"] {
+            assert!(schema["properties"][field].is_object(), "{field}");
+        }
+        let form = &document["paths"]["/v1/images/edits"]["post"]["requestBody"]["content"];
+        assert!(form["multipart/form-data"].is_object(), "{form}");
     }
 }

@@ -3,37 +3,42 @@
 use super::answer::{encode_all, outcome_of};
 use super::openai_fields::{Answer, Fields, Form};
 use super::request::Upload;
-use super::App;
+use super::{App, ImageWorker};
 use crate::image_io::{self, to_base64};
 use crate::jobs::Outcome;
 use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
-use axum::extract::{FromRequest, Multipart, Request, State};
+use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::{header, HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use serde_json::{json, Value};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use worker::http::sse::{self, Protocol};
 use worker::http::{ApiError, JsonBody};
+use worker::serve::{Model, Route};
+use worker::time::unix;
 
 /// The routes.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/v1/images/generations", post(generations))
-        .route("/v1/images/edits", post(edits))
-        .route("/v1/models", get(models))
-}
-
-fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+pub(super) fn routes() -> Vec<Route<ImageWorker>> {
+    vec![
+        Route::post(
+            "/v1/images/generations",
+            "Makes pictures; streams server-sent events on request",
+            generations,
+        )
+        .takes::<Fields>(),
+        Route::post(
+            "/v1/images/edits",
+            "Changes a picture, within a mask if there is one; streams server-sent events on request",
+            edits,
+        )
+        .takes_form::<Fields>(),
+        Route::get("/v1/models", "The model, in a list", models),
+    ]
 }
 
 async fn generations(
-    State(app): State<App>,
+    Model(app): Model<App>,
     headers: HeaderMap,
     JsonBody(fields): JsonBody<Fields>,
 ) -> Result<Response, ApiError> {
@@ -49,10 +54,10 @@ async fn generations(
     .await
 }
 
-async fn edits(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
+async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, ApiError> {
     let headers = request.headers().clone();
     same_origin(&headers, &app.options().origins)?;
-    let form = Multipart::from_request(request, &app)
+    let form = Multipart::from_request(request, &())
         .await
         .map_err(|e| ApiError::new(e.status(), "INVALID_REQUEST", e.body_text()))?;
     let Form {
@@ -149,7 +154,7 @@ fn body(data: Vec<Value>, outcome: &Outcome, answer: Answer) -> Value {
         .first()
         .map(|p| format!("{}x{}", p.image.width(), p.image.height()));
     json!({
-        "created": now(),
+        "created": unix(),
         "data": data,
         "output_format": answer.format.extension(),
         "size": size,
@@ -175,10 +180,7 @@ async fn linked(
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok())
-        .map_or_else(
-            || format!("127.0.0.1:{}", app.options().port),
-            str::to_string,
-        );
+        .map_or_else(|| format!("127.0.0.1:{}", app.port()), str::to_string);
     let format = answer.format.extension();
     let quality = answer.quality;
     let id = &waiting.id;
@@ -227,7 +229,7 @@ fn streamed(
                     let name = format!("{kind}.partial_image");
                     let body = json!({
                         "type": name, "b64_json": to_base64(&preview), "partial_image_index": index,
-                        "created_at": now(), "output_format": "png",
+                        "created_at": unix(), "output_format": "png",
                     });
                     frames.send(sse::named(&name, &body)).await;
                     index += 1;
@@ -242,7 +244,7 @@ fn streamed(
         for (file, seed) in files(&outcome, answer).await? {
             let name = format!("{kind}.completed");
             let body = json!({
-                "type": name, "b64_json": file, "seed": seed, "created_at": now(),
+                "type": name, "b64_json": file, "seed": seed, "created_at": unix(),
                 "output_format": answer.format.extension(),
             });
             frames.send(sse::named(&name, &body)).await;
@@ -251,7 +253,7 @@ fn streamed(
     }))
 }
 
-async fn models(State(app): State<App>) -> Json<Value> {
+async fn models(Model(app): Model<App>) -> Json<Value> {
     let name = &app.queue().info().name;
     Json(json!({
         "object": "list",

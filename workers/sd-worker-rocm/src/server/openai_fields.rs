@@ -5,6 +5,7 @@ use crate::image_io::Format;
 use crate::request::seed::given_seed;
 use crate::request::RequestFields;
 use axum::extract::Multipart;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use worker::http::ApiError;
 
@@ -13,7 +14,8 @@ const MAX_PARTIAL_IMAGES: usize = 10;
 
 /// Fields of both routes. `model`, `user`, `background` and `moderation` are taken and have no effect: there is one model, and its pictures
 /// are opaque.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "ImageFields")]
 pub(super) struct Fields {
     prompt: String,
     n: Option<usize>,

@@ -5,9 +5,8 @@ use crate::image_io;
 use crate::request::{
     InitFields, InterfaceDefaults, InvalidRequest, Limits, RequestFields, ValidRequest,
 };
-use axum::http::StatusCode;
 use image::DynamicImage;
-use worker::http::ApiError;
+use worker::http::{blocking, ApiError};
 
 impl From<InvalidRequest> for ApiError {
     fn from(invalid: InvalidRequest) -> Self {
@@ -78,17 +77,4 @@ pub(super) enum Upload {
     Base64(String),
     /// In a form.
     Bytes(Vec<u8>),
-}
-
-/// Runs work that takes long off the threads that serve.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| {
-        ApiError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "INTERNAL_ERROR",
-            e.to_string(),
-        )
-    })
 }

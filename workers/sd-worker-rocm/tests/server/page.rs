@@ -1,14 +1,11 @@
 //! The page in a headless Chromium, driven over the WebDriver protocol.
 
 use crate::support::Server;
-use sd_worker_rocm::jobs::QueueOptions;
-use sd_worker_rocm::server::ServerOptions;
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use worker::http::ApiKeys;
 
 /// A browser with one page.
 struct Browser {
@@ -125,11 +122,7 @@ impl Drop for Browser {
 #[test]
 #[ignore = "needs chromium and chromedriver"]
 fn a_person_uses_the_page() {
-    let options = ServerOptions {
-        keys: ApiKeys::new(["secret".to_string()]),
-        ..ServerOptions::default()
-    };
-    let server = Server::with(QueueOptions::default(), options);
+    let server = Server::with_key();
     let browser = Browser::start();
     browser.open(&format!("http://{}/", server.address));
     // Without the key nothing works, and the page asks for it.

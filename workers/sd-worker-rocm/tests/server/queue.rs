@@ -74,6 +74,8 @@ fn failures_are_told_and_survived() {
     for (prompt, status, code) in [
         ("oom", 507, "VRAM_OOM"),
         ("panic", 500, "GENERATION_FAILED"),
+        // Words about memory are no proof.
+        ("words", 500, "GENERATION_FAILED"),
     ] {
         let body = json!({"prompt": prompt});
         let (found, answer) = server.post("/v1/images/generations", &body);
@@ -92,11 +94,13 @@ fn failures_are_told_and_survived() {
     let (_, _, metrics) = server.send("GET", "/metrics", "", b"");
     let metrics = String::from_utf8(metrics).unwrap();
     for line in [
-        "sd_worker_jobs_submitted_total 5",
-        "sd_worker_jobs_failed_total 4",
+        "sd_worker_jobs_submitted_total 7",
+        "sd_worker_jobs_failed_total 6",
         "sd_worker_jobs_completed_total 1",
         "sd_worker_pictures_total 1",
         "sd_worker_queue_length 0",
+        "sd_worker_jobs_running 0",
+        "sd_worker_http_answers_total{route=\"/v1/jobs\",status=\"202\"} 3",
     ] {
         assert!(metrics.lines().any(|l| l == line), "{line} in\n{metrics}");
     }

@@ -1,11 +1,13 @@
 //! A stand-in for the model, a server over it, and what tests need to talk to it.
 
+use candle_core::rocm_backend::{candle_rocm, RocmError};
+use candle_core::Device;
 use sd_worker_rocm::image_io::{self, DecodeLimits, Format};
 use sd_worker_rocm::jobs::{Generate, JobQueue, QueueOptions};
 use sd_worker_rocm::pipeline::{Defaults, Family, Generated, ModelInfo, Progress, Stage, Timings};
 use sd_worker_rocm::request::ValidRequest;
 use sd_worker_rocm::sampling::{Sampler, Schedule};
-use sd_worker_rocm::server::{App, ServerOptions};
+use sd_worker_rocm::server::{ImageWorker, ServerOptions};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -13,9 +15,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use worker::fault::{diagnose, DeviceFault};
 use worker::http::ListenOptions;
+use worker::serve::{run, DeviceInfo, Identity, Worker};
 
-/// Paints one colour a picture. The prompt says what goes wrong: `slow` takes 20 ms a step, `oom` and `panic` fail.
+/// Paints one colour a picture. The prompt says what goes wrong: `slow` takes 20 ms a step, `oom`, `panic`, `words` and
+/// `lost` fail.
 struct Painter {
     info: ModelInfo,
     steps: Arc<AtomicUsize>,
@@ -64,9 +71,15 @@ impl Generate for Painter {
             }
             assert!(!request.prompt.contains("panic"), "asked to");
             if request.prompt.contains("oom") {
+                return Err(out_of_memory());
+            }
+            if request.prompt.contains("words") {
                 return Err(worker::Error::Runtime(
-                    "hipMalloc: out of memory".to_string(),
+                    "a file says: out of memory".to_string(),
                 ));
+            }
+            if request.prompt.contains("lost") {
+                return Err(worker::Error::Runtime(LOST.to_string()));
             }
         }
         let seeds: Vec<u64> = (0..request.batch as u64)
@@ -79,15 +92,44 @@ impl Generate for Painter {
             cancelled: false,
         })
     }
+
+    fn diagnose(&self, error: &worker::Error) -> DeviceFault {
+        match error.to_string() {
+            text if text == LOST => DeviceFault::Lost(text),
+            _ => diagnose(&Device::Cpu, error),
+        }
+    }
+}
+
+/// What a device says that is no more.
+pub const LOST: &str = "fell off the bus";
+
+/// The device layer's error, as a step of the pipeline passes it on.
+fn out_of_memory() -> worker::Error {
+    let error = candle_rocm::Error::OutOfMemory {
+        ordinal: 0,
+        requested: 2,
+        free: 1,
+        total: 2,
+        cached: 0,
+        live: 1,
+    };
+    let error = candle_core::Error::Rocm(RocmError::Device(Box::new(error)));
+    worker::Error::candle("a step")(error)
 }
 
 /// A server on a free port, stopped when dropped.
 pub struct Server {
     pub address: String,
     pub queue: JobQueue,
+    pub worker: Arc<ImageWorker>,
+    /// Tells it to stop.
+    pub terminate: Option<oneshot::Sender<()>>,
+    /// How it ended.
+    pub ended: Option<JoinHandle<worker::Result<()>>>,
     /// Steps that the running job has done.
     pub steps: Arc<AtomicUsize>,
-    _runtime: tokio::runtime::Runtime,
+    pub runtime: tokio::runtime::Runtime,
 }
 
 impl Drop for Server {
@@ -102,6 +144,21 @@ impl Server {
     }
 
     pub fn with(queue: QueueOptions, options: ServerOptions) -> Self {
+        Self::listening(queue, options, |_| {})
+    }
+
+    /// A server that asks for the key `secret`.
+    pub fn with_key() -> Self {
+        let key = |listen: &mut ListenOptions| listen.api_keys.push("secret".to_string());
+        Self::listening(QueueOptions::default(), ServerOptions::default(), key)
+    }
+
+    /// A server with listen options of its own.
+    pub fn listening(
+        queue: QueueOptions,
+        options: ServerOptions,
+        change: impl FnOnce(&mut ListenOptions),
+    ) -> Self {
         let steps = Arc::new(AtomicUsize::new(0));
         let painter = Painter {
             steps: steps.clone(),
@@ -121,7 +178,9 @@ impl Server {
                 },
             },
         };
-        Self::over(Box::new(painter), steps, queue, options)
+        let mut listen = listen();
+        change(&mut listen);
+        Self::start_on(Box::new(painter), steps, queue, options, listen)
     }
 
     /// A server over another model.
@@ -131,36 +190,54 @@ impl Server {
         queue: QueueOptions,
         options: ServerOptions,
     ) -> Self {
+        Self::start_on(model, steps, queue, options, listen())
+    }
+
+    fn start_on(
+        model: Box<dyn Generate>,
+        steps: Arc<AtomicUsize>,
+        queue: QueueOptions,
+        options: ServerOptions,
+        listen: ListenOptions,
+    ) -> Self {
         let queue = JobQueue::start(model, queue).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .unwrap();
-        let app = App::new(queue.clone(), options);
-        let listen = ListenOptions {
-            host: [127, 0, 0, 1].into(),
-            port: 0,
-            api_keys: Vec::new(),
-            cors_origins: Vec::new(),
-            max_body_bytes: 1 << 20,
-            shutdown_grace: 1,
-        };
-        let router = listen.limit(app.router(), []).unwrap();
+        let worker = ImageWorker::new(identity(), options);
         let listener = runtime.block_on(listen.bind()).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        runtime.spawn(worker::http::listen::serve(
-            listener,
-            router,
-            std::future::pending(),
-            Duration::ZERO,
-        ));
+        let (terminate, terminated) = oneshot::channel::<()>();
+        let (served, loaded) = (worker.clone(), queue.clone());
+        let ended = runtime.spawn(async move {
+            let termination = async {
+                if terminated.await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let load = move |worker: &ImageWorker| Ok(worker.app(loaded));
+            run(served, listener, &listen, load, termination).await
+        });
+        while worker.frame().ready().is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         Self {
             address,
             queue,
+            worker,
+            terminate: Some(terminate),
+            ended: Some(ended),
             steps,
-            _runtime: runtime,
+            runtime,
         }
+    }
+
+    /// How it ended, once it has.
+    pub fn end(&mut self) -> worker::Result<()> {
+        let ended = self.ended.take().unwrap();
+        self.runtime.block_on(ended).unwrap()
     }
 
     /// Sends a request and gives status, head and body.
@@ -253,6 +330,31 @@ impl Server {
             }
         }
         events
+    }
+}
+
+/// Who the worker is.
+pub fn identity() -> Identity {
+    Identity {
+        worker_id: "w1".to_string(),
+        port: 8080,
+        device: DeviceInfo {
+            name: "cpu".to_string(),
+            description: "a device".to_string(),
+            fallback: Some("no GPU".to_string()),
+        },
+    }
+}
+
+/// Any port of this machine, for all.
+pub fn listen() -> ListenOptions {
+    ListenOptions {
+        host: [127, 0, 0, 1].into(),
+        port: 0,
+        api_keys: Vec::new(),
+        cors_origins: Vec::new(),
+        max_body_bytes: 1 << 20,
+        shutdown_grace: 1,
     }
 }
 

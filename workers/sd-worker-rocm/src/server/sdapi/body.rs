@@ -4,6 +4,7 @@ use crate::request::seed::given_seed;
 use crate::request::{InterfaceDefaults, RequestFields};
 use crate::rng::RngKind;
 use crate::server::App;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use worker::http::{json, ApiError};
@@ -59,7 +60,8 @@ fn is_not_one(value: &Value) -> bool {
 }
 
 /// What is read of a body.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "WebUiFields")]
 #[serde(default)]
 pub(super) struct Body {
     prompt: String,

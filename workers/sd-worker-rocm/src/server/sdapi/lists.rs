@@ -4,11 +4,12 @@ use crate::image_io;
 use crate::parameters::Parameters;
 use crate::sampling::{Sampler, Schedule};
 use crate::server::App;
-use axum::extract::State;
 use axum::Json;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use worker::http::{ApiError, JsonBody};
+use worker::serve::Model;
 
 /// Lists that are empty here.
 pub(super) async fn nothing() -> Json<[u8; 0]> {
@@ -43,14 +44,14 @@ pub(super) async fn schedulers() -> Json<Value> {
     Json(std::iter::once(automatic).chain(own).collect())
 }
 
-pub(super) async fn sd_models(State(app): State<App>) -> Json<Value> {
+pub(super) async fn sd_models(Model(app): Model<App>) -> Json<Value> {
     let name = &app.queue().info().name;
     Json(json!([{
         "title": name, "model_name": name, "hash": null, "sha256": null, "filename": name, "config": null,
     }]))
 }
 
-pub(super) async fn loras(State(app): State<App>) -> Json<Value> {
+pub(super) async fn loras(Model(app): Model<App>) -> Json<Value> {
     let list = app.options().loras.list();
     let list = list.iter().map(|(name, path)| {
         let file = path.file_name().map(|f| f.to_string_lossy().into_owned());
@@ -59,13 +60,14 @@ pub(super) async fn loras(State(app): State<App>) -> Json<Value> {
     Json(list.collect())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
+#[schemars(rename = "PngInfoFields")]
 pub(super) struct PngInfoBody {
     image: String,
 }
 
 pub(super) async fn png_info(
-    State(app): State<App>,
+    Model(app): Model<App>,
     JsonBody(body): JsonBody<PngInfoBody>,
 ) -> Result<Json<Value>, ApiError> {
     let limits = app.options().limits.decode;

@@ -13,40 +13,51 @@ mod lists;
 mod state;
 
 use super::answer::encode_all;
-use super::App;
+use super::{App, ImageWorker};
 use crate::image_io::{to_base64, Format};
 use crate::request::{InitFields, InterfaceDefaults, RequestFields};
-use axum::extract::State;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::Json;
 use body::Body;
-use lists::{loras, nothing, png_info, samplers, schedulers, sd_models};
+use lists::{loras, nothing, png_info, samplers, schedulers, sd_models, PngInfoBody};
 use serde_json::{json, Map, Value};
 use state::{interrupt, options, progress, set_options};
 use worker::http::{ApiError, JsonBody};
+use worker::serve::{Model, Route};
 
 /// The routes.
-pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route("/sdapi/v1/txt2img", post(txt2img))
-        .route("/sdapi/v1/img2img", post(img2img))
-        .route("/sdapi/v1/progress", get(progress))
-        .route("/sdapi/v1/interrupt", post(interrupt))
-        .route("/sdapi/v1/skip", post(interrupt))
-        .route("/sdapi/v1/options", get(options).post(set_options))
-        .route("/sdapi/v1/samplers", get(samplers))
-        .route("/sdapi/v1/schedulers", get(schedulers))
-        .route("/sdapi/v1/sd-models", get(sd_models))
-        .route("/sdapi/v1/loras", get(loras))
-        .route("/sdapi/v1/png-info", post(png_info))
-        .route("/sdapi/v1/upscalers", get(nothing))
-        .route("/sdapi/v1/prompt-styles", get(nothing))
-        .route("/sdapi/v1/hypernetworks", get(nothing))
-        .route("/sdapi/v1/sd-vae", get(nothing))
+pub(super) fn routes() -> Vec<Route<ImageWorker>> {
+    let empty = "An empty list: there are none here";
+    vec![
+        Route::post("/sdapi/v1/txt2img", "Text to pictures", txt2img).takes::<Body>(),
+        Route::post("/sdapi/v1/img2img", "Pictures to pictures", img2img).takes::<Body>(),
+        Route::get("/sdapi/v1/progress", "How far the running job is", progress),
+        Route::post("/sdapi/v1/interrupt", "Cancels the running job", interrupt),
+        Route::post("/sdapi/v1/skip", "Cancels the running job", interrupt),
+        Route::get("/sdapi/v1/options", "How the worker is set", options),
+        Route::post(
+            "/sdapi/v1/options",
+            "Takes what changes nothing here, refuses the rest by name",
+            set_options,
+        ),
+        Route::get("/sdapi/v1/samplers", "The samplers", samplers),
+        Route::get("/sdapi/v1/schedulers", "The noise schedules", schedulers),
+        Route::get("/sdapi/v1/sd-models", "The model, in a list", sd_models),
+        Route::get("/sdapi/v1/loras", "The LoRAs that prompts may name", loras),
+        Route::post(
+            "/sdapi/v1/png-info",
+            "What a picture was made with",
+            png_info,
+        )
+        .takes::<PngInfoBody>(),
+        Route::get("/sdapi/v1/upscalers", empty, nothing),
+        Route::get("/sdapi/v1/prompt-styles", empty, nothing),
+        Route::get("/sdapi/v1/hypernetworks", empty, nothing),
+        Route::get("/sdapi/v1/sd-vae", empty, nothing),
+    ]
 }
 
 async fn txt2img(
-    State(app): State<App>,
+    Model(app): Model<App>,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
     let mut body = Body::read(body)?;
@@ -57,7 +68,7 @@ async fn txt2img(
 }
 
 async fn img2img(
-    State(app): State<App>,
+    Model(app): Model<App>,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
     let mut body = Body::read(body)?;

@@ -2,11 +2,12 @@
 
 use crate::image_io::to_base64;
 use crate::server::App;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::Json;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use worker::http::{ApiError, JsonBody};
+use worker::serve::Model;
 
 #[derive(Deserialize)]
 pub(super) struct ProgressQuery {
@@ -15,7 +16,7 @@ pub(super) struct ProgressQuery {
 }
 
 pub(super) async fn progress(
-    State(app): State<App>,
+    Model(app): Model<App>,
     Query(query): Query<ProgressQuery>,
 ) -> Json<Value> {
     let job = app.queue().running();
@@ -42,14 +43,14 @@ pub(super) async fn progress(
 }
 
 /// Cancels the running job; its client gets an error that says so.
-pub(super) async fn interrupt(State(app): State<App>) -> Json<Value> {
+pub(super) async fn interrupt(Model(app): Model<App>) -> Json<Value> {
     if let Some(job) = app.queue().running() {
         app.queue().cancel(&job.id);
     }
     Json(json!({}))
 }
 
-pub(super) async fn options(State(app): State<App>) -> Json<Value> {
+pub(super) async fn options(Model(app): Model<App>) -> Json<Value> {
     let info = app.queue().info();
     Json(json!({
         "sd_model_checkpoint": info.name,
@@ -63,7 +64,7 @@ pub(super) async fn options(State(app): State<App>) -> Json<Value> {
 
 /// Settings are fixed at the start of the server; the model that is loaded may be named.
 pub(super) async fn set_options(
-    State(app): State<App>,
+    Model(app): Model<App>,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
     for (name, value) in &body {
