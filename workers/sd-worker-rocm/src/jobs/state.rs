@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use worker::fault::DeviceFault;
 use worker::http::error::{DEVICE_LOST, INVALID_REQUEST, VRAM_OOM};
+use worker::ids::Token;
 
 /// Code of a job that failed although request and device were right.
 const GENERATION_FAILED: &str = "GENERATION_FAILED";
@@ -76,6 +77,8 @@ pub struct Picture {
     pub seed: u64,
     /// The text that goes into its file.
     pub parameters: String,
+    /// Opens it to whoever has its address.
+    pub token: Token,
 }
 
 /// What a job gave.

@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime};
 use worker::fault::DeviceFault;
 use worker::http::blocking::panic_text;
+use worker::ids::Token;
 use worker::Error;
 
 /// Works until it is time to stop.
@@ -118,6 +119,7 @@ fn outcome(generated: Generated, request: &ValidRequest, info: &ModelInfo) -> Ou
             parameters: Parameters::of(request, seed, info).to_string(),
             image,
             seed,
+            token: Token::new(),
         })
         .collect();
     Outcome {

@@ -2,7 +2,7 @@
 
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
-use super::{App, ImageWorker};
+use super::{pictures, App, ImageWorker};
 use crate::image_io::{to_base64, Format};
 use crate::jobs::{Job, State as JobState};
 use crate::lora::Lora;
@@ -212,11 +212,11 @@ fn unknown() -> ApiError {
 
 fn describe(job: &Job) -> Value {
     let pictures = job.outcome.as_ref().map(|outcome| {
-        let pictures = outcome.pictures.iter().enumerate();
+        let pictures = outcome.pictures.iter();
         pictures
-            .map(|(i, picture)| {
+            .map(|picture| {
                 json!({
-                    "url": format!("/v1/jobs/{}/images/{i}", job.id),
+                    "url": pictures::path(picture, Format::Png, 0),
                     "seed": picture.seed,
                     "parameters": picture.parameters,
                 })

@@ -3,6 +3,7 @@
 //! | Module       | Routes                                                                                  |
 //! |--------------|-----------------------------------------------------------------------------------------|
 //! | [`jobs`]     | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures           |
+//! | [`pictures`] | `/v1/pictures/…`: single pictures for whoever has their address                         |
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
 //! | [`openai`]   | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
@@ -19,6 +20,7 @@ pub mod loras;
 pub mod openai;
 mod openai_fields;
 pub mod page;
+pub mod pictures;
 pub mod request;
 pub mod sdapi;
 mod served;
@@ -93,7 +95,8 @@ impl Worker for ImageWorker {
     }
 
     fn routes() -> Routes<Self> {
-        let public = page::routes();
+        let mut public = page::routes();
+        public.extend(pictures::routes());
         let mut protected = jobs::routes();
         protected.extend(openai::routes());
         protected.extend(sdapi::routes());

@@ -3,7 +3,7 @@
 use super::answer::{encode_all, outcome_of};
 use super::openai_fields::{Answer, Fields, Form};
 use super::request::Upload;
-use super::{App, ImageWorker};
+use super::{pictures, App, ImageWorker};
 use crate::image_io::{self, to_base64};
 use crate::jobs::Outcome;
 use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
@@ -14,7 +14,7 @@ use axum::Json;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use worker::http::sse::{self, Protocol};
-use worker::http::{ApiError, JsonBody};
+use worker::http::{base_url, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 use worker::time::unix;
 
@@ -167,7 +167,7 @@ async fn files(outcome: &Arc<Outcome>, answer: Answer) -> Result<Vec<(String, u6
     Ok(files.iter().map(|f| to_base64(f)).zip(seeds).collect())
 }
 
-/// Links to the job's pictures, good as long as the job is kept.
+/// Addresses of the job's pictures that a browser can follow, good as long as the job is kept.
 async fn linked(
     app: &App,
     request: ValidRequest,
@@ -177,19 +177,12 @@ async fn linked(
     let waiting = app.submit_waiting(request)?;
     let job = app.queue().finished(&waiting.id).await;
     let outcome = outcome_of(job.ok_or_else(|| ApiError::internal("the job was forgotten"))?)?;
-    let host = headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok())
-        .map_or_else(|| format!("127.0.0.1:{}", app.port()), str::to_string);
-    let format = answer.format.extension();
-    let quality = answer.quality;
-    let id = &waiting.id;
-    let pictures = outcome.pictures.iter().enumerate();
+    let base = base_url(headers, app.port());
+    let pictures = outcome.pictures.iter();
     let data = pictures
-        .map(|(i, picture)| {
-            let url =
-                format!("http://{host}/v1/jobs/{id}/images/{i}?format={format}&quality={quality}");
-            json!({"url": url, "seed": picture.seed})
+        .map(|picture| {
+            let path = pictures::path(picture, answer.format, answer.quality);
+            json!({"url": format!("{base}{path}"), "seed": picture.seed})
         })
         .collect();
     Ok(Json(body(data, &outcome, answer)).into_response())

@@ -1,6 +1,6 @@
 //! Clients of the OpenAI API.
 
-use crate::support::{form, parse, picture, png, Server};
+use crate::support::{form, parse, picture, png, Server, JSON};
 use sd_worker_rocm::image_io::{self, DecodeLimits};
 use serde_json::json;
 
@@ -92,4 +92,60 @@ fn openai_clients() {
         );
     }
     assert_eq!(server.get("/v1/models").1["data"][0]["id"], "painter");
+}
+
+#[test]
+fn a_browser_can_follow_the_address_of_a_picture() {
+    let server = Server::with_key();
+    let ask = |headers: &str, n: usize| {
+        let body = json!({"prompt": "x", "n": n, "seed": 3, "response_format": "url"}).to_string();
+        let headers = format!("{JSON}Authorization: Bearer secret\r\n{headers}");
+        let (status, _, answer) =
+            server.send("POST", "/v1/images/generations", &headers, body.as_bytes());
+        assert_eq!(status, 200);
+        let answer = parse(&answer);
+        let data = answer["data"].as_array().unwrap().clone();
+        let urls = data
+            .iter()
+            .map(|data| data["url"].as_str().unwrap().to_string());
+        urls.collect::<Vec<_>>()
+    };
+    // It sends no key; each address opens one picture.
+    let origin = format!("http://{}", server.address);
+    let urls = ask("", 2);
+    for (i, url) in urls.iter().enumerate() {
+        let path = url.strip_prefix(&origin).unwrap();
+        let (status, head, bytes) = server.send("GET", path, "", b"");
+        assert_eq!(status, 200, "{path}");
+        assert!(head.contains("image/png"));
+        let picture = image_io::decode(&bytes, &DecodeLimits::default()).unwrap();
+        assert_eq!(
+            image_io::to_rgb(&picture).get_pixel(0, 0).0,
+            [3 + i as u8, 0, 0]
+        );
+    }
+    assert_ne!(urls[0], urls[1]);
+    // The same for pictures of jobs.
+    let (_, _, jobs) = server.send("GET", "/v1/jobs", "Authorization: Bearer secret\r\n", b"");
+    let jobs = parse(&jobs);
+    let path = jobs["jobs"][0]["images"][0]["url"].as_str().unwrap();
+    assert_eq!(server.send("GET", path, "", b"").0, 200);
+    // Nothing else is open: not the job, and no other name.
+    assert_eq!(server.send("GET", "/v1/jobs", "", b"").0, 401);
+    for name in ["x.png", "x", ".png", "%2e%2e.png"] {
+        let (status, ..) = server.send("GET", &format!("/v1/pictures/{name}"), "", b"");
+        assert_eq!(status, 404, "{name}");
+    }
+    // Behind a proxy that speaks TLS the address begins as the client's does.
+    let proxy = "X-Forwarded-Proto: https\r\nX-Forwarded-Host: pictures.example\r\n";
+    let url = &ask(proxy, 1)[0];
+    assert!(
+        url.starts_with("https://pictures.example/v1/pictures/"),
+        "{url}"
+    );
+    let url = &ask("Forwarded: for=192.0.2.1;proto=https\r\n", 1)[0];
+    assert!(
+        url.starts_with(&format!("https://{}/v1", server.address)),
+        "{url}"
+    );
 }
