@@ -75,7 +75,8 @@ shared! {
         activation: u32,
     }
 
-    /// A matrix that is multiplied in one pass. With `up`, y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c]),
+    /// A matrix that is multiplied in one pass. With `up`,
+    /// `y[c][row] = activation(w[row] . x[c]) * (up[row] . x[c])`,
     /// the two rows being one of each matrix; else two of w.
     struct Matvec {
         weights: *const u8,

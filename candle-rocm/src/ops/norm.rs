@@ -33,7 +33,7 @@ kernels! {
 ///
 /// # Errors
 /// Those of [`softmax_last_dim`](super::softmax::softmax_last_dim),
-/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch) and [`Error::DTypeMismatch`](crate::Error::DTypeMismatch).
+/// [`Error::ShapeMismatch`] and [`Error::DTypeMismatch`].
 pub fn rms_norm(device: &Device, x: &View, weight: &View, eps: f32) -> Result<Buffer> {
     Norm::Rms.run(device, x, weight, None, eps)
 }

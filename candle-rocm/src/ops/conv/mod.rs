@@ -17,7 +17,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
     methods::declared()
 }
 
-/// Largest workspace that [`Method::select`] asks for: the columns of a few large images keep a large GPU busy, and it is small beside any
+/// Largest workspace that `Method::select` asks for: the columns of a few large images keep a large GPU busy, and it is small beside any
 /// model that convolves.
 pub const WORKSPACE_BYTES: usize = 64 << 20;
 

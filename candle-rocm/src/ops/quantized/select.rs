@@ -7,7 +7,7 @@ use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
 use ggml_formats::Encoding;
 
-/// Most vectors that [`matvec`] and [`gated_matvec`] multiply at once.
+/// Most vectors that [`matvec`](fn@super::matvec) and [`gated_matvec`](super::gated_matvec) multiply at once.
 pub const MATVEC_MAX_COLUMNS: usize = 8;
 
 /// The kernels of a format.
