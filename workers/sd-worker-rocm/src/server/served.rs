@@ -69,7 +69,7 @@ impl Served for App {
                     "steps": defaults.steps,
                     "guidance_scale": defaults.guidance,
                     "sampler": defaults.sampler.label(),
-                    "schedule": defaults.schedule.label(),
+                    "schedule": defaults.schedule().label(),
                 }),
             ),
             ("size_multiple", json!(info.size_multiple)),
