@@ -204,6 +204,7 @@ fn an_orchestrator_starts_a_worker() {
             ("CALLBACK_URL", &url),
             ("SD_VERSION", "v1-5"),
         ])
+        .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

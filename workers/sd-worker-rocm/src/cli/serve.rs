@@ -99,7 +99,9 @@ impl ServeArgs {
 
     /// Loads the model and starts the queue before it.
     fn load(&self, worker: &ImageWorker, device: &Device) -> Result<App> {
-        let pipeline = self.model.load_on(device, &worker.frame().progress)?;
+        let progress = &worker.frame().progress;
+        progress.begin("finding the model");
+        let pipeline = self.model.load_on(device, progress)?;
         let options = QueueOptions {
             capacity: self.queue,
             keep: Duration::from_secs(self.keep),
