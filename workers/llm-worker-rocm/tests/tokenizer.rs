@@ -160,7 +160,7 @@ fn contradictions_are_errors() {
             |f| {
                 f.set("tokenizer.ggml.merges", strings(&["a"]));
             },
-            "no pair",
+            "is not a pair",
         ),
         (
             |f| {
