@@ -7,13 +7,13 @@
 mod block;
 mod config;
 mod decode;
-mod decoder;
 mod experts;
 mod float;
 mod input;
 mod linear;
 mod load;
 mod loader;
+mod model;
 mod network;
 mod norm;
 mod projections;
@@ -23,7 +23,7 @@ mod tensors;
 mod traits;
 
 pub use config::{ConfigError, DecoderConfig};
-pub use decoder::Decoder;
+pub use model::Decoder;
 pub use traits::{
     Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
 };
