@@ -50,40 +50,6 @@ DEVICE_FN void gather_rows(const T* src, T* dst, u32 columns, const Indexed& ind
 
 // ---------------------------------------------------------------- scatter
 
-// One bit for each lane.
-template <u32 LANES> struct MaskOf { using type = u32; };
-template <> struct MaskOf<64> { using type = u64; };
-using Mask = MaskOf<WAVE>::type;
-
-DEVICE_FN Mask ballot(bool v) {
-#if defined(__HIP_SIM__)
-    const unsigned long long* votes = hip_sim_wave_exchange(v);
-    Mask mask = 0;
-    for (u32 i = 0; i < WAVE; ++i) mask |= (Mask)(votes[i] & 1u) << i;
-    return mask;
-#elif defined(__CUDACC__)
-    return __ballot_sync(~0u, v);
-#elif defined(__GFX9__)
-    return __builtin_amdgcn_ballot_w64(v);
-#else
-    return __builtin_amdgcn_ballot_w32(v);
-#endif
-}
-DEVICE_FN u32 lowest(u32 mask) {
-#ifdef __CUDACC__
-    return (u32)__ffs((int)mask) - 1;
-#else
-    return (u32)__builtin_ctz(mask);
-#endif
-}
-DEVICE_FN u32 lowest(u64 mask) {
-#ifdef __CUDACC__
-    return (u32)__ffsll((i64)mask) - 1;
-#else
-    return (u32)__builtin_ctzll(mask);
-#endif
-}
-
 template <u32 BYTES> struct BitsOf;
 template <> struct BitsOf<1> { using type = u8; using wide = u32; };
 template <> struct BitsOf<2> { using type = u16; using wide = u32; };

@@ -7,47 +7,6 @@
 // huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
 namespace device {
 
-// What the hardware has of 2^x, 1/x, the root and its inverse. Denormal arguments and results may be 0; `exp2_whole` has them.
-#ifdef __HIP_SIM__
-DEVICE_FN float exp2_fast(float x) { return __builtin_exp2f(x); }
-DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
-DEVICE_FN float reciprocal_fast(float x) { return 1.0f / x; }
-DEVICE_FN float sqrt_fast(float x) { return __builtin_sqrtf(x); }
-DEVICE_FN float rsqrt_fast(float x) { return 1.0f / __builtin_sqrtf(x); }
-#elif defined(__CUDACC__)
-DEVICE_FN float exp2_fast(float x) {
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-DEVICE_FN float exp2_whole(float x) {
-    float power;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(x));
-    return power;
-}
-DEVICE_FN float reciprocal_fast(float x) {
-    float quotient;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(quotient) : "f"(x));
-    return quotient;
-}
-DEVICE_FN float sqrt_fast(float x) {
-    float root;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
-    return root;
-}
-DEVICE_FN float rsqrt_fast(float x) {
-    float root;
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
-    return root;
-}
-#else
-DEVICE_FN float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
-DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
-DEVICE_FN float reciprocal_fast(float x) { return __builtin_amdgcn_rcpf(x); }
-DEVICE_FN float sqrt_fast(float x) { return __builtin_amdgcn_sqrtf(x); }
-DEVICE_FN float rsqrt_fast(float x) { return __builtin_amdgcn_rsqf(x); }
-#endif
-
 namespace math {
 
 DEVICE_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -78,34 +37,8 @@ DEVICE_FN float nan(float) { return __builtin_nanf(""); }
 DEVICE_FN double nan(double) { return __builtin_nan(""); }
 
 // x * 2^k
-#ifdef __HIP_SIM__
-template <typename F, typename Bits, u32 MANTISSA, i32 BIAS> DEVICE_FN F scale_in_steps(F x, i32 k) {
-    // Three factors reach from the largest to the smallest value; each is a normal power of two, so at most the last one rounds.
-    for (u32 step = 0; step < 2; step++) {
-        const i32 part = k > BIAS ? BIAS : k < 1 - BIAS ? 1 - BIAS : k;
-        x *= bit_cast<F>((Bits)(BIAS + part) << MANTISSA);
-        k -= part;
-    }
-    const i32 part = k > BIAS ? BIAS : k < 1 - BIAS ? 1 - BIAS : k;
-    return x * bit_cast<F>((Bits)(BIAS + part) << MANTISSA);
-}
-DEVICE_FN float ldexp(float x, i32 k) { return scale_in_steps<float, u32, 23, 127>(x, k); }
-DEVICE_FN double ldexp(double x, i32 k) { return scale_in_steps<double, u64, 52, 1023>(x, k); }
-#elif defined(__CUDACC__)
-// In two halves, for x in [1, 2) or so and |k| <= 252: where the result is normal, neither rounds, and below that only the second one does.
-DEVICE_FN float ldexp(float x, i32 k) {
-    const i32 half = k >> 1;
-    return x * bit_cast<float>((u32)(127 + half) << 23) * bit_cast<float>((u32)(127 + k - half) << 23);
-}
-DEVICE_FN double ldexp(double x, i32 k) {
-    k = k < -2044 ? -2044 : k > 2044 ? 2044 : k;
-    const i32 half = k >> 1;
-    return x * bit_cast<double>((u64)(1023 + half) << 52) * bit_cast<double>((u64)(1023 + k - half) << 52);
-}
-#else
-DEVICE_FN float ldexp(float x, i32 k) { return __builtin_ldexpf(x, k); }
-DEVICE_FN double ldexp(double x, i32 k) { return __builtin_ldexp(x, k); }
-#endif
+DEVICE_FN float ldexp(float x, i32 k) { return target::ldexp(x, k); }
+DEVICE_FN double ldexp(double x, i32 k) { return target::ldexp(x, k); }
 
 template <typename F> DEVICE_FN F polynomial(F, F c) { return c; }
 // c0 + x (c1 + x (c2 + …)), fused.

@@ -31,16 +31,13 @@ DEVICE_FN double minus_two_log(double u) { return -2.0 * math::log(u); }
 
 // The root of a normal number: from the hardware's approximation by one step of Newton's and a last one for the rounding.
 DEVICE_FN float root(float x) {
-#ifdef __HIP_SIM__
-    return math::sqrt(x);
-#else
+    if constexpr (!target::APPROXIMATES) return math::sqrt(x);
     const float inverse = rsqrt_fast(x);
     const float near = x * inverse;
     const float half = 0.5f * inverse;
     const float error = math::fma(-half, near, 0.5f);
     const float nearer = math::fma(near, error, near);
     return math::fma(math::fma(-nearer, nearer, x), math::fma(half, error, half), nearer);
-#endif
 }
 DEVICE_FN double root(double x) { return math::sqrt(x); }
 

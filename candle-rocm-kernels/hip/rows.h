@@ -17,46 +17,47 @@ template <typename C, u32 N> struct Values {
 
 template <typename T> constexpr u32 PACK = 16 / sizeof(T);
 
-#ifdef __CUDACC__
-constexpr bool ALWAYS_IN_PACKS = false;
-// NVIDIA GPUs access aligned memory only: rows that start elsewhere go element by element.
-template <u32 N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Neighbours {
+// Where only aligned memory can be accessed, rows that start elsewhere go element by element.
+constexpr bool ALWAYS_IN_PACKS = target::ANY_ALIGNMENT;
+template <u32 N, typename T> constexpr u32 PACK_ALIGNMENT = ALWAYS_IN_PACKS ? alignof(T) : N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+template <u32 N, typename T> struct alignas(PACK_ALIGNMENT<N, T>) Neighbours {
     T v[N];
-    static DEVICE_FN bool are_aligned(const T* at) { return (u64)at % alignof(Neighbours) == 0; }
+    static DEVICE_FN bool are_aligned(const T* at) { return ALWAYS_IN_PACKS || (u64)at % alignof(Neighbours) == 0; }
 };
-template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) { return *(const Neighbours<N, T>*)at; }
 template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
     Neighbours<N, T> pack;
-    if (Neighbours<N, T>::are_aligned(at)) {
+    if constexpr (ALWAYS_IN_PACKS) {
+        __builtin_memcpy(pack.v, at, sizeof(pack.v));
+    } else if (Neighbours<N, T>::are_aligned(at)) {
         pack = *(const Neighbours<N, T>*)at;
     } else {
         for (u32 j = 0; j < N; ++j) pack.v[j] = at[j];
     }
     return pack;
 }
-template <u32 N, typename T> DEVICE_FN void copy_to_aligned(T* at, const Neighbours<N, T>& pack) { *(Neighbours<N, T>*)at = pack; }
+template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) {
+    if constexpr (ALWAYS_IN_PACKS) {
+        return copy_from<N>(at);
+    } else {
+        return *(const Neighbours<N, T>*)at;
+    }
+}
 template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) {
-    if (Neighbours<N, T>::are_aligned(at)) {
+    if constexpr (ALWAYS_IN_PACKS) {
+        __builtin_memcpy(at, pack.v, sizeof(pack.v));
+    } else if (Neighbours<N, T>::are_aligned(at)) {
         *(Neighbours<N, T>*)at = pack;
     } else {
         for (u32 j = 0; j < N; ++j) at[j] = pack.v[j];
     }
 }
-#else
-constexpr bool ALWAYS_IN_PACKS = true;
-template <u32 N, typename T> struct Neighbours {
-    T v[N];
-    static DEVICE_FN bool are_aligned(const T*) { return true; }
-};
-template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from(const T* at) {
-    Neighbours<N, T> pack;
-    __builtin_memcpy(pack.v, at, sizeof(pack.v));
-    return pack;
+template <u32 N, typename T> DEVICE_FN void copy_to_aligned(T* at, const Neighbours<N, T>& pack) {
+    if constexpr (ALWAYS_IN_PACKS) {
+        copy_to(at, pack);
+    } else {
+        *(Neighbours<N, T>*)at = pack;
+    }
 }
-template <u32 N, typename T> DEVICE_FN Neighbours<N, T> copy_from_aligned(const T* at) { return copy_from<N>(at); }
-template <u32 N, typename T> DEVICE_FN void copy_to(T* at, const Neighbours<N, T>& pack) { __builtin_memcpy(at, pack.v, sizeof(pack.v)); }
-template <u32 N, typename T> DEVICE_FN void copy_to_aligned(T* at, const Neighbours<N, T>& pack) { copy_to(at, pack); }
-#endif
 
 template <u32 N, typename T> DEVICE_FN Values<compute_t<T>, N> widened(const Neighbours<N, T>& pack) {
     Values<compute_t<T>, N> values;
@@ -71,20 +72,6 @@ template <typename T, typename C, u32 N> DEVICE_FN Neighbours<N, T> narrowed(con
 template <u32 N, typename T> DEVICE_FN Values<compute_t<T>, N> read(const T* at) { return widened(copy_from<N>(at)); }
 template <typename T, typename C, u32 N> DEVICE_FN void write(T* at, const Values<C, N>& values) { copy_to(at, narrowed<T>(values)); }
 template <typename T, typename C, u32 N> DEVICE_FN void write_aligned(T* at, const Values<C, N>& values) { copy_to_aligned(at, narrowed<T>(values)); }
-
-// The same bits, of which the compiler does not know where they come from.
-DEVICE_FN u32 anew(u32 bits) {
-#ifdef __HIP_SIM__
-    return bits;
-#else
-#ifdef __CUDACC__
-    asm volatile("" : "+r"(bits));
-#else
-    asm volatile("" : "+v"(bits));
-#endif
-    return bits;
-#endif
-}
 
 // A pack in registers: narrow elements stay as they lie in memory, two or four to a register, until their values are wanted.
 template <u32 N, typename T> struct Held {

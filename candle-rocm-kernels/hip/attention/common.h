@@ -37,22 +37,6 @@ struct Problem {
 
 // ---------------------------------------------------------------- elements
 
-// The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in registers.
-template <typename T> DEVICE_FN T opaque(T x) {
-#ifdef __AMDGCN__
-    asm volatile("" : "+v"(x));
-#endif
-    return x;
-}
-
-// As `opaque`, of what is the same for the whole wave.
-template <typename T> DEVICE_FN T opaque_uniform(T x) {
-#ifdef __AMDGCN__
-    asm volatile("" : "+s"(x));
-#endif
-    return x;
-}
-
 // Relative error below 1e-6: a cap multiplies it. The exponential form cancels around 0, where the Taylor series takes over.
 DEVICE_FN float tanh_fast(float x) {
     const float square = x * x;

@@ -64,17 +64,6 @@ PART(nvfp4) MOE_MATVEC(nvfp4)
 
 // ---------------------------------------------------------------- sorting
 
-// Adds to a counter in LDS and gives what it was.
-DEVICE_FN u32 count_up(u32* counter, u32 by) {
-#ifdef __HIP_SIM__
-    return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
-#elif defined(__CUDACC__)
-    return atomicAdd(counter, by);
-#else
-    return __hip_atomic_fetch_add(counter, by, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
-#endif
-}
-
 // Writes the slots in the order of their experts, and what each tile of `columns` columns is to do (ExpertTile in matmul.h): tiles[0] is the number of
 // tiles, three words each follow from tiles[3] on. Slots without an expert are left out. One block.
 extern "C" __global__ MAX_BLOCK(256) void moe_sort(Slots s, u32 columns, u32* order, u32* tiles, IndexError* error) {

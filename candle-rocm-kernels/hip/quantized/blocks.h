@@ -14,36 +14,7 @@ namespace blocks {
 
 constexpr u32 GROUP = 8;
 
-template <typename T> struct __attribute__((packed)) Unaligned { T value; };
-template <typename T> DEVICE_FN T field(const u8* block, u32 offset) {
-#ifdef __CUDACC__
-    // There, words only load from multiples of their size: the aligned words that hold a field, shifted into place. Nobody writes them meanwhile.
-    constexpr u32 WORDS = sizeof(T) / 4;
-    if constexpr (WORDS == 1 || WORDS == 2 || WORDS == 4) {
-        struct alignas(alignof(T) > 4 ? alignof(T) : 4) {
-            u32 w[WORDS];
-        } value;
-        const u64 address = (u64)(block + offset);
-        if constexpr (WORDS == 4) {
-            if (address % 16 == 0) return bit_cast<T>(__ldg((const uint4*)address));
-        }
-        const u32* const words = (const u32*)(address & ~3ull);
-        const u32 shift = (u32)(address & 3u) * 8u;
-        // The last byte's word: reads nothing that the field does not touch.
-        const u32 end = (u32)((address & 3u) + sizeof(T) - 1u) / 4u;
-        u32 word = __ldg(words);
-        for (u32 i = 0; i < WORDS; ++i) {
-            const u32 next = __ldg(words + (i + 1 < WORDS ? i + 1 : end));
-            value.w[i] = __funnelshift_r(word, next, shift);
-            word = next;
-        }
-        return bit_cast<T>(value);
-    } else if constexpr (sizeof(T) == 2) {
-        if ((u64)(block + offset) % 2 == 0) return *(const T*)(block + offset);
-    }
-#endif
-    return ((const Unaligned<T>*)(block + offset))->value;
-}
+template <typename T> DEVICE_FN T field(const u8* block, u32 offset) { return load_unaligned<T>(block + offset); }
 DEVICE_FN float half_field(const u8* block, u32 offset) { return load(f16{field<u16>(block, offset)}); }
 
 // Keeps the lowest BITS bits of every byte.

@@ -16,26 +16,11 @@ namespace iq {
 using blocks::field;
 using blocks::half_field;
 
-// Byte i of the result is byte `selector[i]` (0..7) of high:low.
-DEVICE_FN u32 permute(u32 high, u32 low, u32 selector) {
-#ifdef __HIP_SIM__
-    const u64 bytes = (u64)high << 32 | low;
-    u32 picked = 0;
-    for (u32 i = 0; i < 32; i += 8) picked |= (u32)(u8)(bytes >> (8u * (selector >> i & 7u))) << i;
-    return picked;
-#elif defined(__CUDACC__)
-    // Its selectors are nibbles.
-    const u32 pairs = selector | selector >> 4;
-    return __byte_perm(low, high, (pairs & 0xffu) | (pairs >> 8 & 0xff00u));
-#else
-    return __builtin_amdgcn_perm(high, low, selector);
-#endif
-}
 // The levels that four bytes of 0..15 stand for.
 DEVICE_FN u32 level_of_16(u32 codes, const u32 (&levels)[4]) {
-    const u32 low = permute(levels[1], levels[0], codes & 0x07070707u);
-    const u32 high = permute(levels[3], levels[2], codes & 0x07070707u);
-    return permute(high, low, 0x03020100u | (codes >> 1 & 0x04040404u));
+    const u32 low = permute_bytes(levels[1], levels[0], codes & 0x07070707u);
+    const u32 high = permute_bytes(levels[3], levels[2], codes & 0x07070707u);
+    return permute_bytes(high, low, 0x03020100u | (codes >> 1 & 0x04040404u));
 }
 DEVICE_FN u64 pair(u32 low, u32 high) { return (u64)high << 32 | low; }
 
@@ -119,8 +104,8 @@ struct nvfp4 : formats::nvfp4 {
 // ---------------------------------------------------------------- groups of 8 magnitudes from a codebook
 
 DEVICE_FN u64 iq2_quants(u32 entry, u32 signs) {
-    const u32 low = permute(0, codebooks::IQ2_LEVELS[0], spread_2(entry));
-    const u32 high = permute(0, codebooks::IQ2_LEVELS[0], spread_2(entry >> 8));
+    const u32 low = permute_bytes(0, codebooks::IQ2_LEVELS[0], spread_2(entry));
+    const u32 high = permute_bytes(0, codebooks::IQ2_LEVELS[0], spread_2(entry >> 8));
     return negate(low, high, signs);
 }
 // A 4-bit scale s stands for (s + 1/2) / 4.
@@ -173,7 +158,7 @@ struct iq3_xxs : formats::iq3_xxs {
 
   private:
     static DEVICE_FN u32 magnitudes(u32 index) {
-        return permute(codebooks::IQ3_XXS_LEVELS[1], codebooks::IQ3_XXS_LEVELS[0], spread_4(codebooks::IQ3_XXS[index]));
+        return permute_bytes(codebooks::IQ3_XXS_LEVELS[1], codebooks::IQ3_XXS_LEVELS[0], spread_4(codebooks::IQ3_XXS[index]));
     }
 };
 
@@ -202,7 +187,7 @@ DEVICE_FN u64 iq1_quants(u32 index, bool down) {
     const u32 entry = codebooks::IQ1[index];
     // -1, 0, 1 become -7, 1, 9, or -9, -1, 7.
     const u32 levels = down ? 0x0007fff7u : 0x000901f9u;
-    return pair(permute(0, levels, spread_2(entry)), permute(0, levels, spread_2(entry >> 8)));
+    return pair(permute_bytes(0, levels, spread_2(entry)), permute_bytes(0, levels, spread_2(entry >> 8)));
 }
 // A 3-bit scale s stands for 2 s + 1, of which an eighth.
 DEVICE_FN float iq1_scale(float d, u32 scale) { return d * ((float)(scale & 7u) * 0.25f + 0.125f); }

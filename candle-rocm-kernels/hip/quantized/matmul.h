@@ -33,18 +33,6 @@ template <bool WIDE> struct Tiling {
     static constexpr u32 BLOCKS = 512 / THREADS;
 };
 
-// a * b + c, rounded once where the compiler may contract it. nvrtc has no word for that around a loop.
-DEVICE_FN float multiply_add(float a, float b, float c) {
-#ifdef __CUDACC__
-    return math::fma(a, b, c);
-#else
-#ifndef __HIP_SIM__
-#pragma clang fp contract(fast)
-#endif
-    return a * b + c;
-#endif
-}
-
 // The step's unpacked weights and activations. The scales of neighbouring rows and columns are neighbours.
 template <typename Format, bool WIDE> struct Step {
     using T = Tiling<WIDE>;

@@ -16,9 +16,7 @@ constexpr u32 MATVEC_MAX_BLOCK = 256;
 
 // The products of one unit, of a block from element k of the row on, with the activations of a column, added to sum.
 template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::HALVES>& unit, u32 u, const Activations& x, u64 column, u32 k, float sum) {
-#ifndef __HIP_SIM__
-#pragma clang fp contract(fast)
-#endif
+    CONTRACT
     if constexpr (quants::WHOLE<Format>) {
         i32 dot = 0;
         const u32 at = k + Format::place(u, 0);
