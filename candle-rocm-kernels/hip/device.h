@@ -1,9 +1,10 @@
 // What every kernel is written on: types, indices, barriers, wave operations, atomics and mathematics.
 //
-// The same text compiles for three targets, each in one file that gives what is listed here: amdgcn (the product), the host under hip-sim, and nvptx
-// (for measuring). Kernels do not ask what they are compiled for: where a target has something that another lacks, a constant in namespace `target` says so.
-// Everything lives in namespace `device`, which kernels see through a using-directive; mathematics (math.h) is reached as `math::exp(x)`, so that nothing
-// can clash with a runtime's own header.
+// The same text compiles for three targets, each in one file that gives what is listed here: amdgcn (the product), the
+// host under hip-sim, and nvptx (for measuring). Kernels do not ask what they are compiled for: where a target has
+// something that another lacks, a constant in namespace `target` says so. Everything lives in namespace `device`, which
+// kernels see through a using-directive; mathematics (math.h) is reached as `math::exp(x)`, so that nothing can clash
+// with a runtime's own header.
 #ifndef CANDLE_ROCM_DEVICE_H
 #define CANDLE_ROCM_DEVICE_H
 
@@ -18,7 +19,8 @@
 #include "target/amdgcn.h"
 #endif
 
-// Begins a line of one part of a family: a compiler on the user's machine makes the parts one by one, each without the lines of others.
+// Begins a line of one part of a family: a compiler on the user's machine makes the parts one by one, each without the
+// lines of others.
 #define PART(name)
 
 // ---------------------------------------------------------------- what a target gives
@@ -26,16 +28,17 @@
 // Macros:
 //
 //     DEVICE_FN                      begins a function of device code
-//     MAX_BLOCK(threads)             the largest block that a kernel is launched with; lets the compiler use more registers than the default of 1024
-//                                    threads allows
+//     MAX_BLOCK(threads)             the largest block that a kernel is launched with; lets the compiler use more
+//                                    registers than the default of 1024 threads allows
 //     MAX_BLOCK_OF(threads, blocks)  the same, in registers that on nvptx leave room for so many blocks at once
-//     BATCHING_BLOCK(threads)        the same, for kernels that ask for several packs at once: nvrtc's own choice of registers would have them wait for
-//                                    one after the other
-//     CONTRACT                       begins a function in which a product and a sum may become one operation, with one rounding
+//     BATCHING_BLOCK(threads)        the same, for kernels that ask for several packs at once: nvrtc's own choice of
+//                                    registers would have them wait for one after the other
+//     CONTRACT                       begins a function in which a product and a sum may become one operation, with one
+//                                    rounding
 //     ROLLED                         before a loop whose body is long: it is not to be unrolled, or little
 //
-// Types: Mask, one bit for each lane; u32x4, 16 bytes as one load moves them; f16_register and bf16_register, the elements that the compiler's
-// matrix instructions take.
+// Types: Mask, one bit for each lane; u32x4, 16 bytes as one load moves them; f16_register and bf16_register, the
+// elements that the compiler's matrix instructions take.
 //
 // Constants: WAVE, the lanes of a wave, and in namespace target:
 //
@@ -89,7 +92,8 @@ DEVICE_FN u32 count_up(u32* counter, u32 by);
 // Conversions of the bits of a binary16, to nearest even.
 DEVICE_FN float f16_to_float(u16 h);
 DEVICE_FN u16 float_to_f16(float x);
-// Two finite values below 2^15, or NaN, as neighbours of T (f16 or bf16): nearest, on amdgcn halves away from zero and f16 below 2^-14 toward zero.
+// Two finite values below 2^15, or NaN, as neighbours of T (f16 or bf16): nearest, on amdgcn halves away from zero and
+// f16 below 2^-14 toward zero.
 template <typename T> DEVICE_FN u32 narrow_pair(float low, float high);
 // The lower halves of two words as neighbours, and the upper halves.
 DEVICE_FN u32 low_halves(u32 first, u32 second);
@@ -97,7 +101,8 @@ DEVICE_FN u32 high_halves(u32 first, u32 second);
 // Byte i of the result is byte `selector[i]` (0..7) of high:low.
 DEVICE_FN u32 permute_bytes(u32 high, u32 low, u32 selector);
 
-// What the hardware has of 2^x, 1/x, the root and its inverse. Denormal arguments and results may be 0; `exp2_whole` has them.
+// What the hardware has of 2^x, 1/x, the root and its inverse. Denormal arguments and results may be 0; `exp2_whole`
+// has them.
 DEVICE_FN float exp2_fast(float x);
 DEVICE_FN float exp2_whole(float x);
 DEVICE_FN float reciprocal_fast(float x);
@@ -111,7 +116,8 @@ template <typename T> DEVICE_FN T load_unaligned(const u8* at);
 
 // The same bits, of which the compiler does not know where they come from.
 DEVICE_FN u32 anew(u32 bits);
-// The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in registers.
+// The same value, but not the same to the compiler: what is computed from it is computed where it is used, not kept in
+// registers.
 template <typename T> DEVICE_FN T opaque(T x);
 // As `opaque`, of what is the same for the whole wave.
 template <typename T> DEVICE_FN T opaque_uniform(T x);
@@ -121,7 +127,8 @@ namespace target {
 DEVICE_FN float ldexp(float x, i32 k);
 DEVICE_FN double ldexp(double x, i32 k);
 
-// With COPIES_AHEAD: 16 bytes on their way from global memory into LDS, or zeros. The thread has them there after copies_arrive, others after a barrier.
+// With COPIES_AHEAD: 16 bytes on their way from global memory into LDS, or zeros. The thread has them there after
+// copies_arrive, others after a barrier.
 DEVICE_FN void copy_ahead(void* to, const void* from, bool exists);
 DEVICE_FN void copies_arrive();
 // A word that is loaded here and now, whatever happens to it.
@@ -188,8 +195,8 @@ template <u32 MASK, typename T> DEVICE_FN T across(T v) {
     }
 }
 
-// An Op is a struct with `template <typename T> static DEVICE_FN T apply(T a, T b)` and `template <typename T> static DEVICE_FN T identity()`.
-// Result in every lane. All lanes of the wave must be active.
+// An Op is a struct with `template <typename T> static DEVICE_FN T apply(T a, T b)` and `template <typename T> static
+// DEVICE_FN T identity()`. Result in every lane. All lanes of the wave must be active.
 template <typename Op, typename T> DEVICE_FN T wave_reduce(T v) {
     static_assert(WAVE == 32 || WAVE == 64, "masks that together reach every lane");
     if constexpr (WAVE == 64) v = Op::apply(v, across<32>(v));
@@ -203,7 +210,8 @@ template <typename Op, typename T> DEVICE_FN T wave_reduce(T v) {
 // Elements of LDS scratch that block_reduce needs: one per wave of the largest block.
 constexpr u32 MAX_WAVES = 1024 / WAVE;
 
-// Result in every thread. The block must be a multiple of WAVE; scratch is `__shared__ T scratch[MAX_WAVES]` and may be used again at once.
+// Result in every thread. The block must be a multiple of WAVE; scratch is `__shared__ T scratch[MAX_WAVES]` and may be
+// used again at once.
 template <typename Op, typename T> DEVICE_FN T block_reduce(T v, T* scratch) {
     v = wave_reduce<Op>(v);
     const u32 waves = block_dim() / WAVE;

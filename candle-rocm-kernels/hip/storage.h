@@ -47,8 +47,8 @@ DEVICE_FN float load(bf16 v) { return bit_cast<float>((u32)v.bits << 16); }
 DEVICE_FN float load(f8e4m3 v) { return f8e4m3_to_float(v.bits); }
 template <typename T> DEVICE_FN T load(T v) { return v; }
 
-// store<T>: compute type to storage, rounding to nearest even. From double the results are those of Rust's `half` on x86 (f16 by way
-// of float; bf16 from the upper 32 bits in one rounding) and `float8` (one rounding).
+// store<T>: compute type to storage, rounding to nearest even. From double the results are those of Rust's `half` on
+// x86 (f16 by way of float; bf16 from the upper 32 bits in one rounding) and `float8` (one rounding).
 template <typename T, typename C> struct Store {
     static DEVICE_FN T from(C v) { return (T)v; }
 };

@@ -1,8 +1,9 @@
 //! Sources become one translation unit each.
 
 use candle_rocm_kernels::{embedded, embedded_archs, translation_unit, Family, SpliceError};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -46,6 +47,59 @@ fn headers_beside_the_file_come_first() {
     assert!(unit.contains("#line 1 \"quantized/blocks.h\""));
     let unit = translation_unit("mine.hip", "#include \"quantized/blocks.h\"\n").unwrap();
     assert!(unit.contains("#line 1 \"quantized/blocks.h\""));
+}
+
+/// Device files below `folder`, relative to `hip`, with their texts.
+fn device_files(folder: &Path, files: &mut BTreeMap<String, String>) {
+    let hip = Path::new(env!("CARGO_MANIFEST_DIR")).join("hip");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            device_files(&path, files);
+            continue;
+        }
+        let name = path.strip_prefix(&hip).unwrap().to_string_lossy();
+        let name = name.replace('\\', "/");
+        files.insert(name, std::fs::read_to_string(&path).unwrap());
+    }
+}
+
+fn includes(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut depth = 0;
+    text.lines().filter_map(move |line| {
+        let directive = line.trim_start().strip_prefix('#')?.trim_start();
+        if directive.starts_with("if") {
+            depth += 1;
+        } else if directive.starts_with("endif") {
+            depth -= 1;
+        }
+        let name = directive.strip_prefix("include")?.trim().trim_matches('"');
+        Some((depth, name))
+    })
+}
+
+/// Each header is spliced once: within a condition, what it includes would be missing where the condition does not hold.
+#[test]
+fn headers_under_a_condition_include_nothing() {
+    let mut files = BTreeMap::new();
+    device_files(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("hip"),
+        &mut files,
+    );
+    let mut conditional = 0;
+    for (file, text) in &files {
+        // A header's own guard is no condition.
+        let guards = usize::from(file.ends_with(".h"));
+        for (_, name) in includes(text).filter(|(depth, _)| *depth > guards) {
+            let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let beside = format!("{folder}/{name}");
+            let header = files.get(&beside).or_else(|| files.get(name));
+            let header = header.unwrap_or_else(|| panic!("{file}: {name}"));
+            assert_eq!(includes(header).count(), 0, "{file} includes {name}");
+            conditional += 1;
+        }
+    }
+    assert!(conditional >= 3, "the targets of device.h are conditional");
 }
 
 #[test]

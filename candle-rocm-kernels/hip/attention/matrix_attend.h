@@ -24,226 +24,35 @@ constexpr u32 VECTOR = 8;
 // Waves of a block.
 constexpr u32 WAVES = 4;
 constexpr u32 THREADS = WAVES * WAVE;
+// What windows, biases and the end need to know of a row. It waits in LDS, out of the inner loop's registers.
+struct alignas(16) Waiting {
+    Row row;
+    u64 out;
+    u64 lse;
+};
+static_assert(sizeof(Waiting) == 48, "as ops/attention/matrix.rs says");
+
+}  // namespace flash
+
+// Plan, the sizes for a width of heads; Tile, which brings keys and values into LDS, and load_values, which takes values from there; ATTENTION_LDS, what a
+// kernel has there.
+#if MATRIX_MMA
+#include "tile_ahead.h"
+#else
+#include "tile_in_registers.h"
+#endif
+
+namespace flash {
+
 // Powers of two by which weights may exceed 1 before the maximum is raised: sums and results are scaled seldom, and no weight leaves f16.
 constexpr float SLACK = 8.0f;
-
-#if MATRIX_MMA
-template <typename T, u32 WIDTH> struct Plan {
-    // A fragment of keys or values serves two tiles of queries: LDS has less to give than the matrix units can take. Of 255 registers, results of more than
-    // 64 columns leave no room for queries, which wait in LDS, and of more than 128 columns none for a second tile.
-    static constexpr u32 QUERIES = WIDTH <= 128 ? 2 : 1;
-    static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
-    static constexpr bool STAGED = WIDTH > 64;
-    static constexpr u32 KEYS = WIDTH > 128 ? 16 : 32;
-    // Elements between rows in LDS: of keys, 32 bytes of four rows are read at once, of values, 16 bytes of eight.
-    static constexpr u32 K_STRIDE = WIDTH + 2 * VECTOR;
-    static constexpr u32 V_STRIDE = WIDTH + VECTOR;
-    static constexpr u32 PLACES = 2;
-    static constexpr u32 K_LDS = KEYS * K_STRIDE;
-    static constexpr u32 V_LDS = KEYS * V_STRIDE;
-    // Blocks at once on a multiprocessor, which share its 64 Ki registers.
-    static constexpr u32 BLOCKS = WIDTH > 64 ? 2 : 3;
-    // Steps of the product of queries and keys that are loaded ahead: all.
-    static constexpr u32 STEPS = WIDTH / matrix::K<T>;
-    static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
-};
-#else
-template <typename T, u32 WIDTH> struct Plan {
-    // CDNA has 512 registers per lane, and its LDS feeds the matrix units only if a fragment of keys or values serves two tiles of queries.
-    static constexpr u32 QUERIES = WAVE == 64 && WIDTH <= 128 ? 2 : 1;
-    static constexpr u32 ROWS = WAVES * QUERIES * matrix::TILE;
-    // Waves of 32 have 256 registers, which results of more than 128 columns leave no room in for queries: these wait in LDS, beside fewer keys.
-    static constexpr bool STAGED = WAVE == 32 && WIDTH > 128;
-    static constexpr u32 KEYS = WAVE == 64 && WIDTH <= 64 ? 64 : STAGED ? 16 : 32;
-    // Elements between rows in LDS, so that 16 of them start in different banks.
-    static constexpr u32 K_STRIDE = WIDTH + VECTOR;
-    static constexpr u32 V_STRIDE = KEYS + (matrix::Fragment<T>::ALIGNMENT < 16 ? 4 : VECTOR);
-    static constexpr u32 PLACES = 1;
-    static constexpr u32 K_LDS = KEYS * K_STRIDE;
-    static constexpr u32 V_LDS = WIDTH * V_STRIDE;
-    // Steps of the product of queries and keys that are loaded ahead.
-    static constexpr u32 STEPS = STAGED ? 2 : WIDTH / matrix::K<T>;
-    static constexpr u32 Q_LDS = STAGED ? ROWS * WIDTH : VECTOR;
-};
-#endif
-
-DEVICE_FN u32 uniform(u32 v) {
-#if defined(__HIP_SIM__) || MATRIX_MMA
-    return v;
-#else
-    return (u32)__builtin_amdgcn_readfirstlane((int)v);
-#endif
-}
 
 // A value that is the same for the whole wave, from a vector register where waves of 64 have too few scalar ones.
 DEVICE_FN u32 kept(u32 v) { return WAVE == 64 ? uniform(opaque(v)) : v; }
 
-DEVICE_FN bool any_lane(bool v) {
-#if defined(__HIP_SIM__)
-    const unsigned long long* votes = hip_sim_wave_exchange(v);
-    bool any = false;
-    for (u32 i = 0; i < WAVE; ++i) any |= votes[i] == 1;
-    return any;
-#elif MATRIX_MMA
-    return __any_sync(~0u, v) != 0;
-#elif defined(__GFX9__)
-    return __builtin_amdgcn_ballot_w64(v) != 0;
-#else
-    return __builtin_amdgcn_ballot_w32(v) != 0;
-#endif
-}
-
 struct Max {
     static DEVICE_FN float apply(float a, float b) { return __builtin_fmaxf(a, b); }
 };
-
-DEVICE_FN Bytes16 where(bool exists, const Bytes16& x) {
-    return Bytes16{{exists ? x.w[0] : 0u, exists ? x.w[1] : 0u, exists ? x.w[2] : 0u, exists ? x.w[3] : 0u}};
-}
-
-#if MATRIX_MMA
-// A tile of keys and values, copied as they lie in memory while the one before is multiplied, 16 bytes at a time; neighbouring threads have neighbouring
-// parts. Keys that do not exist and columns beyond the head become zeros.
-template <typename T, u32 WIDTH> struct Tile {
-    using Sizes = Plan<T, WIDTH>;
-    static constexpr u32 PARTS = WIDTH / VECTOR;
-    static constexpr u32 COUNT = Sizes::KEYS * PARTS;
-    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
-    // Where the next tile goes.
-    u32 place = 0;
-
-    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0, T* k_lds, T* v_lds) {
-        const Shape& s = a.shape;
-        k_lds += place * Sizes::K_LDS;
-        v_lds += place * Sizes::V_LDS;
-#pragma unroll
-        for (u32 i = 0; i < LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (COUNT % THREADS != 0 && part >= COUNT) break;
-            const u32 row = part / PARTS;
-            const u32 column = part % PARTS * VECTOR;
-            const bool exists = key0 + row < seq.keys;
-            const Entry e = entry(a, seq, exists ? key0 + row : seq.keys - 1);
-            matrix::copy_ahead(k_lds + row * Sizes::K_STRIDE + column, (const T*)a.k + e.k + (column < s.width ? column : 0u), exists && column < s.width);
-            matrix::copy_ahead(v_lds + row * Sizes::V_STRIDE + column, (const T*)a.v + e.v + (column < s.v_width ? column : 0u), exists && column < s.v_width);
-        }
-    }
-    // Waits until the tile is there and no wave reads the one before; gives its place.
-    DEVICE_FN u32 arrive(const Shape&, u32, u32, T*, T*) {
-        matrix::copies_arrive();
-        barrier();
-        place ^= 1;
-        return place ^ 1;
-    }
-};
-
-// Values of one tile of columns and one step of keys, as the first operand.
-template <typename T, u32 WIDTH> DEVICE_FN matrix::FragmentA<T> load_values(const T* v_lds, u32 column, u32 key) {
-    using Sizes = Plan<T, WIDTH>;
-    return matrix::load_transposing(v_lds + key * Sizes::V_STRIDE + column, Sizes::V_STRIDE);
-}
-#else
-// Rows of a tile on their way into LDS as they lie in memory, 16 bytes at a time; neighbouring threads have neighbouring parts. Rows that do not
-// exist and columns beyond the head repeat others, and become zeros in `store`. start(key) is where a row begins.
-template <typename T, u32 WIDTH> struct Rows {
-    using Sizes = Plan<T, WIDTH>;
-    static constexpr u32 PARTS = WIDTH / VECTOR;
-    static constexpr u32 COUNT = Sizes::KEYS * PARTS;
-    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
-    Bytes16 parts[LOADS];
-
-    template <typename F> DEVICE_FN void load(u32 key0, u32 last, u32 width, F start) {
-#pragma unroll
-        for (u32 i = 0; i < LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (COUNT % THREADS != 0 && part >= COUNT) break;
-            const u32 key = key0 + part / PARTS;
-            const u32 column = part % PARTS * VECTOR;
-            parts[i] = *(const Bytes16*)(start(key < last ? key : last) + (column < width ? column : 0u));
-        }
-    }
-    DEVICE_FN void store(u32 key0, u32 keys, u32 width, T* lds, u32 stride) const {
-#pragma unroll
-        for (u32 i = 0; i < LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (COUNT % THREADS != 0 && part >= COUNT) break;
-            const u32 column = part % PARTS * VECTOR;
-            const bool exists = key0 + part / PARTS < keys && column < width;
-            *(Bytes16*)(lds + part / PARTS * stride + column) = where(exists, parts[i]);
-        }
-    }
-};
-
-// The same, transposed on the way: a thread has a part of two rows, whose elements are interleaved.
-template <typename T, u32 WIDTH> struct Transposed {
-    using Sizes = Plan<T, WIDTH>;
-    static constexpr u32 PAIRS = Sizes::KEYS / 2;
-    static constexpr u32 COUNT = PAIRS * (WIDTH / VECTOR);
-    static constexpr u32 LOADS = (COUNT + THREADS - 1) / THREADS;
-    Bytes16 parts[LOADS][2];
-
-    template <typename F> DEVICE_FN void load(u32 key0, u32 last, u32 width, F start) {
-#pragma unroll
-        for (u32 i = 0; i < LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (COUNT % THREADS != 0 && part >= COUNT) break;
-            const u32 column = part / PAIRS * VECTOR;
-#pragma unroll
-            for (u32 n = 0; n < 2; ++n) {
-                const u32 key = key0 + part % PAIRS * 2 + n;
-                parts[i][n] = *(const Bytes16*)(start(key < last ? key : last) + (column < width ? column : 0u));
-            }
-        }
-    }
-    // Columns beyond the head are not zeroed: what is computed of them is not stored.
-    DEVICE_FN void store(u32 key0, u32 keys, T* lds, u32 stride) const {
-#pragma unroll
-        for (u32 i = 0; i < LOADS; ++i) {
-            const u32 part = thread_x() + i * THREADS;
-            if (COUNT % THREADS != 0 && part >= COUNT) break;
-            const u32 pair = part % PAIRS * 2;
-            const u32 column = part / PAIRS * VECTOR;
-            const Bytes16 even = where(key0 + pair < keys, parts[i][0]);
-            const Bytes16 odd = where(key0 + pair + 1 < keys, parts[i][1]);
-#pragma unroll
-            for (u32 n = 0; n < VECTOR; n += 2) {
-                const u32 x = even.w[n / 2];
-                const u32 y = odd.w[n / 2];
-                *(u32*)(lds + (column + n) * stride + pair) = matrix::low_halves(x, y);
-                *(u32*)(lds + (column + n + 1) * stride + pair) = matrix::high_halves(x, y);
-            }
-        }
-    }
-};
-
-// A tile of keys and values, in registers while the one before is multiplied.
-template <typename T, u32 WIDTH> struct Tile {
-    using Sizes = Plan<T, WIDTH>;
-    Rows<T, WIDTH> k;
-    Transposed<T, WIDTH> v;
-
-    DEVICE_FN void load(const Problem& a, const Sequence& seq, u32 key0, T*, T*) {
-        const Shape& s = a.shape;
-        const u32 last = seq.keys - 1;
-        k.load(key0, last, s.width, [&](u32 key) { return (const T*)a.k + entry(a, seq, key).k; });
-        v.load(key0, last, s.v_width, [&](u32 key) { return (const T*)a.v + entry(a, seq, key).v; });
-    }
-    // Brings the tile into LDS when no wave reads the one before; gives its place.
-    DEVICE_FN u32 arrive(const Shape& s, u32 keys, u32 key0, T* k_lds, T* v_lds) const {
-        barrier();
-        k.store(key0, keys, s.width, k_lds, Sizes::K_STRIDE);
-        v.store(key0, keys, v_lds, Sizes::V_STRIDE);
-        barrier();
-        return 0;
-    }
-};
-
-// Values of one tile of columns and one step of keys, as the first operand.
-template <typename T, u32 WIDTH> DEVICE_FN matrix::FragmentA<T> load_values(const T* v_lds, u32 column, u32 key) {
-    using Sizes = Plan<T, WIDTH>;
-    return matrix::FragmentA<T>::load(v_lds + column * Sizes::V_STRIDE + key, Sizes::V_STRIDE);
-}
-#endif
 
 // The lane's share of a row of queries from `column` on; zeros beyond `width`.
 template <typename T> DEVICE_FN typename matrix::FragmentB<T>::Bits load_queries(const T* row, u32 column, u32 width) {
@@ -274,44 +83,36 @@ template <typename T> DEVICE_FN void store_results(const matrix::Accumulator<flo
         const u32 at = c * ROWS + 2 * i;
         pairs[i] = device::store<T>(sums.values[at]).bits | (u32)device::store<T>(sums.values[at + 1]).bits << 16;
     }
-#if MATRIX_MMA
+    if constexpr (matrix::COLUMNS == 2) {
 #pragma unroll
-    for (u32 i = 0; i < ROWS / 2; ++i) {
-        const u32 at = column + matrix::Accumulator<float>::row(2 * i);
-        if (exists && at < width) *(u32*)(row + at) = pairs[i];
+        for (u32 i = 0; i < ROWS / 2; ++i) {
+            const u32 at = column + matrix::Accumulator<float>::row(2 * i);
+            if (exists && at < width) *(u32*)(row + at) = pairs[i];
+        }
+    } else if constexpr (matrix::INTERLEAVED) {
+        // Even rows are in the lower half of the wave, odd ones in the upper; each stores eight neighbours.
+        const bool upper = lane() >= matrix::TILE;
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+            const u32 other = other_half(upper ? pairs[i] : pairs[i + 2]);
+            const u32 even = upper ? other : pairs[i];
+            const u32 odd = upper ? pairs[i + 2] : other;
+            pairs[i] = low_halves(even, odd);
+            pairs[i + 2] = high_halves(even, odd);
+        }
+        const Bytes16 words{{pairs[0], pairs[2], pairs[1], pairs[3]}};
+        const u32 at = column + lane() / matrix::TILE * ROWS;
+        if (exists && at < width) *(Bytes16*)(row + at) = words;
+    } else {
+        struct alignas(2 * ROWS) Words {
+            u32 w[ROWS / 2];
+        } words;
+#pragma unroll
+        for (u32 i = 0; i < ROWS / 2; ++i) words.w[i] = pairs[i];
+        const u32 at = column + lane() / matrix::TILE * ROWS;
+        if (exists && at < width) *(Words*)(row + at) = words;
     }
-#else
-#if MATRIX_WMMA11
-    // Even rows are in the lower half of the wave, odd ones in the upper; each stores eight neighbours.
-    const bool upper = lane() >= matrix::TILE;
-#pragma unroll
-    for (u32 i = 0; i < 2; ++i) {
-        const u32 other = matrix::other_half(upper ? pairs[i] : pairs[i + 2]);
-        const u32 even = upper ? other : pairs[i];
-        const u32 odd = upper ? pairs[i + 2] : other;
-        pairs[i] = matrix::low_halves(even, odd);
-        pairs[i + 2] = matrix::high_halves(even, odd);
-    }
-    Bytes16 words{{pairs[0], pairs[2], pairs[1], pairs[3]}};
-#else
-    struct alignas(2 * ROWS) Words {
-        u32 w[ROWS / 2];
-    } words;
-#pragma unroll
-    for (u32 i = 0; i < ROWS / 2; ++i) words.w[i] = pairs[i];
-#endif
-    const u32 at = column + lane() / matrix::TILE * ROWS;
-    if (exists && at < width) *(decltype(words)*)(row + at) = words;
-#endif
 }
-
-// What windows, biases and the end need to know of a row. It waits in LDS, out of the inner loop's registers.
-struct alignas(16) Waiting {
-    Row row;
-    u64 out;
-    u64 lse;
-};
-static_assert(sizeof(Waiting) == 48, "as ops/attention/matrix.rs says");
 
 // Products to scores in powers of two; gives the greatest, as visible_max does.
 template <typename T, u32 COUNT> DEVICE_FN float scores(const Problem& a, const Sequence& seq, const Row& row, const u32 (&keys)[COUNT], float (&x)[COUNT]) {
@@ -562,21 +363,6 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
 }  // namespace flash
 
 // attention_matrix_<dtype>_<WIDTH>
-#if MATRIX_MMA
-// More than the 48 KiB that a block has without being asked: `shared_bytes` of ops/attention/matrix.rs.
-#define ATTENTION_LDS                                                          \
-    extern __shared__ flash::Waiting dynamic_lds[];                            \
-    flash::Waiting* const rows = dynamic_lds;                                  \
-    Element* const queries = (Element*)(rows + Sizes::ROWS);                   \
-    Element* const keys = queries + Sizes::Q_LDS;                              \
-    Element* const values = keys + Sizes::PLACES * Sizes::K_LDS;
-#else
-#define ATTENTION_LDS                                                          \
-    alignas(16) __shared__ flash::Waiting rows[Sizes::ROWS];                   \
-    alignas(32) __shared__ Element queries[Sizes::Q_LDS];                      \
-    alignas(16) __shared__ Element keys[Sizes::K_LDS];                         \
-    alignas(16) __shared__ Element values[Sizes::V_LDS];
-#endif
 #define ATTENTION_MATRIX(T, WIDTH)                                                                                                                 \
     extern "C" __global__ MAX_BLOCK_OF(flash::THREADS, (flash::Plan<T, WIDTH>::BLOCKS)) void attention_matrix_##T##_##WIDTH(                       \
         ATTENTION_PARAMETERS, u32 tiles, u32 heads_first) {                                                                                        \

@@ -94,7 +94,8 @@ DEVICE_FN u32 lane() {
 DEVICE_FN u32 shfl(u32 v, u32 source) { return (u32)__builtin_amdgcn_ds_bpermute((int)((source % WAVE) * 4u), (int)v); }
 DEVICE_FN u64 shfl(u64 v, u32 source) { return (u64)shfl((u32)(v >> 32), source) << 32 | shfl((u32)v, source); }
 template <u32 MASK> DEVICE_FN u32 word_across(u32 v) {
-    // Rows of 16 lanes have instructions of their own, which neither go through LDS nor need an address: quad_perm, row_half_mirror, row_ror.
+    // Rows of 16 lanes have instructions of their own, which neither go through LDS nor need an address: quad_perm,
+    // row_half_mirror, row_ror.
     constexpr int CONTROL = MASK == 1 ? 0xb1 : MASK == 2 ? 0x4e : MASK == 7 ? 0x141 : MASK == 8 ? 0x128 : 0;
     if constexpr (CONTROL != 0) {
         return (u32)__builtin_amdgcn_update_dpp(0, (int)v, CONTROL, 0xf, 0xf, true);

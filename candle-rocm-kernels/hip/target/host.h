@@ -1,5 +1,5 @@
-// The target host: a C++ compiler as hip-sim drives it, whose prelude gives threadIdx and friends, the width of a wave, and the macros and matrix
-// instructions of the arch that it pretends to be. device.h says what all of this is.
+// The target host: a C++ compiler as hip-sim drives it, whose prelude gives threadIdx and friends, the width of a wave,
+// and the macros and matrix instructions of the arch that it pretends to be. device.h says what all of this is.
 #ifndef CANDLE_ROCM_TARGET_HOST_H
 #define CANDLE_ROCM_TARGET_HOST_H
 
@@ -32,7 +32,8 @@ constexpr bool HAS_DOT4 = false;
 constexpr bool HAS_SMALL_ATOMICS = true;
 
 template <typename F, typename Bits, u32 MANTISSA, i32 BIAS> DEVICE_FN F scale_in_steps(F x, i32 k) {
-    // Three factors reach from the largest to the smallest value; each is a normal power of two, so at most the last one rounds.
+    // Three factors reach from the largest to the smallest value; each is a normal power of two, so at most the last
+    // one rounds.
     for (u32 step = 0; step < 2; step++) {
         const i32 part = k > BIAS ? BIAS : k < 1 - BIAS ? 1 - BIAS : k;
         x *= __builtin_bit_cast(F, (Bits)(BIAS + part) << MANTISSA);

@@ -1,4 +1,5 @@
-// The target nvptx, for measuring on NVIDIA GPUs: nvrtc behind hip-sim's CUDA back end, in waves of 32. device.h says what all of this is.
+// The target nvptx, for measuring on NVIDIA GPUs: nvrtc behind hip-sim's CUDA back end, in waves of 32. device.h says
+// what all of this is.
 #ifndef CANDLE_ROCM_TARGET_NVPTX_H
 #define CANDLE_ROCM_TARGET_NVPTX_H
 
@@ -45,7 +46,8 @@ DEVICE_FN u16 float_to_bf16(float x) {
 }
 DEVICE_FN i32 dot4(u32 a, u32 b, i32 sum) { return __dp4a((i32)a, (i32)b, sum); }
 
-// In two halves, for x in [1, 2) or so and |k| <= 252: where the result is normal, neither rounds, and below that only the second one does.
+// In two halves, for x in [1, 2) or so and |k| <= 252: where the result is normal, neither rounds, and below that only
+// the second one does.
 DEVICE_FN float ldexp(float x, i32 k) {
     const i32 half = k >> 1;
     return x * __builtin_bit_cast(float, (u32)(127 + half) << 23) * __builtin_bit_cast(float, (u32)(127 + k - half) << 23);
@@ -179,7 +181,8 @@ DEVICE_FN float multiply_add(float a, float b, float c) { return __builtin_fmaf(
 
 template <typename T> struct __attribute__((packed)) Unaligned { T value; };
 template <typename T> DEVICE_FN T load_unaligned(const u8* at) {
-    // Words only load from multiples of their size: the aligned words that hold a value, shifted into place. Nobody writes them meanwhile.
+    // Words only load from multiples of their size: the aligned words that hold a value, shifted into place. Nobody
+    // writes them meanwhile.
     constexpr u32 WORDS = sizeof(T) / 4;
     if constexpr (WORDS == 1 || WORDS == 2 || WORDS == 4) {
         struct alignas(alignof(T) > 4 ? alignof(T) : 4) {
