@@ -5,7 +5,8 @@
 use candle_core::{DType, Device, Result, Tensor};
 
 fn main() -> Result<()> {
-    // The first AMD GPU, or the CPU where there is none. `Device::new_rocm(0)` is an error there instead, and says what is missing.
+    // The first AMD GPU, or the CPU where there is none. `Device::new_rocm(0)` is an error there instead, and says what
+    // is missing.
     let device = Device::rocm_if_available(0)?;
     println!("computing on {:?}", device.location());
 

@@ -1,4 +1,5 @@
-//! The feed-forward half of a transformer block with fused operations: the same code on every device, one kernel for each on AMD GPUs.
+//! The feed-forward half of a transformer block with fused operations: the same code on every device, one kernel for
+//! each on AMD GPUs.
 //!
 //!     cargo run -p examples --example 05_fused_block
 

@@ -7,7 +7,8 @@ use candle_core::{Device, Module, Result, Tensor};
 
 fn main() -> Result<()> {
     let device = Device::rocm_if_available(0)?;
-    // Quantizing runs on the CPU; the weights stay quantized on the device, and the kernels unpack them as they multiply.
+    // Quantizing runs on the CPU; the weights stay quantized on the device, and the kernels unpack them as they
+    // multiply.
     let weights = Tensor::randn(0f32, 1., (96, 256), &Device::Cpu)?;
     let quantized = QTensor::quantize_onto(&weights, GgmlDType::Q4_0, &device)?;
     println!(

@@ -30,7 +30,8 @@ pub fn run(bench: &Bench) -> Result<()> {
     enqueue(bench, "launch, the runtime alone", || {
         let stream = device.stream().as_raw();
         let params = params.as_mut_ptr();
-        // SAFETY: the kernel takes a count, an address with room for as many values, and a value; all live during the call.
+        // SAFETY: the kernel takes a count, an address with room for as many values, and a value; all live during the
+        // call.
         let status = unsafe {
             (hip.hipModuleLaunchKernel)(
                 kernel.as_raw(),

@@ -1,6 +1,8 @@
-//! Times operations on the first device and prints one tab-separated line for each: `group name size microseconds rate unit`.
+//! Times operations on the first device and prints one tab-separated line for each: `group name size microseconds rate
+//! unit`.
 //!
-//! The programs under `benches/peers` print the same lines for PyTorch and for candle's CUDA backend; `benches/compare` joins them.
+//! The programs under `benches/peers` print the same lines for PyTorch and for candle's CUDA backend; `benches/compare`
+//! joins them.
 
 mod attention;
 mod convolution;

@@ -44,8 +44,9 @@ impl<'a> Bench<'a> {
         (size / self.shrink).max(1).next_multiple_of(256)
     }
 
-    /// Prints what one call takes: the host enqueues a batch of calls and waits for the device once, so that a call whose work is shorter than
-    /// what enqueuing it costs shows that cost. An operation that the device refuses prints why.
+    /// Prints what one call takes: the host enqueues a batch of calls and waits for the device once, so that a call
+    /// whose work is shorter than what enqueuing it costs shows that cost. An operation that the device refuses prints
+    /// why.
     pub fn time(
         &self,
         name: impl Display,

@@ -30,7 +30,8 @@ fn archs(embedded: &BTreeSet<&str>) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The folder of headers below `CK_DIR`: a ROCm installation (`CK_DIR=/opt/rocm`), Composable Kernel's sources, or an unpacked wheel of amd-aiter.
+/// The folder of headers below `CK_DIR`: a ROCm installation (`CK_DIR=/opt/rocm`), Composable Kernel's sources, or an
+/// unpacked wheel of amd-aiter.
 fn headers() -> Result<PathBuf, Error> {
     let Some(root) = CK_DIR.text() else {
         return Err("the feature `ck` compiles Composable Kernel's attention: set CK_DIR to a ROCm installation (/opt/rocm) or to Composable Kernel's sources (scripts/ck fetches them), or leave the feature off".into());

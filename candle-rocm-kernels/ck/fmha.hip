@@ -1,4 +1,5 @@
-// Composable Kernel's forward attention as one kernel with arguments of ours. None of its host code is used: the object is loaded and launched like any other.
+// Composable Kernel's forward attention as one kernel with arguments of ours. None of its host code is used: the object
+// is loaded and launched like any other.
 //
 // A compilation makes one instance, by macros:
 //   CK_KERNEL   name of the kernel
@@ -7,7 +8,8 @@
 //   CK_CAUSAL   1 if a row sees no key after its own, where the last row stands at the last key
 //   CK_VARLEN   1 for sequences behind each other, 0 for sequences of one length
 //
-// Grid: heads, tiles of rows, sequences. Block: four waves. `row_starts` and `key_starts` are running sums of the sequences' lengths, from 0; null with sequences of one length.
+// Grid: heads, tiles of rows, sequences. Block: four waves. `row_starts` and `key_starts` are running sums of the
+// sequences' lengths, from 0; null with sequences of one length.
 
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/epilogue.hpp"
@@ -24,7 +26,8 @@ using Element = ck_tile::CK_ELEMENT;
 using Mask = SimplifiedGenericAttentionMask<CK_CAUSAL != 0>;
 constexpr bool VARLEN = CK_VARLEN != 0;
 
-// Tiles that Composable Kernel's own generator picks for these head sizes: rows, keys, depth of the first product, columns and depth of the second, head size.
+// Tiles that Composable Kernel's own generator picks for these head sizes: rows, keys, depth of the first product,
+// columns and depth of the second, head size.
 #if defined(__gfx12__)
 using Tile = sequence<64, 64, 32, CK_HEAD, 32, CK_HEAD>;
 using WaveTile = sequence<16, 16, 16>;

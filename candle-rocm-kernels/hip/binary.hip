@@ -49,7 +49,8 @@ DEVICE_FN void binary(u64 n, const Dims& dims, const Strides& xs, const Strides&
     }
 }
 
-// Blocks at once for which nvptx has registers enough; divisions other than those by the hardware's reciprocal take more.
+// Blocks at once for which nvptx has registers enough; divisions other than those by the hardware's reciprocal take
+// more.
 template <typename F> constexpr u32 BLOCKS = 8;
 template <typename T> constexpr u32 BLOCKS<Div<T>> = is_same<T, f16>::value || is_same<T, float>::value ? 8 : is_same<T, bf16>::value ? 6 : 4;
 

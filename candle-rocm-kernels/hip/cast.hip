@@ -1,5 +1,5 @@
-// Every pair of element types, as Rust converts them: integers wrap into integers and go to floats in one rounding (to the small floats by way
-// of float), floats saturate into integers with NaN as 0.
+// Every pair of element types, as Rust converts them: integers wrap into integers and go to floats in one rounding (to
+// the small floats by way of float), floats saturate into integers with NaN as 0.
 #include "elementwise.h"
 
 template <typename T> struct limits;
@@ -9,8 +9,8 @@ template <> struct limits<i16> { static constexpr i16 LOW = -32768, HIGH = 32767
 template <> struct limits<i32> { static constexpr i32 LOW = -2147483647 - 1, HIGH = 2147483647; };
 template <> struct limits<i64> { static constexpr i64 LOW = -9223372036854775807ll - 1, HIGH = 9223372036854775807ll; };
 
-// C++ leaves out-of-range conversions undefined, so they are decided by comparison first. HIGH rounds up to a power of two where F
-// cannot hold it; everything below that power still fits.
+// C++ leaves out-of-range conversions undefined, so they are decided by comparison first. HIGH rounds up to a power of
+// two where F cannot hold it; everything below that power still fits.
 template <typename To, typename F> DEVICE_FN To saturate(F v) {
     if (v >= (F)limits<To>::HIGH) return limits<To>::HIGH;
     if (v <= (F)limits<To>::LOW) return limits<To>::LOW;

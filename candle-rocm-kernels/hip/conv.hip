@@ -1,8 +1,10 @@
-// Convolutions and transposed convolutions of images [batch, channels, height, width]; a sequence is an image of height 1.
+// Convolutions and transposed convolutions of images [batch, channels, height, width]; a sequence is an image of height
+// 1.
 //
-// `direct` computes each output element in one thread, for products too thin to be worth a matrix. `im2col` lays out the input so that a
-// convolution is a matrix product. A transposed convolution is a product first, whose columns `col2im` then gathers: each output
-// element sums what belongs to it, so there are no atomics and the result never varies. Sums are made in compute_t and rounded once.
+// `direct` computes each output element in one thread, for products too thin to be worth a matrix. `im2col` lays out
+// the input so that a convolution is a matrix product. A transposed convolution is a product first, whose columns
+// `col2im` then gathers: each output element sums what belongs to it, so there are no atomics and the result never
+// varies. Sums are made in compute_t and rounded once.
 #include "device.h"
 #include "shared/conv.h"
 
@@ -30,7 +32,8 @@ DEVICE_FN Place place_of(u32 i, u32 channels, const Geometry& g) {
     return Place{i - row * g.out_w, row - plane * g.out_h, plane - batch * channels, batch};
 }
 
-// A sum of products: of floats in the compute type, rounded once; of integers in 64 bits, which wraps as their own width would.
+// A sum of products: of floats in the compute type, rounded once; of integers in 64 bits, which wraps as their own
+// width would.
 template <typename T, bool FLOAT = is_float<T>::value> struct Products {
     compute_t<T> sum = 0;
     DEVICE_FN void add(T a, T b) { sum = math::fma(load(a), load(b), sum); }
@@ -82,8 +85,9 @@ template <typename T> DEVICE_FN void transpose_direct(const T* x, const T* w, T*
     }
 }
 
-// `positions` output positions of some images, from the `first`, become the columns of matrices [c_in * k_h * k_w, positions], one per image.
-// A thread writes all taps of one channel and position, so that neighbours write neighbours. `n`: images * c_in * positions.
+// `positions` output positions of some images, from the `first`, become the columns of matrices [c_in * k_h * k_w,
+// positions], one per image. A thread writes all taps of one channel and position, so that neighbours write neighbours.
+// `n`: images * c_in * positions.
 template <typename T> DEVICE_FN void im2col(const T* x, T* columns, u32 n, u32 first, u32 positions, const Geometry& g) {
     for (u64 i = global_index(); i < n; i += global_size()) {
         const u32 plane = (u32)i / positions;
@@ -104,8 +108,8 @@ template <typename T> DEVICE_FN void im2col(const T* x, T* columns, u32 n, u32 f
     }
 }
 
-// Sums the columns [images, channels * k_h * k_w, in_h * in_w] of a transposed convolution's product, for `channels` of the c_out channels,
-// of which `dst` is the first. `n`: images * channels * out_h * out_w.
+// Sums the columns [images, channels * k_h * k_w, in_h * in_w] of a transposed convolution's product, for `channels` of
+// the c_out channels, of which `dst` is the first. `n`: images * channels * out_h * out_w.
 template <typename T> DEVICE_FN void col2im(const compute_t<T>* columns, T* dst, u32 n, u32 channels, const Geometry& g) {
     using C = compute_t<T>;
     const u32 inputs = g.in_h * g.in_w;

@@ -1,5 +1,5 @@
-// Copies between layouts. Only bits move, so kernels go by element size: b8 to b128. Launchers pick the widest size that the layout
-// allows, which makes rows of small elements move in 16-byte pieces.
+// Copies between layouts. Only bits move, so kernels go by element size: b8 to b128. Launchers pick the widest size
+// that the layout allows, which makes rows of small elements move in 16-byte pieces.
 #include "rows.h"
 #include "shared/copy.h"
 
@@ -28,9 +28,10 @@ DEVICE_FN void copy_rows(const T* src, T* dst, u32 n, u32 columns, u64 src_strid
 constexpr u32 LANES = TILE_WORDS;
 constexpr u32 STEP = TRANSPOSE_BLOCK / LANES;
 
-// A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile around, so that both sides are
-// accessed along their dense dimension, in words: two neighbours of 4 bytes or fewer, or one element. A thread turns two words of two around in
-// registers, so that the tile in LDS has words of `dst`. Where a word lies in its line depends on the line, for each to have a bank of its own.
+// A batch of matrices whose rows are dense in `dst` and whose columns are dense in `src`. Each block turns a tile
+// around, so that both sides are accessed along their dense dimension, in words: two neighbours of 4 bytes or fewer, or
+// one element. A thread turns two words of two around in registers, so that the tile in LDS has words of `dst`. Where a
+// word lies in its line depends on the line, for each to have a bank of its own.
 template <typename T>
 DEVICE_FN void copy_transposed(const T* src, T* dst, u32 rows, u32 columns, u32 src_column_stride, u32 dst_row_stride, u32 batch,
                                const Dims& dims, const Strides& src_strides, const Strides& dst_strides) {

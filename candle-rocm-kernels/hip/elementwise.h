@@ -1,4 +1,5 @@
-// What the element-wise families share: walking one, two or three strided inputs in packs, and arithmetic that rounds as Rust does.
+// What the element-wise families share: walking one, two or three strided inputs in packs, and arithmetic that rounds
+// as Rust does.
 #ifndef CANDLE_ROCM_ELEMENTWISE_H
 #define CANDLE_ROCM_ELEMENTWISE_H
 
@@ -6,7 +7,8 @@
 
 namespace device {
 
-// Elements that one thread handles at a time: 16 bytes of the widest type involved, at most 8. The launchers count on the same numbers.
+// Elements that one thread handles at a time: 16 bytes of the widest type involved, at most 8. The launchers count on
+// the same numbers.
 constexpr u32 pack_length(u32 bytes) { return bytes <= 2 ? 8 : 16 / bytes; }
 constexpr u32 wider(u32 a, u32 b) { return a > b ? a : b; }
 
@@ -14,7 +16,8 @@ template <typename T, u32 N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N :
     T v[N];
 };
 
-// Where the element with the given row-major index lies in inputs of these strides. With one dimension, indices may exceed 32 bits.
+// Where the element with the given row-major index lies in inputs of these strides. With one dimension, indices may
+// exceed 32 bits.
 template <u32 K> struct Offsets { u64 at[K]; };
 template <typename... S> DEVICE_FN Offsets<sizeof...(S)> offsets(const Dims& dims, u64 index, const S&... strides) {
     constexpr u32 K = sizeof...(S);
@@ -36,8 +39,9 @@ template <typename... S> DEVICE_FN Offsets<sizeof...(S)> offsets(const Dims& dim
     return offsets;
 }
 
-// An input of `dims` (of rank 1 at least) and `strides`, read in row-major order: element by element, or N neighbours at a time where the layout allows it.
-// Which is the same for all threads, so choosing costs a few scalar instructions and no divergence.
+// An input of `dims` (of rank 1 at least) and `strides`, read in row-major order: element by element, or N neighbours
+// at a time where the layout allows it. Which is the same for all threads, so choosing costs a few scalar instructions
+// and no divergence.
 template <typename T, u32 N> struct Input {
     enum Way {
         WIDE,    // N neighbours are adjacent and aligned: one load
@@ -80,8 +84,8 @@ template <typename T, u32 N> struct Input {
     }
 };
 
-// The outputs of map and map2 are contiguous and start at the beginning of a buffer, so packs of them are aligned. Whole packs come first;
-// what is left of n, or everything if an input can only be gathered, goes element by element.
+// The outputs of map and map2 are contiguous and start at the beginning of a buffer, so packs of them are aligned.
+// Whole packs come first; what is left of n, or everything if an input can only be gathered, goes element by element.
 
 // out[i] = f(x[i]) for i < n; whole packs by `of_pack`.
 template <u32 N, typename X, typename Y, typename F, typename OfPack>
@@ -128,7 +132,8 @@ template <> struct wrapping<i16> { using type = u32; };
 template <> struct wrapping<i32> { using type = u32; };
 template <> struct wrapping<i64> { using type = u64; };
 
-// Arithmetic on stored values: small floats are computed in float and rounded after every operation, as Rust's `half` and `float8` do.
+// Arithmetic on stored values: small floats are computed in float and rounded after every operation, as Rust's `half`
+// and `float8` do.
 template <typename T, bool FLOAT = is_float<T>::value> struct Arithmetic {
     static DEVICE_FN T add(T a, T b) { return store<T>(load(a) + load(b)); }
     static DEVICE_FN T sub(T a, T b) { return store<T>(load(a) - load(b)); }

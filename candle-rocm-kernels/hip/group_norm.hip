@@ -11,7 +11,8 @@ DEVICE_FN u32 part_length(const Groups& shape, u32 p) {
     return left < shape.part ? left : shape.part;
 }
 
-// (x - mean) * scale * weight + bias with the channel's weight and bias, and SiLU if asked for; `values` begin at element i of a row.
+// (x - mean) * scale * weight + bias with the channel's weight and bias, and SiLU if asked for; `values` begin at
+// element i of a row.
 template <typename T, typename C, u32 N>
 DEVICE_FN void grouped(T* out, const T* weight, const T* bias, u32 i, Values<C, N>& values, C mean, C scale, const Groups& shape) {
     u32 channel = i / shape.pixels;

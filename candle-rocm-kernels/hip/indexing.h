@@ -1,8 +1,9 @@
 // What gather and scatter share: how an index tensor names places.
 //
-// Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand that is indexed,
-// whose place is then moved by `index * stride`. An index equal to the largest value of its type stands for no place: gather gives zero,
-// scatter leaves it out. Any other index beyond `size` does the same and reports itself, for the host to raise when it next waits.
+// Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand
+// that is indexed, whose place is then moved by `index * stride`. An index equal to the largest value of its type
+// stands for no place: gather gives zero, scatter leaves it out. Any other index beyond `size` does the same and
+// reports itself, for the host to raise when it next waits.
 #ifndef CANDLE_ROCM_INDEXING_H
 #define CANDLE_ROCM_INDEXING_H
 
@@ -28,13 +29,15 @@ constexpr i64 NO_INDEX = 0x7fffffffffffffffll;
 // No index below a size of 32 bits.
 constexpr u32 NOWHERE = ~0u;
 
-// Indices as they come from memory, so that nobody waits for them before they are needed: their lower words, and the upper ones of i64.
+// Indices as they come from memory, so that nobody waits for them before they are needed: their lower words, and the
+// upper ones of i64.
 template <u32 N> struct Ids {
     u32 low[N];
     u32 high[N];
 };
 
-// N of the `count` indices from `first` on, `stride` apart: that at `k` and each `step` further; the last one, of any that are beyond.
+// N of the `count` indices from `first` on, `stride` apart: that at `k` and each `step` further; the last one, of any
+// that are beyond.
 template <typename T, u32 N>
 DEVICE_FN void load_ids(const void* ids, u32 first, u32 stride, u32 count, u32 k, u32 step, Ids<N>& out) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// Reading and writing at places that another tensor names: gather (of which index_select is a case), scatter_set and scatter_add (of
-// which index_add is a case). Along dense dimensions, indexing_rows.hip does most of it.
+// Reading and writing at places that another tensor names: gather (of which index_select is a case), scatter_set and
+// scatter_add (of which index_add is a case). Along dense dimensions, indexing_rows.hip does most of it.
 #include "indexing.h"
 
 template <typename T>
@@ -11,9 +11,9 @@ DEVICE_FN void gather(const T* src, T* dst, u64 n, const Indexed& indexed, const
     }
 }
 
-// ---------------------------------------------------------------- scatter in order
-// A thread has a column, that is, a place outside of the indexed dimension, and one of `parts` of the places along that. It follows the column in
-// order: the last of several writes to a place stays, and sums are added up in the CPU's order.
+// ---------------------------------------------------------------- scatter in order A thread has a column, that is, a
+// place outside of the indexed dimension, and one of `parts` of the places along that. It follows the column in order:
+// the last of several writes to a place stays, and sums are added up in the CPU's order.
 constexpr u32 STEPS = 4;
 
 template <typename T, typename Update>
@@ -48,9 +48,9 @@ DEVICE_FN void scatter_in_order(const T* src, T* dst, u32 columns, u32 parts, co
     }
 }
 
-// ---------------------------------------------------------------- scatter by sorted ids
-// `order` sorts the ids, which are the same for all columns, equal ones in their order. A thread for each id and N neighbouring columns: the one with
-// the first of equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
+// ---------------------------------------------------------------- scatter by sorted ids `order` sorts the ids, which
+// are the same for all columns, equal ones in their order. A thread for each id and N neighbouring columns: the one
+// with the first of equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
 template <typename T, u32 N> struct alignas(sizeof(T) * N) Pack { T v[N]; };
 
 template <typename T, u32 N>
@@ -79,8 +79,9 @@ DEVICE_FN void add_sorted(const Pack<T, N>* src, Pack<T, N>* dst, const u32* ord
 // ---------------------------------------------------------------- scatter in parallel
 // For few columns: one thread per element of `src`.
 
-// Marks each written place with the last position along the indexed dimension that writes to it, counted from 1. `owners` has the
-// layout of `dst` and comes zeroed; `position_strides` are 1 along the indexed dimension and 0 elsewhere.
+// Marks each written place with the last position along the indexed dimension that writes to it, counted from 1.
+// `owners` has the layout of `dst` and comes zeroed; `position_strides` are 1 along the indexed dimension and 0
+// elsewhere.
 extern "C" __global__ void scatter_claim(u32* owners, const void* ids, IndexError* error, u64 n, Indexing indexing, Dims dims,
                                          Strides dst_strides, Strides id_strides, Strides position_strides) {
     const Indexed indexed{ids, error, indexing};

@@ -1,9 +1,11 @@
-// gather and scatter along a dense dimension, row by row in LDS, where places are random but each row comes and goes as it lies in memory.
+// gather and scatter along a dense dimension, row by row in LDS, where places are random but each row comes and goes as
+// it lies in memory.
 #include "indexing.h"
 
 template <typename T> constexpr u32 ROW = ROW_BYTES / sizeof(T);
 
-// Copies between global memory and LDS, COUNT elements under way at a time. Beyond the last element, it is copied again.
+// Copies between global memory and LDS, COUNT elements under way at a time. Beyond the last element, it is copied
+// again.
 template <u32 COUNT, typename T> DEVICE_FN void copy_row(const T* from, T* to, u32 size, u32 first, u32 step) {
     for (u32 i = first; i < size; i += COUNT * step) {
         T values[COUNT];
@@ -19,7 +21,8 @@ template <u32 COUNT, typename T> DEVICE_FN void copy_row(const T* from, T* to, u
 
 constexpr u32 GATHER_BATCH = 8;
 
-// A block has a row of `src` with at most ROW<T> elements, of which `along.count` are asked for. `dst` is dense along the rows as well.
+// A block has a row of `src` with at most ROW<T> elements, of which `along.count` are asked for. `dst` is dense along
+// the rows as well.
 template <typename T>
 DEVICE_FN void gather_rows(const T* src, T* dst, u32 columns, const Indexed& indexed, const Along& along, const Dims& dims, const Strides& dst_strides,
                            const Strides& src_strides, const Strides& id_strides) {
@@ -85,8 +88,9 @@ template <typename T> struct Batch {
     }
 };
 
-// The next WAVE values in order, one a lane: first go the numbers of lanes to their places, from where each lane reads who shares its own. Of these
-// lanes, the one whose number stayed takes up all values, from the lowest lane to the highest.
+// The next WAVE values in order, one a lane: first go the numbers of lanes to their places, from where each lane reads
+// who shares its own. Of these lanes, the one whose number stayed takes up all values, from the lowest lane to the
+// highest.
 template <typename T, typename Update>
 DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T value, Update) {
     using Bits = typename BitsOf<sizeof(T)>::type;
@@ -119,7 +123,8 @@ DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T 
     wave_sync();
 }
 
-// The waves of a block share ROW<T> places of LDS. Each has a window of so many places of a row of `dst` and goes through all that comes to the row. The
+// The waves of a block share ROW<T> places of LDS. Each has a window of so many places of a row of `dst` and goes
+// through all that comes to the row. The
 
 template <typename T, typename Update>
 DEVICE_FN void scatter_rows(const T* src, T* dst, u32 columns, u32 windows, const Indexed& indexed, const Along& along, const Dims& dims,

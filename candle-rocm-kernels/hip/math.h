@@ -1,10 +1,12 @@
 #ifndef CANDLE_ROCM_MATH_H
 #define CANDLE_ROCM_MATH_H
 
-// exp, log, sin, cos, tanh, erf, pow and the rest of <math.h> that kernels need, without a library. Included by device.h.
+// exp, log, sin, cos, tanh, erf, pow and the rest of <math.h> that kernels need, without a library. Included by
+// device.h.
 //
-// For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals, infinities, NaN and
-// huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function named beside them (mpmath, 60 digits).
+// For float and double, within three units in the last place (erfc's far tail: twenty) over the whole range: denormals,
+// infinities, NaN and huge arguments are treated as IEEE 754 and C say. Polynomials are Chebyshev fits of the function
+// named beside them (mpmath, 60 digits).
 namespace device {
 
 namespace math {
@@ -50,7 +52,8 @@ DEVICE_FN double exp_tail(double r) {
     return polynomial(r, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
                       1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200);
 }
-// x = k ln 2 + r with |r| <= ln 2 / 2, and expm1(r). Arguments beyond what ldexp can still tell apart are clamped, NaN is not.
+// x = k ln 2 + r with |r| <= ln 2 / 2, and expm1(r). Arguments beyond what ldexp can still tell apart are clamped, NaN
+// is not.
 struct ExpF { i32 k; float m1; };
 DEVICE_FN ExpF exp_reduce(float x) {
     x = x < -120.0f ? -120.0f : x > 120.0f ? 120.0f : x;
@@ -119,7 +122,8 @@ template <typename F> DEVICE_FN F log(F x) {
     if (!(x > F(0))) return x == F(0) ? -infinity(x) : nan(x);
     if (x == infinity(x)) return x;
     const auto split = log_split(x);
-    // With f = m - 1 (exact) and s = f/(2+f): log m = f - f²/2 + s (f²/2 + s² tail), so the large term f carries no error.
+    // With f = m - 1 (exact) and s = f/(2+f): log m = f - f²/2 + s (f²/2 + s² tail), so the large term f carries no
+    // error.
     const F f = split.m - F(1);
     const F s = f / (F(2) + f);
     const F z = s * s;
@@ -151,8 +155,8 @@ DEVICE_FN u64 multiply_high(u64 a, u64 b) { return (u64)(((unsigned __int128)a *
 struct AngleF { u32 quadrant; float r; };
 struct AngleD { u32 quadrant; double r; };
 
-// Payne and Hanek: of the product x 2/pi only the bits below weight 4 matter, so a window of 2/pi that starts there, times the mantissa, modulo
-// the window's size, gives quadrant and fraction in fixed point.
+// Payne and Hanek: of the product x 2/pi only the bits below weight 4 matter, so a window of 2/pi that starts there,
+// times the mantissa, modulo the window's size, gives quadrant and fraction in fixed point.
 DEVICE_FN AngleF angle_of_huge(float x) {
     const u32 bits = bit_cast<u32>(abs(x));
     const u64 mantissa = (bits & 0x7fffffu) | 0x800000u;
@@ -178,7 +182,8 @@ DEVICE_FN AngleD angle_of_huge(double x) {
     const double r = fraction * 0x1.921fb54442d18p+0;
     return x < 0.0 ? AngleD{(0u - quadrant) & 3u, -r} : AngleD{quadrant & 3u, r};
 }
-// Cody and Waite in three steps: x - k head(pi/2) is exact while k is small enough, the rest of pi/2 follows with one rounding each.
+// Cody and Waite in three steps: x - k head(pi/2) is exact while k is small enough, the rest of pi/2 follows with one
+// rounding each.
 DEVICE_FN AngleF angle(float x) {
     if (!(abs(x) < 65536.0f)) return x - x == 0.0f ? angle_of_huge(x) : AngleF{0, x - x};
     // Rounded as in exp_reduce.
@@ -226,8 +231,9 @@ template <typename F> DEVICE_FN F cos(F x) {
     return (a.quadrant + 1u) & 2u ? -magnitude : magnitude;
 }
 
-// For moderate arguments, a sine in fewer operations: x = k pi + r with |r| <= pi/2, k being an integer for the sine and one and a half for the cosine,
-// which is the sine of x + pi/2 (SHIFT is 1). Cody and Waite as above; `odd` has in its last bit whether the sine of r changes sign.
+// For moderate arguments, a sine in fewer operations: x = k pi + r with |r| <= pi/2, k being an integer for the sine
+// and one and a half for the cosine, which is the sine of x + pi/2 (SHIFT is 1). Cody and Waite as above; `odd` has in
+// its last bit whether the sine of r changes sign.
 constexpr float SIN_LIMIT = 65536.0f;
 struct HalfTurns { u32 odd; float r; };
 template <u32 SHIFT> DEVICE_FN HalfTurns half_turns(float x) {

@@ -1,7 +1,9 @@
-// Functions for results of 16 bits or fewer: from the hardware's 2^x, reciprocal and root, which are good to an ulp of float (2^x on NVIDIA: two).
+// Functions for results of 16 bits or fewer: from the hardware's 2^x, reciprocal and root, which are good to an ulp of
+// float (2^x on NVIDIA: two).
 //
-// Each function is within six ulp of float of the exact value, so that a result of f16 rounds to its neighbour once in several thousand, one of
-// the others more rarely; both GELUs, below -3, within as many ulp as their logarithm. Infinities, NaN and denormal results are as from math.h.
+// Each function is within six ulp of float of the exact value, so that a result of f16 rounds to its neighbour once in
+// several thousand, one of the others more rarely; both GELUs, below -3, within as many ulp as their logarithm.
+// Infinities, NaN and denormal results are as from math.h.
 #ifndef CANDLE_ROCM_NARROW_H
 #define CANDLE_ROCM_NARROW_H
 
@@ -39,7 +41,8 @@ DEVICE_FN float exp_bf16(float x) {
     return math::ldexp(power, bit_cast<i32>(shifted) - 0x4b400000);
 }
 
-// 1 / (1 + power), or power / (1 + power) for bf16, for which the reciprocal of a large power is lost; power being of -|x| then.
+// 1 / (1 + power), or power / (1 + power) for bf16, for which the reciprocal of a large power is lost; power being of
+// -|x| then.
 template <typename T> DEVICE_FN float share(float power, float x) {
     const float quotient = reciprocal_fast(1.0f + power);
     if constexpr (is_same<T, bf16>::value) return x < 0.0f ? power * quotient : quotient;
@@ -79,8 +82,8 @@ template <u32 SHIFT> DEVICE_FN float sin(float x) {
     return math::signed_sine(angle, math::polynomial(z, 1.0f, -0.166666597f, 0.00833306555f, -0.000198095222f, 2.60559023e-06f));
 }
 
-// a / b for f16 and f8e4m3, whose quotients lie well within float's normal numbers: within an ulp. No quotient of two of them is as
-// near to where rounding changes, other than on it, where this is exact.
+// a / b for f16 and f8e4m3, whose quotients lie well within float's normal numbers: within an ulp. No quotient of two
+// of them is as near to where rounding changes, other than on it, where this is exact.
 DEVICE_FN float quotient(float a, float b) {
     const float inverse = reciprocal_fast(b);
     const float near = a * inverse;
@@ -89,7 +92,8 @@ DEVICE_FN float quotient(float a, float b) {
     return math::abs(rest) > 0.0f ? math::fma(rest, inverse, near) : near;
 }
 
-// a / b for bf16, as near as it takes to round like the quotient; false where quotient or reciprocal may not be normal numbers.
+// a / b for bf16, as near as it takes to round like the quotient; false where quotient or reciprocal may not be normal
+// numbers.
 DEVICE_FN bool quotient_bf16(float a, float b, float& quotient) {
     quotient = a * reciprocal_fast(b);
     return math::abs(math::fma(-b, quotient, a)) <= math::abs(a) * 0x1p-20f;

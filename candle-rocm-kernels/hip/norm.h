@@ -43,7 +43,8 @@ template <typename T> struct Parameters {
     const T* bias;
     DEVICE_FN bool in_packs() const { return are_in_packs(weight, bias); }
 };
-// Those of N columns from i on. Of narrow elements, weight and bias are asked for together; others' would take too many registers.
+// Those of N columns from i on. Of narrow elements, weight and bias are asked for together; others' would take too many
+// registers.
 template <u32 N, typename T> struct Beside {
     static constexpr bool TOGETHER = sizeof(T) <= 2;
     Held<N, T> weight;

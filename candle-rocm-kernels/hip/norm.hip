@@ -1,8 +1,9 @@
-// RMS norm and layer norm along the last dimension, also of a sum of two tensors that is wanted itself (`add_…`: a residual connection and
-// the norm behind it read and write memory once). Statistics are taken in f32.
+// RMS norm and layer norm along the last dimension, also of a sum of two tensors that is wanted itself (`add_…`: a
+// residual connection and the norm behind it read and write memory once). Statistics are taken in f32.
 #include "norm.h"
 
-// (x - mean) / sqrt(variance + eps) * weight + bias; `bias` may be null. The variance is that of the differences to the mean: no cancellation.
+// (x - mean) / sqrt(variance + eps) * weight + bias; `bias` may be null. The variance is that of the differences to the
+// mean: no cancellation.
 struct LayerNorm {
     template <typename Team, typename T, typename Source>
     static DEVICE_FN void apply(Team& team, const Source& source, const Parameters<T>& parameters, T* out, const Shape& shape) {

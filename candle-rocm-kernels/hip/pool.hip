@@ -1,5 +1,5 @@
-// Average and maximum over windows of images [batch, channels, height, width]. One thread per output; the windows do not pass the
-// images' edges.
+// Average and maximum over windows of images [batch, channels, height, width]. One thread per output; the windows do
+// not pass the images' edges.
 #include "device.h"
 #include "shared/pool.h"
 
@@ -17,7 +17,8 @@ template <typename T, typename Window> DEVICE_FN void pool(const T* src, T* dst,
     }
 }
 
-// Floats add up in the compute type and are rounded once; integers add up in 64 bits and the mean is cut off towards zero.
+// Floats add up in the compute type and are rounded once; integers add up in 64 bits and the mean is cut off towards
+// zero.
 template <typename T, bool FLOAT = is_float<T>::value> struct Average {
     static DEVICE_FN T of(const T* first, const Pool& p) {
         compute_t<T> sum = 0;

@@ -1,5 +1,6 @@
-// Random numbers from the counter-based generator Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). Element i depends on key, counter and i alone, so the numbers are the same for every grid, wave size and count.
+// Random numbers from the counter-based generator Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
+// as easy as 1, 2, 3", SC 2011). Element i depends on key, counter and i alone, so the numbers are the same for every
+// grid, wave size and count.
 #include "device.h"
 #include "shared/rand.h"
 
@@ -29,7 +30,8 @@ DEVICE_FN float minus_two_log(float u) {
 }
 DEVICE_FN double minus_two_log(double u) { return -2.0 * math::log(u); }
 
-// The root of a normal number: from the hardware's approximation by one step of Newton's and a last one for the rounding.
+// The root of a normal number: from the hardware's approximation by one step of Newton's and a last one for the
+// rounding.
 DEVICE_FN float root(float x) {
     if constexpr (!target::APPROXIMATES) return math::sqrt(x);
     const float inverse = rsqrt_fast(x);

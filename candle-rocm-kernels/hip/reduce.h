@@ -1,9 +1,10 @@
 // What reductions do with elements: sums, extrema and the indices of extrema.
 //
-// An operation has `identity`, what a lane begins with; `start`, what the lane with the first element does; `of` an element and its number
-// among the reduced ones; `combine`, whose left operand is the earlier one; `append`, which combines with a lane's next element of a row; and `finish`,
-// which stores a result or a part's. Of a row, ROW_BATCH packs of a thread are under way at once, as many as registers allow; across rows a thread has
-// up to MOST_COLUMNS columns.
+// An operation has `identity`, what a lane begins with; `start`, what the lane with the first element does; `of` an
+// element and its number among the reduced ones; `combine`, whose left operand is the earlier one; `append`, which
+// combines with a lane's next element of a row; and `finish`, which stores a result or a part's. Of a row, ROW_BATCH
+// packs of a thread are under way at once, as many as registers allow; across rows a thread has up to MOST_COLUMNS
+// columns.
 #ifndef CANDLE_ROCM_REDUCE_H
 #define CANDLE_ROCM_REDUCE_H
 
@@ -43,8 +44,8 @@ template <bool MIN, typename C> DEVICE_FN C worst() {
     }
 }
 
-// An element replaces the result only if it compares better, so a NaN stays if it comes first and is passed over elsewhere, as on the
-// CPU. `start` sees to the first: the tree keeps its left operand unless the right one is better.
+// An element replaces the result only if it compares better, so a NaN stays if it comes first and is passed over
+// elsewhere, as on the CPU. `start` sees to the first: the tree keeps its left operand unless the right one is better.
 template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
 
 template <bool MIN, typename T> struct Extremum {
@@ -69,8 +70,8 @@ template <typename C> struct Candidate {
 };
 template <typename C> DEVICE_FN Candidate<C> shfl(const Candidate<C>& v, u32 source) { return {shfl(v.value, source), shfl(v.index, source)}; }
 
-// `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the partial results'
-// values, and is null in the last launch.
+// `indices` gives the index of each element when partial results are joined, and is null before. `values` takes the
+// partial results' values, and is null in the last launch.
 template <bool MIN, typename T> struct ArgExtremum {
     static constexpr u32 ROW_BATCH = 2;
     static constexpr u32 MOST_COLUMNS = 4;

@@ -1,10 +1,11 @@
 // Sum, minimum, maximum and their indices along any set of axes.
 //
-// A block is a grid of `columns` outputs by `lanes` threads that share an output, columns * lanes = REDUCE_BLOCK. Neighbouring threads
-// are neighbours along the reduced axes (`lanes_fast`, for rows) or along the kept ones (for columns); whichever is dense in memory.
-// Each thread walks the reduced elements in steps of `lanes`, then a tree in LDS joins the lanes, so that a result does not depend on
-// the wave size. A long reduction with few outputs is cut into `parts`, whose partial results [outputs, parts] a second launch reduces.
-// Layouts whose elements come in packs of 16 bytes are in reduce_packs.hip.
+// A block is a grid of `columns` outputs by `lanes` threads that share an output, columns * lanes = REDUCE_BLOCK.
+// Neighbouring threads are neighbours along the reduced axes (`lanes_fast`, for rows) or along the kept ones (for
+// columns); whichever is dense in memory. Each thread walks the reduced elements in steps of `lanes`, then a tree in
+// LDS joins the lanes, so that a result does not depend on the wave size. A long reduction with few outputs is cut into
+// `parts`, whose partial results [outputs, parts] a second launch reduces. Layouts whose elements come in packs of 16
+// bytes are in reduce_packs.hip.
 #include "reduce.h"
 
 // Offset of an element; a single dimension may have more than 2^32 elements.

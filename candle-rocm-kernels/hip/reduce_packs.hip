@@ -1,8 +1,8 @@
-// The reductions of reduce.hip where elements lie in packs of 16 bytes: along dense rows, and across the rows of a matrix for columns, of which a
-// thread then has a pack. A thread asks for several packs before it uses the first.
+// The reductions of reduce.hip where elements lie in packs of 16 bytes: along dense rows, and across the rows of a
+// matrix for columns, of which a thread then has a pack. A thread asks for several packs before it uses the first.
 //
-// A block is a grid of `columns` outputs, or packs of them, by `lanes` threads that share them, columns * lanes = REDUCE_BLOCK. Parts are as in
-// reduce.hip, and so is the order in which the tree joins the lanes.
+// A block is a grid of `columns` outputs, or packs of them, by `lanes` threads that share them, columns * lanes =
+// REDUCE_BLOCK. Parts are as in reduce.hip, and so is the order in which the tree joins the lanes.
 #include "reduce.h"
 
 constexpr u32 REDUCE_BLOCK_LOG2 = 8;

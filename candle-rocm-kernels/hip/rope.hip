@@ -2,7 +2,8 @@
 #include "rows.h"
 #include "shared/rope.h"
 
-// Turns each pair (a, b) by its angle, P neighbouring pairs at a time; P divides `half`. A pair is (i, i + half), or (2i, 2i + 1) if interleaved.
+// Turns each pair (a, b) by its angle, P neighbouring pairs at a time; P divides `half`. A pair is (i, i + half), or
+// (2i, 2i + 1) if interleaved.
 template <u32 P, bool INTERLEAVED, typename T> DEVICE_FN void rotate(const T* src, const T* cos, const T* sin, T* dst, const Rope& layout) {
     using C = compute_t<T>;
     const u32 row_steps = layout.half / P;

@@ -1,7 +1,8 @@
-// Rows along the last dimension: who works on one, and how it is read. A wave has a row (several rows a block, for short rows) or a block has one.
+// Rows along the last dimension: who works on one, and how it is read. A wave has a row (several rows a block, for
+// short rows) or a block has one.
 //
-// A row moves in packs of 16 bytes from its first element on; AMD GPUs access memory unaligned, so rows may start anywhere. What is left after the
-// last whole pack, less than a pack, is one element each for the first threads.
+// A row moves in packs of 16 bytes from its first element on; AMD GPUs access memory unaligned, so rows may start
+// anywhere. What is left after the last whole pack, less than a pack, is one element each for the first threads.
 #ifndef CANDLE_ROCM_ROWS_H
 #define CANDLE_ROCM_ROWS_H
 
@@ -73,7 +74,8 @@ template <u32 N, typename T> DEVICE_FN Values<compute_t<T>, N> read(const T* at)
 template <typename T, typename C, u32 N> DEVICE_FN void write(T* at, const Values<C, N>& values) { copy_to(at, narrowed<T>(values)); }
 template <typename T, typename C, u32 N> DEVICE_FN void write_aligned(T* at, const Values<C, N>& values) { copy_to_aligned(at, narrowed<T>(values)); }
 
-// A pack in registers: narrow elements stay as they lie in memory, two or four to a register, until their values are wanted.
+// A pack in registers: narrow elements stay as they lie in memory, two or four to a register, until their values are
+// wanted.
 template <u32 N, typename T> struct Held {
     static constexpr bool IN_WORDS = sizeof(T) < 4 && N * sizeof(T) % 4 == 0;
     struct Words {
@@ -85,7 +87,8 @@ template <u32 N, typename T> struct Held {
     Bits bits;
 
     DEVICE_FN void operator=(const Neighbours<N, T>& pack) { bits = bit_cast<Bits>(pack); }
-    // Values of narrow elements are made anew each time: kept by the compiler, they would take the registers that holding the pack saves.
+    // Values of narrow elements are made anew each time: kept by the compiler, they would take the registers that
+    // holding the pack saves.
     DEVICE_FN Values<compute_t<T>, N> values() const {
         Bits copy = bits;
         if constexpr (IN_WORDS) {
@@ -106,7 +109,8 @@ struct WaveTeam {
 };
 struct BlockTeam {
     static constexpr u32 MOST_KEPT = 32;
-    // Joins take turns at two places, so that one barrier is enough: who writes to a place again has met the others, after they read it, at the join between.
+    // Joins take turns at two places, so that one barrier is enough: who writes to a place again has met the others,
+    // after they read it, at the join between.
     u32 turn = 0;
     static DEVICE_FN u32 rank() { return thread_x(); }
     static DEVICE_FN u32 size() { return block_dim(); }
@@ -128,13 +132,13 @@ struct BlockTeam {
     }
 };
 
-// Elements of a row that each thread keeps in registers: rows of up to this many times the team's size are read once. Four packs, but of narrow
-// elements only two where a wave has a row.
+// Elements of a row that each thread keeps in registers: rows of up to this many times the team's size are read once.
+// Four packs, but of narrow elements only two where a wave has a row.
 template <typename Team, typename T> constexpr u32 KEPT = KEPT_BYTES / sizeof(T) < Team::MOST_KEPT ? KEPT_BYTES / sizeof(T) : Team::MOST_KEPT;
 
-// One thread's share of a row of T: the packs and the one element after the last whole pack that it keeps, and what is read again each time. A Source
-// has `first<N>(i)`, called once for each kept element, and `again<N>(i)`, for the others. A row that is not `in_packs`, as the GPU cannot access it so,
-// is one of single elements.
+// One thread's share of a row of T: the packs and the one element after the last whole pack that it keeps, and what is
+// read again each time. A Source has `first<N>(i)`, called once for each kept element, and `again<N>(i)`, for the
+// others. A row that is not `in_packs`, as the GPU cannot access it so, is one of single elements.
 template <typename Team, typename T, typename Source, u32 KEEP = KEPT<Team, T>> struct Row {
     using C = compute_t<T>;
     static constexpr u32 N = PACK<T>;
@@ -199,7 +203,8 @@ template <typename Team, typename T, typename Source, u32 KEEP = KEPT<Team, T>> 
         each_kept(f);
         each_beyond(f);
     }
-    // The same for rows of whole packs, by whole waves and up to `end` packs at least, so that f can exchange values between lanes: those beyond the row are zero.
+    // The same for rows of whole packs, by whole waves and up to `end` packs at least, so that f can exchange values
+    // between lanes: those beyond the row are zero.
     template <typename F> DEVICE_FN void each_together(u32 end, F f) const {
 #pragma unroll
         for (u32 k = 0; k < PACKS; ++k) {

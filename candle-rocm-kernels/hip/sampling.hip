@@ -1,7 +1,8 @@
-// The choice of next tokens from rows of logits. A block has a row and reads it a few times for each filter; nothing is sorted: a filter is a threshold, found by
-// halving the range of what a float can be.
+// The choice of next tokens from rows of logits. A block has a row and reads it a few times for each filter; nothing is
+// sorted: a filter is a threshold, found by halving the range of what a float can be.
 //
-// The draw adds a number of the Gumbel distribution to each score, a function of seed, position and token alone, and takes the largest sum.
+// The draw adds a number of the Gumbel distribution to each score, a function of seed, position and token alone, and
+// takes the largest sum.
 #include "device.h"
 #include "shared/sampling.h"
 
@@ -84,7 +85,8 @@ struct Row {
 
     DEVICE_FN float score(float logit) const { return (logit - max) / temperature; }
 
-    // f(logit, token) for each of the thread's tokens, in ascending order. A block has a row for itself, so that its loads have to hide each other's latency.
+    // f(logit, token) for each of the thread's tokens, in ascending order. A block has a row for itself, so that its
+    // loads have to hide each other's latency.
     template <typename F> DEVICE_FN void each(F f) const {
         constexpr u32 AT_ONCE = 8;
         u32 token = thread_x();
@@ -208,7 +210,8 @@ extern "C" __global__ void sampling_choose(const float* logits, const Choice* ch
     }
 }
 
-// For row rows[i]: the logarithm of the probability of its chosen token, then those of the `top` most likely, most likely first, and these tokens.
+// For row rows[i]: the logarithm of the probability of its chosen token, then those of the `top` most likely, most
+// likely first, and these tokens.
 extern "C" __global__ void sampling_report(const float* logits, const u32* rows, const u32* chosen, u32* tokens, float* values, u32 count, u32 top, u32 vocab) {
     for (u32 index = block_x(); index < count; index += grid_dim()) {
         Row row{logits + (u64)rows[index] * vocab, vocab, 0.f, 1.f};

@@ -15,9 +15,9 @@ template <typename T> DEVICE_FN compute_t<T> power_of(compute_t<T> x) {
     }
 }
 
-// exp(x - max) / sum of these, with statistics in f32 (for f64 in f64). What a thread keeps is read once; beyond that, the maximum and the sum are
-// taken together, rescaling the sum whenever the maximum grows, and a second reading gives the results.
-// A row of -inf only, or one that holds +inf or NaN, gives NaN everywhere, as on the CPU.
+// exp(x - max) / sum of these, with statistics in f32 (for f64 in f64). What a thread keeps is read once; beyond that,
+// the maximum and the sum are taken together, rescaling the sum whenever the maximum grows, and a second reading gives
+// the results. A row of -inf only, or one that holds +inf or NaN, gives NaN everywhere, as on the CPU.
 template <typename Team, typename T> DEVICE_FN void softmax(const T* src, T* dst, u64 rows, u32 columns, u64 row_stride) {
     using C = compute_t<T>;
     const C lowest = Max::identity<C>();

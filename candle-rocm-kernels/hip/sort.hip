@@ -1,11 +1,13 @@
 // argsort of rows: a bitonic network over (key, index) pairs.
 //
-// A key is an unsigned integer in the order of the values, so every dtype sorts by the same code; equal keys are ordered by index, so
-// the outcome does not depend on the network. Merging starts with a mirrored step, which makes every comparison put the smaller pair at
-// the lower position. Therefore positions past the end of a row can be left out as if they held infinity: rows of any width need no padding.
+// A key is an unsigned integer in the order of the values, so every dtype sorts by the same code; equal keys are
+// ordered by index, so the outcome does not depend on the network. Merging starts with a mirrored step, which makes
+// every comparison put the smaller pair at the lower position. Therefore positions past the end of a row can be left
+// out as if they held infinity: rows of any width need no padding.
 //
-// Rows of up to TILE elements are sorted in LDS, several of them at a time if they are short. Wider ones are sorted in tiles, which
-// further launches merge in global memory: `argsort_step` while partners are further apart than a tile, then `argsort_tile`.
+// Rows of up to TILE elements are sorted in LDS, several of them at a time if they are short. Wider ones are sorted in
+// tiles, which further launches merge in global memory: `argsort_step` while partners are further apart than a tile,
+// then `argsort_tile`.
 #include "device.h"
 #include "shared/sort.h"
 
@@ -59,11 +61,12 @@ template <typename Pair> DEVICE_FN void order(Pair& low, Pair& high) {
     }
 }
 
-// Position of the lower partner of comparison `i`, partners being in different halves of groups of 2 * distance (a power of two).
+// Position of the lower partner of comparison `i`, partners being in different halves of groups of 2 * distance (a
+// power of two).
 DEVICE_FN u32 lower(u32 i, u32 distance) { return 2 * i - (i & (distance - 1)); }
 
-// One step over the `used` first elements in LDS, which are rows of `width`, a power of two, each with `valid` elements. The partner of
-// position p is p ^ mask.
+// One step over the `used` first elements in LDS, which are rows of `width`, a power of two, each with `valid`
+// elements. The partner of position p is p ^ mask.
 template <typename Pair> DEVICE_FN void step(Pair* tile, u32 used, u32 width, u32 valid, u32 distance, u32 mask) {
     barrier();
     for (u32 i = thread_x(); i < used / 2; i += SORT_BLOCK) {

@@ -1,5 +1,5 @@
-// Selection by a condition: where it is not zero the first operand, elsewhere the second. Values are only moved, so one kernel
-// serves all types of a size.
+// Selection by a condition: where it is not zero the first operand, elsewhere the second. Values are only moved, so one
+// kernel serves all types of a size.
 #include "elementwise.h"
 
 // out[i] = cond[i] != 0 ? x[i] : y[i]

@@ -1,10 +1,10 @@
-// Functions of one operand. f16, bf16 and f8e4m3 are computed in float and rounded once: candle's CPU rounds after every elementary step,
-// which loses up to two bits of bf16 in silu.
+// Functions of one operand. f16, bf16 and f8e4m3 are computed in float and rounded once: candle's CPU rounds after
+// every elementary step, which loses up to two bits of bf16 in silu.
 #include "activation.h"
 #include "elementwise.h"
 
-// exp(6.84375), a bf16, is 0.8 ulp of float away from where rounding changes: too close for the hardware's powers. A polynomial, by which each bf16
-// is rounded as it should be, is shorter than math.h's.
+// exp(6.84375), a bf16, is 0.8 ulp of float away from where rounding changes: too close for the hardware's powers. A
+// polynomial, by which each bf16 is rounded as it should be, is shorter than math.h's.
 FUNCTION(Exp,
     if constexpr (is_same<T, bf16>::value) return narrow::exp_bf16(x);
     else if constexpr (NARROW<T>) return narrow::exp<T>(x);

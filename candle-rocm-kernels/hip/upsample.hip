@@ -1,4 +1,5 @@
-// Images [batch, channels, height, width] at another size: the nearest element, or bilinear interpolation. One thread per output.
+// Images [batch, channels, height, width] at another size: the nearest element, or bilinear interpolation. One thread
+// per output.
 //
 // Positions are computed in f64, in the same steps as on the CPU, so that the same elements are chosen.
 #include "device.h"
@@ -39,8 +40,8 @@ template <typename C> struct Neighbours {
     }
 };
 
-// C: the type that it interpolates in. In f64, all but f32 come out as on the CPU to the bit: f32 would put results that lie halfway
-// between two small floats, or at an integer, on either side.
+// C: the type that it interpolates in. In f64, all but f32 come out as on the CPU to the bit: f32 would put results
+// that lie halfway between two small floats, or at an integer, on either side.
 template <typename C, typename T> DEVICE_FN T bilinear(const T* plane, u32 out_y, u32 out_x, const Upsample& u) {
     const Neighbours<C> y(out_y, u.scale_h, u.in_h, u.align_corners);
     const Neighbours<C> x(out_x, u.scale_w, u.in_w, u.align_corners);

@@ -16,9 +16,9 @@
 //! Code objects are embedded by building with the environment variable `CANDLE_ROCM_ARCHS` set to a
 //! comma-separated list of archs, such as `gfx942,gfx1100`; that needs clang (see [`Clang::find`]).
 //!
-//! With the feature `ck` the build also compiles Composable Kernel's attention ([`CkInstance`]), from headers that `CK_DIR` names, for the archs in
-//! `CANDLE_ROCM_CK_ARCHS` (or those of `CANDLE_ROCM_ARCHS` that have it). That needs a clang that finds HIP's headers: `ROCM_PATH` says where ROCm is,
-//! `CANDLE_ROCM_CK_FLAGS` is passed on to clang.
+//! With the feature `ck` the build also compiles Composable Kernel's attention ([`CkInstance`]), from headers that
+//! `CK_DIR` names, for the archs in `CANDLE_ROCM_CK_ARCHS` (or those of `CANDLE_ROCM_ARCHS` that have it). That needs a
+//! clang that finds HIP's headers: `ROCM_PATH` says where ROCm is, `CANDLE_ROCM_CK_FLAGS` is passed on to clang.
 
 mod cache;
 mod ck;

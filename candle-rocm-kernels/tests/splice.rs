@@ -78,7 +78,8 @@ fn includes(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Each header is spliced once: within a condition, what it includes would be missing where the condition does not hold.
+/// Each header is spliced once: within a condition, what it includes would be missing where the condition does not
+/// hold.
 #[test]
 fn headers_under_a_condition_include_nothing() {
     let mut files = BTreeMap::new();
@@ -129,8 +130,8 @@ fn embedded_objects_are_those_asked_for_at_build_time() {
     }
 }
 
-/// Names of the kernels in each of the sources once macros are expanded, by the C++ compiler that hip-sim takes, too. Headers guard
-/// themselves, so one run of it does for all.
+/// Names of the kernels in each of the sources once macros are expanded, by the C++ compiler that hip-sim takes, too.
+/// Headers guard themselves, so one run of it does for all.
 fn kernels(sources: &[String]) -> Vec<BTreeSet<String>> {
     const BETWEEN: &str = "\nbetween_two_sources\n";
     let compiler = std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into());

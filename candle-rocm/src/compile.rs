@@ -12,8 +12,8 @@ use std::time::UNIX_EPOCH;
 
 /// The run-time compiler of the ROCm installation in use.
 ///
-/// Up to ROCm 6.4, hiprtc ends the process when it is handed an arch that it does not know, so what is no arch at all is refused here. The arch
-/// of a GPU that HIP lists is known to the hiprtc of the same release.
+/// Up to ROCm 6.4, hiprtc ends the process when it is handed an arch that it does not know, so what is no arch at all
+/// is refused here. The arch of a GPU that HIP lists is known to the hiprtc of the same release.
 #[derive(Debug)]
 pub struct HiprtcCompiler {
     hiprtc: &'static Loaded<Hiprtc>,

@@ -63,14 +63,15 @@ named! {
 named! {
     /// The ways to multiply a quantized matrix with some columns.
     Path or "auto" {
-        /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS) columns.
+        /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS)
+        /// columns.
         Matvec = "matvec",
         /// Tiles of 8-bit integers, for any number of columns.
         Matmul = "matmul",
         /// The matrix as floats of the vectors' dtype, then rocBLAS.
         Dequantize = "dequantize",
-        /// Matrix and vectors as bf16, then rocBLAS with f32 sums and results: for f32 vectors, which it rounds less than
-        /// 8 bits do and which, unlike f16, cannot overflow.
+        /// Matrix and vectors as bf16, then rocBLAS with f32 sums and results: for f32 vectors, which it rounds less
+        /// than 8 bits do and which, unlike f16, cannot overflow.
         Bf16 = "bf16",
     }
 }
@@ -138,7 +139,8 @@ const ALLOC: Variable = one_of(
     "`direct` makes every buffer an allocation of its own, for hunting memory errors",
 );
 
-/// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of kernels.
+/// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of
+/// kernels.
 pub const VARIABLES: [Variable; 5] = [QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC];
 
 /// The settings of one device.

@@ -153,8 +153,8 @@ impl Device {
         word.map_or(Ok(()), |word| word.finish())
     }
 
-    /// Kernels, products, convolutions and graphs enqueued on this device so far. A graph counts as one each time that it is
-    /// launched, and nothing while it is captured.
+    /// Kernels, products, convolutions and graphs enqueued on this device so far. A graph counts as one each time that
+    /// it is launched, and nothing while it is captured.
     pub fn launches(&self) -> u64 {
         self.inner.launches.get()
     }

@@ -1,8 +1,8 @@
 //! How kernels report an index that is out of range.
 //!
-//! A kernel cannot return an error. Those that take indices get the address of a 16-byte word,
-//! an [`IndexError`], zero as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap
-//! and stores the index and the indexed dimension's size. When the host next waits for the device, the word travels along.
+//! A kernel cannot return an error. Those that take indices get the address of a 16-byte word, an [`IndexError`], zero
+//! as long as all is well; the first thread to meet a bad index sets `op` by compare-and-swap and stores the index and
+//! the indexed dimension's size. When the host next waits for the device, the word travels along.
 
 use crate::gpu::Gpu;
 use crate::pinned::Pinned;

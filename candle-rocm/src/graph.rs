@@ -124,8 +124,8 @@ impl Drop for Capture {
             device: self.device.clone(),
             blocks: Vec::new(),
         };
-        // A capture is mostly given up because something could not be captured, which has spoiled it: then there is no graph, and its
-        // reason was told.
+        // A capture is mostly given up because something could not be captured, which has spoiled it: then there is no
+        // graph, and its reason was told.
         let Ok((graph, _, _blocks)) = self.stop(blocks) else {
             return;
         };

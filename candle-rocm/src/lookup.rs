@@ -4,8 +4,8 @@ use crate::{DeclaredKernel, Device, Kernel, Result};
 use candle_rocm_kernels::CkInstance;
 
 impl Device {
-    /// A kernel of this product, one of [`ops::kernels`](crate::ops::kernels). The first use of a family or a part of it
-    /// loads it, or compiles it if this machine has not done so before.
+    /// A kernel of this product, one of [`ops::kernels`](crate::ops::kernels). The first use of a family or a part of
+    /// it loads it, or compiles it if this machine has not done so before.
     ///
     /// # Errors
     /// [`Error::Compile`](crate::Error::Compile).
@@ -26,7 +26,8 @@ impl Device {
         Ok(Kernel::new(self, function))
     }
 
-    /// The kernel of Composable Kernel's attention for what `instance` says; there is one if the build made it for this arch.
+    /// The kernel of Composable Kernel's attention for what `instance` says; there is one if the build made it for this
+    /// arch.
     pub(crate) fn ck_kernel(&self, instance: CkInstance) -> Result<Kernel> {
         self.enter()?;
         let function = self.shared().modules.ck(self.gpu(), instance)?;

@@ -1,9 +1,9 @@
 //! The allocator of a device: caching, over `hipMalloc` with stream-ordered reuse.
 //!
-//! Sizes round up to classes: multiples of 512 bytes up to 4 KiB, then eight steps per power of two, so
-//! at most an eighth is wasted. Blocks up to 256 KiB are carved from 2 MiB slabs. A dropped buffer goes
-//! to its class's free list at once: whoever takes it next enqueues on the same stream, behind all earlier
-//! uses. Only an exhausted device, [`Device::trim`](crate::Device::trim) and the last drop of the device give memory back.
+//! Sizes round up to classes: multiples of 512 bytes up to 4 KiB, then eight steps per power of two, so at most an
+//! eighth is wasted. Blocks up to 256 KiB are carved from 2 MiB slabs. A dropped buffer goes to its class's free list
+//! at once: whoever takes it next enqueues on the same stream, behind all earlier uses. Only an exhausted device,
+//! [`Device::trim`](crate::Device::trim) and the last drop of the device give memory back.
 //!
 //! With [`Allocation::Direct`] every buffer is an exact `hipMalloc`, for tools that check bounds.
 

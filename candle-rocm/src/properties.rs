@@ -42,8 +42,8 @@ const BUSY_THREADS_PER_UNIT: usize = 1024;
 impl DeviceProperties {
     /// Threads that keep every compute unit busy.
     ///
-    /// What depends on it may differ between GPUs in speed only: the order in which floats are added is chosen by constants
-    /// wherever the product promises one.
+    /// What depends on it may differ between GPUs in speed only: the order in which floats are added is chosen by
+    /// constants wherever the product promises one.
     pub(crate) fn busy_threads(&self) -> usize {
         self.compute_units.max(1) as usize * BUSY_THREADS_PER_UNIT
     }

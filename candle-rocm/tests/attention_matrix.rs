@@ -1,4 +1,5 @@
-//! Attention by matrix instructions: what its tiles, padding and packing of rows could get wrong. Semantics in full are in attention.rs.
+//! Attention by matrix instructions: what its tiles, padding and packing of rows could get wrong. Semantics in full are
+//! in attention.rs.
 
 mod attention_oracle;
 mod common;
@@ -158,7 +159,8 @@ fn the_tier_says_what_it_lacks() {
     }
 }
 
-/// Of many rows the result is that of rounded queries where matrix instructions exist; of few rows, and elsewhere, that of queries as they are.
+/// Of many rows the result is that of rounded queries where matrix instructions exist; of few rows, and elsewhere, that
+/// of queries as they are.
 #[test]
 fn queries_rounded_to_the_keys() {
     let device = device();

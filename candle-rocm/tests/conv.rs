@@ -377,8 +377,8 @@ fn all_layouts() {
     }
 }
 
-/// Sums of half types must be made in f32 and rounded once: here every partial sum in f16 would lose the small terms, and a transposed
-/// convolution rounds no columns.
+/// Sums of half types must be made in f32 and rounded once: here every partial sum in f16 would lose the small terms,
+/// and a transposed convolution rounds no columns.
 #[test]
 fn half_sums_are_rounded_once() {
     let device = device();
@@ -417,7 +417,8 @@ fn half_sums_are_rounded_once() {
             };
             for row in got.chunks(per_row) {
                 for value in &row[inner.clone()] {
-                    // 3 (2048 + 39 * 0.53125) = 6206.16; neighbours in f16 are 4 apart. Columns rounded to 2068 would give 6204.
+                    // 3 (2048 + 39 * 0.53125) = 6206.16; neighbours in f16 are 4 apart. Columns rounded to 2068 would
+                    // give 6204.
                     assert_eq!(value.to_f64(), 6208.0, "{options:?} {method:?}");
                 }
             }

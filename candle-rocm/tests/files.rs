@@ -1,7 +1,8 @@
-//! The files of this crate use each other in one direction: none uses another that uses it in turn, by however many steps.
+//! The files of this crate use each other in one direction: none uses another that uses it in turn, by however many
+//! steps.
 //!
-//! A path is followed to the file that defines what it names, through the re-exports of `lib.rs` and of `mod.rs` files. Not counted is
-//! what a file uses of a `mod.rs` above it: a module and the files below it are one.
+//! A path is followed to the file that defines what it names, through the re-exports of `lib.rs` and of `mod.rs` files.
+//! Not counted is what a file uses of a `mod.rs` above it: a module and the files below it are one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

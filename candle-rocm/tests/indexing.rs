@@ -187,7 +187,8 @@ fn reads_by_each_id<T: Element>(device: &Device) {
     reads::<T, i64>(device);
 }
 
-/// Scatters of `src_dims` into `dims`, checked for exact equality. Small integers, so that float sums are exact in any order.
+/// Scatters of `src_dims` into `dims`, checked for exact equality. Small integers, so that float sums are exact in any
+/// order.
 fn check_scatter<T: Element, I: Id>(
     device: &Device,
     dims: &[usize],
@@ -308,7 +309,8 @@ fn duplicates_with_few_columns() {
     for_each_dtype!(few_columns(&device));
 }
 
-/// Rows along a dense dimension, which go through LDS: one window of places and several, few and many values for each place.
+/// Rows along a dense dimension, which go through LDS: one window of places and several, few and many values for each
+/// place.
 fn dense_rows<T: Element>(device: &Device) {
     let window = (16 << 10) / T::DTYPE.size_in_bytes();
     // Several windows, of types that have few places in each.

@@ -1,4 +1,5 @@
-//! Matrix instructions: products of small integers, which every format holds exactly, from every way of loading operands.
+//! Matrix instructions: products of small integers, which every format holds exactly, from every way of loading
+//! operands.
 //!
 //! On an arch without them the kernels report so and nothing is compared.
 
@@ -8,8 +9,9 @@ use candle_rocm::{Args, Device, LaunchConfig};
 use common::{device, download, to_bytes, Element, Rng};
 use half::{bf16, f16};
 
-/// One wave multiplies `rows` x `inner` by `inner` x `columns`, tile by tile: `product_T(a, b, out, rows, columns, inner)`, A by rows,
-/// B by columns, and `product_transposed_T` with A by columns and B by rows. `out` starts with K, or 0 without matrix instructions.
+/// One wave multiplies `rows` x `inner` by `inner` x `columns`, tile by tile: `product_T(a, b, out, rows, columns,
+/// inner)`, A by rows, B by columns, and `product_transposed_T` with A by columns and B by rows. `out` starts with K,
+/// or 0 without matrix instructions.
 const SOURCE: &str = r#"
 #include "matrix.h"
 

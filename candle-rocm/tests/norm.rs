@@ -11,8 +11,8 @@ use candle_rocm::{Buffer, DType, Device, Error, Result, View};
 use common::*;
 use half::{bf16, f16};
 
-/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384 of f32, 32768 of narrow types), and
-/// beyond.
+/// Row lengths around packs, a wave, what a wave keeps in registers (512 or 1024), what the largest block keeps (16384
+/// of f32, 32768 of narrow types), and beyond.
 const COLUMNS: [usize; 13] = [
     1, 2, 7, 33, 64, 257, 513, 1000, 1025, 4096, 16_384, 20_001, 33_008,
 ];

@@ -1,8 +1,8 @@
 //! Block-quantized weights against decoders written element by element.
 //!
-//! Blocks are random bytes, so scales take every value a half can, infinities and NaN included. Each value is exact
-//! in f64 and rounded once to f32, so results must agree to the bit, but for the sign of zeros: compilers make one instruction of a product
-//! and its conversion to f16, which adds +0.
+//! Blocks are random bytes, so scales take every value a half can, infinities and NaN included. Each value is exact in
+//! f64 and rounded once to f32, so results must agree to the bit, but for the sign of zeros: compilers make one
+//! instruction of a product and its conversion to f16, which adds +0.
 
 mod common;
 mod ggml;

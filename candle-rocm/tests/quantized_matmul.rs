@@ -1,7 +1,7 @@
 //! Products with quantized matrices, on every path, against f64.
 //!
-//! The integer paths are compared twice: with the 8-bit activations that they work on, where only the sums in f32 round, and with the
-//! activations as they were given.
+//! The integer paths are compared twice: with the 8-bit activations that they work on, where only the sums in f32
+//! round, and with the activations as they were given.
 
 mod common;
 mod ggml;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 const FORMAT: Format = Format::Q4_0;
 const CACHE: &str = "CANDLE_ROCM_CACHE_DIR";
 
-/// A folder with the kernels that are already compiled, so that a child need not compile them, and with nothing that was measured.
+/// A folder with the kernels that are already compiled, so that a child need not compile them, and with nothing that
+/// was measured.
 fn cache_of_its_own() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let kernels = std::env::var_os(CACHE).map(PathBuf::from);

@@ -141,7 +141,8 @@ fn moments<T: Element>(device: &Device) {
         device,
         &uniform(device, T::DTYPE, n, -2.0, 6.0).unwrap(),
     ));
-    // Standard errors: 2.31 / sqrt(n) = 0.005 and about 0.011; f8e4m3 rounds by up to 0.25, and what would be 6 becomes 5.5.
+    // Standard errors: 2.31 / sqrt(n) = 0.005 and about 0.011; f8e4m3 rounds by up to 0.25, and what would be 6 becomes
+    // 5.5.
     let tolerance = if T::DTYPE == DType::F8E4M3 {
         0.15
     } else {

@@ -127,8 +127,8 @@ fn special<T: Element>(device: &Device) {
     .map(|&v| T::from_f64(v))
     .chain([T::from_bits(1)])
     .collect();
-    // One by one: where one value is NaN or huge, no other value's error hides behind it. What is within eight units of float of where rounding
-    // changes, as half the smallest denormal is, may round either way.
+    // One by one: where one value is NaN or huge, no other value's error hides behind it. What is within eight units of
+    // float of where rounding changes, as half the smallest denormal is, may round either way.
     for op in UnaryOp::ALL {
         for v in &values {
             let x = HostTensor::contiguous(vec![*v], &[1]);

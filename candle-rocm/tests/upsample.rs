@@ -49,8 +49,8 @@ fn position(out: usize, from: usize, to: usize, align_corners: bool, factor: Opt
     (scale * (out as f64 + 0.5) - 0.5).max(0.0)
 }
 
-/// The value at `at` on the line through `count` values, in f64 and in the order in which candle's CPU back end computes it: results halfway
-/// between two small floats must fall on the same side.
+/// The value at `at` on the line through `count` values, in f64 and in the order in which candle's CPU back end
+/// computes it: results halfway between two small floats must fall on the same side.
 fn line(at: f64, count: usize, value: impl Fn(usize) -> f64) -> f64 {
     let low = (at as usize).min(count - 1);
     let weight = (at - low as f64).min(1.0);

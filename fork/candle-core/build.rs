@@ -1,4 +1,5 @@
-//! Derives this crate's source from the published crate; see `recipe.rs`, `patches/` and `departures/` for what differs and why.
+//! Derives this crate's source from the published crate; see `recipe.rs`, `patches/` and `departures/` for what differs
+//! and why.
 
 mod recipe;
 

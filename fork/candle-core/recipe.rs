@@ -2,8 +2,8 @@
 
 use candle_derive::{Exception, Recipe};
 
-/// A piece of text for each type of GGUF files that upstream lacks (`overlay/quantized/formats/` has them): literals, and `name` where
-/// the type's name goes.
+/// A piece of text for each type of GGUF files that upstream lacks (`overlay/quantized/formats/` has them): literals,
+/// and `name` where the type's name goes.
 macro_rules! for_each_type {
     ($($part:tt)*) => {
         ggml_formats::formats!(for_types [$($part)*])

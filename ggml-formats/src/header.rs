@@ -5,9 +5,9 @@ use std::fmt::Write;
 
 /// Headers by their names: what readers of blocks need to know of each format, and the codebooks.
 ///
-/// `formats.h` has a struct for each format of blocks in namespace `formats`, named by [`Format::word`], with the constants `ELEMENTS`,
-/// `BYTES` and `HAS_MIN`. `codebooks.h` has namespace `codebooks`: entries as arrays of `u16` in constant memory, levels as constants of
-/// four bytes each (`<NAME>_LEVELS`), the first level lowest.
+/// `formats.h` has a struct for each format of blocks in namespace `formats`, named by [`Format::word`], with the
+/// constants `ELEMENTS`, `BYTES` and `HAS_MIN`. `codebooks.h` has namespace `codebooks`: entries as arrays of `u16` in
+/// constant memory, levels as constants of four bytes each (`<NAME>_LEVELS`), the first level lowest.
 pub fn headers() -> [(&'static str, String); 2] {
     [("formats.h", formats()), ("codebooks.h", books())]
 }

@@ -1,9 +1,10 @@
 //! The table of formats: one row each, from which everything else that knows formats is made.
 
-/// Hands the table to a macro: `formats!(then ARGS)` is `then! { ARGS ENCODING { rows } ... }`, where `ARGS` is one token tree.
+/// Hands the table to a macro: `formats!(then ARGS)` is `then! { ARGS ENCODING { rows } ... }`, where `ARGS` is one
+/// token tree.
 ///
-/// A row is `Variant (number in GGUF files, name in GGUF's spelling, word in kernels' names, elements of a block, bytes of a block,
-/// whether a minimum is added)`. A format without a number is in no GGUF file.
+/// A row is `Variant (number in GGUF files, name in GGUF's spelling, word in kernels' names, elements of a block, bytes
+/// of a block, whether a minimum is added)`. A format without a number is in no GGUF file.
 #[macro_export]
 macro_rules! formats {
     ($then:ident $args:tt) => {

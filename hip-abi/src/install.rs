@@ -18,8 +18,9 @@ const NAMES: &[&str] = &[
     "libMIOpen.so",
 ];
 
-/// Finds a library near a program of the same build: in its folder or, for a test or example, the folder above. What lies in
-/// `deps` comes first: cargo renews it in every build, and its copy above it not always. `name` is the file's, `package` makes it.
+/// Finds a library near a program of the same build: in its folder or, for a test or example, the folder above. What
+/// lies in `deps` comes first: cargo renews it in every build, and its copy above it not always. `name` is the file's,
+/// `package` makes it.
 ///
 /// # Errors
 /// [`io::ErrorKind::NotFound`] if it is in neither folder.
@@ -36,7 +37,8 @@ pub fn find_library(program: &Path, name: &str, package: &str) -> io::Result<Pat
     })
 }
 
-/// Writes `lib/` of a ROCm installation into `root`: links to `library`, so that all names load one copy with one state.
+/// Writes `lib/` of a ROCm installation into `root`: links to `library`, so that all names load one copy with one
+/// state.
 ///
 /// # Errors
 /// Those of the file system.

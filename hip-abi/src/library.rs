@@ -9,8 +9,8 @@ pub trait Library: Sync {
     /// Enqueues a product of rocBLAS's on the handle's stream.
     ///
     /// # Safety
-    /// `alpha` and `beta` are null or point to values of the compute type, in the memory that the handle's pointer mode says; matrices are
-    /// as large as the call says.
+    /// `alpha` and `beta` are null or point to values of the compute type, in the memory that the handle's pointer mode
+    /// says; matrices are as large as the call says.
     unsafe fn gemm(&self, handle: rocblas_handle, call: Call) -> rocblas_status;
 
     /// What computes convolutions on a stream, for a handle of MIOpen's.

@@ -1,4 +1,5 @@
-//! Handles: numbers that look like pointers, are never reused, and are looked up, so that a stale one is an error and no crash.
+//! Handles: numbers that look like pointers, are never reused, and are looked up, so that a stale one is an error and
+//! no crash.
 
 use std::collections::HashMap;
 use std::ffi::c_void;

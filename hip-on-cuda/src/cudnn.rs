@@ -48,7 +48,8 @@ impl Cudnn {
             return Ok(());
         }
         let mut message: [c_char; 1024] = [0; 1024];
-        // SAFETY: the message has room for as many bytes as is said, its end included; the name of a status is a constant.
+        // SAFETY: the message has room for as many bytes as is said, its end included; the name of a status is a
+        // constant.
         let (name, message) = unsafe {
             (self.cudnnGetLastErrorString)(message.as_mut_ptr(), message.len());
             (
@@ -77,8 +78,8 @@ pub(crate) enum Kind {
     Tensor = 17,
 }
 
-/// An attribute: its name and the type of its values, as numbers of `cudnnBackendAttributeName_t` and `cudnnBackendAttributeType_t`, and
-/// that type in Rust.
+/// An attribute: its name and the type of its values, as numbers of `cudnnBackendAttributeName_t` and
+/// `cudnnBackendAttributeType_t`, and that type in Rust.
 pub(crate) struct Attribute<T> {
     name: c_int,
     value_type: c_int,
@@ -275,7 +276,8 @@ impl Descriptor {
     /// Enqueues an execution plan on the handle's stream.
     ///
     /// # Safety
-    /// The handle is alive, and the pointers of the pack are those of memory that is as large as the plan's tensors and workspace.
+    /// The handle is alive, and the pointers of the pack are those of memory that is as large as the plan's tensors and
+    /// workspace.
     pub unsafe fn execute(&self, handle: *mut c_void, pack: &Descriptor) -> Result<(), String> {
         // SAFETY: the caller's promise; both descriptors are alive.
         let status = unsafe { (self.cudnn.cudnnBackendExecute)(handle, self.raw, pack.raw) };

@@ -1,12 +1,12 @@
-//! HIP, hiprtc, rocBLAS and MIOpen over the CUDA driver, nvrtc, cuBLAS and cuDNN: a shared library with AMD's C ABI, which programs load in
-//! place of ROCm to measure their kernels and host code on an NVIDIA GPU.
+//! HIP, hiprtc, rocBLAS and MIOpen over the CUDA driver, nvrtc, cuBLAS and cuDNN: a shared library with AMD's C ABI,
+//! which programs load in place of ROCm to measure their kernels and host code on an NVIDIA GPU.
 //!
-//! The device is called as CUDA calls it, `sm_90`: waves of 32, byte dot products, mma.sync as matrix instructions. Without cuDNN, MIOpen
-//! has no handle to give. HIP took over CUDA's handles, flags and error numbers; what differs is translated. Functions that candle-rocm
-//! does not call answer `hipErrorNotSupported`.
+//! The device is called as CUDA calls it, `sm_90`: waves of 32, byte dot products, mma.sync as matrix instructions.
+//! Without cuDNN, MIOpen has no handle to give. HIP took over CUDA's handles, flags and error numbers; what differs is
+//! translated. Functions that candle-rocm does not call answer `hipErrorNotSupported`.
 //!
-//! CUDA's libraries are looked for under `CUDA_PATH`, then where the dynamic loader looks, then in `/usr/local/cuda`. Without the driver
-//! there is no device, and the reason is on stderr.
+//! CUDA's libraries are looked for under `CUDA_PATH`, then where the dynamic loader looks, then in `/usr/local/cuda`.
+//! Without the driver there is no device, and the reason is on stderr.
 //!
 //! | Module | Over | Holds |
 //! |---|---|---|

@@ -100,8 +100,8 @@ macro_rules! forward {
         $(
             #[no_mangle]
             pub unsafe extern "C" fn $rocblas($($argument: $type),*) -> rocblas_status {
-                // SAFETY: the caller promises what rocBLAS asks for (pointers are writable, handles and streams alive, memory as large as
-                // said), and cuBLAS's function, which does the same, asks for no more.
+                // SAFETY: the caller promises what rocBLAS asks for (pointers are writable, handles and streams alive,
+                // memory as large as said), and cuBLAS's function, which does the same, asks for no more.
                 blas(|blas| unsafe { (blas.$cublas)($($argument),*) })
             }
         )*
@@ -135,11 +135,12 @@ unsupported! {
     rocblas_get_atomics_mode
 }
 
-/// cuBLAS adds onto the output; rocBLAS takes what is added from elsewhere, which only the product's use of it (nothing is added) has in
-/// common.
+/// cuBLAS adds onto the output; rocBLAS takes what is added from elsewhere, which only the product's use of it (nothing
+/// is added) has in common.
 ///
 /// # Safety
-/// Scalars and matrices lie where the handle's pointer mode says and are as large as the call says; the handle is alive.
+/// Scalars and matrices lie where the handle's pointer mode says and are as large as the call says; the handle is
+/// alive.
 pub(crate) unsafe fn gemm(handle: rocblas_handle, product: &Call) -> rocblas_status {
     let (Some(op_a), Some(op_b)) = (transpose(product.trans_a), transpose(product.trans_b)) else {
         return INVALID_VALUE;

@@ -16,7 +16,8 @@ pub(crate) fn open(files: &[&str]) -> Result<libloading::Library, String> {
         .chain(inside(fallback));
     let mut reasons = Vec::new();
     for path in candidates {
-        // SAFETY: opening CUDA's libraries runs their initialisers; the names are theirs, the folders the user's choice or the system's.
+        // SAFETY: opening CUDA's libraries runs their initialisers; the names are theirs, the folders the user's choice
+        // or the system's.
         match unsafe { libloading::Library::new(&path) } {
             Ok(library) => return Ok(library),
             Err(error) => reasons.push(error.to_string()),
@@ -48,7 +49,8 @@ macro_rules! table {
         impl $table {
             pub fn open(files: &[&str]) -> Result<Self, String> {
                 let library = crate::table::open(files)?;
-                // SAFETY: each pointer gets the C signature of the function of that name and lives no longer than the library.
+                // SAFETY: each pointer gets the C signature of the function of that name and lives no longer than the
+                // library.
                 unsafe {
                     Ok($table {
                         $( $name: {

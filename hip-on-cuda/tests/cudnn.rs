@@ -1,4 +1,5 @@
-//! MIOpen's convolutions over cuDNN, against the definition in f64, on an NVIDIA GPU: `cargo test -p hip-on-cuda -- --ignored`.
+//! MIOpen's convolutions over cuDNN, against the definition in f64, on an NVIDIA GPU: `cargo test -p hip-on-cuda --
+//! --ignored`.
 
 #[path = "../../hip-sim/tests/miopen/setup.rs"]
 mod setup;

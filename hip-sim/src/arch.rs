@@ -26,8 +26,8 @@ const GENERIC: &[(&str, &[&str])] = &[
     ("gfx12-generic", &["gfx1200", "gfx1201"]),
 ];
 
-/// Architectures outside the generic families. The last is nvptx's, as hip-on-cuda has it: so that its matrix instructions are
-/// tried without such a GPU.
+/// Architectures outside the generic families. The last is nvptx's, as hip-on-cuda has it: so that its matrix
+/// instructions are tried without such a GPU.
 const SINGLE: &[&str] = &["gfx908", "gfx90a", "sm_90"];
 
 /// An architecture as given in `--offload-arch` or `HIP_SIM_ARCH`, without feature suffixes.
@@ -81,7 +81,8 @@ impl Arch {
         }
     }
 
-    /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and `__GFX9__`; `__CUDA_ARCH__` of nvptx.
+    /// The macros by which device code tells architectures apart, as clang predefines them: `__gfx942__` and
+    /// `__GFX9__`; `__CUDA_ARCH__` of nvptx.
     pub fn macros(&self) -> String {
         let (major, minor) = self.capability();
         if self.0.starts_with("sm_") {

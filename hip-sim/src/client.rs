@@ -37,8 +37,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Finds the simulator among the loaded libraries; `None` if there is none, or a real `libamdhip64`. The program has to have
-    /// loaded it already: by its soname, by `ROCM_PATH`'s file, or as `HIP_PATH`'s.
+    /// Finds the simulator among the loaded libraries; `None` if there is none, or a real `libamdhip64`. The program
+    /// has to have loaded it already: by its soname, by `ROCM_PATH`'s file, or as `HIP_PATH`'s.
     pub fn find() -> Option<Client> {
         let folders = ["ROCM_PATH", "HIP_PATH"]
             .iter()
@@ -125,7 +125,8 @@ impl Client {
         unsafe { (self.set_memory_limit)(device as c_int, bytes) == 0 }
     }
 
-    /// Calls of a function of MIOpen since the counters were reset, for example of `c"miopenConvolutionForwardImmediate"`.
+    /// Calls of a function of MIOpen since the counters were reset, for example of
+    /// `c"miopenConvolutionForwardImmediate"`.
     pub fn miopen_calls(&self, function: &CStr) -> u64 {
         // SAFETY: the name is a C string.
         unsafe { (self.miopen_calls)(function.as_ptr()) }

@@ -22,8 +22,8 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Reads the `HIP_SIM_*` variables. A value that cannot be understood ends the process: a test that asks for something
-    /// and silently gets something else would prove nothing.
+    /// Reads the `HIP_SIM_*` variables. A value that cannot be understood ends the process: a test that asks for
+    /// something and silently gets something else would prove nothing.
     pub fn from_env() -> Config {
         Config::parse(|name| std::env::var(name).ok()).unwrap_or_else(|message| {
             eprintln!("hip-sim: {message}");

@@ -81,7 +81,8 @@ pub extern "C" fn hip_sim_reset_counters() {
     );
 }
 
-/// Makes the `nth` call from now of a kind (`malloc`, `launch`, `copy`, `lost`, `capture`) fail; 0 takes that back. 0 if the kind is known.
+/// Makes the `nth` call from now of a kind (`malloc`, `launch`, `copy`, `lost`, `capture`) fail; 0 takes that back. 0
+/// if the kind is known.
 #[no_mangle]
 pub unsafe extern "C" fn hip_sim_inject(kind: *const c_char, nth: u64) -> c_int {
     if kind.is_null() {
@@ -101,8 +102,8 @@ pub unsafe extern "C" fn hip_sim_inject(kind: *const c_char, nth: u64) -> c_int 
     }
 }
 
-/// Takes the findings, one a line, into a buffer of `len` bytes with a zero at the end. Returns the bytes that it needs; if they are
-/// more than `len`, nothing is written or taken.
+/// Takes the findings, one a line, into a buffer of `len` bytes with a zero at the end. Returns the bytes that it
+/// needs; if they are more than `len`, nothing is written or taken.
 #[no_mangle]
 pub unsafe extern "C" fn hip_sim_take_reports(buffer: *mut c_char, len: usize) -> usize {
     let reports = &sim().reports;

@@ -1,7 +1,8 @@
 //! HIP, hiprtc and rocBLAS on the CPU: a test instrument for machines without an AMD GPU.
 //!
-//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`]), which programs load in place
-//! of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the shared library out as a ROCm folder.
+//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`]), which
+//! programs load in place of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the
+//! shared library out as a ROCm folder.
 //!
 //! | Module | Holds |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | [`rocblas`] | handles and matrix products |
 //! | [`control`] | counters, injected failures and findings |
 //!
-//! What does not depend on the simulator (names of statuses, MIOpen's descriptors, arguments of products) is in `hip-abi`, which is
-//! exported with it and calls back through `library`.
+//! What does not depend on the simulator (names of statuses, MIOpen's descriptors, arguments of products) is in
+//! `hip-abi`, which is exported with it and calls back through `library`.
 //!
 //! The README lists the environment variables and what device code sees.
 

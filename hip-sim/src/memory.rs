@@ -1,7 +1,7 @@
 //! Device memory: one reserved address range, cut into one heap per device.
 //!
-//! Every allocation lies between guard zones with a known pattern and starts out filled with ones (NaN in every float format).
-//! With checking on, a shadow byte per byte tells what a kernel may read and write.
+//! Every allocation lies between guard zones with a known pattern and starts out filled with ones (NaN in every float
+//! format). With checking on, a shadow byte per byte tells what a kernel may read and write.
 
 use crate::error::{HipError, HipResult};
 use std::collections::BTreeMap;
@@ -18,7 +18,8 @@ const POISON_BYTE: u8 = 0xFF;
 const RELEASE_BYTES: usize = 1 << 20;
 /// Room on top of twice the configured size, so that guards and fragmentation never make a legal allocation fail.
 const HEADROOM_BYTES: usize = 1 << 30;
-/// Largest dynamic shared memory of a block of any architecture; each worker thread has one window of this size inside the reserved range.
+/// Largest dynamic shared memory of a block of any architecture; each worker thread has one window of this size inside
+/// the reserved range.
 pub(crate) const MAX_SHARED_BYTES: usize = 96 << 10;
 const WINDOW_BYTES: usize = MAX_SHARED_BYTES + 4096;
 const WINDOWS: usize = 1024;
@@ -292,8 +293,8 @@ impl Memory {
             .remove(&start);
     }
 
-    /// Looks at the guards of every live allocation of a device, and puts broken ones right again, so that one overrun is
-    /// found once.
+    /// Looks at the guards of every live allocation of a device, and puts broken ones right again, so that one overrun
+    /// is found once.
     pub fn take_overruns(&self, device: usize) -> Vec<Overrun> {
         let heap = self.heap(device);
         let extents = heap

@@ -1,4 +1,5 @@
-//! `HIP_SIM_CHECK=1`: what the checks find, and that correct programs have no findings. One test at a time: findings are global.
+//! `HIP_SIM_CHECK=1`: what the checks find, and that correct programs have no findings. One test at a time: findings
+//! are global.
 
 mod common;
 

@@ -1,7 +1,8 @@
-// What the attention kernels share: the problem as it is passed, sequences and windows, scores, loads and stores of any format.
+// What the attention kernels share: the problem as it is passed, sequences and windows, scores, loads and stores of any
+// format.
 //
-// Semantics are those of ops/attention/mod.rs. Rows are packed: the `group` heads of queries that share a head of keys are neighbouring rows of
-// one tile, row r of it being head r % group of row r / group.
+// Semantics are those of ops/attention/mod.rs. Rows are packed: the `group` heads of queries that share a head of keys
+// are neighbouring rows of one tile, row r of it being head r % group of row r / group.
 #ifndef CANDLE_ROCM_ATTENTION_COMMON_H
 #define CANDLE_ROCM_ATTENTION_COMMON_H
 #include "device.h"
@@ -37,7 +38,8 @@ struct Problem {
 
 // ---------------------------------------------------------------- elements
 
-// Relative error below 1e-6: a cap multiplies it. The exponential form cancels around 0, where the Taylor series takes over.
+// Relative error below 1e-6: a cap multiplies it. The exponential form cancels around 0, where the Taylor series takes
+// over.
 DEVICE_FN float tanh_fast(float x) {
     const float square = x * x;
     const float series = math::fma(math::fma(math::fma(62.0f / 2835.0f, square, -17.0f / 315.0f), square, 2.0f / 15.0f), square, -1.0f / 3.0f);
@@ -156,8 +158,8 @@ DEVICE_FN void store4(u32 format, void* base, u64 at, const float* x) {
 
 // ---------------------------------------------------------------- sequences and windows
 
-// One sequence of the batch: its lengths, and where its first row, its first key and value of one head (with blocks, those of block 0) and its
-// result begin, in elements.
+// One sequence of the batch: its lengths, and where its first row, its first key and value of one head (with blocks,
+// those of block 0) and its result begin, in elements.
 struct Sequence {
     u32 index;
     u32 rows;
@@ -265,8 +267,8 @@ DEVICE_FN bool score(const Problem& a, const Sequence& seq, const Row& row, u32 
 
 // ---------------------------------------------------------------- online softmax
 
-// The maximum over visible scores; minus infinity and NaN among them count as LOWEST, so that afterwards a maximum of minus infinity says that
-// nothing was visible, and a sum of 0 otherwise that the formula is 0 / 0.
+// The maximum over visible scores; minus infinity and NaN among them count as LOWEST, so that afterwards a maximum of
+// minus infinity says that nothing was visible, and a sum of 0 otherwise that the formula is 0 / 0.
 DEVICE_FN float visible_max(float max, bool visible, float x) {
     const float bounded = x >= LOWEST ? x : LOWEST;
     return visible && max < bounded ? bounded : max;

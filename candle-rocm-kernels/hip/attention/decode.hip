@@ -1,8 +1,10 @@
-// Attention of a few rows to many keys: what takes the time is reading keys and values, so each is read once, by as many blocks as the GPU holds.
+// Attention of a few rows to many keys: what takes the time is reading keys and values, so each is read once, by as
+// many blocks as the GPU holds.
 //
-// A block has up to R packed rows of one sequence and head of keys, and one of `splits` parts of the keys that they see. `lanes` neighbouring lanes
-// (a power of two) are a stream: they read one key and one value, E elements each. The block's streams take keys in turn, AHEAD of them at a time, and
-// their softmaxes join at the end. With more than one part each is left in `partial`, and attention_combine makes the result.
+// A block has up to R packed rows of one sequence and head of keys, and one of `splits` parts of the keys that they
+// see. `lanes` neighbouring lanes (a power of two) are a stream: they read one key and one value, E elements each. The
+// block's streams take keys in turn, AHEAD of them at a time, and their softmaxes join at the end. With more than one
+// part each is left in `partial`, and attention_combine makes the result.
 //
 // `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above.
 #include "common.h"
@@ -40,8 +42,9 @@ struct Steps {
     }
 };
 
-// Adds up the first N numbers of each lane over `mask` times two neighbours. With every step a lane hands over half of what it has left and keeps the
-// other half: of `lanes` neighbours the one l ends with the N / lanes totals from l * N / lanes on, or with the one of there.
+// Adds up the first N numbers of each lane over `mask` times two neighbours. With every step a lane hands over half of
+// what it has left and keeps the other half: of `lanes` neighbours the one l ends with the N / lanes totals from l * N
+// / lanes on, or with the one of there.
 template <u32 N, u32 ROOM> DEVICE_FN void reduce(float (&v)[ROOM], u32 mask) {
     if constexpr (N > 1) {
         if (mask == 0) return;
@@ -65,7 +68,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     constexpr u32 SCORES = AHEAD * R;
     constexpr u32 OWN = SCORES > LEAST_LANES ? SCORES / LEAST_LANES : 1;
     __shared__ Row rows[R];
-    // Of each stream: weights of what it has in flight, what they change for the sums so far, and in the end its maxima and sums.
+    // Of each stream: weights of what it has in flight, what they change for the sums so far, and in the end its maxima
+    // and sums.
     __shared__ Float4 weights[STREAMS][(SCORES + 3) / 4];
     __shared__ Float4 shrinks[STREAMS][(R + 3) / 4];
     __shared__ float maxima[STREAMS][R];
@@ -244,7 +248,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
         }
     }
 
-    // Streams join: first their maxima and sums of weights, then, on that scale, the values within the wave and through LDS.
+    // Streams join: first their maxima and sums of weights, then, on that scale, the values within the wave and through
+    // LDS.
 #pragma unroll
     for (u32 n = 0; n < OWN; ++n) {
         if (n >= owned) break;
@@ -330,8 +335,9 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     }
 }
 
-// A block joins the parts of one row: its threads share them, and each has some of the parts for one column. With `quants` the result, f32 then, is given
-// in 8 bits, too: vectors of all heads, `stride` quants apart, zero behind the last head, as QuantizedActivations has them.
+// A block joins the parts of one row: its threads share them, and each has some of the parts for one column. With
+// `quants` the result, f32 then, is given in 8 bits, too: vectors of all heads, `stride` quants apart, zero behind the
+// last head, as QuantizedActivations has them.
 extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTION_PARAMETERS, const float* partial, u32 splits, u32* quants,
                                                                         ActivationScale* scales, u32 stride) {
     __shared__ float weights[MAX_PARTS];

@@ -1,7 +1,9 @@
-// New keys and values into a paged cache, with rotary embedding on the way, and a cache's keys or values as a plain matrix.
+// New keys and values into a paged cache, with rotary embedding on the way, and a cache's keys or values as a plain
+// matrix.
 #include "common.h"
 
-// Eight neighbours of a head's vector from `first` on, turned by the token's angles. The pair of i is i + rotary / 2, or its neighbour if interleaved.
+// Eight neighbours of a head's vector from `first` on, turned by the token's angles. The pair of i is i + rotary / 2,
+// or its neighbour if interleaved.
 DEVICE_FN void turned8(const Write& w, const void* base, u64 start, u32 first, const float* cos, const float* sin, float* x) {
     load8(w.format, base, nullptr, start + first, x);
     if (first >= w.rotary) return;
@@ -62,7 +64,8 @@ template <typename Load> DEVICE_FN void store_scaled(void* base, f16* scales, u6
     }
 }
 
-// A thread has eight elements of one head of one token (SCALED of them, if the cache has scales): queries, keys, then values.
+// A thread has eight elements of one head of one token (SCALED of them, if the cache has scales): queries, keys, then
+// values.
 extern "C" __global__ MAX_BLOCK(256) void kv_cache_write(const void* q, const void* k, const void* v, const float* cos, const float* sin,
                                                          const u32* positions, const u32* slots, void* q_out, void* k_cache, void* v_cache,
                                                          f16* k_scales, f16* v_scales, Write w) {

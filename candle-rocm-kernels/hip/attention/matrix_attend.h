@@ -1,13 +1,14 @@
 // Attention by matrix instructions.
 //
-// Everything is computed transposed, so that a row of queries stays in one column of lanes from the scores to the result: Sᵀ = K Qᵀ gives every lane
-// scores of one row (of as many as matrix::COLUMNS), whose maximum and sum take one register, and the weights are the second operand of Oᵀ = Vᵀ Pᵀ
-// without leaving their lanes.
-// Scores, sums and results are f32; weights are rounded to the values' format, as the instructions want them (Dao et al., FlashAttention 2 and 3).
+// Everything is computed transposed, so that a row of queries stays in one column of lanes from the scores to the
+// result: Sᵀ = K Qᵀ gives every lane scores of one row (of as many as matrix::COLUMNS), whose maximum and sum take one
+// register, and the weights are the second operand of Oᵀ = Vᵀ Pᵀ without leaving their lanes. Scores, sums and results
+// are f32; weights are rounded to the values' format, as the instructions want them (Dao et al., FlashAttention 2 and
+// 3).
 //
-// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves copy keys and, transposed, values
-// into LDS, after having loaded them into registers during the tile before. On nvptx they are copied without registers, into one of two places, and values
-// are transposed on the way out of LDS.
+// A block has WAVES waves with QUERIES tiles of 16 packed rows each, and walks the keys in tiles of KEYS: all waves
+// copy keys and, transposed, values into LDS, after having loaded them into registers during the tile before. On nvptx
+// they are copied without registers, into one of two places, and values are transposed on the way out of LDS.
 //
 // Head sizes up to WIDTH that are multiples of 8 are padded with zeros.
 #ifndef CANDLE_ROCM_ATTENTION_MATRIX_ATTEND_H
@@ -34,8 +35,8 @@ static_assert(sizeof(Waiting) == 48, "as ops/attention/matrix.rs says");
 
 }  // namespace flash
 
-// Plan, the sizes for a width of heads; Tile, which brings keys and values into LDS, and load_values, which takes values from there; ATTENTION_LDS, what a
-// kernel has there.
+// Plan, the sizes for a width of heads; Tile, which brings keys and values into LDS, and load_values, which takes
+// values from there; ATTENTION_LDS, what a kernel has there.
 #if MATRIX_MMA
 #include "tile_ahead.h"
 #else
@@ -44,7 +45,8 @@ static_assert(sizeof(Waiting) == 48, "as ops/attention/matrix.rs says");
 
 namespace flash {
 
-// Powers of two by which weights may exceed 1 before the maximum is raised: sums and results are scaled seldom, and no weight leaves f16.
+// Powers of two by which weights may exceed 1 before the maximum is raised: sums and results are scaled seldom, and no
+// weight leaves f16.
 constexpr float SLACK = 8.0f;
 
 // A value that is the same for the whole wave, from a vector register where waves of 64 have too few scalar ones.

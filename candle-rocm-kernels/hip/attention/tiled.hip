@@ -1,10 +1,13 @@
 // Attention by tiles, for many rows on any GPU.
 //
-// A block has TILE packed rows of one sequence and head of keys (no more work than that, so that few arguments stay in registers), and walks the keys in tiles of TILE: scores are a product over chunks of
-// CHUNK dimensions of queries and keys in LDS, then the same LDS holds the weights and chunks of values. Each thread has 4 rows by 4 keys of the
-// scores and 4 rows by 4 columns of each chunk of the result, in f32 registers. LDS is 32 KiB, so two blocks share a compute unit.
+// A block has TILE packed rows of one sequence and head of keys (no more work than that, so that few arguments stay in
+// registers), and walks the keys in tiles of TILE: scores are a product over chunks of CHUNK dimensions of queries and
+// keys in LDS, then the same LDS holds the weights and chunks of values. Each thread has 4 rows by 4 keys of the scores
+// and 4 rows by 4 columns of each chunk of the result, in f32 registers. LDS is 32 KiB, so two blocks share a compute
+// unit.
 //
-// `attention_tiled_<chunks>` takes head sizes up to 64 times that; the formats of queries and keys are arguments, converted on the way into LDS.
+// `attention_tiled_<chunks>` takes head sizes up to 64 times that; the formats of queries and keys are arguments,
+// converted on the way into LDS.
 #include "common.h"
 
 constexpr u32 TILE = TILED_ROWS;
@@ -13,15 +16,16 @@ constexpr u32 THREADS = TILED_THREADS;
 // Threads along keys or columns; as many along rows.
 constexpr u32 SIDE = 16;
 
-// A TILE x CHUNK matrix in LDS. Groups of four columns are permuted within each row, so that 16 rows of one column lie in different banks.
+// A TILE x CHUNK matrix in LDS. Groups of four columns are permuted within each row, so that 16 rows of one column lie
+// in different banks.
 struct Matrix {
     Float4* data;
     DEVICE_FN Float4& at(u32 row, u32 group) const { return data[row * (CHUNK / 4) + (group ^ (row % SIDE))]; }
     DEVICE_FN float& element(u32 row, u32 column) const { return at(row, column / 4).v[column % 4]; }
 };
 
-// Copies CHUNK columns of TILE rows into LDS; a thread has eight columns of two rows, which begin at `starts`. Columns and rows that do not
-// exist are copies of the last ones: nothing that is read depends on them.
+// Copies CHUNK columns of TILE rows into LDS; a thread has eight columns of two rows, which begin at `starts`. Columns
+// and rows that do not exist are copies of the last ones: nothing that is read depends on them.
 template <u32 F>
 DEVICE_FN void stage_as(const Matrix& matrix, const void* base, const f16* scales, const u64 (&starts)[2], u32 column, u32 width) {
     const u32 thread = opaque(thread_x());

@@ -1,6 +1,6 @@
-// Quantized mixture of experts: each slot, a pair of a token and one of its experts, is a column of activations times the expert's matrix.
-// Few slots go one by one, as quantized/matvec.h does a column; many are sorted by expert here and multiplied in tiles by
-// quantized/matmul.h.
+// Quantized mixture of experts: each slot, a pair of a token and one of its experts, is a column of activations times
+// the expert's matrix. Few slots go one by one, as quantized/matvec.h does a column; many are sorted by expert here and
+// multiplied in tiles by quantized/matmul.h.
 #include "index_error.h"
 #include "quantized/matvec.h"
 #include "quantized/quants_iq.h"
@@ -64,8 +64,9 @@ PART(nvfp4) MOE_MATVEC(nvfp4)
 
 // ---------------------------------------------------------------- sorting
 
-// Writes the slots in the order of their experts, and what each tile of `columns` columns is to do (ExpertTile in matmul.h): tiles[0] is the number of
-// tiles, three words each follow from tiles[3] on. Slots without an expert are left out. One block.
+// Writes the slots in the order of their experts, and what each tile of `columns` columns is to do (ExpertTile in
+// matmul.h): tiles[0] is the number of tiles, three words each follow from tiles[3] on. Slots without an expert are
+// left out. One block.
 extern "C" __global__ MAX_BLOCK(256) void moe_sort(Slots s, u32 columns, u32* order, u32* tiles, IndexError* error) {
     __shared__ u32 count[MAX_EXPERTS], first[MAX_EXPERTS];
     for (u32 e = thread_x(); e < s.experts; e += block_dim()) count[e] = 0;

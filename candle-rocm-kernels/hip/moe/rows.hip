@@ -1,8 +1,9 @@
 // Mixture of experts: each input row times the matrices of the experts that it is routed to.
 //
-// A slot is a pair of a row and one of its experts; there are `slots_per_row` for each row of x [slots / slots_per_row, k], and each is a row of
-// the result [slots, n]. The caller gives the slots in the order of their experts: `slot_of[position]` and `expert_of[position]`; without
-// `slot_of`, they are in their own order. Weights are [experts, n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
+// A slot is a pair of a row and one of its experts; there are `slots_per_row` for each row of x [slots / slots_per_row,
+// k], and each is a row of the result [slots, n]. The caller gives the slots in the order of their experts:
+// `slot_of[position]` and `expert_of[position]`; without `slot_of`, they are in their own order. Weights are [experts,
+// n, k]; `scale`, if not null, has a factor for each slot. Sums are taken in f32.
 #include "index_error.h"
 #include "matrix.h"
 #include "rows.h"
@@ -69,8 +70,8 @@ DEVICE_FN void matvec(const T* x, const W* weights, const u32* slot_of, const u3
 
 // ---------------------------------------------------------------- many rows: tiles
 
-// A block has TILE_M positions by TILE_N outputs. It takes the runs of one expert among its positions one after another, so that no one needs
-// to count each expert's rows beforehand.
+// A block has TILE_M positions by TILE_N outputs. It takes the runs of one expert among its positions one after
+// another, so that no one needs to count each expert's rows beforehand.
 constexpr u32 TILE_K = 32;
 
 template <typename T> struct alignas(16) Tile {
@@ -82,7 +83,8 @@ template <typename T> struct alignas(16) Tile {
     u32 expert[TILE_M];
 };
 
-// ROWS rows of TILE_K elements of T into LDS, from column k0 on; `row(r)` gives the address of a row or null. What does not exist becomes 0.
+// ROWS rows of TILE_K elements of T into LDS, from column k0 on; `row(r)` gives the address of a row or null. What does
+// not exist becomes 0.
 template <u32 ROWS, typename T, typename F> DEVICE_FN void stage(T* tile, u32 k0, u32 k, F row) {
     constexpr u32 N = PACK<T>;
     constexpr u32 PACKS = TILE_K / N;

@@ -34,8 +34,8 @@ QUANTIZE(f32, float)
 QUANTIZE(f16, f16)
 QUANTIZE(bf16, bf16)
 
-// The RMS norm of rows of `shape.columns` values, a multiple of 32, as floats and in 8 bits of `stride` quants a row, behind all of which the scales lie. A block
-// has a row.
+// The RMS norm of rows of `shape.columns` values, a multiple of 32, as floats and in 8 bits of `stride` quants a row,
+// behind all of which the scales lie. A block has a row.
 template <typename Source>
 DEVICE_FN void norm_row(BlockTeam& team, const Source& source, u64 r, const float* weight, float* out, u32* quants, const Shape& shape, u32 stride) {
     // The largest block keeps 8192 values; for more there are too few scalar registers.

@@ -1,8 +1,8 @@
 // Readers of ggml's quantized blocks: each gives 8 consecutive elements of a block as floats.
 //
-// A format is a struct with ELEMENTS and BYTES per block, which come from the table that host code has too (formats.h is made from the crate
-// ggml-formats), and `read(block, group, out)`, where group counts runs of 8 elements.
-// All fields are little-endian and blocks follow each other without padding, so most fields are not aligned; GPUs of every
+// A format is a struct with ELEMENTS and BYTES per block, which come from the table that host code has too (formats.h
+// is made from the crate ggml-formats), and `read(block, group, out)`, where group counts runs of 8 elements. All
+// fields are little-endian and blocks follow each other without padding, so most fields are not aligned; GPUs of every
 // supported arch load unaligned words in one instruction.
 #ifndef CANDLE_ROCM_BLOCKS_H
 #define CANDLE_ROCM_BLOCKS_H
@@ -93,7 +93,8 @@ struct q8_1 : formats::q8_1 {
 // The K formats have 256 elements in 8 runs of 32, and hold some bits of four or eight runs side by side in 32 bytes.
 // `group / 4` is the run, `group % 4 * 8` the place in it, `group / 2` the sub-block of 16.
 
-// 16 bytes: scale and min of each sub-block as nibbles; 64 bytes of 2-bit quants, four runs in 32 bytes; half d, half dmin
+// 16 bytes: scale and min of each sub-block as nibbles; 64 bytes of 2-bit quants, four runs in 32 bytes; half d, half
+// dmin
 struct q2k : formats::q2k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4;
@@ -105,8 +106,8 @@ struct q2k : formats::q2k {
     }
 };
 
-// 32 bytes: third bits, eight runs in 32 bytes; 64 bytes of low 2 bits, four runs in 32 bytes; 16 scales of 6 bits (8 bytes of
-// low nibbles, then 4 bytes of high bits, four to a byte), less 32; half d
+// 32 bytes: third bits, eight runs in 32 bytes; 64 bytes of low 2 bits, four runs in 32 bytes; 16 scales of 6 bits (8
+// bytes of low nibbles, then 4 bytes of high bits, four to a byte), less 32; half d
 struct q3k : formats::q3k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4, place = group % 4 * 8, sub = group / 2;
@@ -119,8 +120,9 @@ struct q3k : formats::q3k {
     }
 };
 
-// The 6-bit scale and min of a run in q4k and q5k: 12 bytes hold 8 of each. The first four lie in the low 6 bits of bytes 0-3
-// (scales) and 4-7 (mins); the last four have their low nibbles in bytes 8-11 and their high bits atop the first four.
+// The 6-bit scale and min of a run in q4k and q5k: 12 bytes hold 8 of each. The first four lie in the low 6 bits of
+// bytes 0-3 (scales) and 4-7 (mins); the last four have their low nibbles in bytes 8-11 and their high bits atop the
+// first four.
 struct ScaleMin {
     float scale, min;
 };
@@ -148,7 +150,8 @@ struct q4k : formats::q4k {
     }
 };
 
-// half d, half dmin; 12 bytes of scales and mins; 32 bytes of fifth bits, eight runs in them; 128 bytes of nibbles as in q4k
+// half d, half dmin; 12 bytes of scales and mins; 32 bytes of fifth bits, eight runs in them; 128 bytes of nibbles as
+// in q4k
 struct q5k : formats::q5k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 run = group / 4, place = group % 4 * 8;
@@ -159,8 +162,8 @@ struct q5k : formats::q5k {
     }
 };
 
-// 128 bytes of low nibbles, per half of the block 64: runs 0 and 2 in the first 32, 1 and 3 in the second; 64 bytes of high
-// 2 bits, four runs in 32 bytes; 16 signed scales, one per sub-block; half d
+// 128 bytes of low nibbles, per half of the block 64: runs 0 and 2 in the first 32, 1 and 3 in the second; 64 bytes of
+// high 2 bits, four runs in 32 bytes; 16 signed scales, one per sub-block; half d
 struct q6k : formats::q6k {
     static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
         const u32 half = group / 16, run = group / 4 % 4, place = group % 4 * 8;

@@ -20,7 +20,8 @@ DEVICE_FN i32 dot16(u32x4 a, u32x4 b, i32 sum) {
     return sum;
 }
 
-// Four bytes of 0..127, each less ZERO (at most 128). Bit 7 is set before and flipped after, so that no byte borrows from the next.
+// Four bytes of 0..127, each less ZERO (at most 128). Bit 7 is set before and flipped after, so that no byte borrows
+// from the next.
 template <u32 ZERO> DEVICE_FN u32x4 bytes_less(u32x4 bytes) {
     if constexpr (ZERO == 0) return bytes;
     return ((bytes | 0x80808080u) - ZERO * 0x01010101u) ^ 0x80808080u;

@@ -6,8 +6,8 @@ struct alignas(32) Eight {
     float element[blocks::GROUP];
 };
 
-// y[i] = table[ids[i]], of `groups` times 8 elements each. An id beyond the table gives zeros and is reported, but for the largest number, which
-// names no row.
+// y[i] = table[ids[i]], of `groups` times 8 elements each. An id beyond the table gives zeros and is reported, but for
+// the largest number, which names no row.
 template <typename Format>
 DEVICE_FN void embedding(u32 rows, u32 groups, u64 count, u32 op, const u8* table, const u32* ids, IndexError* error, Eight* y) {
     constexpr u32 GROUPS_PER_BLOCK = Format::ELEMENTS / blocks::GROUP;

@@ -1,10 +1,12 @@
-// Readers of ggml's formats whose values are a scale times one of few levels: the IQ formats, the ternary ones, and the 4-bit floats.
+// Readers of ggml's formats whose values are a scale times one of few levels: the IQ formats, the ternary ones, and the
+// 4-bit floats.
 //
-// A format is a struct with the table's ELEMENTS and BYTES per block, and SHARED, the number of neighbours under one scale;
-// `quants(block, group)` gives 8 consecutive elements as signed bytes, `scale(block, group)` what they are multiplied by.
-// Levels are looked up by byte permutation, four elements per instruction. The codebooks lie packed (2 or 4 bits per element, at most
-// 4 KiB) in constant memory, which lanes with different indices read through the vector cache, where they stay: copying them to LDS would cost a
-// short-lived block of a matrix-vector product as much as its weights.
+// A format is a struct with the table's ELEMENTS and BYTES per block, and SHARED, the number of neighbours under one
+// scale; `quants(block, group)` gives 8 consecutive elements as signed bytes, `scale(block, group)` what they are
+// multiplied by. Levels are looked up by byte permutation, four elements per instruction. The codebooks lie packed (2
+// or 4 bits per element, at most 4 KiB) in constant memory, which lanes with different indices read through the vector
+// cache, where they stay: copying them to LDS would cost a short-lived block of a matrix-vector product as much as its
+// weights.
 #ifndef CANDLE_ROCM_IQ_H
 #define CANDLE_ROCM_IQ_H
 
@@ -87,7 +89,8 @@ struct mxfp4 : formats::mxfp4 {
     }
 };
 
-// 4 scales, unsigned e4m3 (the sign bit means nothing, NaN is zero); for each run of 16, 8 bytes of nibbles: the low ones are its first half
+// 4 scales, unsigned e4m3 (the sign bit means nothing, NaN is zero); for each run of 16, 8 bytes of nibbles: the low
+// ones are its first half
 struct nvfp4 : formats::nvfp4 {
     static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -132,7 +135,8 @@ struct iq2_xs : formats::iq2_xs {
     static DEVICE_FN float scale(const u8* block, u32 group) { return iq2_scale(block, (u32)block[66 + group / 4] >> (group / 2 % 2 * 4)); }
 };
 
-// half d; low 8 bits of each group's index; 8 signs of each group; high 2 bits of each index; a 4-bit scale for each run of 16
+// half d; low 8 bits of each group's index; 8 signs of each group; high 2 bits of each index; a 4-bit scale for each
+// run of 16
 struct iq2_s : formats::iq2_s {
     static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -144,7 +148,8 @@ struct iq2_s : formats::iq2_s {
 
 // ---------------------------------------------------------------- groups of 4 magnitudes from a codebook
 
-// half d; 64 indices of a byte; for each run of 32 four times 7 signs and a 4-bit scale s, which stands for (s + 1/2) / 2
+// half d; 64 indices of a byte; for each run of 32 four times 7 signs and a 4-bit scale s, which stands for (s + 1/2) /
+// 2
 struct iq3_xxs : formats::iq3_xxs {
     static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -162,7 +167,8 @@ struct iq3_xxs : formats::iq3_xxs {
     }
 };
 
-// half d; low 8 bits of 64 indices; their ninth bits; 8 signs of each group; a 4-bit scale s for each run of 32, which stands for 2 s + 1
+// half d; low 8 bits of 64 indices; their ninth bits; 8 signs of each group; a 4-bit scale s for each run of 32, which
+// stands for 2 s + 1
 struct iq3_s : formats::iq3_s {
     static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -180,7 +186,8 @@ struct iq3_s : formats::iq3_s {
     static DEVICE_FN u32 magnitudes(u32 index) { return spread_4(codebooks::IQ3_S[index]) << 1 | 0x01010101u; }
 };
 
-// ---------------------------------------------------------------- groups of 8 ternary values from a codebook, moved by an eighth
+// ---------------------------------------------------------------- groups of 8 ternary values from a codebook, moved by
+// an eighth
 
 // Eight times the values.
 DEVICE_FN u64 iq1_quants(u32 index, bool down) {
@@ -192,7 +199,8 @@ DEVICE_FN u64 iq1_quants(u32 index, bool down) {
 // A 3-bit scale s stands for 2 s + 1, of which an eighth.
 DEVICE_FN float iq1_scale(float d, u32 scale) { return d * ((float)(scale & 7u) * 0.25f + 0.125f); }
 
-// half d; low 8 bits of each group's index; for each run of 32 the high 3 bits of four indices, a 3-bit scale, and where values move
+// half d; low 8 bits of each group's index; for each run of 32 the high 3 bits of four indices, a 3-bit scale, and
+// where values move
 struct iq1_s : formats::iq1_s {
     static constexpr u32 SHARED = 32;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -204,8 +212,9 @@ struct iq1_s : formats::iq1_s {
     }
 };
 
-// Low 8 bits of each group's index; for each group the high 3 bits of its index and where its values move; four words of four 3-bit scales,
-// one for each run of 16, with a quarter of half d in the highest 4 bits of each word, the lowest first
+// Low 8 bits of each group's index; for each group the high 3 bits of its index and where its values move; four words
+// of four 3-bit scales, one for each run of 16, with a quarter of half d in the highest 4 bits of each word, the lowest
+// first
 struct iq1_m : formats::iq1_m {
     static constexpr u32 SHARED = 16;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {
@@ -224,8 +233,9 @@ struct iq1_m : formats::iq1_m {
 // Bytes of 0..3, each less 1. Bit 7 is set before and flipped after, so that no byte borrows from the next.
 DEVICE_FN u64 less_one(u64 bytes) { return ((bytes | 0x8080808080808080ull) - 0x0101010101010101ull) ^ 0x8080808080808080ull; }
 
-// 52 bytes of ternary digits: bytes are fractions of 256, and tripling gives one digit after the other. Digit n of bytes 0-31 are elements
-// 32 n on, of bytes 32-47 elements 160 + 16 n on, of bytes 48-51 (four digits only) elements 240 + 4 n on. half d
+// 52 bytes of ternary digits: bytes are fractions of 256, and tripling gives one digit after the other. Digit n of
+// bytes 0-31 are elements 32 n on, of bytes 32-47 elements 160 + 16 n on, of bytes 48-51 (four digits only) elements
+// 240 + 4 n on. half d
 struct tq1_0 : formats::tq1_0 {
     static constexpr u32 SHARED = 256;
     static DEVICE_FN u64 quants(const u8* block, u32 group) {

@@ -1,9 +1,9 @@
-// Quantized matrix times many columns of 8-bit activations, in tiles: integer products by matrix instructions where the arch has them, else by
-// dot products, and one scaling per GROUP of elements.
+// Quantized matrix times many columns of 8-bit activations, in tiles: integer products by matrix instructions where the
+// arch has them, else by dot products, and one scaling per GROUP of elements.
 //
-// A block computes ROWS rows of the matrix times COLUMNS columns. In steps of K_STEP elements, it unpacks the rows to signed bytes in LDS beside
-// the columns' bytes, while the next step's loads are on their way: on nvptx, of columns into a second place in LDS without registers. The columns may be
-// those of one expert of a mixture (Experts).
+// A block computes ROWS rows of the matrix times COLUMNS columns. In steps of K_STEP elements, it unpacks the rows to
+// signed bytes in LDS beside the columns' bytes, while the next step's loads are on their way: on nvptx, of columns
+// into a second place in LDS without registers. The columns may be those of one expert of a mixture (Experts).
 #ifndef CANDLE_ROCM_MATMUL_H
 #define CANDLE_ROCM_MATMUL_H
 
@@ -13,8 +13,8 @@
 namespace device {
 
 #if MATRIX
-// A wave's outputs: fragments of 16 columns by 16 rows. Columns are the instruction's rows: neighbouring lanes hold neighbouring rows of the matrix,
-// which lie side by side in the output.
+// A wave's outputs: fragments of 16 columns by 16 rows. Columns are the instruction's rows: neighbouring lanes hold
+// neighbouring rows of the matrix, which lie side by side in the output.
 template <typename Format, bool WIDE> struct Sums {
     using T = Tiling<WIDE>;
     using Shared = Step<Format, WIDE>;
@@ -39,7 +39,8 @@ template <typename Format, bool WIDE> struct Sums {
         }
     }
 
-    // 16 columns in LDS from element k on. Of an instruction that spans two groups, only those of the group keep their part.
+    // 16 columns in LDS from element k on. Of an instruction that spans two groups, only those of the group keep their
+    // part.
     static DEVICE_FN Fragment load_columns(const u32x4 (*columns)[PITCH], u32 k, u32 group) {
         const Fragment fragment = matrix::load_a((const i8*)columns + k, PITCH * 16);
         if constexpr (K > Format::GROUP) {

@@ -11,8 +11,8 @@ namespace device {
 // Halves, of 16 elements, of a row of LDS; one is padding, so that neighbouring rows start in different banks.
 constexpr u32 HALVES_PER_STEP = K_STEP / 16, PITCH = HALVES_PER_STEP + 1;
 
-// Wide tiles, or narrow ones for few columns: more blocks share the reading of the matrix. Where copies run ahead (nvptx)
-// wide ones are wider still, as unpacking rows is a larger part of the work there.
+// Wide tiles, or narrow ones for few columns: more blocks share the reading of the matrix. Where copies run ahead
+// (nvptx) wide ones are wider still, as unpacking rows is a larger part of the work there.
 template <bool WIDE> struct Tiling {
     static constexpr u32 WIDEST_COLUMNS = target::COPIES_AHEAD ? MMA_WIDE_COLUMNS : WIDE_COLUMNS;
     static constexpr u32 WIDEST_WAVES = target::COPIES_AHEAD ? MMA_WIDE_WAVES : WIDE_WAVES;

@@ -1,7 +1,8 @@
 // Quantized matrix times up to 8 columns of 8-bit activations: decode reads each weight once.
 //
-// `lanes` neighbouring threads share two rows of the matrix: each takes every lanes-th unit (quants.h) of both, so that a column's
-// activations are loaded once for two rows. The host chooses `lanes`, a power of two from 16 to the block's size, from a table (select.rs).
+// `lanes` neighbouring threads share two rows of the matrix: each takes every lanes-th unit (quants.h) of both, so that
+// a column's activations are loaded once for two rows. The host chooses `lanes`, a power of two from 16 to the block's
+// size, from a table (select.rs).
 #ifndef CANDLE_ROCM_MATVEC_H
 #define CANDLE_ROCM_MATVEC_H
 
@@ -48,8 +49,9 @@ template <u32 SUMS> DEVICE_FN u32 total_of_lane() {
     for (u32 mask = 1, weight = SUMS / 2; weight > 0; mask *= 2, weight /= 2) index += lane() & mask ? weight : 0;
     return index;
 }
-// Adds up SUMS numbers over each `lanes` neighbours, at least SUMS of them and within a wave. With every step a lane hands over half of what
-// it has left and keeps the other half: SUMS - 1 exchanges instead of SUMS times the logarithm of lanes.
+// Adds up SUMS numbers over each `lanes` neighbours, at least SUMS of them and within a wave. With every step a lane
+// hands over half of what it has left and keeps the other half: SUMS - 1 exchanges instead of SUMS times the logarithm
+// of lanes.
 template <u32 SUMS> DEVICE_FN float reduce(float (&v)[SUMS], u32 lanes) {
     u32 mask = 1;
     for (u32 half = SUMS / 2; half > 0; half /= 2, mask *= 2) {
@@ -63,8 +65,9 @@ template <u32 SUMS> DEVICE_FN float reduce(float (&v)[SUMS], u32 lanes) {
     return v[0];
 }
 
-// Sums over two rows of `units` units times columns first_column + c. Of the totals, numbered row * COLUMNS + column, each of the first
-// threads of the `lanes` that share the rows gets the one of total_of_lane. All threads of the block arrive. Columns beyond `last` repeat it.
+// Sums over two rows of `units` units times columns first_column + c. Of the totals, numbered row * COLUMNS + column,
+// each of the first threads of the `lanes` that share the rows gets the one of total_of_lane. All threads of the block
+// arrive. Columns beyond `last` repeat it.
 template <typename Format, u32 COLUMNS>
 DEVICE_FN float two_rows(const u8* first_row, const u8* second_row, u32 units, const Activations& x, u64 first_column, u32 last, u32 lanes) {
     constexpr u32 PER_BLOCK = quants::UNITS_PER_BLOCK<Format>, SUMS = MATVEC_ROWS * COLUMNS;

@@ -1,7 +1,8 @@
-// Activations in 8 bits: blocks of 32 values d * q with q in -127..127, and the sums of q over each half of a block, with which a
-// format's zero point or minimum costs one operation per scale.
+// Activations in 8 bits: blocks of 32 values d * q with q in -127..127, and the sums of q over each half of a block,
+// with which a format's zero point or minimum costs one operation per scale.
 //
-// Unlike ggml's Q8_1, quants and scales lie apart, so that 16 bytes load aligned, and d is binary32, so that no activation overflows.
+// Unlike ggml's Q8_1, quants and scales lie apart, so that 16 bytes load aligned, and d is binary32, so that no
+// activation overflows.
 #ifndef CANDLE_ROCM_Q8_1_H
 #define CANDLE_ROCM_Q8_1_H
 

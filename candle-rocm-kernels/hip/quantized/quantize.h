@@ -6,8 +6,8 @@
 
 namespace device {
 
-// What the values of a block are divided by, from the bits of the largest magnitude. As integers, magnitudes are ordered with NaN above infinity: either
-// makes d infinite or NaN, and with it all results.
+// What the values of a block are divided by, from the bits of the largest magnitude. As integers, magnitudes are
+// ordered with NaN above infinity: either makes d infinite or NaN, and with it all results.
 struct Divisor {
     bool finite;
     float d, inverse;
@@ -19,7 +19,8 @@ struct Divisor {
     DEVICE_FN float scale() const { return finite ? d : math::nan(0.0f); }
 };
 
-// Stores the i-th four quants of all, and the scale of each eight. All lanes of a wave arrive; blocks begin at every eighth.
+// Stores the i-th four quants of all, and the scale of each eight. All lanes of a wave arrive; blocks begin at every
+// eighth.
 DEVICE_FN void quantize_four(const float (&v)[4], u32 i, bool is_stored, u32* quants, ActivationScale* scales) {
     u32 largest = 0;
     for (u32 e = 0; e < 4; ++e) {

@@ -1,8 +1,9 @@
 // Readers of ggml's quantized blocks that give integers, for dot products with 8-bit activations.
 //
-// A format is a struct that reads a block by units: the elements that 16 packed bytes hold (of 8-bit formats, 32 elements). A unit consists of
-// HALVES times 16 elements, which lie apart in the block: `place(unit, half)` is where. Elements that share a scale are GROUP of
-// neighbours. The value of an element is scale * (q - ZERO) + offset; q fits a signed byte, and only formats with HAS_MIN (formats.h) have an offset.
+// A format is a struct that reads a block by units: the elements that 16 packed bytes hold (of 8-bit formats, 32
+// elements). A unit consists of HALVES times 16 elements, which lie apart in the block: `place(unit, half)` is where.
+// Elements that share a scale are GROUP of neighbours. The value of an element is scale * (q - ZERO) + offset; q fits a
+// signed byte, and only formats with HAS_MIN (formats.h) have an offset.
 #ifndef CANDLE_ROCM_QUANTS_H
 #define CANDLE_ROCM_QUANTS_H
 
@@ -145,7 +146,8 @@ struct q3k : TwoBits, formats::q3k {
         const u32 scale_high = field<u32>(block, 104) >> (u / 2 * 4 + u % 2 * 8);
         const float d = half_field(block, 108);
         for (u32 h = 0; h < 4; ++h) {
-            // Sub-block 2h (+ 1) of eight; the high bits of four sub-blocks lie in four bytes, those of the next four above them.
+            // Sub-block 2h (+ 1) of eight; the high bits of four sub-blocks lie in four bytes, those of the next four
+            // above them.
             const u32 scale = ((u32)(scale_low >> (16 * h)) & 15u) | (scale_high >> (16 * (h % 2) + 2 * (h / 2)) & 3u) << 4;
             unit.q[h] = bits<2>(low, 2 * h) | bits<1>(high, u / 2 * 4 + h) << 2;
             unit.scale[h] = d * (float)((i32)scale - 32);
@@ -154,8 +156,8 @@ struct q3k : TwoBits, formats::q3k {
     }
 };
 
-// q4k and q5k: 16 bytes of nibbles hold 16 elements of each of two runs of 32. The block starts with 16 bytes: d, dmin, and the 6-bit scales
-// and mins of 8 runs, packed as blocks.h tells; those of two neighbouring runs are taken at once.
+// q4k and q5k: 16 bytes of nibbles hold 16 elements of each of two runs of 32. The block starts with 16 bytes: d, dmin,
+// and the 6-bit scales and mins of 8 runs, packed as blocks.h tells; those of two neighbouring runs are taken at once.
 struct Nibbles {
     static constexpr u32 HALVES = 2, GROUP = 32, ZERO = 0;
     static constexpr DEVICE_FN u32 place(u32 unit, u32 half) { return unit / 2 * 64 + half * 32 + unit % 2 * 16; }

@@ -3,8 +3,9 @@
 //!     compile-kernels --output DIR ARCH...
 //!     compile-kernels --fingerprint ARCH...
 //!
-//! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile; or prints the SHA-256 of everything that decides
-//! what the objects become, but for the compiler's version: archs, options, and every family's name and source.
+//! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile; or prints the SHA-256 of everything
+//! that decides what the objects become, but for the compiler's version: archs, options, and every family's name and
+//! source.
 
 use candle_rocm_kernels::{Cache, Clang, CompileRequest, Compiler, Family, Storage, OPTIONS};
 use sha2::{Digest, Sha256};

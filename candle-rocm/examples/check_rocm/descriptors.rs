@@ -1,5 +1,5 @@
-//! MIOpen's descriptors, which need no GPU: what was set is what is read, each option belongs to its axis, and what hip-sim's
-//! MIOpen refuses is what the real one refuses.
+//! MIOpen's descriptors, which need no GPU: what was set is what is read, each option belongs to its axis, and what
+//! hip-sim's MIOpen refuses is what the real one refuses.
 
 use candle_rocm::sys::miopen::{self, MiOpen};
 use std::ffi::c_int;
@@ -28,7 +28,8 @@ fn strides([_, c, h, w]: [c_int; 4]) -> [c_int; 4] {
     [c * h * w, h * w, w, 1]
 }
 
-/// A convolution's mode, options (height and width of padding, stride and dilation), output padding, and the sizes that go with it.
+/// A convolution's mode, options (height and width of padding, stride and dilation), output padding, and the sizes that
+/// go with it.
 struct Case {
     mode: c_int,
     options: [c_int; 6],
@@ -69,7 +70,8 @@ const CASES: [Case; 3] = [
 pub fn run() -> Result<(), String> {
     let library = MiOpen::get().map_err(|error| error.to_string())?;
     let mut checks = Checks::default();
-    // SAFETY: descriptors are used between their creation and their destruction, and every array is as long as the rank says.
+    // SAFETY: descriptors are used between their creation and their destruction, and every array is as long as the rank
+    // says.
     unsafe {
         tensors(&library.functions, &mut checks);
         convolutions(&library.functions, &mut checks);

@@ -7,7 +7,8 @@ use crate::sys::miopen::{self, Solution};
 use crate::{Device, Error, Event, Result};
 use std::time::Duration;
 
-/// MIOpen's numbers of its reference kernels, forward and transposed: one thread per output element and no reuse of what was loaded.
+/// MIOpen's numbers of its reference kernels, forward and transposed: one thread per output element and no reuse of
+/// what was loaded.
 const NAIVE_SOLVERS: [u64; 2] = [85, 86];
 /// Solutions that are compiled at most: builds of MIOpen may lack the sources of whole families of kernels.
 const TRIED_SOLUTIONS: usize = 3;

@@ -5,8 +5,8 @@ use crate::DType;
 use std::ffi::c_int;
 use std::ptr;
 
-/// Shapes, options and dtype of a convolution of packed tensors of four dimensions, each of at most 2^31-1 elements; a sequence has
-/// height 1. Pairs are vertical and horizontal: what a sequence's options move is its width.
+/// Shapes, options and dtype of a convolution of packed tensors of four dimensions, each of at most 2^31-1 elements; a
+/// sequence has height 1. Pairs are vertical and horizontal: what a sequence's options move is its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
     /// Of all three tensors.

@@ -1,19 +1,21 @@
 //! Convolutions through MIOpen, where it has something better than this crate's own kernels.
 //!
-//! Which of the two computes a convolution is decided once for each combination of shapes, options and dtype, and remembered by the
-//! device. `CANDLE_ROCM_MIOPEN` says how, when a device is made:
+//! Which of the two computes a convolution is decided once for each combination of shapes, options and dtype, and
+//! remembered by the device. `CANDLE_ROCM_MIOPEN` says how, when a device is made:
 //!
 //! * `off`: own kernels.
-//! * `fast` (the default): MIOpen's immediate mode, which looks into its databases and estimates; nothing is measured. The first of its
-//!   solutions that compiles is taken. Passed over are its reference kernels, those that need a larger workspace than
-//!   [`WORKSPACE_LIMIT_BYTES`], and whatever it ranks behind a matrix product over columns: that is what
+//! * `fast` (the default): MIOpen's immediate mode, which looks into its databases and estimates; nothing is measured.
+//!   The first of its solutions that compiles is taken. Passed over are its reference kernels, those that need a larger
+//!   workspace than [`WORKSPACE_LIMIT_BYTES`], and whatever it ranks behind a matrix product over columns: that is what
 //!   [`ops::conv`](crate::ops::conv) does itself, with fewer and larger products.
-//! * `tune`: MIOpen measures its solutions (without searching their parameters exhaustively) and keeps what it finds in its user database,
-//!   where `fast` finds it later; then the best of them and the own kernels are measured, and the fastest is taken. GPUs that MIOpen's
-//!   databases do not know, RDNA3 among them, need this: MIOpen 3.5 estimates nothing but columns for them.
+//! * `tune`: MIOpen measures its solutions (without searching their parameters exhaustively) and keeps what it finds in
+//!   its user database, where `fast` finds it later; then the best of them and the own kernels are measured, and the
+//!   fastest is taken. GPUs that MIOpen's databases do not know, RDNA3 among them, need this: MIOpen 3.5 estimates
+//!   nothing but columns for them.
 //!
-//! Where MIOpen is missing, refuses or fails before anything was computed, the own kernels compute. A failure of a chosen solution is an error.
-//! During a capture nothing is decided: convolutions of shapes never met before use the own kernels then.
+//! Where MIOpen is missing, refuses or fails before anything was computed, the own kernels compute. A failure of a
+//! chosen solution is an error. During a capture nothing is decided: convolutions of shapes never met before use the
+//! own kernels then.
 
 mod choice;
 mod convolution;
@@ -31,8 +33,9 @@ use session::Session;
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-/// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions that transpose
-/// their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x 1024 in f16.
+/// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions
+/// that transpose their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x
+/// 1024 in f16.
 pub const WORKSPACE_LIMIT_BYTES: usize = 1 << 30;
 /// The workspace is at most the memory divided by this.
 pub const WORKSPACE_FRACTION: usize = 16;
@@ -94,7 +97,8 @@ impl MiOpen {
         }
     }
 
-    /// Enqueues the convolution; `false` if the own kernels are to compute it instead. `own` enqueues it on those, to be measured.
+    /// Enqueues the convolution; `false` if the own kernels are to compute it instead. `own` enqueues it on those, to
+    /// be measured.
     pub fn convolve(
         &mut self,
         device: &Device,

@@ -164,8 +164,8 @@ impl Session {
         }
     }
 
-    /// Has MIOpen measure its solutions, those with a workspace within the limit; what it finds is in its database afterwards.
-    /// The output is overwritten.
+    /// Has MIOpen measure its solutions, those with a workspace within the limit; what it finds is in its database
+    /// afterwards. The output is overwritten.
     pub fn find(
         &mut self,
         device: &Device,
@@ -227,8 +227,8 @@ impl Session {
         operands: Operands,
     ) -> std::result::Result<(), Failure> {
         let (workspace, bytes) = self.workspace(solution.workspace_size);
-        // SAFETY: the tensors are those that the descriptors describe, the workspace is as large as is said, and all belong to the
-        // device, whose stream orders their use.
+        // SAFETY: the tensors are those that the descriptors describe, the workspace is as large as is said, and all
+        // belong to the device, whose stream orders their use.
         unsafe {
             call!(
                 self.library,

@@ -22,8 +22,8 @@ kernels! {
 const POWF: &str = "powf";
 const ELU: &str = "elu";
 
-/// `x * mul + add`, every step in the type of `x`: scalars are converted first (integers truncate and saturate), small floats are
-/// rounded after the product and after the sum, and integers wrap.
+/// `x * mul + add`, every step in the type of `x`: scalars are converted first (integers truncate and saturate), small
+/// floats are rounded after the product and after the sum, and integers wrap.
 ///
 /// # Errors
 /// [`Error::InvalidView`], [`Error::TooLarge`].

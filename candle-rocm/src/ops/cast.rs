@@ -13,9 +13,9 @@ kernels! {
 
 const OP: &str = "cast";
 
-/// The elements in another type, as Rust's `as` and the crates `half` and `float8` convert them: integers wrap into integers; floats
-/// saturate into integers, with NaN as 0; conversions to floats round to nearest even, with integers going to the small floats
-/// by way of `f32`; `f8e4m3` saturates at ±448.
+/// The elements in another type, as Rust's `as` and the crates `half` and `float8` convert them: integers wrap into
+/// integers; floats saturate into integers, with NaN as 0; conversions to floats round to nearest even, with integers
+/// going to the small floats by way of `f32`; `f8e4m3` saturates at ±448.
 ///
 /// The same type gives a contiguous copy.
 ///

@@ -28,7 +28,8 @@ const MIN_TRANSPOSED_SIDE: u32 = 8;
 /// Copies `src` in row-major order to `dst`, from element `dst_offset` on.
 ///
 /// # Errors
-/// [`Error::InvalidView`], [`Error::OutOfBounds`], [`Error::TooLarge`] for a strided view that spans 2^32 elements or more.
+/// [`Error::InvalidView`], [`Error::OutOfBounds`], [`Error::TooLarge`] for a strided view that spans 2^32 elements or
+/// more.
 pub fn copy_strided(device: &Device, src: &View, dst: &Buffer, dst_offset: usize) -> Result<()> {
     src.check(OP)?;
     let size = src.dtype.size_in_bytes();
@@ -88,8 +89,8 @@ pub fn copy_strided(device: &Device, src: &View, dst: &Buffer, dst_offset: usize
     }
 }
 
-/// Copies `d1` rows of `d2` contiguous elements. Row `i` moves from element `src_offset + i * src_stride1` of `src` to element
-/// `dst_offset + i * dst_stride1` of `dst`.
+/// Copies `d1` rows of `d2` contiguous elements. Row `i` moves from element `src_offset + i * src_stride1` of `src` to
+/// element `dst_offset + i * dst_stride1` of `dst`.
 ///
 /// # Errors
 /// [`Error::OutOfBounds`] if a row leaves its buffer, [`Error::InvalidArgument`] if rows overlap in `dst`.

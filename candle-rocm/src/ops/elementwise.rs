@@ -71,7 +71,8 @@ impl<const K: usize> Elementwise<K> {
         Ok(output)
     }
 
-    /// Threads worth starting: one per pack where the kernel reads packs, one per element where it gathers. Any number is correct.
+    /// Threads worth starting: one per pack where the kernel reads packs, one per element where it gathers. Any number
+    /// is correct.
     fn threads(&self) -> usize {
         let pack = pack_length(self.widest);
         let last = self.layout.dims.rank as usize - 1;

@@ -18,8 +18,8 @@ const OP: &str = "fill";
 /// Sets every element of `dst`, in place. Elements of the buffer that the view skips keep their values.
 ///
 /// # Errors
-/// [`Error::DTypeMismatch`] if the value is of another type, [`Error::InvalidView`], [`Error::TooLarge`] for a strided view of 2^32
-/// elements or more.
+/// [`Error::DTypeMismatch`] if the value is of another type, [`Error::InvalidView`], [`Error::TooLarge`] for a strided
+/// view of 2^32 elements or more.
 pub fn fill(device: &Device, dst: &View, value: Scalar) -> Result<()> {
     dst.check(OP)?;
     if dst.dtype != value.dtype() {

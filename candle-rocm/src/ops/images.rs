@@ -15,8 +15,8 @@ pub(super) struct Images {
 
 impl Images {
     /// # Errors
-    /// [`Error::InvalidArgument`] unless the view has four dimensions; [`Error::InvalidView`]; [`Error::TooLarge`] if it has or
-    /// spans 2^32 elements or more.
+    /// [`Error::InvalidArgument`] unless the view has four dimensions; [`Error::InvalidView`]; [`Error::TooLarge`] if
+    /// it has or spans 2^32 elements or more.
     pub fn new(op: &'static str, x: &View) -> Result<Self> {
         let [batch, channels, height, width] = *x.dims else {
             return Err(Error::InvalidArgument {

@@ -1,7 +1,8 @@
 //! The tensor operations: one file per kernel family, named as its device file.
 //!
-//! Inputs are [`View`](crate::View)s of any layout, outputs are new contiguous [`Buffer`](crate::Buffer)s unless said otherwise. Tensors
-//! without elements give empty buffers and launch nothing. Functions return when the work is enqueued.
+//! Inputs are [`View`](crate::View)s of any layout, outputs are new contiguous [`Buffer`](crate::Buffer)s unless said
+//! otherwise. Tensors without elements give empty buffers and launch nothing. Functions return when the work is
+//! enqueued.
 
 mod check;
 mod dims;

@@ -31,8 +31,8 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// A copy, unless its last dimension is dense and, if that is asked for, each row can be loaded `vector` elements at
-    /// a time: addresses are multiples of these, or of 16 bytes.
+    /// A copy, unless its last dimension is dense and, if that is asked for, each row can be loaded `vector` elements
+    /// at a time: addresses are multiples of these, or of 16 bytes.
     pub fn with_dense_rows(
         op: Op,
         device: &Device,

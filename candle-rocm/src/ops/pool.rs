@@ -15,9 +15,9 @@ kernels! {
 const AVERAGE: &str = "avg_pool2d";
 const MAXIMUM: &str = "max_pool2d";
 
-/// The mean of each window of `[batch, channels, height, width]`, of any dtype: `[batch, channels, (height - window) / step + 1, …]`.
-/// `window` and `step` are (height, width). Floats add up in f32 (f64 for f64) and are rounded once; the mean of integers is cut off
-/// towards zero, as candle's CUDA back end does it.
+/// The mean of each window of `[batch, channels, height, width]`, of any dtype: `[batch, channels, (height - window) /
+/// step + 1, …]`. `window` and `step` are (height, width). Floats add up in f32 (f64 for f64) and are rounded once; the
+/// mean of integers is cut off towards zero, as candle's CUDA back end does it.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for other ranks, and for a window or step that is 0 or a window larger than the image;
@@ -31,8 +31,8 @@ pub fn avg_pool2d(
     pool(device, AVERAGE, x, window, step)
 }
 
-/// The largest element of each window, otherwise as [`avg_pool2d`]. A NaN is the largest if it comes first in its window, and passed
-/// over elsewhere, as on candle's CPU back end.
+/// The largest element of each window, otherwise as [`avg_pool2d`]. A NaN is the largest if it comes first in its
+/// window, and passed over elsewhere, as on candle's CPU back end.
 ///
 /// # Errors
 /// Those of [`avg_pool2d`].

@@ -1,4 +1,5 @@
-//! Random numbers. They come from the device's seed and a counter that each call moves on, and are the same on every GPU.
+//! Random numbers. They come from the device's seed and a counter that each call moves on, and are the same on every
+//! GPU.
 
 use crate::dtype::ALL_FLOATS;
 use crate::kernels::{kernels, Ptr};
@@ -37,10 +38,12 @@ fn round_keys(key: u64) -> RoundKeys {
     }
 }
 
-/// `count` numbers, uniform in `[lo, hi)`, where both bounds are first rounded to the dtype; floating-point dtypes only.
+/// `count` numbers, uniform in `[lo, hi)`, where both bounds are first rounded to the dtype; floating-point dtypes
+/// only.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`] for integers, [`Error::InvalidArgument`] unless `lo < hi` after rounding and both are finite.
+/// [`Error::UnsupportedDType`] for integers, [`Error::InvalidArgument`] unless `lo < hi` after rounding and both are
+/// finite.
 pub fn uniform(device: &Device, dtype: DType, count: usize, lo: f64, hi: f64) -> Result<Buffer> {
     const OP: &str = "rand_uniform";
     let per_counter = numbers_per_counter(OP, dtype)?;
@@ -84,7 +87,8 @@ pub fn normal(device: &Device, dtype: DType, count: usize, mean: f64, std: f64) 
     })
 }
 
-/// `count` words of Philox 4x32-10 for a key, from a 128-bit counter on, four words a counter. Independent of the device's seed.
+/// `count` words of Philox 4x32-10 for a key, from a 128-bit counter on, four words a counter. Independent of the
+/// device's seed.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].

@@ -41,8 +41,8 @@ pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buf
     rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
 }
 
-/// With pairs for so many times the threads that fill the GPU, a thread turns those of two heads: the tables are read half as
-/// often, and there are threads enough without. From 2^21 pairs on with 132 units.
+/// With pairs for so many times the threads that fill the GPU, a thread turns those of two heads: the tables are read
+/// half as often, and there are threads enough without. From 2^21 pairs on with 132 units.
 const ROUNDS_TO_SHARE: usize = 16;
 
 /// Order of the middle dimensions of a rotary embedding's input.

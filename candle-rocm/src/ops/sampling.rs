@@ -29,7 +29,8 @@ const BLOCK: u32 = 1024;
 /// Changes logits in place.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows, vocabulary]`, or edits outside of them.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, or edits outside of them.
 pub fn edit(device: &Device, logits: &View, edits: &[Edit]) -> Result<()> {
     let (rows, vocab) = sizes(logits)?;
     if let Some(edit) = edits.iter().find(|e| e.row >= rows || e.token >= vocab) {
@@ -46,10 +47,12 @@ pub fn edit(device: &Device, logits: &View, edits: &[Edit]) -> Result<()> {
     unsafe { kernel.launch(device, config, to, Ptr::to(&buffer), count as u32, vocab) }
 }
 
-/// Leaves in row `rows[i]` the tokens whose bit is set in the `i`-th of `masks`, each of a bit for each token, lowest first; the others become minus infinity.
+/// Leaves in row `rows[i]` the tokens whose bit is set in the `i`-th of `masks`, each of a bit for each token, lowest
+/// first; the others become minus infinity.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows, vocabulary]`, and masks that do not fit them.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, and masks that do not fit them.
 pub fn mask(device: &Device, logits: &View, rows: &[u32], masks: &[u32]) -> Result<()> {
     let (count, vocab) = sizes(logits)?;
     let words = vocab.div_ceil(32) as usize;
@@ -83,7 +86,8 @@ pub fn mask(device: &Device, logits: &View, rows: &[u32], masks: &[u32]) -> Resu
 /// A token for each row, u32 `[rows]`, on the device; [`NOT_A_NUMBER`] or [`NOTHING_LEFT`] where there is none.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows, vocabulary]`, and unless there is a choice for each row.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, and unless there is a choice for each row.
 pub fn choose(device: &Device, logits: &View, choices: &[Choice]) -> Result<Buffer> {
     let (rows, _) = sizes(logits)?;
     if choices.len() != rows as usize {
@@ -93,11 +97,12 @@ pub fn choose(device: &Device, logits: &View, choices: &[Choice]) -> Result<Buff
     choose_by(device, logits, &buffer, 0)
 }
 
-/// [`choose`] by choices that are on the device already, [`Choice::words`] of each row behind each other from `byte_offset`: they may change
-/// between launches of a graph.
+/// [`choose`] by choices that are on the device already, [`Choice::words`] of each row behind each other from
+/// `byte_offset`: they may change between launches of a graph.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows, vocabulary]`, and unless the buffer has a choice for each row.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, and unless the buffer has a choice for each row.
 pub fn choose_by(
     device: &Device,
     logits: &View,
@@ -122,11 +127,13 @@ pub fn choose_by(
     Ok(tokens)
 }
 
-/// Logarithms of probabilities in the rows `rows`: of the row's token among `chosen`, u32 for each row of the logits, then of the `top` most likely, most likely first. Gives
-/// these tokens, u32 `[rows, top]`, and the numbers, f32 `[rows, top + 1]`.
+/// Logarithms of probabilities in the rows `rows`: of the row's token among `chosen`, u32 for each row of the logits,
+/// then of the `top` most likely, most likely first. Gives these tokens, u32 `[rows, top]`, and the numbers, f32
+/// `[rows, top + 1]`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows, vocabulary]`, rows outside of them, and more tokens than there are.
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, rows outside of them, and more tokens than there are.
 pub fn report(
     device: &Device,
     logits: &View,

@@ -30,15 +30,17 @@ const TILE_BLOCKS_PER_UNIT: usize = 32;
 /// Rows, and elements of a row, that the kernels can count.
 const LIMIT: usize = 1 << 31;
 
-/// The indices, as u32, that sort each row along the last dimension in ascending or descending order; any dtype, any width. Equal
-/// elements keep their order, in both directions. Zeros of either sign are equal. NaN is greater than every number: last in ascending order,
-/// first in descending order, as in PyTorch. (candle's CPU back end leaves the order of rows with NaN to its sorting algorithm.)
+/// The indices, as u32, that sort each row along the last dimension in ascending or descending order; any dtype, any
+/// width. Equal elements keep their order, in both directions. Zeros of either sign are equal. NaN is greater than
+/// every number: last in ascending order, first in descending order, as in PyTorch. (candle's CPU back end leaves the
+/// order of rows with NaN to its sorting algorithm.)
 ///
-/// Rows of more than 2048 elements take 8 bytes of working memory per element (16 for i64 and f64), rows being sorted in batches of 64 MiB.
+/// Rows of more than 2048 elements take 8 bytes of working memory per element (16 for i64 and f64), rows being sorted
+/// in batches of 64 MiB.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a tensor without dimensions; [`Error::TooLarge`] for more than 2^31 rows, or elements in a row;
-/// [`Error::InvalidView`], [`Error::OutOfMemory`].
+/// [`Error::InvalidArgument`] for a tensor without dimensions; [`Error::TooLarge`] for more than 2^31 rows, or elements
+/// in a row; [`Error::InvalidView`], [`Error::OutOfMemory`].
 pub fn argsort(device: &Device, x: &View, ascending: bool) -> Result<Buffer> {
     x.check(OP)?;
     let Some((&columns, outer)) = x.dims.split_last() else {

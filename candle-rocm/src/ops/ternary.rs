@@ -14,11 +14,12 @@ kernels! {
 
 const OP: &str = "where_cond";
 
-/// `on_true` where `cond` is not zero, `on_false` elsewhere. The condition is of any integer type, the others of one type.
+/// `on_true` where `cond` is not zero, `on_false` elsewhere. The condition is of any integer type, the others of one
+/// type.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`] for a condition of floats, [`Error::DTypeMismatch`], [`Error::ShapeMismatch`], [`Error::InvalidView`],
-/// [`Error::TooLarge`].
+/// [`Error::UnsupportedDType`] for a condition of floats, [`Error::DTypeMismatch`], [`Error::ShapeMismatch`],
+/// [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn where_cond(device: &Device, cond: &View, on_true: &View, on_false: &View) -> Result<Buffer> {
     if cond.dtype.is_float() {
         return Err(Error::UnsupportedDType {

@@ -50,10 +50,10 @@ pub fn upsample_nearest2d(device: &Device, x: &View, size: (usize, usize)) -> Re
     nearest(device, "upsample_nearest2d", x, size)
 }
 
-/// `[batch, channels, height, width]` of any dtype at `size` (height, width), interpolated bilinearly: f32 in f32, all others in f64 and
-/// rounded once (integers are cut off towards zero). Positions are PyTorch's: with `align_corners`, the centres of the corner elements
-/// stay in place; without, the outer edges do, and one output is `1 / factor` inputs long if `factors` (height, width) has one, else the
-/// quotient of the sizes.
+/// `[batch, channels, height, width]` of any dtype at `size` (height, width), interpolated bilinearly: f32 in f32, all
+/// others in f64 and rounded once (integers are cut off towards zero). Positions are PyTorch's: with `align_corners`,
+/// the centres of the corner elements stay in place; without, the outer edges do, and one output is `1 / factor` inputs
+/// long if `factors` (height, width) has one, else the quotient of the sizes.
 ///
 /// # Errors
 /// Those of [`upsample_nearest1d`]; [`Error::InvalidArgument`] for a factor that is not positive.

@@ -318,8 +318,8 @@ macro_rules! library {
 }
 pub(crate) use library;
 
-/// The file that the code or data at `address` was loaded from: also of a library that the dynamic loader found by its bare name. Known
-/// on Linux only.
+/// The file that the code or data at `address` was loaded from: also of a library that the dynamic loader found by its
+/// bare name. Known on Linux only.
 pub fn mapped_file(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

@@ -59,7 +59,8 @@ pub fn packed<T: Element>(device: &Device, case: &Case, values: &Values<T>, tier
     run(device, case, tier, SCORE_BYTES, problem, lengths)
 }
 
-/// Runs sequences whose keys lie in blocks, numbered from the last to the first; what lies behind the last key of a sequence is NaN.
+/// Runs sequences whose keys lie in blocks, numbered from the last to the first; what lies behind the last key of a
+/// sequence is NaN.
 pub fn paged<T: Element>(
     device: &Device,
     case: &Case,

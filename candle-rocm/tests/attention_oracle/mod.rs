@@ -203,7 +203,8 @@ pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f
     (out, lse)
 }
 
-/// Reorders a result `[batch, heads, rows, width]` of sequences of one length, or `[heads, rows of all, width]`, to that of [`textbook`].
+/// Reorders a result `[batch, heads, rows, width]` of sequences of one length, or `[heads, rows of all, width]`, to
+/// that of [`textbook`].
 pub fn rows_first<T: Copy>(got: &[T], batch: usize, heads: usize, width: usize) -> Vec<T> {
     let rows = got.len() / (batch * heads * width).max(1);
     let mut ordered = Vec::with_capacity(got.len());
@@ -270,7 +271,8 @@ pub fn run<'a>(
 /// Largest tolerated normalised mean squared error.
 pub const NMSE_LIMIT: f64 = 5e-4;
 
-/// Compares result and log-sum-exp with the textbook; `batch` is the first dimension of the result, 1 of packed sequences.
+/// Compares result and log-sum-exp with the textbook; `batch` is the first dimension of the result, 1 of packed
+/// sequences.
 pub fn compare<T: Element>(
     device: &Device,
     case: &Case,

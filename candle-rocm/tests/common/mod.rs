@@ -68,7 +68,8 @@ pub trait Element: Copy + PartialEq + PartialOrd + std::fmt::Debug + 'static {
     const DTYPE: DType;
     /// Nearest value; integers truncate and saturate, as Rust's `as`.
     fn from_f64(v: f64) -> Self;
-    /// The same from a 32-bit float. (`half` rounds from f64 by the upper 32 bits only, so this way is nearer for bf16.)
+    /// The same from a 32-bit float. (`half` rounds from f64 by the upper 32 bits only, so this way is nearer for
+    /// bf16.)
     fn from_f32(v: f32) -> Self;
     /// The value; exact except for 64-bit integers.
     fn to_f64(self) -> f64;

@@ -51,7 +51,8 @@ impl Bench {
         self.device.properties().wave_size == 64
     }
 
-    /// Has a problem measured, which puts it into MIOpen's database: on RDNA, this MIOpen offers nothing worth taking before.
+    /// Has a problem measured, which puts it into MIOpen's database: on RDNA, this MIOpen offers nothing worth taking
+    /// before.
     pub fn learn<T: Element>(&self, problem: &Problem) {
         if !self.is_cdna() {
             std::env::set_var(VARIABLE, "tune");

@@ -76,8 +76,8 @@ fn products_over_columns_stay_with_the_own_kernels() {
     assert!(reason.contains("more than columns"), "{reason}");
 }
 
-/// Where MIOpen has neither measurements nor an estimate, as on most of RDNA, nothing is taken until something was measured; that is kept
-/// in its database, and `fast` finds it.
+/// Where MIOpen has neither measurements nor an estimate, as on most of RDNA, nothing is taken until something was
+/// measured; that is kept in its database, and `fast` finds it.
 #[test]
 fn what_tune_finds_is_found_by_fast() {
     let bench = Bench::new(None);

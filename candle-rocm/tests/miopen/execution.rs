@@ -8,8 +8,8 @@ use candle_rocm::{Buffer, Capture, DType, Error};
 use half::{bf16, f16};
 use std::process::Command;
 
-/// All four operations in each dtype, with padding, stride, dilation and output padding. On RDNA, this MIOpen has nothing but products
-/// over columns and reference kernels for bf16 and dilation.
+/// All four operations in each dtype, with padding, stride, dilation and output padding. On RDNA, this MIOpen has
+/// nothing but products over columns and reference kernels for bf16 and dilation.
 #[test]
 fn miopen_computes_what_the_own_kernels_compute() {
     let bench = Bench::new(None);
@@ -249,7 +249,8 @@ fn a_graph_keeps_its_workspace() {
     }
 }
 
-/// Deciding compiles and loads kernels, which a capture forbids: unknown shapes use the own kernels then, and are asked for later.
+/// Deciding compiles and loads kernels, which a capture forbids: unknown shapes use the own kernels then, and are asked
+/// for later.
 #[test]
 fn nothing_is_decided_during_a_capture() {
     let bench = Bench::new(None);

@@ -1,4 +1,5 @@
-//! Each fault of the published crate that `patches/` mend; the published crate fails all of these tests but the last, which is what a fix must keep.
+//! Each fault of the published crate that `patches/` mend; the published crate fails all of these tests but the last,
+//! which is what a fix must keep.
 
 use std::io::Cursor;
 
@@ -365,7 +366,8 @@ fn gradients_of_nearest_neighbour_resizing_add_up() -> Result<()> {
     Ok(())
 }
 
-/// A convolution is linear in its input, so the gradient times any change of the input is what that change makes of the result.
+/// A convolution is linear in its input, so the gradient times any change of the input is what that change makes of the
+/// result.
 #[test]
 fn gradients_of_conv2d_with_remainders() -> Result<()> {
     let count = |shape: &[usize], step: f64| -> Result<Tensor> {

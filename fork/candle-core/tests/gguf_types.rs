@@ -1,5 +1,5 @@
-//! The types of GGUF files, those that upstream lacks among them, against the PyPI package `gguf`: numbers, values to the bit, and the
-//! encodings that it chooses; for the formats that it cannot quantize, how near the values come.
+//! The types of GGUF files, those that upstream lacks among them, against the PyPI package `gguf`: numbers, values to
+//! the bit, and the encodings that it chooses; for the formats that it cannot quantize, how near the values come.
 
 use candle_core::quantized::{gguf_file, GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
@@ -197,8 +197,9 @@ fn every_added_type_survives_a_file() -> Result<()> {
     Ok(())
 }
 
-/// The squared error of normally distributed values, relative to their squares: what was measured, rounded up by a twentieth. No code
-/// of the same rate can get below 2^(-2 bits); the formats stay within about twice that (TQ1_0 and TQ2_0 are for weights that are ternary).
+/// The squared error of normally distributed values, relative to their squares: what was measured, rounded up by a
+/// twentieth. No code of the same rate can get below 2^(-2 bits); the formats stay within about twice that (TQ1_0 and
+/// TQ2_0 are for weights that are ternary).
 const MOST_ERROR: [(GgmlDType, f64); 13] = [
     (GgmlDType::IQ2XXS, 0.113),
     (GgmlDType::IQ2XS, 0.0864),
@@ -327,8 +328,8 @@ fn products_are_those_of_the_values() -> Result<()> {
     Ok(())
 }
 
-/// Types that the CPU multiplies sixteen rows of the weights at a time: near the values' products, and each row the same to the bit
-/// whichever others are multiplied with it.
+/// Types that the CPU multiplies sixteen rows of the weights at a time: near the values' products, and each row the
+/// same to the bit whichever others are multiplied with it.
 #[test]
 fn products_of_panels() -> Result<()> {
     for dtype in [

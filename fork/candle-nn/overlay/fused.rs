@@ -1,8 +1,9 @@
-//! Fused operations: a residual connection with the norm behind it and gated activations, of transformer blocks; a group norm with SiLU, of residual
-//! layers for images.
+//! Fused operations: a residual connection with the norm behind it and gated activations, of transformer blocks; a
+//! group norm with SiLU, of residual layers for images.
 //!
-//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and large groups). Everywhere else, for other dtypes, and where
-//! gradients are wanted, the same functions are made of candle's plain operations, so that a model is written once:
+//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and
+//! large groups). Everywhere else, for other dtypes, and where gradients are wanted, the same functions are made of
+//! candle's plain operations, so that a model is written once:
 //!
 //! ```no_run
 //! # use candle::{Result, Tensor};
@@ -19,8 +20,9 @@ use crate::{ops, Activation, GroupNorm, LayerNorm};
 #[cfg(feature = "rocm")]
 mod rocm;
 
-/// `xs + residual` and its RMS norm, `sum / sqrt(mean(sum²) + eps) * weight` along the last dimension. `xs` and `residual` have one shape,
-/// `weight` is one-dimensional; the norm is that of the sum as rounded to the dtype. Gives (sum, norm).
+/// `xs + residual` and its RMS norm, `sum / sqrt(mean(sum²) + eps) * weight` along the last dimension. `xs` and
+/// `residual` have one shape, `weight` is one-dimensional; the norm is that of the sum as rounded to the dtype. Gives
+/// (sum, norm).
 pub fn add_rms_norm(
     xs: &Tensor,
     residual: &Tensor,
@@ -40,8 +42,9 @@ pub fn add_rms_norm(
     Ok((sum, normed))
 }
 
-/// `xs + residual` and its layer norm, `(sum - mean) / sqrt(variance + eps) * weight + bias` along the last dimension. `xs` and `residual`
-/// have one shape, `weight` and `bias` are one-dimensional; the norm is that of the sum as rounded to the dtype. Gives (sum, norm).
+/// `xs + residual` and its layer norm, `(sum - mean) / sqrt(variance + eps) * weight + bias` along the last dimension.
+/// `xs` and `residual` have one shape, `weight` and `bias` are one-dimensional; the norm is that of the sum as rounded
+/// to the dtype. Gives (sum, norm).
 pub fn add_layer_norm(
     xs: &Tensor,
     residual: &Tensor,
@@ -64,8 +67,8 @@ pub fn add_layer_norm(
     Ok((sum, normed))
 }
 
-/// `(x - mean) / sqrt(variance + eps) * weight + bias` of `xs`, `(batch, channels, ..)`, with mean and variance of each of `groups` groups of channels over
-/// all their elements; `weight` and `bias` have an element for each channel.
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` of `xs`, `(batch, channels, ..)`, with mean and variance of each
+/// of `groups` groups of channels over all their elements; `weight` and `bias` have an element for each channel.
 pub fn group_norm(
     xs: &Tensor,
     weight: &Tensor,
@@ -114,8 +117,8 @@ fn needs_plain(tensors: &[&Tensor]) -> bool {
         .any(|t| t.track_op() || t.dtype() == DType::F64)
 }
 
-/// `act(gate) * up` of two tensors of one shape. Fused for SiLU, both forms of GELU, and ReLU; the result is rounded once there.
-/// Views whose rows are dense, such as the halves of a packed product, are read in place.
+/// `act(gate) * up` of two tensors of one shape. Fused for SiLU, both forms of GELU, and ReLU; the result is rounded
+/// once there. Views whose rows are dense, such as the halves of a packed product, are read in place.
 pub fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "rocm")]
     if let Some(result) = rocm::gate_mul(act, gate, up)? {
@@ -124,7 +127,8 @@ pub fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     act.forward(gate)? * up
 }
 
-/// [`gate_mul`] of the halves of `[.., 2 n]` along the last dimension, the gate first: what one product with both matrices stacked gives.
+/// [`gate_mul`] of the halves of `[.., 2 n]` along the last dimension, the gate first: what one product with both
+/// matrices stacked gives.
 pub fn gate_mul_packed(act: Activation, gate_up: &Tensor) -> Result<Tensor> {
     let both = gate_up.dim(D::Minus1)?;
     if both % 2 != 0 {

@@ -9,5 +9,6 @@ extern crate candle_rocm_flash_attn as candle_flash_attn;
 
 include!(concat!(env!("OUT_DIR"), "/src/lib.rs"));
 
-// The macro's definition lies in an included file; this import is what makes `crate::serde_default_fn!` a path of its own.
+// The macro's definition lies in an included file; this import is what makes `crate::serde_default_fn!` a path of its
+// own.
 pub use models::deepseek2::serde_default_fn;

@@ -150,8 +150,8 @@ impl Patch {
         })
     }
 
-    /// `text` of `file` with those hunks of the patch that match somewhere, each at the nearest place; and for each hunk
-    /// that [`Self::apply`] would have refused, why. For somebody who looks at the outcome.
+    /// `text` of `file` with those hunks of the patch that match somewhere, each at the nearest place; and for each
+    /// hunk that [`Self::apply`] would have refused, why. For somebody who looks at the outcome.
     ///
     /// # Errors
     /// [`Error::Patch`] if the patch cannot be read.

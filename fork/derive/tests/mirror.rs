@@ -10,8 +10,8 @@ fn run_with(text: &str, rules: FileRules) -> (String, Mirrored) {
     (derived, outcome)
 }
 
-/// Derives, and checks what must hold of every derivation: nothing is left over, the outcome parses, and without what the
-/// feature adds it is the original.
+/// Derives, and checks what must hold of every derivation: nothing is left over, the outcome parses, and without what
+/// the feature adds it is the original.
 fn run(text: &str) -> String {
     let (derived, outcome) = run_with(text, FileRules::default());
     assert!(

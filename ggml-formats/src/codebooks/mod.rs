@@ -1,9 +1,10 @@
 //! The codebooks of ggml's IQ formats.
 //!
-//! An IQ block stores indices; the entries are part of the file format, so these are numbers that everyone has to agree on
-//! (they equal those of the PyPI package `gguf`, as `candle-core`'s tests verify). They are packed: an entry is one u16, an eighth of
-//! what bytes would take, so that the largest table is 4 KiB and stays in a GPU's vector cache. Signs are not stored: those formats
-//! that keep 7 of 8 sign bits choose the last so that the number of negative elements is even.
+//! An IQ block stores indices; the entries are part of the file format, so these are numbers that everyone has to agree
+//! on (they equal those of the PyPI package `gguf`, as `candle-core`'s tests verify). They are packed: an entry is one
+//! u16, an eighth of what bytes would take, so that the largest table is 4 KiB and stays in a GPU's vector cache. Signs
+//! are not stored: those formats that keep 7 of 8 sign bits choose the last so that the number of negative elements is
+//! even.
 
 mod iq1;
 mod iq2;

@@ -43,7 +43,8 @@ pub trait Backend: Send + Sync {
         memory: Addresses,
     ) -> Outcome;
 
-    /// Measures the solutions that the workspace is large enough for, and offers them from now on. Returns them, fastest first.
+    /// Measures the solutions that the workspace is large enough for, and offers them from now on. Returns them,
+    /// fastest first.
     fn find(
         &self,
         function: &str,

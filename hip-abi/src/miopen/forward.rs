@@ -1,4 +1,5 @@
-//! Convolutions: solutions, compiling and running them, measuring them. The transposed direction is a mode of the descriptor.
+//! Convolutions: solutions, compiling and running them, measuring them. The transposed direction is a mode of the
+//! descriptor.
 
 use super::backend::Addresses;
 use super::descriptor::{

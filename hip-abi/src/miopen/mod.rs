@@ -1,6 +1,6 @@
-//! MIOpen: handles, descriptors, and convolutions in immediate mode, which the [`Library`](crate::Library)'s [`Backend`] computes. Functions
-//! refuse what AMD's library was seen to refuse (3.4 and 3.5, by calling it). What it accepts and computes wrongly is refused, too, and
-//! reported.
+//! MIOpen: handles, descriptors, and convolutions in immediate mode, which the [`Library`](crate::Library)'s
+//! [`Backend`] computes. Functions refuse what AMD's library was seen to refuse (3.4 and 3.5, by calling it). What it
+//! accepts and computes wrongly is refused, too, and reported.
 #![allow(
     missing_docs,
     non_snake_case,

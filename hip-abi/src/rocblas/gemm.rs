@@ -1,5 +1,5 @@
-//! The gemm entry points. One macro defines those of a type, one those that name their types; either without strides, for one product, or
-//! with strides, for a batch.
+//! The gemm entry points. One macro defines those of a type, one those that name their types; either without strides,
+//! for one product, or with strides, for a batch.
 
 use super::{rocblas_handle, rocblas_int, rocblas_status, rocblas_stride};
 use crate::library::library;

@@ -1,4 +1,5 @@
-//! rocBLAS: statuses, the version, and the entry points of its products, which the [`Library`](crate::Library) carries out.
+//! rocBLAS: statuses, the version, and the entry points of its products, which the [`Library`](crate::Library) carries
+//! out.
 #![allow(missing_docs, non_camel_case_types, clippy::too_many_arguments)]
 
 mod gemm;

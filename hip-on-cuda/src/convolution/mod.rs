@@ -1,5 +1,5 @@
-//! MIOpen's convolutions over cuDNN: configurations of its engines are the solutions, and execution plans are what is compiled. The
-//! transposed convolution is the gradient of one by its input.
+//! MIOpen's convolutions over cuDNN: configurations of its engines are the solutions, and execution plans are what is
+//! compiled. The transposed convolution is the gradient of one by its input.
 
 mod engine;
 mod plan;
@@ -14,10 +14,11 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
-/// What is offered without measuring: the first of `CUDNN_HEUR_MODE_A` and of `_FALLBACK`, engines that take almost everything.
+/// What is offered without measuring: the first of `CUDNN_HEUR_MODE_A` and of `_FALLBACK`, engines that take almost
+/// everything.
 const OFFERED: &[c_int] = &[3, 2];
-/// What is measured besides: the first of `CUDNN_HEUR_MODE_B`, which takes longer to answer. On an H200 it has the faster engines in f32
-/// here and there (486 us instead of 730 for 1x512x64x64, 3x3), and in 16 bits the slower ones.
+/// What is measured besides: the first of `CUDNN_HEUR_MODE_B`, which takes longer to answer. On an H200 it has the
+/// faster engines in f32 here and there (486 us instead of 730 for 1x512x64x64, 3x3), and in 16 bits the slower ones.
 const MEASURED: &[c_int] = &[1];
 /// Runs of a measurement, after one that warms up.
 const MEASURED_RUNS: u32 = 3;
@@ -46,7 +47,8 @@ pub(crate) struct Convolutions {
     known: Mutex<HashMap<Problem, Known>>,
 }
 
-// SAFETY: the handle and what was made with it may be used from any thread, one at a time: what uses them holds the mutex.
+// SAFETY: the handle and what was made with it may be used from any thread, one at a time: what uses them holds the
+// mutex.
 unsafe impl Send for Convolutions {}
 // SAFETY: as above.
 unsafe impl Sync for Convolutions {}

@@ -106,7 +106,8 @@ impl Convolutions {
         })
     }
 
-    /// Plans for the first of the configurations that compute what is asked for and can be had here; none of a dtype that is not convolved.
+    /// Plans for the first of the configurations that compute what is asked for and can be had here; none of a dtype
+    /// that is not convolved.
     pub(super) fn plans(
         &self,
         problem: &Problem,

@@ -53,7 +53,8 @@ pub unsafe extern "C" fn hipMemcpyAsync(
     if bytes == 0 {
         return 0;
     }
-    // SAFETY: the caller's memory is as large as said, stays until the copy is done, and lies where the kind says; the stream is alive.
+    // SAFETY: the caller's memory is as large as said, stays until the copy is done, and lies where the kind says; the
+    // stream is alive.
     call(|driver| unsafe {
         match kind {
             1 => (driver.cuMemcpyHtoDAsync)(to, from, bytes, stream),
@@ -80,7 +81,8 @@ pub unsafe extern "C" fn hipMemcpyPeerAsync(
         else {
             return INVALID_DEVICE;
         };
-        // SAFETY: the caller's memory is as large as said, stays until the copy is done, and lies on these devices; the stream is alive.
+        // SAFETY: the caller's memory is as large as said, stays until the copy is done, and lies on these devices; the
+        // stream is alive.
         unsafe {
             (cuda.driver.cuMemcpyPeerAsync)(
                 to,

@@ -28,8 +28,8 @@ macro_rules! forward {
         $(
             #[no_mangle]
             pub unsafe extern "C" fn $hip($($argument: $type),*) -> hip_abi::error::hipError_t {
-                // SAFETY: the caller promises what HIP asks for (pointers are writable, handles alive, memory as large as said), and the
-                // driver's function, which does the same, asks for no more.
+                // SAFETY: the caller promises what HIP asks for (pointers are writable, handles alive, memory as large
+                // as said), and the driver's function, which does the same, asks for no more.
                 crate::cuda::call(|driver| unsafe { (driver.$cuda)($($value),*) })
             }
         )*

@@ -64,8 +64,8 @@ macro_rules! forward {
         $(
             #[no_mangle]
             pub unsafe extern "C" fn $hiprtc($($argument: $type),*) -> hiprtcResult {
-                // SAFETY: the caller promises what hiprtc asks for (pointers are writable, with room for what the size function told, programs
-                // alive), and nvrtc's function, which does the same, asks for no more.
+                // SAFETY: the caller promises what hiprtc asks for (pointers are writable, with room for what the size
+                // function told, programs alive), and nvrtc's function, which does the same, asks for no more.
                 call(|rtc| unsafe { (rtc.$nvrtc)($($argument),*) })
             }
         )*

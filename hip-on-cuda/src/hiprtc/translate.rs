@@ -2,7 +2,8 @@
 
 use std::ffi::c_int;
 
-/// nvrtc's options for those of a HIP compiler: definitions and the standard stay, what speaks to AMD's code generator falls away.
+/// nvrtc's options for those of a HIP compiler: definitions and the standard stay, what speaks to AMD's code generator
+/// falls away.
 pub(super) fn options(options: &[String], capability: [c_int; 2]) -> Vec<String> {
     let [major, minor] = capability;
     let mut translated = vec![
@@ -25,8 +26,8 @@ pub(super) fn options(options: &[String], capability: [c_int; 2]) -> Vec<String>
     translated
 }
 
-/// Marks the parameters of kernels that are structures: an index that is not constant into one is an index into the arguments then, as on AMD
-/// GPUs, and not into a copy that every thread makes in its local memory.
+/// Marks the parameters of kernels that are structures: an index that is not constant into one is an index into the
+/// arguments then, as on AMD GPUs, and not into a copy that every thread makes in its local memory.
 pub(super) fn read_in_place(source: &str) -> String {
     let mut marked = String::with_capacity(source.len() + source.len() / 64);
     let mut rest = source;

@@ -52,7 +52,8 @@ fn act(action: Action) -> std::io::Result<()> {
             check,
             command,
         } => {
-            // Kept beside the library, since the command replaces this process and nobody could remove a temporary folder.
+            // Kept beside the library, since the command replaces this process and nobody could remove a temporary
+            // folder.
             let root = library.with_file_name("hip-sim-rocm");
             hip_sim::install::install(&library, &root)?;
             let mut child = Command::new(&command[0]);

@@ -1,7 +1,8 @@
-//! One block: its threads run one after another on this OS thread, each until it ends or meets a barrier or a wave operation.
+//! One block: its threads run one after another on this OS thread, each until it ends or meets a barrier or a wave
+//! operation.
 //!
-//! Threads run on coroutines. A coroutine runs thread after thread; only when one of them has to wait does the next thread get
-//! another coroutine. A kernel without barriers costs one switch per wave.
+//! Threads run on coroutines. A coroutine runs thread after thread; only when one of them has to wait does the next
+//! thread get another coroutine. A kernel without barriers costs one switch per wave.
 
 use super::abi::{Block, Dim3, Entry, Thread};
 use super::matrix::{self, Operands};
@@ -64,8 +65,8 @@ struct Fiber {
     line: u32,
 }
 
-/// A stack whose top is some lines below the page's end. Were all tops at the same place in their pages, the frames of all
-/// threads would compete for the same few lines of the cache.
+/// A stack whose top is some lines below the page's end. Were all tops at the same place in their pages, the frames of
+/// all threads would compete for the same few lines of the cache.
 struct StaggeredStack {
     stack: DefaultStack,
     offset: usize,
@@ -85,8 +86,8 @@ impl StaggeredStack {
     }
 }
 
-// SAFETY: a part of a stack that is one, with the same limit and guard page; the offset is a multiple of the alignment and leaves
-// all but a page of the stack.
+// SAFETY: a part of a stack that is one, with the same limit and guard page; the offset is a multiple of the alignment
+// and leaves all but a page of the stack.
 unsafe impl Stack for StaggeredStack {
     fn base(&self) -> StackPointer {
         let base = self.stack.base().get() - self.offset;
@@ -200,7 +201,8 @@ impl Fiber {
 
 impl Drop for Fiber {
     fn drop(&mut self) {
-        // SAFETY: the stack holds frames of device code, which owns nothing, and of the loop in `new`, which owns nothing either.
+        // SAFETY: the stack holds frames of device code, which owns nothing, and of the loop in `new`, which owns
+        // nothing either.
         unsafe { self.coroutine.force_reset() }
     }
 }
@@ -482,8 +484,8 @@ pub(crate) unsafe extern "C" fn barrier(line: u32) {
     suspend(Stop::Barrier(line));
 }
 
-/// Deposits the lane's value and suspends it until its wave has arrived; returns the values of the wave, which stay until the
-/// lane's next exchange.
+/// Deposits the lane's value and suspends it until its wave has arrived; returns the values of the wave, which stay
+/// until the lane's next exchange.
 pub(crate) unsafe extern "C" fn exchange(linear: u32, value: u64) -> *const u64 {
     let (wave, lane) = wave_of(linear);
     let side = wave.arrive(lane, value, None);
@@ -516,7 +518,8 @@ pub(crate) fn current_block() -> Dim3 {
 fn wave_of<'a>(linear: u32) -> (&'a Lanes, usize) {
     CURRENT.with(|c| {
         let size = c.wave_size.get();
-        // SAFETY: a thread's number is below the block's size, so its wave exists; the runner keeps it while device code runs.
+        // SAFETY: a thread's number is below the block's size, so its wave exists; the runner keeps it while device
+        // code runs.
         (
             unsafe { &*c.lanes.get().add((linear / size) as usize) },
             (linear % size) as usize,

@@ -1,4 +1,5 @@
-//! A kernel that touches an address outside of all memory ends the process, as on a real GPU. This says which kernel it was.
+//! A kernel that touches an address outside of all memory ends the process, as on a real GPU. This says which kernel it
+//! was.
 
 use super::fault::current_kernel;
 use std::ffi::{c_int, c_void};

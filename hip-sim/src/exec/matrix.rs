@@ -1,8 +1,10 @@
-//! Matrix instructions: a wave multiplies a 16 x K by a K x 16 matrix and adds a 16 x 16 matrix; nvptx's have 8 columns.
+//! Matrix instructions: a wave multiplies a 16 x K by a K x 16 matrix and adds a 16 x 16 matrix; nvptx's have 8
+//! columns.
 //!
-//! Every lane brings its registers and takes its share of the result, as the ISA documents lay them out ("AMD Instinct MI200",
-//! "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture", "PTX ISA"): code that puts an element elsewhere gets a wrong product.
-//! Sums are formed in f32, one product after another; the order inside the hardware is not documented.
+//! Every lane brings its registers and takes its share of the result, as the ISA documents lay them out ("AMD Instinct
+//! MI200", "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture", "PTX ISA"): code that puts an element
+//! elsewhere gets a wrong product. Sums are formed in f32, one product after another; the order inside the hardware is
+//! not documented.
 
 use half::{bf16, f16};
 use std::ffi::c_void;
@@ -34,7 +36,8 @@ enum Element {
     I8,
 }
 
-/// How operands and results lie in the lanes of a wave. On AMD, lane `l` always holds row (of A) or column (of B, C, D) `l % 16`.
+/// How operands and results lie in the lanes of a wave. On AMD, lane `l` always holds row (of A) or column (of B, C, D)
+/// `l % 16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// 64 lanes: the quarters of the wave hold consecutive quarters of K, and of the rows of C.
@@ -43,8 +46,8 @@ enum Layout {
     Wmma11,
     /// 32 lanes: the halves hold consecutive halves of K, and of the rows of C.
     Wmma12,
-    /// 32 lanes, 8 columns. With `g = l / 4` and `q = l % 4`: rows `g` and `g + 8` of A and of C, column `g` of B, columns `2 q` and `2 q + 1` of C; of K
-    /// the q-th 4 bytes of each half.
+    /// 32 lanes, 8 columns. With `g = l / 4` and `q = l % 4`: rows `g` and `g + 8` of A and of C, column `g` of B,
+    /// columns `2 q` and `2 q + 1` of C; of K the q-th 4 bytes of each half.
     Mma,
 }
 
@@ -208,7 +211,8 @@ impl Format for Byte {
 /// Executes an instruction for the lanes of a wave; `Err` says what the ISA forbids.
 ///
 /// # Safety
-/// Every element points to the operands of a suspended lane, all of the same instruction, with as many registers as it has.
+/// Every element points to the operands of a suspended lane, all of the same instruction, with as many registers as it
+/// has.
 pub(super) unsafe fn execute(lanes: &[*const Operands]) -> Result<(), String> {
     // SAFETY: the caller's promise.
     let first = unsafe { &*lanes[0] };

@@ -28,7 +28,8 @@ pub(crate) const MAX_GRID: Dim3 = Dim3 {
     y: 65536,
     z: 65536,
 };
-/// OS threads that run blocks, at most: each may hold a thousand stacks, and a process has a limited number of mappings.
+/// OS threads that run blocks, at most: each may hold a thousand stacks, and a process has a limited number of
+/// mappings.
 const MAX_WORKERS: usize = 16;
 /// Launches of fewer device threads run on the calling thread: waking others would take longer.
 const PARALLEL_THREADS: u64 = 8192;

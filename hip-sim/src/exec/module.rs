@@ -49,8 +49,9 @@ unsafe impl Sync for Library {}
 
 impl Library {
     fn open(bytes: &[u8]) -> HipResult<Library> {
-        // The dynamic linker may keep a library that was closed (one with unique symbols, as templates have) and knows it by its
-        // name: no two objects may ever have the same, so this is a file and not a descriptor's number in /proc.
+        // The dynamic linker may keep a library that was closed (one with unique symbols, as templates have) and knows
+        // it by its name: no two objects may ever have the same, so this is a file and not a descriptor's number in
+        // /proc.
         let mut file = tempfile::Builder::new()
             .prefix(&format!(
                 "hip-sim-{}-",
@@ -101,7 +102,8 @@ impl Drop for Library {
 }
 
 impl Module {
-    /// Loads a code object for a device. With checking on, an object that was compiled without checks is compiled again.
+    /// Loads a code object for a device. With checking on, an object that was compiled without checks is compiled
+    /// again.
     ///
     /// # Safety
     /// `image` points to a whole ELF file.

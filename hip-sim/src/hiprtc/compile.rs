@@ -109,8 +109,8 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
     build(&work, &translated, &standard, request.check)
 }
 
-/// Compiles a translated source, as a code object carries it, again with checks. The result is kept on disk: programs cache
-/// code objects, and each of their processes would compile the same ones again.
+/// Compiles a translated source, as a code object carries it, again with checks. The result is kept on disk: programs
+/// cache code objects, and each of their processes would compile the same ones again.
 pub(crate) fn with_checks(source: &[u8]) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
     let kept = cache_folder().map(|folder| folder.join(format!("{:016x}.so", key(text))));
@@ -188,8 +188,9 @@ fn build(
         "-ffp-contract=off",
         "-fno-exceptions",
         "-fno-rtti",
-        // Objects with a template in common would share its thread-local variables. The first access to another object's, in the middle
-        // of a kernel, goes through _dl_tlsdesc_dynamic, which spoils vector registers before glibc 2.40.
+        // Objects with a template in common would share its thread-local variables. The first access to another
+        // object's, in the middle of a kernel, goes through _dl_tlsdesc_dynamic, which spoils vector registers before
+        // glibc 2.40.
         "-fno-gnu-unique",
     ]);
     compile

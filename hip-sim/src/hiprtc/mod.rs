@@ -42,7 +42,8 @@ fn programs() -> &'static Registry<Program> {
     PROGRAMS.get_or_init(Registry::default)
 }
 
-/// Sorts options into what the host compiler gets, and the architecture; what only concerns AMD's code generator falls away.
+/// Sorts options into what the host compiler gets, and the architecture; what only concerns AMD's code generator falls
+/// away.
 fn parse_options(options: &[String]) -> Result<(Option<String>, Vec<String>), String> {
     const IGNORED: &[&str] = &[
         "-O",

@@ -238,7 +238,8 @@ fn kernel_at<'a>(
     Ok((!is_template).then_some((name, defines.then_some(kernel))))
 }
 
-/// The edit for a shared variable: static ones become thread-local, `extern` arrays a pointer to the dynamic shared memory.
+/// The edit for a shared variable: static ones become thread-local, `extern` arrays a pointer to the dynamic shared
+/// memory.
 fn shared(
     text: &str,
     tokens: &[Token],

@@ -1,6 +1,7 @@
-//! The solvers that the simulator has: a few of MIOpen's, by their numbers and what they are applicable to, all computing the definition.
-//! What is offered without measuring is what MIOpen 3.5 was seen to offer on (emulated) GPUs that its database does not know: on RDNA
-//! columns and the reference kernel only. What was measured is in a database for the rest of the process.
+//! The solvers that the simulator has: a few of MIOpen's, by their numbers and what they are applicable to, all
+//! computing the definition. What is offered without measuring is what MIOpen 3.5 was seen to offer on (emulated) GPUs
+//! that its database does not know: on RDNA columns and the reference kernel only. What was measured is in a database
+//! for the rest of the process.
 
 use crate::sim::sim;
 use hip_abi::miopen::{lock, miopenConvSolution_t, Problem, Type};
@@ -126,7 +127,8 @@ pub(super) fn remember(problem: &Problem, device: usize) {
     lock(database()).insert((problem.clone(), device));
 }
 
-/// The solutions of a problem on a device, fastest first: those in the database or, without measuring, those with an estimate.
+/// The solutions of a problem on a device, fastest first: those in the database or, without measuring, those with an
+/// estimate.
 pub(super) fn solutions(
     problem: &Problem,
     device: usize,

@@ -47,7 +47,8 @@ impl Type {
     }
 }
 
-/// Which combinations of types rocBLAS has: all alike with f32 compute for the short ones, or short inputs and f32 output.
+/// Which combinations of types rocBLAS has: all alike with f32 compute for the short ones, or short inputs and f32
+/// output.
 pub(super) fn supports(a: Type, b: Type, c: Type, d: Type, compute: Type) -> bool {
     let short = matches!(a, Type::F16 | Type::Bf16);
     let output = c == d && (c == a || (short && c == Type::F32));

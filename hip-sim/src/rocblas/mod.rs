@@ -1,5 +1,5 @@
-//! The C ABI of rocBLAS: handles, and what computes the products. Functions have the names and signatures of AMD's library; the entry points
-//! of the products are in `hip-abi`.
+//! The C ABI of rocBLAS: handles, and what computes the products. Functions have the names and signatures of AMD's
+//! library; the entry points of the products are in `hip-abi`.
 #![allow(
     missing_docs,
     non_snake_case,

@@ -1,5 +1,5 @@
-//! MIOpen's convolutions: the descriptors that it takes and refuses, the solutions that it offers, and what it computes, against the
-//! definition in f64.
+//! MIOpen's convolutions: the descriptors that it takes and refuses, the solutions that it offers, and what it
+//! computes, against the definition in f64.
 
 #[path = "../common/mod.rs"]
 mod common;

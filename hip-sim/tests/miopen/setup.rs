@@ -334,7 +334,8 @@ pub fn problems() -> [Problem; 5] {
     ]
 }
 
-/// Runs every solution and compares it; the solutions' numbers. Values may be off by so much of the larger of 1 and what they should be.
+/// Runs every solution and compares it; the solutions' numbers. Values may be off by so much of the larger of 1 and
+/// what they should be.
 pub fn check(kind: c_int, (dims, options): Problem, tolerance: f64) -> Vec<u64> {
     let setup = Setup::new(kind, dims, options);
     let (x, w) = (

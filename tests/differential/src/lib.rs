@@ -1,4 +1,5 @@
-//! Compares operations on `Device::Rocm` with an f64 (integers: exact) computation on the CPU, and keeps a table of what was compared.
+//! Compares operations on `Device::Rocm` with an f64 (integers: exact) computation on the CPU, and keeps a table of
+//! what was compared.
 
 use std::collections::BTreeMap;
 
@@ -183,7 +184,8 @@ impl Report {
         }
     }
 
-    /// Writes the table for the support page if `CANDLE_ROCM_SUPPORT_DIR` names a folder, then panics if anything failed.
+    /// Writes the table for the support page if `CANDLE_ROCM_SUPPORT_DIR` names a folder, then panics if anything
+    /// failed.
     pub fn finish(self, name: &str) {
         if let Some(folder) = std::env::var_os("CANDLE_ROCM_SUPPORT_DIR") {
             let arch = std::env::var("HIP_SIM_ARCH").unwrap_or_else(|_| "device".into());

@@ -1,5 +1,5 @@
-//! Convolutions as users call them, groups included, against the definition in f64. (candle's CPU back end is no oracle: it multiplies only the
-//! first batch of some transposed convolutions.)
+//! Convolutions as users call them, groups included, against the definition in f64. (candle's CPU back end is no
+//! oracle: it multiplies only the first batch of some transposed convolutions.)
 
 use candle_core::{DType, Device, Result, Tensor};
 use differential::{name, rocm, tensor, to_f64, Arrangement, Report};

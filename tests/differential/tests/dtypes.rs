@@ -1,5 +1,5 @@
-//! Every operation with every dtype of candle's: what the CPU back end does, `Device::Rocm` does, with the same outcome; what it does not do
-//! is an error that names the dtype. Nothing panics.
+//! Every operation with every dtype of candle's: what the CPU back end does, `Device::Rocm` does, with the same
+//! outcome; what it does not do is an error that names the dtype. Nothing panics.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -497,8 +497,8 @@ fn sdpa_in_every_dtype() {
     }
 }
 
-/// What the formats that are only stored can do: be loaded, moved, viewed, copied as a whole, and saved; f8e8m0, whose elements are
-/// bytes, can be rearranged, too, which the CPU cannot.
+/// What the formats that are only stored can do: be loaded, moved, viewed, copied as a whole, and saved; f8e8m0, whose
+/// elements are bytes, can be rearranged, too, which the CPU cannot.
 #[test]
 fn small_floats_are_moved_and_saved() -> Result<()> {
     let rocm = rocm();
@@ -545,7 +545,8 @@ fn small_floats_are_moved_and_saved() -> Result<()> {
     Ok(())
 }
 
-/// `sum` of the last dimension, of a tensor without elements: the neutral element, as on the CPU; the others are errors on both.
+/// `sum` of the last dimension, of a tensor without elements: the neutral element, as on the CPU; the others are errors
+/// on both.
 #[test]
 fn reductions_of_nothing() -> Result<()> {
     for device in [rocm(), Device::Cpu] {

@@ -130,7 +130,8 @@ fn binary_and_comparisons() {
         for shape in SHAPES {
             for &a in arrangements(shape) {
                 for &b in arrangements(shape) {
-                    // Small integers, so that equal pairs occur, every type holds the results, and nothing divides by zero.
+                    // Small integers, so that equal pairs occur, every type holds the results, and nothing divides by
+                    // zero.
                     let make = |device: &Device| -> Result<(Tensor, Tensor)> {
                         Ok((
                             tensor(device, dtype, shape, a, 1, (6., 12.))?,

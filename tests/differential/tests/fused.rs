@@ -111,8 +111,8 @@ fn norms_of_sums() -> Result<()> {
     Ok(())
 }
 
-/// Groups of one channel and of all, pictures of one pixel and of odd sizes, and groups so large that they are cut into parts; means far from zero, for
-/// the variance.
+/// Groups of one channel and of all, pictures of one pixel and of odd sizes, and groups so large that they are cut into
+/// parts; means far from zero, for the variance.
 #[test]
 fn group_norms() -> Result<()> {
     let mut report = Report::default();

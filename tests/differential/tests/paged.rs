@@ -1,4 +1,5 @@
-//! The paged cache of candle-rocm-flash-attn, on the GPU and on the CPU, against the textbook in f64: written in pieces with the rotary embedding fused, then read in place.
+//! The paged cache of candle-rocm-flash-attn, on the GPU and on the CPU, against the textbook in f64: written in pieces
+//! with the rotary embedding fused, then read in place.
 
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{

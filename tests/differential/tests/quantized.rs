@@ -77,7 +77,8 @@ fn quantized_tensors() {
     report.finish("quantized");
 }
 
-/// Experts of a mixture, few slots one by one and many sorted by expert, with ids that leave an expert out and prefer another.
+/// Experts of a mixture, few slots one by one and many sorted by expert, with ids that leave an expert out and prefer
+/// another.
 #[test]
 fn mixtures() {
     const EXPERTS: usize = 4;

@@ -7,7 +7,8 @@ const LIMIT: f64 = 1e-7;
 
 type Op = fn(&Tensor) -> Result<Tensor>;
 
-/// The oracle of a float operation: in f64 on the CPU, rounded once. The CPU gets a contiguous tensor, as some of its operations ask for.
+/// The oracle of a float operation: in f64 on the CPU, rounded once. The CPU gets a contiguous tensor, as some of its
+/// operations ask for.
 fn on_cpu(x: &Tensor, op: Op) -> Result<Tensor> {
     let x = x.contiguous()?;
     if x.dtype().is_int() {

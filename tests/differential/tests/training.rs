@@ -1,4 +1,5 @@
-//! Gradients on `Device::Rocm` against the CPU's, those against differences of the function's values, and a network trained on both.
+//! Gradients on `Device::Rocm` against the CPU's, those against differences of the function's values, and a network
+//! trained on both.
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Result, Tensor, Var, D};
@@ -425,7 +426,8 @@ enum Trainer {
     Sgd(SGD),
 }
 
-/// The loss falls to a tenth, and every step's is the CPU's to three digits: rounding differs, and grows from step to step.
+/// The loss falls to a tenth, and every step's is the CPU's to three digits: rounding differs, and grows from step to
+/// step.
 fn same_curve(steps: usize, optimizer: fn(Vec<Var>) -> Result<Trainer>) -> Result<()> {
     let (got, want) = (
         train(&rocm(), steps, optimizer)?,

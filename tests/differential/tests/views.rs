@@ -1,5 +1,6 @@
-//! Views with offsets through every family of operations: each operand lies inside a larger tensor, in one of several ways, and the result
-//! must be that of the CPU on compact copies. An offset that is lost, counted twice or taken for bytes shows at once.
+//! Views with offsets through every family of operations: each operand lies inside a larger tensor, in one of several
+//! ways, and the result must be that of the CPU on compact copies. An offset that is lost, counted twice or taken for
+//! bytes shows at once.
 
 use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};

@@ -1,7 +1,7 @@
 //! Runs small models of candle-transformers on the CPU and on `Device::Rocm`, and compares what they say.
 //!
-//! A family is one test function: a configuration and a call, in the file of its kind (`tests/decoders.rs`, …). Weights are
-//! a pure function of their names, so no file is needed and both devices hold the same numbers.
+//! A family is one test function: a configuration and a call, in the file of its kind (`tests/decoders.rs`, …). Weights
+//! are a pure function of their names, so no file is needed and both devices hold the same numbers.
 
 pub mod gguf;
 
@@ -14,8 +14,8 @@ use serde_json::Value;
 /// Largest NMSE in f32: devices differ in the order of summation, and a model repeats that some hundred times.
 pub const F32_LIMIT: f64 = 1e-9;
 
-/// `count` numbers in `[-1, 1)`, multiples of 2^-23, that depend on `name` alone: SplitMix64 seeded with the name's FNV-1a hash.
-/// `tests/fixtures/tiny-sd/make_tiny_sd.py` has the same function.
+/// `count` numbers in `[-1, 1)`, multiples of 2^-23, that depend on `name` alone: SplitMix64 seeded with the name's
+/// FNV-1a hash. `tests/fixtures/tiny-sd/make_tiny_sd.py` has the same function.
 pub fn noise(name: &str, count: usize) -> Vec<f32> {
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -101,8 +101,8 @@ pub fn merge(settings: &mut Value, changes: Value) {
     }
 }
 
-/// What one run of a model is given: its weights (it dereferences to them) and, from [`Case::input`] and [`Case::tokens`],
-/// what it sees.
+/// What one run of a model is given: its weights (it dereferences to them) and, from [`Case::input`] and
+/// [`Case::tokens`], what it sees.
 pub struct Case {
     weights: VarBuilder<'static>,
     rounded_to: DType,
@@ -167,8 +167,8 @@ impl Case {
         }
     }
 
-    /// The same where batch normalisation expects this variance: less of it for networks in which the signal would fade,
-    /// more where it would grow.
+    /// The same where batch normalisation expects this variance: less of it for networks in which the signal would
+    /// fade, more where it would grow.
     pub fn expecting(&self, running_var: f64) -> Self {
         let backend = Weights {
             rounded_to: self.rounded_to,

@@ -474,7 +474,8 @@ fn last(logits: Tensor) -> Result<Tensor> {
     all.narrow(0, all.elem_count() - 48, 48)
 }
 
-/// With a window of 4, the last of 6 tokens sees the third and not the second. One layer, so that nothing comes through another token.
+/// With a window of 4, the last of 6 tokens sees the third and not the second. One layer, so that nothing comes through
+/// another token.
 #[test]
 fn windows_are_as_wide_as_they_say() -> Result<()> {
     for (name, settings, model) in windowed() {
@@ -493,7 +494,8 @@ fn windows_are_as_wide_as_they_say() -> Result<()> {
     Ok(())
 }
 
-/// However a text is divided, its tokens see the same. Pieces begin and end on both sides of a window's end, shorter and longer than it.
+/// However a text is divided, its tokens see the same. Pieces begin and end on both sides of a window's end, shorter
+/// and longer than it.
 #[test]
 fn windows_hold_for_steps_and_pieces() -> Result<()> {
     let ids = [3u32, 14, 15, 9, 26, 5, 35, 8, 9, 7, 32, 38];

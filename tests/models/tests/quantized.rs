@@ -1,4 +1,5 @@
-//! Decoders from GGUF files. The CPU quantises activations to 8 bits, so that the limits are those of quantised products.
+//! Decoders from GGUF files. The CPU quantises activations to 8 bits, so that the limits are those of quantised
+//! products.
 
 use std::io::Cursor;
 

@@ -180,8 +180,8 @@ impl Mt19937 {
         bits as f64 / (1u64 << 53) as f64
     }
 
-    /// Standard normal numbers as `torch.randn` of so many gives. Equal to PyTorch's up to the last bits of its vectorised logarithm
-    /// and sine.
+    /// Standard normal numbers as `torch.randn` of so many gives. Equal to PyTorch's up to the last bits of its
+    /// vectorised logarithm and sine.
     pub fn fill_normal(&mut self, values: &mut [f32]) {
         let count = values.len();
         if count < Self::BLOCK {

@@ -1,5 +1,5 @@
-//! Every sampler against diffusers for a fixed model function, and against each other where they solve the same equation.
-//! The numbers and the script that makes them are in `reference/`.
+//! Every sampler against diffusers for a fixed model function, and against each other where they solve the same
+//! equation. The numbers and the script that makes them are in `reference/`.
 
 use candle_core::{DType, Device, Result, Tensor};
 use sd_worker_rocm::rng::Mt19937;
@@ -105,7 +105,8 @@ fn diffusers_numbers() {
             image_tokens: 256,
         };
         let (values, asked) = finish(&schedule, &options, case.time);
-        // diffusers lists the second evaluation of two-stage methods as a time step of its own, and rounds for some solvers.
+        // diffusers lists the second evaluation of two-stage methods as a time step of its own, and rounds for some
+        // solvers.
         let stride = if case.timesteps.len() == case.steps {
             1
         } else {

@@ -1,5 +1,5 @@
-//! The GGUF reader on files that were damaged at random: an error or a file whose tensors lie inside it, never a panic, and
-//! no more memory than the file's own bytes justify.
+//! The GGUF reader on files that were damaged at random: an error or a file whose tensors lie inside it, never a panic,
+//! and no more memory than the file's own bytes justify.
 
 mod common;
 

@@ -1,14 +1,15 @@
 //! Writing new keys and values into a paged cache.
 //!
-//! A cache is a tensor of blocks, `[blocks, block_size, kv_heads, head_size]`, for keys and one for values; which block holds which part of a sequence is the
-//! business of the block table in [`Lengths::Paged`](super::Lengths::Paged). Any strides will do whose last is 1 and whose others are multiples of 8. The
-//! layout to choose for a new cache keeps the entries of a head together: memory as `[blocks, kv_heads, block_size, head_size]`, seen through a view with the two middle
-//! dimensions swapped ([`strides`]). One head's part of a block then is one run of memory (16 entries of 128 f16: 4 KiB), which the group of lanes that
-//! reads it walks from end to end; with heads inside of entries each reads 256-byte pieces a row apart, full cache lines too, but
-//! spread over more DRAM pages.
+//! A cache is a tensor of blocks, `[blocks, block_size, kv_heads, head_size]`, for keys and one for values; which block
+//! holds which part of a sequence is the business of the block table in [`Lengths::Paged`](super::Lengths::Paged). Any
+//! strides will do whose last is 1 and whose others are multiples of 8. The layout to choose for a new cache keeps the
+//! entries of a head together: memory as `[blocks, kv_heads, block_size, head_size]`, seen through a view with the two
+//! middle dimensions swapped ([`strides`]). One head's part of a block then is one run of memory (16 entries of 128
+//! f16: 4 KiB), which the group of lanes that reads it walks from end to end; with heads inside of entries each reads
+//! 256-byte pieces a row apart, full cache lines too, but spread over more DRAM pages.
 //!
-//! 8-bit caches hold what ggml calls Q8_0, an f16 factor for 32 elements, with elements and factors in tensors of their own: 34-byte blocks
-//! would never be aligned for 16-byte loads.
+//! 8-bit caches hold what ggml calls Q8_0, an f16 factor for 32 elements, with elements and factors in tensors of their
+//! own: 34-byte blocks would never be aligned for 16-byte loads.
 
 use super::problem::{check_scales, SCALED};
 use crate::kernels::{kernels, Ptr};
@@ -25,7 +26,8 @@ kernels! {
 
 const OP: Op = Op("kv-cache-write");
 
-/// Strides of `[blocks, block_size, kv_heads, head_size]` in memory ordered `[blocks, kv_heads, block_size, head_size]`, in elements.
+/// Strides of `[blocks, block_size, kv_heads, head_size]` in memory ordered `[blocks, kv_heads, block_size,
+/// head_size]`, in elements.
 pub fn strides(block_size: usize, kv_heads: usize, head_size: usize) -> [usize; 4] {
     let head = block_size * head_size;
     [kv_heads * head, head_size, head, 1]
@@ -68,13 +70,16 @@ pub struct Tokens<'a> {
     pub slots: View<'a>,
 }
 
-/// Turns keys (and queries) by their rotary embedding and writes keys and values into the cache, in one launch. Gives the turned queries,
-/// `[tokens, heads, head_size]`, if there are queries. Slots must lie in the cache; no two tokens may have the same.
+/// Turns keys (and queries) by their rotary embedding and writes keys and values into the cache, in one launch. Gives
+/// the turned queries, `[tokens, heads, head_size]`, if there are queries. Slots must lie in the cache; no two tokens
+/// may have the same.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for head sizes
-/// that are no multiple of 8 (32 with scales), strides or addresses that are not aligned for 8 elements, and rotary sizes that are no multiple of 16 (8 if interleaved) up
-/// to the head size; [`Error::TooLarge`](crate::Error::TooLarge) for strides of 2^32 elements or more.
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView);
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for head sizes that are no multiple of 8 (32 with scales),
+/// strides or addresses that are not aligned for 8 elements, and rotary sizes that are no multiple of 16 (8 if
+/// interleaved) up to the head size; [`Error::TooLarge`](crate::Error::TooLarge) for strides of 2^32 elements or more.
 pub fn write(
     device: &Device,
     cache: &KvCache,

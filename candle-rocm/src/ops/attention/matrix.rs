@@ -27,12 +27,14 @@ const TILE: u32 = 16;
 const WAITING_BYTES: u32 = 48;
 const ELEMENT_BYTES: u32 = 2;
 
-/// Dynamic LDS of a block of `rows` rows: what `ATTENTION_LDS` of `attention/matrix_attend.h` divides up; elsewhere LDS is static.
+/// Dynamic LDS of a block of `rows` rows: what `ATTENTION_LDS` of `attention/matrix_attend.h` divides up; elsewhere LDS
+/// is static.
 fn shared_bytes(properties: &DeviceProperties, width: u32, rows: u32) -> u32 {
     if properties.arch.generation() != Generation::Nvptx {
         return 0;
     }
-    // Two places for tiles of keys and values, whose rows end in padding, and the rows' queries, unless they stay in registers.
+    // Two places for tiles of keys and values, whose rows end in padding, and the rows' queries, unless they stay in
+    // registers.
     let keys = if width <= 128 { 32 } else { 16 };
     let tiles = 2 * keys * ((width + 16) + (width + 8));
     let queries = if width <= 64 { 8 } else { rows * width };
@@ -81,7 +83,8 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     let Ok(grid) = i32::try_from(blocks) else {
         return Ok(Attempt::Refused(format!("{blocks} blocks are too many")));
     };
-    // Neighbouring blocks share keys in the cache, unless each die can have heads of its own; under a causal window the long tiles of all heads go first.
+    // Neighbouring blocks share keys in the cache, unless each die can have heads of its own; under a causal window the
+    // long tiles of all heads go first.
     let heads_first = shape.right != u32::MAX || select::heads_first(device, problem);
     let config = LaunchConfig {
         grid: grid as u32,

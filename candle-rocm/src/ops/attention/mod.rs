@@ -1,13 +1,16 @@
-//! Scaled dot product attention: `softmax(cap tanh(q kᵀ scale / cap) + bias) v`, row by row, without the matrix of scores in memory.
+//! Scaled dot product attention: `softmax(cap tanh(q kᵀ scale / cap) + bias) v`, row by row, without the matrix of
+//! scores in memory.
 //!
-//! One entry, [`attention()`], tries the [`Tier`]s that a table lists for a problem, fastest first; each either computes or says
-//! why it cannot. All have the same semantics:
+//! One entry, [`attention()`], tries the [`Tier`]s that a table lists for a problem, fastest first; each either
+//! computes or says why it cannot. All have the same semantics:
 //!
-//! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row sees the last key.
-//! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]), if both stand in one of the `prefix` ranges, and unless the additive
-//!   mask is minus infinity there.
-//! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written formula, in which a hidden key has weight 0:
-//!   a NaN or infinity among the values of a sequence may reach rows that do not see it. Keys and values behind a sequence's end are never used.
+//! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row
+//!   sees the last key.
+//! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]), if both stand in one of the `prefix` ranges, and
+//!   unless the additive mask is minus infinity there.
+//! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written
+//!   formula, in which a hidden key has weight 0: a NaN or infinity among the values of a sequence may reach rows that
+//!   do not see it. Keys and values behind a sequence's end are never used.
 //! * Head `h` of the queries reads head `h / (heads / kv_heads)` of keys and values.
 //!
 //! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
@@ -50,14 +53,16 @@ pub const SCORE_BYTES: usize = 256 << 20;
 /// An attention problem. [`Attention::new`] gives the plain one; set what differs.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
-    /// Queries, `[batch, rows, heads, head_size]`, or `[rows of all sequences, heads, head_size]` with other than [`Lengths::Fixed`].
+    /// Queries, `[batch, rows, heads, head_size]`, or `[rows of all sequences, heads, head_size]` with other than
+    /// [`Lengths::Fixed`].
     pub q: View<'a>,
     /// Keys, `[batch, keys, kv_heads, head_size]`, `[keys of all sequences, kv_heads, head_size]` or
     /// `[blocks, block_size, kv_heads, head_size]`, as [`Lengths`] says.
     pub k: View<'a>,
     /// Values, as `k`; their last dimension may have another size.
     pub v: View<'a>,
-    /// f16 factors of 8-bit keys and values (dtype u8, read as two's complement), one for 32 elements: views as `k` and `v` with a last dimension a 32nd of theirs.
+    /// f16 factors of 8-bit keys and values (dtype u8, read as two's complement), one for 32 elements: views as `k` and
+    /// `v` with a last dimension a 32nd of theirs.
     pub scales: Option<(View<'a>, View<'a>)>,
     /// How rows and keys belong together.
     pub lengths: Lengths<'a>,
@@ -69,17 +74,21 @@ pub struct Attention<'a> {
     pub softcap: Option<f32>,
     /// f32, `[heads]`: `-slope |p - j|` is added to the scores.
     pub alibi: Option<View<'a>>,
-    /// Added to the scores, `[batch, heads, rows, keys]` of a floating-point dtype (broadcast with strides of 0); with [`Lengths::Fixed`] only.
+    /// Added to the scores, `[batch, heads, rows, keys]` of a floating-point dtype (broadcast with strides of 0); with
+    /// [`Lengths::Fixed`] only.
     pub mask: Option<View<'a>>,
-    /// i32, `[batch, ranges, 2]`: positions from the first to before the second see each other whatever the window says.
+    /// i32, `[batch, ranges, 2]`: positions from the first to before the second see each other whatever the window
+    /// says.
     pub prefix: Option<View<'a>>,
     /// Order of the result's dimensions.
     pub order: Order,
     /// Whether the logarithm of each row's sum of exponentials is wanted.
     pub log_sum_exp: bool,
-    /// Whether queries of f32, and the result with them, may be rounded to keys of 16 bits: matrix instructions take one dtype.
+    /// Whether queries of f32, and the result with them, may be rounded to keys of 16 bits: matrix instructions take
+    /// one dtype.
     pub may_round: bool,
-    /// Whether the result is wanted in 8 bits as well, to be multiplied with quantized matrices: a vector has all heads of a row.
+    /// Whether the result is wanted in 8 bits as well, to be multiplied with quantized matrices: a vector has all heads
+    /// of a row.
     pub quantized: bool,
 }
 
@@ -128,7 +137,8 @@ impl Window {
 pub enum Lengths<'a> {
     /// Sequences of the same length.
     Fixed,
-    /// Sequences behind each other. `cu_rows` and `cu_keys` (u32 or i32, `[batch + 1]`, on the device) say where each starts and the last ends.
+    /// Sequences behind each other. `cu_rows` and `cu_keys` (u32 or i32, `[batch + 1]`, on the device) say where each
+    /// starts and the last ends.
     Packed {
         /// Starts of the sequences' rows.
         cu_rows: View<'a>,
@@ -139,7 +149,8 @@ pub enum Lengths<'a> {
         /// Keys of the longest sequence at most.
         max_keys: usize,
     },
-    /// As `Packed`, with keys in blocks of a cache: key `j` of sequence `b` is entry `j % block_size` of block `blocks[b, j / block_size]`.
+    /// As `Packed`, with keys in blocks of a cache: key `j` of sequence `b` is entry `j % block_size` of block
+    /// `blocks[b, j / block_size]`.
     Paged {
         /// Starts of the sequences' rows.
         cu_rows: View<'a>,
@@ -168,7 +179,8 @@ pub enum Order {
 pub struct Attended {
     /// The weighted values, of the queries' dtype.
     pub out: Buffer,
-    /// f32, `[batch, heads, rows]` or `[heads, rows of all]`, if asked for; minus infinity for rows without visible keys.
+    /// f32, `[batch, heads, rows]` or `[heads, rows of all]`, if asked for; minus infinity for rows without visible
+    /// keys.
     pub log_sum_exp: Option<Buffer>,
     /// The result in 8 bits, if asked for.
     pub quantized: Option<QuantizedActivations>,
@@ -189,14 +201,17 @@ enum Attempt {
 /// The naive tier waits for the device if lengths are not [`Lengths::Fixed`]; the others only enqueue.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for options that do
-/// not go together and for a tier named there that cannot take the problem; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32 bits
-/// of rows, keys or strides.
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView);
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for options that do not go together and for a tier named
+/// there that cannot take the problem; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32 bits of rows, keys or
+/// strides.
 pub fn attention(device: &Device, attention: &Attention) -> Result<Attended> {
     run(device, attention, device.config().attention, SCORE_BYTES)
 }
 
-/// [`attention()`] on a given tier, with a limit for the memory that the naive tier takes for scores (at least one row's of one head group).
+/// [`attention()`] on a given tier, with a limit for the memory that the naive tier takes for scores (at least one
+/// row's of one head group).
 ///
 /// # Errors
 /// Those of [`attention()`].

@@ -4,8 +4,8 @@ use super::problem::Problem;
 pub use crate::config::Tier;
 use crate::{DType, Device};
 
-/// Rows times group up to which reading keys and values once is what takes the time: then splitting the keys beats tiles, of vector or
-/// matrix instructions.
+/// Rows times group up to which reading keys and values once is what takes the time: then splitting the keys beats
+/// tiles, of vector or matrix instructions.
 const SHORT: [(u32, u32); 3] = [(64, 8), (128, 16), (512, 16)];
 
 /// Whether the problem's rows are so few that the keys are split.
@@ -41,8 +41,8 @@ pub(super) fn order(problem: &Problem) -> &'static [Tier] {
     &[Tier::Tiled, Tier::Naive]
 }
 
-/// Whether neighbouring blocks are of different heads: so that each die reads heads of its own. Otherwise neighbours are
-/// tiles of one head, whose keys they share in the cache.
+/// Whether neighbouring blocks are of different heads: so that each die reads heads of its own. Otherwise neighbours
+/// are tiles of one head, whose keys they share in the cache.
 pub(super) fn heads_first(device: &Device, problem: &Problem) -> bool {
     let pairs = problem.shape.batch * problem.shape.kv_heads;
     let dies = device.properties().arch.generation().dies();

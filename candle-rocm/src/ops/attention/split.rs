@@ -33,7 +33,8 @@ const BLOCKS_PER_UNIT: u64 = 2;
 /// Keys that a group of lanes has under way at once.
 const AHEAD: u32 = 4;
 
-/// Enqueues the computation; with `quantized`, where parts are joined and whole blocks of 8 bits make a head, f32 results come in 8 bits as well.
+/// Enqueues the computation; with `quantized`, where parts are joined and whole blocks of 8 bits make a head, f32
+/// results come in 8 bits as well.
 pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result<Attempt> {
     if let Some(reason) = problem.refusal() {
         return Ok(Attempt::Refused(reason));

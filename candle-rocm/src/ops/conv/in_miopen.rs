@@ -6,8 +6,9 @@ use crate::sync::lock;
 use crate::{Buffer, DType, Device, Result};
 
 impl Problem<'_> {
-    /// What MIOpen is told; `None` for what it has no solution for, or could compute wrongly: f64, tensors that 32-bit numbers cannot
-    /// address, and outputs of transposed convolutions so large that convolving them would not lead back to the input's size.
+    /// What MIOpen is told; `None` for what it has no solution for, or could compute wrongly: f64, tensors that 32-bit
+    /// numbers cannot address, and outputs of transposed convolutions so large that convolving them would not lead back
+    /// to the input's size.
     fn for_miopen(&self) -> Option<Convolution> {
         if self.x.dtype == DType::F64
             || (self.axes.iter()).any(|a| a.transposed && a.output_padding >= a.stride)
@@ -36,8 +37,8 @@ impl Problem<'_> {
         })
     }
 
-    /// Enqueues the convolution in MIOpen; `false` if the own kernels are to compute it. Most of MIOpen's kernels take only packed
-    /// tensors, so others are copied.
+    /// Enqueues the convolution in MIOpen; `false` if the own kernels are to compute it. Most of MIOpen's kernels take
+    /// only packed tensors, so others are copied.
     pub(super) fn in_miopen(
         &self,
         device: &Device,

@@ -24,11 +24,11 @@ kernels! {
         => (columns: Ptr, dst: Ptr, n: u32, channels: u32, geometry: Geometry);
 }
 
-/// Output channels up to which a plain convolution is computed directly: columns would be written and read for so few products each.
-/// An estimate from memory traffic, not a measurement.
+/// Output channels up to which a plain convolution is computed directly: columns would be written and read for so few
+/// products each. An estimate from memory traffic, not a measurement.
 const DIRECT_MAX_OUTPUTS: usize = 4;
-/// Products per output element up to which a convolution is computed directly, when a matrix product would mostly move its columns.
-/// An estimate from memory traffic, not a measurement.
+/// Products per output element up to which a convolution is computed directly, when a matrix product would mostly move
+/// its columns. An estimate from memory traffic, not a measurement.
 const DIRECT_MAX_PRODUCTS: usize = 16;
 
 impl Problem<'_> {
@@ -168,8 +168,8 @@ impl Problem<'_> {
         )
     }
 
-    /// The transpose of a kernel's rows `[c_in, c_out * taps]`, for `channels` of the outputs, times the pixels of `images`; both are a first and
-    /// a count. With one tap, plain kernels are multiplied, too.
+    /// The transpose of a kernel's rows `[c_in, c_out * taps]`, for `channels` of the outputs, times the pixels of
+    /// `images`; both are a first and a count. With one tap, plain kernels are multiplied, too.
     fn multiply_pixels(
         &self,
         device: &Device,

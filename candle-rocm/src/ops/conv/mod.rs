@@ -1,9 +1,10 @@
 //! Convolutions, plain and transposed, of sequences and images.
 //!
-//! A sequence is an image of height 1. Most problems are matrix products: the input is laid out as columns first (plain), or the product's
-//! columns are summed after (transposed). Sums are made in f32, for f64 in f64, and rounded once; results do not vary from run to run.
-//! Integers and f8e4m3, of which no library multiplies matrices, are always computed directly.
-//! What would need columns is computed by MIOpen instead where [`miopen`](crate::miopen) finds that worth it.
+//! A sequence is an image of height 1. Most problems are matrix products: the input is laid out as columns first
+//! (plain), or the product's columns are summed after (transposed). Sums are made in f32, for f64 in f64, and rounded
+//! once; results do not vary from run to run. Integers and f8e4m3, of which no library multiplies matrices, are always
+//! computed directly. What would need columns is computed by MIOpen instead where [`miopen`](crate::miopen) finds that
+//! worth it.
 
 mod in_miopen;
 mod methods;
@@ -17,8 +18,8 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
     methods::declared()
 }
 
-/// Largest workspace that `Method::select` asks for: the columns of a few large images keep a large GPU busy, and it is small beside any
-/// model that convolves.
+/// Largest workspace that `Method::select` asks for: the columns of a few large images keep a large GPU busy, and it is
+/// small beside any model that convolves.
 pub const WORKSPACE_BYTES: usize = 64 << 20;
 
 /// How a convolution is computed.
@@ -26,7 +27,8 @@ pub const WORKSPACE_BYTES: usize = 64 << 20;
 pub enum Method {
     /// One matrix product of input and kernel as they are: kernels of one element, stride 1, no padding.
     Product,
-    /// A matrix product with columns in a workspace of at most so many bytes, or of one position (plain) or channel (transposed).
+    /// A matrix product with columns in a workspace of at most so many bytes, or of one position (plain) or channel
+    /// (transposed).
     Columns {
         /// Limit of the workspace.
         workspace_bytes: usize,
@@ -90,8 +92,10 @@ impl Default for ConvTranspose {
 /// `out = (length + 2 padding - dilation (k - 1) - 1) / stride + 1`. Both of one dtype; integers wrap.
 ///
 /// # Errors
-/// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for
-/// options that leave no output and a method that does not apply; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32 bits of elements; those of [`crate::blas::matmul`].
+/// [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch),
+/// [`Error::InvalidView`](crate::Error::InvalidView); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for
+/// options that leave no output and a method that does not apply; [`Error::TooLarge`](crate::Error::TooLarge) beyond 32
+/// bits of elements; those of [`crate::blas::matmul`].
 pub fn conv1d(device: &Device, x: &View, kernel: &View, options: Conv) -> Result<Buffer> {
     forward::<3>(device, "conv1d", x, kernel, options)
 }
@@ -104,8 +108,9 @@ pub fn conv2d(device: &Device, x: &View, kernel: &View, options: Conv) -> Result
     forward::<4>(device, "conv2d", x, kernel, options)
 }
 
-/// Transposed convolution of `x`, `[batch, c_in, length]`, with `kernel`, `[c_in, c_out, k]`: `[batch, c_out, out]` where
-/// `out = (length - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. Both of one dtype; integers wrap.
+/// Transposed convolution of `x`, `[batch, c_in, length]`, with `kernel`, `[c_in, c_out, k]`: `[batch, c_out, out]`
+/// where `out = (length - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1`. Both of one dtype; integers
+/// wrap.
 ///
 /// # Errors
 /// Those of [`conv1d`].

@@ -1,7 +1,8 @@
 //! Reading and writing at places that an index tensor names.
 //!
-//! An index equal to the largest value of its dtype (255, `u32::MAX`, `i64::MAX`, …) names no place: reads give 0, writes are left out.
-//! Any other index out of range does the same, and the next call that waits for the device fails with [`Error::IndexOutOfRange`].
+//! An index equal to the largest value of its dtype (255, `u32::MAX`, `i64::MAX`, …) names no place: reads give 0,
+//! writes are left out. Any other index out of range does the same, and the next call that waits for the device fails
+//! with [`Error::IndexOutOfRange`].
 
 mod read;
 mod scatter;
@@ -17,8 +18,8 @@ use candle_rocm_kernels::shared::indexing::{
 use read::Gather;
 use scatter::Scatter;
 
-/// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s shape with
-/// `ids`' length in `dim`.
+/// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s
+/// shape with `ids`' length in `dim`.
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for other index dtypes, [`Error::ShapeMismatch`], [`Error::InvalidArgument`] for `dim`,
@@ -43,8 +44,9 @@ pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Resu
     .run(device)
 }
 
-/// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`, where the id says the
-/// place. `ids` has `src`'s rank and is nowhere larger than `src`, except in `dim`. The result has `ids`' shape.
+/// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`,
+/// where the id says the place. `ids` has `src`'s rank and is nowhere larger than `src`, except in `dim`. The result
+/// has `ids`' shape.
 ///
 /// # Errors
 /// Those of [`index_select`].
@@ -67,8 +69,9 @@ pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buf
     .run(device)
 }
 
-/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the place. Of several
-/// elements for one place the last along `dim` stays. `ids` has `src`'s shape, which is `dst`'s except in `dim`; `dst` is contiguous.
+/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the
+/// place. Of several elements for one place the last along `dim` stays. `ids` has `src`'s shape, which is `dst`'s
+/// except in `dim`; `dst` is contiguous.
 ///
 /// # Errors
 /// Those of [`index_select`], [`Error::DTypeMismatch`], and [`Error::InvalidArgument`] for a strided `dst`.
@@ -77,9 +80,9 @@ pub fn scatter_set(device: &Device, dst: &View, ids: &View, src: &View, dim: usi
     scatter.set(device)
 }
 
-/// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats are added in order
-/// along `dim`, and the result is rounded each time, if that leaves enough to do in parallel, as 64 rows of a few thousand elements or 4,096
-/// columns do; otherwise in no fixed order.
+/// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats
+/// are added in order along `dim`, and the result is rounded each time, if that leaves enough to do in parallel, as 64
+/// rows of a few thousand elements or 4,096 columns do; otherwise in no fixed order.
 ///
 /// # Errors
 /// Those of [`scatter_set`].
@@ -88,8 +91,8 @@ pub fn scatter_add(device: &Device, dst: &View, ids: &View, src: &View, dim: usi
     scatter.add(device)
 }
 
-/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of `src` are added. As by
-/// [`scatter_add`], but always in order. `src` has `base`'s shape with `ids`' length in `dim`.
+/// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of
+/// `src` are added. As by [`scatter_add`], but always in order. `src` has `base`'s shape with `ids`' length in `dim`.
 ///
 /// # Errors
 /// Those of [`scatter_add`].

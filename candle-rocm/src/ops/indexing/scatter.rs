@@ -254,7 +254,8 @@ impl<'a> Scatter<'a> {
         }
     }
 
-    /// Of `index_add`: sorts the ids, so that what goes to one place lies together and is added up in order, places in parallel.
+    /// Of `index_add`: sorts the ids, so that what goes to one place lies together and is added up in order, places in
+    /// parallel.
     fn add_sorted(&self, device: &Device) -> Result<()> {
         let order = sort::argsort(device, self.ids, true)?;
         let (mut layout, mut along) = self.columns()?;
@@ -294,7 +295,8 @@ impl<'a> Scatter<'a> {
         }
     }
 
-    /// Neighbouring columns that one thread of `index_add` takes: 16 bytes of them where layout and addresses allow it, else one.
+    /// Neighbouring columns that one thread of `index_add` takes: 16 bytes of them where layout and addresses allow it,
+    /// else one.
     fn pack(&self, layout: &Collapsed<3>, along: &Along) -> u32 {
         let size = self.src.dtype.size_in_bytes();
         let pack = (16 / size) as u32;
@@ -396,7 +398,8 @@ impl<'a> Scatter<'a> {
         }
     }
 
-    /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the caller adds.
+    /// Common dimensions, and strides of destination (0 along the indexed dimension), source, ids, and whatever the
+    /// caller adds.
     fn layout(&self, extra: &[usize]) -> Result<(Dims, [Strides; 4])> {
         let name = self.op.as_str();
         check_count(name, self.elements())?;

@@ -1,10 +1,10 @@
 //! The numbers that choose between the kernels of indexing, with where they are from.
 //!
-//! Sections named here are those of docs/tuning-log.md: measured on an NVIDIA H200 (132 units, waves of 32). Numbers without one were
-//! chosen by what they say.
+//! Sections named here are those of docs/tuning-log.md: measured on an NVIDIA H200 (132 units, waves of 32). Numbers
+//! without one were chosen by what they say.
 
-/// Ids of a row from which on a block takes the whole row into LDS, eight for each thread: rows of 256 ids were slower so
-/// ("gather and index_select along a dense dimension").
+/// Ids of a row from which on a block takes the whole row into LDS, eight for each thread: rows of 256 ids were slower
+/// so ("gather and index_select along a dense dimension").
 pub(super) const ENOUGH_IDS: usize = 2048;
 /// Such a thread keeps a compute unit as busy as so many that have two ids each.
 pub(super) const WORTH: usize = 4;

@@ -1,4 +1,5 @@
-//! Mixtures of experts: rows times the matrices that they are routed to, which are [floats](moe_gemm) or [any format](indexed_moe).
+//! Mixtures of experts: rows times the matrices that they are routed to, which are [floats](moe_gemm) or [any
+//! format](indexed_moe).
 
 mod quantized;
 mod rows;

@@ -33,14 +33,17 @@ const OP: Op = Op(IndexOp::IndexedMoe.as_str());
 /// Experts that the sorting kernel has counters for.
 const MAX_SORTED_EXPERTS: usize = MAX_EXPERTS as usize;
 
-/// Each token's vector times the matrices of its experts: `weights` holds `experts` matrices of `n` by `k`, `x` is `[tokens, topk or 1, k]` (f32, f16 or
-/// bf16; with 1, a token's experts share its vector), `ids` is `[tokens, topk]` of u32. Gives f32 `[tokens, topk, n]`.
+/// Each token's vector times the matrices of its experts: `weights` holds `experts` matrices of `n` by `k`, `x` is
+/// `[tokens, topk or 1, k]` (f32, f16 or bf16; with 1, a token's experts share its vector), `ids` is `[tokens, topk]`
+/// of u32. Gives f32 `[tokens, topk, n]`.
 ///
-/// An id of `u32::MAX` names no expert and gives zeros. Any other id out of range does the same, and the next call that waits for the
-/// device fails with [`Error::IndexOutOfRange`]. `CANDLE_ROCM_QMATMUL` forces `matvec` or `matmul` for formats that have both.
+/// An id of `u32::MAX` names no expert and gives zeros. Any other id out of range does the same, and the next call that
+/// waits for the device fails with [`Error::IndexOutOfRange`]. `CANDLE_ROCM_QMATMUL` forces `matvec` or `matmul` for
+/// formats that have both.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::InvalidArgument`], [`Error::OutOfBounds`], [`Error::TooLarge`].
+/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::InvalidArgument`], [`Error::OutOfBounds`],
+/// [`Error::TooLarge`].
 pub fn indexed_moe(
     device: &Device,
     format: Format,

@@ -54,13 +54,14 @@ impl Axis for Numbers {}
 
 const OP: Op = Op(IndexOp::MoeGemm.as_str());
 
-/// Which rows meet which experts. A slot is a pair of a row and one of its experts; the slots of row `r` of `x [rows, k]` are
-/// `r * per_row` to `(r + 1) * per_row`, with `per_row` = slots / rows.
+/// Which rows meet which experts. A slot is a pair of a row and one of its experts; the slots of row `r` of `x [rows,
+/// k]` are `r * per_row` to `(r + 1) * per_row`, with `per_row` = slots / rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing<'a> {
     /// The slots in the order of their experts, `[slots]` of u32, each once.
     pub slots: &'a View<'a>,
-    /// The expert of each of these, `[slots]` of u32. Slots of one expert should be neighbours: each run of them reads its matrix once.
+    /// The expert of each of these, `[slots]` of u32. Slots of one expert should be neighbours: each run of them reads
+    /// its matrix once.
     pub experts: &'a View<'a>,
     /// A factor for each slot's result, in the slots' own order: `slots` elements of f32 in any shape.
     pub scale: Option<&'a View<'a>>,
@@ -76,8 +77,8 @@ pub enum MoeKernel {
 }
 
 impl MoeKernel {
-    /// What suits `slots` that are spread over `experts`. A tile does the work of 32 rows whatever it holds, so it pays from about
-    /// two rows for each expert on.
+    /// What suits `slots` that are spread over `experts`. A tile does the work of 32 rows whatever it holds, so it pays
+    /// from about two rows for each expert on.
     pub fn for_slots(slots: usize, experts: usize) -> Self {
         if slots <= 2 * experts {
             MoeKernel::Matvec
@@ -87,12 +88,14 @@ impl MoeKernel {
     }
 }
 
-/// `out[slot] = scale[slot] * weights[expert of slot] x[row of slot]`, `[slots, n]` in x's dtype: f16, bf16 or f32, summed in f32.
-/// `weights` is `[experts, n, k]`. A slot that `routing` leaves out has no defined result.
+/// `out[slot] = scale[slot] * weights[expert of slot] x[row of slot]`, `[slots, n]` in x's dtype: f16, bf16 or f32,
+/// summed in f32. `weights` is `[experts, n, k]`. A slot that `routing` leaves out has no defined result.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch), [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView), [`Error::TooLarge`](crate::Error::TooLarge).
-/// A slot or expert that does not exist is an [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange) of the next call that waits for the device.
+/// [`Error::UnsupportedDType`](crate::Error::UnsupportedDType), [`Error::DTypeMismatch`](crate::Error::DTypeMismatch),
+/// [`Error::ShapeMismatch`](crate::Error::ShapeMismatch), [`Error::InvalidView`](crate::Error::InvalidView),
+/// [`Error::TooLarge`](crate::Error::TooLarge). A slot or expert that does not exist is an
+/// [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange) of the next call that waits for the device.
 pub fn moe_gemm(device: &Device, x: &View, weights: &View, routing: Routing) -> Result<Buffer> {
     let slots = routing.slots.elem_count();
     let experts = weights.dims.first().copied().unwrap_or(0);
@@ -159,9 +162,10 @@ pub fn moe_gemm_with(
     product.launch(device, kernel)
 }
 
-/// Slots in the order of their rows, `experts` of u32 with one for each slot: `out[slot] = weights[experts[slot]] x[row of slot]`, f32
-/// `[slots, n]`. `x` is f32, `weights` `[experts, n, k]` of f32, f16 or bf16. `u32::MAX` names no expert; the slot becomes zero, as with
-/// one that does not exist, which is reported. The caller has checked that views and shapes fit.
+/// Slots in the order of their rows, `experts` of u32 with one for each slot: `out[slot] = weights[experts[slot]] x[row
+/// of slot]`, f32 `[slots, n]`. `x` is f32, `weights` `[experts, n, k]` of f32, f16 or bf16. `u32::MAX` names no
+/// expert; the slot becomes zero, as with one that does not exist, which is reported. The caller has checked that views
+/// and shapes fit.
 pub(super) fn slot_by_slot(
     device: &Device,
     op: IndexOp,

@@ -19,10 +19,11 @@ const PADDING: usize = K_STEP as usize;
 /// Bytes of a block's scale and sums.
 const SCALE_BYTES: usize = size_of::<ActivationScale>();
 
-/// Vectors in 8 bits, to be multiplied with quantized matrices: made once for all matrices of a layer that share an input.
+/// Vectors in 8 bits, to be multiplied with quantized matrices: made once for all matrices of a layer that share an
+/// input.
 ///
-/// Each 32 neighbours share a scale, the largest magnitude over 127 in binary32, so that the error of an element is at most half of
-/// that. A block with NaN or an infinity makes every product of its vector NaN.
+/// Each 32 neighbours share a scale, the largest magnitude over 127 in binary32, so that the error of an element is at
+/// most half of that. A block with NaN or an infinity makes every product of its vector NaN.
 #[derive(Debug)]
 pub struct QuantizedActivations {
     /// Quants of all vectors, then scales of all.
@@ -38,8 +39,8 @@ impl QuantizedActivations {
     /// Quantizes `x` of `[..., k]`, f32, f16 or bf16, with `k` a multiple of 32.
     ///
     /// # Errors
-    /// [`Error::UnsupportedDType`] for other dtypes, [`Error::InvalidArgument`] for other `k`, [`Error::TooLarge`] beyond 2^32 - 1
-    /// vectors or elements of one, or 2^34 elements of all.
+    /// [`Error::UnsupportedDType`] for other dtypes, [`Error::InvalidArgument`] for other `k`, [`Error::TooLarge`]
+    /// beyond 2^32 - 1 vectors or elements of one, or 2^34 elements of all.
     pub fn quantize(device: &Device, x: &View) -> Result<Self> {
         const OP: &str = "quantize activations";
         x.check(OP)?;

@@ -1,6 +1,7 @@
 //! What was measured of a GPU: from how many vectors on rocBLAS is faster than tiles of integers.
 //!
-//! It is kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the GPU later.
+//! It is kept beside the compiled kernels, for this version of the crate only, and read by every process that uses the
+//! GPU later.
 
 use super::Format;
 use crate::gpu::Gpu;

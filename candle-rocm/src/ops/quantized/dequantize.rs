@@ -28,8 +28,8 @@ const GROUP: usize = 8;
 /// [`cast`] has, from the plain formats). Values are computed in f32 and rounded once.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a count that ends inside a block or, in a plain format, an offset inside an element, [`Error::OutOfBounds`] if the buffer is
-/// shorter, [`Error::UnsupportedDType`] for other dtypes.
+/// [`Error::InvalidArgument`] for a count that ends inside a block or, in a plain format, an offset inside an element,
+/// [`Error::OutOfBounds`] if the buffer is shorter, [`Error::UnsupportedDType`] for other dtypes.
 pub fn dequantize(
     device: &Device,
     format: Format,

@@ -21,8 +21,8 @@ const GROUP: usize = 8;
 
 /// The rows of `table` that the u32 `ids`, of any shape, name: f32 `[ids..., cols]`. Only those rows are read.
 ///
-/// An id of `u32::MAX` gives zeros. Any other id out of range does the same, and the next call that waits for the device fails with
-/// [`Error::IndexOutOfRange`].
+/// An id of `u32::MAX` gives zeros. Any other id out of range does the same, and the next call that waits for the
+/// device fails with [`Error::IndexOutOfRange`].
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for other ids, [`Error::OutOfBounds`], [`Error::TooLarge`].

@@ -12,11 +12,12 @@ use crate::{contiguous_strides, Buffer, DType, Device, Error, Result, View};
 
 const OP: &str = "quantized matmul";
 
-/// `x · weightsᵀ` for `x` of `[..., cols]`, f32, f16 or bf16: `[..., rows]` in x's dtype, after the epilogue. `CANDLE_ROCM_QMATMUL` forces a path.
+/// `x · weightsᵀ` for `x` of `[..., cols]`, f32, f16 or bf16: `[..., rows]` in x's dtype, after the epilogue.
+/// `CANDLE_ROCM_QMATMUL` forces a path.
 ///
 /// # Errors
-/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::OutOfBounds`]; [`Error::InvalidArgument`] if the forced path does not exist
-/// or cannot take the format or number of vectors.
+/// [`Error::ShapeMismatch`], [`Error::UnsupportedDType`], [`Error::OutOfBounds`]; [`Error::InvalidArgument`] if the
+/// forced path does not exist or cannot take the format or number of vectors.
 pub fn linear(
     device: &Device,
     weights: &QuantizedMatrix,
@@ -52,7 +53,8 @@ pub(super) fn linear_by(
     }
 }
 
-/// Whether [`linear`] multiplies `columns` vectors of a dtype as floats, so that there is nothing to share by quantizing them before.
+/// Whether [`linear`] multiplies `columns` vectors of a dtype as floats, so that there is nothing to share by
+/// quantizing them before.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if the forced path does not exist or cannot take the format or number of vectors.
@@ -66,7 +68,8 @@ pub fn multiplies_floats(
     Ok(matches!(path, Path::Dequantize | Path::Bf16))
 }
 
-/// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`. Not for plain formats.
+/// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`.
+/// Not for plain formats.
 ///
 /// # Errors
 /// Those of [`linear`].
@@ -96,7 +99,8 @@ fn linear_quantized_by(
     }
 }
 
-/// `activation(x · gateᵀ) * (x · upᵀ)`, in x's dtype: a feed-forward's first half. One kernel where one pass over the matrices takes all vectors.
+/// `activation(x · gateᵀ) * (x · upᵀ)`, in x's dtype: a feed-forward's first half. One kernel where one pass over the
+/// matrices takes all vectors.
 ///
 /// # Errors
 /// Those of [`linear`].

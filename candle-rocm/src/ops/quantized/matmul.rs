@@ -64,8 +64,8 @@ impl Tiling {
     }
 }
 
-/// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32. Uses matrix
-/// instructions on CDNA2, RDNA3 and later.
+/// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32.
+/// Uses matrix instructions on CDNA2, RDNA3 and later.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for plain formats;

@@ -94,8 +94,8 @@ fn check_columns(columns: usize) -> Result<()> {
     })
 }
 
-/// `weights · xᵀ` in one pass over the matrix: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32. Products are exact
-/// integers within a scale, and are summed in f32.
+/// `weights · xᵀ` in one pass over the matrix: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32.
+/// Products are exact integers within a scale, and are summed in f32.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] for more than [`MATVEC_MAX_COLUMNS`] vectors and for plain formats;
@@ -110,8 +110,8 @@ pub fn matvec(
     launch(device, weights, None, x, epilogue, to)
 }
 
-/// `activation(gate · xᵀ) * (up · xᵀ) + residual`, both matrices in one kernel: a feed-forward's first half. They have one format
-/// and shape. Otherwise as [`matvec`].
+/// `activation(gate · xᵀ) * (up · xᵀ) + residual`, both matrices in one kernel: a feed-forward's first half. They have
+/// one format and shape. Otherwise as [`matvec`].
 ///
 /// # Errors
 /// Those of [`matvec`].

@@ -1,7 +1,8 @@
 //! Weights in ggml's block-quantized formats, and products with them.
 //!
-//! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names, or that [`tune`] found to be the fastest on this GPU. Two of them work on integers:
-//! the vectors become [`QuantizedActivations`] first, which several matrices can share.
+//! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names,
+//! or that [`tune`] found to be the fastest on this GPU. Two of them work on integers: the vectors become
+//! [`QuantizedActivations`] first, which several matrices can share.
 
 mod activations;
 mod crossovers;

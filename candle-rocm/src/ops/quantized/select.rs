@@ -33,8 +33,8 @@ pub(super) fn families(format: Format) -> Option<Families> {
 fn matvec_columns(generation: Generation, format: Format) -> usize {
     use Format::*;
     match (generation, format) {
-        // The crossovers that llama.cpp measured on MI200 and MI300: unpacking K formats costs so much there that tiles, which unpack
-        // once for all columns, win early.
+        // The crossovers that llama.cpp measured on MI200 and MI300: unpacking K formats costs so much there that
+        // tiles, which unpack once for all columns, win early.
         (Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4, Q3K | Q4K | Q5K) => 3,
         (Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4, Q2K | Q6K) => 5,
         // By analogy: looking up codebooks costs more than unpacking Q3_K.
@@ -68,7 +68,8 @@ fn dequantize_above(generation: Generation, format: Format) -> Option<usize> {
             | Generation::Unknown,
             _,
         ) => None,
-        // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products do four.
+        // Without matrix instructions bf16 has no rate of its own, and packed f16 does two products where dot products
+        // do four.
         (Generation::Rdna1 | Generation::Rdna2 | Generation::Gcn, _) => None,
         // Measured: docs/tuning-log.md.
         (Generation::Nvptx, _) => Some(MATVEC_MAX_COLUMNS),
@@ -143,8 +144,8 @@ pub(in crate::ops) fn matvec_threads(
     (lanes.max(BLOCK), lanes)
 }
 
-/// Columns up to which tiles of 16 columns are used instead of 64. A wide tile does the work of 64 columns whatever it holds; below half of that,
-/// narrow ones do less, and there are more of them.
+/// Columns up to which tiles of 16 columns are used instead of 64. A wide tile does the work of 64 columns whatever it
+/// holds; below half of that, narrow ones do less, and there are more of them.
 pub(super) const NARROW_COLUMNS: usize = 32;
 
 /// Slots of a mixture up to which each goes on its own: as for columns, but an expert rarely has more than one of few.

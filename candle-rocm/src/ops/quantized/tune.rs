@@ -1,6 +1,8 @@
-//! From how many vectors on rocBLAS is faster than tiles of integers: measured on the GPU at hand instead of taken from the tables.
+//! From how many vectors on rocBLAS is faster than tiles of integers: measured on the GPU at hand instead of taken from
+//! the tables.
 //!
-//! The tables of `select.rs` know generations of GPUs; what is faster also hangs on the card and on the version of rocBLAS.
+//! The tables of `select.rs` know generations of GPUs; what is faster also hangs on the card and on the version of
+//! rocBLAS.
 
 use super::crossovers::Crossovers;
 use super::format::DeviceFormat;
@@ -36,12 +38,12 @@ pub struct Timing {
     pub bf16: Duration,
 }
 
-/// Measures a format by a matrix of `(rows, columns)` and remembers the result, for this process at once and for later ones if there is a cache
-/// on disk. Gives the crossover and what it was found by.
+/// Measures a format by a matrix of `(rows, columns)` and remembers the result, for this process at once and for later
+/// ones if there is a cache on disk. Gives the crossover and what it was found by.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for a format that is not [`Format::is_weight`] or columns that are no whole blocks, [`Error::Cache`] if the result
-/// cannot be written, and the device's.
+/// [`Error::InvalidArgument`] for a format that is not [`Format::is_weight`] or columns that are no whole blocks,
+/// [`Error::Cache`] if the result cannot be written, and the device's.
 pub fn tune(
     device: &Device,
     format: Format,

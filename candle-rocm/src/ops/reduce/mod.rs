@@ -143,9 +143,9 @@ impl std::fmt::Display for ReduceOp {
 
 impl Axis for ReduceOp {}
 
-/// Reduces `src` along `axes`. The result has the other axes' elements in row-major order, of the source's dtype; `ArgMin` and `ArgMax`
-/// give u32, which count the reduced axes' elements in row-major order. A NaN is the result of the extrema if it comes first, and is
-/// passed over otherwise, as on candle's CPU.
+/// Reduces `src` along `axes`. The result has the other axes' elements in row-major order, of the source's dtype;
+/// `ArgMin` and `ArgMax` give u32, which count the reduced axes' elements in row-major order. A NaN is the result of
+/// the extrema if it comes first, and is passed over otherwise, as on candle's CPU.
 ///
 /// The result does not depend on the GPU. The sum of no elements is 0.
 ///

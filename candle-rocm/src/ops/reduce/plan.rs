@@ -109,7 +109,8 @@ impl Plan {
         plan
     }
 
-    /// About eight elements a thread until the block is full. Along columns, a block spans enough neighbours for dense loads first.
+    /// About eight elements a thread until the block is full. Along columns, a block spans enough neighbours for dense
+    /// loads first.
     fn choose_lanes(&mut self, op: ReduceOp) {
         let share = (self.reduced / 8).max(1).next_power_of_two();
         match self.way {
@@ -119,7 +120,8 @@ impl Plan {
             }
             Way::Rows { .. } => {
                 self.lanes = share.min(BLOCK);
-                // With rows enough, fewer threads for each spend less of their time on joining, which takes longer with indices.
+                // With rows enough, fewer threads for each spend less of their time on joining, which takes longer with
+                // indices.
                 let enough = if op.gives_index() { 4 } else { 8 } * WANTED_BLOCKS;
                 while self.lanes > FEW_LANES && self.tiles() >= enough {
                     self.lanes /= 2;
@@ -129,7 +131,8 @@ impl Plan {
                 let packs = (self.outputs / pack).next_power_of_two();
                 let mut columns = packs.min(DENSE_COLUMNS);
                 self.lanes = share.min(BLOCK / columns);
-                // A second launch for the parts costs more than short runs of columns, and less with fewer parts; indices have shorter packs.
+                // A second launch for the parts costs more than short runs of columns, and less with fewer parts;
+                // indices have shorter packs.
                 while columns > LINE_PACKS
                     && (self.tiles() * self.most_parts() < WANTED_BLOCKS / 4
                         || self.tiles() < WANTED_BLOCKS && !op.gives_index())

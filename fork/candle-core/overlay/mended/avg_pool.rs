@@ -4,8 +4,8 @@ use num_traits::AsPrimitive;
 
 use crate::{CpuStorage, Layout, Result};
 
-/// The mean of each window of an integer tensor `[batch, channels, height, width]`, cut off towards zero. Sums are made in i64
-/// and wrap.
+/// The mean of each window of an integer tensor `[batch, channels, height, width]`, cut off towards zero. Sums are made
+/// in i64 and wrap.
 pub(crate) fn integers(
     src: &CpuStorage,
     layout: &Layout,

@@ -2,7 +2,8 @@
 
 use crate::{Result, Tensor};
 
-/// Gradient of the input `[…, height, width]` of `avg_pool2d`: each element of a window gets its part, those outside of all none.
+/// Gradient of the input `[…, height, width]` of `avg_pool2d`: each element of a window gets its part, those outside of
+/// all none.
 pub(crate) fn avg(grad: &Tensor, size: (usize, usize), window: (usize, usize)) -> Result<Tensor> {
     let share = (grad / (window.0 * window.1) as f64)?;
     pad(&spread(&share, window)?, size)

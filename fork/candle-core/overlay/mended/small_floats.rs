@@ -1,5 +1,5 @@
-//! The formats that candle stores and does not compute with: f4, f6e2m3 and f6e3m2, whose elements are packed without gaps, and
-//! f8e8m0.
+//! The formats that candle stores and does not compute with: f4, f6e2m3 and f6e3m2, whose elements are packed without
+//! gaps, and f8e8m0.
 
 use crate::{CpuStorage, DType, Device, Error, Layout, Result, Storage, Tensor};
 

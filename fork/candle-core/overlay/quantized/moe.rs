@@ -3,8 +3,8 @@
 use super::{QStorage, QTensor};
 use crate::{DType, Result, Tensor};
 
-/// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: the weights are `[experts, n, k]`, `x` `[tokens, topk or 1, k]`
-/// and `ids` `[tokens, topk]` of u32.
+/// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: the weights are `[experts, n,
+/// k]`, `x` `[tokens, topk or 1, k]` and `ids` `[tokens, topk]` of u32.
 pub(super) fn indexed_moe_forward(weights: &QTensor, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
     match &weights.storage {
         #[cfg(feature = "rocm")]

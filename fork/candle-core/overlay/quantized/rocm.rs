@@ -77,8 +77,8 @@ impl QRocmStorage {
         Ok(self.storage(buffer, DType::F32, elem_count))
     }
 
-    /// Replaces the blocks by those of `quantized`, which was made on the host: the formats' searches for good scales are
-    /// not worth a kernel, a model is quantized once.
+    /// Replaces the blocks by those of `quantized`, which was made on the host: the formats' searches for good scales
+    /// are not worth a kernel, a model is quantized once.
     fn take(&mut self, quantized: QStorage) -> Result<()> {
         self.buffer = self.device.device().upload(&quantized.data()?)?;
         Ok(())
@@ -175,8 +175,8 @@ impl QRocmStorage {
         QuantizedMatrix::new(self.format, &self.buffer, rows, cols)
     }
 
-    /// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: `self` is `[experts, n, k]`, `x`
-    /// `[tokens, topk or 1, k]` and `ids` `[tokens, topk]` of u32.
+    /// Each token's vector times the matrices of its experts, as f32 `[tokens, topk, n]`: `self` is `[experts, n, k]`,
+    /// `x` `[tokens, topk or 1, k]` and `ids` `[tokens, topk]` of u32.
     pub fn indexed_moe_forward(
         &self,
         shape: &Shape,

@@ -25,8 +25,8 @@ pub(super) fn device_dtype(dtype: DType, op: &'static str) -> Result<DeviceDType
     })
 }
 
-/// As [`device_dtype`], for operations that move elements and do not look at them. Elements of f8e8m0 are bytes; those of f4,
-/// f6e2m3 and f6e3m2 are parts of bytes, which no operation addresses.
+/// As [`device_dtype`], for operations that move elements and do not look at them. Elements of f8e8m0 are bytes; those
+/// of f4, f6e2m3 and f6e3m2 are parts of bytes, which no operation addresses.
 pub(super) fn stored_dtype(dtype: DType, op: &'static str) -> Result<DeviceDType> {
     match dtype {
         DType::F8E8M0 => Ok(DeviceDType::U8),

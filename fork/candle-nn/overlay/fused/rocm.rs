@@ -1,4 +1,5 @@
-//! The kernels. Each function gives `None` where plain operations are to be used: other devices and dtypes, or gradients.
+//! The kernels. Each function gives `None` where plain operations are to be used: other devices and dtypes, or
+//! gradients.
 
 use candle::op::BackpropOp;
 use candle::rocm_backend::candle_rocm::{self, Buffer};

@@ -1,9 +1,11 @@
-//! `moe_gemm` and `moe_gemm_gguf` on every device but CUDA's, where upstream has kernels of its own and refuses elsewhere.
+//! `moe_gemm` and `moe_gemm_gguf` on every device but CUDA's, where upstream has kernels of its own and refuses
+//! elsewhere.
 //!
-//! A slot is a pair of an input row and one of its experts. The slots of row `r` are `r * topk` to `(r + 1) * topk`; with `topk_weights`
-//! the input already has a row for each slot. Slots come in the order of their experts, as sorting the flattened choices gives them:
-//! `sorted_token_ids[i]` is a slot, `experts_ids[i]` its expert. Row `slot` of the result is the input's row times the transposed matrix of the
-//! slot's expert, times the slot's `topk_weights`. `is_prefill` chooses between kernels on CUDA; here the shapes do.
+//! A slot is a pair of an input row and one of its experts. The slots of row `r` are `r * topk` to `(r + 1) * topk`;
+//! with `topk_weights` the input already has a row for each slot. Slots come in the order of their experts, as sorting
+//! the flattened choices gives them: `sorted_token_ids[i]` is a slot, `experts_ids[i]` its expert. Row `slot` of the
+//! result is the input's row times the transposed matrix of the slot's expert, times the slot's `topk_weights`.
+//! `is_prefill` chooses between kernels on CUDA; here the shapes do.
 
 use std::borrow::Cow;
 
@@ -13,8 +15,9 @@ use candle::{DType, Device, Module, Result, Tensor};
 #[cfg(feature = "rocm")]
 mod rocm;
 
-/// The input's rows times the matrices of their experts: `input` `[rows, k]` and `weights` `[experts, n, k]` of one float dtype,
-/// `topk_weights` f32 with an element for each slot, ids u32 `[slots]`. Gives `[slots, n]` in the input's dtype.
+/// The input's rows times the matrices of their experts: `input` `[rows, k]` and `weights` `[experts, n, k]` of one
+/// float dtype, `topk_weights` f32 with an element for each slot, ids u32 `[slots]`. Gives `[slots, n]` in the input's
+/// dtype.
 pub fn moe_gemm(
     input: &Tensor,
     weights: &Tensor,
@@ -45,8 +48,8 @@ pub fn moe_gemm(
     scaled(result, topk_weights.as_ref())
 }
 
-/// [`moe_gemm`] with quantized `weights` and an input of f32; gives f32. `dtype` is the type that CUDA's kernel for long inputs computes in;
-/// here the input stays f32.
+/// [`moe_gemm`] with quantized `weights` and an input of f32; gives f32. `dtype` is the type that CUDA's kernel for
+/// long inputs computes in; here the input stays f32.
 #[allow(clippy::too_many_arguments)]
 pub fn moe_gemm_gguf(
     input: &Tensor,

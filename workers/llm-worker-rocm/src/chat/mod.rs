@@ -1,8 +1,8 @@
 //! Chat messages to prompt text, by the template that the model brings or the user names.
 //!
-//! Messages and tools are JSON values in OpenAI's form. Templates differ in what they take: content as text or as parts, arguments of
-//! calls as objects or as text, a system message or none. [`ChatTemplate::new`] finds that out by rendering small chats, and
-//! [`ChatTemplate::render`] puts messages into the form that the template takes.
+//! Messages and tools are JSON values in OpenAI's form. Templates differ in what they take: content as text or as
+//! parts, arguments of calls as objects or as text, a system message or none. [`ChatTemplate::new`] finds that out by
+//! rendering small chats, and [`ChatTemplate::render`] puts messages into the form that the template takes.
 
 mod builtin;
 mod functions;
@@ -44,8 +44,8 @@ impl Default for RenderOptions {
     }
 }
 
-/// A compiled chat template in the dialect of Hugging Face's transformers: Jinja with trimmed blocks, loop controls, Python's
-/// string methods, `tojson` as Python writes JSON, `strftime_now` and `raise_exception`.
+/// A compiled chat template in the dialect of Hugging Face's transformers: Jinja with trimmed blocks, loop controls,
+/// Python's string methods, `tojson` as Python writes JSON, `strftime_now` and `raise_exception`.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -96,8 +96,8 @@ impl ChatTemplate {
         Ok(template)
     }
 
-    /// The template for a model: the one that `argument` names (a file, or one of [`BUILTIN_NAMES`]), else the model's own (`embedded`), else
-    /// ChatML, with a [note](Self::note) about it.
+    /// The template for a model: the one that `argument` names (a file, or one of [`BUILTIN_NAMES`]), else the model's
+    /// own (`embedded`), else ChatML, with a [note](Self::note) about it.
     ///
     /// # Errors
     /// [`Error::Usage`] for a name that is neither, or a broken template; [`Error::Io`] for a file that cannot be read.
@@ -134,8 +134,8 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Whether the template itself says how tools are told to the model. Where it does not, [`Self::render`] adds a description in the
-    /// form of Hermes to the system message.
+    /// Whether the template itself says how tools are told to the model. Where it does not, [`Self::render`] adds a
+    /// description in the form of Hermes to the system message.
     pub fn describes_tools(&self) -> bool {
         self.form.tools
     }
@@ -143,7 +143,8 @@ impl ChatTemplate {
     /// The prompt for a chat. `messages` and `tools` are those of OpenAI's chat completions.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a message is malformed or has content other than text, or the template refuses the messages or fails.
+    /// [`Error::Usage`] if a message is malformed or has content other than text, or the template refuses the messages
+    /// or fails.
     pub fn render(
         &self,
         messages: &[Json],

@@ -17,12 +17,13 @@ pub struct QuantizeArgs {
     /// File to write.
     output: PathBuf,
 
-    /// Type of the weight matrices: F32 F16 BF16, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, Q2_K to Q6_K, Q4_K_M and Q5_K_M (more bits where they
-    /// matter), IQ*, TQ*, MXFP4.
+    /// Type of the weight matrices: F32 F16 BF16, Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, Q2_K to Q6_K, Q4_K_M and Q5_K_M (more bits
+    /// where they matter), IQ*, TQ*, MXFP4.
     #[arg(long = "type", short, value_name = "TYPE", value_parser = str::parse::<Target>)]
     target: Target,
 
-    /// Another type for tensors whose name contains PATTERN; the first that fits counts. For example output.weight=Q8_0.
+    /// Another type for tensors whose name contains PATTERN; the first that fits counts. For example
+    /// output.weight=Q8_0.
     #[arg(long, value_name = "PATTERN=TYPE", value_parser = str::parse::<Override>)]
     tensor_type: Vec<Override>,
 

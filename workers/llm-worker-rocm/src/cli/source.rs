@@ -13,7 +13,8 @@ const MAX_TEXT_BYTES: u64 = 16 << 20;
 /// The arguments that name a model.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
-    /// Model: a .gguf file, a folder with safetensors, config.json and tokenizer.json, or a Hugging Face id OWNER/NAME[:FILE-OR-QUANT], for example ORG/NAME-GGUF:Q4_K_M.
+    /// Model: a .gguf file, a folder with safetensors, config.json and tokenizer.json, or a Hugging Face id
+    /// OWNER/NAME[:FILE-OR-QUANT], for example ORG/NAME-GGUF:Q4_K_M.
     #[arg(long, short, value_name = "PATH|REPO[:FILE-OR-QUANT]")]
     model: String,
 

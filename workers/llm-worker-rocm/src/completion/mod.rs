@@ -1,4 +1,5 @@
-//! A request's tokens as text: characters whole, stop strings never shown, probabilities with the text that they belong to.
+//! A request's tokens as text: characters whole, stop strings never shown, probabilities with the text that they belong
+//! to.
 
 mod stop;
 

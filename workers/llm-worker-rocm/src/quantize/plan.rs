@@ -134,8 +134,8 @@ impl Plan {
 
     /// The format of a tensor; dims innermost first, `blocks` is the model's depth.
     ///
-    /// Vectors, routers and convolutions stay in F32: they are small and sensitive. A row that is no whole number of blocks takes the nearest
-    /// type of blocks of 32, or F16.
+    /// Vectors, routers and convolutions stay in F32: they are small and sensitive. A row that is no whole number of
+    /// blocks takes the nearest type of blocks of 32, or F16.
     pub fn format_of(&self, name: &str, dims: &[u64], blocks: u32) -> Format {
         let named = self.overrides.iter().find(|o| name.contains(&o.pattern));
         if let Some(chosen) = named {

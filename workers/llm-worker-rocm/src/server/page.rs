@@ -1,6 +1,7 @@
 //! The chat page: static files, built into the program. It needs no network but this server.
 //!
-//! `page/marked` is marked 18.2.1 (<https://github.com/markedjs/marked>) as its package has it, with its licence; the rest is ours.
+//! `page/marked` is marked 18.2.1 (<https://github.com/markedjs/marked>) as its package has it, with its licence; the
+//! rest is ours.
 
 use axum::response::Response;
 use worker::http::page;

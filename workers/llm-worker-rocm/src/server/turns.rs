@@ -26,8 +26,8 @@ impl Turns {
         }
     }
 
-    /// Runs `work` on a thread of its own once it is its turn. Dropping the future gives up work that waits; what runs cannot be interrupted, and
-    /// keeps its turn and its place until it is done.
+    /// Runs `work` on a thread of its own once it is its turn. Dropping the future gives up work that waits; what runs
+    /// cannot be interrupted, and keeps its turn and its place until it is done.
     ///
     /// # Errors
     /// 429 if as many run or wait as may; the work's own.

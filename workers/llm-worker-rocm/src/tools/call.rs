@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 use std::ops::Range;
 
-/// Reads `{"name": …, "arguments": {…}}` (or `"parameters"`) chunk by chunk, so that arguments can be passed on before they are complete.
+/// Reads `{"name": …, "arguments": {…}}` (or `"parameters"`) chunk by chunk, so that arguments can be passed on before
+/// they are complete.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallReader {
     text: String,
@@ -143,7 +144,8 @@ impl CallReader {
         &self.text
     }
 
-    /// The part of the arguments that was not taken before. An object is passed on as it comes; anything else once it is complete.
+    /// The part of the arguments that was not taken before. An object is passed on as it comes; anything else once it
+    /// is complete.
     pub(super) fn take_arguments(&mut self) -> String {
         let known = match (&self.arguments, self.arguments_start) {
             (Some(range), Some(_)) => range.clone(),

@@ -10,8 +10,9 @@ use worker::{Error, Result};
 const MAX_CALLS: usize = 16;
 
 impl OutputFormat {
-    /// A Lark grammar (for [`Grammars::lark`](crate::grammar::Grammars::lark)) of answers that call a tool in this notation; `None` where `choice` forces
-    /// nothing. Reasoning may come first; `in_reasoning` says that the prompt has opened it already.
+    /// A Lark grammar (for [`Grammars::lark`](crate::grammar::Grammars::lark)) of answers that call a tool in this
+    /// notation; `None` where `choice` forces nothing. Reasoning may come first; `in_reasoning` says that the prompt
+    /// has opened it already.
     ///
     /// # Errors
     /// [`Error::Usage`] if a tool is malformed, there is none, or none of the name that `choice` asks for.

@@ -18,7 +18,8 @@ pub enum ToolFormat {
     },
     /// `<|tool_call|>[{"name": …, "arguments": {…}}]`: Granite 3, Phi-4-mini.
     List,
-    /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and a block of JSON: DeepSeek V3 and R1; V3.1 leaves `function` and the fences out.
+    /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and a block of JSON: DeepSeek V3 and R1; V3.1 leaves `function`
+    /// and the fences out.
     DeepSeek {
         /// Whether the template writes the fenced form.
         fenced: bool,
@@ -59,7 +60,8 @@ pub struct OutputFormat {
 }
 
 impl OutputFormat {
-    /// The notation that a template speaks of. A template without tools is told of them in Hermes' form, so answers come in that.
+    /// The notation that a template speaks of. A template without tools is told of them in Hermes' form, so answers
+    /// come in that.
     pub fn of(template: &ChatTemplate) -> Self {
         Self::of_source(template.source(), template.describes_tools())
     }
@@ -93,7 +95,8 @@ impl OutputFormat {
         }
     }
 
-    /// Control tokens that this notation needs to see as text: for [`Tokenizer::detokenizer_showing`](crate::tokenizer::Tokenizer::detokenizer_showing).
+    /// Control tokens that this notation needs to see as text: for
+    /// [`Tokenizer::detokenizer_showing`](crate::tokenizer::Tokenizer::detokenizer_showing).
     pub fn visible_tokens(&self) -> Vec<&'static str> {
         let calls: &[&'static str] = match self.tools {
             ToolFormat::Hermes | ToolFormat::QwenXml => &["<tool_call>", "</tool_call>"],

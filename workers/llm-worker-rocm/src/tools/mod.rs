@@ -1,7 +1,8 @@
 //! Tool calls and reasoning in a model's answer.
 //!
-//! Families write calls in their own ways. [`OutputFormat::of`] tells from the chat template which one a model uses, [`OutputParser`] takes
-//! the answer apart while it arrives, and [`OutputFormat::call_grammar`] is a grammar that leaves nothing but a call.
+//! Families write calls in their own ways. [`OutputFormat::of`] tells from the chat template which one a model uses,
+//! [`OutputParser`] takes the answer apart while it arrives, and [`OutputFormat::call_grammar`] is a grammar that
+//! leaves nothing but a call.
 
 mod call;
 mod forced;

@@ -474,7 +474,8 @@ impl OutputParser {
     }
 }
 
-/// Name and id before the arguments: `NAME[CALL_ID]ID[ARGS]`, `function<｜tool▁sep｜>NAME` with a fence, or `NAME<｜tool▁sep｜>`.
+/// Name and id before the arguments: `NAME[CALL_ID]ID[ARGS]`, `function<｜tool▁sep｜>NAME` with a fence, or
+/// `NAME<｜tool▁sep｜>`.
 fn name_in_header(header: &str) -> (String, Option<String>) {
     if let Some((kind, rest)) = header.split_once("<｜tool▁sep｜>") {
         let kind = kind

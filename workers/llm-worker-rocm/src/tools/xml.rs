@@ -1,6 +1,7 @@
 //! Calls as Qwen3-Coder writes them.
 
-/// Function name and parameters of `<function=NAME> <parameter=KEY> VALUE </parameter> … </function>`; `None` if it is something else.
+/// Function name and parameters of `<function=NAME> <parameter=KEY> VALUE </parameter> … </function>`; `None` if it is
+/// something else.
 ///
 /// A value stands on lines of its own; it may contain anything but its own end.
 pub(super) fn read_call(block: &str) -> Option<(String, Vec<(String, String)>)> {

@@ -129,10 +129,12 @@ async fn a_lost_device_ends_the_server_with_its_own_exit_code() {
     assert_eq!(error.exit_code(), 3);
 }
 
-/// Calls that the simulator answers before its device is lost: more than loading takes, and fewer than some hundred tokens do.
+/// Calls that the simulator answers before its device is lost: more than loading takes, and fewer than some hundred
+/// tokens do.
 const CALLS: u32 = 4000;
 
-/// The program on a simulated device that is lost while it answers. Takes the ten seconds for which `/health` tells of it.
+/// The program on a simulated device that is lost while it answers. Takes the ten seconds for which `/health` tells of
+/// it.
 #[test]
 fn the_program_ends_with_exit_code_3_when_its_device_is_lost() {
     let simulated = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|name| name == "rocm")

@@ -1,4 +1,5 @@
-//! SmolLM2 behind the server, on the device that `CANDLE_ROCM_TEST_DEVICE` names: the references' answers through every route.
+//! SmolLM2 behind the server, on the device that `CANDLE_ROCM_TEST_DEVICE` names: the references' answers through every
+//! route.
 
 use crate::client::{app, json_post, Server};
 use crate::smollm2::{cases, decided_steps, model, model_file, Case};

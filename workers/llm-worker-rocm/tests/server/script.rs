@@ -57,7 +57,8 @@ pub enum Play {
     SayAndHang(&'static str),
     /// It is not taken.
     Refuse(Failure),
-    /// It is answered with what its constraint allows: the end as soon as possible, else the last token, which is never white space without need.
+    /// It is answered with what its constraint allows: the end as soon as possible, else the last token, which is never
+    /// white space without need.
     FollowConstraint,
 }
 

@@ -1,7 +1,7 @@
 //! SmolLM2 and its reference answers.
 //!
-//! `CANDLE_ROCM_SMOLLM2` names the model file; `CANDLE_ROCM_TEST_DEVICE` the device (`cpu` if unset), so that the same tests
-//! run on the CPU, on a GPU and, with `ROCM_PATH` at hip-sim, on the simulated one.
+//! `CANDLE_ROCM_SMOLLM2` names the model file; `CANDLE_ROCM_TEST_DEVICE` the device (`cpu` if unset), so that the same
+//! tests run on the CPU, on a GPU and, with `ROCM_PATH` at hip-sim, on the simulated one.
 
 #![allow(dead_code)] // each test program uses its own part
 
@@ -85,8 +85,8 @@ pub fn model() -> LoadedModel {
         .unwrap()
 }
 
-/// How many of the reference's tokens have to be found: all, but where the device rounds activations to 8 bits only those before the
-/// first near tie, which such rounding may decide either way.
+/// How many of the reference's tokens have to be found: all, but where the device rounds activations to 8 bits only
+/// those before the first near tie, which such rounding may decide either way.
 pub fn decided_steps(case: &Case) -> usize {
     const NEAR_TIE: f32 = 0.5;
     let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|v| v == value);

@@ -13,7 +13,8 @@ use worker::{Error, Result};
 /// The arguments that say what runs where.
 #[derive(Debug, Args)]
 pub struct ModelArgs {
-    /// Model: a folder as diffusers writes it, a single .safetensors file, or a Hugging Face id OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws plain shapes.
+    /// Model: a folder as diffusers writes it, a single .safetensors file, or a Hugging Face id
+    /// OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws plain shapes.
     #[arg(
         long,
         short,
@@ -26,11 +27,13 @@ pub struct ModelArgs {
     #[command(flatten)]
     hub: HubArgs,
 
-    /// A transformer instead of the model's own (FLUX.1, SD 3, Z-Image): .safetensors or .gguf, also as OWNER/NAME:FILE-OR-QUANT.
+    /// A transformer instead of the model's own (FLUX.1, SD 3, Z-Image): .safetensors or .gguf, also as
+    /// OWNER/NAME:FILE-OR-QUANT.
     #[arg(long, value_name = "PATH|REPO:FILE")]
     transformer: Option<String>,
 
-    /// What a single file of SD 3, FLUX.1 or Z-Image lacks: a folder with text encoders (text_encoder…/, or clip_l, clip_g, t5xxl…, qwen_3_4b….safetensors) and tokenizers (tokenizer…/).
+    /// What a single file of SD 3, FLUX.1 or Z-Image lacks: a folder with text encoders (text_encoder…/, or clip_l,
+    /// clip_g, t5xxl…, qwen_3_4b….safetensors) and tokenizers (tokenizer…/).
     #[arg(long, value_name = "DIR")]
     text_encoders: Option<PathBuf>,
 

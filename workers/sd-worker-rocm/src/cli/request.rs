@@ -55,7 +55,8 @@ pub struct RequestArgs {
     )]
     guidance_rescale: f32,
 
-    /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule behind it ("DPM++ 2M Karras").
+    /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule
+    /// behind it ("DPM++ 2M Karras").
     #[arg(long, env = "SD_SAMPLER", value_name = "NAME")]
     sampler: Option<String>,
 
@@ -80,7 +81,8 @@ pub struct RequestArgs {
     #[arg(long, short, env = "SD_BATCH", default_value_t = DEFAULT_BATCH, value_name = "N")]
     batch: usize,
 
-    /// Which of the text encoder's last layers counts, as web UIs have it: 1 the last, 2 the one before; 0 is the model's own.
+    /// Which of the text encoder's last layers counts, as web UIs have it: 1 the last, 2 the one before; 0 is the
+    /// model's own.
     #[arg(long, env = "SD_CLIP_SKIP", default_value_t = 0, value_name = "N")]
     clip_skip: usize,
 
@@ -108,7 +110,8 @@ pub struct RequestArgs {
     #[arg(long, env = "SD_MASK_INVERT", value_parser = BoolishValueParser::new())]
     mask_invert: bool,
 
-    /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have <lora:NAME:STRENGTH>, too.
+    /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have
+    /// <lora:NAME:STRENGTH>, too.
     #[arg(long, env = "SD_LORA", value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
     lora: Vec<Lora>,
 

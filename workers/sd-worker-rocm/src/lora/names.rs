@@ -167,8 +167,8 @@ impl Index {
         Self { layers }
     }
 
-    /// The tensors that a layer of a file changes, and their shares of its outputs: several where the layer goes by the name of an original that
-    /// has them stacked.
+    /// The tensors that a layer of a file changes, and their shares of its outputs: several where the layer goes by the
+    /// name of an original that has them stacked.
     pub fn find(&self, target: &Target) -> Option<Vec<(String, usize)>> {
         let tensor = |layer: String| self.layers.get(&(target.network, layer)).cloned();
         if let Some(tensor) = tensor(target.layer.clone()) {

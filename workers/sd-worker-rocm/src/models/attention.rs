@@ -6,10 +6,12 @@ use candle_core::{Result, Tensor};
 /// Scores held at a time by the plain form: 64 MiB in f32.
 const SCORES: usize = 1 << 24;
 
-/// `softmax(q kᵀ / sqrt(d)) v` of `heads` heads of size `d`. `q` is `(batch, rows, heads * d)`, `k` and `v` are `(batch, keys, heads * d)`; the
-/// result has the shape of `q`. With `causal`, a row sees the keys up to its own position.
+/// `softmax(q kᵀ / sqrt(d)) v` of `heads` heads of size `d`. `q` is `(batch, rows, heads * d)`, `k` and `v` are
+/// `(batch, keys, heads * d)`; the result has the shape of `q`. With `causal`, a row sees the keys up to its own
+/// position.
 ///
-/// On AMD GPUs this is the fused operation; elsewhere, and for head sizes that it does not take, rows go through in pieces.
+/// On AMD GPUs this is the fused operation; elsewhere, and for head sizes that it does not take, rows go through in
+/// pieces.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool) -> Result<Tensor> {
     let (batch, rows, width) = q.dims3()?;
     let keys = k.dim(1)?;

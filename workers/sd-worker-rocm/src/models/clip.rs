@@ -142,7 +142,8 @@ impl Layer {
 pub struct ClipOutput {
     /// `(batch, tokens, hidden_size)`: the layer asked for.
     pub hidden: Tensor,
-    /// `(batch, projection_dim)`, or of width `hidden_size` without a projection: the last layer at the end of the text.
+    /// `(batch, projection_dim)`, or of width `hidden_size` without a projection: the last layer at the end of the
+    /// text.
     pub pooled: Tensor,
 }
 
@@ -198,8 +199,8 @@ impl ClipTextEncoder {
         self.layers.len()
     }
 
-    /// Encodes texts of one length. `hidden` is the output after all but the last `leave_out` layers, through the final norm if `norm`;
-    /// `ends` has the position of each text's end, whose last-layer vector is `pooled`.
+    /// Encodes texts of one length. `hidden` is the output after all but the last `leave_out` layers, through the final
+    /// norm if `norm`; `ends` has the position of each text's end, whose last-layer vector is `pooled`.
     ///
     /// # Errors
     /// If texts are longer than the table of positions, or tokens are outside the vocabulary.

@@ -135,7 +135,8 @@ pub fn rows_as_pixels(x: &Tensor, height: usize, width: usize) -> Result<Tensor>
         .reshape((batch, channels, height, width))
 }
 
-/// The sinusoidal embedding of numbers: `(values, size)` in f32, cosines first if `cosines_first`, frequencies `10000^(-i / (size / 2 - shift))`.
+/// The sinusoidal embedding of numbers: `(values, size)` in f32, cosines first if `cosines_first`, frequencies
+/// `10000^(-i / (size / 2 - shift))`.
 pub fn sinusoidal(
     values: &[f64],
     size: usize,
@@ -189,7 +190,8 @@ impl TimestepEmbedding {
         })
     }
 
-    /// The embedding of `x`, `(batch, inputs)`, conditioned on `(batch, condition)` where the network has such an input.
+    /// The embedding of `x`, `(batch, inputs)`, conditioned on `(batch, condition)` where the network has such an
+    /// input.
     pub fn forward(&self, x: &Tensor, condition: Option<&Tensor>) -> Result<Tensor> {
         let x = match (&self.condition, condition) {
             (Some(layer), Some(condition)) => (x + layer.forward(condition)?)?,

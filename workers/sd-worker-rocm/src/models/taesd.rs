@@ -25,8 +25,8 @@ pub struct Taesd {
 }
 
 impl Taesd {
-    /// Reads the layers of a decoder for latents of `channels`: `decoder.layers.N` as diffusers writes them, or, counted from one more, bare
-    /// numbers as in the original files.
+    /// Reads the layers of a decoder for latents of `channels`: `decoder.layers.N` as diffusers writes them, or,
+    /// counted from one more, bare numbers as in the original files.
     ///
     /// # Errors
     /// If tensors are missing or of other shapes.

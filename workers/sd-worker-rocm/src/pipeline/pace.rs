@@ -2,8 +2,8 @@
 
 use candle_core::{Device, Result};
 
-/// Lets the host enqueue a step while the device works on the one before, and no more: so a cancelled request ends within a step, and progress is true.
-/// Waiting for an event behind older work leaves the device busy.
+/// Lets the host enqueue a step while the device works on the one before, and no more: so a cancelled request ends
+/// within a step, and progress is true. Waiting for an event behind older work leaves the device busy.
 pub struct Pace {
     rocm: Option<rocm::Events>,
 }

@@ -142,7 +142,8 @@ struct Key {
 pub enum Layout {
     /// The towers side by side, the last tower's pooled text.
     Towers,
-    /// The towers side by side, filled with zeros to the language model's width, and in front of it; all towers' pooled texts side by side.
+    /// The towers side by side, filled with zeros to the language model's width, and in front of it; all towers' pooled
+    /// texts side by side.
     Both {
         /// The language model's width.
         width: usize,

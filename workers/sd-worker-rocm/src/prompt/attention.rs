@@ -1,7 +1,8 @@
 //! The weights of web UIs' prompts.
 //!
-//! `(text)` weighs 1.1, `[text]` 1/1.1, `(text:1.5)` 1.5; brackets nest and multiply. `\(`, `\)`, `\[`, `\]` and `\\` are the
-//! characters themselves. `BREAK` as a word of its own begins a new chunk. Brackets without a partner hold up to the end, or are dropped.
+//! `(text)` weighs 1.1, `[text]` 1/1.1, `(text:1.5)` 1.5; brackets nest and multiply. `\(`, `\)`, `\[`, `\]` and `\\`
+//! are the characters themselves. `BREAK` as a word of its own begins a new chunk. Brackets without a partner hold up
+//! to the end, or are dropped.
 
 /// What one pair of brackets multiplies by.
 const STEP: f32 = 1.1;

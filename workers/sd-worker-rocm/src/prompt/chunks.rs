@@ -153,8 +153,8 @@ fn finished(content: &[(u32, f32)], tokenizer: &dyn Tokenize, length: usize) -> 
     Chunk { tokens, weights }
 }
 
-/// Applies the chunks' weights to their encoding, `(chunks, length, width)`: each token's vector is scaled, then all so that their mean
-/// is what it was.
+/// Applies the chunks' weights to their encoding, `(chunks, length, width)`: each token's vector is scaled, then all so
+/// that their mean is what it was.
 ///
 /// # Errors
 /// candle's.

@@ -142,8 +142,8 @@ impl ClipTokenizer {
         })
     }
 
-    /// Makes `word` stand for `vectors` learnt vectors (textual inversion) and gives their tokens, which follow the vocabulary.
-    /// The vectors are to be appended to the text encoder's embedding in this order.
+    /// Makes `word` stand for `vectors` learnt vectors (textual inversion) and gives their tokens, which follow the
+    /// vocabulary. The vectors are to be appended to the text encoder's embedding in this order.
     ///
     /// # Errors
     /// [`Error::Usage`] for a word that is a token already, or no vectors.

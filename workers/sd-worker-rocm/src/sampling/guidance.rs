@@ -7,8 +7,8 @@ use candle_core::{Result, Tensor, D};
 pub struct Guidance {
     /// Up to 1 is the prompt's prediction alone; larger moves away from the negative prompt's.
     pub scale: f64,
-    /// Share of the prediction that is scaled back to the spread of the prompt's own (Lin et al. 2024), against overexposure of
-    /// zero-terminal-SNR models; 0 is off, 0.7 usual.
+    /// Share of the prediction that is scaled back to the spread of the prompt's own (Lin et al. 2024), against
+    /// overexposure of zero-terminal-SNR models; 0 is off, 0.7 usual.
     pub rescale: f64,
 }
 

@@ -16,7 +16,8 @@ pub struct SamplerOptions {
     pub steps: usize,
     /// Share of the run that is done, from its end; 1 starts from noise.
     pub strength: f64,
-    /// Fresh noise in each step: 0 none, 1 all. `None` is the method's own: 1 for Euler a and the SDE solvers, 0.3 for TCD, 0 for DDIM.
+    /// Fresh noise in each step: 0 none, 1 all. `None` is the method's own: 1 for Euler a and the SDE solvers, 0.3 for
+    /// TCD, 0 for DDIM.
     pub eta: Option<f64>,
     /// Patches that a transformer sees; for models whose schedule depends on the image's size.
     pub image_tokens: usize,
@@ -145,8 +146,8 @@ impl SamplerRun {
         }
     }
 
-    /// One step. `denoise` gives the image behind latents at a noise level and is called once or twice; `noise` gives fresh standard
-    /// normal numbers in the latents' shape, for methods that add noise.
+    /// One step. `denoise` gives the image behind latents at a noise level and is called once or twice; `noise` gives
+    /// fresh standard normal numbers in the latents' shape, for methods that add noise.
     ///
     /// # Errors
     /// candle's, and those of the closures. After an error the run cannot go on.

@@ -69,7 +69,8 @@ impl NoiseSchedule {
     /// The schedule that a `scheduler_config.json` describes.
     ///
     /// # Errors
-    /// [`Error::Usage`] for text that is not JSON, values out of range, and kinds of schedules that are not implemented.
+    /// [`Error::Usage`] for text that is not JSON, values out of range, and kinds of schedules that are not
+    /// implemented.
     pub fn from_config(json: &str) -> Result<Self> {
         let config: Config = serde_json::from_str(json)
             .map_err(|e| Error::Usage(format!("scheduler_config.json: {e}")))?;

@@ -1,7 +1,8 @@
 //! The steps of the samplers, each for latents `x = alpha · image + sigma · noise`.
 //!
-//! Sources: Song et al. 2021 (DDIM), Karras et al. 2022 (Euler, Heun), Lu et al. 2022 (DPM-Solver++), Luo et al. 2023 (LCM),
-//! Zheng et al. 2024 (TCD). Ratios are `sigma / alpha`, so published formulas in k-diffusion's `sigma` hold for `x / alpha`.
+//! Sources: Song et al. 2021 (DDIM), Karras et al. 2022 (Euler, Heun), Lu et al. 2022 (DPM-Solver++), Luo et al. 2023
+//! (LCM), Zheng et al. 2024 (TCD). Ratios are `sigma / alpha`, so published formulas in k-diffusion's `sigma` hold for
+//! `x / alpha`.
 
 use super::NoiseLevel;
 use candle_core::{Result, Tensor};
@@ -69,8 +70,8 @@ pub(super) fn ancestral(
     }
 }
 
-/// Heun's method: the direction is averaged over both ends. For variance preserving levels in `x / alpha` over the ratio, for flow
-/// levels in `x` over sigma, where each family's paths are straight.
+/// Heun's method: the direction is averaged over both ends. For variance preserving levels in `x / alpha` over the
+/// ratio, for flow levels in `x` over sigma, where each family's paths are straight.
 pub(super) fn heun(
     x: &Tensor,
     denoised: &Tensor,

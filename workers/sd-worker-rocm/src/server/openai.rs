@@ -1,4 +1,5 @@
-//! `/v1/images/generations` and `/v1/images/edits` as OpenAI's API has them, with this worker's own settings as further fields.
+//! `/v1/images/generations` and `/v1/images/edits` as OpenAI's API has them, with this worker's own settings as further
+//! fields.
 
 use super::answer::{encode_all, outcome_of};
 use super::openai_fields::{Answer, Fields, Form};

@@ -12,8 +12,8 @@ use worker::http::ApiError;
 /// Most previews of a stream.
 const MAX_PARTIAL_IMAGES: usize = 10;
 
-/// Fields of both routes. `model`, `user`, `background` and `moderation` are taken and have no effect: there is one model, and its pictures
-/// are opaque.
+/// Fields of both routes. `model`, `user`, `background` and `moderation` are taken and have no effect: there is one
+/// model, and its pictures are opaque.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[schemars(rename = "ImageFields")]
 pub(super) struct Fields {

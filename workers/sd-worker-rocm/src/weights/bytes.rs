@@ -28,7 +28,8 @@ impl Bytes {
         if file.metadata().map_err(io)?.len() == 0 {
             return Ok(Self::Static(&[]));
         }
-        // SAFETY: the mapping is read-only. As with every mapped model, the file must not be cut short by others while it is in use.
+        // SAFETY: the mapping is read-only. As with every mapped model, the file must not be cut short by others while
+        // it is in use.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Self::Mapped(map))
     }

@@ -1,7 +1,7 @@
 //! A safetensors file, checked whole before a tensor is taken.
 //!
-//! A matrix of 8-bit floats may have a scale in a tensor of its own, `….scale_weight` or `….weight_scale` beside `….weight`, as ComfyUI writes them;
-//! what is given is the product.
+//! A matrix of 8-bit floats may have a scale in a tensor of its own, `….scale_weight` or `….weight_scale` beside
+//! `….weight`, as ComfyUI writes them; what is given is the product.
 
 use super::bytes::Bytes;
 use candle_core::{DType, Device, Tensor};
@@ -148,7 +148,8 @@ impl SafetensorsFile {
 /// What stands behind a layer's name for its matrix' scale.
 const SCALES: [&str; 2] = [".scale_weight", ".weight_scale"];
 
-/// Whether a tensor says how others are stored: the scale of a matrix, of its inputs (which are not quantized here), or a mark.
+/// Whether a tensor says how others are stored: the scale of a matrix, of its inputs (which are not quantized here), or
+/// a mark.
 fn is_scale(name: &str) -> bool {
     let marks = [".scale_input", ".input_scale", ".comfy_quant", "scaled_fp8"];
     SCALES.iter().chain(&marks).any(|mark| name.ends_with(mark))
@@ -171,7 +172,8 @@ fn dtype(dtype: safetensors::Dtype) -> Option<DType> {
     })
 }
 
-/// Zip archives and bare pickles, by their first bytes (safetensors begins with the header's length, whose eighth byte is 0), and by name.
+/// Zip archives and bare pickles, by their first bytes (safetensors begins with the header's length, whose eighth byte
+/// is 0), and by name.
 fn is_pickle(bytes: &[u8], path: &Path) -> bool {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("");
     bytes.starts_with(b"PK\x03\x04")

@@ -156,7 +156,8 @@ impl Weights {
         }
     }
 
-    /// Replaces the tensors `old` by one, `new`, in which they lie one below the other. Does nothing unless all are there.
+    /// Replaces the tensors `old` by one, `new`, in which they lie one below the other. Does nothing unless all are
+    /// there.
     pub fn stack(&mut self, old: &[String], new: String) {
         if old.iter().all(|name| self.contains(name)) {
             let pieces = old.iter().filter_map(|name| self.tensors.remove(name));

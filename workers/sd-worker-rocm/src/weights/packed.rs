@@ -1,7 +1,9 @@
-//! Single files that have a transformer with other parts of its model: Stable Diffusion 3, FLUX.1 and Z-Image as their makers and ComfyUI pack them.
+//! Single files that have a transformer with other parts of its model: Stable Diffusion 3, FLUX.1 and Z-Image as their
+//! makers and ComfyUI pack them.
 //!
-//! The transformer lies under `model.diffusion_model`, the VAE under `first_stage_model` or `vae`, text encoders under `text_encoders`; parts may be missing. There is no
-//! configuration: sizes are those of the tensors, the rest is what all models of a family have in common.
+//! The transformer lies under `model.diffusion_model`, the VAE under `first_stage_model` or `vae`, text encoders under
+//! `text_encoders`; parts may be missing. There is no configuration: sizes are those of the tensors, the rest is what
+//! all models of a family have in common.
 
 use super::transformer::{take, Kind};
 use super::Weights;

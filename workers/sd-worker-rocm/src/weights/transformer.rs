@@ -1,6 +1,7 @@
 //! Single files of transformers: diffusers' names for the originals'.
 //!
-//! Files of this kind come from the models' makers, from ComfyUI and as GGUF; they have the transformer alone, or more below another prefix.
+//! Files of this kind come from the models' makers, from ComfyUI and as GGUF; they have the transformer alone, or more
+//! below another prefix.
 
 use super::Weights;
 
@@ -69,7 +70,8 @@ fn rows(weights: &Weights, name: &str) -> usize {
     shape.and_then(|shape| shape.first().copied()).unwrap_or(0)
 }
 
-/// Every tensor whose name has `mark` becomes several, named by what stands for the mark, with their shares of the rows.
+/// Every tensor whose name has `mark` becomes several, named by what stands for the mark, with their shares of the
+/// rows.
 fn unstack(weights: &mut Weights, mark: &str, parts: &[(&str, usize)]) {
     let stacked: Vec<String> = weights
         .names()
@@ -102,7 +104,8 @@ fn swap_halves(weights: &mut Weights, layer: &str) {
 
 type Table = &'static [(&'static str, &'static str)];
 
-/// Names of the originals and diffusers' for them, without the blocks' numbers. Marks stand for layers that are stacked there.
+/// Names of the originals and diffusers' for them, without the blocks' numbers. Marks stand for layers that are stacked
+/// there.
 const FLUX_DOUBLE: Table = &[
     ("img_mod.lin.", "norm1.linear."),
     ("txt_mod.lin.", "norm1_context.linear."),
@@ -243,8 +246,9 @@ fn renamed(original: &Weights, rest: Table) -> Weights {
     weights
 }
 
-/// The layers under diffusers' names that one under an original's name is made of, with their shares of its outputs; in LoRAs' names dots are underscores. None for the
-/// last norm, whose halves have changed places, and for what may be Stable Diffusion 3's last norm of the text.
+/// The layers under diffusers' names that one under an original's name is made of, with their shares of its outputs; in
+/// LoRAs' names dots are underscores. None for the last norm, whose halves have changed places, and for what may be
+/// Stable Diffusion 3's last norm of the text.
 pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
     let flat = |name: &str| name.trim_end_matches('.').replace('.', "_");
     let find = |layer: &str, table: Table| {

@@ -1,4 +1,5 @@
-//! Models and pipeline. `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset), so that the same tests run on both.
+//! Models and pipeline. `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset), so that the same tests run on
+//! both.
 
 mod checkpoints;
 mod classify;

@@ -9,8 +9,9 @@ use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions, Precision};
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
 
-/// The small models, altered to what a file without configuration cannot say otherwise: heads of CLIP, groups of the VAE's norms, rotations of Qwen3, CLIP without a projection; FLUX.1 has
-/// one head, so that an eighth of it can turn with the index.
+/// The small models, altered to what a file without configuration cannot say otherwise: heads of CLIP, groups of the
+/// VAE's norms, rotations of Qwen3, CLIP without a projection; FLUX.1 has one head, so that an eighth of it can turn
+/// with the index.
 fn models() -> Pipelines {
     let mut p = Pipelines::open();
     for model in ["sd3", "sd35"] {

@@ -8,7 +8,8 @@ use sd_worker_rocm::pipeline::PipelineOptions;
 use sd_worker_rocm::server::{ControlFolders, ServerOptions};
 use serde_json::{json, Value};
 
-/// A small model with its ControlNet, as tools for the web UI and as rbee's clients ask for it, against diffusers' picture.
+/// A small model with its ControlNet, as tools for the web UI and as rbee's clients ask for it, against diffusers'
+/// picture.
 #[test]
 fn controlnets() {
     let p = small::Pipelines::open();

@@ -1,4 +1,5 @@
-//! The HTTP server over a stand-in for the model: contracts, limits, the queue, hostile clients, and the page in a browser.
+//! The HTTP server over a stand-in for the model: contracts, limits, the queue, hostile clients, and the page in a
+//! browser.
 
 #[allow(dead_code)]
 #[path = "../model/common.rs"]

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// A checked GGUF file, or all parts of one that is split, in the address space.
 ///
-/// A tensor goes from the page cache straight to the device (through the device layer's pinned buffers), and its pages are
-/// given back afterwards, so loading onto a GPU takes no more host memory than one tensor. The file must not be
+/// A tensor goes from the page cache straight to the device (through the device layer's pinned buffers), and its pages
+/// are given back afterwards, so loading onto a GPU takes no more host memory than one tensor. The file must not be
 /// truncated while it is mapped: reading pages that are gone ends the process, as for every program that maps files.
 #[derive(Debug)]
 pub struct MappedGguf {
@@ -31,10 +31,12 @@ struct Part {
 }
 
 impl MappedGguf {
-    /// Maps a file and checks its header as [`Gguf::read`] does. A file named `…-00001-of-00003.gguf` stands for all parts, which lie beside it.
+    /// Maps a file and checks its header as [`Gguf::read`] does. A file named `…-00001-of-00003.gguf` stands for all
+    /// parts, which lie beside it.
     ///
     /// # Errors
-    /// [`Error::Io`] if a part cannot be read, [`Error::BadModel`] if it is damaged or hostile, or the parts do not belong together.
+    /// [`Error::Io`] if a part cannot be read, [`Error::BadModel`] if it is damaged or hostile, or the parts do not
+    /// belong together.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path
             .file_name()

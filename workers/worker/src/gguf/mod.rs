@@ -297,7 +297,8 @@ impl Gguf {
         })
     }
 
-    /// The header of a model that lies in another format: its metadata and tensors in GGUF's terms. Offsets mean nothing.
+    /// The header of a model that lies in another format: its metadata and tensors in GGUF's terms. Offsets mean
+    /// nothing.
     pub fn from_parts(
         metadata: impl IntoIterator<Item = (String, Value)>,
         tensors: impl IntoIterator<Item = (String, TensorInfo)>,

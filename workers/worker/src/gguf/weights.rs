@@ -25,7 +25,8 @@ pub trait Weights: Send + Sync {
 /// Loads a tensor, outermost dimension first as candle has it.
 ///
 /// # Errors
-/// [`Error::BadModel`] if there is no such tensor or candle does not compute with its type, [`Error::Candle`] if the device has no room.
+/// [`Error::BadModel`] if there is no such tensor or candle does not compute with its type, [`Error::Candle`] if the
+/// device has no room.
 pub fn load(weights: &dyn Weights, name: &str, device: &Device) -> Result<QTensor> {
     let bad = |reason: String| Error::BadModel {
         path: weights.path().to_path_buf(),

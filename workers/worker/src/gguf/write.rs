@@ -41,8 +41,8 @@ impl NewTensor {
     }
 }
 
-/// A GGUF file being written: header, metadata and tensor table first, then the tensors' data in the table's order and in
-/// pieces of any size. Memory holds no more than the caller's piece.
+/// A GGUF file being written: header, metadata and tensor table first, then the tensors' data in the table's order and
+/// in pieces of any size. Memory holds no more than the caller's piece.
 pub struct GgufWriter<W> {
     out: W,
     /// Name and size of each tensor.

@@ -1,8 +1,9 @@
 //! A model argument resolved to a file on this machine.
 //!
-//! `FILE` is taken as it is. `OWNER/NAME[:FILE-OR-QUANT]` is a Hugging Face repository: the cache that
-//! the Python tools use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all
-//! parts of one that is split); from others the folder of config.json, tokenizer and safetensors files. [`HubOptions::resolve_pipeline`] takes image models.
+//! `FILE` is taken as it is. `OWNER/NAME[:FILE-OR-QUANT]` is a Hugging Face repository: the cache that the Python tools
+//! use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all parts
+//! of one that is split); from others the folder of config.json, tokenizer and safetensors files.
+//! [`HubOptions::resolve_pipeline`] takes image models.
 
 mod args;
 mod pipeline;

@@ -44,8 +44,9 @@ enum WeightFiles {
 }
 
 impl HubOptions {
-    /// Resolves an image model: a file or folder on this machine as it is, `owner/name` to the folder of its parts, with `:fp16` or `:bf16` to smaller
-    /// weights where the repository has them, `owner/name:FILE.safetensors` or `.gguf` to one file. The cache comes first.
+    /// Resolves an image model: a file or folder on this machine as it is, `owner/name` to the folder of its parts,
+    /// with `:fp16` or `:bf16` to smaller weights where the repository has them, `owner/name:FILE.safetensors` or
+    /// `.gguf` to one file. The cache comes first.
     ///
     /// # Errors
     /// [`Error::Usage`] for another selector, [`Error::Hub`] if the repository is no image model or cannot be reached.

@@ -1,9 +1,10 @@
-//! Products with weights in 32-element blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0) on x86, sixteen rows of the weights at a time.
+//! Products with weights in 32-element blocks (Q4_0, Q4_1, Q5_0, Q5_1, Q8_0) on x86, sixteen rows of the weights at a
+//! time.
 //!
-//! A panel of sixteen rows is unpacked to bytes with four neighbouring elements of each row side by side, as the instructions for dot
-//! products of bytes take them; then every row of the activations (in 8 bits, a scale for 32 elements) is multiplied with it. For few
-//! rows of activations the weights stay packed. Lanes are rows of the weights, so that a result does not depend on how many rows of
-//! activations there are.
+//! A panel of sixteen rows is unpacked to bytes with four neighbouring elements of each row side by side, as the
+//! instructions for dot products of bytes take them; then every row of the activations (in 8 bits, a scale for 32
+//! elements) is multiplied with it. For few rows of activations the weights stay packed. Lanes are rows of the weights,
+//! so that a result does not depend on how many rows of activations there are.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -26,7 +27,8 @@ const ROWS_FOR_THREADS: usize = 8;
 struct Format {
     bytes: usize,
     has_min: bool,
-    /// Of an element: 4 are two elements in each of 16 bytes; 5 are as many, with 32 fifth bits before them; 8 are signed bytes.
+    /// Of an element: 4 are two elements in each of 16 bytes; 5 are as many, with 32 fifth bits before them; 8 are
+    /// signed bytes.
     bits: usize,
     /// The element that stands for 0 where there is no minimum, once elements are made unsigned.
     zero: i32,
@@ -51,8 +53,8 @@ impl Format {
     }
 }
 
-/// `dst` (m, n) = `lhs` (m, k) times the transposed weights (n, k), given as their blocks' bytes. False, and nothing done, where the type,
-/// the processor or the shape is not for this.
+/// `dst` (m, n) = `lhs` (m, k) times the transposed weights (n, k), given as their blocks' bytes. False, and nothing
+/// done, where the type, the processor or the shape is not for this.
 pub(crate) fn matmul(
     dtype: GgmlDType,
     (m, k, n): (usize, usize, usize),

@@ -42,12 +42,14 @@ impl Level {
         })
     }
 
-    /// Whether elements of this format can be multiplied: without dot products of bytes, sums of pairs of whole bytes do not fit.
+    /// Whether elements of this format can be multiplied: without dot products of bytes, sums of pairs of whole bytes
+    /// do not fit.
     pub fn takes(self, format: Format) -> bool {
         self == Self::Avx512Vnni || format.bits < 8
     }
 
-    /// Up to how many rows of activations are multiplied with packed weights; for more it pays to unpack the weights first.
+    /// Up to how many rows of activations are multiplied with packed weights; for more it pays to unpack the weights
+    /// first.
     pub fn most_packed_rows(self) -> usize {
         match self {
             Self::Avx2 => 0,
@@ -55,8 +57,8 @@ impl Level {
         }
     }
 
-    /// The products of one row of activations, or of two if there is another one, with up to sixteen rows of packed weights; returns
-    /// how many. Lanes whose row is missing are undefined.
+    /// The products of one row of activations, or of two if there is another one, with up to sixteen rows of packed
+    /// weights; returns how many. Lanes whose row is missing are undefined.
     pub fn multiply_packed(
         self,
         bytes: &[u8],
@@ -123,8 +125,8 @@ impl Level {
             4.. => 4,
             _ => 1,
         };
-        // SAFETY: the level has the instructions; lengths are checked above, and the vectors of `Activations` and `Panel` are
-        // sized by the same numbers of rows and blocks.
+        // SAFETY: the level has the instructions; lengths are checked above, and the vectors of `Activations` and
+        // `Panel` are sized by the same numbers of rows and blocks.
         unsafe {
             match (self, rows) {
                 (Self::Avx512Vnni, MAX_ROWS) => {
@@ -250,7 +252,8 @@ unsafe fn four(quants: *const i8, at: usize) -> i32 {
 }
 
 /// # Safety
-/// The processor must have the instructions; rows `row..row + ROWS` must exist; panel and activations must have the same blocks.
+/// The processor must have the instructions; rows `row..row + ROWS` must exist; panel and activations must have the
+/// same blocks.
 #[target_feature(enable = "avx512f,avx512vnni")]
 unsafe fn multiply_512<const ROWS: usize>(
     panel: &Panel,

@@ -59,7 +59,8 @@ impl Codebook {
         &self.values[index * self.dims..(index + 1) * self.dims]
     }
 
-    /// Index of an entry with a small weighted distance to `point`: the smallest, if each element's nearest level makes an entry.
+    /// Index of an entry with a small weighted distance to `point`: the smallest, if each element's nearest level makes
+    /// an entry.
     pub fn nearest(&self, point: &[f32], weights: &[f32]) -> usize {
         let number = point.iter().fold(0, |number, &value| {
             number * self.levels.len() + self.nearest_level(value)

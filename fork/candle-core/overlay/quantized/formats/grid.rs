@@ -115,8 +115,8 @@ pub(super) fn take_signs(values: &[f32]) -> (Vec<f32>, Vec<u8>) {
     (values.iter().map(|v| v.abs()).collect(), bytes.collect())
 }
 
-/// The same with an even number of bits in each byte: where it is odd, the element that matters least gets the wrong sign (and
-/// so a negative "magnitude").
+/// The same with an even number of bits in each byte: where it is odd, the element that matters least gets the wrong
+/// sign (and so a negative "magnitude").
 pub(super) fn take_even_signs(values: &[f32], weights: &[f32]) -> (Vec<f32>, Vec<u8>) {
     let (mut magnitudes, mut signs) = take_signs(values);
     for (group, byte) in signs.iter_mut().enumerate() {

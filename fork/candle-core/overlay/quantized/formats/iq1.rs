@@ -40,7 +40,8 @@ fn put_group(index: usize, shift: f32, scale: f32, values: &mut [f32]) {
     }
 }
 
-/// Half d; the low 8 bits of 32 indices; for each 32 elements a u16: the high 3 bits of four indices, the scale, and the shift.
+/// Half d; the low 8 bits of 32 indices; for each 32 elements a u16: the high 3 bits of four indices, the scale, and
+/// the shift.
 pub(super) fn read_s(block: &[u8], values: &mut [f32]) {
     let d = super::half_at(block, 0);
     for (g, values) in values.chunks_exact_mut(GROUP).enumerate() {
@@ -66,8 +67,8 @@ pub(super) fn write_s(values: &[f32], importance: Option<&[f32]>, block: &mut [u
     }
 }
 
-/// The low 8 bits of 32 indices; for each a nibble: the high 3 bits, and the shift; four u16 that hold four 3-bit scales each (one
-/// for 16 elements) and, in their highest 4 bits, a quarter of half d, the lowest first.
+/// The low 8 bits of 32 indices; for each a nibble: the high 3 bits, and the shift; four u16 that hold four 3-bit
+/// scales each (one for 16 elements) and, in their highest 4 bits, a quarter of half d, the lowest first.
 pub(super) fn read_m(block: &[u8], values: &mut [f32]) {
     let word = |i: usize| u16_at(block, 48 + i * 2);
     let bits = (0..4).fold(0, |bits, i| bits | word(i) >> 12 << (i * 4));

@@ -36,7 +36,8 @@ fn layout(codebook: &'static Codebook, sub: usize) -> Layout {
     }
 }
 
-/// Half d; for each 32 elements four indices of a byte, then a word: four times 7 signs, and the scale in the highest 4 bits.
+/// Half d; for each 32 elements four indices of a byte, then a word: four times 7 signs, and the scale in the highest 4
+/// bits.
 pub(super) fn read_xxs(block: &[u8], values: &mut [f32]) {
     let d = half_at(block, 0);
     for (g, values) in values.chunks_exact_mut(GROUP).enumerate() {
@@ -93,8 +94,8 @@ pub(super) fn write_xs(values: &[f32], importance: Option<&[f32]>, block: &mut [
     }
 }
 
-/// Half d; for each group the low 8 bits of its index, then for each group 8 signs; the high 2 bits of the indices; a 4-bit scale
-/// for each 16 elements.
+/// Half d; for each group the low 8 bits of its index, then for each group 8 signs; the high 2 bits of the indices; a
+/// 4-bit scale for each 16 elements.
 pub(super) fn read_s(block: &[u8], values: &mut [f32]) {
     let d = half_at(block, 0);
     for (g, values) in values.chunks_exact_mut(GROUP).enumerate() {

@@ -68,7 +68,8 @@ pub(super) fn write_xxs(values: &[f32], importance: Option<&[f32]>, block: &mut 
     }
 }
 
-/// Half d; the low 8 bits of 64 indices; their ninth bits; a byte of signs for each 8 elements; a 4-bit scale for each 32.
+/// Half d; the low 8 bits of 64 indices; their ninth bits; a byte of signs for each 8 elements; a 4-bit scale for each
+/// 32.
 pub(super) fn read_s(block: &[u8], values: &mut [f32]) {
     let d = half_at(block, 0);
     for (i, values) in values.chunks_exact_mut(QUAD).enumerate() {

@@ -25,8 +25,8 @@ pub(super) fn read_nl(block: &[u8], values: &mut [f32]) {
     read_run(&block[2..], half_at(block, 0), values);
 }
 
-/// Half d; the high 2 bits of eight scales; the low 4 bits of eight scales, which are signed with an offset of 32; 128 bytes
-/// of nibbles.
+/// Half d; the high 2 bits of eight scales; the low 4 bits of eight scales, which are signed with an offset of 32; 128
+/// bytes of nibbles.
 pub(super) fn read_xs(block: &[u8], values: &mut [f32]) {
     let d = half_at(block, 0);
     let high = u16_at(block, 2);

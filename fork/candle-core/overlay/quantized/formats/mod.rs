@@ -1,10 +1,12 @@
-//! The formats of GGUF files that upstream lacks: the IQ formats with their codebooks, ternary ones, and the 4-bit floats.
+//! The formats of GGUF files that upstream lacks: the IQ formats with their codebooks, ternary ones, and the 4-bit
+//! floats.
 //!
-//! A [`Codec`] reads and writes one block, whose layout the table in the crate `ggml-formats` has; [`Blocks`] is a tensor's worth of them on the CPU. Products are of the dequantized
-//! values with f32 activations, each row of weights dequantized once, so a result has no rounding but that of f32 sums.
+//! A [`Codec`] reads and writes one block, whose layout the table in the crate `ggml-formats` has; [`Blocks`] is a
+//! tensor's worth of them on the CPU. Products are of the dequantized values with f32 activations, each row of weights
+//! dequantized once, so a result has no rounding but that of f32 sums.
 //!
-//! Layouts and the quantization of TQ1_0, TQ2_0 and MXFP4 are those of the PyPI package `gguf`, to the bit. The other formats
-//! have many encodings of the same values; [`search`] looks for a good one.
+//! Layouts and the quantization of TQ1_0, TQ2_0 and MXFP4 are those of the PyPI package `gguf`, to the bit. The other
+//! formats have many encodings of the same values; [`search`] looks for a good one.
 
 mod blocks;
 mod codebook;

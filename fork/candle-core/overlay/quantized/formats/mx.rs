@@ -21,8 +21,8 @@ pub(super) fn read_mxfp4(block: &[u8], values: &mut [f32]) {
     }
 }
 
-/// The exponent is that of the largest magnitude, so that it falls into the levels' last octave; then each value takes the
-/// nearest level. This is the choice of the package `gguf`.
+/// The exponent is that of the largest magnitude, so that it falls into the levels' last octave; then each value takes
+/// the nearest level. This is the choice of the package `gguf`.
 pub(super) fn write_mxfp4(values: &[f32], _importance: Option<&[f32]>, block: &mut [u8]) {
     let max = search::largest_magnitude(values);
     block[0] = match max > 0. {

@@ -1,7 +1,8 @@
 //! How values are encoded in formats that leave a choice: alternating least squares.
 //!
-//! For a given scale each value (or group of them) takes its nearest level; for given levels the best scale is a quotient of two
-//! sums. Starting from several scales, the pair is improved in turn. Errors are squared and weighted by importance.
+//! For a given scale each value (or group of them) takes its nearest level; for given levels the best scale is a
+//! quotient of two sums. Starting from several scales, the pair is improved in turn. Errors are squared and weighted by
+//! importance.
 
 use half::f16;
 
@@ -80,8 +81,8 @@ pub(super) trait SubBlocks {
     fn fit(&mut self, sub: usize, scale: f32) -> Fit;
 }
 
-/// Chooses the scale of a block and an index into `multipliers` (ascending) for each sub-block. In the end each sub-block has its
-/// levels chosen for its final scale.
+/// Chooses the scale of a block and an index into `multipliers` (ascending) for each sub-block. In the end each
+/// sub-block has its levels chosen for its final scale.
 pub(super) fn choose_scales(subs: &mut impl SubBlocks, multipliers: &[f32]) -> (f16, Vec<usize>) {
     let own: Vec<f32> = (0..subs.count()).map(|sub| subs.scale(sub)).collect();
     let farthest = |values: &[f32]| {

@@ -4,7 +4,8 @@ use half::f16;
 
 use super::{half_at, put, search};
 
-/// Where the elements of a TQ1_0 block lie: runs of bytes whose digits, most significant first, are elements `len` apart.
+/// Where the elements of a TQ1_0 block lie: runs of bytes whose digits, most significant first, are elements `len`
+/// apart.
 struct Run {
     byte: usize,
     len: usize,

@@ -9,8 +9,9 @@ use candle_rocm::ops::attention::{attention, Attention, Order, Window};
 
 const OP: &str = "sdpa";
 
-/// `softmax(cap tanh(q kᵀ scale / cap) + mask) v`, of f16, bf16, f32 or f64, without the matrix of scores (f64 excepted, and head sizes
-/// that are no multiple of 8). The last row sees the last key under a causal mask; a row that sees none gives zeros.
+/// `softmax(cap tanh(q kᵀ scale / cap) + mask) v`, of f16, bf16, f32 or f64, without the matrix of scores (f64
+/// excepted, and head sizes that are no multiple of 8). The last row sees the last key under a causal mask; a row that
+/// sees none gives zeros.
 pub(in super::super) fn sdpa(
     op: &Sdpa,
     q: &RocmStorage,

@@ -15,7 +15,8 @@ use worker::{Error, Result};
 
 /// Most sequences that run at once.
 const MAX_BATCH: usize = 1024;
-/// Runs of a test that are not counted: the first compiles kernels and finds new shapes, the second records their graphs.
+/// Runs of a test that are not counted: the first compiles kernels and finds new shapes, the second records their
+/// graphs.
 const WARM_UPS: usize = 2;
 
 /// Arguments of `bench`.

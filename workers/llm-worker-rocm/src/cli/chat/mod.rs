@@ -33,7 +33,8 @@ pub struct ChatArgs {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// Another chat template: a Jinja file, or the name of a built-in one (chatml, llama2, llama3, mistral, gemma, phi3, zephyr, vicuna).
+    /// Another chat template: a Jinja file, or the name of a built-in one (chatml, llama2, llama3, mistral, gemma,
+    /// phi3, zephyr, vicuna).
     #[arg(long, value_name = "FILE|NAME")]
     chat_template: Option<String>,
 

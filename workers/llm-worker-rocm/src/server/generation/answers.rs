@@ -95,7 +95,8 @@ struct Step<T> {
 }
 
 impl<P: Parse> Answers<P> {
-    /// Submits what the fields ask for: as many answers to each prompt as they say. Takes a while where grammars are compiled.
+    /// Submits what the fields ask for: as many answers to each prompt as they say. Takes a while where grammars are
+    /// compiled.
     ///
     /// # Errors
     /// 400 that names the field at fault; the engine's refusal.
@@ -135,7 +136,8 @@ impl<P: Parse> Answers<P> {
         Ok((answers, usage))
     }
 
-    /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives what they took together.
+    /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives what they took
+    /// together.
     ///
     /// # Errors
     /// What the first of them failed with.

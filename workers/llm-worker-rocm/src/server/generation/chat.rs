@@ -13,7 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use worker::http::ApiError;
 
-/// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat templates take.
+/// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat
+/// templates take.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ChatFields {
     /// The chat so far.

@@ -1,7 +1,7 @@
 //! From a request's fields to answers: what every API that generates text has in common.
 //!
-//! An API is a map of its fields onto [`SamplingFields`] (and [`ChatFields`] for chats), and a [`Writer`] that puts the parts of an answer into
-//! its own frames; a whole answer is an [`Answer`].
+//! An API is a map of its fields onto [`SamplingFields`] (and [`ChatFields`] for chats), and a [`Writer`] that puts the
+//! parts of an answer into its own frames; a whole answer is an [`Answer`].
 //!
 //! | Module       | Gives                                                                               |
 //! |--------------|-------------------------------------------------------------------------------------|

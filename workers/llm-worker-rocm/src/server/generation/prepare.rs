@@ -45,8 +45,8 @@ pub struct Prepared {
     pub text: TextOptions,
 }
 
-/// Makes the request for one answer to a prompt. `choice` counts the answers to all prompts from 0: each has a seed of its own, `seed` and those
-/// that follow it.
+/// Makes the request for one answer to a prompt. `choice` counts the answers to all prompts from 0: each has a seed of
+/// its own, `seed` and those that follow it.
 ///
 /// # Errors
 /// 400 that names the field at fault; the engine checks the ranges of what it takes.

@@ -42,7 +42,8 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
-/// The fields that all APIs have in common, under OpenAI's names; where OpenAI has none, under those of llama.cpp's server and vLLM.
+/// The fields that all APIs have in common, under OpenAI's names; where OpenAI has none, under those of llama.cpp's
+/// server and vLLM.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct SamplingFields {
     /// The model's name; may be left out.
@@ -67,14 +68,16 @@ pub struct SamplingFields {
     pub top_k: Option<i64>,
     /// Only tokens at least this fraction as likely as the most likely one; 0 is off.
     pub min_p: Option<f32>,
-    /// Only the tokens whose surprise is nearest to the expected one and that together reach this probability; 1 is off.
+    /// Only the tokens whose surprise is nearest to the expected one and that together reach this probability; 1 is
+    /// off.
     pub typical_p: Option<f32>,
     /// Makes recent tokens less likely, see `repeat_last_n`; 1 is off.
     #[serde(alias = "repetition_penalty")]
     pub repeat_penalty: Option<f32>,
     /// How many recent tokens, the prompt's included, `repeat_penalty` looks at; -1 is all.
     pub repeat_last_n: Option<i64>,
-    /// Taken from a token's logit for each time that it was generated in this answer; tokens of the prompt do not count.
+    /// Taken from a token's logit for each time that it was generated in this answer; tokens of the prompt do not
+    /// count.
     pub frequency_penalty: Option<f32>,
     /// Taken from a token's logit if it was generated in this answer; tokens of the prompt do not count.
     pub presence_penalty: Option<f32>,

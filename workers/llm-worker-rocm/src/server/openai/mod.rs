@@ -1,6 +1,7 @@
 //! OpenAI's API: completions, chats, embeddings, models.
 //!
-//! Fields that OpenAI does not have go by the names that llama.cpp's server and vLLM gave them. Unknown fields are ignored, as clients send many.
+//! Fields that OpenAI does not have go by the names that llama.cpp's server and vLLM gave them. Unknown fields are
+//! ignored, as clients send many.
 
 pub mod chat;
 pub mod embeddings;

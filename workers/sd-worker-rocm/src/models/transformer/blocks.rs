@@ -116,7 +116,8 @@ pub struct JointBlock {
 }
 
 impl JointBlock {
-    /// Reads a block under diffusers' names. `ends` says that the text is not needed after it, `alone` that the picture has a second attention.
+    /// Reads a block under diffusers' names. `ends` says that the text is not needed after it, `alone` that the picture
+    /// has a second attention.
     pub fn new(
         vb: VarBuilder,
         width: usize,

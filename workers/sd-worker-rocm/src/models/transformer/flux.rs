@@ -214,8 +214,8 @@ impl Flux {
         Rope::new(&positions, sizes, 10_000.0, like.dtype(), like.device())
     }
 
-    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch, tokens, width)` and a pooled
-    /// one `(batch, width)`.
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
+    /// tokens, width)` and a pooled one `(batch, width)`.
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.

@@ -153,8 +153,8 @@ impl Sd3 {
         })
     }
 
-    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch, tokens, width)` and a pooled
-    /// one `(batch, width)`.
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
+    /// tokens, width)` and a pooled one `(batch, width)`.
     ///
     /// # Errors
     /// If the picture is larger than the table of positions, shapes do not fit together, or the device fails.

@@ -326,7 +326,8 @@ impl ZImage {
         })
     }
 
-    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 (noise) to 1 (picture), with a text `(batch, tokens, width)`.
+    /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 (noise) to 1 (picture), with
+    /// a text `(batch, tokens, width)`.
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.

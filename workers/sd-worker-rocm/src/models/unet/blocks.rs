@@ -234,8 +234,8 @@ pub struct UpBlock {
 }
 
 impl UpBlock {
-    /// Reads `resnets`, `attentions` and `upsamplers.0`. `inputs` come from the block before; `skips` are the channels of what the way down
-    /// left, in the order in which it is taken.
+    /// Reads `resnets`, `attentions` and `upsamplers.0`. `inputs` come from the block before; `skips` are the channels
+    /// of what the way down left, in the order in which it is taken.
     pub fn new(
         vb: VarBuilder,
         inputs: usize,

@@ -102,7 +102,8 @@ impl Trunk {
         })
     }
 
-    /// Prepares what does not change from step to step, for `text` of `(batch, tokens, width)`. `rest` adds the keys of the way up.
+    /// Prepares what does not change from step to step, for `text` of `(batch, tokens, width)`. `rest` adds the keys of
+    /// the way up.
     pub fn condition(
         &self,
         text: &Tensor,

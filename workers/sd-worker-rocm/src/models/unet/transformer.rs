@@ -119,7 +119,8 @@ impl Transformer {
         Ok(())
     }
 
-    /// `x`, `(batch, channels, height, width)`, with what it attends to added. Takes its layers' keys off the front of `text`.
+    /// `x`, `(batch, channels, height, width)`, with what it attends to added. Takes its layers' keys off the front of
+    /// `text`.
     pub fn forward(&self, x: &Tensor, text: &mut std::slice::Iter<TextKeys>) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
         let mut h = self

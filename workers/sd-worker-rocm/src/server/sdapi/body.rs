@@ -12,8 +12,8 @@ use worker::http::{json, ApiError};
 /// Whether a value asks for an option.
 type Asks = fn(&Value) -> bool;
 
-/// Options that would change the picture and are not implemented, and which values ask for them. What does nothing without one of them
-/// (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
+/// Options that would change the picture and are not implemented, and which values ask for them. What does nothing
+/// without one of them (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
 const NOT_IMPLEMENTED: [(&str, Asks); 17] = [
     ("enable_hr", is_set),
     ("restore_faces", is_set),
@@ -34,7 +34,8 @@ const NOT_IMPLEMENTED: [(&str, Asks); 17] = [
     ("latent_mask", is_set),
 ];
 
-/// The same for options that need a mask. What is painted anew starts from the picture itself, which is `inpainting_fill` 1.
+/// The same for options that need a mask. What is painted anew starts from the picture itself, which is
+/// `inpainting_fill` 1.
 const NOT_IMPLEMENTED_IN_MASK: [(&str, Asks); 2] = [
     ("inpaint_full_res", is_set),
     ("inpainting_fill", is_not_one),

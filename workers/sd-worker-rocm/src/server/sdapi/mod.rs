@@ -1,6 +1,7 @@
 //! `/sdapi/v1/…` as AUTOMATIC1111's web UI answers, so that tools made for it work.
 //!
-//! Options that would change the picture and are not implemented are refused by name; those that change nothing here are ignored.
+//! Options that would change the picture and are not implemented are refused by name; those that change nothing here
+//! are ignored.
 //!
 //! | Module    | Gives                                                                                   |
 //! |-----------|-----------------------------------------------------------------------------------------|

@@ -1,5 +1,5 @@
-//! Few rows of activations times sixteen rows of weights that stay packed: for one row, unpacking them into a panel would cost more
-//! than all else.
+//! Few rows of activations times sixteen rows of weights that stay packed: for one row, unpacking them into a panel
+//! would cost more than all else.
 
 use core::arch::x86_64::*;
 use std::array::from_fn;
@@ -12,8 +12,8 @@ const CACHE_LINE: usize = 64;
 /// Sums block by block in the order of the panels, so that both ways give the same bits.
 ///
 /// # Safety
-/// The processor must have the instructions; `bytes` must be one or more whole rows, sixteen of which can be counted in an `i32`;
-/// rows `row..row + ROWS` of the activations must exist.
+/// The processor must have the instructions; `bytes` must be one or more whole rows, sixteen of which can be counted in
+/// an `i32`; rows `row..row + ROWS` of the activations must exist.
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,f16c")]
 pub unsafe fn multiply<const ROWS: usize, const BITS: usize>(
     bytes: &[u8],
@@ -33,7 +33,8 @@ pub unsafe fn multiply<const ROWS: usize, const BITS: usize>(
     let next = bytes.as_ptr_range().end;
     let mut sums = [_mm512_setzero_ps(); ROWS];
     for block in 0..lhs.blocks {
-        // Sixteen rows at once are no pattern that a processor foresees: what is likely multiplied next is asked for in its order.
+        // Sixteen rows at once are no pattern that a processor foresees: what is likely multiplied next is asked for in
+        // its order.
         for line in (0..step).step_by(CACHE_LINE) {
             _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(block * step + line).cast());
         }
