@@ -20,7 +20,7 @@ fn documentation_has_the_variables_of_the_code() {
         .chain(&config::VARIABLES)
         .map(|variable| variable.row())
         .collect();
-    for file in ["../README.md", "src/lib.rs"] {
+    for file in ["../docs/environment.md", "src/lib.rs"] {
         let text = std::fs::read_to_string(here.join(file)).unwrap();
         assert_eq!(rows(&text).join("\n"), all.join("\n"), "{file}");
     }
