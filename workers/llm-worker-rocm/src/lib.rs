@@ -30,7 +30,6 @@ pub mod hf;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;
-mod random;
 pub mod server;
 pub mod tokenizer;
 pub mod tools;

@@ -160,6 +160,14 @@ fn cpu(fallback: Option<String>) -> Selected {
     }
 }
 
+/// Launches that a device has made so far; 0 for one that does not count.
+pub fn launches(device: &Device) -> u64 {
+    match device {
+        Device::Rocm(device) => device.device().launches(),
+        _ => 0,
+    }
+}
+
 fn unavailable() -> Option<String> {
     use candle_rocm::sys::LoadError;
     match candle_rocm::Device::count() {

@@ -9,13 +9,31 @@ pub fn uuid() -> Uuid {
     Uuid::new_v4()
 }
 
-/// A seed that nobody chose, of 64 bits.
-pub fn seed() -> u64 {
+/// Bits of an integer that JavaScript's numbers hold exactly.
+pub const JAVASCRIPT_BITS: u32 = 53;
+
+/// A seed that nobody chose, of so many bits.
+pub fn seed(bits: u32) -> u64 {
     // A seed has to differ from the last one, no more: without random numbers the clock does.
-    getrandom::u64().unwrap_or_else(|_| {
+    let seed = getrandom::u64().unwrap_or_else(|_| {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         since.map_or(0, |since| since.as_nanos() as u64)
-    })
+    });
+    seed & (u64::MAX >> (64 - bits.clamp(1, 64)))
+}
+
+/// So many lower-case letters and digits, 11 at most.
+pub fn letters_and_digits(count: usize) -> String {
+    const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+    // 36 to the 11th is less than 2 to the 57th, and the last 62 bits of a random UUID are random.
+    let mut number = uuid().as_u128() % (1 << 62);
+    (0..count.min(11))
+        .map(|_| {
+            let c = ALPHABET[(number % 36) as usize];
+            number /= 36;
+            char::from(c)
+        })
+        .collect()
 }
 
 /// Opens one thing to whoever has it, as a picture by its address: 122 random bits.
@@ -52,10 +70,14 @@ mod tests {
 
     #[test]
     fn nothing_comes_twice() {
-        let seeds: HashSet<u64> = (0..1000).map(|_| seed()).collect();
+        let seeds: HashSet<u64> = (0..1000).map(|_| seed(64)).collect();
         assert_eq!(seeds.len(), 1000);
-        // All bits are used.
+        // All bits are used, and no more.
         assert_eq!(seeds.iter().fold(0, |all, seed| all | seed), u64::MAX);
+        let short = (0..1000).map(|_| seed(32)).fold(0, |all, seed| all | seed);
+        assert_eq!(short, u64::from(u32::MAX));
+        let names: HashSet<String> = (0..1000).map(|_| letters_and_digits(9)).collect();
+        assert!(names.len() == 1000 && names.iter().all(|name| name.len() == 9));
         let ids: HashSet<Uuid> = (0..1000).map(|_| uuid()).collect();
         assert_eq!(ids.len(), 1000);
     }

@@ -197,7 +197,7 @@ fn shapes_and_offsets_must_make_sense() {
     }
     let mut file = tiny_llama();
     file.tensor_mut(name).offset = Some(4);
-    assert!(error(&file).contains("no multiple of the alignment"));
+    assert!(error(&file).contains("not a multiple of the alignment"));
 }
 
 #[test]

@@ -65,7 +65,9 @@ impl SamplingArgs {
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
             logit_bias: Default::default(),
-            seed: self.seed.unwrap_or_else(worker::ids::seed),
+            seed: self
+                .seed
+                .unwrap_or_else(|| worker::ids::seed(worker::ids::JAVASCRIPT_BITS)),
         }
     }
 }

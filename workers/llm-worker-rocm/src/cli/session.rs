@@ -7,7 +7,6 @@ use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
 use crate::engine::Engine;
 use crate::model::{LoadOptions, ModelFile};
 use crate::tokenizer::Tokenizer;
-use clap::builder::FalseyValueParser;
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +37,7 @@ pub struct SessionArgs {
     pub kv_type: Option<KvDType>,
 
     /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
-    #[arg(long, env = "LLM_NO_GRAPH", value_parser = FalseyValueParser::new())]
+    #[arg(long)]
     pub no_graph: bool,
 }
 

@@ -2,15 +2,8 @@
 
 use candle_core::Device;
 
+pub(super) use worker::device::launches;
 pub(super) use worker::fault::{diagnose, DeviceFault};
-
-/// What was enqueued on a device so far; nothing for one that does not count.
-pub(super) fn launches(device: &Device) -> u64 {
-    match device {
-        Device::Rocm(device) => device.device().launches(),
-        _ => 0,
-    }
-}
 
 /// Free and total bytes of a device's memory, where it is known.
 pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {

@@ -93,7 +93,7 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
         ),
         Figure::gauge(
             "kv_blocks_cached",
-            "Blocks that are kept for equal beginnings and free to reuse",
+            "Blocks that are kept for equal prefixes and free to reuse",
             status.kv_blocks_cached as f64,
         ),
         Figure::gauge(

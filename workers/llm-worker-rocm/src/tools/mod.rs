@@ -102,7 +102,7 @@ impl Tool {
 
 /// Nine letters and digits: what every family's template takes as a call's id.
 fn new_call_id() -> String {
-    crate::random::letters_and_digits(9)
+    worker::ids::letters_and_digits(9)
 }
 
 #[cfg(test)]

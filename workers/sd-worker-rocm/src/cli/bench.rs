@@ -22,7 +22,7 @@ pub struct BenchArgs {
     request: RequestArgs,
 
     /// Measured runs, after one that warms up.
-    #[arg(long, env = "SD_RUNS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     runs: u32,
 
     /// Print one JSON object.

@@ -35,20 +35,15 @@ pub struct GenerateArgs {
     output: Option<PathBuf>,
 
     /// Folder to write to, when there is no --output.
-    #[arg(
-        long,
-        env = "SD_OUTPUT_DIR",
-        default_value = "outputs",
-        value_name = "DIR"
-    )]
+    #[arg(long, default_value = "outputs", value_name = "DIR")]
     output_dir: PathBuf,
 
     /// png, jpeg or webp; the ending of --output counts more.
-    #[arg(long, env = "SD_FORMAT", default_value = "png", value_parser = Format::from_name)]
+    #[arg(long, default_value = "png", value_parser = Format::from_name)]
     format: Format,
 
     /// Quality of JPEG, 1 to 100.
-    #[arg(long, env = "SD_QUALITY", default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
     quality: u8,
 
     /// Print one JSON object instead of file names.

@@ -16,78 +16,57 @@ use worker::{Error, Result};
 #[derive(Debug, Args)]
 pub struct RequestArgs {
     /// What to keep away from.
-    #[arg(
-        long,
-        short,
-        env = "SD_NEGATIVE_PROMPT",
-        default_value = "",
-        value_name = "TEXT"
-    )]
+    #[arg(long, short, default_value = "", value_name = "TEXT")]
     negative_prompt: String,
 
     /// Pixels, a multiple of 8.
-    #[arg(long, short = 'W', env = "SD_WIDTH", value_name = "N")]
+    #[arg(long, short = 'W', value_name = "N")]
     width: Option<usize>,
 
     /// Pixels, a multiple of 8.
-    #[arg(long, short = 'H', env = "SD_HEIGHT", value_name = "N")]
+    #[arg(long, short = 'H', value_name = "N")]
     height: Option<usize>,
 
     /// Sampler steps.
-    #[arg(long, env = "SD_STEPS", value_name = "N")]
+    #[arg(long, value_name = "N")]
     steps: Option<usize>,
 
     /// How strongly the prompt steers; 1 is not at all.
-    #[arg(
-        long,
-        visible_alias = "cfg-scale",
-        env = "SD_GUIDANCE",
-        value_name = "X"
-    )]
+    #[arg(long, visible_alias = "cfg-scale", value_name = "X")]
     guidance: Option<f32>,
 
     /// Share of the guided prediction that is scaled back, 0 to 1, against overexposure.
-    #[arg(
-        long,
-        env = "SD_GUIDANCE_RESCALE",
-        default_value_t = 0.0,
-        value_name = "X"
-    )]
+    #[arg(long, default_value_t = 0.0, value_name = "X")]
     guidance_rescale: f32,
 
     /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule
     /// behind it ("DPM++ 2M Karras").
-    #[arg(long, env = "SD_SAMPLER", value_name = "NAME")]
+    #[arg(long, value_name = "NAME")]
     sampler: Option<String>,
 
     /// discrete, karras, exponential, sgm_uniform, simple or beta; automatic is the sampler's own.
-    #[arg(
-        long,
-        visible_alias = "scheduler",
-        env = "SD_SCHEDULE",
-        value_name = "NAME"
-    )]
+    #[arg(long, visible_alias = "scheduler", value_name = "NAME")]
     schedule: Option<String>,
 
     /// Makes pictures repeatable; random if absent. Each further picture of a batch has the next number.
-    #[arg(long, env = "SD_SEED", value_name = "N")]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
     /// Whose random numbers: philox (web UIs on a GPU) or torch-cpu (diffusers).
-    #[arg(long, env = "SD_RNG", default_value = "philox", value_parser = RngKind::from_name)]
+    #[arg(long, default_value = "philox", value_parser = RngKind::from_name)]
     rng: RngKind,
 
     /// Number of pictures.
-    #[arg(long, short, env = "SD_BATCH", default_value_t = DEFAULT_BATCH, value_name = "N")]
+    #[arg(long, short, default_value_t = DEFAULT_BATCH, value_name = "N")]
     batch: usize,
 
     /// Which of the text encoder's last layers counts, as web UIs have it: 1 the last, 2 the one before; 0 is the
     /// model's own.
-    #[arg(long, env = "SD_CLIP_SKIP", default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N")]
     clip_skip: usize,
 
     /// Fresh noise in each step, 0 to 1, for samplers that have the choice.
-    #[arg(long, env = "SD_ETA", value_name = "X")]
+    #[arg(long, value_name = "X")]
     eta: Option<f32>,
 
     /// Start from this picture.
@@ -95,7 +74,7 @@ pub struct RequestArgs {
     init_image: Option<PathBuf>,
 
     /// How much of --init-image is changed: 0 nothing, 1 all.
-    #[arg(long, env = "SD_STRENGTH", default_value_t = InterfaceDefaults::OWN.strength, value_name = "X")]
+    #[arg(long, default_value_t = InterfaceDefaults::OWN.strength, value_name = "X")]
     strength: f32,
 
     /// Paint only what is white in this picture.
@@ -103,43 +82,28 @@ pub struct RequestArgs {
     mask: Option<PathBuf>,
 
     /// Softens the mask by so many pixels.
-    #[arg(long, env = "SD_MASK_BLUR", default_value_t = InterfaceDefaults::OWN.mask_blur, value_name = "X")]
+    #[arg(long, default_value_t = InterfaceDefaults::OWN.mask_blur, value_name = "X")]
     mask_blur: f32,
 
     /// Paint what is black in the mask.
-    #[arg(long, env = "SD_MASK_INVERT", value_parser = BoolishValueParser::new())]
+    #[arg(long, value_parser = BoolishValueParser::new())]
     mask_invert: bool,
 
     /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have
     /// <lora:NAME:STRENGTH>, too.
-    #[arg(long, env = "SD_LORA", value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
+    #[arg(long, value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
     lora: Vec<Lora>,
 
     /// A ControlNet: file or folder.
-    #[arg(
-        long,
-        env = "SD_CONTROL_MODEL",
-        requires = "control_image",
-        value_name = "PATH"
-    )]
+    #[arg(long, requires = "control_image", value_name = "PATH")]
     control_model: Option<PathBuf>,
 
     /// The picture that the ControlNet follows.
-    #[arg(
-        long,
-        env = "SD_CONTROL_IMAGE",
-        requires = "control_model",
-        value_name = "FILE"
-    )]
+    #[arg(long, requires = "control_model", value_name = "FILE")]
     control_image: Option<PathBuf>,
 
     /// How strongly the ControlNet steers.
-    #[arg(
-        long,
-        env = "SD_CONTROL_STRENGTH",
-        default_value_t = 1.0,
-        value_name = "X"
-    )]
+    #[arg(long, default_value_t = 1.0, value_name = "X")]
     control_strength: f32,
 }
 

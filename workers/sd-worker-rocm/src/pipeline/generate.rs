@@ -174,7 +174,7 @@ impl Pipeline {
             steps.start(latents.as_ref(), &noise)
         };
         let mut x = first().map_err(failed())?;
-        let launches = self.launches();
+        let launches = worker::device::launches(&self.device);
         let prediction = self.schedule.prediction;
         while !steps.is_done() {
             let enqueue = Instant::now();
@@ -219,18 +219,10 @@ impl Pipeline {
             }
         }
         drop(run);
-        timings.launches = self.launches() - launches;
+        timings.launches = worker::device::launches(&self.device) - launches;
         self.device.synchronize().map_err(failed())?;
         timings.denoise = begun.elapsed();
         Ok(Sampled::Latents(x, total))
-    }
-
-    /// What the device was given to do so far; 0 on the CPU.
-    fn launches(&self) -> u64 {
-        if let Ok(rocm) = self.device.as_rocm_device() {
-            return rocm.device().launches();
-        }
-        0
     }
 }
 

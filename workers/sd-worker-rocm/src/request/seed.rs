@@ -1,15 +1,8 @@
 //! Seeds.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 /// A seed of 32 bits, so that it survives JavaScript and spreadsheets.
 pub fn random_seed() -> u64 {
-    // A seed is no secret: on a system without random numbers the time will do.
-    let time = || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        since.map_or(0, |since| since.subsec_nanos())
-    };
-    u64::from(getrandom::u32().unwrap_or_else(|_| time()))
+    worker::ids::seed(32)
 }
 
 /// The seed that a client sent; a negative one asks for a random seed, as does none.

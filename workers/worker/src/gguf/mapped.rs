@@ -125,7 +125,7 @@ pub fn give_back(map: &Mmap, start: usize, bytes: usize) {
 /// Maps a regular file for reading.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is no regular file.
+/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is not a regular file.
 pub fn map_file(path: &Path) -> Result<Mmap> {
     let io = |source| Error::Io {
         path: path.to_path_buf(),
@@ -135,7 +135,7 @@ pub fn map_file(path: &Path) -> Result<Mmap> {
     if !file.metadata().map_err(io)?.is_file() {
         return Err(Error::BadModel {
             path: path.to_path_buf(),
-            reason: "it is no regular file".to_string(),
+            reason: "it is not a regular file".to_string(),
         });
     }
     // SAFETY: the map is only read, as bytes; see `MappedGguf` for files that shrink.

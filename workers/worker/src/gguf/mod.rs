@@ -505,7 +505,7 @@ fn tensor_info<R: Read>(
         .ok_or_else(|| bad(format!("shape {dims:?} overflows")))?;
     if offset % alignment != 0 {
         return Err(bad(format!(
-            "offset {offset} is no multiple of the alignment {alignment}"
+            "offset {offset} is not a multiple of the alignment {alignment}"
         )));
     }
     Ok(TensorInfo {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
 use worker::http::ApiError;
+use worker::ids;
 
 /// Most stop strings of a request, and the longest one in bytes: each token is compared with all of them.
 const MAX_STOPS: usize = 64;
@@ -140,7 +141,7 @@ impl SamplingFields {
     pub fn seed_or_random(&self) -> u64 {
         match self.seed {
             Some(seed) if seed >= 0 => seed as u64,
-            _ => crate::random::seed(),
+            _ => ids::seed(ids::JAVASCRIPT_BITS),
         }
     }
 

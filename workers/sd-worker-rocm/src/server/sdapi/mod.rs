@@ -27,7 +27,7 @@ use worker::serve::{Model, Route};
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route<ImageWorker>> {
-    let empty = "An empty list: there are none here";
+    let empty = "An empty list";
     vec![
         Route::post("/sdapi/v1/txt2img", "Text to pictures", txt2img).takes::<Body>(),
         Route::post("/sdapi/v1/img2img", "Pictures to pictures", img2img).takes::<Body>(),
