@@ -166,7 +166,8 @@ template <typename Format, bool WIDE> struct Carried<Format, WIDE, true> {
             const u32 task = thread_x() + i * T::THREADS;
             if (HALVES % T::THREADS != 0 && task >= HALVES) break;
             const u32 column = task / HALVES_PER_STEP, part = task % HALVES_PER_STEP;
-            target::copy_ahead(&next.columns[column][part], x.quants + ((u64)source[column] * x.stride + step * K_STEP) / 16 + part, true);
+            const u64 from = ((u64)source[column] * x.stride + step * K_STEP) / 16 + part;
+            target::copy_ahead(&next.columns[column][part], (const u32x4*)x.quants + from, true);
         }
         for (u32 i = 0; i < share(SCALES); ++i) {
             const u32 task = thread_x() + i * T::THREADS;
