@@ -147,6 +147,16 @@ static inline hip_sim_i32x4 hip_sim_mma_s8(hip_sim_i32x4 a, hip_sim_i32x2 b, hip
 }
 #endif
 
+// The first access of a thread to an object's thread-local variables goes through _dl_tlsdesc_dynamic, which spoils
+// vector registers before glibc 2.40: here, where none holds an argument. Without `noipa` a caller knows which registers
+// this function leaves alone, and keeps values in them.
+static __attribute__((noipa)) void hip_sim_enter(hip_sim_block *block) {
+    hip_sim_current.block_idx = block->block_idx;
+    hip_sim_current.block_dim = block->block_dim;
+    hip_sim_current.grid_dim = block->grid_dim;
+    hip_sim_current.shared = block->shared;
+}
+
 // The entry of a kernel: takes its arguments from addresses and runs the threads that the block has to start.
 template <unsigned long... I> struct hip_sim_sequence {};
 template <unsigned long N, unsigned long... I> struct hip_sim_count : hip_sim_count<N - 1, N - 1, I...> {};
@@ -163,10 +173,7 @@ template <class... A, void (*Kernel)(A...)> struct hip_sim_entry<Kernel> {
         }
     }
     static void run(hip_sim_block *block, void *const *args) {
-        hip_sim_current.block_idx = block->block_idx;
-        hip_sim_current.block_dim = block->block_dim;
-        hip_sim_current.grid_dim = block->grid_dim;
-        hip_sim_current.shared = block->shared;
+        hip_sim_enter(block);
         threads(block, args, typename hip_sim_count<sizeof...(A)>::type());
     }
 };

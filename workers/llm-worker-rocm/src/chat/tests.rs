@@ -116,7 +116,7 @@ fn content_takes_the_form_that_the_template_knows() {
         ),
         (
             json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "x"}}]}),
-            "no JSON object",
+            "not a JSON object",
         ),
     ] {
         let error = render(text, &[bad]).unwrap_err().to_string();
