@@ -390,7 +390,10 @@ fn an_image_model_comes_part_by_part() {
     assert_eq!(std::fs::read_to_string(file).unwrap(), "in one file");
     for (model, reason) in [
         ("owner/images:fp8", "fp16 and bf16"),
-        ("owner/images:../x.safetensors", "not a file of a repository"),
+        (
+            "owner/images:../x.safetensors",
+            "not a file of a repository",
+        ),
         ("owner/folder", "no model_index.json; name one of its files"),
     ] {
         let error = resolve(&options, model).unwrap_err().to_string();
