@@ -4,6 +4,7 @@
 //! |-----------|----------------------------------------------------------------|
 //! | [`queue`] | submit, watch, cancel; results kept for a while                |
 //! | [`state`] | what is known of a job at a moment                             |
+//! | `shelf`   | the jobs that are known                                        |
 //! | `work`    | the thread that owns the model                                 |
 //!
 //! One thread owns the model and works the queue in order. Handlers watch snapshots: a slow reader sees fewer of them,
@@ -11,9 +12,11 @@
 
 mod generate;
 pub mod queue;
+mod shelf;
 pub mod state;
 mod work;
 
 pub use generate::Generate;
-pub use queue::{JobQueue, QueueOptions, Refusal};
+pub use queue::{JobQueue, Refusal};
+pub use shelf::{Counters, QueueOptions};
 pub use state::{Failure, Job, Outcome, Picture, State};

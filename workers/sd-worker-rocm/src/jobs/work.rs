@@ -1,6 +1,6 @@
 //! The thread that owns the model and works the queue in order.
 
-use super::queue::{Entry, Shared};
+use super::shelf::{Entry, Shared};
 use super::state::{Failure, Outcome, Picture, State};
 use super::Generate;
 use crate::parameters::Parameters;

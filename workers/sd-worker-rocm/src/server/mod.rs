@@ -135,12 +135,12 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use worker::serve::openapi;
+    use worker::serve::{self, openapi};
 
     #[test]
     fn every_route_is_described() {
-        let document = openapi::document::<ImageWorker>();
-        for route in Routes::<ImageWorker>::all().iter() {
+        let document = openapi::document(&serve::all_routes::<ImageWorker>());
+        for route in serve::all_routes::<ImageWorker>().iter() {
             let (path, method) = (route.path(), route.method().as_str());
             assert!(!route.summary().is_empty(), "{path}");
             let item = &document["paths"][path][method.to_lowercase()];

@@ -1,7 +1,7 @@
 //! The state and the figures of the model, for the frame.
 
 use super::App;
-use crate::jobs::queue::Counters;
+use crate::jobs::Counters;
 use serde_json::{json, Map, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Who a worker is, its phase, and the model once it is there.
 
 use super::metrics::Metrics;
+use super::phase::Phase;
 use super::{Progress, Served, Worker};
 use crate::device::Selected;
 use crate::http::error::{CANCELLED, DEVICE_LOST, LOADING};
@@ -88,13 +89,6 @@ impl From<Unready> for ApiError {
             ..Self::unavailable(code, unready.to_string())
         }
     }
-}
-
-pub(super) enum Phase<L> {
-    Loading,
-    Ready(L),
-    /// What was loaded stays: answers that began before are still to be fetched.
-    Stopping(Option<L>),
 }
 
 /// What every worker has, whatever it serves.

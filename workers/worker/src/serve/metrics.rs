@@ -1,6 +1,6 @@
 //! `/metrics`: figures for Prometheus.
 
-use super::frame::Phase;
+use super::phase::Phase;
 use super::{Served, Worker};
 use crate::http::ApiError;
 use axum::extract::State;

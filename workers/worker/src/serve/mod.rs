@@ -4,7 +4,8 @@
 //! |--------------|-------------------------------------------------------------------------------------------|
 //! | [`frame`]    | who the worker is, its phase (loading, ready, stopping), and the model once it is there    |
 //! | [`progress`] | how far loading is                                                                        |
-//! | [`routes`]   | one table of routes, and the router with keys, limits, cross-origin rules, the access log |
+//! | [`routes`]   | one table of routes                                                                       |
+//! | [`mod@router`] | all routes, with keys, limits, cross-origin rules, the access log                       |
 //! | [`health`]   | `/health` `/ready` `/info`, and the sign of life for orchestrators                        |
 //! | [`metrics`]  | `/metrics`                                                                                |
 //! | [`openapi`]  | `/openapi.json`                                                                           |
@@ -58,14 +59,17 @@ pub mod health;
 pub mod life;
 pub mod metrics;
 pub mod openapi;
+mod phase;
 pub mod progress;
+pub mod router;
 pub mod routes;
 
 pub use frame::{DeviceInfo, Frame, Identity, Model, Unready};
 pub use life::{run, start};
 pub use metrics::Figure;
 pub use progress::Progress;
-pub use routes::{router, Route, Routes};
+pub use router::{all_routes, router};
+pub use routes::{Route, Routes};
 
 use crate::http::ListenOptions;
 use crate::Result;

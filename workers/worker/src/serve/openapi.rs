@@ -8,12 +8,12 @@ use schemars::SchemaGenerator;
 use serde_json::{json, Map, Value};
 
 /// The document that describes a worker's routes.
-pub fn document<W: Worker>() -> Value {
+pub fn document<W: Worker>(routes: &Routes<W>) -> Value {
     let mut schemas = SchemaSettings::openapi3().into_generator();
     let mut paths = Map::new();
-    let Routes { public, protected } = Routes::<W>::all();
+    let Routes { public, protected } = routes;
     for (routes, security) in [(public, json!([])), (protected, json!([{"key": []}]))] {
-        for route in &routes {
+        for route in routes {
             let path = route.path.replace("{*", "{");
             let item = paths.entry(path).or_insert_with(|| json!({}));
             item[route.method.as_str().to_lowercase()] = operation(route, &security, &mut schemas);

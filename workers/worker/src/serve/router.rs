@@ -1,0 +1,113 @@
+//! The routes of a worker and of the frame, and the router with keys, limits, cross-origin rules and the access log
+//! around them.
+
+use super::{health, metrics, openapi, Route, Routes, Worker};
+use crate::http::auth::require_key;
+use crate::http::{ApiError, ApiKeys, ListenOptions};
+use crate::Result;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{from_fn_with_state, Next};
+use axum::response::Response;
+use axum::{Json, Router};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The routes of a worker and of the frame.
+pub fn all_routes<W: Worker>() -> Routes<W> {
+    let mut all = W::routes();
+    let (public, protected) = (&mut all.public, &mut all.protected);
+    public.push(Route::get(
+        "/health",
+        "Whether the worker can do its work; 503 with progress while the model loads",
+        health::health::<W>,
+    ));
+    public.push(Route::get(
+        "/ready",
+        "Whether requests are taken",
+        health::ready::<W>,
+    ));
+    let document = || async { Json(openapi::document(&all_routes::<W>())) };
+    public.push(Route::get("/openapi.json", "This document", document));
+    protected.push(Route::get(
+        "/info",
+        "The worker as its orchestrator knows it",
+        health::info::<W>,
+    ));
+    let metrics = Route::get("/metrics", "Figures for Prometheus", metrics::show::<W>);
+    match W::OPEN_METRICS {
+        true => public.push(metrics),
+        false => protected.push(metrics),
+    }
+    all
+}
+
+/// All routes with keys, limits and cross-origin rules; what is not there and what does not fit are answered in JSON,
+/// too.
+///
+/// # Errors
+/// [`crate::Error::Usage`] for a malformed cross-origin rule.
+pub fn router<W: Worker>(worker: Arc<W>, listen: &ListenOptions) -> Result<Router> {
+    let routes = all_routes::<W>();
+    let mut methods: Vec<Method> = Vec::new();
+    for route in routes.iter() {
+        if !methods.contains(&route.method) {
+            methods.push(route.method.clone());
+        }
+    }
+    let add = |router: Router<Arc<W>>, routes: Vec<Route<W>>| {
+        routes.into_iter().fold(router, |router, route| {
+            router.route(route.path, route.handler)
+        })
+    };
+    let keys = ApiKeys::new(listen.api_keys.iter().cloned());
+    let protected =
+        add(Router::new(), routes.protected).route_layer(from_fn_with_state(keys, require_key));
+    let router = add(protected, routes.public)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(unknown_path)
+        .layer(from_fn_with_state(worker.clone(), observe::<W>))
+        .with_state(worker);
+    listen.limit(router, methods)
+}
+
+async fn unknown_path(request: Request) -> ApiError {
+    ApiError::not_found(format!(
+        "there is no {}; /openapi.json tells what there is",
+        request.uri().path()
+    ))
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "METHOD_NOT_ALLOWED",
+        format!(
+            "{} does not take {}",
+            request.uri().path(),
+            request.method()
+        ),
+    )
+}
+
+/// Counts and logs every answer.
+async fn observe<W: Worker>(
+    State(worker): State<Arc<W>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let start = Instant::now();
+    let method = request.method().clone();
+    let path = request.uri().path().to_string();
+    let matched = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    // Unknown paths share one label: clients must not be able to make new ones.
+    let route = matched
+        .as_ref()
+        .map_or("unknown", |matched| matched.as_str());
+    worker.frame().metrics.answered(route, status);
+    let milliseconds = start.elapsed().as_millis();
+    tracing::debug!(%method, path, status, milliseconds, "answered");
+    response
+}
