@@ -28,6 +28,7 @@ pub struct Client {
     counters: unsafe extern "C" fn(*mut Counters),
     reset_counters: unsafe extern "C" fn(),
     inject: unsafe extern "C" fn(*const c_char, u64) -> c_int,
+    wrong: unsafe extern "C" fn(*const c_char) -> c_int,
     take_reports: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     check_guards: unsafe extern "C" fn() -> c_int,
     set_memory_limit: unsafe extern "C" fn(c_int, u64) -> c_int,
@@ -58,6 +59,7 @@ impl Client {
                     counters: *library.get(b"hip_sim_counters\0").ok()?,
                     reset_counters: *library.get(b"hip_sim_reset_counters\0").ok()?,
                     inject: *library.get(b"hip_sim_inject\0").ok()?,
+                    wrong: *library.get(b"hip_sim_wrong\0").ok()?,
                     take_reports: *library.get(b"hip_sim_take_reports\0").ok()?,
                     check_guards: *library.get(b"hip_sim_check_guards\0").ok()?,
                     set_memory_limit: *library.get(b"hip_sim_set_memory_limit\0").ok()?,
@@ -94,6 +96,13 @@ impl Client {
         };
         // SAFETY: the kind is a C string.
         unsafe { (self.inject)(kind.as_ptr(), nth) };
+    }
+
+    /// Turns on the wrong results of a comma list, as `HIP_SIM_WRONG` has it, and all others off; false if one is not
+    /// known, which changes nothing. Kernels must not run meanwhile.
+    pub fn wrong(&self, faults: &CStr) -> bool {
+        // SAFETY: the list is a C string.
+        unsafe { (self.wrong)(faults.as_ptr()) == 0 }
     }
 
     /// Takes the findings so far.

@@ -2,6 +2,7 @@
 
 use crate::arch::Arch;
 use crate::inject::{Failure, Plan};
+use crate::wrong::Wrong;
 
 const DEFAULT_ARCH: &str = "gfx942";
 const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
@@ -19,6 +20,8 @@ pub(crate) struct Config {
     pub check: bool,
     /// Injected failures.
     pub failures: Plan,
+    /// Injected wrong results.
+    pub wrong: Wrong,
 }
 
 impl Config {
@@ -59,17 +62,21 @@ impl Config {
             ),
             None => None,
         };
+        let wrong = Wrong::default();
+        wrong.set(&var("HIP_SIM_WRONG").unwrap_or_default())?;
         Ok(Config {
             devices: archs.iter().cycle().take(count).cloned().collect(),
             memory,
             seed,
             check: var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0")),
             failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,
+            wrong,
         })
     }
 }
 
-fn parse_bytes(text: &str) -> Option<u64> {
+/// A size such as `4096`, `64M` or `2GiB`, in bytes.
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..]
@@ -134,6 +141,7 @@ mod tests {
             ("HIP_SIM_FAIL", "malloc"),
             ("HIP_SIM_FAIL", "disk:1"),
             ("HIP_SIM_SEED", "a"),
+            ("HIP_SIM_WRONG", "lanes"),
         ] {
             assert!(with(&[bad]).unwrap_err().contains(bad.0));
         }

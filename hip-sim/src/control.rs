@@ -102,6 +102,18 @@ pub unsafe extern "C" fn hip_sim_inject(kind: *const c_char, nth: u64) -> c_int 
     }
 }
 
+/// Turns on the wrong results of a comma list, as `HIP_SIM_WRONG` has it, and all others off. 0 if all are known; else
+/// nothing changes. Not to be called while a kernel runs.
+#[no_mangle]
+pub unsafe extern "C" fn hip_sim_wrong(faults: *const c_char) -> c_int {
+    if faults.is_null() {
+        return 1;
+    }
+    // SAFETY: not null; the caller passes a C string.
+    let text = unsafe { CStr::from_ptr(faults) }.to_str();
+    text.map_or(1, |text| sim().config.wrong.set(text).is_err() as c_int)
+}
+
 /// Takes the findings, one a line, into a buffer of `len` bytes with a zero at the end. Returns the bytes that it
 /// needs; if they are more than `len`, nothing is written or taken.
 #[no_mangle]

@@ -11,7 +11,7 @@
 //! | `exec` | modules and launches: blocks on cores, threads on coroutines, barriers, wave exchange |
 //! | `memory` | the reserved address range: heaps, guard zones, poison, shadow |
 //! | [`rocblas`] | handles and matrix products |
-//! | [`control`] | counters, injected failures and findings |
+//! | [`control`] | counters, injected failures, wrong results and findings |
 //!
 //! What does not depend on the simulator (names of statuses, MIOpen's descriptors, arguments of products) is in
 //! `hip-abi`, which is exported with it and calls back through `library`.
@@ -25,6 +25,7 @@ mod inject;
 mod memory;
 mod report;
 mod sim;
+mod wrong;
 
 pub mod client;
 pub mod control;

@@ -5,7 +5,7 @@
 
 use crate::error::{HipError, HipResult};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 /// Allocations start at multiples of this many bytes.
@@ -356,6 +356,22 @@ impl Memory {
         }
         // SAFETY: the shadow has one byte for each of the `size` reserved bytes.
         unsafe { std::ptr::write_bytes((shadow + offset) as *mut u8, state, len) }
+    }
+
+    /// Sets the lowest bit of the words at these byte offsets of each device's memory, as broken cells do. The patterns
+    /// of guards and poison have that bit.
+    pub fn stick(&self, offsets: &[u64]) {
+        for offset in offsets {
+            let offset = *offset as usize & !3;
+            if offset >= self.slice {
+                continue;
+            }
+            for device in 0..self.heaps.len() {
+                let word = (self.base + device * self.slice + offset) as *const AtomicU32;
+                // SAFETY: an aligned word of the reserved range; kernels of other streams may use it meanwhile.
+                unsafe { (*word).fetch_or(1, Ordering::Relaxed) };
+            }
+        }
     }
 
     /// Takes a window for the dynamic shared memory of one worker thread.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
 /// Changes whenever a struct below changes, so that a cached object of an older simulator is refused.
-pub(crate) const ABI_VERSION: u32 = 2;
+pub(crate) const ABI_VERSION: u32 = 3;
 
 /// Name of the exported [`ModuleInfo`].
 pub(crate) const MODULE_SYMBOL: &[u8] = b"hip_sim_module\0";
@@ -108,4 +108,6 @@ pub(crate) struct Runtime {
     pub memory_bytes: usize,
     /// 0 without checking.
     pub shadow: usize,
+    /// Address of the flags of injected wrong results.
+    pub wrong: usize,
 }

@@ -6,6 +6,8 @@
 //! elsewhere gets a wrong product. Sums are formed in f32, one product after another; the order inside the hardware is
 //! not documented.
 
+use crate::sim::sim;
+use crate::wrong::MATRIX_LAYOUT;
 use half::{bf16, f16};
 use std::ffi::c_void;
 use std::ops::{Add, Mul};
@@ -157,6 +159,18 @@ impl Layout {
         };
         (row, lane % TILE)
     }
+
+    /// Where an injected wrong layout leaves what [`Self::of_c`] says: as an arch has it that takes the same operands
+    /// otherwise.
+    fn of_another_c(self, lane: usize, i: usize) -> (usize, usize) {
+        let group = lane / TILE;
+        match self {
+            Layout::Mfma => (4 * i + group, lane % TILE),
+            Layout::Wmma11 => Layout::Wmma12.of_c(lane, i),
+            Layout::Wmma12 => Layout::Wmma11.of_c(lane, i),
+            Layout::Mma => (lane / 4 + i % 2 * 8, lane % 4 * 2 + i / 2),
+        }
+    }
 }
 
 /// The name of an instruction that a lane of the present exchange executes.
@@ -281,9 +295,13 @@ unsafe fn multiply<F: Format>(
             }
         }
     }
+    let wrong = sim().config.wrong.is_on(MATRIX_LAYOUT);
     for (lane, operands) in lanes.iter().enumerate() {
         for i in 0..registers {
-            let (row, column) = layout.of_c(lane, i);
+            let (row, column) = match wrong {
+                false => layout.of_c(lane, i),
+                true => layout.of_another_c(lane, i),
+            };
             // SAFETY: the caller's promise.
             unsafe { *(**operands).d.cast::<F::Sum>().add(i) = d[row][column] };
         }

@@ -199,12 +199,14 @@ impl Launch {
             kernel: self.function.name.clone(),
             found: AtomicU32::new(0),
         };
-        let grid = Grid::new(self.grid.count(), sim.config.seed);
+        let wrong = &sim.config.wrong;
+        wrong.launch();
+        let left_out = wrong.leaves_out_a_block(&self.function.name);
+        let blocks = self.grid.count() - u64::from(left_out);
+        let grid = Grid::new(blocks, sim.config.seed);
         crash::install();
         let work = || fault::within(&context, || grid.run(sim, &launch));
-        if self.grid.count() == 1
-            || self.grid.count().saturating_mul(self.block.count()) < PARALLEL_THREADS
-        {
+        if blocks <= 1 || blocks.saturating_mul(self.block.count()) < PARALLEL_THREADS {
             work();
         } else {
             let pool = workers();
@@ -242,7 +244,7 @@ impl Grid {
         Grid {
             blocks,
             chunk: (blocks / (workers * 16)).clamp(1, 256),
-            rotation: seed.map_or(0, |mut s| split_mix(&mut s) % blocks),
+            rotation: seed.map_or(0, |mut s| split_mix(&mut s) % blocks.max(1)),
             next: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::default(),

@@ -267,6 +267,7 @@ fn runtime(sim: &Sim) -> *const Runtime {
             memory,
             memory_bytes,
             shadow: sim.memory.shadow(),
+            wrong: sim.config.wrong.flags_address(),
         }
     })
 }

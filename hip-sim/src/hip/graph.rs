@@ -11,6 +11,7 @@ use super::{api, put};
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::inject::Failure;
 use crate::sim::Sim;
+use crate::wrong::GRAPH;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -299,7 +300,12 @@ pub extern "C" fn hipGraphLaunch(exec: hipGraphExec_t, handle: hipStream_t) -> h
     api(|sim| {
         let exec = sim.graph_execs.get(exec).ok_or(HipError::InvalidValue)?;
         let stream = stream(sim, handle)?;
-        let nodes = exec.nodes.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let mut nodes = exec.nodes.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let is_kernel = |n: &Node| matches!(n.kind, NodeKind::Kernel | NodeKind::Gemm);
+        let last = nodes.iter().rposition(is_kernel);
+        if let Some(last) = last.filter(|_| sim.config.wrong.is_on(GRAPH)) {
+            nodes.remove(last);
+        }
         nodes
             .into_iter()
             .try_for_each(|Node { kind, work }| stream.submit(sim, kind, move |sim| work(sim)))

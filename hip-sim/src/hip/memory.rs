@@ -14,6 +14,7 @@ use crate::exec::describe;
 use crate::inject::Failure;
 use crate::memory::{Extent, Fault};
 use crate::sim::{Counters, Sim};
+use crate::wrong::Direction;
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
@@ -293,6 +294,20 @@ impl Copy {
         })
     }
 
+    fn direction(&self, sim: &Sim) -> Option<Direction> {
+        match (self.from_device, self.to_device) {
+            (false, false) => None,
+            (false, true) => Some(Direction::HostToDevice),
+            (true, false) => Some(Direction::DeviceToHost),
+            (true, true) => Some(
+                match sim.memory.device_of(self.src) == sim.memory.device_of(self.dst) {
+                    true => Direction::WithinDevice,
+                    false => Direction::BetweenDevices,
+                },
+            ),
+        }
+    }
+
     fn run(&self, sim: &Sim) -> HipResult {
         sim.config.failures.check(Failure::Copy)?;
         let Copy {
@@ -318,6 +333,11 @@ impl Copy {
         }
         // SAFETY: the device sides were checked; the host sides are the caller's promise. Overlap is allowed here.
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, bytes) };
+        if (self.direction(sim)).is_some_and(|d| sim.config.wrong.spoils_copy(d, bytes)) {
+            let word = (dst + bytes / 8 * 4) as *mut u32;
+            // SAFETY: in the middle of what was just written, which is longer than a word.
+            unsafe { word.write_unaligned(word.read_unaligned() ^ (1 << 30)) };
+        }
         if to_device {
             sim.memory.mark_initialised(dst, bytes);
         }

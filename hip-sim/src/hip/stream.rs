@@ -63,7 +63,9 @@ impl Stream {
             Some(capture) => capture.record(kind, Arc::new(work)),
             None => {
                 let _turn = self.busy.lock().unwrap_or_else(|e| e.into_inner());
-                work(sim)
+                let result = work(sim);
+                sim.memory.stick(&sim.config.wrong.stuck_words());
+                result
             }
         }
     }

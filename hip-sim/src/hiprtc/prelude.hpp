@@ -44,6 +44,7 @@ struct hip_sim_runtime {
     void (*fault)(unsigned long address, unsigned long bytes, unsigned write, const hip_sim_thread *thread);
     unsigned long memory, memory_bytes;
     unsigned char *shadow;
+    const unsigned *wrong;
 };
 
 __attribute__((visibility("hidden"))) const hip_sim_runtime *hip_sim_runtime_slot;
@@ -79,6 +80,13 @@ static inline unsigned long long *hip_sim_wave_exchange(unsigned long long value
     hip_sim_current.thread = self;
     return values;
 }
+// Injected wrong results, which are not to change while a kernel runs; the bits are those of wrong.rs. What an exchange
+// by permutation inside the vector unit (not through the LDS crossbar) has to add to the lane that it reads, by xor, and
+// whether shared memory is left unordered inside a wave.
+static inline unsigned hip_sim_faults() { return __atomic_load_n(hip_sim_runtime_slot->wrong, __ATOMIC_RELAXED); }
+static inline unsigned hip_sim_flipped_lane() { return hip_sim_faults() & 1u; }
+static inline bool hip_sim_stale_lds() { return hip_sim_faults() & 2u; }
+
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
 
 // Matrix instructions, as clang's builtins for the arch. There is no _Float16 or __bf16 here: both are shorts.

@@ -105,6 +105,9 @@ pub(crate) unsafe fn submit(handle: rocblas_handle, call: Call) -> rocblas_statu
         .gate()
         .and_then(|()| stream(sim, settings.stream as hipStream_t))
         .and_then(|stream| {
+            sim.config
+                .wrong
+                .product(sim.devices[stream.device].arch.name());
             stream.submit(sim, NodeKind::Gemm, move |sim| {
                 Counters::count(&sim.counters.gemms);
                 gemm.run(sim)

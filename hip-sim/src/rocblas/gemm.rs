@@ -6,6 +6,7 @@ use crate::error::{HipError, HipResult};
 use crate::exec::{describe, workers};
 use crate::memory::Fault;
 use crate::sim::Sim;
+use crate::wrong::spoiled;
 use ::gemm::Parallelism;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -36,6 +37,16 @@ impl Type {
             168 => Type::Bf16,
             _ => return None,
         })
+    }
+
+    /// As `HIP_SIM_WRONG` names it.
+    fn name(self) -> &'static str {
+        match self {
+            Type::F16 => "f16",
+            Type::Bf16 => "bf16",
+            Type::F32 => "f32",
+            Type::F64 => "f64",
+        }
     }
 
     fn bytes(self) -> usize {
@@ -97,6 +108,23 @@ unsafe fn read(address: usize, kind: Type) -> f64 {
             Type::Bf16 => (*(address as *const bf16)).to_f64(),
             Type::F32 => *(address as *const f32) as f64,
             Type::F64 => *(address as *const f64),
+        }
+    }
+}
+
+/// Makes the value at `address` a wrong one.
+///
+/// # Safety
+/// `address` holds a value of type `kind` that nobody else uses.
+unsafe fn spoil(address: usize, kind: Type) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let value = spoiled(read(address, kind));
+        match kind {
+            Type::F16 => *(address as *mut f16) = f16::from_f64(value),
+            Type::Bf16 => *(address as *mut bf16) = bf16::from_f64(value),
+            Type::F32 => *(address as *mut f32) = value as f32,
+            Type::F64 => *(address as *mut f64) = value,
         }
     }
 }
@@ -289,6 +317,13 @@ impl Gemm {
             });
         } else {
             pool.install(|| (0..self.batch).for_each(|i| one(i, Parallelism::Rayon(0))));
+        }
+        let transposed = (self.trans_a, self.trans_b);
+        if (sim.config.wrong).spoils_product(self.a.kind.name(), transposed) {
+            let d = self.d.at(self.batch - 1);
+            let last = d.column(d.cols - 1) + (d.rows - 1) * d.kind.bytes();
+            // SAFETY: the last element of the last product, which was just written.
+            unsafe { spoil(last, d.kind) };
         }
         for i in 0..self.batch {
             let d = self.d.at(i);

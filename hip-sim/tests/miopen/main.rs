@@ -12,8 +12,9 @@ mod api {
 
 use api::*;
 use common::{ok, turn};
+use hip_sim::control::hip_sim_wrong;
 use setup::*;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_void, CStr};
 use std::ptr::null_mut;
 
 const F64: c_int = 6;
@@ -52,6 +53,19 @@ fn every_solution_computes_the_definition() {
             .is_empty()
     );
     assert_eq!(take_reports(), "");
+}
+
+#[test]
+fn an_injected_fault_spoils_convolutions_of_its_type() {
+    let _turn = turn();
+    let [plain, ..] = problems();
+    let wrong = |faults: &CStr| ok(unsafe { hip_sim_wrong(faults.as_ptr()) });
+    wrong(c"miopen:f16");
+    assert!(!check(F32, plain, 0.0).is_empty());
+    let spoiled = std::panic::catch_unwind(|| check(F16, plain, 0.1));
+    wrong(c"");
+    assert!(spoiled.is_err());
+    assert!(!check(F16, plain, 0.0).is_empty());
 }
 
 #[test]
