@@ -77,6 +77,7 @@ mod event;
 mod gpu;
 mod graph;
 mod kernels;
+pub mod known_issues;
 mod launch;
 mod launch_count;
 mod lookup;

@@ -19,8 +19,8 @@ use crate::error::{hipError_t, HipError, HipResult};
 use crate::sim::{sim, Sim};
 use std::cell::Cell;
 
-/// What `hipRuntimeGetVersion` tells: 7.2.
-pub(crate) const VERSION: i32 = 70_200_000;
+/// What `hipRuntimeGetVersion` tells: 7.2, with a last number that says patch 4. Real ones count builds there.
+pub(crate) const VERSION: i32 = 70_200_004;
 
 thread_local! {
     static CURRENT_DEVICE: Cell<usize> = const { Cell::new(0) };

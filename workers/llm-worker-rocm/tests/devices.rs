@@ -158,3 +158,40 @@ fn tune_says_what_it_cannot_measure() {
         assert!(error.contains(said), "{error}");
     }
 }
+
+#[test]
+fn known_issues_of_the_release_are_told_with_what_to_do() {
+    let rocm = Rocm::install();
+    let info = rocm.path().join(".info");
+    std::fs::create_dir(&info).unwrap();
+    for (release, is_faulty) in [("7.2.2-70", true), ("7.2.4-93", false)] {
+        std::fs::write(info.join("version"), release).unwrap();
+        let devices = |args: &[&str]| {
+            let output = Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
+                .env("ROCM_PATH", rocm.path())
+                .env_remove("HIP_PATH")
+                .env("HIP_SIM_ARCH", "gfx942")
+                .args(args)
+                .output()
+                .unwrap();
+            text(&output.stdout)
+        };
+        let json: Value = serde_json::from_str(&devices(&["devices", "--json"])).unwrap();
+        assert_eq!(json["installed"]["rocm"], release[..5]);
+        let warnings = json["gpus"][0]["warnings"].as_array().unwrap();
+        let graphs = warnings
+            .iter()
+            .find(|warning| warning["id"] == "graphs-give-wrong-results");
+        assert_eq!(graphs.is_some(), is_faulty, "{warnings:?}");
+        let shown = devices(&["devices"]);
+        assert_eq!(shown.contains("clr/issues/279"), is_faulty, "{shown}");
+        assert!(
+            shown.contains(&format!("ROCm {}", &release[..5])),
+            "{shown}"
+        );
+        if let Some(warning) = graphs {
+            assert_eq!(warning["graphs_off"], true);
+            assert_eq!(warning["installed"], "7.2.2");
+        }
+    }
+}

@@ -54,6 +54,38 @@ pub struct Library {
     pub tried: Vec<Tried>,
 }
 
+/// A known issue of what is installed, for one GPU.
+#[derive(Debug, Clone, Serialize)]
+pub struct Warning {
+    /// Its short name.
+    pub id: &'static str,
+    /// What is at fault: ROCm, Linux or firmware.
+    pub component: String,
+    /// What is installed of it.
+    pub installed: String,
+    /// The versions that have the issue.
+    pub affected: String,
+    /// What happens.
+    pub effect: &'static str,
+    /// What to do about it.
+    pub advice: &'static str,
+    /// Where this is known from.
+    pub sources: &'static [&'static str],
+    /// Whether kernels are launched one by one because of it.
+    pub graphs_off: bool,
+}
+
+/// What is installed, as far as it can be found out.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Installed {
+    /// Release of ROCm.
+    pub rocm: Option<String>,
+    /// Release of the kernel.
+    pub kernel: Option<String>,
+    /// Version of an amdgpu driver that was installed beside the kernel.
+    pub amdgpu_driver: Option<String>,
+}
+
 /// A GPU that HIP shows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gpu {
@@ -75,6 +107,8 @@ pub struct Gpu {
     pub integrated: bool,
     /// What keeps it from being used; `None` if nothing does.
     pub problem: Option<String>,
+    /// What is known to be too old or faulty for it.
+    pub warnings: Vec<Warning>,
 }
 
 /// A card that the kernel knows and HIP does not show.
@@ -88,6 +122,8 @@ pub struct UnusableCard {
     pub pci_id: String,
     /// Why it cannot be used and what to do.
     pub reasons: Vec<String>,
+    /// What is known to be too old or faulty for it.
+    pub warnings: Vec<Warning>,
 }
 
 /// The whole picture.
@@ -99,6 +135,10 @@ pub struct DeviceReport {
     pub message: String,
     /// Threads of the CPU.
     pub cpu_threads: usize,
+    /// The operating system; AMD GPUs are used under Linux only.
+    pub platform: &'static str,
+    /// Versions of ROCm, the kernel and its driver.
+    pub installed: Installed,
     /// GPUs that HIP shows, by ordinal.
     pub gpus: Vec<Gpu>,
     /// Cards that the kernel knows and HIP does not show.
@@ -115,6 +155,8 @@ impl DeviceReport {
             status: Status::Failed,
             message: String::new(),
             cpu_threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            platform: std::env::consts::OS,
+            installed: Installed::default(),
             gpus: Vec::new(),
             unusable_cards: Vec::new(),
             libraries: Vec::new(),
@@ -149,6 +191,34 @@ impl DeviceReport {
     }
 }
 
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {}: {}; {} ({})",
+            self.component,
+            self.installed,
+            self.effect,
+            self.advice,
+            self.sources.join(", ")
+        )
+    }
+}
+
+impl fmt::Display for Installed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = [
+            ("ROCm", &self.rocm),
+            ("Linux", &self.kernel),
+            ("amdgpu driver", &self.amdgpu_driver),
+        ];
+        let known = known
+            .iter()
+            .filter_map(|(name, version)| Some(format!("{name} {}", version.as_ref()?)));
+        f.write_str(&known.collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl fmt::Display for DeviceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "Devices")?;
@@ -173,6 +243,9 @@ impl fmt::Display for DeviceReport {
             if let Some(problem) = &gpu.problem {
                 writeln!(f, "          cannot be used: {problem}")?;
             }
+            for warning in &gpu.warnings {
+                writeln!(f, "          warning: {warning}")?;
+            }
         }
         if !self.unusable_cards.is_empty() {
             writeln!(f, "\nCards that cannot be used")?;
@@ -187,7 +260,11 @@ impl fmt::Display for DeviceReport {
             for reason in &card.reasons {
                 writeln!(f, "    {reason}")?;
             }
+            for warning in &card.warnings {
+                writeln!(f, "    warning: {warning}")?;
+            }
         }
+        writeln!(f, "\nInstalled: {}", self.installed)?;
         if !self.libraries.is_empty() {
             writeln!(f, "\nROCm libraries")?;
         }

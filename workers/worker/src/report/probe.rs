@@ -1,6 +1,7 @@
 //! Asks ROCm and the kernel.
 
-use super::{DeviceReport, Gpu, Library, Status, Tried, UnusableCard};
+use super::{DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Warning};
+use candle_rocm::known_issues::{known_issues, Consequence, KnownIssue, Versions};
 use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::hiprtc::Hiprtc;
 use candle_rocm::sys::loader::Loaded;
@@ -26,6 +27,12 @@ pub(super) fn fill(report: &mut DeviceReport) {
         library("librocblas", "matrix products", true, RocBlas::get()),
         library("libMIOpen", "convolutions", false, MiOpen::get()),
     ];
+    let versions = Versions::read();
+    report.installed = Installed {
+        rocm: versions.rocm.map(|release| release.to_string()),
+        kernel: versions.kernel_release,
+        amdgpu_driver: versions.amdgpu_driver,
+    };
     let topology = Topology::read();
     let count = Device::count();
     if let Ok(count) = count {
@@ -135,6 +142,7 @@ fn gpu(ordinal: usize) -> Gpu {
                 pci_id: properties.pci_id.clone(),
                 integrated: properties.integrated,
                 problem,
+                warnings: warnings(properties.arch.as_str(), &properties.pci_id),
             }
         }
         Err(error) => Gpu {
@@ -147,8 +155,29 @@ fn gpu(ordinal: usize) -> Gpu {
             pci_id: "unknown".to_string(),
             integrated: false,
             problem: Some(error.to_string()),
+            warnings: Vec::new(),
         },
     }
+}
+
+/// What is known of the versions installed, for the GPU of an arch at a PCI address.
+fn warnings(arch: &str, pci_id: &str) -> Vec<Warning> {
+    let versions = Versions::read_of(pci_id);
+    let warning = |issue: &'static KnownIssue| {
+        let component = issue.affected.component();
+        Warning {
+            id: issue.id,
+            component: component.to_string(),
+            installed: versions.installed(component),
+            affected: issue.affected.to_string(),
+            effect: issue.effect,
+            advice: issue.advice,
+            sources: issue.sources,
+            graphs_off: issue.consequence == Consequence::NoGraphs,
+        }
+    };
+    let issues = known_issues(arch, &versions);
+    issues.into_iter().map(warning).collect()
 }
 
 fn unusable(card: &KernelGpu, report: &DeviceReport) -> UnusableCard {
@@ -170,5 +199,9 @@ fn unusable(card: &KernelGpu, report: &DeviceReport) -> UnusableCard {
         arch: card.arch.clone(),
         pci_id: card.pci_id.clone(),
         reasons,
+        warnings: card
+            .arch
+            .as_deref()
+            .map_or_else(Vec::new, |arch| warnings(arch, &card.pci_id)),
     }
 }
