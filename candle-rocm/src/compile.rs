@@ -2,11 +2,12 @@
 
 use crate::sys::hip::Hip;
 use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
-use crate::sys::loader::{mapped_file, Loaded};
+use crate::sys::loader::{mapped_file, mapped_files, Loaded};
 use crate::sys::text;
 use crate::Arch;
 use candle_rocm_kernels::{CompileError, CompileRequest, Compiler, OPTIONS};
 use std::ffi::{c_char, c_int, CString};
+use std::path::Path;
 use std::ptr;
 use std::time::UNIX_EPOCH;
 
@@ -18,6 +19,18 @@ use std::time::UNIX_EPOCH;
 pub struct HiprtcCompiler {
     hiprtc: &'static Loaded<Hiprtc>,
     id: String,
+}
+
+/// The libraries in which hiprtc has its compiler, if not in itself.
+const COMPILER_LIBRARIES: [&str; 3] = ["libamd_comgr", "libclang-cpp", "libLLVM"];
+
+/// Size and time of a file, by which two builds differ.
+fn state(file: &Path) -> String {
+    let metadata = std::fs::metadata(file).ok();
+    let bytes = metadata.as_ref().map_or(0, |metadata| metadata.len());
+    let modified = metadata.and_then(|metadata| metadata.modified().ok());
+    let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    format!(" {bytes} {}", age.map_or(0, |age| age.as_nanos()))
 }
 
 impl HiprtcCompiler {
@@ -39,18 +52,16 @@ impl HiprtcCompiler {
                 (hip.functions.hipRuntimeGetVersion)(&mut runtime);
             }
         }
-        // A library may be rebuilt without a new version, also one that the dynamic loader finds by name.
+        // A library may be rebuilt without a new version, also one that the dynamic loader finds by name. What makes
+        // the code is in libraries of its own, which distributions package and update by themselves.
         let path = mapped_file(hiprtc.functions.hiprtcVersion as usize);
-        let path = path.as_ref().unwrap_or(&hiprtc.path);
-        let file = std::fs::metadata(path).ok().map(|metadata| {
-            let modified = metadata.modified().ok();
-            let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-            (metadata.len(), age.map_or(0, |age| age.as_nanos()))
-        });
-        let (bytes, modified) = file.unwrap_or_default();
+        let files = [path.unwrap_or_else(|| hiprtc.path.clone())]
+            .into_iter()
+            .chain(COMPILER_LIBRARIES.into_iter().flat_map(mapped_files));
+        let files: String = files.map(|file| state(&file)).collect();
         Ok(HiprtcCompiler {
             hiprtc,
-            id: format!("hiprtc {major}.{minor} hip {runtime} file {bytes} {modified}"),
+            id: format!("hiprtc {major}.{minor} hip {runtime} file{files}"),
         })
     }
 

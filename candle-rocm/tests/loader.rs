@@ -1,9 +1,14 @@
 //! Finding libraries, with small ones built for the purpose.
 
+mod isolated;
+
+use candle_rocm::compile::HiprtcCompiler;
 use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::hiprtc::Hiprtc;
 use candle_rocm::sys::rocblas::RocBlas;
-use candle_rocm::sys::{symbols, LoadError, Search, Symbol};
+use candle_rocm::sys::{symbols, LoadError, RuntimeInUse, Search, Symbol};
+use candle_rocm_kernels::Compiler;
+use isolated::{in_child, is_child};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +26,17 @@ impl Folder {
 
     /// Builds a library of functions that return 0, without those that are `lacking`.
     fn library(&self, file: &str, symbols: &[Symbol], lacking: &[&str]) -> PathBuf {
+        self.linked(file, symbols, lacking, None)
+    }
+
+    /// The same, which brings another library of its folder with it.
+    fn linked(
+        &self,
+        file: &str,
+        symbols: &[Symbol],
+        lacking: &[&str],
+        with: Option<&str>,
+    ) -> PathBuf {
         let source: String = symbols
             .iter()
             .filter(|symbol| !lacking.contains(&symbol.name))
@@ -30,8 +46,14 @@ impl Folder {
         fs::write(&c_file, source).unwrap();
         let library = self.0.join(file);
         let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
+            .args(["-shared", "-fPIC", "-Wl,--no-as-needed"])
+            .args([
+                format!("-Wl,-soname,{file}"),
+                format!("-Wl,-rpath,{}", self.0.display()),
+            ])
+            .arg("-o")
             .args([&library, &c_file])
+            .args(with.map(|with| self.0.join(with)))
             .status()
             .expect("a C compiler");
         assert!(built.success());
@@ -131,7 +153,11 @@ fn an_absent_library_lists_where_it_was_looked_for_and_what_to_install() {
     let error = Hip::open(&search).unwrap_err();
     let folder = Path::new("/nonexistent/lib");
     let tried: Vec<PathBuf> = error.tried().iter().map(|a| a.path.clone()).collect();
-    let expected: Vec<PathBuf> = Hip::SONAMES.files.iter().map(|f| folder.join(f)).collect();
+    let expected: Vec<PathBuf> = Hip::SONAMES
+        .files(None)
+        .iter()
+        .map(|f| folder.join(f))
+        .collect();
     assert_eq!(tried, expected);
     let text = error.to_string();
     assert!(
@@ -150,4 +176,113 @@ fn every_symbol_is_listed_once() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), all.len());
+}
+
+#[test]
+fn what_works_on_the_runtime_is_of_its_release() {
+    let folder = Folder::new("suiting");
+    for file in ["librocblas.so.4", "librocblas.so.5"] {
+        folder.library(file, RocBlas::SYMBOLS, &[]);
+    }
+    for (major, expected) in [
+        (Some(6), "librocblas.so.4"),
+        (Some(7), "librocblas.so.5"),
+        (None, "librocblas.so.5"),
+    ] {
+        let runtime = |folder: &Path| {
+            Some(RuntimeInUse {
+                major,
+                folder: folder.to_path_buf(),
+            })
+        };
+        let mut search = only(&folder);
+        search.runtime = runtime(Path::new("/nonexistent"));
+        let loaded = RocBlas::open(&search).unwrap();
+        assert_eq!(loaded.path, folder.0.join(expected), "{major:?}");
+        // The runtime's own folder goes before others that the user did not name.
+        let other = Folder::new("suiting-other");
+        other.library(expected, RocBlas::SYMBOLS, &[]);
+        let search = Search {
+            fallback: vec![other.0.clone()],
+            runtime: runtime(&folder.0),
+            ..Search::default()
+        };
+        let loaded = RocBlas::open(&search).unwrap();
+        assert_eq!(loaded.path, folder.0.join(expected), "{major:?}");
+    }
+}
+
+#[test]
+fn the_runtime_of_the_process_decides_which_rocblas_is_taken() {
+    let name = "the_runtime_of_the_process_decides_which_rocblas_is_taken";
+    let rocm = Folder::new("of-process");
+    let folder = rocm.0.join("lib");
+    if !is_child(name) {
+        // The stand-in does not tell its version, so its name does.
+        rocm.library("libamdhip64.so.6", Hip::SYMBOLS, &[]);
+        for file in ["librocblas.so.4", "librocblas.so.5"] {
+            rocm.library(file, RocBlas::SYMBOLS, &[]);
+        }
+        std::os::unix::fs::symlink(&rocm.0, &folder).unwrap();
+    }
+    let path = rocm.0.to_str().unwrap().to_string();
+    in_child(name, &[("ROCM_PATH", &path), ("HIP_PATH", "")], || {
+        let loaded = RocBlas::get().unwrap();
+        assert!(loaded.path.ends_with("librocblas.so.4"), "{loaded:?}");
+    });
+}
+
+#[test]
+fn a_library_that_brings_a_second_runtime_is_refused() {
+    let name = "a_library_that_brings_a_second_runtime_is_refused";
+    in_child(name, &[], || {
+        let (six, seven) = (Folder::new("six"), Folder::new("seven"));
+        let first = six.library("libamdhip64.so.6", Hip::SYMBOLS, &[]);
+        let second = seven.library("libamdhip64.so.7", Hip::SYMBOLS, &[]);
+        let with = Some("libamdhip64.so.7");
+        let rocblas = seven.linked("librocblas.so.5", RocBlas::SYMBOLS, &[], with);
+        // With its own runtime it is fine.
+        let own = Hip::open(&only(&seven)).unwrap();
+        drop(RocBlas::open(&only(&seven)).unwrap());
+        drop(own);
+        let _hip = Hip::open(&only(&six)).unwrap();
+        let error = RocBlas::open(&only(&seven)).unwrap_err();
+        let text = error.to_string();
+        let LoadError::TwoRuntimes { path, runtimes } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(path, rocblas);
+        let mut expected = [first, second];
+        expected.sort();
+        assert_eq!(runtimes, expected);
+        for path in expected {
+            assert!(text.contains(path.to_str().unwrap()), "{text}");
+        }
+        assert!(text.contains("ROCM_PATH"), "{text}");
+    });
+}
+
+#[test]
+fn the_compiler_is_another_when_a_library_of_it_is() {
+    let name = "the_compiler_is_another_when_a_library_of_it_is";
+    let rocm = Folder::new("comgr");
+    let comgr = "libamd_comgr.so.3";
+    if !is_child(name) {
+        rocm.library(comgr, &[], &[]);
+        rocm.linked("libhiprtc.so.7", Hiprtc::SYMBOLS, &[], Some(comgr));
+        std::os::unix::fs::symlink(&rocm.0, rocm.0.join("lib")).unwrap();
+    }
+    let path = rocm.0.to_str().unwrap().to_string();
+    in_child(name, &[("ROCM_PATH", &path), ("HIP_PATH", "")], || {
+        let root = PathBuf::from(std::env::var("ROCM_PATH").unwrap());
+        let id = || HiprtcCompiler::new().unwrap().id();
+        let before = id();
+        assert_eq!(before, id());
+        let file = fs::File::options()
+            .append(true)
+            .open(root.join(comgr))
+            .unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        assert_ne!(before, id());
+    });
 }

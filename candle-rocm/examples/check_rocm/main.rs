@@ -60,22 +60,22 @@ fn symbols() -> Result<(), String> {
     let opened = [
         (
             "libamdhip64",
-            sys::hip::Hip::SONAMES.files,
+            sys::hip::Hip::SONAMES.files(None),
             sys::hip::Hip::open(&search).map(|l| l.path),
         ),
         (
             "libhiprtc",
-            sys::hiprtc::Hiprtc::SONAMES.files,
+            sys::hiprtc::Hiprtc::SONAMES.files(None),
             sys::hiprtc::Hiprtc::open(&search).map(|l| l.path),
         ),
         (
             "librocblas",
-            sys::rocblas::RocBlas::SONAMES.files,
+            sys::rocblas::RocBlas::SONAMES.files(None),
             sys::rocblas::RocBlas::open(&search).map(|l| l.path),
         ),
         (
             "libMIOpen",
-            sys::miopen::MiOpen::SONAMES.files,
+            sys::miopen::MiOpen::SONAMES.files(None),
             sys::miopen::MiOpen::open(&search).map(|l| l.path),
         ),
     ];

@@ -113,8 +113,8 @@ library! {
     /// Functions of the HIP runtime.
     Hip = Sonames {
         stem: "libamdhip64",
-        files: &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"],
         package: "package hip-runtime-amd; on Debian libamdhip64-6 or newer",
+        is_on_runtime: false,
     };
     required {
         fn hipInit(flags: c_uint) -> HipError;

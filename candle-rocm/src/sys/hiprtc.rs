@@ -15,8 +15,8 @@ library! {
     /// Functions of hiprtc.
     Hiprtc = Sonames {
         stem: "libhiprtc",
-        files: &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"],
         package: "package hip-runtime-amd; on Debian libhiprtc6 or newer",
+        is_on_runtime: false,
     };
     required {
         fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> HiprtcResult;

@@ -3,20 +3,33 @@
 //! Order: `$ROCM_PATH/lib`, `$ROCM_PATH/lib64`, `$HIP_PATH/lib`, `$HIP_PATH/lib64`, the dynamic loader's own
 //! path, then `/opt/rocm*/lib`, newest release first. An explicit folder that has the library decides: if that
 //! library lacks a symbol, no other release is mixed in silently.
+//!
+//! What works on the HIP runtime is taken from the runtime's own folder if it is there, and only under names that suit
+//! the runtime's version. If it brings another runtime with it all the same, it is refused: streams and memory of one
+//! would be handed to the other.
 
+use super::files::{names, Platform};
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Names of one library, in the order in which they are tried.
+/// One library; [`LIBRARY_FILES`](super::files::LIBRARY_FILES) has its files' names.
 #[derive(Clone, Copy, Debug)]
 pub struct Sonames {
     /// Name without version, for example `libamdhip64`.
     pub stem: &'static str,
-    /// File names, preferred first.
-    pub files: &'static [&'static str],
     /// Debian package or ROCm component that holds it.
     pub package: &'static str,
+    /// Whether it computes on the HIP runtime, of which a process must have but one.
+    pub is_on_runtime: bool,
+}
+
+impl Sonames {
+    /// File names on this platform that suit a HIP runtime of that version (of any if none is given), preferred first.
+    pub fn files(&self, runtime: Option<u32>) -> Vec<&'static str> {
+        Platform::of_build().map_or_else(Vec::new, |platform| names(self.stem, platform, runtime))
+    }
 }
 
 /// One file that was tried.
@@ -47,6 +60,18 @@ pub enum LoadError {
         /// Everything that was tried.
         tried: Vec<Attempt>,
     },
+    /// The library works on another HIP runtime than the one in use.
+    TwoRuntimes {
+        /// The library's file.
+        path: PathBuf,
+        /// The files of the runtimes that the process has.
+        runtimes: Vec<PathBuf>,
+    },
+    /// AMD GPUs are not used on this operating system.
+    Platform {
+        /// The library.
+        sonames: Sonames,
+    },
 }
 
 impl LoadError {
@@ -54,6 +79,7 @@ impl LoadError {
     pub fn tried(&self) -> &[Attempt] {
         match self {
             LoadError::NotFound { tried, .. } | LoadError::MissingSymbol { tried, .. } => tried,
+            LoadError::TwoRuntimes { .. } | LoadError::Platform { .. } => &[],
         }
     }
 }
@@ -73,6 +99,23 @@ impl fmt::Display for LoadError {
                 f,
                 "{} lacks the function {symbol}; this program needs ROCm 6.2 or newer: install it, or set ROCM_PATH to where it is",
                 path.display()
+            ),
+            LoadError::TwoRuntimes { path, runtimes } => {
+                let runtimes: Vec<String> =
+                    runtimes.iter().map(|path| path.display().to_string()).collect();
+                write!(
+                    f,
+                    "{} cannot be used: it belongs to another ROCm than the HIP runtime, and this process now has {}; \
+                     set ROCM_PATH to an installation that has all of ROCm's libraries, or remove what is left of the other",
+                    path.display(),
+                    runtimes.join(" and ")
+                )
+            }
+            LoadError::Platform { sonames } => write!(
+                f,
+                "{} is not looked for: AMD GPUs are used under Linux only, not under {}",
+                sonames.stem,
+                std::env::consts::OS
             ),
         }
     }
@@ -106,6 +149,17 @@ pub struct Search {
     pub system: bool,
     /// Folders tried last.
     pub fallback: Vec<PathBuf>,
+    /// The HIP runtime that the library must suit, if one is in use.
+    pub runtime: Option<RuntimeInUse>,
+}
+
+/// The HIP runtime of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeInUse {
+    /// The first number of its version, if known.
+    pub major: Option<u32>,
+    /// Where its file is.
+    pub folder: PathBuf,
 }
 
 impl Search {
@@ -115,6 +169,7 @@ impl Search {
             explicit: explicit_folders(|name| std::env::var_os(name)),
             system: true,
             fallback: rocm_folders(Path::new("/opt")),
+            runtime: None,
         }
     }
 
@@ -174,25 +229,33 @@ pub struct Loaded<T> {
 /// Opens the first usable file of a library and resolves its functions.
 ///
 /// # Errors
-/// [`LoadError`] with every path that was tried.
+/// [`LoadError`] with every path that was tried, or with the runtimes if the library brings a second one.
 pub fn load<T>(
     search: &Search,
     sonames: &Sonames,
     resolve: impl Fn(libloading::Library) -> std::result::Result<T, &'static str>,
 ) -> std::result::Result<Loaded<T>, LoadError> {
+    if !Platform::of_build().is_some_and(Platform::is_supported) {
+        return Err(LoadError::Platform { sonames: *sonames });
+    }
     let mut tried = Vec::new();
     let mut missing: Option<(PathBuf, &'static str)> = None;
+    let runtime = search.runtime.as_ref();
+    let files = sonames.files(runtime.and_then(|runtime| runtime.major));
     let in_folders = |folders: &[PathBuf]| -> Vec<PathBuf> {
         folders
             .iter()
-            .flat_map(|folder| sonames.files.iter().map(|file| folder.join(file)))
+            .flat_map(|folder| files.iter().map(|file| folder.join(file)))
             .collect()
     };
     let explicit = in_folders(&search.explicit);
     let decisive = explicit.len();
-    let bare = if search.system { sonames.files } else { &[] };
+    let beside = runtime.map(|runtime| runtime.folder.clone());
+    let beside = in_folders(beside.as_slice());
+    let bare: &[&str] = if search.system { &files } else { &[] };
     let candidates = explicit
         .into_iter()
+        .chain(beside)
         .chain(bare.iter().map(PathBuf::from))
         .chain(in_folders(&search.fallback));
     for (i, path) in candidates.enumerate() {
@@ -214,11 +277,15 @@ pub fn load<T>(
         };
         match resolve(library) {
             Ok(functions) => {
+                let runtimes = mapped_files(RUNTIME);
+                if sonames.is_on_runtime && runtimes.len() > 1 {
+                    return Err(LoadError::TwoRuntimes { path, runtimes });
+                }
                 return Ok(Loaded {
                     functions,
                     path,
                     tried,
-                })
+                });
             }
             Err(symbol) => {
                 let reason = format!("lacks the function {symbol}");
@@ -309,7 +376,7 @@ macro_rules! library {
                     Result<$crate::sys::loader::Loaded<$table>, $crate::sys::LoadError>,
                 > = std::sync::OnceLock::new();
                 TABLE
-                    .get_or_init(|| Self::open(&$crate::sys::Search::from_env()))
+                    .get_or_init(|| Self::open(&$crate::sys::search(Self::SONAMES)))
                     .as_ref()
                     .map_err(Clone::clone)
             }
@@ -318,22 +385,46 @@ macro_rules! library {
 }
 pub(crate) use library;
 
-/// The file that the code or data at `address` was loaded from: also of a library that the dynamic loader found by its
-/// bare name. Known on Linux only.
-pub fn mapped_file(address: usize) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
+/// The HIP runtime's name without version.
+const RUNTIME: &str = "libamdhip64";
+
+/// The files that are mapped into the process, each mapping with its addresses. Known on Linux only.
+fn mappings() -> Vec<(Range<usize>, PathBuf)> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mapping = |line: &str| {
         // start-end permissions offset device inode path
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
         let hex = |text| usize::from_str_radix(text, 16).ok();
-        let path = rest.find('/').map(|at| PathBuf::from(&rest[at..]));
-        path.filter(|_| {
-            hex(start)
-                .zip(hex(end))
-                .is_some_and(|(s, e)| (s..e).contains(&address))
+        let path = rest.find('/').map(|at| PathBuf::from(&rest[at..]))?;
+        Some((hex(start)?..hex(end)?, path))
+    };
+    maps.lines().filter_map(mapping).collect()
+}
+
+/// The file that the code or data at `address` was loaded from: also of a library that the dynamic loader found by its
+/// bare name. Known on Linux only.
+pub fn mapped_file(address: usize) -> Option<PathBuf> {
+    let mut mappings = mappings().into_iter();
+    mappings.find_map(|(range, path)| range.contains(&address).then_some(path))
+}
+
+/// The files of a library that the process has loaded, by its name without version (`libamd_comgr`), each once. Known on
+/// Linux only.
+pub fn mapped_files(library: &str) -> Vec<PathBuf> {
+    let is_wanted = |path: &Path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let rest = name.and_then(|name| name.strip_prefix(library));
+        // libLLVM.so.20.1, libLLVM-19.so.1
+        rest.is_some_and(|rest| {
+            rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))
         })
-    })
+    };
+    let mut paths: Vec<PathBuf> = mappings().into_iter().map(|(_, path)| path).collect();
+    paths.retain(|path| is_wanted(path));
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 #[cfg(test)]
@@ -346,6 +437,9 @@ mod tests {
         let own = mapped_file(mapped_file as *const () as usize);
         assert_eq!(own, std::env::current_exe().ok());
         assert_eq!(mapped_file(0), None);
+        // The C library is loaded once, by several mappings.
+        assert_eq!(mapped_files("libc").len(), 1);
+        assert!(mapped_files("libc.so").is_empty());
     }
 
     #[test]

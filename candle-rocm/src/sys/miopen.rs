@@ -70,8 +70,8 @@ library! {
     /// Functions of MIOpen.
     MiOpen = Sonames {
         stem: "libMIOpen",
-        files: &["libMIOpen.so.1", "libMIOpen.so"],
         package: "package miopen-hip; on Debian libmiopen1",
+        is_on_runtime: true,
     };
     required {
         fn miopenGetVersion(major: *mut usize, minor: *mut usize, patch: *mut usize) -> MiOpenStatus;

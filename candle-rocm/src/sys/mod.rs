@@ -5,6 +5,7 @@
 //! none of it. [`loader`] says where is looked and keeps what was tried.
 
 mod abi;
+pub mod files;
 pub mod hip;
 pub mod hiprtc;
 pub mod loader;
@@ -12,8 +13,10 @@ pub mod miopen;
 pub mod rocblas;
 
 pub use abi::{facts, Fact};
-pub use loader::{Attempt, LoadError, Search};
+use loader::{mapped_file, Sonames};
+pub use loader::{Attempt, LoadError, RuntimeInUse, Search};
 use std::ffi::{c_char, CStr};
+use std::path::Path;
 
 /// A symbol that the product looks up in a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +38,41 @@ pub fn symbols() -> Vec<Symbol> {
         miopen::MiOpen::SYMBOLS,
     ]
     .concat()
+}
+
+/// Where a library of the process is looked for: one that works on the HIP runtime must suit the one in use.
+pub(crate) fn search(library: Sonames) -> Search {
+    let mut search = Search::from_env();
+    if library.stem != hip::Hip::SONAMES.stem {
+        search.runtime = runtime_in_use();
+    }
+    search
+}
+
+/// The HIP runtime of the process; none without ROCm.
+fn runtime_in_use() -> Option<RuntimeInUse> {
+    let hip = hip::Hip::get().ok()?;
+    let mut version = 0;
+    // SAFETY: `version` receives the number.
+    unsafe { (hip.functions.hipRuntimeGetVersion)(&mut version) };
+    let of_number = || {
+        u32::try_from(version / 10_000_000)
+            .ok()
+            .filter(|&major| major > 0)
+    };
+    let of_name = || {
+        let name = hip.path.file_name()?.to_str()?;
+        name.split_once(".so.")?.1.split('.').next()?.parse().ok()
+    };
+    // The dynamic loader tells no folder of what it finds.
+    let file = match hip.path.parent() {
+        Some(folder) if folder != Path::new("") => hip.path.clone(),
+        _ => mapped_file(hip.functions.hipRuntimeGetVersion as usize)?,
+    };
+    Some(RuntimeInUse {
+        major: of_number().or_else(of_name),
+        folder: file.parent()?.to_path_buf(),
+    })
 }
 
 /// Copies a C string; null gives an empty one.

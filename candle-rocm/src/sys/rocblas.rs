@@ -36,8 +36,8 @@ library! {
     /// Functions of rocBLAS.
     RocBlas = Sonames {
         stem: "librocblas",
-        files: &["librocblas.so.5", "librocblas.so.4", "librocblas.so"],
         package: "package rocblas; on Debian librocblas4 or newer",
+        is_on_runtime: true,
     };
     required {
         fn rocblas_create_handle(handle: *mut RocBlasHandle) -> RocBlasStatus;

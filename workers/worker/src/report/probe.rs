@@ -13,7 +13,7 @@ use candle_rocm::Device;
 
 /// How to get the whole of ROCm, in one sentence.
 const INSTALL: &str =
-    "install ROCm 6.2 or newer (https://rocm.docs.amd.com), or set ROCM_PATH to where it is";
+    "install ROCm 6.2 or newer (Linux only; https://rocm.docs.amd.com), or set ROCM_PATH to where it is";
 
 pub(super) fn fill(report: &mut DeviceReport) {
     report.libraries = vec![
