@@ -1,0 +1,34 @@
+use crate::Kind;
+
+/// Why a file cannot be read as a code object.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is something else.
+    #[error("{0}, not a code object of an AMD GPU")]
+    NotACodeObject(Kind),
+
+    /// A version that is too old or too new.
+    #[error("code object version {0}; versions 4 to 6 are read (clang's -mcode-object-version)")]
+    Version(u8),
+
+    /// The ELF file is cut off or corrupt.
+    #[error("corrupt ELF file: {0}")]
+    Elf(#[from] object::Error),
+
+    /// There is no note that describes the kernels.
+    #[error("the ELF file has no note with AMDGPU metadata")]
+    NoMetadata,
+
+    /// The metadata cannot be decoded.
+    #[error("corrupt metadata: {0}")]
+    Metadata(String),
+
+    /// Parts that contradict each other.
+    #[error("corrupt code object: {0}")]
+    Malformed(String),
+
+    /// The bundle is cut off or corrupt.
+    #[error("corrupt offload bundle: {0}")]
+    Bundle(String),
+}
