@@ -5,8 +5,6 @@ import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 
-from code_object import Failure
-
 SYMBOL = re.compile(r"^([0-9a-f]+) <([^>]+)>:$")
 INSTRUCTION = re.compile(r"^\t(\S+)\s*(.*?)\s*// ([0-9A-F]+): .*?(?:<(\S+?)(?:\+0x([0-9a-f]+))?>)?$")
 
@@ -21,6 +19,10 @@ LDS_LOAD = re.compile(r"ds_(?:load|read)(2)?_(2addr_)?(?:stride64_|st64_)?(\w+)"
 HALF = re.compile(r"_?d16(_hi)?_?")
 DOT = re.compile(r"v_dot")
 MATRIX = re.compile(r"v_(mfma|wmma|smfmac|swmmac)_")
+
+
+class Failure(Exception):
+    """Something that the person who runs the script must fix first."""
 
 
 @dataclass
