@@ -88,6 +88,7 @@ mod pinned;
 mod pool;
 mod properties;
 mod shared;
+mod signatures;
 mod slots;
 mod stream;
 mod sync;

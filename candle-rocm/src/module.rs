@@ -3,6 +3,7 @@
 use crate::compile::HiprtcCompiler;
 use crate::declared::DeclaredKernel;
 use crate::gpu::{describe, Gpu};
+use crate::signatures::Signatures;
 use crate::sync::lock;
 use crate::sys::hip::{self, HipFunction, HipModule};
 use crate::{Error, Result};
@@ -10,7 +11,7 @@ use candle_rocm_kernels::{
     embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest, Family,
 };
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -51,6 +52,8 @@ pub(crate) struct Modules {
 #[derive(Debug)]
 struct Module {
     raw: HipModule,
+    /// Of what launchers declare; custom kernels are the user's own affair.
+    signatures: Signatures,
     /// HIP may read the object later than at load.
     _object: Cow<'static, [u8]>,
 }
@@ -65,7 +68,12 @@ impl Modules {
         let whole =
             embedded(family, &gpu.properties.full_arch).is_some() || family.parts().is_empty();
         let part = (!whole).then(|| kernel.part.clone().unwrap_or_default());
-        self.load(gpu, Origin::Family(family, part), &kernel.name)
+        self.load(
+            gpu,
+            Origin::Family(family, part),
+            &kernel.name,
+            Some(kernel),
+        )
     }
 
     /// A kernel of the user's source.
@@ -76,7 +84,7 @@ impl Modules {
         }
         drop(known);
         let source: Arc<str> = source.into();
-        let function = self.load(gpu, Origin::Custom(source.clone()), name)?;
+        let function = self.load(gpu, Origin::Custom(source.clone()), name, None)?;
         let mut known = self.custom.write().unwrap_or_else(PoisonError::into_inner);
         let functions = known.entry(source).or_default();
         functions.insert(function.name.clone(), function.clone());
@@ -90,22 +98,31 @@ impl Modules {
             return Ok(function.clone());
         }
         drop(known);
-        let function = self.load(gpu, Origin::Ck(instance), &instance.kernel_name())?;
+        let function = self.load(gpu, Origin::Ck(instance), &instance.kernel_name(), None)?;
         let mut known = self.ck.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(instance, function.clone());
         Ok(function)
     }
 
-    fn load(&self, gpu: &Gpu, origin: Origin, name: &str) -> Result<Function> {
+    /// A function of a module, which is loaded first if it is not. Of a declared kernel, what it takes is checked.
+    fn load(
+        &self,
+        gpu: &Gpu,
+        origin: Origin,
+        name: &str,
+        declared: Option<&DeclaredKernel>,
+    ) -> Result<Function> {
         // Held while compiling: whoever wants the same module waits instead of compiling it, too.
         let mut loaded = lock(&self.loaded);
-        let module = match loaded.get(&origin) {
-            Some(module) => module.raw,
-            None => {
-                let module = Module::new(gpu, &origin, name)?;
-                let raw = module.raw;
-                loaded.insert(origin, module);
-                raw
+        let module = match loaded.entry(origin) {
+            Entry::Occupied(module) => {
+                let module = module.into_mut();
+                check(gpu, &module.signatures, declared)?;
+                module.raw
+            }
+            Entry::Vacant(place) => {
+                let module = Module::new(gpu, place.key(), name, declared)?;
+                place.insert(module).raw
             }
         };
         let c_name = CString::new(name).map_err(|_| Error::InvalidLaunch {
@@ -130,7 +147,12 @@ impl Modules {
 }
 
 impl Module {
-    fn new(gpu: &Gpu, origin: &Origin, kernel: &str) -> Result<Self> {
+    fn new(
+        gpu: &Gpu,
+        origin: &Origin,
+        kernel: &str,
+        declared: Option<&DeclaredKernel>,
+    ) -> Result<Self> {
         let arch = &gpu.properties.full_arch;
         let (unit, name) = match origin {
             Origin::Family(family, Some(part)) => {
@@ -139,7 +161,7 @@ impl Module {
             Origin::Family(family, None) => {
                 // An object that was built in but does not load here is no reason to stop: compile.
                 if let Some(object) = embedded(*family, arch) {
-                    if let Ok(module) = Self::load(gpu, kernel, Cow::Borrowed(object)) {
+                    if let Ok(module) = Self::load(gpu, kernel, declared, Cow::Borrowed(object)) {
                         return Ok(module);
                     }
                 }
@@ -153,7 +175,7 @@ impl Module {
             Origin::Ck(instance) => {
                 let object = embedded_ck(*instance, arch)
                     .ok_or_else(|| compile_error(gpu, kernel, "it was not built in".to_string()))?;
-                return Self::load(gpu, kernel, Cow::Borrowed(object));
+                return Self::load(gpu, kernel, declared, Cow::Borrowed(object));
             }
         };
         let request = CompileRequest {
@@ -165,10 +187,21 @@ impl Module {
         let object = HiprtcCompiler::new()
             .and_then(|compiler| cache().get_or_compile(&compiler, &request))
             .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
-        Self::load(gpu, kernel, Cow::Owned(object))
+        Self::load(gpu, kernel, declared, Cow::Owned(object))
     }
 
-    fn load(gpu: &Gpu, kernel: &str, object: Cow<'static, [u8]>) -> Result<Self> {
+    fn load(
+        gpu: &Gpu,
+        kernel: &str,
+        declared: Option<&DeclaredKernel>,
+        object: Cow<'static, [u8]>,
+    ) -> Result<Self> {
+        let signatures = match declared {
+            Some(_) => Signatures::read(&object, &gpu.properties.full_arch)
+                .map_err(|reason| compile_error(gpu, kernel, reason))?,
+            None => Signatures::Unknown,
+        };
+        check(gpu, &signatures, declared)?;
         gpu.bind()?;
         let mut raw = ptr::null_mut();
         // SAFETY: the object is a complete code object, which HIP reads; it is kept alive with the module.
@@ -181,6 +214,7 @@ impl Module {
         }
         Ok(Module {
             raw,
+            signatures,
             _object: object,
         })
     }
@@ -190,6 +224,14 @@ impl Module {
 pub(crate) fn cache() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(Cache::from_env)
+}
+
+/// Refuses a declared kernel that takes something else in the object.
+fn check(gpu: &Gpu, signatures: &Signatures, declared: Option<&DeclaredKernel>) -> Result<()> {
+    declared.map_or(Ok(()), |kernel| {
+        let refuse = |reason| compile_error(gpu, &kernel.name, reason);
+        signatures.check(kernel).map_err(refuse)
+    })
 }
 
 fn compile_error(gpu: &Gpu, kernel: &str, reason: String) -> Error {
