@@ -5,14 +5,18 @@
 //! whether this user may.
 
 mod cards;
+mod details;
+mod sysfs;
 
 use crate::Arch;
-use cards::card_name;
-use std::collections::{BTreeMap, HashMap};
+pub use cards::{Card, CARDS};
+pub use details::{Cache, Details, Link, LinkKind, MemoryBank, PcieLink, Usage};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use sysfs::{compute_nodes, entries, file_name, number, text, Node};
 
 /// PCI vendor number of AMD (ATI).
 const AMD_VENDOR: u32 = 0x1002;
@@ -53,6 +57,11 @@ impl KernelGpu {
             (None, Some(arch)) => format!("AMD GPU ({arch})"),
             (None, None) => format!("AMD GPU (PCI {AMD_VENDOR:04x}:{:04x})", self.device_id),
         }
+    }
+
+    /// More of what the running system tells about it.
+    pub fn details(&self) -> Details {
+        Details::read_from(Path::new("/"), &self.pci_id)
     }
 }
 
@@ -206,7 +215,7 @@ fn gpu(
     KernelGpu {
         name: device
             .product_name
-            .or_else(|| card_name(device_id).map(str::to_string)),
+            .or_else(|| Card::of(device_id).map(|card| card.name.to_string())),
         arch: node.and_then(Node::arch),
         simd_count: property("simd_count"),
         wave_size: property("wave_front_size"),
@@ -298,96 +307,4 @@ fn pci_devices(root: &Path) -> BTreeMap<String, PciDevice> {
         });
     }
     devices
-}
-
-/// A compute node of the driver.
-#[derive(Debug)]
-struct Node {
-    properties: HashMap<String, u64>,
-    memory_bytes: u64,
-}
-
-impl Node {
-    fn property(&self, key: &str) -> Option<u64> {
-        self.properties.get(key).copied()
-    }
-
-    /// The driver packs the processor's version in decimal: 90402 is 9.4.2, that is gfx942, and 90010 is
-    /// 9.0.10, that is gfx90a.
-    fn arch(&self) -> Option<String> {
-        let packed = self.property("gfx_target_version").filter(|&v| v > 0)?;
-        let (major, minor, step) = (packed / 10_000, packed / 100 % 100, packed % 100);
-        Some(format!("gfx{major}{minor:x}{step:x}"))
-    }
-
-    /// The driver packs bus, device and function into `location_id`.
-    fn pci_id(&self) -> Option<String> {
-        let location = self.property("location_id")?;
-        let domain = self.property("domain").unwrap_or(0);
-        let (bus, device, function) = (location >> 8 & 0xff, location >> 3 & 0x1f, location & 7);
-        Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
-    }
-}
-
-/// The GPU nodes by PCI address; nodes without SIMD units are CPUs.
-fn compute_nodes(root: &Path) -> HashMap<String, Node> {
-    entries(root)
-        .filter_map(|folder| {
-            let properties = properties(&folder.join("properties"))?;
-            let memory_bytes = entries(&folder.join("mem_banks"))
-                .filter_map(|bank| properties_of_bank(&bank))
-                .sum();
-            let node = Node {
-                properties,
-                memory_bytes,
-            };
-            if node.property("simd_count").unwrap_or(0) == 0 {
-                return None;
-            }
-            Some((node.pci_id()?, node))
-        })
-        .collect()
-}
-
-fn properties_of_bank(bank: &Path) -> Option<u64> {
-    properties(&bank.join("properties"))?
-        .get("size_in_bytes")
-        .copied()
-}
-
-/// Lines of a name and a decimal number.
-fn properties(path: &Path) -> Option<HashMap<String, u64>> {
-    let text = text(path)?;
-    let pairs = text.lines().filter_map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        Some((key.to_string(), value.trim().parse().ok()?))
-    });
-    Some(pairs.collect())
-}
-
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default()
-}
-
-fn text(path: &Path) -> Option<String> {
-    Some(fs::read_to_string(path).ok()?.trim().to_string())
-}
-
-/// A file with one number, hexadecimal if it begins with 0x.
-fn number(path: &Path) -> Option<u64> {
-    let text = text(path)?;
-    match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
 }

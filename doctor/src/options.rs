@@ -1,0 +1,28 @@
+//! What the user asked for, as every section gets it.
+
+use serde::{Deserialize, Serialize};
+
+/// How thoroughly to look.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// A minute instead of five.
+    pub quick: bool,
+    /// Tiny sizes, for hip-sim.
+    pub small: bool,
+    /// How long to compute and copy at once, in seconds, if asked for.
+    pub soak_seconds: Option<u64>,
+    /// How much of the free device memory to test, in percent.
+    pub memory_percent: u64,
+}
+
+impl Options {
+    /// One of three values, by how thoroughly to look.
+    pub fn pick<T>(&self, full: T, quick: T, small: T) -> T {
+        match self {
+            Self { small: true, .. } => small,
+            Self { quick: true, .. } => quick,
+            _ => full,
+        }
+    }
+}
