@@ -1,7 +1,7 @@
 //! What a device is and has.
 
 use crate::sys::hip::DeviceProp;
-use crate::Arch;
+use crate::{Arch, Generation};
 
 /// Properties of one device. Every device of a machine has its own; nothing is assumed from the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct DeviceProperties {
     pub full_arch: String,
     /// Threads of a wave: 64 on CDNA and GCN, 32 on RDNA.
     pub wave_size: u32,
-    /// Compute units (on RDNA as HIP counts them: work-group processors or CUs).
+    /// Compute units as HIP counts them: on RDNA, work-group processors of two.
     pub compute_units: u32,
     /// Shared memory (LDS) that one block can have, in bytes.
     pub shared_bytes_per_block: u32,
@@ -40,12 +40,28 @@ pub struct DeviceProperties {
 const BUSY_THREADS_PER_UNIT: usize = 1024;
 
 impl DeviceProperties {
+    /// Compute units, as kernels count them: where HIP counts work-group processors, each is two.
+    ///
+    /// clr gives the number of work-group processors for all of RDNA (`rocdevice.cpp`, `maxComputeUnits_` halved in WGP
+    /// mode), which have the waves of two units.
+    pub(crate) fn units(&self) -> usize {
+        let counted = self.compute_units.max(1) as usize;
+        match self.arch.generation() {
+            Generation::Rdna1
+            | Generation::Rdna2
+            | Generation::Rdna3
+            | Generation::Rdna35
+            | Generation::Rdna4 => 2 * counted,
+            _ => counted,
+        }
+    }
+
     /// Threads that keep every compute unit busy.
     ///
     /// What depends on it may differ between GPUs in speed only: the order in which floats are added is chosen by
     /// constants wherever the product promises one.
     pub(crate) fn busy_threads(&self) -> usize {
-        self.compute_units.max(1) as usize * BUSY_THREADS_PER_UNIT
+        self.units() * BUSY_THREADS_PER_UNIT
     }
 
     /// Whether so many threads keep the GPU busy. An eighth fewer are as good: not all units finish at the same time.
@@ -94,5 +110,20 @@ mod tests {
         // Nothing divides by the units of a GPU that does not tell them.
         properties.compute_units = 0;
         assert!(properties.busy_threads() > 0);
+    }
+
+    #[test]
+    fn a_work_group_processor_is_two_units() {
+        let mut properties = DeviceProperties::from_raw(&DeviceProp::zeroed());
+        properties.compute_units = 48;
+        for (arch, units) in [
+            ("gfx1100", 96),
+            ("gfx1201", 96),
+            ("gfx942", 48),
+            ("sm_90", 48),
+        ] {
+            properties.arch = Arch::of_device(arch);
+            assert_eq!(properties.units(), units, "{arch}");
+        }
     }
 }

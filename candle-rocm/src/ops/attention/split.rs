@@ -59,7 +59,7 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
         .max(LEAST_LANES);
     let tiles = packed.div_ceil(rows);
     let base = u64::from(shape.batch) * u64::from(shape.kv_heads) * u64::from(tiles);
-    let wanted = (u64::from(properties.compute_units) * BLOCKS_PER_UNIT).div_ceil(base);
+    let wanted = (properties.units() as u64 * BLOCKS_PER_UNIT).div_ceil(base);
     // A part is at least what a block has under way at once; joining costs as much as one more of these.
     let turn = THREADS / lanes * AHEAD;
     let parts = match shape.keys {
