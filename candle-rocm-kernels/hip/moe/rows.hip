@@ -136,8 +136,7 @@ template <typename T> struct LaneSums {
 };
 template <typename T> struct SumsFor { using type = LaneSums<T>; };
 
-// Not on gfx12: on AMD's emulator of it, products of f16 in this form came out as 0, and the reason is not known yet.
-#if MATRIX && !MATRIX_WMMA12
+#if MATRIX
 // The same by matrix instructions: a wave has all rows of its share of the columns.
 template <typename T> struct MatrixSums {
     static constexpr u32 ROWS = TILE_M / matrix::TILE;
