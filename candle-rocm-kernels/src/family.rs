@@ -58,6 +58,10 @@ families! {
     GroupNorm = "group_norm.hip";
     /// Gated activations.
     Gated = "gated.hip";
+    /// Products of matrices of floats, in tiles.
+    Gemm = "matmul/gemm.hip";
+    /// Matrices of floats times a few vectors.
+    Gemv = "matmul/gemv.hip";
     /// Matrices of experts times the rows routed to them.
     MoeRows = "moe/rows.hip";
     /// Attention by tiles.

@@ -61,6 +61,16 @@ named! {
 }
 
 named! {
+    /// Who multiplies matrices of floats; see [`blas`](crate::blas).
+    Multiplier or "auto" {
+        /// rocBLAS, without a look at whether it has kernels for the GPU.
+        Rocblas = "rocblas",
+        /// Kernels of our own.
+        Own = "own",
+    }
+}
+
+named! {
     /// The ways to multiply a quantized matrix with some columns.
     Path or "auto" {
         /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS)
@@ -68,9 +78,9 @@ named! {
         Matvec = "matvec",
         /// Tiles of 8-bit integers, for any number of columns.
         Matmul = "matmul",
-        /// The matrix as floats of the vectors' dtype, then rocBLAS.
+        /// The matrix as floats of the vectors' dtype, then a product of floats.
         Dequantize = "dequantize",
-        /// Matrix and vectors as bf16, then rocBLAS with f32 sums and results: for f32 vectors, which it rounds less
+        /// Matrix and vectors as bf16, then a product with f32 sums and results: for f32 vectors, which it rounds less
         /// than 8 bits do and which, unlike f16, cannot overflow.
         Bf16 = "bf16",
     }
@@ -108,6 +118,12 @@ const fn one_of(
     }
 }
 
+const MATMUL: Variable = one_of(
+    "CANDLE_ROCM_MATMUL",
+    Multiplier::NAMES,
+    "auto",
+    "who multiplies matrices of floats; auto is rocBLAS where it can work, unless `tune` found our own kernels faster",
+);
 const QMATMUL: Variable = one_of(
     "CANDLE_ROCM_QMATMUL",
     Path::NAMES,
@@ -141,11 +157,13 @@ const ALLOC: Variable = one_of(
 
 /// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of
 /// kernels.
-pub const VARIABLES: [Variable; 5] = [QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC];
+pub const VARIABLES: [Variable; 6] = [MATMUL, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC];
 
 /// The settings of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Who multiplies matrices of floats, if not who suits best.
+    pub matmul: Option<Multiplier>,
     /// The path of quantized products, if not the one that suits best.
     pub quantized: Option<Path>,
     /// The tier of attention, if not the one that suits best.
@@ -161,6 +179,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            matmul: None,
             quantized: None,
             attention: None,
             miopen: Mode::Fast,
@@ -184,6 +203,7 @@ impl Config {
         // Behind `auto`, which stands first.
         let forced = |of: Variable| index(of).map(|index| index.checked_sub(1));
         Ok(Config {
+            matmul: forced(MATMUL)?.map(|index| Multiplier::ALL[index]),
             quantized: forced(QMATMUL)?.map(|index| Path::ALL[index]),
             attention: forced(ATTENTION)?.map(|index| Tier::ALL[index]),
             miopen: Mode::ALL[index(MIOPEN)?],
@@ -254,6 +274,10 @@ mod tests {
 
     #[test]
     fn names_lead_to_their_values() {
+        assert_eq!(
+            with(MATMUL.name, "own").unwrap().matmul,
+            Some(Multiplier::Own)
+        );
         assert_eq!(
             with(QMATMUL.name, "bf16").unwrap().quantized,
             Some(Path::Bf16)

@@ -35,6 +35,12 @@ const SINGLE: &[&str] = &["gfx908", "gfx90a", "sm_90"];
 pub struct Arch(String);
 
 impl Arch {
+    /// The names of all that devices may have.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        let members = GENERIC.iter().flat_map(|(_, members)| *members);
+        members.chain(SINGLE).copied()
+    }
+
     /// Parses `gfx90a`, `gfx942:sramecc+:xnack-`, `gfx11-generic`, …; `None` for a name that no tool knows.
     pub fn parse(text: &str) -> Option<Arch> {
         let mut parts = text.trim().split(':');

@@ -1,9 +1,24 @@
 //! Laying the library out as a ROCm installation.
 
-pub use hip_abi::install::install;
-
+use crate::arch::Arch;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Writes `lib/` of a ROCm installation into `root`: links to `library`, and for every arch a file by which programs see
+/// that rocBLAS has kernels for it. `ROCBLAS_TENSILE_LIBPATH`, set to an empty folder, hides these, as it does for
+/// rocBLAS.
+///
+/// # Errors
+/// Those of the file system.
+pub fn install(library: &Path, root: &Path) -> io::Result<()> {
+    hip_abi::install::install(library, root)?;
+    let folder = root.join("lib/rocblas/library");
+    std::fs::create_dir_all(&folder)?;
+    for arch in Arch::all() {
+        std::fs::write(folder.join(format!("TensileLibrary_lazy_{arch}.dat")), "")?;
+    }
+    Ok(())
+}
 
 /// Finds the library near a program of the same build: in its folder or, for a test or example, the folder above.
 ///

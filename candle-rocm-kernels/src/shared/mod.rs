@@ -6,6 +6,7 @@
 pub mod attention;
 pub mod ck;
 mod definition;
+pub mod matmul;
 pub mod quantized;
 mod tensor;
 
@@ -32,6 +33,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         group_norm,
         index_error,
         indexing,
+        matmul,
         moe,
         norm,
         pool,

@@ -1,22 +1,29 @@
-//! Matrix multiplication through rocBLAS.
+//! Matrix multiplication: by rocBLAS, or by kernels of our own where it cannot work or [was found](tune) to be slower.
 //!
-//! rocBLAS counts matrices column by column. A row-major matrix is a column-major one transposed, so the
-//! product is computed as `C^T = B^T A^T`: operands swap, nothing is moved. An operand whose strides
-//! rocBLAS cannot express is copied first.
+//! An operand whose strides a multiplier cannot express is copied first: rocBLAS takes rows or columns that lie dense
+//! and do not overlap, our own kernels also those that do.
 
+mod backend;
 mod handle;
+mod library;
+mod measured;
 mod operand;
+mod tensile;
+mod tune;
 
-use crate::sync::lock;
-use crate::sys::rocblas;
+use crate::config::Multiplier;
+use crate::kernels::Ptr;
+use crate::ops::matmul::{multiply, Matrices, Product};
 use crate::{Buffer, DType, Device, Error, Result, View};
+pub use backend::{multiplier, refusal};
 pub use handle::prepare;
-use handle::{check, Handle};
-use operand::Placed;
-use std::ffi::{c_int, c_void};
-use std::ptr;
+pub use measured::{Class, Size};
+use operand::{Operand, Placed};
+use std::ffi::c_int;
+pub use tune::{forget, tune, Timing};
 
 const OP: &str = "matmul";
+const DTYPES: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// Batched matrix product.
 ///
@@ -26,8 +33,8 @@ const OP: &str = "matmul";
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for anything but f16, bf16, f32 and f64; [`Error::DTypeMismatch`],
-/// [`Error::ShapeMismatch`], [`Error::TooLarge`] beyond 2^31-1 rows, columns or matrices; [`Error::Load`]
-/// without rocBLAS; [`Error::Blas`] with its status.
+/// [`Error::ShapeMismatch`], [`Error::TooLarge`] beyond 2^31-1 rows, columns or matrices; [`Error::Blas`] with rocBLAS's
+/// status; [`Error::Load`] without it where it is [forced](Multiplier::Rocblas).
 pub fn matmul(
     device: &Device,
     dtype: DType,
@@ -35,7 +42,6 @@ pub fn matmul(
     lhs: &View,
     rhs: &View,
 ) -> Result<Buffer> {
-    datatype(dtype)?;
     check_operands(dtype, (b, m, n, k), lhs, rhs)?;
     let bytes = [b, m, n, dtype.size_in_bytes()]
         .into_iter()
@@ -94,6 +100,18 @@ impl Output<'_> {
 /// Those of [`matmul`]; [`Error::InvalidView`] if the output leaves its buffer.
 pub(crate) fn matmul_into(
     device: &Device,
+    bmnk: (usize, usize, usize, usize),
+    lhs: &View,
+    rhs: &View,
+    output: &Output,
+) -> Result<()> {
+    multiply_by(device, None, bmnk, lhs, rhs, output)
+}
+
+/// [`matmul_into`] by a multiplier of the caller's choice, or by the one that suits.
+fn multiply_by(
+    device: &Device,
+    forced: Option<Multiplier>,
     (b, m, n, k): (usize, usize, usize, usize),
     lhs: &View,
     rhs: &View,
@@ -107,20 +125,22 @@ pub(crate) fn matmul_into(
             return Err(Error::DeviceMismatch { op: OP });
         }
     }
-    let int = |what, value| {
-        c_int::try_from(value).map_err(|_| Error::TooLarge {
-            op: OP,
-            what,
-            value,
-            limit: c_int::MAX as usize,
-        })
-    };
-    for (what, value) in [("number of matrices", b), ("number of rows", m)] {
+    for (what, value) in [
+        ("number of matrices", b),
+        ("number of rows", m),
+        ("number of columns", n),
+        ("inner dimension", k),
+    ] {
         int(what, value)?;
     }
-    let (columns, inner) = (int("number of columns", n)?, int("inner dimension", k)?);
-    let left = Placed::new(device, lhs)?;
-    let right = Placed::new(device, rhs)?;
+    // What rocBLAS needs a copy of, it takes row by row.
+    let transposed =
+        [lhs, rhs].map(|view| Operand::of(view).is_some_and(|operand| operand.transposed));
+    let class = Class::of(dtype, transposed, m.min(n));
+    let who = forced.unwrap_or_else(|| multiplier(device, class));
+    let any_stride = who == Multiplier::Own;
+    let left = Placed::new(device, lhs, any_stride)?;
+    let right = Placed::new(device, rhs, any_stride)?;
     let (a, w) = (left.operand, right.operand);
     // One matrix for the whole batch: the left matrices, if they lie behind each other, are one tall one.
     let tall = w.batch_stride == 0
@@ -128,77 +148,39 @@ pub(crate) fn matmul_into(
         && a.ld.checked_mul(m) == Some(a.batch_stride)
         && output.row_stride.checked_mul(m) == Some(output.batch_stride)
         && c_int::try_from(b.saturating_mul(m)).is_ok();
-    let (batch, rows) = if tall { (1, b * m) } else { (b, m) };
-    let (input_type, output_type) = (datatype(dtype)?, datatype(output.dtype)?);
-    let row_stride = int("row stride of the result", output.row_stride)?;
-    let address =
-        (output.buffer.as_ptr()).wrapping_byte_add(output.offset * output.dtype.size_in_bytes());
-    prepare(device)?;
-    let (one, zero) = (Coefficient::new(dtype, 1.0), Coefficient::new(dtype, 0.0));
-    device.count_launch();
-    let guard = lock(device.slot::<Handle>());
-    let blas = guard.as_ref().expect("made by prepare, never removed");
-    // SAFETY: views and output were checked to lie in their buffers, and
-    // all belong to this device, which is bound; the coefficients are of the compute type.
-    let status = unsafe {
-        (blas.library.rocblas_gemm_strided_batched_ex)(
-            blas.handle,
-            w.operation(),
-            a.operation(),
-            columns,
-            int("number of rows", rows)?,
-            inner,
-            one.as_ptr(),
-            right.ptr(),
-            input_type,
-            int("row stride of the right operand", w.ld)?,
-            w.batch_stride as i64,
-            left.ptr(),
-            input_type,
-            int("row stride of the left operand", a.ld)?,
-            a.batch_stride as i64,
-            zero.as_ptr(),
-            address,
-            output_type,
-            row_stride,
-            output.batch_stride as i64,
-            address,
-            output_type,
-            row_stride,
-            output.batch_stride as i64,
-            int("number of matrices", batch)?,
-            if dtype == DType::F64 {
-                rocblas::DATATYPE_F64
-            } else {
-                rocblas::DATATYPE_F32
-            },
-            rocblas::GEMM_ALGO_STANDARD,
-            0,
-            rocblas::GEMM_FLAGS_NONE,
-        )
-    };
-    check(
-        device.gpu(),
-        "rocblas_gemm_strided_batched_ex",
-        status,
-        || {
-            format!(
-                "{dtype} to {}, (b, m, n, k) = {:?}, left {a:?}, right {w:?}",
-                output.dtype,
-                (b, m, n, k)
-            )
-        },
-    )
+    let (batches, m) = if tall { (1, b * m) } else { (b, m) };
+    match who {
+        Multiplier::Rocblas => library::multiply(device, (batches, m, n, k), &left, &right, output),
+        Multiplier::Own => {
+            let product = Product {
+                dtype,
+                batches,
+                m,
+                n,
+                k,
+                left: left.matrices(),
+                right: Matrices {
+                    along_k: w.transposed,
+                    ..right.matrices()
+                },
+                out: Ptr::at(output.buffer, output.offset * output.dtype.size_in_bytes()),
+                wide: output.dtype != dtype,
+                out_stride: output.row_stride,
+                out_batch: output.batch_stride,
+            };
+            // SAFETY: views and output were checked to lie in their buffers.
+            unsafe { multiply(device, &product) }
+        }
+    }
 }
 
-/// rocBLAS's number for a dtype.
-fn datatype(dtype: DType) -> Result<c_int> {
-    Ok(match dtype {
-        DType::F16 => rocblas::DATATYPE_F16,
-        DType::BF16 => rocblas::DATATYPE_BF16,
-        DType::F32 => rocblas::DATATYPE_F32,
-        DType::F64 => rocblas::DATATYPE_F64,
-        _ => return Err(Error::UnsupportedDType { op: OP, dtype }),
+/// A size as rocBLAS counts it, and our kernels do.
+fn int(what: &'static str, value: usize) -> Result<c_int> {
+    c_int::try_from(value).map_err(|_| Error::TooLarge {
+        op: OP,
+        what,
+        value,
+        limit: c_int::MAX as usize,
     })
 }
 
@@ -208,6 +190,9 @@ fn check_operands(
     lhs: &View,
     rhs: &View,
 ) -> Result<()> {
+    if !DTYPES.contains(&dtype) {
+        return Err(Error::UnsupportedDType { op: OP, dtype });
+    }
     for view in [lhs, rhs] {
         if view.dtype != dtype {
             return Err(Error::DTypeMismatch {
@@ -231,26 +216,4 @@ fn check_operands(
         lhs: lhs.dims.to_vec(),
         rhs: rhs.dims.to_vec(),
     })
-}
-
-/// A factor in the type that sums are made in.
-enum Coefficient {
-    F32(f32),
-    F64(f64),
-}
-
-impl Coefficient {
-    fn new(dtype: DType, value: f64) -> Self {
-        match dtype {
-            DType::F64 => Coefficient::F64(value),
-            _ => Coefficient::F32(value as f32),
-        }
-    }
-
-    fn as_ptr(&self) -> *const c_void {
-        match self {
-            Coefficient::F32(value) => ptr::from_ref(value).cast(),
-            Coefficient::F64(value) => ptr::from_ref(value).cast(),
-        }
-    }
 }

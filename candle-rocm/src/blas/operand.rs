@@ -1,11 +1,13 @@
-//! Matrix operands in the form that rocBLAS takes them.
+//! Matrix operands in the form that multipliers take them.
 
+use crate::kernels::Ptr;
 use crate::ops::copy::copy_strided;
+use crate::ops::matmul::Matrices;
 use crate::sys::rocblas;
-use crate::{Buffer, Device, Result, View};
+use crate::{Buffer, DType, Device, Result, View};
 use std::ffi::{c_int, c_void};
 
-/// A matrix operand as rocBLAS takes it: row-major rows of `ld` elements, or the transpose of that.
+/// A matrix operand: row-major rows that begin `ld` elements apart, or the transpose of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operand {
     pub transposed: bool,
@@ -17,17 +19,23 @@ pub(super) struct Operand {
 
 impl Operand {
     /// The matrices of a view, if rocBLAS can take its strides.
-    fn of(view: &View) -> Option<Self> {
+    pub fn of(view: &View) -> Option<Self> {
+        Self::with_stride(view, |stride, length| stride >= length)
+    }
+
+    /// The matrices of a view, if its rows or its columns lie dense and `may_be(stride, length)` allows the distance
+    /// between them.
+    fn with_stride(view: &View, may_be: impl Fn(usize, usize) -> bool) -> Option<Self> {
         let (batch, [rows, columns]) = view.dims.split_last_chunk::<2>()?;
         let (batch_strides, [row_stride, column_stride]) = view.strides.split_last_chunk::<2>()?;
         let batch_stride = uniform_stride(batch, batch_strides)?;
         // Along a dimension of one element any stride will do.
         let along_row = *columns == 1 || *column_stride == 1;
         let along_column = *rows == 1 || *row_stride == 1;
-        let (transposed, ld) = if along_row && (*rows == 1 || row_stride >= columns) {
+        let (transposed, ld) = if along_row && (*rows == 1 || may_be(*row_stride, *columns)) {
             let ld = if *rows == 1 { *columns } else { *row_stride };
             (false, ld)
-        } else if along_column && (*columns == 1 || column_stride >= rows) {
+        } else if along_column && (*columns == 1 || may_be(*column_stride, *rows)) {
             let ld = if *columns == 1 { *rows } else { *column_stride };
             (true, ld)
         } else {
@@ -70,8 +78,13 @@ pub(super) struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    pub fn new(device: &Device, view: &'a View<'a>) -> Result<Self> {
-        if let Some(operand) = Operand::of(view) {
+    /// With `any_stride`, rows may overlap.
+    pub fn new(device: &Device, view: &'a View<'a>, any_stride: bool) -> Result<Self> {
+        let operand = match any_stride {
+            true => Operand::with_stride(view, |_, _| true),
+            false => Operand::of(view),
+        };
+        if let Some(operand) = operand {
             return Ok(Placed {
                 operand,
                 owned: None,
@@ -90,6 +103,23 @@ impl<'a> Placed<'a> {
             owned: Some(copy),
             view,
         })
+    }
+
+    pub fn dtype(&self) -> DType {
+        self.view.dtype
+    }
+
+    /// As our own kernels take them, of a left operand.
+    pub fn matrices(&self) -> Matrices<'_> {
+        Matrices {
+            at: match &self.owned {
+                Some(copy) => Ptr::to(copy),
+                None => Ptr::of(self.view),
+            },
+            along_k: !self.operand.transposed,
+            stride: self.operand.ld,
+            batch_stride: self.operand.batch_stride,
+        }
     }
 
     pub fn ptr(&self) -> *const c_void {

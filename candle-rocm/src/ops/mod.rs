@@ -21,6 +21,7 @@ pub mod fill;
 pub mod gated;
 pub mod group_norm;
 pub mod indexing;
+pub(crate) mod matmul;
 pub mod moe;
 pub mod norm;
 pub mod pool;
@@ -51,6 +52,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         gated::declared(),
         group_norm::declared(),
         indexing::declared(),
+        matmul::declared(),
         moe::declared(),
         norm::declared(),
         pool::declared(),

@@ -2,6 +2,7 @@
 
 use super::crossovers::Crossovers;
 use super::Format;
+use crate::blas::refusal;
 pub use crate::config::Path;
 use crate::{DType, Device, Generation};
 use candle_rocm_kernels::Family;
@@ -86,7 +87,11 @@ pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DTy
         return Path::Matvec;
     }
     let measured = Crossovers::of(device).get(device.gpu(), format);
-    let above = measured.unwrap_or_else(|| dequantize_above(generation, format));
+    let above = measured.unwrap_or_else(|| match refusal(device) {
+        None => dequantize_above(generation, format),
+        // The tables compare with rocBLAS.
+        Some(_) => None,
+    });
     if above.is_some_and(|most| columns > most) {
         match dtype {
             DType::F32 => Path::Bf16,

@@ -8,15 +8,12 @@ use super::crossovers::Crossovers;
 use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
 use super::{Epilogue, Format, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
-use crate::{contiguous_strides, ops, DType, Device, Error, Event, Result, View};
+use crate::measure::fastest;
+use crate::{contiguous_strides, ops, DType, Device, Error, Result, View};
 use std::time::Duration;
 
 /// Numbers of vectors that are measured.
 const COLUMNS: [usize; 6] = [16, 32, 64, 128, 256, 512];
-
-/// Measurements of which the fastest counts, and calls of each.
-const REPEATS: usize = 5;
-const CALLS: u32 = 4;
 
 /// What is faster for a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +68,11 @@ pub fn tune(
         let strides = contiguous_strides(&shape);
         let x = View::contiguous(&x, DType::F32, &shape, &strides);
         let columns = check(&weights, &x)?;
-        let time = |path| fastest(device, path, &weights, (&x, columns));
+        let time = |path| {
+            fastest(device, || {
+                linear_by(device, path, &weights, (&x, columns), &Epilogue::default()).map(drop)
+            })
+        };
         timings.push(Timing {
             columns,
             matmul: time(Path::Matmul)?,
@@ -89,30 +90,6 @@ pub fn tune(
 /// [`Error::Cache`] if the file cannot be removed.
 pub fn forget(device: &Device) -> Result<()> {
     Crossovers::of(device).clear(device.gpu())
-}
-
-/// The time of a product by a path.
-fn fastest(
-    device: &Device,
-    path: Path,
-    weights: &QuantizedMatrix,
-    x: (&View, usize),
-) -> Result<Duration> {
-    let call = || linear_by(device, path, weights, x, &Epilogue::default()).map(drop);
-    // Compiles, loads, and fills the allocator's cache.
-    call()?;
-    let (start, end) = (Event::new(device)?, Event::new(device)?);
-    let mut best = Duration::MAX;
-    for _ in 0..REPEATS {
-        start.record(device.stream())?;
-        for _ in 0..CALLS {
-            call()?;
-        }
-        end.record(device.stream())?;
-        end.synchronize()?;
-        best = best.min(end.elapsed_since(&start)? / CALLS);
-    }
-    Ok(best)
 }
 
 /// The largest number of vectors for which integers are the faster; none if they are for the most vectors.
