@@ -93,6 +93,12 @@ impl Cache {
         }
     }
 
+    /// Whether the object for a request is on disk and sound; it is not counted as a hit.
+    pub fn has(&self, compiler: &dyn Compiler, request: &CompileRequest) -> bool {
+        let entry = self.entry_path(compiler, request).map(std::fs::read);
+        matches!(entry, Some(Ok(entry)) if decode(&entry).is_some())
+    }
+
     /// The object for a request: from disk, or compiled and then stored.
     ///
     /// Trouble with the cache itself never fails a request; it compiles instead (see [`CacheStats`]).

@@ -1,5 +1,6 @@
 //! Kernels by name: code objects made once, loaded once per GPU.
 
+use crate::code_object::CodeObject;
 use crate::compile::HiprtcCompiler;
 use crate::declared::DeclaredKernel;
 use crate::gpu::{describe, Gpu};
@@ -8,7 +9,7 @@ use crate::sync::lock;
 use crate::sys::hip::{self, HipFunction, HipModule};
 use crate::{Error, Result};
 use candle_rocm_kernels::{
-    embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest, Family,
+    embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest,
 };
 use std::borrow::Cow;
 use std::collections::hash_map::{Entry, HashMap};
@@ -28,10 +29,10 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// Where a module comes from; of a family, all or a part.
+/// Where a module comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    Family(Family, Option<String>),
+    Family(CodeObject),
     /// The user's source.
     Custom(Arc<str>),
     /// Composable Kernel's attention.
@@ -64,16 +65,21 @@ unsafe impl Send for Module {}
 impl Modules {
     /// A declared kernel. Its module is looked for anew each time: declarations keep what they get.
     pub fn declared(&self, gpu: &Gpu, kernel: &DeclaredKernel) -> Result<Function> {
-        let family = kernel.family;
-        let whole =
-            embedded(family, &gpu.properties.full_arch).is_some() || family.parts().is_empty();
-        let part = (!whole).then(|| kernel.part.clone().unwrap_or_default());
-        self.load(
-            gpu,
-            Origin::Family(family, part),
-            &kernel.name,
-            Some(kernel),
-        )
+        let object = match embedded(kernel.family, &gpu.properties.full_arch) {
+            Some(_) => CodeObject::new(kernel.family, None),
+            None => CodeObject::of(kernel),
+        };
+        self.load(gpu, Origin::Family(object), &kernel.name, Some(kernel))
+    }
+
+    /// What of the families is loaded.
+    pub fn loaded(&self) -> Vec<CodeObject> {
+        let loaded = lock(&self.loaded);
+        let objects = loaded.keys().filter_map(|origin| match origin {
+            Origin::Family(object) => Some(object.clone()),
+            Origin::Custom(_) | Origin::Ck(_) => None,
+        });
+        objects.collect()
     }
 
     /// A kernel of the user's source.
@@ -154,38 +160,46 @@ impl Module {
         declared: Option<&DeclaredKernel>,
     ) -> Result<Self> {
         let arch = &gpu.properties.full_arch;
-        let (unit, name) = match origin {
-            Origin::Family(family, Some(part)) => {
-                (Cow::Owned(family.part(part)), family.file_name())
-            }
-            Origin::Family(family, None) => {
+        match origin {
+            Origin::Family(object) => {
                 // An object that was built in but does not load here is no reason to stop: compile.
-                if let Some(object) = embedded(*family, arch) {
-                    if let Ok(module) = Self::load(gpu, kernel, declared, Cow::Borrowed(object)) {
+                if let Some(built_in) = embedded(object.family(), arch) {
+                    if let Ok(module) = Self::load(gpu, kernel, declared, Cow::Borrowed(built_in)) {
                         return Ok(module);
                     }
                 }
-                (Cow::Borrowed(family.source()), family.file_name())
+                let source = object.source();
+                let request = request(object, &source, arch, &[]);
+                Self::compiled(gpu, kernel, declared, &request)
             }
             Origin::Custom(source) => {
                 let unit = translation_unit(kernel, source)
                     .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
-                (Cow::Owned(unit), kernel)
+                let request = CompileRequest {
+                    name: kernel,
+                    source: &unit,
+                    arch,
+                    options: &[],
+                };
+                Self::compiled(gpu, kernel, declared, &request)
             }
             Origin::Ck(instance) => {
                 let object = embedded_ck(*instance, arch)
                     .ok_or_else(|| compile_error(gpu, kernel, "it was not built in".to_string()))?;
-                return Self::load(gpu, kernel, declared, Cow::Borrowed(object));
+                Self::load(gpu, kernel, declared, Cow::Borrowed(object))
             }
-        };
-        let request = CompileRequest {
-            name,
-            source: &unit,
-            arch,
-            options: &[],
-        };
+        }
+    }
+
+    /// From the cache, or compiled into it.
+    fn compiled(
+        gpu: &Gpu,
+        kernel: &str,
+        declared: Option<&DeclaredKernel>,
+        request: &CompileRequest,
+    ) -> Result<Self> {
         let object = HiprtcCompiler::new()
-            .and_then(|compiler| cache().get_or_compile(&compiler, &request))
+            .and_then(|compiler| cache().get_or_compile(&compiler, request))
             .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
         Self::load(gpu, kernel, declared, Cow::Owned(object))
     }
@@ -217,6 +231,22 @@ impl Module {
             signatures,
             _object: object,
         })
+    }
+}
+
+/// What the compiler is asked for a code object, with options beyond those that all have. Every such request is made
+/// here, also to compile ahead: with other options it would be for another entry of the cache.
+pub(crate) fn request<'a>(
+    object: &CodeObject,
+    source: &'a str,
+    arch: &'a str,
+    options: &'a [String],
+) -> CompileRequest<'a> {
+    CompileRequest {
+        name: object.family().file_name(),
+        source,
+        arch,
+        options,
     }
 }
 

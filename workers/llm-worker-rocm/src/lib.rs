@@ -10,6 +10,7 @@
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
 //! | [`grammar`]   | answers that follow a grammar                                               |
+//! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
 //! | [`completion`] | a request's tokens as text                                                |
 //! | [`server`]    | the HTTP server                                                             |
@@ -27,6 +28,7 @@ pub mod engine;
 mod folder;
 pub mod grammar;
 pub mod hf;
+pub mod kernels;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;

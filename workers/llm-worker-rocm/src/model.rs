@@ -7,12 +7,15 @@ use crate::architectures::{
     by_folder_name, by_gguf_name, decoder_config, name_in_config, ArchitectureRow, Engine,
 };
 use crate::chat::ChatTemplate;
+use crate::engine::api::KvDType;
 use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
 use crate::engine::sequential::Source;
 use crate::folder::read_json;
 use crate::hf::{chat_template, HfFolder};
+use crate::kernels;
 use crate::tokenizer::Tokenizer;
+use candle_core::rocm_backend::candle_rocm::CodeObject;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,6 +128,14 @@ impl ModelFile {
         match &self.runner {
             Runner::Decoder { file, .. } => file.header().file_bytes,
             Runner::Sequential(source) => source.file_bytes(),
+        }
+    }
+
+    /// What of the kernels it will use on a GPU, the most needed first.
+    pub fn kernels(&self, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
+        match &self.runner {
+            Runner::Decoder { file, .. } => kernels::of_decoder(file.header(), kv_dtype),
+            Runner::Sequential(_) => kernels::of_sequential(),
         }
     }
 

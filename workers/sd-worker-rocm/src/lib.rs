@@ -14,6 +14,7 @@
 //! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |
 //! | [`parameters`]         | the text in pictures that says how they were made                                     |
 //! | [`image_io`]           | pictures in and out of files and requests                                             |
+//! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
 //! | [`server`]             | the HTTP server                                                                       |
@@ -23,6 +24,7 @@ pub mod exif;
 pub mod image_io;
 pub mod info;
 pub mod jobs;
+pub mod kernels;
 pub mod lora;
 pub mod models;
 pub mod parameters;

@@ -124,7 +124,11 @@ impl DeviceArgs {
         self.request()?.open()
     }
 
-    fn request(&self) -> Result<DeviceRequest> {
+    /// What the arguments say.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if they contradict each other.
+    pub fn request(&self) -> Result<DeviceRequest> {
         match (self.rocm_device, self.device) {
             (None, device) => Ok(device),
             (Some(n), DeviceRequest::Auto) => Ok(DeviceRequest::Rocm(n)),
@@ -137,6 +141,15 @@ impl DeviceArgs {
 }
 
 impl DeviceRequest {
+    /// Whether it may turn out to be an AMD GPU. Looks for ROCm's runtime, but neither starts it nor touches a GPU.
+    pub fn may_be_rocm(self) -> bool {
+        match self {
+            Self::Cpu => false,
+            Self::Rocm(_) => true,
+            Self::Auto => candle_rocm::sys::hip::Hip::get().is_ok(),
+        }
+    }
+
     /// As [`Self::select`], and logs if the CPU takes the place of a GPU.
     ///
     /// # Errors

@@ -62,6 +62,19 @@ pub enum Error {
         source: candle_core::Error,
     },
 
+    /// The process that served under this one has ended with this exit code, and has told why.
+    #[error("the server ended with exit code {0}")]
+    Ended(u8),
+
+    /// Processes that served under this one were ended by the system, or lost their device.
+    #[error("{reason}")]
+    Crashed {
+        /// The exit code for the last end: 128 and the signal.
+        code: u8,
+        /// How, and what to do.
+        reason: String,
+    },
+
     /// Anything else that went wrong while running.
     #[error("{0}")]
     Runtime(String),
@@ -76,8 +89,14 @@ impl Error {
                 EXIT_BAD_INPUT
             }
             Self::DeviceLost(_) => EXIT_DEVICE_LOST,
+            Self::Ended(code) | Self::Crashed { code, .. } => *code,
             _ => EXIT_FAILURE,
         }
+    }
+
+    /// Whether another process has told the user already.
+    pub fn is_told(&self) -> bool {
+        matches!(self, Self::Ended(_))
     }
 
     /// For `map_err` on candle's results: names the step that failed.

@@ -11,6 +11,8 @@
 //! | [`report`]   | what GPUs are visible, what is missing and how to get it           |
 //! | [`gguf`]     | a GGUF reader that trusts nothing in the file                      |
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
+//! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
+//! | [`process`]  | processes: the calls that the standard library lacks                |
 //! | [`progress`] | bars that appear on a terminal only                                |
 //! | [`signal`]   | Ctrl-C as a flag that loops look at                                |
 //! | [`ids`]      | names, seeds and tokens from the system's random numbers           |
@@ -25,6 +27,8 @@ pub mod gguf;
 pub mod http;
 pub mod hub;
 pub mod ids;
+pub mod kernels;
+pub mod process;
 pub mod progress;
 pub mod report;
 pub mod serve;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Shell convention for a process ended by SIGINT: 128 + 2.
-const EXIT_INTERRUPTED: i32 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// Set by the first SIGINT or SIGTERM after [`Interrupt::install`].
 ///
@@ -29,7 +29,7 @@ impl Interrupt {
             // Registered before the flag's own action: it must see the state left by an earlier signal.
             signal_hook::flag::register_conditional_shutdown(
                 signal,
-                EXIT_INTERRUPTED,
+                EXIT_INTERRUPTED.into(),
                 flag.clone(),
             )
             .and_then(|_| signal_hook::flag::register(signal, flag.clone()))

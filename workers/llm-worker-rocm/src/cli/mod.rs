@@ -15,6 +15,7 @@ mod session;
 mod source;
 mod tune;
 
+use candle_core::rocm_backend::candle_rocm::CodeObject;
 use clap::{Parser, Subcommand};
 use worker::cli::{CommonCommand, LogArgs, Program};
 use worker::Result;
@@ -60,6 +61,10 @@ impl Program for Cli {
 
     fn log(&self) -> &LogArgs {
         &self.log
+    }
+
+    fn usual_kernels() -> Vec<CodeObject> {
+        crate::kernels::usual()
     }
 
     fn is_service(&self) -> bool {

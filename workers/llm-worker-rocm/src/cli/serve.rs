@@ -5,6 +5,7 @@ use crate::chat::ChatTemplate;
 use crate::embedding::EmbeddingModel;
 use crate::engine::api::KvDType;
 use crate::engine::{Engine, EngineOptions, SamplingOptions};
+use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
 use crate::server::{App, AppOptions, Loaded, TextModel};
 use candle_core::Device;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::device::DeviceArgs;
+use worker::kernels::CompileArgs;
 use worker::serve::Progress;
 use worker::Result;
 
@@ -40,6 +42,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     device: DeviceArgs,
+
+    #[command(flatten)]
+    compile: CompileArgs,
 
     #[command(flatten)]
     server: worker::serve::ServerArgs,
@@ -126,6 +131,13 @@ impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         let sampling = self.sampling.options();
         sampling.validate()?;
+        let args = self.server.clone();
+        let device = self.device.request()?;
+        worker::serve::supervised(&args, device, || self.serve(sampling))
+    }
+
+    /// Serves in this process.
+    fn serve(self, sampling: SamplingOptions) -> Result<()> {
         let selected = self.device.select()?;
         let options = AppOptions {
             model: self.model_ref.clone().unwrap_or_else(|| self.source.name()),
@@ -148,9 +160,10 @@ impl ServeArgs {
     fn load(&self, device: &Device, progress: &Progress) -> Result<Loaded> {
         progress.begin("finding the model");
         let path = self.source.resolve()?;
-        progress.begin("loading the model");
         let mut loaded = Loaded::default();
         if EmbeddingModel::recognises(&path) {
+            self.compile.ahead(device, &kernels::of_encoder(), progress);
+            progress.begin("loading the model");
             loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
         } else {
             loaded.text = Some(Arc::new(self.load_text(&path, device, progress)?));
@@ -164,6 +177,9 @@ impl ServeArgs {
 
     fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
         let file = ModelFile::open(path)?;
+        let kernels = file.kernels(self.kv_dtype);
+        self.compile.ahead(device, &kernels, progress);
+        progress.begin("loading the model");
         let template = file.template().map(str::to_string);
         progress.expect(file.file_bytes());
         let options = LoadOptions {

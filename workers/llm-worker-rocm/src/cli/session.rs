@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use worker::device::{DeviceRequest, Selected};
+use worker::kernels::CompileArgs;
+use worker::serve::Progress;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 
@@ -35,6 +37,9 @@ pub struct SessionArgs {
     /// How keys and values are stored: f32, f16, bf16 or q8_0.
     #[arg(long, value_name = "TYPE", value_parser = str::parse::<KvDType>)]
     pub kv_type: Option<KvDType>,
+
+    #[command(flatten)]
+    compile: CompileArgs,
 
     /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
     #[arg(long)]
@@ -68,6 +73,8 @@ impl SessionArgs {
     pub(super) fn start(&self, file: ModelFile, options: EngineOptions) -> Result<Session> {
         let selected = self.device.open()?;
         let start = Instant::now();
+        let kernels = file.kernels(self.kv_type);
+        (self.compile).ahead(&selected.device, &kernels, &Progress::default());
         let options = EngineOptions {
             context: self.context.or(options.context),
             kv_dtype: self.kv_type,

@@ -40,6 +40,7 @@ pub fn app() -> Arc<App> {
             description: "CPU, 2 threads".to_string(),
             fallback: Some("there is no GPU".to_string()),
         },
+        supervisor: None,
     };
     let options = AppOptions {
         model: "org/model".to_string(),

@@ -11,6 +11,7 @@ mod png_info;
 mod request;
 mod serve;
 
+use candle_core::rocm_backend::candle_rocm::CodeObject;
 use clap::{Parser, Subcommand};
 use worker::cli::{CommonCommand, LogArgs, Program};
 use worker::Result;
@@ -51,6 +52,10 @@ impl Program for Cli {
 
     fn log(&self) -> &LogArgs {
         &self.log
+    }
+
+    fn usual_kernels() -> Vec<CodeObject> {
+        crate::kernels::usual()
     }
 
     fn is_service(&self) -> bool {

@@ -1,12 +1,14 @@
 //! Which model, on which device, loaded how.
 
+use crate::kernels;
 use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch, BUILTIN};
 use candle_core::Device;
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use worker::device::{release_unused, DeviceArgs, Selected};
+use worker::device::{release_unused, DeviceArgs, DeviceRequest, Selected};
 use worker::hub::{HubArgs, ModelSource};
+use worker::kernels::CompileArgs;
 use worker::serve::Progress;
 use worker::{Error, Result};
 
@@ -43,6 +45,9 @@ pub struct ModelArgs {
 
     #[command(flatten)]
     device: DeviceArgs,
+
+    #[command(flatten)]
+    compile: CompileArgs,
 
     /// Arithmetic of denoiser and text encoders; auto is what the weights are stored in, and f32 on a CPU.
     #[arg(long, value_enum, default_value = "auto")]
@@ -199,6 +204,14 @@ impl ModelArgs {
         }
     }
 
+    /// The device that is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for arguments that contradict each other.
+    pub(super) fn device(&self) -> Result<DeviceRequest> {
+        self.device.request()
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -254,6 +267,8 @@ impl ModelArgs {
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),
         };
+        let kernels = kernels::of_precision(precision);
+        self.compile.ahead(device, &kernels, progress);
         progress.expect(100);
         let mut tell = |stage: &str| {
             progress.begin(&format!("loading {stage}"));

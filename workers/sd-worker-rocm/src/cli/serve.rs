@@ -64,6 +64,13 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
+        let args = self.server.clone();
+        let device = self.model.device()?;
+        worker::serve::supervised(&args, device, || self.serve())
+    }
+
+    /// Serves in this process.
+    fn serve(self) -> Result<()> {
         let selected = self.model.select()?;
         let options = self.options();
         let args = self.server.clone();

@@ -18,7 +18,9 @@ pub use completions::CompletionsArgs;
 pub use devices::DevicesArgs;
 pub use log::LogArgs;
 
+use crate::kernels::CompileKernelsArgs;
 use crate::Result;
+use candle_rocm::CodeObject;
 use clap::{CommandFactory, FromArgMatches, Subcommand};
 use std::process::ExitCode;
 
@@ -29,6 +31,9 @@ pub trait Program: CommandFactory + FromArgMatches {
 
     /// How it logs.
     fn log(&self) -> &LogArgs;
+
+    /// What its models usually use of the kernels, the most needed first.
+    fn usual_kernels() -> Vec<CodeObject>;
 
     /// Whether it runs long: its log lines then have time and level.
     fn is_service(&self) -> bool;
@@ -53,7 +58,9 @@ pub fn main<P: Program>() -> ExitCode {
     match program.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log.report(&error);
+            if !error.is_told() {
+                log.report(&error);
+            }
             ExitCode::from(error.exit_code())
         }
     }
@@ -64,6 +71,8 @@ pub fn main<P: Program>() -> ExitCode {
 pub enum CommonCommand {
     /// Shows the GPUs that can be used, and what the others lack.
     Devices(DevicesArgs),
+    /// Compiles kernels into the cache, so that no start has to wait for them.
+    CompileKernels(CompileKernelsArgs),
     /// Prints a script that completes commands in a shell.
     Completions(CompletionsArgs),
 }
@@ -76,6 +85,7 @@ impl CommonCommand {
     pub fn run<P: Program>(self) -> Result<()> {
         match self {
             Self::Devices(args) => args.run(),
+            Self::CompileKernels(args) => args.run(P::usual_kernels),
             Self::Completions(args) => args.run::<P>(),
         }
     }

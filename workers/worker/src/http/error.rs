@@ -32,6 +32,8 @@ pub const CANCELLED: &str = "CANCELLED";
 pub const QUEUE_FULL: &str = "QUEUE_FULL";
 /// Code of a request that found no room in the device's memory.
 pub const VRAM_OOM: &str = "VRAM_OOM";
+/// Code of every request between a crash and the next process that serves.
+pub const RESTARTING: &str = "RESTARTING";
 /// Code of every request after the device is lost.
 pub const DEVICE_LOST: &str = "DEVICE_LOST";
 

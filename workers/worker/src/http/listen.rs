@@ -1,5 +1,6 @@
 //! Address, limits, cross-origin rules, and serving until told to stop.
 
+use crate::signal::EXIT_INTERRUPTED;
 use crate::{Error, Result};
 use axum::extract::DefaultBodyLimit;
 use axum::http::{header, HeaderValue, Method};
@@ -11,9 +12,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::oneshot;
 use tower_http::cors::{AllowOrigin, CorsLayer};
-
-/// Shell convention for a process ended by SIGINT: 128 + 2.
-const EXIT_INTERRUPTED: i32 = 130;
 
 /// Where and for whom to serve. Flags of the command line, each also from the environment.
 #[derive(Debug, Clone, clap::Args)]
@@ -119,11 +117,12 @@ impl ListenOptions {
     }
 }
 
-/// Resolves at the first SIGINT or SIGTERM; a second one ends the process at once.
+/// Resolves at the first SIGINT or SIGTERM. A second one ends the process at once, unless `is_supervised`: then the
+/// first may come twice, from the supervisor and from who signals all processes, and a supervisor kills.
 ///
 /// # Errors
 /// [`Error::Runtime`] if signals cannot be handled.
-pub fn termination() -> Result<impl Future<Output = ()> + Send> {
+pub fn termination(is_supervised: bool) -> Result<impl Future<Output = ()> + Send> {
     let listen = |kind| signal(kind).map_err(|e| Error::Runtime(format!("signals: {e}")));
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
@@ -138,7 +137,9 @@ pub fn termination() -> Result<impl Future<Output = ()> + Send> {
             match sender.take() {
                 // Nobody waits for it only while the process ends anyway.
                 Some(sender) => drop(sender.send(())),
-                None => std::process::exit(EXIT_INTERRUPTED),
+                None if is_supervised => {}
+                // Exit handlers would take the GPU's runtime down under the threads that use it.
+                None => signal_hook::low_level::exit(EXIT_INTERRUPTED.into()),
             }
         }
     });

@@ -2,7 +2,7 @@
 
 use super::metrics::Metrics;
 use super::phase::Phase;
-use super::{Progress, Served, Worker};
+use super::{Progress, Served, Supervisor, Worker};
 use crate::device::Selected;
 use crate::http::error::{CANCELLED, DEVICE_LOST, LOADING};
 use crate::http::ApiError;
@@ -25,6 +25,16 @@ pub struct Identity {
     pub port: u16,
     /// What it computes on.
     pub device: DeviceInfo,
+    /// The process that starts it anew after a crash, if there is one.
+    pub supervisor: Option<Supervisor>,
+}
+
+impl Identity {
+    /// How often the server has crashed and was started anew.
+    pub fn restarts(&self) -> u64 {
+        let supervisor = self.supervisor.as_ref();
+        supervisor.map_or(0, |supervisor| supervisor.restarts)
+    }
 }
 
 /// What a worker computes on, in words.
@@ -110,10 +120,11 @@ impl<L: Served> Frame<L> {
     /// As [`Self::new`], with metrics of the worker's own.
     pub fn with_metrics(identity: Identity, registry: Registry) -> Self {
         let phase = Arc::new(RwLock::new(Phase::Loading));
+        let metrics = Metrics::new(registry, phase.clone(), identity.restarts());
         Self {
             identity,
             progress: Progress::default(),
-            metrics: Metrics::new(registry, phase.clone()),
+            metrics,
             phase,
         }
     }

@@ -18,6 +18,12 @@ pub(super) async fn health<W: Worker>(State(worker): State<Arc<W>>) -> Response 
         "model": worker.model(),
         "device": frame.identity.device,
     });
+    if let Some(supervisor) = (frame.identity.supervisor.as_ref()).filter(|s| s.restarts > 0) {
+        body["restarts"] = json!({
+            "count": supervisor.restarts,
+            "reason": supervisor.reason,
+        });
+    }
     let Err(unready) = frame.ready() else {
         return Json(body).into_response();
     };

@@ -1,6 +1,11 @@
 //! From an open port to a graceful end.
 
-use super::{health, router, DeviceInfo, Identity, Served, ServerArgs, Unready, Worker};
+use super::supervise::parent::supervise;
+use super::{
+    health, router, DeviceInfo, Identity, Served, ServerArgs, Supervisor, Unready, Worker,
+    LISTENING,
+};
+use crate::device::DeviceRequest;
 use crate::http::listen::{serve, termination};
 use crate::http::{heartbeat, Heartbeat, ListenOptions};
 use crate::{Error, Result};
@@ -16,10 +21,35 @@ const HTTP_THREADS: usize = 4;
 const LOST_POLL: Duration = Duration::from_secs(1);
 /// How long `/health` tells that the device is lost before the process ends.
 const LOST_LINGER: Duration = Duration::from_secs(10);
+/// The same where a supervisor tells it, too, and starts the next process.
+const LOST_LINGER_SUPERVISED: Duration = Duration::from_secs(1);
 /// Answers have this long to reach their clients once their computations have ended.
 const LAST_FRAMES: Duration = Duration::from_secs(5);
 
-/// Opens the port, makes the worker, sends its heartbeats, loads, and serves until a signal, a failure, or the loss of
+/// Calls `serve`, which is to select the device and to [`start`]; where the arguments and the device ask for it, in a
+/// process of its own that this one starts anew when it crashes.
+///
+/// # Errors
+/// Those of `serve`; [`Error::Usage`] if the port cannot be opened; [`Error::Ended`] with the exit code of the process
+/// that served, [`Error::Crashed`] after too many crashes.
+pub fn supervised(
+    args: &ServerArgs,
+    device: DeviceRequest,
+    serve: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    match Supervisor::of_environment()? {
+        Some(supervisor) => {
+            supervisor.begin()?;
+            serve()
+        }
+        None if args.supervise.is_wanted(device) => {
+            supervise(&args.listen, args.worker_id(), &args.supervise)
+        }
+        None => serve(),
+    }
+}
+
+/// Opens the port, or takes the supervisor's, makes the worker, sends its heartbeats, loads, and serves until a signal, a failure, or the loss of
 /// the device.
 ///
 /// `load` runs on a thread of its own and tells [`super::Progress`] how far it is.
@@ -38,16 +68,23 @@ pub fn start<W: Worker>(
         .build()
         .map_err(|e| Error::Runtime(format!("cannot start threads: {e}")))?;
     let result = runtime.block_on(async {
-        let listener = args.listen.bind().await?;
+        let supervisor = Supervisor::of_environment()?;
+        let listener = match &supervisor {
+            Some(supervisor) => TcpListener::from_std(supervisor.listener()?)
+                .map_err(|e| Error::Runtime(format!("the supervisor's port: {e}")))?,
+            None => args.listen.bind().await?,
+        };
         let address = listener
             .local_addr()
             .map_err(|e| Error::Runtime(format!("the port that was opened: {e}")))?;
         let worker = make(Identity {
-            worker_id: args.worker_id(),
+            worker_id: (supervisor.as_ref())
+                .map_or_else(|| args.worker_id(), |s| s.worker_id.clone()),
             port: address.port(),
             device,
+            supervisor: supervisor.clone(),
         });
-        let termination = termination()?;
+        let termination = termination(supervisor.is_some())?;
         let heart = worker.clone();
         let body = move || health::heartbeat(&*heart);
         let _heartbeat = args
@@ -55,7 +92,7 @@ pub fn start<W: Worker>(
             .map(|url| Heartbeat::start(&url, heartbeat::INTERVAL, body))
             .transpose()?;
         // For people and scripts alike: with port 0 this is where the port is told.
-        println!("listening on http://{address}");
+        println!("{LISTENING}http://{address}");
         run(worker, listener, &args.listen, load, termination).await
     });
     // A model that is still loading is not waited for.
@@ -149,7 +186,11 @@ async fn live<W: Worker>(
         tokio::time::sleep(LOST_POLL).await;
         if let Err(Unready::Lost(reason)) = frame.ready() {
             tracing::error!("the device is lost: {reason}");
-            tokio::time::sleep(LOST_LINGER).await;
+            let linger = match frame.identity.supervisor {
+                Some(_) => LOST_LINGER_SUPERVISED,
+                None => LOST_LINGER,
+            };
+            tokio::time::sleep(linger).await;
             return Error::DeviceLost(reason);
         }
     }

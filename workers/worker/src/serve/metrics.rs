@@ -89,12 +89,17 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new<L: Served>(mut registry: Registry, phase: Arc<RwLock<Phase<L>>>) -> Self {
+    pub(super) fn new<L: Served>(
+        mut registry: Registry,
+        phase: Arc<RwLock<Phase<L>>>,
+        restarts: u64,
+    ) -> Self {
         let answers = Family::default();
         registry.register("http_answers", "HTTP answers", answers.clone());
         registry.register_collector(Box::new(Loaded {
             phase,
             started: Instant::now(),
+            restarts,
         }));
         Self { registry, answers }
     }
@@ -112,6 +117,8 @@ impl Metrics {
 struct Loaded<L> {
     phase: Arc<RwLock<Phase<L>>>,
     started: Instant,
+    /// How often the server had crashed before.
+    restarts: u64,
 }
 
 impl<L> std::fmt::Debug for Loaded<L> {
@@ -124,6 +131,11 @@ impl<L: Served> Collector for Loaded<L> {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
         let uptime = self.started.elapsed().as_secs_f64();
         Figure::gauge("uptime_seconds", "Time since the start", uptime).encode(&mut encoder)?;
+        let help = "Crashes after which the server was started anew";
+        Figure::counter("restarts", help, self.restarts).encode(&mut encoder)?;
+        let compiled = candle_rocm::precompile::cache_stats().compiled;
+        let help = "Code objects of kernels compiled in this process";
+        Figure::counter("kernels_compiled", help, compiled).encode(&mut encoder)?;
         let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
         let (Phase::Ready(loaded) | Phase::Stopping(Some(loaded))) = &*phase else {
             return Ok(());

@@ -10,6 +10,7 @@
 //! | [`metrics`]  | `/metrics`                                                                                |
 //! | [`openapi`]  | `/openapi.json`                                                                           |
 //! | [`life`]     | from an open port to a graceful end, or exit code 3 when the device is lost               |
+//! | `supervise`  | a parent process that holds the port and starts the server anew after a crash             |
 //!
 //! A worker brings its arguments, its routes, a function that loads, and [`Served`]: what is loaded, its state, its
 //! figures, its end.
@@ -48,9 +49,12 @@
 //!     }
 //! }
 //!
-//! # fn run(args: ServerArgs, device: DeviceInfo) -> worker::Result<()> {
-//! let make = |identity: Identity| Arc::new(EchoWorker(Frame::new(identity, "echo")));
-//! serve::start(&args, device, make, |_worker| Ok(Echo))
+//! # fn run(args: ServerArgs, request: worker::device::DeviceRequest) -> worker::Result<()> {
+//! serve::supervised(&args, request, || {
+//!     let device = DeviceInfo::from(&request.open()?);
+//!     let make = |identity: Identity| Arc::new(EchoWorker(Frame::new(identity, "echo")));
+//!     serve::start(&args, device, make, |_worker| Ok(Echo))
+//! })
 //! # }
 //! ```
 
@@ -63,18 +67,24 @@ mod phase;
 pub mod progress;
 pub mod router;
 pub mod routes;
+mod supervise;
 
 pub use frame::{DeviceInfo, Frame, Identity, Model, Unready};
-pub use life::{run, start};
+pub use life::{run, start, supervised};
 pub use metrics::Figure;
 pub use progress::Progress;
 pub use router::{all_routes, router};
 pub use routes::{Route, Routes};
+pub use supervise::options::SuperviseArgs;
+pub use supervise::supervisor::Supervisor;
 
 use crate::http::ListenOptions;
 use crate::Result;
 use serde_json::{Map, Value};
 use std::time::Duration;
+
+/// What standard output tells once the port answers, before the address.
+const LISTENING: &str = "listening on ";
 
 /// A program that serves a model.
 ///
@@ -152,6 +162,10 @@ pub struct ServerArgs {
     /// Address of an orchestrator that gets a heartbeat every 30 seconds; also from CALLBACK_URL.
     #[arg(long, visible_aliases = ["hive-url", "callback-url"], env = "QUEEN_URL", value_name = "URL")]
     queen_url: Option<String>,
+
+    /// What happens when the server crashes.
+    #[command(flatten)]
+    supervise: SuperviseArgs,
 }
 
 impl ServerArgs {

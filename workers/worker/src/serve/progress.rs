@@ -31,6 +31,11 @@ impl Progress {
     /// What is done now, in words; it is logged.
     pub fn begin(&self, stage: &str) {
         tracing::info!("{stage}");
+        self.tell(stage);
+    }
+
+    /// What is done now, in words, without a log line.
+    pub fn tell(&self, stage: &str) {
         *self.stage.write().unwrap_or_else(PoisonError::into_inner) = stage.to_string();
     }
 
