@@ -557,8 +557,8 @@ fn nothing_gives_nothing_or_zeros() {
         let y = linear(&device, &weights, &x, &Epilogue::default()).unwrap();
         download::<f32>(&device, &y)
     };
-    assert_eq!(run(0, 32, &[2, 32]), []);
-    assert_eq!(run(1, 32, &[0, 32]), []);
+    assert!(run(0, 32, &[2, 32]).is_empty());
+    assert!(run(1, 32, &[0, 32]).is_empty());
     assert_eq!(run(3, 0, &[2, 0]), [0.0; 6]);
     assert_eq!(run(3, 0, &[20, 0]), [0.0; 60]);
 }
