@@ -32,8 +32,10 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// How it logs.
     fn log(&self) -> &LogArgs;
 
-    /// What its models usually use of the kernels, the most needed first.
-    fn usual_kernels() -> Vec<CodeObject>;
+    /// What its models usually use of the kernels, the most needed first; nothing for a program without models.
+    fn usual_kernels() -> Vec<CodeObject> {
+        Vec::new()
+    }
 
     /// Whether it runs long: its log lines then have time and level.
     fn is_service(&self) -> bool;
