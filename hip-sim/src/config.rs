@@ -5,6 +5,8 @@ use crate::inject::{Failure, Plan};
 use crate::wrong::Wrong;
 
 const DEFAULT_ARCH: &str = "gfx942";
+/// The release of ROCm that it says it is.
+const DEFAULT_VERSION: &str = "7.2.4";
 const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
 
 /// What the environment asked for.
@@ -16,6 +18,8 @@ pub(crate) struct Config {
     pub memory: u64,
     /// Seed of the thread order; `None` runs threads in ascending order.
     pub seed: Option<u64>,
+    /// What `hipRuntimeGetVersion` tells.
+    pub version: i32,
     /// Check every load and store.
     pub check: bool,
     /// Injected failures.
@@ -62,17 +66,33 @@ impl Config {
             ),
             None => None,
         };
+        let release = var("HIP_SIM_VERSION").unwrap_or_else(|| DEFAULT_VERSION.to_string());
+        let version = parse_version(&release).ok_or_else(|| {
+            format!("HIP_SIM_VERSION: {release:?} is not a release such as 7.2.4")
+        })?;
         let wrong = Wrong::default();
         wrong.set(&var("HIP_SIM_WRONG").unwrap_or_default())?;
         Ok(Config {
             devices: archs.iter().cycle().take(count).cloned().collect(),
             memory,
             seed,
+            version,
             check: var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0")),
             failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,
             wrong,
         })
     }
+}
+
+/// A release as HIP tells it: 10,000,000 times the first number, 100,000 times the second, and the third.
+fn parse_version(text: &str) -> Option<i32> {
+    let mut numbers = text.split('.').map(|n| n.trim().parse::<i32>().ok());
+    let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let fits = numbers.next().is_none()
+        && (0..200).contains(&major)
+        && (0..100).contains(&minor)
+        && (0..1000).contains(&patch);
+    fits.then_some(major * 10_000_000 + minor * 100_000 + patch)
 }
 
 /// A size such as `4096`, `64M` or `2GiB`, in bytes.
@@ -136,12 +156,16 @@ mod tests {
         assert_eq!(parse_bytes("2GiB"), Some(2 << 30));
         assert_eq!(parse_bytes("4096"), Some(4096));
         assert_eq!(parse_bytes("x"), None);
+        assert_eq!(with(&[]).unwrap().version, 70_200_004);
+        let version = with(&[("HIP_SIM_VERSION", "6.4.0")]).unwrap().version;
+        assert_eq!(version, 60_400_000);
         for bad in [
             ("HIP_SIM_ARCH", "gfx1"),
             ("HIP_SIM_FAIL", "malloc"),
             ("HIP_SIM_FAIL", "disk:1"),
             ("HIP_SIM_SEED", "a"),
             ("HIP_SIM_WRONG", "lanes"),
+            ("HIP_SIM_VERSION", "7.2"),
         ] {
             assert!(with(&[bad]).unwrap_err().contains(bad.0));
         }

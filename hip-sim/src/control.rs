@@ -28,6 +28,10 @@ pub struct Counters {
     pub live_bytes: u64,
     /// Most bytes allocated at one time.
     pub peak_bytes: u64,
+    /// Graphs launched; their kernels and copies count as well.
+    pub graphs: u64,
+    /// Calls of HIP functions that need a device, whatever came of them.
+    pub calls: u64,
 }
 
 /// Writes the counters.
@@ -45,6 +49,8 @@ pub unsafe extern "C" fn hip_sim_counters(out: *mut Counters) {
         frees: read(&sim.memory.frees),
         live_bytes: read(&sim.memory.live_bytes),
         peak_bytes: read(&sim.memory.peak_bytes),
+        graphs: read(&sim.counters.graphs),
+        calls: read(&sim.counters.calls),
     };
     if !out.is_null() {
         // SAFETY: not null; the caller's pointer.
@@ -63,6 +69,8 @@ pub extern "C" fn hip_sim_reset_counters() {
         memsets,
         gemms,
         synchronizations,
+        graphs,
+        calls,
     } = &sim.counters;
     for counter in [
         launches,
@@ -70,6 +78,8 @@ pub extern "C" fn hip_sim_reset_counters() {
         memsets,
         gemms,
         synchronizations,
+        graphs,
+        calls,
         &sim.memory.mallocs,
         &sim.memory.frees,
     ] {

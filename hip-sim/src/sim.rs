@@ -32,6 +32,8 @@ pub(crate) struct Counters {
     pub memsets: AtomicU64,
     pub gemms: AtomicU64,
     pub synchronizations: AtomicU64,
+    pub graphs: AtomicU64,
+    pub calls: AtomicU64,
 }
 
 impl Counters {

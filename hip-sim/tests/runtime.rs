@@ -359,16 +359,26 @@ fn a_captured_graph_replays_with_its_arguments() {
     assert_eq!(nodes, 3);
     ok(unsafe { hipGraphInstantiate(&mut exec, graph, null_mut(), null_mut(), 0) });
     ok(hipGraphDestroy(graph));
+    let before = counters();
     for _ in 0..3 {
         ok(hipGraphLaunch(exec, stream));
     }
     ok(hipStreamSynchronize(stream));
+    let after = counters();
+    assert_eq!(
+        (after.graphs - before.graphs, after.calls - before.calls),
+        (3, 4)
+    );
     assert_eq!(x.to_vec::<f32>(), [3f32; 8]);
     assert_eq!(y.to_vec::<f32>(), [3.0, 3.0, 3.0, 3.0, 0.0, 0.0, 0.0, 0.0]);
     ok(hipGraphExecDestroy(exec));
     assert_eq!(hipGraphLaunch(exec, stream), INVALID_VALUE);
     ok(hipStreamDestroy(stream));
     assert_eq!(hipStreamSynchronize(stream), INVALID_HANDLE);
+}
+
+extern "C" fn device_synchronize(_: hipStream_t) -> i32 {
+    hipDeviceSynchronize()
 }
 
 #[test]
@@ -384,6 +394,17 @@ fn what_a_capture_forbids_spoils_it() {
             _ => hipDeviceSynchronize(),
         };
         assert_eq!(status, CAPTURE_UNSUPPORTED);
+        assert_eq!(
+            unsafe { hipStreamEndCapture(stream, &mut graph) },
+            CAPTURE_INVALIDATED
+        );
+    }
+    // Whatever the mode, nobody may wait for what is being captured.
+    let waits: [extern "C" fn(hipStream_t) -> i32; 3] =
+        [hipStreamSynchronize, hipStreamQuery, device_synchronize];
+    for wait in waits {
+        ok(hipStreamBeginCapture(stream, 2));
+        assert_eq!(wait(stream), CAPTURE_UNSUPPORTED);
         assert_eq!(
             unsafe { hipStreamEndCapture(stream, &mut graph) },
             CAPTURE_INVALIDATED

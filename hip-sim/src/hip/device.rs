@@ -6,7 +6,7 @@
     clippy::not_unsafe_ptr_arg_deref
 )]
 
-use super::{api, current_device, put, status, CURRENT_DEVICE, LAST_ERROR, VERSION};
+use super::{api, current_device, put, status, CURRENT_DEVICE, LAST_ERROR};
 use crate::arch::Arch;
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::exec::{Dim3, MAX_BLOCK, MAX_GRID};
@@ -266,6 +266,7 @@ pub unsafe extern "C" fn hipDeviceGetStreamPriorityRange(
 pub extern "C" fn hipDeviceSynchronize() -> hipError_t {
     api(|sim| {
         super::graph::forbid_while_capturing(sim)?;
+        super::graph::forbid_waiting(sim, current_device())?;
         Counters::count(&sim.counters.synchronizations);
         sim.check_guards(current_device())
     })
@@ -292,11 +293,11 @@ pub extern "C" fn hipPeekAtLastError() -> hipError_t {
 #[no_mangle]
 pub unsafe extern "C" fn hipRuntimeGetVersion(version: *mut c_int) -> hipError_t {
     // SAFETY: the caller's pointer.
-    status(unsafe { put(version, VERSION) })
+    status(unsafe { put(version, sim().config.version) })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn hipDriverGetVersion(version: *mut c_int) -> hipError_t {
     // SAFETY: the caller's pointer.
-    status(unsafe { put(version, VERSION) })
+    status(unsafe { put(version, sim().config.version) })
 }

@@ -10,7 +10,7 @@ use super::stream::{hipStream_t, stream, Stream};
 use super::{api, put};
 use crate::error::{hipError_t, HipError, HipResult};
 use crate::inject::Failure;
-use crate::sim::Sim;
+use crate::sim::{Counters, Sim};
 use crate::wrong::GRAPH;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -55,6 +55,8 @@ pub(crate) struct Capture {
     thread: ThreadId,
     /// Handle of the stream in which it began.
     origin: usize,
+    /// Device of that stream.
+    device: usize,
     blocking: bool,
     /// Streams that joined by waiting for an event of the capture.
     joined: AtomicUsize,
@@ -112,6 +114,17 @@ pub(crate) fn forbid_while_capturing(sim: &Sim) -> HipResult {
     Err(HipError::StreamCaptureUnsupported)
 }
 
+/// Fails, and spoils them, if streams of a device are being captured, in whichever mode: it cannot be waited for.
+pub(crate) fn forbid_waiting(sim: &Sim, device: usize) -> HipResult {
+    let captures = sim.captures.lock().unwrap_or_else(|e| e.into_inner());
+    let mut under_way = captures.iter().filter(|c| c.device == device).peekable();
+    if under_way.peek().is_none() {
+        return Ok(());
+    }
+    under_way.for_each(|c| c.invalidate());
+    Err(HipError::StreamCaptureUnsupported)
+}
+
 /// Takes a capture off the list of those under way.
 pub(crate) fn forget(sim: &Sim, capture: &Arc<Capture>) {
     capture.ended.store(true, Ordering::SeqCst);
@@ -151,6 +164,7 @@ pub extern "C" fn hipStreamBeginCapture(handle: hipStream_t, mode: c_int) -> hip
             mode,
             thread: std::thread::current().id(),
             origin: handle as usize,
+            device: stream.device,
             blocking: stream.is_blocking(),
             joined: AtomicUsize::new(0),
             invalid: AtomicBool::new(false),
@@ -300,6 +314,7 @@ pub extern "C" fn hipGraphLaunch(exec: hipGraphExec_t, handle: hipStream_t) -> h
     api(|sim| {
         let exec = sim.graph_execs.get(exec).ok_or(HipError::InvalidValue)?;
         let stream = stream(sim, handle)?;
+        Counters::count(&sim.counters.graphs);
         let mut nodes = exec.nodes.lock().unwrap_or_else(|e| e.into_inner()).clone();
         let is_kernel = |n: &Node| matches!(n.kind, NodeKind::Kernel | NodeKind::Gemm);
         let last = nodes.iter().rposition(is_kernel);

@@ -16,11 +16,8 @@ pub use module::*;
 pub use stream::*;
 
 use crate::error::{hipError_t, HipError, HipResult};
-use crate::sim::{sim, Sim};
+use crate::sim::{sim, Counters, Sim};
 use std::cell::Cell;
-
-/// What `hipRuntimeGetVersion` tells: 7.2, with a last number that says patch 4. Real ones count builds there.
-pub(crate) const VERSION: i32 = 70_200_004;
 
 thread_local! {
     static CURRENT_DEVICE: Cell<usize> = const { Cell::new(0) };
@@ -35,6 +32,7 @@ pub(crate) fn current_device() -> usize {
 /// Runs the body of an API function that needs a device.
 fn api(body: impl FnOnce(&'static Sim) -> HipResult) -> hipError_t {
     let sim = sim();
+    Counters::count(&sim.counters.calls);
     status(sim.gate().and_then(|()| body(sim)))
 }
 

@@ -277,10 +277,11 @@ pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> 
     if major.is_null() || minor.is_null() {
         return INVALID_INPUT;
     }
+    let version = sim().config.version;
     // SAFETY: not null; the caller's pointers are writable.
     unsafe {
-        *major = crate::hip::VERSION / 10_000_000;
-        *minor = crate::hip::VERSION / 100_000 % 100;
+        *major = version / 10_000_000;
+        *minor = version / 100_000 % 100;
     }
     SUCCESS
 }
