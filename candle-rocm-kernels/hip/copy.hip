@@ -2,6 +2,7 @@
 // that the layout allows, which makes rows of small elements move in 16-byte pieces.
 #include "rows.h"
 #include "shared/copy.h"
+#include "shared/index_error.h"
 
 using b8 = u8;
 using b16 = u16;
@@ -125,3 +126,19 @@ TRANSPOSE(b8)
 TRANSPOSE(b16)
 TRANSPOSE(b32)
 TRANSPOSE(b64)
+
+// Words that the host has put into memory that both sides reach.
+extern "C" __global__ void copy_words(const u32* src, u32* dst, u32 n) {
+    for (u64 i = global_index(); i < n; i += global_size()) dst[i] = src[i];
+}
+
+// Into such memory: the device's error word, which is zero from then on, and words behind it. For a single block.
+extern "C" __global__ void copy_answer(const u32* src, IndexError* error, u32* dst, u32 n) {
+    constexpr u32 ERROR_WORDS = sizeof(IndexError) / sizeof(u32);
+    for (u32 i = thread_x(); i < n; i += block_dim()) dst[ERROR_WORDS + i] = src[i];
+    if (thread_x() < ERROR_WORDS) {
+        u32* word = (u32*)error + thread_x();
+        dst[thread_x()] = *word;
+        *word = 0;
+    }
+}

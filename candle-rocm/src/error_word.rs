@@ -100,6 +100,11 @@ impl ErrorWord {
         self.armed.store(true, Ordering::Release);
     }
 
+    /// Sets whether the word has to be looked at; gives whether it had to be.
+    pub fn set_armed(&self, armed: bool) -> bool {
+        self.armed.swap(armed, Ordering::AcqRel)
+    }
+
     fn clear(&self, stream: &Stream) -> Result<()> {
         // SAFETY: the word is ours.
         let status = unsafe { (self.gpu.hip.hipMemsetAsync)(self.ptr, 0, BYTES, stream.as_raw()) };
@@ -150,19 +155,19 @@ impl Fetch<'_> {
     pub fn finish(self) -> Result<()> {
         let word = self.host.as_ptr().cast::<IndexError>();
         // SAFETY: the copy into the pinned word, which has room for it and begins where a page does, is complete.
-        let IndexError {
-            op: code,
-            size,
-            index,
-        } = unsafe { word.read_volatile() };
-        if code == 0 {
-            return Ok(());
-        }
-        let op = IndexOp::ALL.into_iter().find(|op| *op as u32 == code);
-        Err(Error::IndexOutOfRange {
-            op: op.map_or("an indexing kernel", IndexOp::as_str),
-            index,
-            size: size as usize,
-        })
+        told(&unsafe { word.read_volatile() })
     }
+}
+
+/// The error that a word tells, if it tells one.
+pub(crate) fn told(word: &IndexError) -> Result<()> {
+    if word.op == 0 {
+        return Ok(());
+    }
+    let op = IndexOp::ALL.into_iter().find(|op| *op as u32 == word.op);
+    Err(Error::IndexOutOfRange {
+        op: op.map_or("an indexing kernel", IndexOp::as_str),
+        index: word.index,
+        size: word.size as usize,
+    })
 }

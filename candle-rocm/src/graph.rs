@@ -21,6 +21,8 @@ pub struct Capture {
     device: Device,
     open: bool,
     functions: Functions,
+    /// Whether the error word had to be looked at when the capture began.
+    armed: bool,
     _entry: Entry,
 }
 
@@ -60,12 +62,14 @@ impl Capture {
         // SAFETY: the stream is alive.
         let status = unsafe { begin(device.stream().as_raw(), hip::STREAM_CAPTURE_MODE_RELAXED) };
         gpu.check("hipStreamBeginCapture", status)?;
+        device.stream().set_capturing(true);
         device.pool().begin_capture();
         device.launch_count().begin_recording();
         Ok(Capture {
             device: device.clone(),
             open: true,
             functions,
+            armed: device.error_state().set_armed(false),
             _entry: entry,
         })
     }
@@ -80,7 +84,7 @@ impl Capture {
             device: device.clone(),
             blocks: Vec::new(),
         };
-        let (graph, recorded, blocks) = self.stop(blocks)?;
+        let (graph, recorded, arms, blocks) = self.stop(blocks)?;
         let (gpu, functions) = (device.gpu(), self.functions);
         let mut exec = ptr::null_mut();
         // SAFETY: the graph is complete and destroyed only after it was instantiated.
@@ -93,16 +97,20 @@ impl Capture {
         let graph = Graph {
             exec,
             recorded,
+            arms,
             blocks,
         };
         gpu.check("hipGraphDestroy", destroyed)?;
         Ok(graph)
     }
 
-    /// The raw graph, how many launches it has, and the memory that it uses.
-    fn stop(&mut self, mut blocks: Blocks) -> Result<(HipGraph, u64, Blocks)> {
+    /// The raw graph, how many launches it has, whether it leaves the error word to be looked at, and the memory that it
+    /// uses.
+    fn stop(&mut self, mut blocks: Blocks) -> Result<(HipGraph, u64, bool, Blocks)> {
         self.open = false;
         let device = &self.device;
+        device.stream().set_capturing(false);
+        let arms = device.error_state().set_armed(self.armed);
         let recorded = device.launch_count().end_recording();
         blocks.blocks = device.pool().end_capture();
         let gpu = device.gpu();
@@ -111,7 +119,7 @@ impl Capture {
         // SAFETY: the stream is being captured; `graph` receives the handle.
         let status = unsafe { (self.functions.end)(device.stream().as_raw(), &mut graph) };
         gpu.check("hipStreamEndCapture", status)?;
-        Ok((graph, recorded, blocks))
+        Ok((graph, recorded, arms, blocks))
     }
 }
 
@@ -126,7 +134,7 @@ impl Drop for Capture {
         };
         // A capture is mostly given up because something could not be captured, which has spoiled it: then there is no
         // graph, and its reason was told.
-        let Ok((graph, _, _blocks)) = self.stop(blocks) else {
+        let Ok((graph, _, _, _blocks)) = self.stop(blocks) else {
             return;
         };
         let gpu = self.device.gpu();
@@ -156,6 +164,8 @@ impl Drop for Blocks {
 pub struct Graph {
     exec: HipGraphExec,
     recorded: u64,
+    /// Whether its kernels may set the error word and none of them hands it to the host.
+    arms: bool,
     blocks: Blocks,
 }
 
@@ -188,7 +198,9 @@ impl Graph {
         let status = unsafe { launch(self.exec, device.stream().as_raw()) };
         gpu.check("hipGraphLaunch", status)?;
         device.count_launch();
-        device.error_state().arm();
+        if self.arms {
+            device.error_state().arm();
+        }
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::declared::{ArgumentType, DeclaredKernel};
 use crate::launch::{enqueue, Fault, LaunchConfig};
+use crate::pinned::Pinned;
 use crate::sys::hip::HipFunction;
 use crate::{Buffer, DType, Device, Error, Result, Scalar, View};
 use candle_rocm_kernels::shared::Shared;
@@ -78,6 +79,14 @@ impl<'a> Ptr<'a> {
         address: ptr::null_mut(),
         buffer: None,
     };
+
+    /// Host memory that the device reaches; nothing is checked.
+    pub fn pinned(memory: &'a Pinned, byte_offset: usize) -> Self {
+        Ptr {
+            address: memory.as_ptr().wrapping_add(byte_offset).cast(),
+            buffer: None,
+        }
+    }
 
     /// The start of a buffer.
     pub fn to(buffer: &'a Buffer) -> Self {

@@ -188,13 +188,16 @@ impl Pool {
         if status == hip::ERROR_OUT_OF_MEMORY {
             state.stats.ooms += 1;
             let cached = state.stats.cached_bytes;
-            stream.wait_idle()?;
-            self.release_cache(state)?;
-            // SAFETY: as above. The failed call left an error behind that nobody else should see.
-            status = unsafe {
-                (hip.hipGetLastError)();
-                (hip.hipMalloc)(&mut ptr, bytes)
-            };
+            // A capture would be spoiled by waiting: whoever records ends it, trims, and records again.
+            if state.captured.is_none() {
+                stream.wait_idle()?;
+                self.release_cache(state)?;
+                // SAFETY: as above. The failed call left an error behind that nobody else should see.
+                status = unsafe {
+                    (hip.hipGetLastError)();
+                    (hip.hipMalloc)(&mut ptr, bytes)
+                };
+            }
             if status == hip::ERROR_OUT_OF_MEMORY {
                 // SAFETY: clears the thread's last error.
                 unsafe { (hip.hipGetLastError)() };

@@ -2,9 +2,10 @@
 
 use crate::gpu::Gpu;
 use crate::sys::hip::{self, HipStream};
-use crate::Result;
+use crate::{Error, Result};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue of work on one device. Destroyed when dropped, unless it came from outside.
 #[derive(Debug)]
@@ -12,6 +13,7 @@ pub struct Stream {
     gpu: &'static Gpu,
     raw: HipStream,
     owned: bool,
+    capturing: AtomicBool,
 }
 
 // SAFETY: HIP streams may be used from any thread.
@@ -32,6 +34,7 @@ impl Stream {
             gpu,
             raw,
             owned: true,
+            capturing: AtomicBool::new(false),
         })
     }
 
@@ -44,6 +47,7 @@ impl Stream {
             gpu,
             raw,
             owned: false,
+            capturing: AtomicBool::new(false),
         }
     }
 
@@ -55,7 +59,8 @@ impl Stream {
     /// Waits until all work enqueued so far is done.
     ///
     /// # Errors
-    /// HIP's, including those of earlier asynchronous work.
+    /// [`Error::InvalidArgument`] while a graph is captured, which HIP would spoil; HIP's, including those of earlier
+    /// asynchronous work.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.enter()?;
         self.wait_idle()
@@ -63,6 +68,7 @@ impl Stream {
 
     /// `synchronize` for code that must not meet deferred errors.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        self.check_not_capturing("synchronize")?;
         self.gpu.bind()?;
         // SAFETY: the stream is alive.
         let status = unsafe { (self.gpu.hip.hipStreamSynchronize)(self.raw) };
@@ -72,14 +78,33 @@ impl Stream {
     /// Whether all work enqueued so far is done.
     ///
     /// # Errors
-    /// HIP's, including those of earlier asynchronous work.
+    /// Those of [`Stream::synchronize`].
     pub fn is_idle(&self) -> Result<bool> {
         self.gpu.enter()?;
+        self.check_not_capturing("query")?;
         // SAFETY: the stream is alive.
         match unsafe { (self.gpu.hip.hipStreamQuery)(self.raw) } {
             hip::ERROR_NOT_READY => Ok(false),
             status => self.gpu.check("hipStreamQuery", status).map(|()| true),
         }
+    }
+
+    /// To be told where a capture begins and ends.
+    pub(crate) fn set_capturing(&self, on: bool) {
+        self.capturing.store(on, Ordering::Release);
+    }
+
+    /// Asking HIP during a capture would spoil it.
+    fn check_not_capturing(&self, op: &'static str) -> Result<()> {
+        if !self.capturing.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::InvalidArgument {
+            op,
+            reason:
+                "a graph is being captured on this stream: nothing runs that could be waited for"
+                    .to_string(),
+        })
     }
 
     pub(crate) fn gpu(&self) -> &'static Gpu {

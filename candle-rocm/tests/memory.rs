@@ -6,7 +6,7 @@ mod isolated;
 use candle_rocm::ops::affine::affine;
 use candle_rocm::ops::binary::{binary, BinaryOp};
 use candle_rocm::ops::unary::{unary, UnaryOp};
-use candle_rocm::{blas, contiguous_strides, Buffer, DType, Device, Error, View};
+use candle_rocm::{blas, contiguous_strides, Buffer, Capture, DType, Device, Error, View};
 use common::{device, download, upload, Rng};
 use hip_sim::client::{Client, Failure};
 use isolated::in_child;
@@ -352,4 +352,32 @@ fn dropping_everything_on_a_lost_device_does_not_panic_and_is_reported_later() {
             );
         });
     }
+}
+
+/// Waiting for the stream would spoil the capture, so nothing is given back meanwhile.
+#[test]
+fn exhaustion_during_a_capture_leaves_it_whole() {
+    let name = "exhaustion_during_a_capture_leaves_it_whole";
+    caching(name, "64M", || {
+        let device = device();
+        let input = upload(&device, &[1f32; 64]);
+        let (dims, strides) = ([64], [1]);
+        let view = View::contiguous(&input, DType::F32, &dims, &strides);
+        drop(affine(&device, &view, 2.0, 0.0).unwrap());
+        // Cached, and of no use for what follows.
+        drop(device.alloc(40 * MIB).unwrap());
+        let capture = Capture::begin(&device).unwrap();
+        let output = affine(&device, &view, 2.0, 0.0).unwrap();
+        let refused = device.alloc(30 * MIB);
+        assert!(
+            matches!(refused, Err(Error::OutOfMemory { .. })),
+            "{refused:?}"
+        );
+        let graph = capture.end().unwrap();
+        // SAFETY: the input is alive.
+        unsafe { graph.launch() }.unwrap();
+        assert_eq!(download::<f32>(&device, &output), [2.0; 64]);
+        // Outside it is given back.
+        device.alloc(30 * MIB).unwrap();
+    });
 }

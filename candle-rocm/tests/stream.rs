@@ -4,6 +4,7 @@ mod common;
 mod isolated;
 
 use candle_rocm::ops::affine::affine;
+use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::LoadError;
 use candle_rocm::{blas, contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
 use common::{device, download, upload};
@@ -157,6 +158,20 @@ fn what_cannot_be_captured_is_refused_and_an_abandoned_capture_harms_nothing() {
         "{refused:?}"
     );
     assert!(device.synchronize().is_err());
+    // HIP is not asked, which would spoil the capture.
+    for refused in [
+        device.stream().synchronize(),
+        device.stream().is_idle().map(drop),
+        device.trim(),
+    ] {
+        assert!(
+            matches!(refused, Err(Error::InvalidArgument { .. })),
+            "{refused:?}"
+        );
+    }
+    drop(doubled(&device, &input));
+    drop(capture.end().unwrap());
+    let capture = Capture::begin(&device).unwrap();
     drop(doubled(&device, &input));
     drop(capture);
     let works = || {
@@ -166,13 +181,18 @@ fn what_cannot_be_captured_is_refused_and_an_abandoned_capture_harms_nothing() {
         );
     };
     works();
+    let spoil = || {
+        let query = Hip::get().unwrap().functions.hipStreamQuery;
+        // SAFETY: the stream is alive.
+        assert_ne!(unsafe { query(device.stream().as_raw()) }, 0);
+    };
     // One that HIP declares spoiled, told by the end or given up.
     let capture = Capture::begin(&device).unwrap();
-    assert!(device.stream().is_idle().is_err());
+    spoil();
     assert!(capture.end().is_err());
     works();
     let capture = Capture::begin(&device).unwrap();
-    assert!(device.stream().is_idle().is_err());
+    spoil();
     drop(capture);
     works();
 }

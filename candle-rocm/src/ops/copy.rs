@@ -2,6 +2,7 @@
 
 use super::{collapse, Dims, Strides};
 use crate::kernels::{kernels, Ptr};
+use crate::pinned::Pinned;
 use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
 use candle_rocm_kernels::shared::copy::{TILE_WORDS, TRANSPOSE_BLOCK};
 
@@ -18,12 +19,54 @@ kernels! {
     transpose = "transpose_b{bits}" [bits: u32 = [8, 16, 32, 64]] in Family::Copy
         => (src: Ptr, dst: Ptr, rows: u32, columns: u32, src_column_stride: u32, dst_row_stride: u32, batch: u32,
             dims: Dims, src_strides: Strides, dst_strides: Strides);
+
+    /// Words from memory that host and device reach.
+    copy_words = "copy_words" in Family::Copy => (src: Ptr, dst: Ptr, n: u32);
+
+    /// The error word and words behind it into such memory.
+    copy_answer = "copy_answer" in Family::Copy => (src: Ptr, error: Ptr, dst: Ptr, n: u32);
 }
 
 const OP: &str = "copy";
 
 /// Shorter sides than this leave most of a tile idle; the plain strided kernel is used for them.
 const MIN_TRANSPOSED_SIDE: u32 = 8;
+
+/// Enqueues reading `n` words of the host's memory from byte `from_offset` into `to`, from byte `to_offset`.
+///
+/// # Safety
+/// Both sides have room for the words, and the host leaves them alone until the device is done.
+pub(super) unsafe fn read_words(
+    device: &Device,
+    (from, from_offset): (&Pinned, usize),
+    (to, to_offset): (&Buffer, usize),
+    n: u32,
+) -> Result<()> {
+    let (from, to) = (Ptr::pinned(from, from_offset), Ptr::at(to, to_offset));
+    let config = LaunchConfig::for_elements(n as usize);
+    // SAFETY: as the caller promises.
+    unsafe { copy_words::of()?.launch(device, config, from, to, n) }
+}
+
+/// Enqueues writing the device's error word and behind it `n` words of `from` into the host's memory. The error word is
+/// zero from then on, and need not be fetched.
+///
+/// # Safety
+/// `from` has `n` words, and the host's memory room for them and the error word; it stays until the device is done, in
+/// each launch of a graph that this is recorded in.
+pub(super) unsafe fn write_answer(
+    device: &Device,
+    from: &Buffer,
+    to: &Pinned,
+    n: u32,
+) -> Result<()> {
+    let (config, word) = (LaunchConfig::for_elements(1), device.error_word());
+    let (from, error, to) = (Ptr::to(from), Ptr::to(&word), Ptr::pinned(to, 0));
+    // SAFETY: as the caller promises.
+    unsafe { copy_answer::of()?.launch(device, config, from, error, to, n)? };
+    device.error_state().set_armed(false);
+    Ok(())
+}
 
 /// Copies `src` in row-major order to `dst`, from element `dst_offset` on.
 ///

@@ -17,6 +17,7 @@ pub mod binary;
 pub mod cast;
 pub mod conv;
 pub mod copy;
+pub mod exchange;
 pub mod fill;
 pub mod gated;
 pub mod group_norm;
