@@ -4,13 +4,15 @@
 //! separator, as in RFC 7464, so that what libraries print between is told apart.
 
 use crate::report::{Outcome, SectionReport, Severity};
-use crate::section::{Check, Event, Scope, Section};
+use crate::section::{Check, Event, Failure, Scope, Section};
 use crate::Options;
 use serde::{Deserialize, Serialize};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -21,7 +23,7 @@ use worker::{Error, Result};
 /// What a line of ours begins with.
 const MARK: char = '\u{1e}';
 /// How many lines of a child's other output are kept, and how much of each.
-const LAST_LINES: usize = 8;
+const LAST_LINES: usize = 12;
 const LINE_CHARS: usize = 300;
 /// How often the time and the user are looked at.
 const POLL: Duration = Duration::from_millis(100);
@@ -52,7 +54,9 @@ pub(crate) fn serve(job: &Job, sections: &[&dyn Section]) -> Result<()> {
         }
     };
     let check = Check::new(section.name(), job.ordinal, &job.options, tell);
-    if let Err(failure) = section.run(&check) {
+    // A panic is a failure like others: what was found before stays.
+    let run = catch_unwind(AssertUnwindSafe(|| section.run(&check)));
+    if let Err(failure) = run.unwrap_or_else(|panic| Err(words_of(&*panic))) {
         let advice = match section.scope() {
             Scope::Machine => "",
             Scope::Gpu => "see what the kernel says: dmesg | grep -e amdgpu -e kfd",
@@ -61,6 +65,17 @@ pub(crate) fn serve(job: &Job, sections: &[&dyn Section]) -> Result<()> {
     }
     check.done();
     Ok(())
+}
+
+/// What a panic says.
+fn words_of(panic: &(dyn Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!(
+        "a mistake in this program: {}",
+        text.unwrap_or("it panicked")
+    )
+    .into()
 }
 
 /// A process that a GPU fault ends leaves gigabytes where core dumps are on.
@@ -92,9 +107,6 @@ struct LastWords(Arc<Mutex<VecDeque<String>>>);
 
 impl LastWords {
     fn add(&self, line: &str) {
-        if line.trim().is_empty() {
-            return;
-        }
         let mut lines = self.0.lock().unwrap_or_else(|e| e.into_inner());
         if lines.len() == LAST_LINES {
             lines.pop_front();
@@ -289,13 +301,15 @@ fn read(from: impl Read + Send + 'static, to: Sender<Line>) -> std::thread::Join
         let mut bytes = Vec::new();
         while from.read_until(b'\n', &mut bytes).is_ok_and(|n| n > 0) {
             let line = String::from_utf8_lossy(&bytes);
-            let event = line.strip_prefix(MARK).map(serde_json::from_str);
-            let line = match event {
-                Some(Ok(event)) => Line::Event(event),
-                _ => Line::Other(line.into_owned()),
-            };
-            if to.send(line).is_err() {
-                return;
+            // What a library prints may lack the end of its line.
+            let (other, event) = line.split_once(MARK).unwrap_or((&line, ""));
+            let event = serde_json::from_str(event).ok().map(Line::Event);
+            let other = Some(other).filter(|other| !other.trim().is_empty());
+            let other = other.map(|other| Line::Other(other.to_string()));
+            for line in [other, event].into_iter().flatten() {
+                if to.send(line).is_err() {
+                    return;
+                }
             }
             bytes.clear();
         }

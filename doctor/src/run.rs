@@ -42,11 +42,12 @@ impl Plan<'_> {
         let time = worker::time::timestamp();
         let mut reports = Vec::new();
         let of = |scope| (self.sections.iter()).filter(move |section| section.scope() == scope);
+        let needs_gpus = of(Scope::Gpu).any(|section| self.wants(*section));
         let mut gpus = Gpus::default();
         for section in of(Scope::Machine) {
             // The first of them knows the GPUs, wanted or not.
             let knows_gpus = section.name() == sections::system::NAME;
-            if !self.wants(*section) && !knows_gpus {
+            if !self.wants(*section) && !(knows_gpus && needs_gpus) {
                 continue;
             }
             let report = self.one(starter, *section, None, interrupt, audience);

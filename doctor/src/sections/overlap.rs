@@ -5,9 +5,10 @@ use crate::pattern::{work_on_host, Pattern, Patterns, WORD};
 use crate::report::Measurement;
 use crate::sensors::{Sample, Sensors, Throttle};
 use crate::{Check, Failure, Options, Section};
-use candle_rocm::Device;
+use candle_rocm::{Buffer, HostBuffer};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// See the [module](self).
@@ -42,7 +43,7 @@ impl Section for Overlap {
         check.progress("making the kernels that check");
         let work = Work::new(check, options)?;
         let traffic = Traffic::new(check, options)?;
-        let alone = (timed(|| work.round())?, timed(|| traffic.round(0))?);
+        let alone = (timed(|| work.round())?, timed(|| traffic.round())?);
         let pci_id = &work.patterns.device().properties().pci_id;
         let watch = Watch::new(pci_id);
         let stop = AtomicBool::new(false);
@@ -61,7 +62,7 @@ impl Section for Overlap {
             });
             let copying = scope.spawn(|| -> Result<(), Failure> {
                 while going(&rounds[1]) {
-                    traffic.round(rounds[1].load(Ordering::Relaxed) as u32)?;
+                    traffic.round()?;
                 }
                 Ok(())
             });
@@ -87,7 +88,7 @@ impl Section for Overlap {
             done[0],
             work.words(),
             done[1],
-            size(traffic.bytes)
+            size(traffic.bytes())
         ));
         let (computing, copying) = alone;
         for (name, alone, rounds) in [
@@ -115,8 +116,8 @@ impl Section for Overlap {
 struct Work<'a> {
     check: &'a Check,
     patterns: Patterns,
-    result: candle_rocm::Buffer,
-    expected: candle_rocm::Buffer,
+    result: Buffer,
+    expected: Buffer,
     steps: u32,
     told: AtomicBool,
 }
@@ -159,38 +160,60 @@ impl<'a> Work<'a> {
 struct Traffic<'a> {
     check: &'a Check,
     patterns: Patterns,
-    device: Device,
-    bytes: usize,
+    buffer: Buffer,
+    host: Mutex<Host>,
     told: AtomicBool,
 }
+
+/// What is sent, and where it comes back to.
+struct Host {
+    sent: HostBuffer,
+    received: HostBuffer,
+}
+
+/// Seed of what is sent.
+const SENT: u32 = 13;
 
 impl<'a> Traffic<'a> {
     fn new(check: &'a Check, options: &Options) -> Result<Self, Failure> {
         let device = check.device()?;
         let (free, _) = device.memory_info()?;
         let bytes = options.pick(64 * MIB, 64 * MIB, 2 * MIB);
+        let bytes = bytes.min(free / 8).min(host_memory()).max(WORD) / WORD * WORD;
+        let mut sent = device.alloc_host(bytes)?;
+        Pattern::Random.fill(SENT, 0, &mut sent);
+        let received = device.alloc_host(bytes)?;
         Ok(Traffic {
             check,
             patterns: Patterns::new(&device)?,
-            device,
-            bytes: bytes.min(free / 8).min(host_memory()) / WORD * WORD,
+            buffer: device.alloc(bytes)?,
+            host: Mutex::new(Host { sent, received }),
             told: AtomicBool::new(false),
         })
     }
 
-    fn round(&self, round: u32) -> Result<(), Failure> {
-        let mut host = self.device.alloc_host(self.bytes)?;
-        let buffer = self.device.alloc(self.bytes)?;
-        let pattern = Pattern::Random;
-        pattern.fill(2 * round, 0, &mut host);
-        host.copy_to(&buffer, 0, self.bytes)?;
-        let arrived = self
-            .patterns
-            .check(&buffer, self.bytes, pattern, 2 * round, 0)?;
-        self.patterns.fill(&buffer, pattern, 2 * round + 1, 0)?;
-        host.copy_from(&buffer, 0, self.bytes)?;
-        let returned = pattern.compare(2 * round + 1, 0, &host);
-        for (found, what) in [(arrived, "to the device"), (returned, "to the host")] {
+    fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    fn round(&self) -> Result<(), Failure> {
+        let mut host = self.host.lock().unwrap_or_else(|e| e.into_inner());
+        let Host { sent, received } = &mut *host;
+        let bytes = self.bytes();
+        // What the round before left must not pass for this one's.
+        self.patterns.fill(&self.buffer, Pattern::Address, 0, 0)?;
+        received.fill(0);
+        sent.copy_to(&self.buffer, 0, bytes)?;
+        let arrived = (self.patterns).check(&self.buffer, bytes, Pattern::Random, SENT, 0)?;
+        received.copy_from(&self.buffer, 0, bytes)?;
+        let returned = match received[..] == sent[..] {
+            true => None,
+            false => Pattern::Random.compare(SENT, 0, received),
+        };
+        for (found, what) in [
+            (arrived, "to the device"),
+            (returned, "to the device and back"),
+        ] {
             if let Some(found) = found {
                 if !self.told.swap(true, Ordering::Relaxed) {
                     let text = format!("words copied {what} while the GPU computed: {found}");

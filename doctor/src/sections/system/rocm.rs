@@ -13,11 +13,7 @@ pub(super) fn look(check: &Check, devices: &DeviceReport) -> Value {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let runtimes = runtimes(&maps);
     if let Some(version) = &version {
-        let files: Vec<String> = runtimes
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
-        check.note(format!("HIP {version}, {}", files.join(", ")));
+        check.note(format!("HIP {version}"));
     }
     if runtimes.len() > 1 {
         let files: Vec<String> = runtimes
@@ -36,7 +32,10 @@ pub(super) fn look(check: &Check, devices: &DeviceReport) -> Value {
                 check.error("library", format!("{}: {problem}", library.name), "");
             }
             Some(problem) => check.info("library", format!("{}: {problem}", library.name), ""),
-            None => {}
+            None => {
+                let path = library.path.as_deref().unwrap_or_default();
+                check.note(format!("{} {path}", library.name));
+            }
         }
     }
     let releases: BTreeSet<String> = runtimes
