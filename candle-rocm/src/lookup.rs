@@ -1,7 +1,7 @@
 //! Kernels of a device, loaded when they are first used.
 
 use crate::{DeclaredKernel, Device, Kernel, Result};
-use candle_rocm_kernels::{CacheStats, CkInstance};
+use candle_rocm_kernels::CkInstance;
 
 impl Device {
     /// A kernel of this product, one of [`ops::kernels`](crate::ops::kernels). The first use of a family or a part of
@@ -24,11 +24,6 @@ impl Device {
         self.enter()?;
         let function = self.shared().modules.custom(self.gpu(), source, name)?;
         Ok(Kernel::new(self, function))
-    }
-
-    /// Code objects that this process has found on disk and compiled so far, for all devices.
-    pub fn code_objects(&self) -> CacheStats {
-        crate::module::cache().stats()
     }
 
     /// The kernel of Composable Kernel's attention for what `instance` says; there is one if the build made it for this

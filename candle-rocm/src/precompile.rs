@@ -98,6 +98,18 @@ pub fn missing(arch: &str, wanted: &[CodeObject]) -> Result<Vec<CompileJob>> {
     Ok(jobs)
 }
 
+/// A code object for a target, if it is built in or in the cache.
+pub fn stored(arch: &str, object: &CodeObject) -> Option<Vec<u8>> {
+    if let Some(bytes) = embedded(object.family(), arch) {
+        return Some(bytes.to_vec());
+    }
+    let compiler = HiprtcCompiler::new().ok()?;
+    let source = object.source();
+    let request = request(object, &source, arch, &[]);
+    let is_there = cache().has(&compiler, &request);
+    is_there.then(|| cache().get_or_compile(&compiler, &request).ok())?
+}
+
 /// What the process's cache of code objects has done so far.
 pub fn cache_stats() -> CacheStats {
     cache().stats()

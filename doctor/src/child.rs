@@ -9,16 +9,15 @@ use crate::Options;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::VecDeque;
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use worker::signal::Interrupt;
-use worker::{Error, Result};
+use worker::{process, Error, Result};
 
 /// What a line of ours begins with.
 const MARK: char = '\u{1e}';
@@ -43,7 +42,9 @@ pub(crate) fn serve(job: &Job, sections: &[&dyn Section]) -> Result<()> {
     let section = (sections.iter())
         .find(|section| section.name() == job.section)
         .ok_or_else(|| Error::Usage(format!("there is no section {}", job.section)))?;
-    without_core_dumps();
+    // Neither is worth failing for: a process that hangs is ended by the parent anyway.
+    let _ = process::die_with_parent();
+    let _ = process::leave_no_core_files();
     let tell = |event: Event| {
         let line = serde_json::to_string(&event).expect("events have string keys only");
         let mut out = std::io::stdout().lock();
@@ -78,19 +79,8 @@ fn words_of(panic: &(dyn Any + Send)) -> Failure {
     .into()
 }
 
-/// A process that a GPU fault ends leaves gigabytes where core dumps are on.
-fn without_core_dumps() {
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the call only reads the structure. If it fails, dumps stay on.
-    unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) };
-}
-
 /// How to start this program again.
 pub(crate) struct Starter<'a> {
-    pub program: OsString,
     /// The command that has the doctor's arguments, if it is not the whole program.
     pub command: &'a [&'a str],
 }
@@ -146,7 +136,7 @@ impl Starter<'_> {
 
     fn start(&self, job: &Job) -> std::io::Result<Child> {
         let job = serde_json::to_string(job).map_err(std::io::Error::other)?;
-        Command::new(&self.program)
+        process::this_program()
             .args(self.command)
             .arg("--child")
             .arg(job)

@@ -5,6 +5,7 @@ use crate::privacy::Mask;
 use crate::report::{Report, SectionReport, Severity};
 use crate::run::{Audience, Plan};
 use crate::section::Section;
+use crate::tools::Tool;
 use crate::{sections, text, Options};
 use clap::Args;
 use std::io::IsTerminal;
@@ -20,6 +21,7 @@ pub const EXIT_CODES: &str = "Exit codes: 0 nothing is wrong (warnings included)
 
 /// Arguments of the doctor.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DoctorArgs {
     /// The GPU to look at, rocm:N; all of them without it.
     #[arg(
@@ -69,6 +71,9 @@ pub struct DoctorArgs {
     /// What a process of its own is to do.
     #[arg(long, hide = true, value_name = "JOB")]
     child: Option<String>,
+
+    #[command(subcommand)]
+    tool: Option<Tool>,
 }
 
 /// A time with a unit; seconds without one.
@@ -103,6 +108,9 @@ impl DoctorArgs {
     /// [`Error::Usage`] for arguments, [`Error::Runtime`] if something is wrong with the GPU, [`Error::Io`] if the
     /// report cannot be written.
     pub fn run(self, command: &[&str], more: &[&dyn Section]) -> Result<()> {
+        if let Some(tool) = self.tool {
+            return tool.run();
+        }
         let sections = [sections::ALL, more].concat();
         if let Some(job) = &self.child {
             let job: Job =
@@ -116,12 +124,9 @@ impl DoctorArgs {
             return print_line(&lines.join("\n"));
         }
         let plan = self.plan(sections)?;
-        let program = std::env::current_exe()
-            .map_err(|e| Error::Runtime(format!("cannot find this program: {e}")))?
-            .into_os_string();
         let interrupt = Interrupt::install()?;
         let mut screen = Screen::new(self.json);
-        let report = plan.run(&Starter { program, command }, &interrupt, &mut screen);
+        let report = plan.run(&Starter { command }, &interrupt, &mut screen);
         screen.clear();
         self.finish(&report)
     }

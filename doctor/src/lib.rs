@@ -24,6 +24,7 @@ pub mod section;
 pub mod sections;
 pub mod sensors;
 mod text;
+mod tools;
 
 pub use command::DoctorArgs;
 pub use options::Options;

@@ -44,14 +44,6 @@ pub(crate) fn size(bytes: usize) -> String {
 
 /// What the host can give without hardship, in bytes: a quarter of what is available.
 pub(crate) fn host_memory() -> usize {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available = text.lines().find_map(|line| {
-        let kib = line.strip_prefix("MemAvailable:")?;
-        kib.trim()
-            .trim_end_matches("kB")
-            .trim()
-            .parse::<usize>()
-            .ok()
-    });
-    available.map_or(GIB, |kib| kib.saturating_mul(1024) / 4)
+    let available = worker::process::available_memory();
+    available.map_or(GIB, |bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX))
 }

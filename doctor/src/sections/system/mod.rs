@@ -46,7 +46,7 @@ impl Section for System {
         check.progress("loading ROCm's libraries");
         let devices = DeviceReport::gather();
         verdict(check, &devices);
-        let rocm = rocm::look(check, &devices);
+        let rocm = rocm::look(check, &topology, &devices);
         check.facts(serde_json::json!({
             "machine": machine.facts(),
             "cards": cards,

@@ -1,25 +1,25 @@
 //! ROCm: which releases, from which files, and whether they belong together.
 
 use crate::Check;
+use candle_rocm::known_issues::{known_issues, Versions};
 use candle_rocm::sys::hip::{self, Hip};
+use candle_rocm::sys::loader::mapped_files;
+use candle_rocm::topology::Topology;
+use candle_rocm::{blas, Device};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use worker::report::DeviceReport;
 
-/// Looks at the libraries that are loaded now.
-pub(super) fn look(check: &Check, devices: &DeviceReport) -> Value {
+/// Looks at the libraries that are loaded now, and at what is known of their versions.
+pub(super) fn look(check: &Check, topology: &Topology, devices: &DeviceReport) -> Value {
     let version = runtime_version();
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let runtimes = runtimes(&maps);
     if let Some(version) = &version {
         check.note(format!("HIP {version}"));
     }
+    let runtimes = mapped_files("libamdhip64");
     if runtimes.len() > 1 {
-        let files: Vec<String> = runtimes
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
+        let files: Vec<String> = runtimes.iter().map(|path| path.display().to_string()).collect();
         check.error(
             "two_rocm",
             format!("two runtimes of ROCm are loaded at once: {}", files.join(", ")),
@@ -38,25 +38,57 @@ pub(super) fn look(check: &Check, devices: &DeviceReport) -> Value {
             }
         }
     }
-    let releases: BTreeSet<String> = runtimes
-        .iter()
-        .filter_map(|path| release_of(path))
-        .collect();
+    let issues = issues(check, topology, devices);
+    products(check, devices);
+    let releases: BTreeSet<String> = runtimes.iter().filter_map(|path| release_of(path)).collect();
+    let real = |path: &String| {
+        let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        real.display().to_string()
+    };
     let files: Vec<String> = (devices.libraries.iter())
-        .filter_map(|library| library.path.as_ref())
-        .map(|path| {
-            std::fs::canonicalize(path)
-                .unwrap_or_else(|_| PathBuf::from(path))
-                .display()
-                .to_string()
-        })
+        .filter_map(|library| library.path.as_ref().map(real))
         .collect();
     json!({
         "hip": version,
         "releases": releases,
         "runtimes": runtimes,
         "files": files,
+        "known_issues": issues,
     })
+}
+
+/// What is known to be too old or faulty for the GPUs, also for those that do not answer. Returns the issues' names.
+fn issues(check: &Check, topology: &Topology, devices: &DeviceReport) -> BTreeSet<&'static str> {
+    let of_kernel = topology.gpus.iter().filter_map(|gpu| Some((gpu.arch.clone()?, &gpu.pci_id)));
+    let of_hip = devices.gpus.iter().map(|gpu| (gpu.arch.clone(), &gpu.pci_id));
+    let gpus: BTreeSet<(String, &String)> = of_kernel.chain(of_hip).collect();
+    let mut told = BTreeSet::new();
+    for (arch, pci_id) in gpus {
+        let versions = Versions::read_of(pci_id);
+        for issue in known_issues(&arch, &versions) {
+            if told.insert(issue.id) {
+                check.warning("known_issue", issue.describe(&versions), issue.advice);
+            }
+        }
+    }
+    told
+}
+
+/// Whether rocBLAS has kernels for the GPUs: it ends the process where it has none, so it is not asked then.
+fn products(check: &Check, devices: &DeviceReport) {
+    for (ordinal, gpu) in devices.gpus.iter().enumerate() {
+        if gpu.problem.is_some() {
+            continue;
+        }
+        let refusal = Device::new(ordinal).ok().and_then(|device| blas::refusal(&device));
+        if let Some(refusal) = refusal {
+            check.warning(
+                "rocblas",
+                format!("{}: matrix products are computed by this product's own kernels: {refusal}", gpu.device),
+                "products of large matrices are slower so; install rocBLAS with files for this GPU's processor",
+            );
+        }
+    }
 }
 
 /// HIP's version as it says itself.
@@ -78,19 +110,6 @@ fn version(packed: i32) -> String {
     )
 }
 
-/// The files of HIP's runtime that a process has mapped.
-fn runtimes(maps: &str) -> BTreeSet<PathBuf> {
-    (maps.lines())
-        .filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])))
-        .filter(|path| {
-            let name = path
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned());
-            name.is_some_and(|name| name.starts_with("libamdhip64.so"))
-        })
-        .collect()
-}
-
 /// The release that a library is of, as the file `.info/version` beside its folder says.
 fn release_of(library: &Path) -> Option<String> {
     let root = library.parent()?.parent()?;
@@ -106,16 +125,5 @@ mod tests {
     fn versions_are_unpacked() {
         assert_eq!(version(60_342_134), "6.3.42134");
         assert_eq!(version(70_253_211), "7.2.53211");
-    }
-
-    #[test]
-    fn runtimes_are_counted_by_file() {
-        let maps = "7f00-7f01 r--p 0 08:01 1 /opt/rocm-6.4.3/lib/libamdhip64.so.6.4.60403\n\
-                    7f01-7f02 r-xp 0 08:01 1 /opt/rocm-6.4.3/lib/libamdhip64.so.6.4.60403\n\
-                    7f02-7f03 r--p 0 08:01 2 /opt/rocm-7.2.4/lib/libamdhip64.so.7.2.70204\n\
-                    7f03-7f04 r--p 0 08:01 3 /usr/lib/libhiprtc.so.7\n\
-                    7f04-7f05 rw-p 0 00:00 0 [heap]\n";
-        assert_eq!(runtimes(maps).len(), 2);
-        assert!(runtimes("").is_empty());
     }
 }

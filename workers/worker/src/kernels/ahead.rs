@@ -110,7 +110,7 @@ impl CompileArgs {
     }
 
     /// How many processes for so many jobs.
-    fn processes(&self, jobs: usize) -> usize {
+    pub fn processes(&self, jobs: usize) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let room = available_memory().map_or(1, |bytes| (bytes / PROCESS_BYTES) as usize);
         let most = self.compile_jobs.unwrap_or(cores.min(room));

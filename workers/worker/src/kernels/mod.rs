@@ -12,7 +12,7 @@
 
 pub mod ahead;
 pub mod command;
-mod pool;
+pub mod pool;
 
 pub use ahead::CompileArgs;
 pub use command::CompileKernelsArgs;

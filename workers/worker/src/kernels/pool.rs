@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{channel, Sender};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The command of this program that compiles.
 pub(super) const COMMAND: &str = "compile-kernels";
@@ -25,17 +26,18 @@ struct JobLine {
 /// The answer to a job.
 #[derive(Serialize, Deserialize)]
 struct AnswerLine {
+    seconds: f64,
     error: Option<String>,
 }
 
-/// What became of a job: nothing to say, or why not.
-pub(super) type Outcome = std::result::Result<(), String>;
+/// What became of a job: how long it took, or why it failed.
+pub type Outcome = std::result::Result<Duration, String>;
 
 /// Does all jobs with so many processes, the first ones first; `done` is told of each as it ends.
 ///
 /// # Errors
 /// [`Error::Runtime`] if threads cannot be started.
-pub(super) fn compile(
+pub fn compile(
     jobs: Vec<CompileJob>,
     processes: usize,
     done: &mut dyn FnMut(&CompileJob, &Outcome),
@@ -117,7 +119,8 @@ impl Compiler {
         let ended = || std::io::Error::other("it gave no answer");
         let line = self.answers.next().ok_or_else(ended)??;
         let answer: AnswerLine = serde_json::from_str(&line)?;
-        Ok(answer.error.map_or(Ok(()), Err))
+        let time = Duration::try_from_secs_f64(answer.seconds).unwrap_or_default();
+        Ok(answer.error.map_or(Ok(time), Err))
     }
 
     /// Ends it after a failure; says how it ended.
@@ -148,8 +151,11 @@ pub(super) fn serve_jobs() -> Result<()> {
     process::die_with_parent().map_err(broken)?;
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
-        let outcome = run(&line.map_err(broken)?);
+        let line = line.map_err(broken)?;
+        let begun = Instant::now();
+        let outcome = run(&line);
         let answer = AnswerLine {
+            seconds: begun.elapsed().as_secs_f64(),
             error: outcome.err(),
         };
         let answer = serde_json::to_string(&answer).map_err(|e| broken(e.into()))?;
@@ -160,7 +166,7 @@ pub(super) fn serve_jobs() -> Result<()> {
     Ok(())
 }
 
-fn run(line: &str) -> Outcome {
+fn run(line: &str) -> std::result::Result<(), String> {
     let job: JobLine = serde_json::from_str(line).map_err(|e| format!("{line:?}: {e}"))?;
     let job = CompileJob {
         object: job.object.parse()?,
