@@ -1,7 +1,60 @@
 //! Compares operations on `Device::Rocm` with an f64 (integers: exact) computation on the CPU, and keeps a table of
 //! what was compared.
+//!
+//! [`suites`] lists what there is to compare. A [`Suite`] takes a [`Context`] and fills a [`Report`]; what fails is data
+//! there, never a panic. The tests of this crate run each suite in full; `rocm-doctor` runs them small.
 
-use std::collections::BTreeMap;
+/// Ends a suite with an error that says what does not hold.
+macro_rules! ensure {
+    ($holds:expr $(,)?) => {
+        ensure!($holds, "{} does not hold", stringify!($holds))
+    };
+    ($holds:expr, $($message:tt)+) => {
+        {
+            let holds: bool = $holds;
+            if !holds {
+                candle_core::bail!($($message)+)
+            }
+        }
+    };
+}
+
+/// Ends a suite with an error if two values differ.
+macro_rules! ensure_eq {
+    ($got:expr, $want:expr $(,)?) => {
+        ensure_eq!($got, $want, "{}", stringify!($got))
+    };
+    ($got:expr, $want:expr, $($message:tt)+) => {
+        match (&$got, &$want) {
+            (got, want) => ensure!(
+                *got == *want,
+                "{}: {got:?} instead of {want:?}",
+                format_args!($($message)+)
+            ),
+        }
+    };
+}
+
+/// A test for each suite named: `test: "suite"`.
+#[macro_export]
+macro_rules! tests {
+    ($($test:ident: $suite:literal),* $(,)?) => {
+        $(
+            #[test]
+            fn $test() {
+                $crate::check($suite);
+            }
+        )*
+    };
+}
+
+mod report;
+mod suite;
+mod suites;
+
+pub use report::{Comparison, Report};
+pub use suite::{check, Context, Size, Suite};
+pub use suites::suites;
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -136,80 +189,11 @@ pub fn nmse(got: &[f64], want: &[f64]) -> std::result::Result<f64, String> {
     Ok(if error == 0.0 { 0.0 } else { error / norm })
 }
 
-/// What was compared, and what failed.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Comparisons per operation and dtype.
-    passed: BTreeMap<(String, String), usize>,
-    failures: Vec<String>,
-}
-
-impl Report {
-    /// Compares `got` with `want`; integers, and floats with a limit of 0, must be equal.
-    pub fn compare(
-        &mut self,
-        op: &str,
-        dtype: &str,
-        what: &str,
-        limit: f64,
-        got: Result<Tensor>,
-        want: Result<Tensor>,
-    ) {
-        let outcome = got
-            .and_then(|got| Ok((got.shape().clone(), to_f64(&got)?)))
-            .and_then(|got| {
-                want.and_then(|want| Ok((got, (want.shape().clone(), to_f64(&want)?))))
-            });
-        let failure = match outcome {
-            Err(error) => Some(error.to_string()),
-            Ok(((got_shape, _), (want_shape, _))) if got_shape != want_shape => {
-                Some(format!("shape {got_shape:?} instead of {want_shape:?}"))
-            }
-            Ok(((_, got), (_, want))) => match nmse(&got, &want) {
-                Err(difference) => Some(difference),
-                Ok(error) if error > limit => Some(format!("NMSE {error:e} exceeds {limit:e}")),
-                Ok(_) => None,
-            },
-        };
-        self.record(op, dtype, what, failure);
-    }
-
-    /// Counts a comparison that was made elsewhere.
-    pub fn record(&mut self, op: &str, dtype: &str, what: &str, failure: Option<String>) {
-        match failure {
-            Some(failure) => self
-                .failures
-                .push(format!("{op} {dtype} {what}: {failure}")),
-            None => *self.passed.entry((op.into(), dtype.into())).or_default() += 1,
-        }
-    }
-
-    /// Writes the table for the support page if `CANDLE_ROCM_SUPPORT_DIR` names a folder, then panics if anything
-    /// failed.
-    pub fn finish(self, name: &str) {
-        if let Some(folder) = std::env::var_os("CANDLE_ROCM_SUPPORT_DIR") {
-            let arch = std::env::var("HIP_SIM_ARCH").unwrap_or_else(|_| "device".into());
-            let mut lines = String::new();
-            for ((op, dtype), count) in &self.passed {
-                lines.push_str(&format!("{op}\t{dtype}\t{count}\n"));
-            }
-            let file = std::path::Path::new(&folder).join(format!("{name}-{arch}.tsv"));
-            std::fs::write(&file, lines).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        }
-        let compared: usize = self.passed.values().sum();
-        assert!(compared > 0, "nothing was compared");
-        assert!(
-            self.failures.is_empty(),
-            "{} of {} comparisons failed:\n{}",
-            self.failures.len(),
-            self.failures.len() + compared,
-            self.failures
-                .iter()
-                .take(40)
-                .cloned()
-                .collect::<Vec<_>>()
-                .join("\n")
-        );
+/// The text of an error, which there must be.
+pub(crate) fn error_of<T>(outcome: Result<T>, what: &str) -> Result<String> {
+    match outcome {
+        Ok(_) => candle_core::bail!("{what} gives no error"),
+        Err(error) => Ok(error.to_string()),
     }
 }
 
