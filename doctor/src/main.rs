@@ -1,6 +1,5 @@
 //! The `rocm-doctor` program.
 
-use candle_rocm::CodeObject;
 use clap::Parser;
 use doctor::DoctorArgs;
 use std::process::ExitCode;
@@ -22,10 +21,6 @@ impl Program for Cli {
 
     fn log(&self) -> &LogArgs {
         &self.log
-    }
-
-    fn usual_kernels() -> Vec<CodeObject> {
-        CodeObject::all()
     }
 
     fn is_service(&self) -> bool {

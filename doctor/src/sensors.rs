@@ -105,3 +105,80 @@ impl Sensors {
         Some(Throttle(u64::from_le_bytes(bits))).filter(|throttle| throttle.0 != u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const PCI: &str = "0000:03:00.0";
+
+    fn card(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("sys/bus/pci/devices").join(PCI);
+        fs::create_dir_all(folder.join("hwmon/hwmon4")).unwrap();
+        for (name, bytes) in files {
+            fs::write(folder.join(name), bytes).unwrap();
+        }
+        root
+    }
+
+    /// A table of metrics with throttle bits where its revision has them.
+    fn metrics(revision: (u8, u8), at: usize, bits: u64) -> Vec<u8> {
+        let mut table = vec![0; at + 8];
+        (table[2], table[3]) = revision;
+        table[at..].copy_from_slice(&bits.to_le_bytes());
+        table
+    }
+
+    #[test]
+    fn temperatures_power_and_clocks_are_read() {
+        let root = card(&[
+            ("hwmon/hwmon4/temp1_input", b"55000\n"),
+            ("hwmon/hwmon4/temp2_input", b"71000\n"),
+            ("hwmon/hwmon4/temp2_crit", b"110000\n"),
+            ("hwmon/hwmon4/temp3_input", b"80000\n"),
+            ("hwmon/hwmon4/power1_average", b"301000000\n"),
+            ("hwmon/hwmon4/power1_cap", b"250000000\n"),
+            ("hwmon/hwmon4/power1_cap_default", b"355000000\n"),
+            ("hwmon/hwmon4/freq1_input", b"2482000000\n"),
+            ("gpu_metrics", &metrics((1, 3), 112, 1 << 36 | 1 << 2)),
+        ]);
+        let sensors = Sensors::of(root.path(), PCI).unwrap();
+        let sample = sensors.sample();
+        assert_eq!((sample.hot, sample.memory), (Some(71.0), Some(80.0)));
+        assert_eq!(
+            (sample.watts, sample.megahertz),
+            (Some(301.0), Some(2482.0))
+        );
+        assert_eq!(sensors.critical(), Some(110.0));
+        assert_eq!(sensors.power_caps(), Some((250.0, 355.0)));
+        assert_eq!(
+            sample.throttled.unwrap().reasons(),
+            ["the power limit", "temperature"]
+        );
+    }
+
+    #[test]
+    fn what_the_driver_does_not_tell_is_not_made_up() {
+        let root = card(&[]);
+        assert_eq!(
+            Sensors::of(root.path(), PCI).unwrap().sample(),
+            Sample::default()
+        );
+        assert!(Sensors::of(root.path(), "0000:04:00.0").is_none());
+        for table in [
+            vec![0; 2],
+            metrics((9, 9), 112, 1),
+            metrics((2, 2), 120, u64::MAX),
+            vec![8, 0, 1, 3],
+        ] {
+            let root = card(&[("gpu_metrics", &table)]);
+            let sample = Sensors::of(root.path(), PCI).unwrap().sample();
+            assert_eq!(sample.throttled, None, "{table:?}");
+        }
+        let free = card(&[("gpu_metrics", &metrics((2, 2), 120, 0))]);
+        let throttled = Sensors::of(free.path(), PCI).unwrap().sample().throttled;
+        assert!(throttled.unwrap().reasons().is_empty());
+    }
+}

@@ -27,6 +27,79 @@ fn calls_that_fail_are_told_with_hips_own_words() {
     }
 }
 
+/// What is wrong, where it must be found, and as what.
+const WRONG: &[(&str, &str, &str)] = &[
+    ("copy:h2d", "copies", "copies.h2d"),
+    ("copy:d2h", "copies", "copies.d2h"),
+    ("copy:d2d", "copies", "copies.d2d"),
+    ("copy:h2d", "overlap", "overlap.copy"),
+    ("vram:3M", "memory", "memory.pattern"),
+    ("kernel:doctor_work", "overlap", "overlap.compute"),
+    ("abort:5", "memory", "memory.died"),
+    ("blas-abort", "speed", "speed.died"),
+];
+
+#[test]
+fn each_wrong_result_is_found_by_the_section_whose_matter_it_is() {
+    let rocm = Rocm::install();
+    for (i, (wrong, section, code)) in WRONG.iter().enumerate() {
+        let arch = ["gfx942", "gfx1100", "gfx1201", "gfx1151"][i % 4];
+        let found = errors(&rocm, arch, ("HIP_SIM_WRONG", wrong), section);
+        assert!(
+            found.iter().any(|found| found == code),
+            "{wrong} on {arch}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_word_between_two_gpus_is_found() {
+    let rocm = Rocm::install();
+    let fault = ("HIP_SIM_WRONG", "copy:peer");
+    let found = errors(&rocm, "gfx942,gfx942", fault, "copies");
+    assert_eq!(found, ["copies.peer"]);
+}
+
+#[test]
+fn a_stuck_bit_is_named_with_its_place() {
+    let rocm = Rocm::install();
+    let fault = [("HIP_SIM_WRONG", "vram:3M")];
+    let (_, report) = rocm.examine("gfx1100", &fault, &["--only", "memory"]);
+    let finding = findings(&report)
+        .find(|finding| finding.code == "memory.pattern")
+        .unwrap();
+    // One word of each pattern that has the bit cleared there; never a bit that is wrongly cleared.
+    assert!(
+        finding.text.contains("wrongly not set 0x00000000"),
+        "{}",
+        finding.text
+    );
+    let byte = finding.text.split("at byte ").nth(1).unwrap();
+    let byte: usize = byte.split(' ').next().unwrap().parse().unwrap();
+    assert!((2 << 20..3 << 20).contains(&byte), "{}", finding.text);
+}
+
+#[test]
+fn a_fault_that_ends_the_process_is_told_with_what_was_done_then() {
+    let rocm = Rocm::install();
+    let (run, report) = rocm.examine(
+        "gfx942",
+        &[("HIP_SIM_WRONG", "abort:5")],
+        &["--only", "memory,speed"],
+    );
+    assert_eq!(run.code, Some(1));
+    let died: Vec<_> = findings(&report)
+        .filter(|finding| finding.code.ends_with(".died"))
+        .collect();
+    assert_eq!(died.len(), 2, "{report:#?}");
+    assert!(
+        died[0].text.contains("SIGABRT, while at this: "),
+        "{}",
+        died[0].text
+    );
+    assert!(died[0].advice.as_ref().unwrap().contains("dmesg"));
+}
+
 #[test]
 fn a_gpu_that_goes_away_leaves_the_other_sections_their_own_processes() {
     let rocm = Rocm::install();

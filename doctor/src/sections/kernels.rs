@@ -28,7 +28,11 @@ impl Section for Kernels {
     }
 
     fn limit(&self, options: &Options) -> Duration {
-        options.pick(Duration::from_secs(1800), Duration::from_secs(600), Duration::from_secs(600))
+        options.pick(
+            Duration::from_secs(1800),
+            Duration::from_secs(600),
+            Duration::from_secs(600),
+        )
     }
 
     fn run(&self, check: &Check) -> Result<(), Failure> {
@@ -38,7 +42,10 @@ impl Section for Kernels {
         let all: Vec<CodeObject> = modules.keys().cloned().collect();
         let jobs = missing(&arch, &all)?;
         let absent = compile_some(check, jobs)?;
-        let there: Vec<_> = modules.into_iter().filter(|(object, _)| !absent.contains(object)).collect();
+        let there: Vec<_> = modules
+            .into_iter()
+            .filter(|(object, _)| !absent.contains(object))
+            .collect();
         load(check, &device, &there);
         look_at(check, &arch, &there);
         Ok(())
@@ -56,7 +63,10 @@ fn modules(device: &Device) -> BTreeMap<CodeObject, Vec<DeclaredKernel>> {
             Some(Only::Matrix) => properties.arch.generation().matrix().is_some(),
         };
         if has {
-            modules.entry(CodeObject::of(&kernel)).or_default().push(kernel);
+            modules
+                .entry(CodeObject::of(&kernel))
+                .or_default()
+                .push(kernel);
         }
     }
     modules
@@ -69,7 +79,10 @@ fn compile_some(check: &Check, mut jobs: Vec<CompileJob>) -> Result<BTreeSet<Cod
     let left = jobs.split_off(most.min(missing));
     let mut absent: BTreeSet<CodeObject> = left.into_iter().map(|job| job.object).collect();
     if !absent.is_empty() {
-        let text = format!("{} of {missing} files of kernels were not compiled, to be quick", absent.len());
+        let text = format!(
+            "{} of {missing} files of kernels were not compiled, to be quick",
+            absent.len()
+        );
         check.info("left", text, "");
     }
     let total = jobs.len();
@@ -116,7 +129,9 @@ fn load(check: &Check, device: &Device, modules: &[(CodeObject, Vec<DeclaredKern
     let mut loaded = 0;
     for (object, kernels) in modules {
         check.progress(format!("loading {object}"));
-        let refused = kernels.iter().find_map(|kernel| device.kernel(kernel).err());
+        let refused = kernels
+            .iter()
+            .find_map(|kernel| device.kernel(kernel).err());
         match refused {
             None => loaded += kernels.len(),
             Some(error) => {
@@ -130,8 +145,15 @@ fn load(check: &Check, device: &Device, modules: &[(CodeObject, Vec<DeclaredKern
         }
     }
     let count: usize = modules.iter().map(|(_, kernels)| kernels.len()).sum();
-    check.note(format!("{loaded} of {count} kernels in {} files load", modules.len()));
-    check.measure(Measurement::new("loading them", start.elapsed().as_secs_f64(), "s"));
+    check.note(format!(
+        "{loaded} of {count} kernels in {} files load",
+        modules.len()
+    ));
+    check.measure(Measurement::new(
+        "loading them",
+        start.elapsed().as_secs_f64(),
+        "s",
+    ));
 }
 
 /// Tells what the compiler made of them, where the objects say so.
@@ -141,7 +163,11 @@ fn look_at(check: &Check, arch: &str, modules: &[(CodeObject, Vec<DeclaredKernel
     let mut in_memory = Vec::new();
     for (object, _) in modules {
         let entries = stored(arch, object).and_then(|bytes| code_object::read(&bytes).ok());
-        for kernel in entries.into_iter().flatten().flat_map(|entry| entry.object.kernels) {
+        for kernel in entries
+            .into_iter()
+            .flatten()
+            .flat_map(|entry| entry.object.kernels)
+        {
             count += 1;
             registers = registers.max(kernel.vgprs);
             lds = lds.max(kernel.lds_bytes);
@@ -154,12 +180,17 @@ fn look_at(check: &Check, arch: &str, modules: &[(CodeObject, Vec<DeclaredKernel
     if count == 0 {
         return;
     }
-    check.note(format!("at most {registers} registers and {lds} bytes of LDS"));
+    check.note(format!(
+        "at most {registers} registers and {lds} bytes of LDS"
+    ));
     if !in_memory.is_empty() {
         let named = in_memory[..in_memory.len().min(NAMED)].join(", ");
         check.info(
             "scratch",
-            format!("{} of {count} kernels keep values in memory: {named}", in_memory.len()),
+            format!(
+                "{} of {count} kernels keep values in memory: {named}",
+                in_memory.len()
+            ),
             "they are slower so than they were meant to be; `code-object FILE` shows more",
         );
     }

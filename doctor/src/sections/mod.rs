@@ -45,5 +45,7 @@ pub(crate) fn size(bytes: usize) -> String {
 /// What the host can give without hardship, in bytes: a quarter of what is available.
 pub(crate) fn host_memory() -> usize {
     let available = worker::process::available_memory();
-    available.map_or(GIB, |bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX))
+    available.map_or(GIB, |bytes| {
+        usize::try_from(bytes / 4).unwrap_or(usize::MAX)
+    })
 }

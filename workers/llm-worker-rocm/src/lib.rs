@@ -16,6 +16,7 @@
 //! | [`server`]    | the HTTP server                                                             |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
+//! | [`doctor`]    | the command `doctor`: a small model's tokens beside what `rocm-doctor` examines |
 //! | [`cli`]       | the command line                                                            |
 
 pub mod architectures;
@@ -23,6 +24,7 @@ pub mod chat;
 pub mod cli;
 pub mod completion;
 mod description;
+pub mod doctor;
 pub mod embedding;
 pub mod engine;
 mod folder;

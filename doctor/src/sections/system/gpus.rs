@@ -186,3 +186,116 @@ fn facts(gpu: &KernelGpu, details: &Details) -> Value {
         "obstacles": gpu.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Finding, Severity};
+    use crate::section::Event;
+    use crate::sections::system::machine;
+    use crate::Options;
+    use std::fs;
+
+    /// Two MI300X with xGMI between them; the second stands in a slot with half of its lanes and a small window.
+    fn server() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("sys/class/iommu/ivhd0/x".into(), "");
+        write(
+            "proc/cmdline".into(),
+            "quiet root=UUID=0f8fad5b-d9cb-469f-a165-70867728950e",
+        );
+        write("dev/kfd".into(), "");
+        for (node, bus, width, visible) in [(1, 3, "16", "206158430208"), (2, 35, "8", "268435456")]
+        {
+            let device = format!("sys/bus/pci/devices/0000:{bus:02x}:00.0");
+            for (file, text) in [
+                ("vendor", "0x1002"),
+                ("device", "0x74a1"),
+                ("class", "0x120000"),
+                ("mem_info_vram_total", "206158430208"),
+                ("mem_info_vram_used", "1048576"),
+                ("mem_info_vis_vram_total", visible),
+                ("current_link_speed", "32.0 GT/s PCIe"),
+                ("max_link_speed", "32.0 GT/s PCIe"),
+                ("current_link_width", width),
+                ("max_link_width", "16"),
+            ] {
+                write(format!("{device}/{file}"), text);
+            }
+            let driver = root.path().join(device).join("driver");
+            std::os::unix::fs::symlink("../../drivers/amdgpu", driver).unwrap();
+            let folder = format!("sys/class/kfd/kfd/topology/nodes/{node}");
+            let location = bus << 8;
+            write(
+                format!("{folder}/properties"),
+                &format!("simd_count 1216\ngfx_target_version 90402\nlocation_id {location}\n"),
+            );
+            write(
+                format!("{folder}/io_links/1/properties"),
+                &format!(
+                    "type 11\nnode_to {}\nweight 15\nmin_bandwidth 50000\nmax_bandwidth 50000\n",
+                    3 - node
+                ),
+            );
+        }
+        root
+    }
+
+    #[test]
+    fn what_is_slower_than_it_could_be_is_told() {
+        let root = server();
+        let options = Options {
+            quick: false,
+            small: false,
+            soak_seconds: None,
+            memory_percent: 1,
+        };
+        let (sender, events) = std::sync::mpsc::channel();
+        let check = Check::new("system", None, &options, move |event| {
+            let _ = sender.send(event);
+        });
+        let machine = machine::look(&check, root.path());
+        let topology = Topology::read_from(root.path(), &|_| Ok(()));
+        let facts = look(&check, root.path(), &topology, &machine);
+        let events: Vec<Event> = events.try_iter().collect();
+        let warnings: Vec<&Finding> = (events.iter())
+            .filter_map(|event| match event {
+                Event::Found(finding) if finding.severity == Severity::Warning => Some(finding),
+                _ => None,
+            })
+            .collect();
+        let codes: Vec<&str> = warnings
+            .iter()
+            .map(|finding| finding.code.as_str())
+            .collect();
+        assert_eq!(codes, ["system.pcie_width", "system.bar", "system.iommu"]);
+        assert!(
+            warnings[0].text.contains("8 of 16 lanes"),
+            "{}",
+            warnings[0].text
+        );
+        assert!(
+            warnings[1].text.contains("256.0 MiB of 192.0 GiB"),
+            "{}",
+            warnings[1].text
+        );
+        let notes: Vec<&String> = (events.iter())
+            .filter_map(|event| match event {
+                Event::Note(note) => Some(note),
+                _ => None,
+            })
+            .collect();
+        let linked =
+            |note: &&&String| note.contains("to 0000:23:00.0: xGMI, weight 15, 50.0 to 50.0 GB/s");
+        assert_eq!(notes.iter().filter(linked).count(), 1, "{notes:?}");
+        assert_eq!(facts[0]["links"][0]["kind"], "xGMI");
+        assert_eq!(facts[1]["pcie"][0]["lanes"], 8);
+        // Nothing of the kernel's command line but what was looked for.
+        assert!(!format!("{facts} {}", machine.facts()).contains("0f8fad5b"));
+    }
+}

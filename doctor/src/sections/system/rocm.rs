@@ -19,7 +19,10 @@ pub(super) fn look(check: &Check, topology: &Topology, devices: &DeviceReport) -
     }
     let runtimes = mapped_files("libamdhip64");
     if runtimes.len() > 1 {
-        let files: Vec<String> = runtimes.iter().map(|path| path.display().to_string()).collect();
+        let files: Vec<String> = runtimes
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
         check.error(
             "two_rocm",
             format!("two runtimes of ROCm are loaded at once: {}", files.join(", ")),
@@ -40,7 +43,10 @@ pub(super) fn look(check: &Check, topology: &Topology, devices: &DeviceReport) -
     }
     let issues = issues(check, topology, devices);
     products(check, devices);
-    let releases: BTreeSet<String> = runtimes.iter().filter_map(|path| release_of(path)).collect();
+    let releases: BTreeSet<String> = runtimes
+        .iter()
+        .filter_map(|path| release_of(path))
+        .collect();
     let real = |path: &String| {
         let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
         real.display().to_string()
@@ -59,8 +65,14 @@ pub(super) fn look(check: &Check, topology: &Topology, devices: &DeviceReport) -
 
 /// What is known to be too old or faulty for the GPUs, also for those that do not answer. Returns the issues' names.
 fn issues(check: &Check, topology: &Topology, devices: &DeviceReport) -> BTreeSet<&'static str> {
-    let of_kernel = topology.gpus.iter().filter_map(|gpu| Some((gpu.arch.clone()?, &gpu.pci_id)));
-    let of_hip = devices.gpus.iter().map(|gpu| (gpu.arch.clone(), &gpu.pci_id));
+    let of_kernel = topology
+        .gpus
+        .iter()
+        .filter_map(|gpu| Some((gpu.arch.clone()?, &gpu.pci_id)));
+    let of_hip = devices
+        .gpus
+        .iter()
+        .map(|gpu| (gpu.arch.clone(), &gpu.pci_id));
     let gpus: BTreeSet<(String, &String)> = of_kernel.chain(of_hip).collect();
     let mut told = BTreeSet::new();
     for (arch, pci_id) in gpus {
@@ -80,7 +92,9 @@ fn products(check: &Check, devices: &DeviceReport) {
         if gpu.problem.is_some() {
             continue;
         }
-        let refusal = Device::new(ordinal).ok().and_then(|device| blas::refusal(&device));
+        let refusal = Device::new(ordinal)
+            .ok()
+            .and_then(|device| blas::refusal(&device));
         if let Some(refusal) = refusal {
             check.warning(
                 "rocblas",

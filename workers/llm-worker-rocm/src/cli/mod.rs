@@ -15,6 +15,7 @@ mod session;
 mod source;
 mod tune;
 
+use crate::doctor::DoctorCommand;
 use candle_core::rocm_backend::candle_rocm::CodeObject;
 use clap::{Parser, Subcommand};
 use worker::cli::{CommonCommand, LogArgs, Program};
@@ -50,6 +51,8 @@ enum Command {
     Quantize(quantize::QuantizeArgs),
     /// Fetches a model from Hugging Face and prints where it lies.
     Pull(pull::PullArgs),
+    /// Checks GPU, driver and ROCm, and writes a report that can be sent.
+    Doctor(Box<DoctorCommand>),
     /// Measures which way of multiplying quantized matrices is the faster on a GPU, and remembers it.
     Tune(tune::TuneArgs),
     #[command(flatten)]
@@ -86,6 +89,7 @@ impl Command {
             Self::Perplexity(args) => args.run(),
             Self::Quantize(args) => args.run(),
             Self::Pull(args) => args.run(),
+            Self::Doctor(args) => args.run(),
             Self::Tune(args) => args.run(),
             Self::Common(command) => command.run::<Cli>(),
         }
