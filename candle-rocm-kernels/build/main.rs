@@ -188,6 +188,14 @@ fn compile(
     }
 }
 
+/// FNV-1a of the sources: tells versions of them apart.
+fn digest(sources: &[String]) -> u64 {
+    let bytes = sources.iter().flat_map(|source| source.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
 fn embedded_table(
     headers: &BTreeMap<String, String>,
     sources: &[String],
@@ -204,7 +212,11 @@ fn embedded_table(
     for source in sources {
         writeln!(table, "    {source:?},")?;
     }
-    writeln!(table, "];\nstatic ARCHS: &[&str] = &[")?;
+    writeln!(
+        table,
+        "];\nstatic SOURCES_DIGEST: u64 = {:#018x};\nstatic ARCHS: &[&str] = &[",
+        digest(sources)
+    )?;
     for arch in archs {
         writeln!(table, "    {arch:?},")?;
     }

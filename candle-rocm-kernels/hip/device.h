@@ -8,6 +8,7 @@
 #ifndef CANDLE_ROCM_DEVICE_H
 #define CANDLE_ROCM_DEVICE_H
 
+#include "plain.h"
 #include "types.h"
 
 // These include nothing themselves: a header is spliced once, and would be missing from the other branches.

@@ -1,8 +1,8 @@
 // Matrix instructions: one wave computes D[16 x 16] += A[16 x K] B[K x 16], with sums in f32 (f16, bf16) or i32 (i8).
 //
-// MATRIX is 1 where the arch has them: MFMA on gfx90a, gfx942 and gfx950 (waves of 64), WMMA on gfx11 and gfx12 (waves
-// of 32), mma.sync on nvptx from sm_80 on (waves of 32); code that uses what stands here lies in `#if MATRIX`. All
-// lanes of the wave must be active.
+// MATRIX is 1 where the arch has them and does them right (plain.h): MFMA on gfx90a, gfx942 and gfx950 (waves of 64),
+// WMMA on gfx11 and gfx12 (waves of 32), mma.sync on nvptx from sm_80 on (waves of 32); code that uses what stands here
+// lies in `#if MATRIX`. All lanes of the wave must be active.
 //
 // A lane's share of A is a row, of B a column, or COLUMNS of them; both are laid out alike, so one type serves as
 // either. With i = lane % 16 and g = lane / 16 (ISA documents "AMD Instinct MI200", "AMD Instinct MI300", "CDNA4",
@@ -21,7 +21,9 @@
 
 #include "device.h"
 
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
+#if CANDLE_ROCM_NO_MATRIX
+#define MATRIX 0
+#elif defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
 #define MATRIX 1
 #define MATRIX_MFMA 1
 #elif defined(__GFX11__)

@@ -62,6 +62,11 @@ pub fn embedded_ck_archs() -> Vec<&'static str> {
     archs
 }
 
+/// Tells the device sources of this binary from those of others.
+pub fn sources_digest() -> u64 {
+    SOURCES_DIGEST
+}
+
 fn for_arch<Name>(
     objects: &[(Name, &'static str, &'static [u8])],
     is_wanted: impl Fn(&Name) -> bool,

@@ -22,6 +22,8 @@ macro_rules! families {
 }
 
 families! {
+    /// What instructions make of known values, to be compared with what they should.
+    Instructions = "instructions.hip";
     /// Writing one value everywhere.
     Fill = "fill.hip";
     /// `x * mul + add`, powers and ELU.

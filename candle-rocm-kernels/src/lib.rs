@@ -35,7 +35,9 @@ pub use cache::{Cache, CacheStats, Storage};
 pub use ck::CkInstance;
 pub use clang::Clang;
 pub use compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
-pub use embedded::{embedded, embedded_archs, embedded_ck, embedded_ck_archs, translation_unit};
+pub use embedded::{
+    embedded, embedded_archs, embedded_ck, embedded_ck_archs, sources_digest, translation_unit,
+};
 pub use family::Family;
 pub use splice::SpliceError;
 pub use variables::{Values, Variable, VARIABLES};

@@ -105,6 +105,18 @@ named! {
     }
 }
 
+named! {
+    /// When kernels and libraries are compared with what they should compute; see [`verify`](crate::verify).
+    Verify {
+        /// Never.
+        Off = "off",
+        /// At the first use on a GPU, driver and compiler; what was found is remembered.
+        First = "first",
+        /// At the first use in each process.
+        Always = "always",
+    }
+}
+
 const fn one_of(
     name: &'static str,
     names: &'static [&'static str],
@@ -155,9 +167,16 @@ const ALLOC: Variable = one_of(
     "`direct` makes every buffer an allocation of its own, for hunting memory errors",
 );
 
+const VERIFY: Variable = one_of(
+    "CANDLE_ROCM_VERIFY",
+    Verify::NAMES,
+    "first",
+    "kernels and libraries are compared with what they should compute: never, at the first use ever, or in each process",
+);
+
 /// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of
 /// kernels.
-pub const VARIABLES: [Variable; 6] = [MATMUL, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC];
+pub const VARIABLES: [Variable; 7] = [MATMUL, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC, VERIFY];
 
 /// The settings of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +193,8 @@ pub struct Config {
     pub synchronize: bool,
     /// Where buffers come from.
     pub allocation: Allocation,
+    /// When kernels are verified.
+    pub verify: Verify,
 }
 
 impl Default for Config {
@@ -185,6 +206,7 @@ impl Default for Config {
             miopen: Mode::Fast,
             synchronize: false,
             allocation: Allocation::Cached,
+            verify: Verify::First,
         }
     }
 }
@@ -209,6 +231,7 @@ impl Config {
             miopen: Mode::ALL[index(MIOPEN)?],
             synchronize: index(SYNC)? == 1,
             allocation: Allocation::ALL[index(ALLOC)?],
+            verify: Verify::ALL[index(VERIFY)?],
         })
     }
 }
@@ -288,6 +311,8 @@ mod tests {
         );
         assert_eq!(with(MIOPEN.name, "tune").unwrap().miopen, Mode::Tune);
         assert!(with(SYNC.name, "1").unwrap().synchronize);
+        let always = with(VERIFY.name, "always").unwrap();
+        assert_eq!(always.verify, Verify::Always);
         let direct = with(ALLOC.name, "direct").unwrap();
         assert_eq!(direct.allocation, Allocation::Direct);
     }

@@ -67,34 +67,7 @@ impl Device {
         Self::with_config(ordinal, Config::from_env()?)
     }
 
-    /// A device with a stream and an allocator of its own, and the given settings.
-    ///
-    /// # Errors
-    /// Those of [`Device::count`], and [`Error::InvalidOrdinal`].
-    pub fn with_config(ordinal: usize, config: Config) -> Result<Self> {
-        let shared = Shared::get(ordinal)?;
-        shared.gpu.enter()?;
-        Self::on(shared, Stream::new(&shared.gpu)?, config)
-    }
-
-    /// A device on a stream that the caller made, for working together with other users of HIP.
-    ///
-    /// # Safety
-    /// `stream` is a `hipStream_t` of this ordinal, or null for its default stream, and outlives every
-    /// clone of the device and every buffer made from it.
-    ///
-    /// # Errors
-    /// Those of [`Device::new`].
-    pub unsafe fn from_raw_stream(ordinal: usize, stream: *mut c_void) -> Result<Self> {
-        let shared = Shared::get(ordinal)?;
-        let config = Config::from_env()?;
-        shared.gpu.enter()?;
-        // SAFETY: as the caller promises.
-        let stream = unsafe { Stream::borrowed(&shared.gpu, stream) };
-        Self::on(shared, stream, config)
-    }
-
-    fn on(shared: &'static Shared, stream: Stream, config: Config) -> Result<Self> {
+    pub(crate) fn on(shared: &'static Shared, stream: Stream, config: Config) -> Result<Self> {
         let gpu = &shared.gpu;
         Ok(Device {
             inner: Arc::new(Inner {

@@ -146,6 +146,20 @@ pub enum Error {
         reason: String,
     },
 
+    /// Verification found that the kernel gives wrong results on this GPU, and there is nothing to take its place.
+    #[error(
+        "{kernel} is switched off on {arch}, as it gave a wrong result when it was verified: {reason}; update ROCm and \
+         the GPU's driver, and report this; CANDLE_ROCM_VERIFY=always verifies it again"
+    )]
+    SwitchedOff {
+        /// The kernel, or the library's function.
+        kernel: String,
+        /// Architecture of the device.
+        arch: String,
+        /// What was found.
+        reason: String,
+    },
+
     /// An index operand pointed outside of the tensor.
     #[error("{op}: index {index} is out of range for a dimension of size {size}")]
     IndexOutOfRange {
@@ -260,6 +274,11 @@ impl Error {
     /// Whether memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Error::OutOfMemory { .. })
+    }
+
+    /// Whether a kernel was found to be wrong: then another way may lead to the result.
+    pub fn is_switched_off(&self) -> bool {
+        matches!(self, Error::SwitchedOff { .. })
     }
 
     /// Whether no device answers: no ROCm, no driver, or no GPU.

@@ -5,10 +5,12 @@
 //! takes exactly these arguments. The loaded function lies in the declaration itself, so that a launch neither makes a
 //! string nor searches a map.
 
+use crate::config::Verify;
 use crate::declared::{ArgumentType, DeclaredKernel};
 use crate::launch::{enqueue, Fault, LaunchConfig};
 use crate::pinned::Pinned;
 use crate::sys::hip::HipFunction;
+use crate::verify::{self, Keep};
 use crate::{Buffer, DType, Device, Error, Result, Scalar, View};
 use candle_rocm_kernels::shared::Shared;
 use std::ffi::c_void;
@@ -185,12 +187,13 @@ impl Axis for DType {
 impl Axis for u32 {}
 impl Axis for &'static str {}
 
-/// What was loaded of a kernel: a function for each GPU that has launched it. As modules are, it is kept as long as the
-/// process runs.
+/// What was loaded of a kernel: a function for each GPU that has launched it, and another if that was not verified then.
+/// As modules are, it is kept as long as the process runs.
 pub(crate) struct Functions(AtomicPtr<Loaded>);
 
 struct Loaded {
     ordinal: usize,
+    is_verified: bool,
     function: HipFunction,
     next: *mut Loaded,
 }
@@ -200,11 +203,12 @@ impl Functions {
         Functions(AtomicPtr::new(ptr::null_mut()))
     }
 
-    fn get(&self, ordinal: usize) -> Option<HipFunction> {
+    /// The function for a GPU; one that was not verified only for who does not want that.
+    fn get(&self, ordinal: usize, verified: bool) -> Option<HipFunction> {
         let mut at = self.0.load(Ordering::Acquire);
         // SAFETY: links are whole before they are published, do not change, and are never freed.
         while let Some(loaded) = unsafe { at.as_ref() } {
-            if loaded.ordinal == ordinal {
+            if loaded.ordinal == ordinal && loaded.is_verified == verified {
                 return Some(loaded.function);
             }
             at = loaded.next;
@@ -213,9 +217,10 @@ impl Functions {
     }
 
     /// Two threads may add the same function: then one link is never reached.
-    fn add(&self, ordinal: usize, function: HipFunction) {
+    fn add(&self, ordinal: usize, is_verified: bool, function: HipFunction) {
         let link = Box::leak(Box::new(Loaded {
             ordinal,
+            is_verified,
             function,
             next: self.0.load(Ordering::Acquire),
         }));
@@ -238,16 +243,32 @@ pub(crate) struct Declaration {
 }
 
 impl Declaration {
-    fn function(&self, device: &Device) -> Result<HipFunction> {
-        let gpu = device.gpu();
-        if let Some(function) = self.functions.get(gpu.ordinal) {
+    /// The function for a device, verified if the device asks for that; `launches` says whether it is launched now.
+    fn function(&self, device: &Device, launches: bool) -> Result<HipFunction> {
+        let ordinal = device.gpu().ordinal;
+        let verified = device.config().verify != Verify::Off;
+        if let Some(function) = self.functions.get(ordinal, verified) {
             return Ok(function);
         }
-        let function = (device.shared().modules)
-            .declared(gpu, &self.name_and_part())?
-            .raw;
-        self.functions.add(gpu.ordinal, function);
+        let admitted = verify::function(device, &self.name_and_part(), launches)?;
+        let function = admitted.function.raw;
+        match admitted.keep {
+            Keep::Verified => self.functions.add(ordinal, true, function),
+            Keep::Unverified => self.functions.add(ordinal, false, function),
+            Keep::No => {}
+        }
         Ok(function)
+    }
+
+    /// Whether the kernel may be used, as far as verification is concerned, which this call has done.
+    ///
+    /// # Errors
+    /// Those of compiling and verifying it.
+    pub fn works(&self, device: &Device) -> Result<bool> {
+        match self.function(device, false) {
+            Err(error) if error.is_switched_off() => Ok(false),
+            found => found.map(|_| true),
+        }
     }
 
     fn name_and_part(&self) -> DeclaredKernel {
@@ -269,7 +290,7 @@ impl Declaration {
         let device = params.device;
         let addresses = &mut params.addresses[..params.count];
         let error_word = params.error_word;
-        let function = self.function(device)?;
+        let function = self.function(device, true)?;
         let grid = [config.grid, 1, 1];
         let name = || self.name_and_part().name;
         // SAFETY: the function was loaded on this device; the rest is the caller's promise.
@@ -323,6 +344,16 @@ macro_rules! kernels {
                     Ok(Self { index })
                 }
 
+                fn declaration(self) -> crate::kernels::Declaration {
+                    static FUNCTIONS: [crate::kernels::Functions; $name::COUNT] =
+                        [const { crate::kernels::Functions::new() }; $name::COUNT];
+                    crate::kernels::Declaration {
+                        functions: &FUNCTIONS[self.index],
+                        index: self.index,
+                        describe: Self::describe,
+                    }
+                }
+
                 fn describe(index: usize) -> crate::DeclaredKernel {
                     // Where there are no axes, nothing changes.
                     #[allow(unused_mut)]
@@ -344,6 +375,13 @@ macro_rules! kernels {
                     }
                 }
 
+                /// Whether the kernel gives right results on the device, so that it may be chosen.
+                #[allow(dead_code)] // of kernels that have no other beside them
+                fn works(self, device: &crate::Device) -> crate::Result<bool> {
+                    device.enter()?;
+                    self.declaration().works(device)
+                }
+
                 /// Enqueues the kernel on the device's stream; a grid of 0 does nothing.
                 ///
                 /// # Safety
@@ -355,13 +393,7 @@ macro_rules! kernels {
                     config: crate::LaunchConfig,
                     $($argument: $kind),*
                 ) -> crate::Result<()> {
-                    static FUNCTIONS: [crate::kernels::Functions; $name::COUNT] =
-                        [const { crate::kernels::Functions::new() }; $name::COUNT];
-                    let kernel = crate::kernels::Declaration {
-                        functions: &FUNCTIONS[self.index],
-                        index: self.index,
-                        describe: Self::describe,
-                    };
+                    let kernel = self.declaration();
                     device.enter()?;
                     let mut params = crate::kernels::Params::new(device);
                     $(
@@ -392,17 +424,22 @@ mod tests {
     #[test]
     fn a_kernel_has_a_function_for_each_gpu() {
         let functions = Functions::new();
-        assert_eq!(functions.get(0), None);
+        assert_eq!(functions.get(0, true), None);
         let handle = |n: usize| ptr::without_provenance_mut::<c_void>(n);
         std::thread::scope(|scope| {
             for ordinal in 0..8 {
                 let functions = &functions;
-                scope.spawn(move || functions.add(ordinal, handle(100 + ordinal)));
+                scope.spawn(move || functions.add(ordinal, true, handle(100 + ordinal)));
             }
         });
         for ordinal in 0..8 {
-            assert_eq!(functions.get(ordinal), Some(handle(100 + ordinal)));
+            assert_eq!(functions.get(ordinal, true), Some(handle(100 + ordinal)));
         }
-        assert_eq!(functions.get(8), None);
+        assert_eq!(functions.get(8, true), None);
+        // What was not verified is not for who wants that.
+        assert_eq!(functions.get(3, false), None);
+        functions.add(3, false, handle(7));
+        assert_eq!(functions.get(3, false), Some(handle(7)));
+        assert_eq!(functions.get(3, true), Some(handle(103)));
     }
 }

@@ -60,6 +60,7 @@
 //! | `CANDLE_ROCM_MIOPEN` | off, fast, tune | fast | convolutions by MIOpen: never, by its estimates, or by what it measures once and remembers |
 //! | `CANDLE_ROCM_SYNC` | 0, 1 | 0 | 1 waits after every launch, so that an error names its kernel |
 //! | `CANDLE_ROCM_ALLOC` | cached, direct | cached | `direct` makes every buffer an allocation of its own, for hunting memory errors |
+//! | `CANDLE_ROCM_VERIFY` | off, first, always | first | kernels and libraries are compared with what they should compute: never, at the first use ever, or in each process |
 //!
 //! A value that is not in the list is an error that names what is; [`config`] has the table.
 
@@ -87,6 +88,7 @@ mod lookup;
 mod measure;
 pub mod miopen;
 mod module;
+mod open;
 pub mod ops;
 mod pinned;
 mod pool;
@@ -101,6 +103,7 @@ mod sync;
 pub mod sys;
 pub mod topology;
 mod transfer;
+pub mod verify;
 mod view;
 
 pub use arch::{Arch, Generation, Matrix};

@@ -7,6 +7,7 @@ use crate::gpu::{describe, Gpu};
 use crate::signatures::Signatures;
 use crate::sync::lock;
 use crate::sys::hip::{self, HipFunction, HipModule};
+use crate::verify::Plain;
 use crate::{Error, Result};
 use candle_rocm_kernels::{
     embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest,
@@ -32,7 +33,8 @@ unsafe impl Sync for Function {}
 /// Where a module comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    Family(CodeObject),
+    /// In a form.
+    Family(CodeObject, Plain),
     /// The user's source.
     Custom(Arc<str>),
     /// Composable Kernel's attention.
@@ -64,19 +66,19 @@ unsafe impl Send for Module {}
 
 impl Modules {
     /// A declared kernel. Its module is looked for anew each time: declarations keep what they get.
-    pub fn declared(&self, gpu: &Gpu, kernel: &DeclaredKernel) -> Result<Function> {
-        let object = match embedded(kernel.family, &gpu.properties.full_arch) {
+    pub fn declared(&self, gpu: &Gpu, kernel: &DeclaredKernel, plain: Plain) -> Result<Function> {
+        let object = match built_in(gpu, kernel.family, plain) {
             Some(_) => CodeObject::new(kernel.family, None),
             None => CodeObject::of(kernel),
         };
-        self.load(gpu, Origin::Family(object), &kernel.name, Some(kernel))
+        self.load(gpu, Origin::Family(object, plain), &kernel.name, Some(kernel))
     }
 
     /// What of the families is loaded.
     pub fn loaded(&self) -> Vec<CodeObject> {
         let loaded = lock(&self.loaded);
         let objects = loaded.keys().filter_map(|origin| match origin {
-            Origin::Family(object) => Some(object.clone()),
+            Origin::Family(object, _) => Some(object.clone()),
             Origin::Custom(_) | Origin::Ck(_) => None,
         });
         objects.collect()
@@ -161,15 +163,16 @@ impl Module {
     ) -> Result<Self> {
         let arch = &gpu.properties.full_arch;
         match origin {
-            Origin::Family(object) => {
+            Origin::Family(object, plain) => {
                 // An object that was built in but does not load here is no reason to stop: compile.
-                if let Some(built_in) = embedded(object.family(), arch) {
+                if let Some(built_in) = built_in(gpu, object.family(), *plain) {
                     if let Ok(module) = Self::load(gpu, kernel, declared, Cow::Borrowed(built_in)) {
                         return Ok(module);
                     }
                 }
                 let source = object.source();
-                let request = request(object, &source, arch, &[]);
+                let options = plain.options();
+                let request = request(object, &source, arch, &options);
                 Self::compiled(gpu, kernel, declared, &request)
             }
             Origin::Custom(source) => {
@@ -248,6 +251,11 @@ pub(crate) fn request<'a>(
         arch,
         options,
     }
+}
+
+/// The object of a family that the build made for the GPU: of the full form only.
+fn built_in(gpu: &Gpu, family: Family, plain: Plain) -> Option<&'static [u8]> {
+    embedded(family, &gpu.properties.full_arch).filter(|_| plain == Plain::NONE)
 }
 
 /// The process's cache of code objects.

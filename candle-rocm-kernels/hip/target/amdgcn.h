@@ -27,13 +27,15 @@
 namespace device {
 namespace target {
 
-constexpr bool ANY_ALIGNMENT = true;
+constexpr bool ANY_ALIGNMENT = !CANDLE_ROCM_PLAIN_LOADS;
 constexpr bool APPROXIMATES = true;
 constexpr bool COPIES_AHEAD = false;
 constexpr bool HAS_BF16 = false;
 constexpr bool HAS_SMALL_ATOMICS = false;
 // All but gfx900 and gfx1010.
-#if defined(__GFX11__) || defined(__GFX12__) || defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) ||     \
+#if CANDLE_ROCM_PLAIN_DOT
+constexpr bool HAS_DOT4 = false;
+#elif defined(__GFX11__) || defined(__GFX12__) || defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) ||     \
     defined(__gfx950__) || defined(__gfx9_4_generic__) || defined(__gfx1011__) || defined(__gfx1012__) || defined(__gfx1030__) ||             \
     defined(__gfx1031__) || defined(__gfx1032__) || defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) ||                   \
     defined(__gfx1036__) || defined(__gfx10_3_generic__)
@@ -83,9 +85,15 @@ DEVICE_FN void barrier() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 DEVICE_FN void wave_sync() {
+#if CANDLE_ROCM_PLAIN_LDS
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+#else
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
     __builtin_amdgcn_wave_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+#endif
 }
 DEVICE_FN u32 lane() {
     const u32 below = __builtin_amdgcn_mbcnt_lo(~0u, 0u);
@@ -96,20 +104,23 @@ DEVICE_FN u64 shfl(u64 v, u32 source) { return (u64)shfl((u32)(v >> 32), source)
 template <u32 MASK> DEVICE_FN u32 word_across(u32 v) {
     // Rows of 16 lanes have instructions of their own, which neither go through LDS nor need an address: quad_perm,
     // row_half_mirror, row_ror.
-    constexpr int CONTROL = MASK == 1 ? 0xb1 : MASK == 2 ? 0x4e : MASK == 7 ? 0x141 : MASK == 8 ? 0x128 : 0;
+    constexpr int CONTROL = CANDLE_ROCM_PLAIN_LANES ? 0 : MASK == 1 ? 0xb1 : MASK == 2 ? 0x4e : MASK == 7 ? 0x141 : MASK == 8 ? 0x128 : 0;
     if constexpr (CONTROL != 0) {
         return (u32)__builtin_amdgcn_update_dpp(0, (int)v, CONTROL, 0xf, 0xf, true);
-    } else if constexpr (MASK == 16) {
+    } else if constexpr (MASK == 16 && !CANDLE_ROCM_PLAIN_LANES) {
         return (u32)__builtin_amdgcn_ds_swizzle((int)v, MASK << 10 | 31);
     } else {
         return shfl(v, lane() ^ MASK);
     }
 }
-#ifdef __GFX9__
+#if defined(__GFX9__) || CANDLE_ROCM_PLAIN_LANES
 DEVICE_FN u32 other_half(u32 v) { return shfl(v, lane() ^ 16u); }
-DEVICE_FN Mask ballot(bool v) { return __builtin_amdgcn_ballot_w64(v); }
 #else
 DEVICE_FN u32 other_half(u32 v) { return __builtin_amdgcn_permlanex16(v, v, 0x76543210u, 0xfedcba98u, false, false); }
+#endif
+#ifdef __GFX9__
+DEVICE_FN Mask ballot(bool v) { return __builtin_amdgcn_ballot_w64(v); }
+#else
 DEVICE_FN Mask ballot(bool v) { return __builtin_amdgcn_ballot_w32(v); }
 #endif
 DEVICE_FN bool any_lane(bool v) { return ballot(v) != 0; }
@@ -136,6 +147,19 @@ DEVICE_FN u32 count_up(u32* counter, u32 by) { return __hip_atomic_fetch_add(cou
 DEVICE_FN float f16_to_float(u16 h) { return (float)__builtin_bit_cast(_Float16, h); }
 DEVICE_FN u16 float_to_f16(float x) { return __builtin_bit_cast(u16, (_Float16)x); }
 
+#if CANDLE_ROCM_PLAIN_BYTES
+DEVICE_FN u32 permute_bytes(u32 high, u32 low, u32 selector) {
+    const u64 bytes = (u64)high << 32 | low;
+    u32 picked = 0;
+    for (u32 i = 0; i < 32; i += 8) picked |= (u32)(u8)(bytes >> (8u * (selector >> i & 7u))) << i;
+    return picked;
+}
+DEVICE_FN u32 low_halves(u32 first, u32 second) { return (first & 0xffffu) | second << 16; }
+DEVICE_FN u32 high_halves(u32 first, u32 second) { return first >> 16 | (second & 0xffff0000u); }
+// `store` comes later, with T.
+template <typename T, typename C> DEVICE_FN T store(C v);
+template <typename T> DEVICE_FN u32 narrow_pair(float low, float high) { return store<T>(low).bits | (u32)store<T>(high).bits << 16; }
+#else
 DEVICE_FN u32 permute_bytes(u32 high, u32 low, u32 selector) { return __builtin_amdgcn_perm(high, low, selector); }
 DEVICE_FN u32 low_halves(u32 first, u32 second) { return __builtin_amdgcn_perm(second, first, 0x05040100u); }
 DEVICE_FN u32 high_halves(u32 first, u32 second) { return __builtin_amdgcn_perm(second, first, 0x07060302u); }
@@ -150,6 +174,7 @@ template <typename T> DEVICE_FN u32 narrow_pair(float low, float high) {
         return high_halves(x + half, y + half);
     }
 }
+#endif
 
 DEVICE_FN float exp2_fast(float x) { return __builtin_amdgcn_exp2f(x); }
 DEVICE_FN float exp2_whole(float x) { return __builtin_exp2f(x); }
@@ -164,7 +189,18 @@ DEVICE_FN float multiply_add(float a, float b, float c) {
 // ---------------------------------------------------------------- memory, and what the compiler may know
 
 template <typename T> struct __attribute__((packed)) Unaligned { T value; };
-template <typename T> DEVICE_FN T load_unaligned(const u8* at) { return ((const Unaligned<T>*)at)->value; }
+template <typename T> DEVICE_FN T load_unaligned(const u8* at) {
+    if constexpr (CANDLE_ROCM_PLAIN_LOADS) {
+        struct {
+            u8 b[sizeof(T)];
+        } bytes;
+        // Each by itself: a compiler that may would join them.
+        for (u32 i = 0; i < sizeof(T); ++i) bytes.b[i] = *(const volatile u8*)(at + i);
+        return __builtin_bit_cast(T, bytes);
+    } else {
+        return ((const Unaligned<T>*)at)->value;
+    }
+}
 
 DEVICE_FN u32 anew(u32 bits) {
     asm volatile("" : "+v"(bits));

@@ -14,7 +14,7 @@
 namespace device {
 namespace target {
 
-constexpr bool ANY_ALIGNMENT = true;
+constexpr bool ANY_ALIGNMENT = !CANDLE_ROCM_PLAIN_LOADS;
 constexpr bool APPROXIMATES = false;
 // As nvptx has it, so that what uses it is tested.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

@@ -14,6 +14,7 @@ mod tune;
 use crate::config::Multiplier;
 use crate::kernels::Ptr;
 use crate::ops::matmul::{multiply, Matrices, Product};
+use crate::verify::{self, product_is_right};
 use crate::{Buffer, DType, Device, Error, Result, View};
 pub use backend::{multiplier, refusal};
 pub use handle::prepare;
@@ -108,6 +109,20 @@ pub(crate) fn matmul_into(
     multiply_by(device, None, bmnk, lhs, rhs, output)
 }
 
+/// [`matmul_into`] by rocBLAS, whatever is known of it.
+///
+/// # Errors
+/// Those of [`matmul_into`].
+pub(crate) fn matmul_by_rocblas(
+    device: &Device,
+    bmnk: (usize, usize, usize, usize),
+    lhs: &View,
+    rhs: &View,
+    output: &Output,
+) -> Result<()> {
+    multiply_by(device, Some(Multiplier::Rocblas), bmnk, lhs, rhs, output)
+}
+
 /// [`matmul_into`] by a multiplier of the caller's choice, or by the one that suits.
 fn multiply_by(
     device: &Device,
@@ -137,7 +152,21 @@ fn multiply_by(
     let transposed =
         [lhs, rhs].map(|view| Operand::of(view).is_some_and(|operand| operand.transposed));
     let class = Class::of(dtype, transposed, m.min(n));
-    let who = forced.unwrap_or_else(|| multiplier(device, class));
+    let mut who = forced.unwrap_or_else(|| multiplier(device, class));
+    if forced.is_none() && who == Multiplier::Rocblas {
+        // As rocBLAS is called, whose first operand is the right one.
+        let product = verify::Product {
+            dtype,
+            output: output.dtype,
+            transposed: [transposed[1], transposed[0]],
+        };
+        if !product_is_right(device, &product)? {
+            if device.config().matmul.is_some() {
+                return Err(verify::refused_product(device, &product));
+            }
+            who = Multiplier::Own;
+        }
+    }
     let any_stride = who == Multiplier::Own;
     let left = Placed::new(device, lhs, any_stride)?;
     let right = Placed::new(device, rhs, any_stride)?;

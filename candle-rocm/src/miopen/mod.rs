@@ -25,11 +25,12 @@ pub use crate::config::Mode;
 use crate::pool::Pool;
 use crate::slots::Kept;
 use crate::sync::lock;
-use crate::{Device, Result, Stream};
+use crate::verify::{compare_with_own, difference_of, Finding};
+use crate::{Buffer, Device, Result, Stream};
 use choice::Choice;
 pub use convolution::Convolution;
 pub(crate) use session::Operands;
-use session::Session;
+use session::{Prepared, Session};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -119,8 +120,15 @@ impl MiOpen {
         }
         match (self.choices.get(convolution), &mut self.session) {
             (Some(Choice::Library(prepared)), Connection::Open(session)) => {
-                session.run(device, prepared, operands)?;
-                Ok(true)
+                let name = verified_name(convolution, prepared);
+                let compare = || compare(device, session, prepared, operands, own);
+                if compare_with_own(device, &name, compare)? {
+                    session.run(device, prepared, operands)?;
+                    return Ok(true);
+                }
+                let reason = format!("{name} gave a wrong result when it was verified");
+                self.choices.insert(*convolution, Choice::Own(reason));
+                Ok(false)
             }
             _ => Ok(false),
         }
@@ -139,6 +147,38 @@ impl MiOpen {
             Connection::Untried => Err("not tried yet"),
         }
     }
+}
+
+/// What a solver is verified as: for each dtype and direction once.
+fn verified_name(convolution: &Convolution, prepared: &Prepared) -> String {
+    let direction = match convolution.transposed {
+        true => "transposed",
+        false => "forward",
+    };
+    let solver = prepared.solution.solution_id;
+    format!("miopen/{} {direction} solver {solver}", convolution.dtype)
+}
+
+/// Compares a solution with the own kernels, on the operands of the convolution at hand.
+fn compare(
+    device: &Device,
+    session: &mut Session,
+    prepared: &Prepared,
+    operands: Operands,
+    own: &dyn Fn() -> Result<()>,
+) -> Finding {
+    let c = &prepared.convolution;
+    let count: usize = c.y.iter().map(|size| *size as usize).product();
+    let y = Buffer::unowned(device, operands.y, count * c.dtype.size_in_bytes());
+    let result = || -> Result<Vec<u8>> {
+        let mut bytes = vec![0; y.len()];
+        device.download(&y, 0, &mut bytes)?;
+        Ok(bytes)
+    };
+    own()?;
+    let want = result()?;
+    session.run(device, prepared, operands)?;
+    Ok(difference_of(c.dtype, &result()?, &want))
 }
 
 impl Kept for Mutex<MiOpen> {

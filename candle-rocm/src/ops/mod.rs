@@ -22,6 +22,7 @@ pub mod fill;
 pub mod gated;
 pub mod group_norm;
 pub mod indexing;
+pub(crate) mod instructions;
 pub(crate) mod matmul;
 pub mod moe;
 pub mod norm;
@@ -53,6 +54,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         gated::declared(),
         group_norm::declared(),
         indexing::declared(),
+        instructions::declared(),
         matmul::declared(),
         moe::declared(),
         norm::declared(),

@@ -6,7 +6,7 @@ use super::quantized::QuantizedActivations;
 use super::rows::{Rows, Team, MAX_BLOCK};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Axis, Ptr};
-use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use crate::{contiguous_strides, Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
 use candle_rocm_kernels::shared::norm::Shape;
 
 kernels! {
@@ -130,6 +130,13 @@ fn quantize(
             dtype: x.dtype,
         });
     }
+    let works = match residual {
+        Some(_) => normalize_sum_quantize::of()?.works(device)?,
+        None => normalize_quantize::of()?.works(device)?,
+    };
+    if !works {
+        return quantize_apart(device, x, residual, weight, eps);
+    }
     let rows = Rows::new(device, OP, x)?;
     let residual = residual
         .map(|residual| rows.addend(device, OP, residual))
@@ -170,6 +177,27 @@ fn quantize(
                 .launch(device, config, src, weight, out, quants, shape, stride)?,
         }
     }
+    Ok((sum, Normed { floats, quantized }))
+}
+
+/// The same by a kernel for the norm and another for 8 bits.
+fn quantize_apart(
+    device: &Device,
+    x: &View,
+    residual: Option<&View>,
+    weight: &View,
+    eps: f32,
+) -> Result<(Option<Buffer>, Normed)> {
+    let (sum, floats) = match residual {
+        Some(residual) => {
+            let (sum, out) = add_rms_norm(device, x, residual, weight, eps)?;
+            (Some(sum), out)
+        }
+        None => (None, rms_norm(device, x, weight, eps)?),
+    };
+    let strides = contiguous_strides(x.dims);
+    let view = View::contiguous(&floats, DType::F32, x.dims, &strides);
+    let quantized = QuantizedActivations::quantize(device, &view)?;
     Ok((sum, Normed { floats, quantized }))
 }
 

@@ -156,6 +156,7 @@ library! {
         ) -> HipError;
     }
     optional {
+        fn hipDriverGetVersion(version: *mut c_int) -> HipError;
         fn hipStreamBeginCapture(stream: HipStream, mode: c_int) -> HipError;
         fn hipStreamEndCapture(stream: HipStream, graph: *mut HipGraph) -> HipError;
         fn hipGraphInstantiate(exec: *mut HipGraphExec, graph: HipGraph, error_node: *mut *mut c_void, log: *mut c_char, log_bytes: usize) -> HipError;

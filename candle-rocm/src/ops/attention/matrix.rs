@@ -58,9 +58,9 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
         .into_iter()
         .find(|w| *w >= shape.width.max(shape.v_width));
     let (bf16, width) = match (refusal(problem), width, problem.dtype) {
-        _ if properties.arch.generation().matrix().is_none() => {
+        _ if device.matrix()?.is_none() => {
             return Ok(Attempt::Refused(format!(
-                "{} has no matrix instructions",
+                "{} has no matrix instructions, or they are switched off",
                 properties.arch
             )))
         }

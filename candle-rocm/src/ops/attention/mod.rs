@@ -29,6 +29,7 @@ pub mod kv_cache;
 use super::cast::cast;
 use super::check::Op;
 use super::quantized::QuantizedActivations;
+use crate::verify::or_reason;
 use crate::{contiguous_strides, Buffer, DeclaredKernel, Device, Result, View};
 use problem::Problem;
 pub use select::Tier;
@@ -235,7 +236,7 @@ fn run(
     if problem.is_empty() {
         return quantize(device, attention, problem.into_result());
     }
-    if attention.may_round && forced.is_none() && select::gains_by_rounding(device, &problem) {
+    if attention.may_round && forced.is_none() && select::gains_by_rounding(device, &problem)? {
         return run_rounded(device, attention, score_bytes);
     }
     let tiers = match &forced {
@@ -244,15 +245,19 @@ fn run(
     };
     let mut reasons = Vec::new();
     for tier in tiers {
-        let attempt = match tier {
-            Tier::Ck => ck::run(device, &problem)?,
-            Tier::Matrix => matrix::run(device, &problem)?,
+        let attempt = or_refused(match tier {
+            Tier::Ck => ck::run(device, &problem),
+            Tier::Matrix => matrix::run(device, &problem),
             Tier::Tiled if select::is_short(&problem) => {
-                split::run(device, &problem, attention.quantized)?
+                match or_reason(split::run(device, &problem, attention.quantized))? {
+                    Ok(attempt) => Ok(attempt),
+                    // Tiles take few rows as well, only more slowly.
+                    Err(_) => tiled::run(device, &problem),
+                }
             }
-            Tier::Tiled => tiled::run(device, &problem)?,
-            Tier::Naive => naive::run(device, attention, &problem, score_bytes)?,
-        };
+            Tier::Tiled => tiled::run(device, &problem),
+            Tier::Naive => naive::run(device, attention, &problem, score_bytes),
+        })?;
         match attempt {
             Attempt::Done => return quantize(device, attention, problem.into_result()),
             Attempt::Quantized(quantized) => {
@@ -265,6 +270,11 @@ fn run(
         }
     }
     Err(OP.invalid(reasons.join("; ")))
+}
+
+/// A tier whose kernel is switched off refuses.
+fn or_refused(attempt: Result<Attempt>) -> Result<Attempt> {
+    Ok(or_reason(attempt)?.unwrap_or_else(Attempt::Refused))
 }
 
 /// With queries of the keys' dtype; the result is of the queries' own.

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 pub use crate::config::Tier;
-use crate::{DType, Device};
+use crate::{DType, Device, Result};
 
 /// Rows times group up to which reading keys and values once is what takes the time: then splitting the keys beats
 /// tiles, of vector or matrix instructions.
@@ -20,11 +20,11 @@ pub(super) fn is_short(problem: &Problem) -> bool {
 }
 
 /// Whether queries rounded to the keys' dtype can be multiplied by matrix instructions, and there are enough of them.
-pub(super) fn gains_by_rounding(device: &Device, problem: &Problem) -> bool {
-    problem.dtype == DType::F32
+pub(super) fn gains_by_rounding(device: &Device, problem: &Problem) -> Result<bool> {
+    Ok(problem.dtype == DType::F32
         && matches!(problem.kv_dtype, DType::F16 | DType::BF16)
-        && device.properties().arch.generation().matrix().is_some()
         && !is_short(problem)
+        && device.matrix()?.is_some())
 }
 
 /// Tiers to try, in order.

@@ -58,15 +58,28 @@ pub fn gather(device: &Device, src: &View, ids: &View, dim: usize) -> Result<Buf
     if !fits {
         return Err(check(OP).mismatch(src, ids));
     }
+    of_places(src, ids, dim).run(device)
+}
+
+/// [`gather`] by rows in LDS, which only pays for more elements than verification should take.
+pub(crate) fn gather_by_rows(
+    device: &Device,
+    src: &View,
+    ids: &View,
+    dim: usize,
+) -> Result<Buffer> {
+    of_places(src, ids, dim).run_by_rows(device)
+}
+
+fn of_places<'a>(src: &'a View<'a>, ids: &'a View<'a>, dim: usize) -> Gather<'a> {
     Gather {
-        op: OP,
+        op: IndexOp::Gather,
         src,
         ids,
         dims: ids.dims,
         id_strides: ids.strides,
         dim,
     }
-    .run(device)
 }
 
 /// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the

@@ -34,6 +34,16 @@ pub(super) struct Gather<'a> {
 
 impl Gather<'_> {
     pub(super) fn run(&self, device: &Device) -> Result<Buffer> {
+        let bits = 8 * self.src.dtype.size_in_bytes() as u32;
+        let by_rows = self.takes_rows(device) && gather_rows::of(bits)?.works(device)?;
+        self.run_by(device, by_rows)
+    }
+
+    pub(super) fn run_by_rows(&self, device: &Device) -> Result<Buffer> {
+        self.run_by(device, true)
+    }
+
+    fn run_by(&self, device: &Device, rows: bool) -> Result<Buffer> {
         check_operand(self.op, self.src)?;
         check_operand(self.op, self.ids)?;
         let id_type = id_type(self.op, self.ids.dtype)?;
@@ -48,7 +58,7 @@ impl Gather<'_> {
             size: self.src.dims[self.dim] as u32,
             stride: self.src.strides[self.dim] as u32,
         };
-        match self.takes_rows(device, n) {
+        match rows {
             true => self.rows(device, indexing, &dst, n)?,
             false => self.pieces(device, indexing, &dst, n)?,
         }
@@ -56,8 +66,12 @@ impl Gather<'_> {
     }
 
     /// Whether rows come whole: if a good part of them is asked for.
-    fn takes_rows(&self, device: &Device, n: usize) -> bool {
+    fn takes_rows(&self, device: &Device) -> bool {
+        let n: usize = self.dims.iter().product();
         let (count, row) = (self.dims[self.dim], self.src.dims[self.dim]);
+        if n == 0 {
+            return false;
+        }
         let size = self.src.dtype.size_in_bytes();
         let inner = &self.dims[self.dim + 1..];
         let dense = self.src.strides[self.dim] == 1 && inner.iter().all(|&d| d == 1);

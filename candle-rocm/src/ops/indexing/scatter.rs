@@ -153,7 +153,7 @@ impl<'a> Scatter<'a> {
     }
 
     /// In how many windows of LDS each row of the destination lies, if that is a good way.
-    fn windows(&self) -> Option<usize> {
+    fn windows(&self, device: &Device, update: Update) -> Result<Option<usize>> {
         let (steps, places) = (self.src.dims[self.dim], self.dst.dims[self.dim]);
         let windows = (places * self.dst.dtype.size_in_bytes()).div_ceil(ROW_BYTES);
         let dense = self.src.strides[self.dim] == 1 && self.dst.strides[self.dim] == 1;
@@ -161,7 +161,8 @@ impl<'a> Scatter<'a> {
         let pays = steps >= ENOUGH_STEPS && places <= 4 * steps && windows <= MOST_WINDOWS;
         let tasks = self.elements() / steps * windows;
         let enough = (ENOUGH_WINDOWS..=u32::MAX as usize).contains(&tasks);
-        (dense && pays && enough).then_some(windows)
+        let chosen = dense && pays && enough && update_rows::of(update)?.works(device)?;
+        Ok(chosen.then_some(windows))
     }
 
     pub(super) fn set(&self, device: &Device) -> Result<()> {
@@ -169,7 +170,7 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         let bits = 8 * self.src.dtype.size_in_bytes() as u32;
-        if let Some(windows) = self.windows() {
+        if let Some(windows) = self.windows(device, Update::Set(bits))? {
             return self.launch_rows(device, Update::Set(bits), windows);
         }
         if self.in_order() {
@@ -223,7 +224,7 @@ impl<'a> Scatter<'a> {
             return Ok(());
         }
         let dtype = self.src.dtype;
-        if let Some(windows) = self.windows() {
+        if let Some(windows) = self.windows(device, Update::Add(dtype))? {
             return self.launch_rows(device, Update::Add(dtype), windows);
         }
         if self.op == IndexOp::IndexAdd && self.src.dims[self.dim] > FEW_IDS {

@@ -6,12 +6,12 @@ use crate::ops::cast::cast;
 use crate::ops::check::Op;
 use crate::ops::copy::contiguous;
 use crate::ops::quantized::format::DeviceFormat;
-use crate::ops::quantized::matmul::{Experts, Tiling, Work};
+use crate::ops::quantized::matmul::{self, Experts, Tiling, Work};
 use crate::ops::quantized::matrix::check_u32;
 use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
 use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
 use crate::ops::quantized::{
-    Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
+    dequantize, Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
 };
 use crate::{
     contiguous_strides, Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View,
@@ -89,7 +89,12 @@ pub fn indexed_moe(
     if let Some(dtype) = format.plain() {
         return plain_moe(device, dtype, weights, (experts, n, k), x, ids);
     }
-    let sorted = sorts(device, slots, experts)?;
+    let ways = Ways::of(device, format, slots, experts)?;
+    if ways == Ways::Floats {
+        let floats = dequantize(device, format, weights, 0, rows * k, DType::F16)?;
+        return plain_moe(device, DType::F16, &floats, (experts, n, k), x, ids);
+    }
+    let sorted = ways == Ways::Sorted;
     // Slots without an expert are in no tile, and stay zero.
     let y = match sorted {
         true => device.alloc_zeroed(bytes)?,
@@ -115,21 +120,50 @@ pub fn indexed_moe(
     Ok(y)
 }
 
-/// Whether the slots are sorted by expert for the tiled kernel.
-fn sorts(device: &Device, slots: usize, experts: usize) -> Result<bool> {
-    let possible = experts <= MAX_SORTED_EXPERTS;
-    match device.config().quantized {
-        Some(Path::Matvec) => Ok(false),
-        Some(Path::Matmul) if possible => Ok(true),
-        Some(Path::Matmul) => Err(Error::InvalidArgument {
-            op: OP.0,
-            reason: format!(
-                "{} forces matmul, which sorts at most {MAX_SORTED_EXPERTS} experts, not {experts}; set it to auto",
-                Path::VARIABLE
-            ),
-        }),
-        // Which matrices to dequantize is known on the device only.
-        Some(Path::Dequantize | Path::Bf16) | None => Ok(possible && slots > MOE_MATVEC_SLOTS),
+/// How slots meet their experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ways {
+    /// Each by itself.
+    OneByOne,
+    /// Sorted by expert, for the tiled kernel.
+    Sorted,
+    /// As floats, where the kernels of both are switched off.
+    Floats,
+}
+
+impl Ways {
+    fn of(device: &Device, format: Format, slots: usize, experts: usize) -> Result<Self> {
+        let possible = experts <= MAX_SORTED_EXPERTS;
+        match device.config().quantized {
+            Some(Path::Matvec) => return Ok(Ways::OneByOne),
+            Some(Path::Matmul) if possible => return Ok(Ways::Sorted),
+            Some(Path::Matmul) => {
+                return Err(Error::InvalidArgument {
+                    op: OP.0,
+                    reason: format!(
+                        "{} forces matmul, which sorts at most {MAX_SORTED_EXPERTS} experts, not {experts}; set it to auto",
+                        Path::VARIABLE
+                    ),
+                })
+            }
+            // Which matrices to dequantize is known on the device only.
+            Some(Path::Dequantize | Path::Bf16) | None => {}
+        }
+        let sorts = || -> Result<bool> {
+            Ok(possible
+                && sort_slots::of()?.works(device)?
+                && matmul::works(device, format, slots / experts)?)
+        };
+        let many = possible && slots > MOE_MATVEC_SLOTS;
+        Ok(if many && sorts()? {
+            Ways::Sorted
+        } else if multiply_slots::of(format)?.works(device)? {
+            Ways::OneByOne
+        } else if !many && sorts()? {
+            Ways::Sorted
+        } else {
+            Ways::Floats
+        })
     }
 }
 

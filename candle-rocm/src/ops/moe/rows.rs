@@ -99,13 +99,13 @@ impl MoeKernel {
 pub fn moe_gemm(device: &Device, x: &View, weights: &View, routing: Routing) -> Result<Buffer> {
     let slots = routing.slots.elem_count();
     let experts = weights.dims.first().copied().unwrap_or(0);
-    moe_gemm_with(
-        device,
-        MoeKernel::for_slots(slots, experts),
-        x,
-        weights,
-        routing,
-    )
+    let suits = MoeKernel::for_slots(slots, experts);
+    // A kernel that is switched off leaves its work to the other.
+    let kernel = match FLOATS.contains(&x.dtype) && !suits.works(device, x.dtype)? {
+        true => suits.other(),
+        false => suits,
+    };
+    moe_gemm_with(device, kernel, x, weights, routing)
 }
 
 /// [`moe_gemm`] with a kernel of the caller's choice.
@@ -261,6 +261,21 @@ impl Product<'_> {
 const MATVEC_BLOCKS: [usize; 2] = [256, 64];
 
 impl MoeKernel {
+    fn other(self) -> Self {
+        match self {
+            MoeKernel::Matvec => MoeKernel::Matmul,
+            MoeKernel::Matmul => MoeKernel::Matvec,
+        }
+    }
+
+    /// Whether it gives right results for experts and rows of a dtype.
+    fn works(self, device: &Device, dtype: DType) -> Result<bool> {
+        match self {
+            MoeKernel::Matvec => multiply_few::of(Numbers::new(dtype, dtype))?.works(device),
+            MoeKernel::Matmul => multiply_many::of(dtype)?.works(device),
+        }
+    }
+
     fn config(self, device: &Device, slots: usize, n: usize) -> LaunchConfig {
         let (blocks, block) = match self {
             MoeKernel::Matvec => {

@@ -3,6 +3,7 @@
 use super::matrix::{check_blocks_of_32, check_u32};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Ptr};
+use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
 use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
 use candle_rocm_kernels::shared::quantized::{ActivationScale, Activations, K_STEP};
@@ -111,6 +112,28 @@ impl QuantizedActivations {
             columns,
             len,
         })
+    }
+
+    /// The vectors as floats of a dtype, by way of the host: for where no kernel multiplies 8 bits rightly.
+    pub(super) fn to_floats(&self, device: &Device, to: DType) -> Result<Buffer> {
+        let mut bytes = vec![0; self.buffer.len()];
+        device.download(&self.buffer, 0, &mut bytes)?;
+        let (quants, scales) = bytes.split_at(self.quants());
+        let mut floats = Vec::with_capacity(self.columns * self.len * size_of::<f32>());
+        for column in 0..self.columns {
+            for i in column * self.stride()..column * self.stride() + self.len {
+                let scale = scales[i / Self::BLOCK * SCALE_BYTES..].first_chunk();
+                let scale = scale.map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
+                floats.extend((f32::from(quants[i] as i8) * scale).to_le_bytes());
+            }
+        }
+        let floats = device.upload(&floats)?;
+        let dims = [self.columns * self.len];
+        cast(
+            device,
+            &View::contiguous(&floats, DType::F32, &dims, &[1]),
+            to,
+        )
     }
 
     /// Elements between the starts of vectors.

@@ -3,7 +3,7 @@
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
 use super::select::{choose, Path};
-use super::{dequantize, gated_matvec, matmul, matvec, Activation, QuantizedActivations};
+use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
 use crate::ops::cast::cast;
@@ -94,6 +94,13 @@ fn linear_quantized_by(
 ) -> Result<Buffer> {
     match path {
         Path::Matvec => matvec(device, weights, x, epilogue, to),
+        Path::Dequantize | Path::Bf16 if !matmul::works(device, weights.format, x.columns())? => {
+            let floats = x.to_floats(device, to)?;
+            let dims = [x.columns(), x.vector_len()];
+            let strides = contiguous_strides(&dims);
+            let view = View::contiguous(&floats, to, &dims, &strides);
+            linear_by(device, path, weights, (&view, x.columns()), epilogue)
+        }
         // There are no floats to multiply any more.
         Path::Matmul | Path::Dequantize | Path::Bf16 => matmul(device, weights, x, epilogue, to),
     }
@@ -192,7 +199,8 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
     let Some(forced) = device.config().quantized else {
-        return Ok(choose(device, weights.format, columns, dtype));
+        let chosen = choose(device, weights.format, columns, dtype);
+        return usable(device, chosen, weights.format, columns, dtype);
     };
     let plain = weights.format.block_size() == 1;
     let reason = match forced {
@@ -211,6 +219,28 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
             "{} forces a path that cannot do this: {reason}; set it to auto",
             Path::VARIABLE
         ),
+    })
+}
+
+/// The path that is chosen, or the next whose kernels are not switched off.
+fn usable(
+    device: &Device,
+    chosen: Path,
+    format: Format,
+    columns: usize,
+    dtype: DType,
+) -> Result<Path> {
+    if columns == 0 || chosen == Path::Matvec && matvec::works(device, format, columns)? {
+        return Ok(chosen);
+    }
+    let by_tiles = matches!(chosen, Path::Matvec | Path::Matmul);
+    if by_tiles && matmul::works(device, format, columns)? {
+        return Ok(Path::Matmul);
+    }
+    Ok(match (by_tiles, dtype) {
+        (false, _) => chosen,
+        (true, DType::F32) => Path::Bf16,
+        (true, _) => Path::Dequantize,
     })
 }
 

@@ -64,6 +64,11 @@ impl Tiling {
     }
 }
 
+/// Whether the kernel for so many vectors gives right results.
+pub(in crate::ops) fn works(device: &Device, format: Format, columns: usize) -> Result<bool> {
+    multiply::of(Tiling::of(device, columns).name, format)?.works(device)
+}
+
 /// `weights · xᵀ` for any number of vectors: `[columns, rows]` of `to` (f32, f16 or bf16), after the epilogue in f32.
 /// Uses matrix instructions on CDNA2, RDNA3 and later.
 ///

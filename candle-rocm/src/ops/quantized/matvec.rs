@@ -84,6 +84,11 @@ pub(in crate::ops) fn result_bytes(
         })
 }
 
+/// Whether the kernel for so many vectors gives right results.
+pub(super) fn works(device: &Device, format: Format, columns: usize) -> Result<bool> {
+    multiply::of(format, columns.next_power_of_two() as u32)?.works(device)
+}
+
 fn check_columns(columns: usize) -> Result<()> {
     if columns <= MATVEC_MAX_COLUMNS {
         return Ok(());

@@ -201,7 +201,11 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
     }
 
     let dst = device.alloc(outputs * out_bytes)?;
-    let plan = Plan::new(op, src, is_reduced, outputs, reduced)?;
+    let sizes = (outputs, reduced);
+    let mut plan = Plan::new(op, src, is_reduced, sizes, true)?;
+    if !works(device, op, &plan, types(op, src.dtype, plan.parts()))? {
+        plan = Plan::new(op, src, is_reduced, sizes, false)?;
+    }
     let pass = Pass {
         device,
         op,
@@ -215,12 +219,7 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
         return Ok(dst);
     }
 
-    // Sums of small floats stay in f32 until the end.
-    let between = if op == ReduceOp::Sum && SMALL.contains(&src.dtype) {
-        DType::F32
-    } else {
-        src.dtype
-    };
+    let between = types(op, src.dtype, plan.parts()).to;
     let partials = outputs * plan.parts();
     let values = device.alloc(partials * between.size_in_bytes())?;
     let indices = if op.gives_index() {
@@ -240,13 +239,35 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
         indices: indices.as_ref(),
         from: between,
     };
-    join.launch(
-        &Plan::join(op, outputs, plan.parts()),
-        src.dtype,
-        &dst,
-        None,
-    )?;
+    let mut plan_of_join = Plan::join(op, outputs, plan.parts(), true);
+    let (from, to) = (between, src.dtype);
+    if !works(device, op, &plan_of_join, Types { from, to })? {
+        plan_of_join = Plan::join(op, outputs, plan.parts(), false);
+    }
+    join.launch(&plan_of_join, to, &dst, None)?;
     Ok(dst)
+}
+
+/// Dtypes of the first pass: sums of small floats that are cut into parts stay in f32 until the end.
+fn types(op: ReduceOp, from: DType, parts: usize) -> Types {
+    let to = match op == ReduceOp::Sum && parts > 1 && SMALL.contains(&from) {
+        true => DType::F32,
+        false => from,
+    };
+    Types { from, to }
+}
+
+/// Whether the plan's kernel may be used: one for packs that is switched off leaves the work to those of any layout.
+fn works(device: &Device, op: ReduceOp, plan: &Plan, types: Types) -> Result<bool> {
+    match (plan.of_kernel(), op) {
+        (KernelPlan::Strided(_), _) => Ok(true),
+        (KernelPlan::Packs(ROWS, _), ReduceOp::Sum) => sums_of_rows::of(types)?.works(device),
+        (KernelPlan::Packs(..), ReduceOp::Sum) => sums_of_columns::of(types)?.works(device),
+        (KernelPlan::Packs(way, _), ReduceOp::Min | ReduceOp::Max) => {
+            extrema_in_packs::of(op, way, types.from)?.works(device)
+        }
+        (KernelPlan::Packs(way, _), _) => indices_in_packs::of(op, way, types.from)?.works(device),
+    }
 }
 
 /// One launch.

@@ -57,22 +57,23 @@ pub(super) enum KernelPlan {
 }
 
 impl Plan {
+    /// `in_packs` says whether kernels for packs may be used.
     pub(super) fn new(
         op: ReduceOp,
         src: &View,
         is_reduced: impl Fn(usize) -> bool,
-        outputs: usize,
-        reduced: usize,
+        (outputs, reduced): (usize, usize),
+        in_packs: bool,
     ) -> Result<Self> {
-        let way = choose_way(op, src, is_reduced, reduced)?;
+        let way = choose_way(op, src, is_reduced, reduced, in_packs)?;
         let mut plan = Self::whole(op, outputs, reduced, way);
         plan.cut();
         Ok(plan)
     }
 
     /// Joins partial results `[outputs, parts]`. What takes their indices along has no kernel for packs.
-    pub(super) fn join(op: ReduceOp, outputs: usize, parts: usize) -> Self {
-        let way = if op.gives_index() {
+    pub(super) fn join(op: ReduceOp, outputs: usize, parts: usize, in_packs: bool) -> Self {
+        let way = if op.gives_index() || !in_packs {
             let line = |stride: u32| {
                 let mut strides = Strides::default();
                 strides.s[0] = stride;
@@ -227,11 +228,12 @@ fn choose_way(
     src: &View,
     is_reduced: impl Fn(usize) -> bool,
     reduced: usize,
+    in_packs: bool,
 ) -> Result<Way> {
     let name = op.as_str();
     let rank = src.dims.len();
     let leading = (0..rank).take_while(|&axis| !is_reduced(axis)).count();
-    if src.is_contiguous() && (leading..rank).all(&is_reduced) {
+    if in_packs && src.is_contiguous() && (leading..rank).all(&is_reduced) {
         return Ok(Way::Rows {
             stride: reduced as u64,
         });
@@ -256,12 +258,12 @@ fn choose_way(
     };
     let reduced_step = innermost(&inner.dims, &inner.strides[0]);
     let kept_step = innermost(&kept.dims, &kept.strides[0]);
-    if inner.dims.rank == 1 && reduced_step == 1 && kept.dims.rank == 1 {
+    if in_packs && inner.dims.rank == 1 && reduced_step == 1 && kept.dims.rank == 1 {
         return Ok(Way::Rows {
             stride: kept.strides[0].s[0].into(),
         });
     }
-    if inner.dims.rank == 1 && kept_step == 1 && kept.dims.rank <= 2 {
+    if in_packs && inner.dims.rank == 1 && kept_step == 1 && kept.dims.rank <= 2 {
         let size = src.dtype.size_in_bytes();
         let pack = columns_in_pack(op, size);
         let line = kept.dims.rank as usize - 1;

@@ -1,0 +1,91 @@
+//! The checks of kernels: each has an operation compute something small with the kernel, and compares it with the host.
+//!
+//! To add one: a function that takes the kernel's declaration, finds by its name what it is for, and runs the operation
+//! on sizes that lead to it; and its family's row in [`of_kernel`]. A test has every kernel that has a check verified,
+//! and fails if the check does not launch it.
+
+mod attention;
+mod conv;
+mod elementwise;
+mod experts;
+mod indexing;
+mod libraries;
+mod order;
+mod quantized;
+mod reduce;
+mod rows;
+
+use super::admit::{Check, Checks, Finding};
+use super::instructions;
+use crate::{DType, DeclaredKernel, Device, Family};
+
+/// All checks.
+pub(crate) static CHECKS: Checks = Checks {
+    instructions: instructions::check,
+    of_kernel,
+    product: libraries::product,
+    composable: libraries::composable,
+};
+
+/// The check of a kernel. The families without one are the plainest form of their operation: a thread for each element,
+/// and nothing between threads.
+fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
+    let (run, instead): (fn(&Device, &DeclaredKernel) -> Finding, _) = match kernel.family {
+        Family::Affine => (elementwise::affine, ""),
+        Family::Unary => (elementwise::unary, ""),
+        Family::Binary => (elementwise::binary, ""),
+        Family::Cast => (elementwise::cast, ""),
+        Family::Gated => (elementwise::gated, ""),
+        Family::Softmax => (rows::softmax, ""),
+        Family::Norm => (rows::norm, ""),
+        Family::GroupNorm => (rows::group_norm, ""),
+        Family::Rope => (rows::rope, ""),
+        Family::QuantizeActivations => (quantized::activations, ""),
+        Family::Reduce => (reduce::strided, ""),
+        Family::ReducePacks => (reduce::packs, "the reduction of any layout"),
+        Family::Sort => (order::sort, ""),
+        Family::Sampling => (order::sampling, ""),
+        Family::IndexingRows => (indexing::rows, "indexing by places"),
+        Family::Conv => (conv::own, ""),
+        Family::AttentionMatrixF16 | Family::AttentionMatrixBf16 => {
+            (attention::matrix, "attention by tiles")
+        }
+        Family::AttentionTiled => (attention::tiled, "attention as it is written"),
+        Family::AttentionDecode => (attention::split, "attention by tiles"),
+        Family::KvCache if kernel.name == "kv_cache_write" => (attention::kv_cache, ""),
+        Family::MatvecSmall | Family::MatvecK | Family::MatvecCodebook | Family::MatvecLevels => {
+            (quantized::matvec, "the product by tiles, or of floats")
+        }
+        Family::MatmulSmall | Family::MatmulK | Family::MatmulCodebook | Family::MatmulLevels => {
+            (quantized::matmul, "the product of floats")
+        }
+        Family::MoeQuantized => (experts::quantized, "the other product of experts"),
+        Family::MoeRows => (experts::rows, "the other product of experts"),
+        Family::Instructions
+        | Family::Fill
+        | Family::Ternary
+        | Family::Indexing
+        | Family::Copy
+        | Family::Rand
+        | Family::AttentionScores
+        | Family::KvCache
+        | Family::Pool
+        | Family::Upsample
+        | Family::Dequantize
+        | Family::DequantizeIq
+        | Family::QuantizedEmbedding => return None,
+    };
+    Some(Check { run, instead })
+}
+
+/// What a kernel's name is but for its last word, and the dtype that this is.
+fn split_dtype(name: &str) -> Option<(&str, DType)> {
+    let (head, word) = name.rsplit_once('_')?;
+    let dtype = DType::ALL.into_iter().find(|d| d.as_str() == word)?;
+    Some((head, dtype))
+}
+
+/// What a check says of a kernel that it does not know.
+fn unknown(kernel: &DeclaredKernel) -> Finding {
+    Ok(Some(format!("no check knows {}", kernel.name)))
+}
