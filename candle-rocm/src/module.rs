@@ -10,7 +10,7 @@ use crate::sys::hip::{self, HipFunction, HipModule};
 use crate::verify::Plain;
 use crate::{Error, Result};
 use candle_rocm_kernels::{
-    embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest,
+    embedded, embedded_ck, translation_unit, Cache, CkInstance, CompileRequest, Family,
 };
 use std::borrow::Cow;
 use std::collections::hash_map::{Entry, HashMap};
@@ -71,7 +71,12 @@ impl Modules {
             Some(_) => CodeObject::new(kernel.family, None),
             None => CodeObject::of(kernel),
         };
-        self.load(gpu, Origin::Family(object, plain), &kernel.name, Some(kernel))
+        self.load(
+            gpu,
+            Origin::Family(object, plain),
+            &kernel.name,
+            Some(kernel),
+        )
     }
 
     /// What of the families is loaded.

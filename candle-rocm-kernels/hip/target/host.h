@@ -66,13 +66,14 @@ using Mask = MaskOf<WAVE>::type;
 DEVICE_FN void barrier() { __syncthreads(); }
 // Unless the simulator is to get this wrong, as with the lanes that are read below.
 DEVICE_FN void wave_sync() {
-    if (!hip_sim_stale_lds()) hip_sim_wave_exchange(0);
+    if (CANDLE_ROCM_PLAIN_LDS || !hip_sim_stale_lds()) hip_sim_wave_exchange(0);
 }
 DEVICE_FN u32 lane() { return hip_sim_lane(); }
 DEVICE_FN u32 shfl(u32 v, u32 source) { return (u32)hip_sim_wave_exchange(v)[source % WAVE]; }
 DEVICE_FN u64 shfl(u64 v, u32 source) { return hip_sim_wave_exchange(v)[source % WAVE]; }
-template <u32 MASK> DEVICE_FN u32 word_across(u32 v) { return shfl(v, lane() ^ MASK ^ hip_sim_flipped_lane()); }
-DEVICE_FN u32 other_half(u32 v) { return shfl(v, lane() ^ 16u ^ hip_sim_flipped_lane()); }
+DEVICE_FN u32 flipped_lane() { return CANDLE_ROCM_PLAIN_LANES ? 0u : hip_sim_flipped_lane(); }
+template <u32 MASK> DEVICE_FN u32 word_across(u32 v) { return shfl(v, lane() ^ MASK ^ flipped_lane()); }
+DEVICE_FN u32 other_half(u32 v) { return shfl(v, lane() ^ 16u ^ flipped_lane()); }
 DEVICE_FN Mask ballot(bool v) {
     const unsigned long long* votes = hip_sim_wave_exchange(v);
     Mask mask = 0;

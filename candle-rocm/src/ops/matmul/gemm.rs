@@ -71,6 +71,20 @@ impl Plan {
         })
     }
 
+    /// Tiles of a given size, and K in so many parts: for verification, whose matrices are small.
+    pub fn forced(product: &Product, edge: u32, parts: usize) -> Self {
+        let (m, n, k) = (product.m, product.n, product.k);
+        let part = k.div_ceil(parts).next_multiple_of(DEPTH as usize);
+        let parts = k.div_ceil(part);
+        let per_matrix = m.div_ceil(edge as usize) * n.div_ceil(edge as usize);
+        Plan {
+            edge,
+            parts,
+            part,
+            tiles: per_matrix * product.batches * parts,
+        }
+    }
+
     fn shape(&self, product: &Product) -> Gemm {
         Gemm {
             a_stride: product.left.stride as u64,

@@ -65,3 +65,20 @@ pub(crate) unsafe fn multiply(device: &Device, product: &Product) -> Result<()> 
         }
     }
 }
+
+/// [`multiply`] in tiles of `edge` rows and columns, with K in so many parts.
+///
+/// # Safety
+/// That of [`multiply`].
+///
+/// # Errors
+/// The device's.
+pub(crate) unsafe fn multiply_in_tiles(
+    device: &Device,
+    product: &Product,
+    edge: u32,
+    parts: usize,
+) -> Result<()> {
+    // SAFETY: as the caller promises.
+    unsafe { gemm::Plan::forced(product, edge, parts).launch(device, product) }
+}

@@ -11,6 +11,7 @@ mod experts;
 mod indexing;
 mod libraries;
 mod order;
+mod products;
 mod quantized;
 mod reduce;
 mod rows;
@@ -59,6 +60,8 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::MatmulSmall | Family::MatmulK | Family::MatmulCodebook | Family::MatmulLevels => {
             (quantized::matmul, "the product of floats")
         }
+        Family::Gemm => (products::tiles, ""),
+        Family::Gemv => (products::vectors, "the product in tiles"),
         Family::MoeQuantized => (experts::quantized, "the other product of experts"),
         Family::MoeRows => (experts::rows, "the other product of experts"),
         Family::Instructions
