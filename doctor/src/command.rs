@@ -52,6 +52,10 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     soak: Option<Duration>,
 
+    /// Of the section operations only these groups, separated by commas, for example matmul,conv.
+    #[arg(long, value_delimiter = ',', value_name = "GROUP,…")]
+    operations: Vec<String>,
+
     /// How much of the free device memory to test, in percent [default: 80, with --quick 10].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(1..=95))]
     memory: Option<u64>,
@@ -157,6 +161,7 @@ impl DoctorArgs {
                 quick: self.quick,
                 small: self.small,
                 soak_seconds: self.soak.map(|soak| soak.as_secs()),
+                operations: self.operations.clone(),
                 memory_percent: self.memory.unwrap_or(memory),
             },
             mask: (!self.keep_names).then(Mask::of_this_machine),

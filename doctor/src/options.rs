@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How thoroughly to look.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
     /// A minute instead of five.
@@ -12,6 +12,8 @@ pub struct Options {
     pub small: bool,
     /// How long to compute and copy at once, in seconds, if asked for.
     pub soak_seconds: Option<u64>,
+    /// Groups of operations to compare; all if empty.
+    pub operations: Vec<String>,
     /// How much of the free device memory to test, in percent.
     pub memory_percent: u64,
 }

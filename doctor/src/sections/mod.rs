@@ -4,6 +4,7 @@
 //! |------------|--------------------------------------------------------------------------|
 //! | [`system`] | what there is, how old it is, who may use it, and what changes how it works |
 //! | [`kernels`] | whether this product's kernels compile and load, and how long that takes |
+//! | [`operations`] | whether every operation gives what the host computes                 |
 //! | [`copies`] | whether bytes arrive as they were sent, and how fast                      |
 //! | [`memory`] | whether device memory keeps what is written to it                         |
 //! | [`overlap`] | whether results and copies stay right while both happen, also for hours   |
@@ -12,6 +13,7 @@
 pub mod copies;
 pub mod kernels;
 pub mod memory;
+pub mod operations;
 pub mod overlap;
 pub mod speed;
 pub mod system;
@@ -22,6 +24,7 @@ use crate::Section;
 pub const ALL: &[&dyn Section] = &[
     &system::System,
     &kernels::Kernels,
+    &operations::Operations,
     &copies::Copies,
     &memory::Memory,
     &overlap::Overlap,

@@ -156,12 +156,7 @@ mod tests {
     use candle_rocm::topology::KernelGpu;
 
     fn findings(variables: &[(&str, &str)]) -> (Vec<Finding>, Value) {
-        let options = Options {
-            quick: false,
-            small: false,
-            soak_seconds: None,
-            memory_percent: 1,
-        };
+        let options = Options::default();
         let gpu = KernelGpu {
             arch: Some("gfx1031".to_string()),
             ..KernelGpu::default()

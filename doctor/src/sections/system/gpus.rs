@@ -249,12 +249,7 @@ mod tests {
     #[test]
     fn what_is_slower_than_it_could_be_is_told() {
         let root = server();
-        let options = Options {
-            quick: false,
-            small: false,
-            soak_seconds: None,
-            memory_percent: 1,
-        };
+        let options = Options::default();
         let (sender, events) = std::sync::mpsc::channel();
         let check = Check::new("system", None, &options, move |event| {
             let _ = sender.send(event);
