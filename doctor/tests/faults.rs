@@ -108,3 +108,25 @@ fn a_gpu_that_goes_away_leaves_the_other_sections_their_own_processes() {
     assert_eq!(report.sections.len(), 3);
     assert!(findings(&report).any(|finding| finding.code == "copies.failed"));
 }
+
+/// What makes an operation wrong, which group compares it, and what of the findings names it.
+const WRONG_OPERATIONS: &[(&str, &str, &str, &str)] = &[
+    ("gfx942", "kernel:neg_f32", "unary", "neg f32"),
+    ("gfx1100", "blas:f16", "matmul", "matmul f16"),
+    ("gfx942", "miopen:f32", "conv", "conv"),
+    ("gfx1100", "flipped-lane", "reduce", ""),
+];
+
+#[test]
+fn an_operation_that_is_wrong_is_named() {
+    let rocm = Rocm::install();
+    for (arch, wrong, group, named) in WRONG_OPERATIONS {
+        // Without the product's own verification, which would take another way.
+        let fault = [("HIP_SIM_WRONG", *wrong), ("CANDLE_ROCM_VERIFY", "off"), ("CANDLE_ROCM_MIOPEN", "fast")];
+        let (run, report) = rocm.examine(arch, &fault, &["--only", "operations", "--operations", group]);
+        assert_eq!(run.code, Some(1), "{wrong}: {}", run.err);
+        let found = findings(&report).find(|finding| finding.code == "operations.wrong");
+        let found = found.unwrap_or_else(|| panic!("{wrong}: {report:#?}"));
+        assert!(found.text.contains(named), "{wrong}: {}", found.text);
+    }
+}
