@@ -41,6 +41,7 @@ const GROUPS: &[Group] = &[
     ("host", host::run),
     ("operation", operations::run),
     ("product", products::run),
+    ("multiplier", products::by_whom),
     ("quantized", quantized::run),
     ("recorded", quantized::recorded),
     ("attention", attention::run),

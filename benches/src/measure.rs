@@ -39,6 +39,11 @@ impl<'a> Bench<'a> {
         }
     }
 
+    /// The same group on another device.
+    pub fn on<'b>(&'b self, device: &'b Device) -> Bench<'b> {
+        Bench { device, ..*self }
+    }
+
     /// A size, divided as asked for, and a multiple of 256.
     pub fn size(&self, size: usize) -> usize {
         (size / self.shrink).max(1).next_multiple_of(256)

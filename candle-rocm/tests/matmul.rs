@@ -5,7 +5,8 @@ mod common;
 mod isolated;
 
 use candle_rocm::blas::{self, matmul, Class, Size};
-use candle_rocm::config::{Config, Multiplier};
+use candle_rocm::config::{Config, Multiplier, Path};
+use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
 use candle_rocm::{DType, Device, Error};
 use common::{assert_close, assert_exact, download, Element, HostTensor, Rng};
 use half::{bf16, f16};
@@ -213,6 +214,33 @@ fn large_tiles() {
     large::<f32>(&device, 1e-12);
     large::<f16>(&device, 1e-6);
     large::<bf16>(&device, 1e-4);
+}
+
+#[test]
+fn results_of_16_bits_may_be_f32() {
+    // Quantized weights as bf16: the same operands for both, and results that are not rounded.
+    let weights: Vec<u8> = (0..130 * 256 / 32 * 34)
+        .map(|i| (i * 37 % 64) as u8)
+        .collect();
+    let mut rng = Rng::new(9);
+    for vectors in [3, 70] {
+        let x = HostTensor::contiguous(rng.vec::<f32>(vectors * 256, -1.0, 1.0), &[vectors, 256]);
+        let by = |who| {
+            let config = Config {
+                matmul: Some(who),
+                quantized: Some(Path::Bf16),
+                ..Config::from_env().unwrap()
+            };
+            let device = Device::with_config(0, config).unwrap();
+            let weights = device.upload(&weights).unwrap();
+            let weights = QuantizedMatrix::new(Format::Q8_0, &weights, 130, 256);
+            let buffer = x.upload(&device);
+            let y = linear(&device, &weights, &x.view(&buffer), &Epilogue::default()).unwrap();
+            download::<f32>(&device, &y)
+        };
+        let want: Vec<f64> = by(Multiplier::Rocblas).iter().map(|v| *v as f64).collect();
+        assert_close(&by(Multiplier::Own), &want, 1e-12, "Q8_0 as bf16");
+    }
 }
 
 #[test]

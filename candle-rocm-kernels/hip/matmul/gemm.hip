@@ -90,7 +90,7 @@ template <typename T> DEVICE_FN void join(const compute_t<T>* partial, void* out
 }
 
 #define GEMM(dtype, T, EDGE)                                                                                                              \
-    extern "C" __global__ MAX_BLOCK_OF(GEMM_THREADS, 2) void gemm_##dtype##_##EDGE(const T* a, const T* b, void* out, Gemm s) { \
+    extern "C" __global__ MAX_BLOCK_OF(GEMM_THREADS, 128 / EDGE) void gemm_##dtype##_##EDGE(const T* a, const T* b, void* out, Gemm s) { \
         gemm<T, EDGE>(a, b, out, s);                                                                                                      \
     }
 #define JOIN(dtype, T)                                                                                                      \

@@ -135,6 +135,13 @@ fn multiply_by(
     let dtype = lhs.dtype;
     check_operands(dtype, (b, m, n, k), lhs, rhs)?;
     output.check((b, m, n))?;
+    let widens = output.dtype == DType::F32 && dtype.size_in_bytes() == 2;
+    if output.dtype != dtype && !widens {
+        return Err(Error::UnsupportedDType {
+            op: OP,
+            dtype: output.dtype,
+        });
+    }
     for buffer in [lhs.buffer, rhs.buffer, output.buffer] {
         if !buffer.device().same_device(device) {
             return Err(Error::DeviceMismatch { op: OP });
@@ -193,11 +200,12 @@ fn multiply_by(
                     ..right.matrices()
                 },
                 out: Ptr::at(output.buffer, output.offset * output.dtype.size_in_bytes()),
-                wide: output.dtype != dtype,
+                wide: widens,
                 out_stride: output.row_stride,
                 out_batch: output.batch_stride,
             };
-            // SAFETY: views and output were checked to lie in their buffers.
+            // SAFETY: views and output were checked to lie in their buffers; that they do not overlap is the caller's
+            // promise.
             unsafe { multiply(device, &product) }
         }
     }

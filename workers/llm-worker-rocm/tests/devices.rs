@@ -144,6 +144,64 @@ fn a_gpu_answers_as_the_cpu_does_and_an_absent_one_is_an_error() {
 }
 
 #[test]
+fn a_model_needs_no_rocblas_and_its_user_is_told() {
+    let rocm = Rocm::install();
+    let path = rocm.path().join("tiny.gguf");
+    tiny_llama().write(&path);
+    let model = path.to_str().unwrap();
+    let generate = |device: &str| {
+        let args = [
+            "generate", "the cat", "--greedy", "-n", "16", "--json", "--device", device, "--model",
+            model,
+        ];
+        let output = rocm.run("1", &args);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (answer["tokens"].clone(), text(&output.stderr))
+    };
+    let told = "this program's own kernels";
+    let (tokens, log) = generate("rocm:0");
+    assert!(!log.contains(told), "{log}");
+    let library = rocm.path().join("lib/rocblas/library");
+    // Without its files for the GPU, and without it.
+    std::fs::remove_dir_all(&library).unwrap();
+    for missing in ["TensileLibrary", "librocblas was not found"] {
+        let (answer, log) = generate("rocm:0");
+        assert_eq!(answer, tokens);
+        assert_eq!(log.matches(told).count(), 1, "{log}");
+        assert!(log.contains(missing), "{log}");
+        let shown = text(&rocm.run("1", &["devices"]).stdout);
+        assert!(
+            shown.contains(told) && shown.contains(missing) && shown.contains("1 AMD GPU ready"),
+            "{shown}"
+        );
+        for name in ["librocblas.so.5", "librocblas.so.4", "librocblas.so"] {
+            std::fs::remove_file(rocm.path().join("lib").join(name)).unwrap_or_default();
+        }
+    }
+}
+
+#[test]
+fn tune_compares_products_of_floats_as_well() {
+    let rocm = Rocm::install();
+    let args = ["tune", "--formats", "q8_0", "--shape", "64x256", "--json"];
+    let output = rocm.run("1", &args);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let floats = json["floats"].as_array().unwrap();
+    assert_eq!(floats.len(), 18);
+    for line in floats {
+        let taken = line["taken"].as_str().unwrap();
+        let micros = |who| line[format!("{who}_microseconds")].as_f64().unwrap();
+        let faster = match micros("own") < micros("rocblas") {
+            true => "own",
+            false => "rocblas",
+        };
+        assert_eq!(taken, faster, "{line}");
+    }
+}
+
+#[test]
 fn tune_says_what_it_cannot_measure() {
     let rocm = Rocm::install();
     for (args, code, said) in [

@@ -72,6 +72,14 @@ pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
     }
 }
 
+/// Why rocBLAS cannot multiply on a GPU; nothing if it can, and on the CPU.
+fn without_rocblas(device: &Device) -> Option<&'static str> {
+    match device {
+        Device::Rocm(device) => candle_rocm::blas::refusal(device.device()),
+        _ => None,
+    }
+}
+
 /// Gives the memory back to the GPU that buffers of the past have left: loading makes many that are not needed again.
 ///
 /// # Errors
@@ -150,7 +158,7 @@ impl DeviceRequest {
         }
     }
 
-    /// As [`Self::select`], and logs if the CPU takes the place of a GPU.
+    /// As [`Self::select`], and logs if the CPU takes the place of a GPU, or own products that of rocBLAS.
     ///
     /// # Errors
     /// Those of [`Self::select`].
@@ -158,6 +166,9 @@ impl DeviceRequest {
         let selected = self.select()?;
         if let Some(reason) = &selected.fallback {
             tracing::warn!("using the CPU: {reason}");
+        }
+        if let Some(reason) = without_rocblas(&selected.device) {
+            tracing::warn!("products of floats are made by this program's own kernels: {reason}");
         }
         Ok(selected)
     }

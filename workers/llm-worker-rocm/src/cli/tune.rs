@@ -1,4 +1,4 @@
-//! `llm-worker-rocm tune`: which way of multiplying quantized matrices is the faster on this GPU.
+//! `llm-worker-rocm tune`: which way of multiplying matrices, of floats and quantized, is the faster on this GPU.
 
 use clap::Args;
 use worker::cli::output::{print_json, print_line};
@@ -16,7 +16,7 @@ pub struct TuneArgs {
     #[arg(long, value_delimiter = ',', value_name = "FORMAT,…")]
     formats: Vec<String>,
 
-    /// The matrix to measure.
+    /// The matrix to measure, of floats and of each format.
     #[arg(long, value_name = "ROWSxCOLUMNS", default_value = "4096x4096", value_parser = shape)]
     shape: (usize, usize),
 
@@ -45,7 +45,7 @@ fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
 mod measure {
     use super::*;
     use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, Format, Timing};
-    use candle_core::rocm_backend::candle_rocm::Device;
+    use candle_core::rocm_backend::candle_rocm::{blas, Device};
     use serde::Serialize;
     use worker::progress::count_bar;
 
@@ -54,6 +54,33 @@ mod measure {
     struct Report<'a> {
         device: &'a str,
         formats: &'a [Line],
+        /// Products of floats; none where rocBLAS cannot work, so that there is no choice.
+        floats: &'a [Floats],
+    }
+
+    #[derive(Serialize)]
+    struct Floats {
+        /// Their dtype, whether operands are transposed (t) or not (n), and how many rows they have at least: few (up to
+        /// 8), narrow (up to 128) or wide.
+        class: String,
+        taken: &'static str,
+        rocblas_microseconds: f64,
+        own_microseconds: f64,
+    }
+
+    impl From<&blas::Timing> for Floats {
+        fn from(timing: &blas::Timing) -> Self {
+            Self {
+                class: timing.class.to_string(),
+                taken: timing.taken.as_str(),
+                rocblas_microseconds: micros(timing.rocblas),
+                own_microseconds: micros(timing.own),
+            }
+        }
+    }
+
+    fn micros(duration: std::time::Duration) -> f64 {
+        duration.as_secs_f64() * 1e6
     }
 
     #[derive(Serialize)]
@@ -74,7 +101,6 @@ mod measure {
 
     impl From<&Timing> for Micros {
         fn from(timing: &Timing) -> Self {
-            let micros = |duration: std::time::Duration| duration.as_secs_f64() * 1e6;
             Self {
                 rows: timing.columns,
                 integers: micros(timing.matmul),
@@ -97,9 +123,13 @@ mod measure {
             let failed = |error| Error::Device(format!("tune: {error}"));
             if self.forget {
                 quantized::forget(device).map_err(failed)?;
+                blas::forget(device).map_err(failed)?;
                 return print_line("forgotten");
             }
             let bar = count_bar("measuring", formats.len() as u64, "formats");
+            // First: the formats are compared with what is the faster then.
+            let floats = blas::tune(device, (self.shape.1, self.shape.0)).map_err(failed)?;
+            let floats: Vec<Floats> = floats.iter().map(Floats::from).collect();
             let mut lines = Vec::new();
             for format in formats {
                 let (crossover, timings) =
@@ -116,11 +146,13 @@ mod measure {
                 return print_json(&Report {
                     device: &selected.description,
                     formats: &lines,
+                    floats: &floats,
                 });
             }
             let (rows, cols) = self.shape;
             let what = format!("{}, {rows} x {cols}", selected.description);
-            print_line(&table(&what, &lines))
+            print_line(&table(&what, &lines))?;
+            print_line(&table_of_floats(&floats))
         }
 
         /// The formats asked for, by the names that files or this program give them.
@@ -166,6 +198,23 @@ mod measure {
                 .integers_up_to
                 .map_or("any".to_string(), |n| n.to_string());
             text += &format!("\n{:<8}{}   {up_to}", line.format, times.concat());
+        }
+        text
+    }
+
+    fn table_of_floats(floats: &[Floats]) -> String {
+        if floats.is_empty() {
+            return "products of floats: by this program's own kernels, as rocBLAS cannot work here".to_string();
+        }
+        let mut text =
+            "products of floats: µs by rocBLAS / by own kernels, and which are taken from now on"
+                .to_string();
+        for line in floats {
+            let times = format!(
+                "{:.0} / {:.0}",
+                line.rocblas_microseconds, line.own_microseconds
+            );
+            text += &format!("\n{:<16}{times:>15}   {}", line.class, line.taken);
         }
         text
     }

@@ -105,6 +105,8 @@ pub struct Gpu {
     pub pci_id: String,
     /// Whether it shares the host's memory.
     pub integrated: bool,
+    /// Why rocBLAS cannot multiply for it, so that slower kernels of this program do; `None` if it can.
+    pub without_rocblas: Option<String>,
     /// What keeps it from being used; `None` if nothing does.
     pub problem: Option<String>,
     /// What is known to be too old or faulty for it.
@@ -245,6 +247,12 @@ impl fmt::Display for DeviceReport {
             }
             for warning in &gpu.warnings {
                 writeln!(f, "          warning: {warning}")?;
+            }
+            if let Some(reason) = &gpu.without_rocblas {
+                writeln!(
+                    f,
+                    "          products of floats by this program's own kernels: {reason}"
+                )?;
             }
         }
         if !self.unusable_cards.is_empty() {

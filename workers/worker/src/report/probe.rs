@@ -9,7 +9,7 @@ use candle_rocm::sys::miopen::MiOpen;
 use candle_rocm::sys::rocblas::RocBlas;
 use candle_rocm::sys::LoadError;
 use candle_rocm::topology::{KernelGpu, Topology};
-use candle_rocm::Device;
+use candle_rocm::{blas, Device};
 
 /// How to get the whole of ROCm, in one sentence.
 const INSTALL: &str =
@@ -24,7 +24,7 @@ pub(super) fn fill(report: &mut DeviceReport) {
             true,
             Hiprtc::get(),
         ),
-        library("librocblas", "matrix products", true, RocBlas::get()),
+        library("librocblas", "matrix products", false, RocBlas::get()),
         library("libMIOpen", "convolutions", false, MiOpen::get()),
     ];
     let versions = Versions::read();
@@ -141,6 +141,7 @@ fn gpu(ordinal: usize) -> Gpu {
                 memory_bytes: properties.total_memory,
                 pci_id: properties.pci_id.clone(),
                 integrated: properties.integrated,
+                without_rocblas: blas::refusal(&opened).map(str::to_string),
                 problem,
                 warnings: warnings(properties.arch.as_str(), &properties.pci_id),
             }
@@ -154,6 +155,7 @@ fn gpu(ordinal: usize) -> Gpu {
             memory_bytes: 0,
             pci_id: "unknown".to_string(),
             integrated: false,
+            without_rocblas: None,
             problem: Some(error.to_string()),
             warnings: Vec::new(),
         },
