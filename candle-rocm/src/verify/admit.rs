@@ -1,6 +1,6 @@
 //! Who lets a kernel be used: what was not verified on this GPU is verified first.
 
-use super::notices::warn;
+use super::notices::tell;
 use super::plain::{Feature, Plain, INSTRUCTIONS};
 use super::product::Product;
 use super::state::{features_of, instruction_name, State};
@@ -205,25 +205,6 @@ pub(super) fn settle(
     tell(device, subject, &outcome);
     state.record(device, &[(subject.to_string(), outcome.clone())]);
     Ok(Some(outcome))
-}
-
-/// Warns of what is not used as it is.
-pub(super) fn tell(device: &Device, name: &str, outcome: &Outcome) {
-    if outcome.form == Form::Full {
-        return;
-    }
-    let instead = match outcome.instead.as_str() {
-        "" => "nothing takes its place".to_string(),
-        instead => format!("{instead} takes its place"),
-    };
-    let properties = device.properties();
-    warn(format!(
-        "{name} gives wrong results on rocm:{} ({}, {}) and is not used: {}; {instead}",
-        device.ordinal(),
-        properties.name,
-        properties.full_arch,
-        outcome.reason,
-    ));
 }
 
 pub(super) fn switched_off(device: &Device, kernel: &str, found: &Option<Outcome>) -> Error {

@@ -1,7 +1,8 @@
 //! Whether what libraries compute is right: rocBLAS for each dtype and transposition, Composable Kernel for each
 //! instance, MIOpen for each solver.
 
-use super::admit::{checks, settle, switched_off, tell, verifies, Finding};
+use super::admit::{checks, settle, switched_off, verifies, Finding};
+use super::notices::tell;
 use super::plain::Plain;
 use super::product::Product;
 use super::state::State;

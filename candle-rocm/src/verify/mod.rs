@@ -32,7 +32,7 @@ pub(crate) use bench::difference_of;
 pub(crate) use libraries::{
     check_composable, compare_with_own, or_reason, product_is_right, refused_product,
 };
-pub use notices::on_warning;
+pub use notices::{on_warning, switched_off, SwitchedOff};
 pub(crate) use plain::Plain;
 pub(crate) use product::Product;
-pub use report::{SwitchedOff, Verification};
+pub use report::Verification;

@@ -1,5 +1,6 @@
 //! What was verified, for people.
 
+use super::notices::SwitchedOff;
 use super::state::State;
 use super::store::Form;
 use crate::config::Verify;
@@ -16,27 +17,6 @@ pub struct Verification {
     pub switched_off: Vec<SwitchedOff>,
 }
 
-/// Something that gave wrong results.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchedOff {
-    /// Its name.
-    pub name: String,
-    /// What was wrong.
-    pub reason: String,
-    /// What takes its place; none if nothing does, and using it is an error.
-    pub instead: Option<String>,
-}
-
-impl std::fmt::Display for SwitchedOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} gives wrong results ({}); ", self.name, self.reason)?;
-        match &self.instead {
-            Some(instead) => write!(f, "{instead} takes its place"),
-            None => write!(f, "nothing takes its place"),
-        }
-    }
-}
-
 impl Device {
     /// What verification has found on this device's GPU so far. Nothing is computed for it.
     pub fn verification(&self) -> Verification {
@@ -45,11 +25,7 @@ impl Device {
         Verification {
             mode: self.config().verify,
             switched_off: switched_off
-                .map(|(name, of)| SwitchedOff {
-                    name: name.clone(),
-                    reason: of.reason.clone(),
-                    instead: Some(of.instead.clone()).filter(|instead| !instead.is_empty()),
-                })
+                .map(|(name, of)| SwitchedOff::new(name, of))
                 .collect(),
             verified: all.into_iter().map(|(name, _)| name).collect(),
         }

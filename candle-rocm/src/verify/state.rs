@@ -1,5 +1,6 @@
 //! What is known of a GPU in this process: read from disk once, and written there when something is found.
 
+use super::notices::tell;
 use super::plain::{Plain, INSTRUCTIONS};
 use super::store::{self, fingerprint, Form, Outcome, Outcomes};
 use crate::compile::HiprtcCompiler;
@@ -94,11 +95,13 @@ impl State {
 
     fn with<T>(&self, device: &Device, f: impl FnOnce(&mut Outcomes) -> T) -> T {
         let mut outcomes = lock(&self.outcomes);
-        let outcomes = outcomes.get_or_insert_with(|| match device.config().verify {
-            Verify::First => self
-                .file(device)
-                .map_or_else(Outcomes::new, |(path, key)| store::read(path, key)),
-            Verify::Off | Verify::Always => Outcomes::new(),
+        let outcomes = outcomes.get_or_insert_with(|| {
+            let known = match (device.config().verify, self.file(device)) {
+                (Verify::First, Some((path, key))) => store::read(path, key),
+                _ => Outcomes::new(),
+            };
+            known.iter().for_each(|(name, of)| tell(device, name, of));
+            known
         });
         f(outcomes)
     }

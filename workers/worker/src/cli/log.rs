@@ -46,7 +46,9 @@ impl LogArgs {
                 .without_time()
                 .try_init(),
         };
-        started.map_err(|e| Error::Runtime(format!("cannot log: {e}")))
+        started.map_err(|e| Error::Runtime(format!("cannot log: {e}")))?;
+        candle_rocm::verify::on_warning(|text| tracing::warn!("{text}"));
+        Ok(())
     }
 
     /// Tells why the program ends.

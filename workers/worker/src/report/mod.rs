@@ -86,6 +86,15 @@ pub struct Installed {
     pub amdgpu_driver: Option<String>,
 }
 
+/// What verification has found on a GPU, as far as it is remembered.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Verified {
+    /// How many kernels, instructions and library functions were verified.
+    pub count: usize,
+    /// What of them is not used as it is, why, and what takes its place.
+    pub switched_off: Vec<String>,
+}
+
 /// A GPU that HIP shows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Gpu {
@@ -111,6 +120,8 @@ pub struct Gpu {
     pub problem: Option<String>,
     /// What is known to be too old or faulty for it.
     pub warnings: Vec<Warning>,
+    /// What was found of it when its kernels were verified.
+    pub verified: Verified,
 }
 
 /// A card that the kernel knows and HIP does not show.
@@ -244,6 +255,12 @@ impl fmt::Display for DeviceReport {
             )?;
             if let Some(problem) = &gpu.problem {
                 writeln!(f, "          cannot be used: {problem}")?;
+            }
+            if gpu.verified.count > 0 {
+                writeln!(f, "          {} kernels and the like verified", gpu.verified.count)?;
+            }
+            for text in &gpu.verified.switched_off {
+                writeln!(f, "          switched off: {text}")?;
             }
             for warning in &gpu.warnings {
                 writeln!(f, "          warning: {warning}")?;

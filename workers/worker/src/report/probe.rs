@@ -1,6 +1,6 @@
 //! Asks ROCm and the kernel.
 
-use super::{DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Warning};
+use super::{DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Verified, Warning};
 use candle_rocm::known_issues::{known_issues, Consequence, KnownIssue, Versions};
 use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::hiprtc::Hiprtc;
@@ -144,6 +144,7 @@ fn gpu(ordinal: usize) -> Gpu {
                 without_rocblas: blas::refusal(&opened).map(str::to_string),
                 problem,
                 warnings: warnings(properties.arch.as_str(), &properties.pci_id),
+                verified: verified(&opened),
             }
         }
         Err(error) => Gpu {
@@ -158,7 +159,18 @@ fn gpu(ordinal: usize) -> Gpu {
             without_rocblas: None,
             problem: Some(error.to_string()),
             warnings: Vec::new(),
+            verified: Verified::default(),
         },
+    }
+}
+
+/// What is remembered of the GPU's kernels; nothing is computed for it.
+fn verified(device: &Device) -> Verified {
+    let verification = device.verification();
+    let switched_off = verification.switched_off.iter();
+    Verified {
+        count: verification.verified.len(),
+        switched_off: switched_off.map(ToString::to_string).collect(),
     }
 }
 

@@ -136,6 +136,9 @@ impl<L: Served> Collector for Loaded<L> {
         let compiled = candle_rocm::precompile::cache_stats().compiled;
         let help = "Code objects of kernels compiled in this process";
         Figure::counter("kernels_compiled", help, compiled).encode(&mut encoder)?;
+        let off = candle_rocm::verify::switched_off().len() as u64;
+        let help = "Kernels, instructions and library functions that verification took out of use";
+        Figure::level("switched_off", help, off).encode(&mut encoder)?;
         let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
         let (Phase::Ready(loaded) | Phase::Stopping(Some(loaded))) = &*phase else {
             return Ok(());
