@@ -122,8 +122,16 @@ fn an_operation_that_is_wrong_is_named() {
     let rocm = Rocm::install();
     for (arch, wrong, group, named) in WRONG_OPERATIONS {
         // Without the product's own verification, which would take another way.
-        let fault = [("HIP_SIM_WRONG", *wrong), ("CANDLE_ROCM_VERIFY", "off"), ("CANDLE_ROCM_MIOPEN", "fast")];
-        let (run, report) = rocm.examine(arch, &fault, &["--only", "operations", "--operations", group]);
+        let fault = [
+            ("HIP_SIM_WRONG", *wrong),
+            ("CANDLE_ROCM_VERIFY", "off"),
+            ("CANDLE_ROCM_MIOPEN", "fast"),
+        ];
+        let (run, report) = rocm.examine(
+            arch,
+            &fault,
+            &["--only", "operations", "--operations", group],
+        );
         assert_eq!(run.code, Some(1), "{wrong}: {}", run.err);
         let found = findings(&report).find(|finding| finding.code == "operations.wrong");
         let found = found.unwrap_or_else(|| panic!("{wrong}: {report:#?}"));

@@ -39,7 +39,10 @@ fn every_field_of_the_first_form_is_there() {
     let report: Value = serde_json::from_str(&run.out).unwrap();
     let mut found = BTreeSet::new();
     paths(&report, "", &mut found);
-    let missing: Vec<&str> = FIELDS.lines().filter(|field| !found.contains(*field)).collect();
+    let missing: Vec<&str> = FIELDS
+        .lines()
+        .filter(|field| !found.contains(*field))
+        .collect();
     assert!(missing.is_empty(), "{missing:?} not in {found:#?}");
     assert_eq!(report["format"], FORMAT);
 }

@@ -9,6 +9,7 @@
 //! | [`memory`] | whether device memory keeps what is written to it                         |
 //! | [`overlap`] | whether results and copies stay right while both happen, also for hours   |
 //! | [`speed`]  | how fast the GPU is beside its data sheet                                 |
+//! | [`verification`] | which kernels were wrong when they were first used, and are switched off |
 
 pub mod copies;
 pub mod kernels;
@@ -17,6 +18,7 @@ pub mod operations;
 pub mod overlap;
 pub mod speed;
 pub mod system;
+pub mod verification;
 
 use crate::Section;
 
@@ -29,6 +31,8 @@ pub const ALL: &[&dyn Section] = &[
     &memory::Memory,
     &overlap::Overlap,
     &speed::Speed,
+    // Behind all that uses kernels.
+    &verification::Verification,
 ];
 
 /// Bytes of a MiB and a GiB.
