@@ -257,7 +257,11 @@ impl fmt::Display for DeviceReport {
                 writeln!(f, "          cannot be used: {problem}")?;
             }
             if gpu.verified.count > 0 {
-                writeln!(f, "          {} kernels and the like verified", gpu.verified.count)?;
+                writeln!(
+                    f,
+                    "          {} kernels and the like verified",
+                    gpu.verified.count
+                )?;
             }
             for text in &gpu.verified.switched_off {
                 writeln!(f, "          switched off: {text}")?;

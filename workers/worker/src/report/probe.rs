@@ -1,6 +1,8 @@
 //! Asks ROCm and the kernel.
 
-use super::{DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Verified, Warning};
+use super::{
+    DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Verified, Warning,
+};
 use candle_rocm::known_issues::{known_issues, Consequence, KnownIssue, Versions};
 use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::hiprtc::Hiprtc;
