@@ -11,6 +11,7 @@ use worker::gguf::Gguf;
 
 /// A decoder's first step, of one token, in the order of its launches.
 const STEP: &[Family] = &[
+    Family::Instructions,
     Family::Cast,
     Family::Copy,
     Family::Fill,
@@ -29,6 +30,8 @@ const STEP: &[Family] = &[
 /// The same of quantized matrices.
 const QUANTIZED_STEP: &[Family] = &[
     Family::QuantizedEmbedding,
+    // Products are verified by what it gives.
+    Family::Dequantize,
     Family::QuantizeActivations,
     Family::MatvecK,
     Family::MatvecSmall,
@@ -43,13 +46,13 @@ const QUANTIZED_PROMPT: &[Family] = &[
     Family::MatmulSmall,
     Family::MatmulLevels,
     Family::MatmulCodebook,
-    Family::Dequantize,
 ];
 /// What experts need beyond that.
 const EXPERTS: &[Family] = &[Family::Softmax, Family::Sort, Family::MoeRows];
 
 /// The operations of candle's own code.
 const CANDLE: &[Family] = &[
+    Family::Instructions,
     Family::Cast,
     Family::Copy,
     Family::Fill,

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 /// Text encoders first, then the denoiser, then the VAE.
 const FAMILIES: &[Family] = &[
+    Family::Instructions,
     Family::Cast,
     Family::Copy,
     Family::Fill,
