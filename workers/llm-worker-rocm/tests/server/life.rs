@@ -149,6 +149,8 @@ fn the_program_ends_with_exit_code_3_when_its_device_is_lost() {
         .args(["serve", "--device", "rocm", "--port", "0", "--model"])
         .arg(&path)
         .env("HIP_SIM_FAIL", format!("lost:{CALLS}"))
+        // Whether it verifies kernels depends on what ran before.
+        .env("CANDLE_ROCM_VERIFY", "off")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
