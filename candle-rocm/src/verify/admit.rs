@@ -27,8 +27,8 @@ pub(crate) struct Check {
 
 /// All checks. They are made of operations, which lead here: so they are handed over when a device is opened.
 pub(crate) struct Checks {
-    /// Of each of [`INSTRUCTIONS`] what is wrong.
-    pub instructions: fn(&Device) -> Result<[Option<String>; INSTRUCTIONS.len()]>,
+    /// Of one of [`INSTRUCTIONS`], by its name.
+    pub instruction: fn(&Device, &str) -> Finding,
     /// The check of a kernel; none for those that are the plainest form of their operation.
     pub of_kernel: fn(&DeclaredKernel) -> Option<Check>,
     /// Of a product by rocBLAS.
@@ -81,7 +81,8 @@ pub(crate) fn function(
         Ok(Admitted { function, keep })
     };
     if kernel.family == Family::Instructions {
-        return load(Plain::NONE, Keep::Verified);
+        let plain = trial::form_of(gpu.ordinal, INSTRUCTIONS_ON_TRIAL, launches);
+        return load(plain.unwrap_or(Plain::NONE), Keep::No);
     }
     let subject = name_of(kernel);
     if let Some(plain) = trial::form_of(gpu.ordinal, &subject, launches) {
@@ -130,24 +131,34 @@ pub(crate) fn features(device: &Device) -> Result<Plain> {
         state.set_features(features);
         return Ok(features);
     }
-    let wrong = (checks.instructions)(&bench(device)?)?;
-    let found: Vec<(String, Outcome)> = (INSTRUCTIONS.iter().zip(wrong))
-        .map(|((name, feature), wrong)| {
-            let name = instruction_name(name);
-            let outcome = match (wrong, feature) {
-                (None, _) => Outcome::right(),
-                (Some(reason), Some(_)) => Outcome::wrong(Form::Plain, &reason, PLAIN),
-                (Some(reason), None) => Outcome::wrong(Form::Off, &reason, ""),
-            };
-            tell(device, &name, &outcome);
-            (name, outcome)
-        })
-        .collect();
+    let bench = bench(device)?;
+    let mut plain = Plain::NONE;
+    let mut found = Vec::new();
+    for (name, feature) in INSTRUCTIONS {
+        // Without those that were found to be wrong before: what is made of them is not at fault.
+        let trial = Trial::open(device.ordinal(), INSTRUCTIONS_ON_TRIAL, plain);
+        let wrong = (checks.instruction)(&bench, name)?;
+        drop(trial);
+        let outcome = match (wrong, feature) {
+            (None, _) => Outcome::right(),
+            (Some(reason), Some(feature)) => {
+                plain.insert(feature);
+                Outcome::wrong(Form::Plain, &reason, PLAIN)
+            }
+            (Some(reason), None) => Outcome::wrong(Form::Off, &reason, ""),
+        };
+        let name = instruction_name(name);
+        tell(device, &name, &outcome);
+        found.push((name, outcome));
+    }
     state.record(device, &found);
     let features = known().unwrap_or(Plain::NONE);
     state.set_features(features);
     Ok(features)
 }
+
+/// What is on trial while instructions are verified.
+const INSTRUCTIONS_ON_TRIAL: &str = "instructions";
 
 /// What takes the place of a form that is wrong, if a plainer one is right.
 const PLAIN: &str = "its plain form";

@@ -1,28 +1,24 @@
 //! What instructions make of known values, compared with what they promise.
 
+use super::admit::Finding;
 use super::bench::{bytes_of, decode, difference, encode, Numbers};
-use super::plain::INSTRUCTIONS;
 use crate::ops::instructions::{
     products, products_of_bytes, Words, BLOCK, MATRIX, OPERAND, THREADS,
 };
 use crate::{Buffer, DType, Device, Result};
 use half::{bf16, f16};
 
-/// What is wrong with each of [`INSTRUCTIONS`].
-pub(super) fn check(device: &Device) -> Result<[Option<String>; INSTRUCTIONS.len()]> {
-    let mut found = [const { None }; INSTRUCTIONS.len()];
-    for ((name, _), found) in INSTRUCTIONS.iter().zip(&mut found) {
-        *found = match *name {
-            "matrix" => matrices(device)?,
-            "lanes" => words(device, Words::Lanes, lanes)?,
-            "lds" => words(device, Words::Lds, lds)?,
-            "bytes" => words(device, Words::Bytes, bytes)?,
-            "dot" => words(device, Words::Dot, dot)?,
-            "loads" => words(device, Words::Loads, loads)?,
-            _ => words(device, Words::Waves, waves)?,
-        };
+/// What is wrong with one of them.
+pub(super) fn check(device: &Device, name: &str) -> Finding {
+    match name {
+        "matrix" => matrices(device),
+        "lanes" => words(device, Words::Lanes, lanes),
+        "lds" => words(device, Words::Lds, lds),
+        "bytes" => words(device, Words::Bytes, bytes),
+        "dot" => words(device, Words::Dot, dot),
+        "loads" => words(device, Words::Loads, loads),
+        _ => words(device, Words::Waves, waves),
     }
-    Ok(found)
 }
 
 /// The words that threads have, and a thread's place among them.
@@ -76,7 +72,7 @@ impl Expected {
     }
 }
 
-fn words(device: &Device, kernel: Words, want: Want) -> Result<Option<String>> {
+fn words(device: &Device, kernel: Words, want: Want) -> Finding {
     let mut numbers = Numbers::new(THREADS as u64);
     let values: Vec<u32> = (0..THREADS + 4).map(|_| numbers.bits() as u32).collect();
     let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -205,7 +201,7 @@ fn product(a: &[f64], b: &[f64], rows: usize, k: usize) -> Vec<f64> {
     (0..rows * 16).map(|i| value(i / 16, i % 16)).collect()
 }
 
-fn matrices(device: &Device) -> Result<Option<String>> {
+fn matrices(device: &Device) -> Finding {
     let Some(matrix) = device.properties().arch.generation().matrix() else {
         return Ok(None);
     };

@@ -22,7 +22,7 @@ use crate::{DType, DeclaredKernel, Device, Family};
 
 /// All checks.
 pub(crate) static CHECKS: Checks = Checks {
-    instructions: instructions::check,
+    instruction: instructions::check,
     of_kernel,
     product: libraries::product,
     composable: libraries::composable,
