@@ -55,6 +55,8 @@ pub(crate) struct Wrong {
     /// Launches still to go until the one that ends the process; 0 if none does.
     abort_at: AtomicU64,
     list: RwLock<Vec<Fault>>,
+    /// Tells the list from others; 0 without faults.
+    fingerprint: AtomicU32,
 }
 
 impl Wrong {
@@ -80,6 +82,15 @@ impl Wrong {
             flags |= LISTED;
         }
         *self.list.write().unwrap_or_else(|e| e.into_inner()) = list;
+        let hash = text.bytes().fold(17u32, |hash, byte| {
+            hash.wrapping_mul(31).wrapping_add(byte.into())
+        });
+        let fingerprint = if text.trim().is_empty() {
+            0
+        } else {
+            1 + hash % 9973
+        };
+        self.fingerprint.store(fingerprint, Ordering::Relaxed);
         self.abort_at.store(abort_at, Ordering::SeqCst);
         self.flags.store(flags, Ordering::SeqCst);
         Ok(())
@@ -88,6 +99,11 @@ impl Wrong {
     /// Whether a fault without a parameter is on.
     pub fn is_on(&self, flag: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    /// Tells devices with these faults from others: what a program remembers of the one does not hold for the other.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint.load(Ordering::Relaxed)
     }
 
     /// Where device code reads the flags.

@@ -298,6 +298,8 @@ pub unsafe extern "C" fn hipRuntimeGetVersion(version: *mut c_int) -> hipError_t
 
 #[no_mangle]
 pub unsafe extern "C" fn hipDriverGetVersion(version: *mut c_int) -> hipError_t {
+    // Another driver has other faults.
+    let driver = sim().config.version + sim().config.wrong.fingerprint() as c_int;
     // SAFETY: the caller's pointer.
-    status(unsafe { put(version, sim().config.version) })
+    status(unsafe { put(version, driver) })
 }

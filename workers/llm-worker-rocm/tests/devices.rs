@@ -69,6 +69,7 @@ fn several_gpus_are_listed_by_ordinal() {
         .map(|gpu| gpu["device"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["rocm:0", "rocm:1", "rocm:2"]);
+    assert_eq!(gpus[0]["verified"]["switched_off"], serde_json::json!([]));
     let shown = text(&rocm.run("3", &["devices"]).stdout);
     assert!(
         shown.contains("rocm:2") && shown.contains("3 AMD GPUs ready"),

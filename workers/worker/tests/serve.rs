@@ -143,7 +143,11 @@ async fn phases() {
 
     let echo = Echo::default();
     worker.0.serve(echo.clone());
-    assert_eq!(get(&worker, "/health").await.1["status"], "healthy");
+    let (_, health) = get(&worker, "/health").await;
+    assert_eq!(
+        (&health["status"], &health["switched_off"]),
+        (&json!("healthy"), &json!([]))
+    );
     assert_eq!(get(&worker, "/ready").await.0, 200);
     let said = text(send(&worker, &[], say("hallo")).await).await;
     assert_eq!(said, (200, "hallo".to_string()));
@@ -224,6 +228,7 @@ async fn figures_and_the_document() {
         "echo_share 0.5",
         "echo_busy_seconds_total 1.5",
         "echo_device_lost 0.0",
+        "echo_switched_off 0",
         "# EOF",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
