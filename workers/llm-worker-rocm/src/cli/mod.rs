@@ -25,7 +25,7 @@ use worker::Result;
 #[derive(Debug, Parser)]
 #[command(name = "llm-worker-rocm", version, about)]
 #[command(
-    after_help = "Every option can be given in the environment: --max-tokens as LLM_MAX_TOKENS.\nExit codes: 0 success, 1 failure while running, 2 bad arguments, prompt or model file, 3 the device was lost while serving."
+    after_help = "Every option can be given in the environment: --max-tokens as LLM_MAX_TOKENS.\nExit codes: 0 success, 1 failure while running, 2 bad arguments, prompt or model file, 3 the device was lost while serving, 128 and the signal that ended the server (134: a fault of the GPU)."
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -146,7 +146,8 @@ fn the_program_ends_with_exit_code_3_when_its_device_is_lost() {
     let path = folder.path().join("model.gguf");
     tiny_llama().write(&path);
     let mut program = Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
-        .args(["serve", "--device", "rocm", "--port", "0", "--model"])
+        .args(["serve", "--supervise", "off", "--device", "rocm"])
+        .args(["--port", "0", "--model"])
         .arg(&path)
         .env("HIP_SIM_FAIL", format!("lost:{CALLS}"))
         // Whether it verifies kernels depends on what ran before.

@@ -21,7 +21,8 @@ use worker::Result;
 #[command(name = "sd-worker-rocm", version, about)]
 #[command(
     after_help = "Every option can be given in the environment: --max-steps as SD_MAX_STEPS.\n\
-                  Exit codes: 0 success, 1 failure while running, 2 bad arguments, picture or model file, 3 the device was lost while serving.\n\
+                  Exit codes: 0 success, 1 failure while running, 2 bad arguments, picture or model file, 3 the device was lost while serving, \
+                  128 and the signal that ended the server (134: a fault of the GPU).\n\
                   Without --model a small built-in model draws plain shapes: \
                   sd-worker-rocm generate \"two green squares on a white background\""
 )]

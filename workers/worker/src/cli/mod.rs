@@ -22,6 +22,7 @@ use crate::kernels::CompileKernelsArgs;
 use crate::Result;
 use candle_rocm::CodeObject;
 use clap::{CommandFactory, FromArgMatches, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// A worker's command line.
@@ -57,15 +58,22 @@ pub fn main<P: Program>() -> ExitCode {
         eprintln!("error: {error}");
         return ExitCode::from(error.exit_code());
     }
-    match program.run() {
-        Ok(()) => ExitCode::SUCCESS,
+    let is_service = program.is_service();
+    let code = match program.run() {
+        Ok(()) => 0,
         Err(error) => {
             if !error.is_told() {
                 log.report(&error);
             }
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
+    };
+    if is_service {
+        // A thread may be loading still: exit handlers would take the GPU's runtime down under it.
+        let _ = std::io::stdout().flush();
+        signal_hook::low_level::exit(code.into());
     }
+    ExitCode::from(code)
 }
 
 /// The commands that every worker has.

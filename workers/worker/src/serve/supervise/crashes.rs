@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The wait after the first crash; it doubles with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The wait after the first crash, in which the driver gives back the memory of the process that died; it doubles with
+/// each further one.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
@@ -66,7 +67,7 @@ mod tests {
             .map_while(|_| crashes.add(now))
             .map(|wait| wait.as_millis())
             .collect();
-        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+        assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30, 30].map(|s| s * 1000));
         assert_eq!((crashes.total(), crashes.recent()), (9, 9));
     }
 
