@@ -9,22 +9,14 @@ use candle_core::rocm_backend::candle_rocm::{CodeObject, Family};
 use std::collections::HashSet;
 use worker::gguf::Gguf;
 
-/// A decoder's first step, of one token, in the order of its launches.
+/// What every decoder launches in a step of one token, beside attention.
 const STEP: &[Family] = &[
     Family::Instructions,
-    Family::Cast,
-    Family::Copy,
-    Family::Fill,
     Family::Indexing,
-    Family::IndexingRows,
     Family::Norm,
-    Family::Rope,
     Family::KvCache,
-    Family::AttentionDecode,
     Family::Gated,
     Family::Binary,
-    Family::Unary,
-    Family::Affine,
     Family::Sampling,
 ];
 /// The same of quantized matrices.
@@ -38,14 +30,20 @@ const QUANTIZED_STEP: &[Family] = &[
     Family::MatvecLevels,
     Family::MatvecCodebook,
 ];
-/// What long prompts need beyond that.
-const PROMPT: &[Family] = &[Family::AttentionTiled, Family::AttentionScores];
-/// The same of quantized matrices.
+/// What longer prompts need of quantized matrices.
 const QUANTIZED_PROMPT: &[Family] = &[
     Family::MatmulK,
     Family::MatmulSmall,
     Family::MatmulLevels,
     Family::MatmulCodebook,
+];
+/// What some architectures do besides: scales, caps, rotations of their own.
+const EXTRAS: &[Family] = &[
+    Family::AttentionTiled,
+    Family::Affine,
+    Family::Copy,
+    Family::Rope,
+    Family::Unary,
 ];
 /// What experts need beyond that.
 const EXPERTS: &[Family] = &[Family::Softmax, Family::Sort, Family::MoeRows];
@@ -104,37 +102,49 @@ fn of_formats(
     kv_dtype: Option<KvDType>,
     has_experts: bool,
 ) -> Vec<CodeObject> {
+    let named =
+        |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
     let is_quantized = formats.iter().any(|format| format.block_size() > 1);
-    let is_bf16 = formats.contains(&Format::BF16);
-    let mut parts: HashSet<String> = formats.iter().map(Format::to_string).collect();
+    let weights: HashSet<String> = formats.iter().map(Format::to_string).collect();
+    let mut activations = named(&["f32"]);
+    let halves = [Format::F16, Format::BF16].into_iter();
+    activations.extend(
+        halves
+            .filter(|f| formats.contains(f))
+            .map(|f| f.to_string()),
+    );
     let kept = match kv_dtype {
         Some(KvDType::F32) => "f32",
         Some(KvDType::F16) => "f16",
         Some(KvDType::Bf16) => "bf16",
         Some(KvDType::Q8_0) => "u8",
-        None if is_bf16 => "bf16",
+        None if formats.contains(&Format::BF16) => "bf16",
         None => "f16",
     };
-    parts.extend(["f32", "u32", kept].map(str::to_string));
-    let mut families = STEP.to_vec();
+    let (matrix_attention, half) = match kept {
+        "bf16" => (Family::AttentionMatrixBf16, "bf16"),
+        _ => (Family::AttentionMatrixF16, "f16"),
+    };
+    let mut objects = CodeObject::select(STEP, &activations);
+    let mut add = |families: &[Family], parts: &HashSet<String>| {
+        objects.extend(CodeObject::select(families, parts));
+    };
+    add(&[Family::AttentionDecode], &named(&[kept]));
     if is_quantized {
-        families.extend(QUANTIZED_STEP);
+        add(QUANTIZED_STEP, &weights);
     }
-    families.extend(match kept {
-        "bf16" => [Family::AttentionMatrixBf16],
-        _ => [Family::AttentionMatrixF16],
-    });
-    families.extend(PROMPT);
+    let mut cast = activations.clone();
+    cast.insert(half.to_string());
+    add(&[Family::Cast, matrix_attention], &cast);
     if is_quantized {
-        families.extend(QUANTIZED_PROMPT);
+        add(QUANTIZED_PROMPT, &weights);
     }
     if has_experts {
-        families.extend(EXPERTS);
-        if is_quantized {
-            families.push(Family::MoeQuantized);
-        }
+        add(EXPERTS, &activations);
+        add(&[Family::MoeQuantized], &weights);
     }
-    CodeObject::select(&families, &parts)
+    add(EXTRAS, &activations);
+    objects
 }
 
 /// What models of candle-transformers use.

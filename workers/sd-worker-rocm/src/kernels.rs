@@ -10,7 +10,6 @@ use std::collections::HashSet;
 /// Text encoders first, then the denoiser, then the VAE.
 const FAMILIES: &[Family] = &[
     Family::Instructions,
-    Family::Cast,
     Family::Copy,
     Family::Fill,
     Family::Indexing,
@@ -21,6 +20,7 @@ const FAMILIES: &[Family] = &[
     Family::Affine,
     Family::Gated,
     Family::Rope,
+    Family::AttentionDecode,
     Family::AttentionMatrixF16,
     Family::AttentionMatrixBf16,
     Family::AttentionTiled,
@@ -33,7 +33,7 @@ const FAMILIES: &[Family] = &[
     Family::ReducePacks,
 ];
 
-/// What a model uses in this precision. The VAE always computes in float32.
+/// What a model uses in this precision. float32 is in each: time steps, noise, and VAEs that overflow otherwise.
 pub fn of_precision(precision: Precision) -> Vec<CodeObject> {
     let own: &[&str] = match precision {
         Precision::Auto => &["f16", "bf16"],
@@ -41,10 +41,14 @@ pub fn of_precision(precision: Precision) -> Vec<CodeObject> {
         Precision::F16 => &["f16"],
         Precision::Bf16 => &["bf16"],
     };
-    let parts: HashSet<String> = (own.iter().chain(&["f32", "u32"]))
-        .map(|name| name.to_string())
-        .collect();
-    CodeObject::select(FAMILIES, &parts)
+    let named = |more: &[&str]| -> HashSet<String> {
+        let names = own.iter().chain(&["f32"]).chain(more);
+        names.map(|name| name.to_string()).collect()
+    };
+    // Weights may lie as halves, whatever is computed with them.
+    let mut objects = CodeObject::select(&[Family::Cast], &named(&["f16", "u32"]));
+    objects.extend(CodeObject::select(FAMILIES, &named(&[])));
+    objects
 }
 
 /// What models usually use.

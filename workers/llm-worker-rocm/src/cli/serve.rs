@@ -18,6 +18,10 @@ use worker::kernels::CompileArgs;
 use worker::serve::Progress;
 use worker::Result;
 
+/// Tokens of the prompts before the first request on a GPU: each length takes other kernels, as for quantized matrices
+/// a vector, a few, a tile, and many.
+const WARM_UP_PROMPTS: [usize; 4] = [1, 2, 16, 200];
+
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
@@ -212,6 +216,9 @@ impl ServeArgs {
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.parallel = self.parallel;
+        if device.is_rocm() {
+            text.warm_up = WARM_UP_PROMPTS.to_vec();
+        }
         Ok(text)
     }
 }

@@ -13,6 +13,12 @@ use worker::http::ApiError;
 use worker::serve::{self, Figure, Served};
 use worker::Error;
 
+/// Tokens of the answers before the first request: the first step of a shape is launched, the second one recorded as a
+/// graph, which the third one replays.
+const WARM_UP_ANSWER: usize = 4;
+/// A text for embedding models before the first request.
+const WARM_UP_TEXT: &str = "warming up";
+
 /// What generates tokens.
 pub trait Backend: Send + Sync {
     /// Puts a request into the queue.
@@ -61,11 +67,14 @@ pub struct TextModel {
     pub format: OutputFormat,
     /// Most requests that are computed at once.
     pub parallel: usize,
+    /// How long the prompts are that are computed before the first request.
+    pub warm_up: Vec<usize>,
     grammars: Result<Grammars, String>,
 }
 
 impl TextModel {
-    /// Puts a model together; set [`Self::parallel`] if the engine has a limit.
+    /// Puts a model together; set [`Self::parallel`] if the engine has a limit, and [`Self::warm_up`] if prompts of
+    /// different lengths are computed in different ways.
     pub fn new(
         backend: Arc<dyn Backend>,
         tokenizer: Arc<Tokenizer>,
@@ -75,9 +84,32 @@ impl TextModel {
             backend,
             format: OutputFormat::of(&template),
             parallel: usize::MAX,
+            warm_up: vec![1],
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
             template,
+        }
+    }
+
+    /// Has the engine compute a prompt of so many tokens and some tokens of an answer, whatever they are.
+    fn try_out(&self, prompt: usize) -> worker::Result<()> {
+        let failed =
+            |reason: String| Error::Runtime(format!("the first forward pass failed: {reason}"));
+        // Different beginnings: what is known of a prompt is not computed again.
+        let vocabulary = self.tokenizer.vocab_size().max(1);
+        let token = |i: usize| ((prompt + i) % vocabulary) as u32;
+        let mut request = Request::new((0..prompt).map(token).collect(), warm_up_sampling());
+        request.max_tokens = Some(WARM_UP_ANSWER);
+        request.ignore_end = true;
+        let submitted = self.backend.submit(request);
+        let mut ticket = submitted.map_err(|e| failed(e.to_string()))?;
+        loop {
+            match ticket.events.blocking_recv() {
+                Some(Event::Finished(_)) => return Ok(()),
+                Some(Event::Failed(failure)) => return Err(failed(failure.to_string())),
+                Some(_) => {}
+                None => return Err(failed("the engine ended".to_string())),
+            }
         }
     }
 
@@ -92,6 +124,16 @@ impl TextModel {
     }
 }
 
+/// Sampling as most requests ask for it.
+fn warm_up_sampling() -> SamplingOptions {
+    SamplingOptions {
+        temperature: 0.8,
+        top_k: Some(40),
+        top_p: Some(0.95),
+        ..SamplingOptions::greedy()
+    }
+}
+
 /// What a server serves.
 #[derive(Clone, Default)]
 pub struct Loaded {
@@ -102,27 +144,18 @@ pub struct Loaded {
 }
 
 impl Served for Loaded {
-    /// One forward pass.
+    /// Forward passes of each kind that first requests may need.
     fn warm_up(&self) -> worker::Result<()> {
-        let Some(text) = &self.text else {
-            return Ok(());
-        };
-        let failed =
-            |reason: String| Error::Runtime(format!("the first forward pass failed: {reason}"));
-        let mut request = Request::new(vec![0], SamplingOptions::greedy());
-        request.max_tokens = Some(1);
-        let mut ticket = text
-            .backend
-            .submit(request)
-            .map_err(|e| failed(e.to_string()))?;
-        loop {
-            match ticket.events.blocking_recv() {
-                Some(Event::Finished(_)) => return Ok(()),
-                Some(Event::Failed(failure)) => return Err(failed(failure.to_string())),
-                Some(_) => {}
-                None => return Err(failed("the engine ended".to_string())),
-            }
+        if let Some(text) = &self.text {
+            let most = text.backend.context().saturating_sub(WARM_UP_ANSWER);
+            // A context that takes none of them takes a prompt of one token.
+            let lengths = text.warm_up.iter().filter(|&&n| n <= most.max(1));
+            lengths.copied().try_for_each(|n| text.try_out(n))?;
         }
+        if let Some(embedding) = &self.embedding {
+            embedding.embed(&[WARM_UP_TEXT])?;
+        }
+        Ok(())
     }
 
     fn status(&self) -> serve::Status {

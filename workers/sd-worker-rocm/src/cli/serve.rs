@@ -8,8 +8,9 @@ use candle_core::Device;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
+use worker::fault::{diagnose, DeviceFault};
 use worker::serve::Worker;
-use worker::Result;
+use worker::{Error, Result};
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -108,7 +109,17 @@ impl ServeArgs {
     fn load(&self, worker: &ImageWorker, device: &Device) -> Result<App> {
         let progress = &worker.frame().progress;
         progress.begin("finding the model");
-        let pipeline = self.model.load_on(device, progress)?;
+        let mut pipeline = self.model.load_on(device, progress)?;
+        if device.is_rocm() {
+            progress.begin("making a first picture");
+            if let Err(error) = pipeline.warm_up() {
+                // Smaller pictures may find room where this one did not.
+                match diagnose(device, &error) {
+                    DeviceFault::Lost(reason) => return Err(Error::DeviceLost(reason)),
+                    _ => tracing::warn!("the first picture failed: {error}"),
+                }
+            }
+        }
         let options = QueueOptions {
             capacity: self.queue,
             keep: Duration::from_secs(self.keep),

@@ -16,6 +16,7 @@ mod tests;
 mod text;
 mod types;
 mod vae;
+mod warm_up;
 
 pub use crate::info::{Defaults, Family, ModelInfo};
 pub use crate::lora::Lora;

@@ -19,7 +19,7 @@ pub struct CompileKernelsArgs {
 
     /// Compile for GPUs of this kind instead, which need not be there: gfx1100, or gfx942:sramecc+:xnack- where HIP
     /// names features, as `devices --json` shows it.
-    #[arg(long, value_name = "ARCH", conflicts_with_all = ["device", "rocm_device"])]
+    #[arg(long, value_name = "ARCH")]
     arch: Option<String>,
 
     /// Compile everything instead of what models usually need.

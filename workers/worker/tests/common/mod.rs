@@ -171,6 +171,11 @@ impl File {
 
 /// A llama of one block with a byte-level vocabulary of `a` to `z`, the space, two merges and ChatML's tokens.
 pub fn tiny_llama() -> File {
+    llama(32)
+}
+
+/// The same of another width, a multiple of 8.
+pub fn llama(width: u64) -> File {
     let tokens: Vec<String> = [
         "<|endoftext|>",
         "<|im_start|>",
@@ -188,7 +193,7 @@ pub fn tiny_llama() -> File {
     let kinds: Vec<i32> = (0..tokens.len())
         .map(|i| if i < 3 { 3 } else { 1 })
         .collect();
-    let (width, hidden, vocab) = (32, 64, tokens.len() as u64);
+    let (hidden, vocab) = (2 * width, tokens.len() as u64);
     let mut file = File::default();
     file.set("general.architecture", string("llama"))
         .set("llama.block_count", u32(1))
@@ -198,7 +203,7 @@ pub fn tiny_llama() -> File {
         .set("llama.attention.head_count", u32(4))
         .set("llama.attention.head_count_kv", u32(2))
         .set("llama.attention.layer_norm_rms_epsilon", f32(1e-5))
-        .set("llama.rope.dimension_count", u32(8))
+        .set("llama.rope.dimension_count", u32(width as u32 / 4))
         .set("llama.rope.freq_base", f32(10_000.0))
         .set("tokenizer.ggml.model", string("gpt2"))
         .set("tokenizer.ggml.pre", string("smollm"))

@@ -1,0 +1,28 @@
+//! A first picture that nobody sees.
+
+use super::Pipeline;
+use crate::request::{InterfaceDefaults, Limits, RequestFields};
+use std::ops::ControlFlow;
+use worker::Result;
+
+/// Steps of the picture: the second one of samplers that look back differs from the first.
+const STEPS: usize = 2;
+
+impl Pipeline {
+    /// Makes a picture of the model's own size, so that the first request does not pay for what is made on first use:
+    /// kernels, choices of convolutions, memory.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn warm_up(&mut self) -> Result<()> {
+        let fields = RequestFields {
+            steps: Some(STEPS),
+            ..RequestFields::default()
+        };
+        let info = self.info();
+        let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;
+        let request = request.valid(info, &Limits::LOCAL)?;
+        self.generate(&request, &mut |_| ControlFlow::Continue(()))?;
+        Ok(())
+    }
+}
