@@ -18,11 +18,13 @@ pub struct Comparison {
     pub failure: Option<String>,
 }
 
+type Observer<'a> = Box<dyn FnMut(&Comparison) + 'a>;
+
 /// What was compared, and what failed.
 #[derive(Default)]
 pub struct Report<'a> {
     comparisons: Vec<Comparison>,
-    observer: Option<Box<dyn FnMut(&Comparison) + 'a>>,
+    observer: Option<Observer<'a>>,
 }
 
 impl<'a> Report<'a> {
