@@ -28,12 +28,25 @@ impl Buffer {
             return Ok(Self::unowned(device, ptr::null_mut(), 0));
         }
         let block = device.pool().alloc(bytes, device.stream())?;
-        Ok(Buffer {
+        Ok(Self::of_block(device, bytes, block))
+    }
+
+    /// Uninitialised memory that is likely to be kept, such as a model's weights: hardly rounded up.
+    pub(crate) fn lasting(device: &Device, bytes: usize) -> Result<Self> {
+        if bytes == 0 {
+            return Ok(Self::unowned(device, ptr::null_mut(), 0));
+        }
+        let block = device.pool().alloc_lasting(bytes, device.stream())?;
+        Ok(Self::of_block(device, bytes, block))
+    }
+
+    fn of_block(device: &Device, bytes: usize, block: Block) -> Self {
+        Buffer {
             device: device.clone(),
             ptr: block.ptr,
             bytes,
             block: Some(block),
-        })
+        }
     }
 
     /// Memory that outlives the device's handles and is not given back.

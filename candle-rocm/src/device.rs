@@ -1,5 +1,6 @@
 //! A GPU with a stream of its own: where memory lives and work is enqueued.
 
+use crate::caches::HoldsCache;
 use crate::config::Config;
 use crate::error_word::ErrorWord;
 use crate::gpu::Gpu;
@@ -11,7 +12,7 @@ use crate::slots::{Kept, Slots};
 use crate::sync::lock;
 use crate::{DeviceProperties, Error, Event, Result, Stream};
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Seed of a device that was given none.
 const DEFAULT_SEED: u64 = 299_792_458;
@@ -50,6 +51,12 @@ impl Drop for Inner {
     }
 }
 
+impl HoldsCache for Inner {
+    fn empty_cache(&self) {
+        self.shared.gpu.defer(self.pool.empty_cache(&self.stream));
+    }
+}
+
 impl Device {
     /// Number of GPUs that HIP shows to this process; at least 1.
     ///
@@ -69,23 +76,24 @@ impl Device {
 
     pub(crate) fn on(shared: &'static Shared, stream: Stream, config: Config) -> Result<Self> {
         let gpu = &shared.gpu;
-        Ok(Device {
-            inner: Arc::new(Inner {
-                slots: Slots::default(),
-                uploads: Mutex::default(),
-                downloads: Mutex::default(),
-                error_word: ErrorWord::new(gpu, &stream)?,
-                pool: Pool::new(gpu, config.allocation),
-                random: Mutex::new(RandomState {
-                    seed: DEFAULT_SEED,
-                    next: 0,
-                }),
-                launches: LaunchCount::default(),
-                config,
-                stream,
-                shared,
+        let inner = Arc::new(Inner {
+            slots: Slots::default(),
+            uploads: Mutex::default(),
+            downloads: Mutex::default(),
+            error_word: ErrorWord::new(gpu, &stream)?,
+            pool: Pool::new(gpu, config.allocation),
+            random: Mutex::new(RandomState {
+                seed: DEFAULT_SEED,
+                next: 0,
             }),
-        })
+            launches: LaunchCount::default(),
+            config,
+            stream,
+            shared,
+        });
+        let cache: Weak<Inner> = Arc::downgrade(&inner);
+        gpu.caches.register(cache);
+        Ok(Device { inner })
     }
 
     /// Number of the GPU among the visible ones.

@@ -1,5 +1,6 @@
 //! A GPU as HIP has it: the library, properties, the thread's current device, errors and when they are reported.
 
+use crate::caches::Caches;
 use crate::sync::lock;
 use crate::sys::hip::{self, DeviceProp, Hip, HipError};
 use crate::sys::text;
@@ -21,6 +22,8 @@ pub(crate) struct Gpu {
     pub hip: &'static Hip,
     pub ordinal: usize,
     pub properties: DeviceProperties,
+    /// The allocators of its devices.
+    pub caches: Caches,
     deferred: Mutex<Option<Error>>,
     has_deferred: AtomicBool,
 }
@@ -66,6 +69,7 @@ impl Gpu {
             hip,
             ordinal,
             properties: DeviceProperties::from_raw(&raw),
+            caches: Caches::default(),
             deferred: Mutex::new(None),
             has_deferred: AtomicBool::new(false),
         })

@@ -67,6 +67,7 @@
 mod arch;
 pub mod blas;
 mod buffer;
+mod caches;
 mod captures;
 mod code_object;
 pub mod compile;

@@ -12,7 +12,8 @@ impl Device {
     /// # Errors
     /// Those of [`Device::alloc`].
     pub fn upload(&self, bytes: &[u8]) -> Result<Buffer> {
-        let buffer = self.alloc(bytes.len())?;
+        self.enter()?;
+        let buffer = Buffer::lasting(self, bytes.len())?;
         self.upload_into(bytes, &buffer, 0)?;
         Ok(buffer)
     }

@@ -237,6 +237,99 @@ fn the_cache_is_emptied_once_when_the_device_is_full() {
 }
 
 #[test]
+fn a_full_gpu_gets_back_what_its_other_devices_cache() {
+    let name = "a_full_gpu_gets_back_what_its_other_devices_cache";
+    caching(name, "256M", || {
+        let (first, second) = (device(), Device::new(0).unwrap());
+        // On the other device's stream there is still work that uses the memory.
+        let buffer = upload(&first, &vec![1f32; 32 * MIB / 4]);
+        let (dims, strides) = ([buffer.len() / 4], [1]);
+        let view = View::contiguous(&buffer, DType::F32, &dims, &strides);
+        let result = affine(&first, &view, 2.0, 0.0).unwrap();
+        drop(first.alloc(128 * MIB).unwrap());
+        drop(buffer);
+        assert_eq!(first.memory_stats().cached_bytes, 160 * MIB);
+        let large = second.alloc(200 * MIB).unwrap();
+        assert_eq!(large.len(), 200 * MIB);
+        let (first_stats, stats) = (first.memory_stats(), second.memory_stats());
+        assert_eq!((first_stats.cached_bytes, first_stats.device_frees), (0, 2));
+        assert_eq!((first_stats.ooms, stats.ooms), (0, 1));
+        assert!(download::<f32>(&first, &result).iter().all(|&v| v == 2.0));
+        // A device that is gone is not asked.
+        drop((result, first));
+        assert!(second.alloc(1 << 40).unwrap_err().is_out_of_memory());
+    });
+}
+
+#[test]
+fn two_devices_that_find_the_gpu_full_at_once_do_not_wait_for_each_other() {
+    let name = "two_devices_that_find_the_gpu_full_at_once_do_not_wait_for_each_other";
+    caching(name, "256M", || {
+        let devices = [device(), Device::new(0).unwrap()];
+        std::thread::scope(|scope| {
+            for device in &devices {
+                scope.spawn(move || {
+                    for _ in 0..100 {
+                        // Each alone fits, both do not: the one gives up its cache for the other, or the other fails.
+                        drop(device.alloc(150 * MIB));
+                        drop(device.alloc(90 * MIB));
+                    }
+                });
+            }
+        });
+        for device in &devices {
+            device.trim().unwrap();
+            assert_eq!(device.memory_stats().cached_bytes, 0);
+        }
+    });
+}
+
+#[test]
+fn what_is_uploaded_takes_little_more_than_its_size_and_is_used_again() {
+    let name = "what_is_uploaded_takes_little_more_than_its_size_and_is_used_again";
+    caching(name, "1G", || {
+        let device = device();
+        let weights = vec![7u8; 9 * MIB + 1];
+        let buffer = device.upload(&weights).unwrap();
+        let rounded = 9 * MIB + (64 << 10);
+        assert_eq!(device.memory_stats().live_bytes, rounded);
+        let address = buffer.as_ptr();
+        drop(buffer);
+        // The next upload of that size gets it, and so does what is allocated otherwise.
+        let again = device.upload(&weights).unwrap();
+        assert_eq!(again.as_ptr(), address);
+        drop(again);
+        let other = device.alloc(9 * MIB + 1).unwrap();
+        assert_eq!(other.as_ptr(), address);
+        let stats = device.memory_stats();
+        assert_eq!((stats.device_allocations, stats.cache_hits), (1, 2));
+    });
+}
+
+#[test]
+fn a_full_device_does_not_spoil_a_capture() {
+    let name = "a_full_device_does_not_spoil_a_capture";
+    caching(name, "256M", || {
+        let device = device();
+        let x = upload(&device, &[1f32; 64]);
+        let (dims, strides) = ([64], [1]);
+        let view = View::contiguous(&x, DType::F32, &dims, &strides);
+        affine(&device, &view, 2.0, 0.0).unwrap();
+        drop(device.alloc(100 * MIB).unwrap());
+        let capture = Capture::begin(&device).unwrap();
+        let result = affine(&device, &view, 2.0, 0.0).unwrap();
+        // It would fit with the cache gone, for which the stream would have to be waited for.
+        let error = device.alloc(200 * MIB).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error:?}");
+        let graph = capture.end().unwrap();
+        // SAFETY: operand and result are alive.
+        unsafe { graph.launch().unwrap() };
+        assert_eq!(download::<f32>(&device, &result), [2.0; 64]);
+        drop(device.alloc(200 * MIB).unwrap());
+    });
+}
+
+#[test]
 fn a_refused_allocation_is_tried_again() {
     let name = "a_refused_allocation_is_tried_again";
     caching(name, "1G", || {
