@@ -81,6 +81,7 @@ mod event;
 mod gpu;
 mod graph;
 mod host_buffer;
+pub mod host_memory;
 mod kernels;
 pub mod known_issues;
 mod launch;

@@ -192,6 +192,20 @@ pub fn launches(device: &Device) -> u64 {
     }
 }
 
+/// Bytes that programs can still have of the host's memory, within this process's control group; `None` if the system
+/// does not tell.
+pub fn host_memory_room() -> Option<u64> {
+    candle_rocm::host_memory::HostMemory::read().room()
+}
+
+/// Bytes that a GPU without memory of its own can have of the host's; `None` for other devices.
+pub fn shared_memory_room(device: &Device) -> Option<u64> {
+    match device {
+        Device::Rocm(device) => device.device().shared_memory_room().ok()?,
+        _ => None,
+    }
+}
+
 fn unavailable() -> Option<String> {
     use candle_rocm::sys::LoadError;
     match candle_rocm::Device::count() {

@@ -3,6 +3,7 @@
 use candle_core::Device;
 
 pub(super) use worker::device::launches;
+use worker::device::{host_memory_room, shared_memory_room};
 pub(super) use worker::fault::{diagnose, DeviceFault};
 
 /// Free and total bytes of a device's memory, where it is known.
@@ -20,10 +21,11 @@ pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {
 pub(super) fn room_for_cache(device: &Device) -> Option<u64> {
     if device.is_cpu() {
         // The system lends what other programs may need: half of it.
-        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-        let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        return Some(kib * 1024 / 2);
+        return Some(host_memory_room()? / 2);
+    }
+    if let Some(room) = shared_memory_room(device) {
+        // Other programs live in it, too, and fill it while this one runs.
+        return Some(room / 4 * 3);
     }
     memory(device).map(|(free, _)| free / 10 * 9)
 }
