@@ -88,6 +88,7 @@ pub fn compile(
             &name,
             arch,
         )?;
+        crate::write_compressed(&object, &std::fs::read(&object)?)?;
         Ok((name, arch.to_string(), object))
     })
 }
@@ -105,7 +106,7 @@ fn command(clang: &clang::Clang, headers: &Path, instance: CkInstance, arch: &st
         .args([
             "-O3",
             "-std=c++17",
-            "-mcode-object-version=5",
+            crate::target::object_version(arch),
             "-fgpu-flush-denormals-to-zero",
             "-w",
         ])

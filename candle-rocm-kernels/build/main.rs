@@ -16,6 +16,8 @@ mod instances;
 mod shared;
 #[path = "../src/splice.rs"]
 mod splice;
+#[path = "../src/target.rs"]
+mod target;
 #[path = "../src/variables.rs"]
 #[allow(dead_code)]
 mod variables;
@@ -27,6 +29,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
+
+/// The name in `CANDLE_ROCM_ARCHS` of [`target::COMMON`].
+const COMMON_NAME: &str = "common";
+/// How hard objects are compressed, from 0 to 10; they become less than a quarter.
+const COMPRESSION_LEVEL: u8 = 9;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -57,6 +64,10 @@ fn build() -> Result<(), Error> {
         .split(',')
         .map(str::trim)
         .filter(|arch| !arch.is_empty())
+        .flat_map(|arch| match arch {
+            COMMON_NAME => target::COMMON.to_vec(),
+            arch => vec![arch],
+        })
         .collect();
     let objects = compile_all(&sources, &archs, &out)?;
     let ck = ck::compile(&manifest, &out, &archs)?;
@@ -178,7 +189,7 @@ fn compile(
     })?;
     let file = format!("{name}.{arch}.co").replace(['/', ':'], "_");
     let path = out.join(file);
-    match std::fs::write(&path, object) {
+    match write_compressed(&path, &object) {
         Ok(()) => Ok(path),
         Err(error) => Err(CompileError::Io {
             action: "write",
@@ -194,6 +205,12 @@ fn digest(sources: &[String]) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+/// Writes an object as `src/embedded.rs` takes it.
+fn write_compressed(path: &Path, object: &[u8]) -> std::io::Result<()> {
+    let compressed = miniz_oxide::deflate::compress_to_vec_zlib(object, COMPRESSION_LEVEL);
+    std::fs::write(path, compressed)
 }
 
 fn embedded_table(
@@ -220,18 +237,20 @@ fn embedded_table(
     for arch in archs {
         writeln!(table, "    {arch:?},")?;
     }
-    writeln!(table, "];\nstatic OBJECTS: &[Object] = &[")?;
+    let count = objects.len();
+    writeln!(table, "];\nstatic OBJECTS: [FamilyObject; {count}] = [")?;
     for (family, arch, path) in objects {
         writeln!(
             table,
-            "    (Family::{family:?}, {arch:?}, include_bytes!({path:?})),"
+            "    Object::new(Family::{family:?}, {arch:?}, include_bytes!({path:?})),"
         )?;
     }
-    writeln!(table, "];\nstatic CK_OBJECTS: &[CkObject] = &[")?;
+    let count = ck.len();
+    writeln!(table, "];\nstatic CK_OBJECTS: [CkObject; {count}] = [")?;
     for (kernel, arch, path) in ck {
         writeln!(
             table,
-            "    ({kernel:?}, {arch:?}, include_bytes!({path:?})),"
+            "    Object::new({kernel:?}, {arch:?}, include_bytes!({path:?})),"
         )?;
     }
     writeln!(table, "];")?;

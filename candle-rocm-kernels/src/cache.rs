@@ -4,7 +4,7 @@
 //! temporary file and renamed, so a reader sees all of it or none. Whoever misses takes the entry's
 //! lock file, looks again and compiles; others wait. A damaged entry counts as missing.
 
-use crate::compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
+use crate::compiler::{options_for, CompileError, CompileRequest, Compiler};
 use crate::variables::CACHE_DIR;
 use sha2::{Digest, Sha256};
 use std::fs::{File, OpenOptions};
@@ -182,7 +182,7 @@ fn entry_name(compiler_id: &str, request: &CompileRequest) -> String {
     field(env!("CARGO_PKG_VERSION").as_bytes());
     field(compiler_id.as_bytes());
     field(request.arch.as_bytes());
-    for option in OPTIONS {
+    for option in options_for(request.arch) {
         field(option.as_bytes());
     }
     field(&(request.options.len() as u64).to_le_bytes());

@@ -1,6 +1,6 @@
 //! clang as a compiler of device code: for building code objects in, and for checking kernels without ROCm.
 
-use crate::compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
+use crate::compiler::{CompileError, CompileRequest, Compiler};
 use crate::variables::CLANG;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -83,8 +83,7 @@ impl Compiler for Clang {
         let mut child = Command::new(&self.program)
             .args(["-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output"])
             .args(["-nogpuinc", "-nogpulib", "-fuse-ld=lld"])
-            .args(OPTIONS)
-            .args(request.options)
+            .args(request.all_options())
             .arg(format!("--offload-arch={}", request.arch))
             .args(["-o", "-", "-"])
             .stdin(Stdio::piped())

@@ -1,14 +1,10 @@
 //! What a compiler of device code is.
 
+use crate::target::object_version;
 use std::path::PathBuf;
 
-/// Options that every compiler of these kernels gets, before those of the request.
-pub const OPTIONS: &[&str] = &[
-    "-O3",
-    "-std=c++17",
-    "-ffp-contract=off",
-    "-mcode-object-version=5",
-];
+/// Options that every compiler of these kernels gets; [`CompileRequest::all_options`] has the others.
+const OPTIONS: [&str; 3] = ["-O3", "-std=c++17", "-ffp-contract=off"];
 
 /// One translation unit to compile for one arch.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +15,22 @@ pub struct CompileRequest<'a> {
     pub source: &'a str,
     /// The target as HIP's `gcnArchName` gives it: `gfx1100`, `gfx942:sramecc+:xnack-`.
     pub arch: &'a str,
-    /// Options after [`OPTIONS`].
+    /// Options after those that every request has.
     pub options: &'a [String],
+}
+
+impl CompileRequest<'_> {
+    /// Every option but the target: those of all requests, of the arch, and of this request.
+    pub fn all_options(&self) -> Vec<&str> {
+        let mut options: Vec<&str> = options_for(self.arch).collect();
+        options.extend(self.options.iter().map(String::as_str));
+        options
+    }
+}
+
+/// The options of every request for an arch.
+pub fn options_for(arch: &str) -> impl Iterator<Item = &'static str> {
+    OPTIONS.into_iter().chain([object_version(arch)])
 }
 
 /// Turns source into a code object that `hipModuleLoadData` accepts.

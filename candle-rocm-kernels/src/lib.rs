@@ -13,8 +13,9 @@
 //! A code object for a device is looked for in that order: embedded, cache, compiler. The compiler on a
 //! user's machine is hiprtc, which `candle-rocm` loads at run time and hands in as a [`Compiler`].
 //!
-//! Code objects are embedded by building with the environment variable `CANDLE_ROCM_ARCHS` set to a
-//! comma-separated list of archs, such as `gfx942,gfx1100`; that needs clang (see [`Clang::find`]).
+//! Code objects are embedded, compressed, by building with the environment variable `CANDLE_ROCM_ARCHS` set to a
+//! comma-separated list of archs, such as `gfx942,gfx11-generic`, or to `common`; that needs clang (see
+//! [`Clang::find`]). An object of a generic processor serves all of its members ([`generic_of`]).
 //!
 //! With the feature `ck` the build also compiles Composable Kernel's attention ([`CkInstance`]), from headers that
 //! `CK_DIR` names, for the archs in `CANDLE_ROCM_CK_ARCHS` (or those of `CANDLE_ROCM_ARCHS` that have it). That needs a
@@ -29,15 +30,17 @@ mod family;
 mod parts;
 pub mod shared;
 mod splice;
+mod target;
 mod variables;
 
 pub use cache::{Cache, CacheStats, Storage};
 pub use ck::CkInstance;
 pub use clang::Clang;
-pub use compiler::{CompileError, CompileRequest, Compiler, OPTIONS};
+pub use compiler::{options_for, CompileError, CompileRequest, Compiler};
 pub use embedded::{
     embedded, embedded_archs, embedded_ck, embedded_ck_archs, sources_digest, translation_unit,
 };
 pub use family::Family;
 pub use splice::SpliceError;
+pub use target::generic_of;
 pub use variables::{Values, Variable, VARIABLES};

@@ -91,7 +91,7 @@ pub const ARCHS: Variable = any(
     "CANDLE_ROCM_ARCHS",
     "ARCH,ARCH,…",
     "none",
-    "at build time: embed kernels for these archs, such as `gfx942,gfx1100` (needs clang 22)",
+    "at build time: embed kernels for these archs, such as `gfx942,gfx1100`, or for the `common` ones (needs clang 22)",
 );
 
 /// Where the headers of Composable Kernel are.

@@ -5,7 +5,7 @@ use crate::sys::hiprtc::{self, Hiprtc, HiprtcProgram, HiprtcResult};
 use crate::sys::loader::{mapped_file, mapped_files, Loaded};
 use crate::sys::text;
 use crate::Arch;
-use candle_rocm_kernels::{CompileError, CompileRequest, Compiler, OPTIONS};
+use candle_rocm_kernels::{CompileError, CompileRequest, Compiler};
 use std::ffi::{c_char, c_int, CString};
 use std::path::Path;
 use std::ptr;
@@ -110,11 +110,10 @@ impl HiprtcCompiler {
     ) -> Result<Vec<u8>, CompileError> {
         let functions = &self.hiprtc.functions;
         let arch = format!("--offload-arch={}", request.arch);
-        let options: Vec<CString> = OPTIONS
-            .iter()
-            .copied()
+        let options: Vec<CString> = request
+            .all_options()
+            .into_iter()
             .chain([arch.as_str()])
-            .chain(request.options.iter().map(String::as_str))
             .map(|option| c_string(self, request, option))
             .collect::<Result<_, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();

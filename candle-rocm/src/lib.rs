@@ -50,7 +50,7 @@
 //! | `ROCM_PATH`, `HIP_PATH` | FOLDER | the loader's path, `/opt/rocm*` | where ROCm is |
 //! | `CANDLE_ROCM_CACHE_DIR` | FOLDER | `$XDG_CACHE_HOME/candle-rocm`, else `~/.cache/candle-rocm` | where compiled kernels are kept |
 //! | `CANDLE_ROCM_CLANG` | PROGRAM | `clang++-22`, `clang++` or `amdclang++` on `PATH` | at build time: the clang that compiles embedded kernels |
-//! | `CANDLE_ROCM_ARCHS` | ARCH,ARCH,… | none | at build time: embed kernels for these archs, such as `gfx942,gfx1100` (needs clang 22) |
+//! | `CANDLE_ROCM_ARCHS` | ARCH,ARCH,… | none | at build time: embed kernels for these archs, such as `gfx942,gfx1100`, or for the `common` ones (needs clang 22) |
 //! | `CK_DIR` | FOLDER | none | at build time, feature `ck`: a ROCm installation or Composable Kernel's sources |
 //! | `CANDLE_ROCM_CK_ARCHS` | ARCH,ARCH,… | those of `CANDLE_ROCM_ARCHS` that have it | at build time, feature `ck`: the archs to compile Composable Kernel's attention for |
 //! | `CANDLE_ROCM_CK_FLAGS` | FLAGS | none | at build time, feature `ck`: further arguments for clang |

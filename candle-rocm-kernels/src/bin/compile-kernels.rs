@@ -7,7 +7,7 @@
 //! that decides what the objects become, but for the compiler's version: archs, options, and every family's name and
 //! source.
 
-use candle_rocm_kernels::{Cache, Clang, CompileRequest, Compiler, Family, Storage, OPTIONS};
+use candle_rocm_kernels::{options_for, Cache, Clang, CompileRequest, Compiler, Family, Storage};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -104,8 +104,10 @@ fn fingerprint(archs: &[String]) -> String {
         digest.update((text.len() as u64).to_le_bytes());
         digest.update(text);
     };
-    archs.iter().for_each(|arch| field(arch));
-    OPTIONS.iter().for_each(|option| field(option));
+    for arch in archs {
+        field(arch);
+        options_for(arch).for_each(&mut field);
+    }
     for family in Family::ALL {
         field(family.file_name());
         field(family.source());
