@@ -162,6 +162,11 @@ async fn phases() {
     assert_eq!(get(&worker, "/info").await, (200, expected));
     assert!(beat["timestamp"].as_str().unwrap().ends_with('Z'));
 
+    assert!(get(&worker, "/health").await.1.get("degraded").is_none());
+    echo.0.lock().unwrap().degraded = vec!["hoarse".to_string()];
+    let (status, health) = get(&worker, "/health").await;
+    assert_eq!((status, &health["degraded"]), (200, &json!(["hoarse"])));
+
     echo.0.lock().unwrap().lost = Some("gone".to_string());
     let (status, health) = get(&worker, "/health").await;
     assert_eq!((status, &health["status"]), (503, &json!("lost")));

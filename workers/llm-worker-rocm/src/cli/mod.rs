@@ -6,6 +6,7 @@
 mod bench;
 mod chat;
 mod generate;
+mod graph;
 mod perplexity;
 mod pull;
 mod quantize;

@@ -1,5 +1,6 @@
 //! `llm-worker-rocm serve`.
 
+use super::graph::GraphArgs;
 use super::source::SourceArgs;
 use crate::chat::ChatTemplate;
 use crate::embedding::EmbeddingModel;
@@ -81,9 +82,8 @@ pub struct ServeArgs {
     #[arg(long)]
     no_prefix_cache: bool,
 
-    /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
-    #[arg(long)]
-    no_graph: bool,
+    #[command(flatten)]
+    graph: GraphArgs,
 
     /// Seconds that a request may take, its time in the queue included; 0 is no limit.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
@@ -210,7 +210,7 @@ impl ServeArgs {
                 max_step_tokens: self.step_tokens,
                 max_waiting: self.queue,
                 prefix_cache: !self.no_prefix_cache,
-                graphs: !self.no_graph,
+                graphs: self.graph.graphs(),
                 ..EngineOptions::default()
             },
         )?;

@@ -1,5 +1,6 @@
 //! A model that runs, for commands that generate.
 
+use super::graph::GraphArgs;
 use super::source::SourceArgs;
 use crate::chat::ChatTemplate;
 use crate::completion::{Completion, Output, TextOptions};
@@ -41,9 +42,8 @@ pub struct SessionArgs {
     #[command(flatten)]
     compile: CompileArgs,
 
-    /// Enqueue every launch of a step on its own, instead of all of a recorded step as one graph.
-    #[arg(long)]
-    pub no_graph: bool,
+    #[command(flatten)]
+    pub graph: GraphArgs,
 }
 
 /// A running model.
@@ -78,7 +78,7 @@ impl SessionArgs {
         let options = EngineOptions {
             context: self.context.or(options.context),
             kv_dtype: self.kv_type,
-            graphs: !self.no_graph,
+            graphs: self.graph.graphs(),
             ..options
         };
         let model = file.load(

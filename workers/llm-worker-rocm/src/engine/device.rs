@@ -27,5 +27,26 @@ pub(super) fn room_for_cache(device: &Device) -> Option<u64> {
         // Other programs live in it, too, and fill it while this one runs.
         return Some(room / 4 * 3);
     }
-    memory(device).map(|(free, _)| free / 10 * 9)
+    memory(device).map(|(free, _)| free - reserve(free))
+}
+
+/// Bytes of free GPU memory that the cache leaves: for activations, and for what HIP allocates itself, of which it does
+/// not always survive to find too little (graphs, kernels, their scratch memory).
+fn reserve(free: u64) -> u64 {
+    const LEAST: u64 = 1 << 30;
+    (free / 10).max(LEAST).min(free / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reserve;
+
+    #[test]
+    fn the_cache_leaves_a_tenth_and_a_gibibyte_but_not_all() {
+        const GIB: u64 = 1 << 30;
+        assert_eq!(reserve(190 * GIB), 19 * GIB);
+        assert_eq!(reserve(8 * GIB), GIB);
+        assert_eq!(reserve(GIB), GIB / 2);
+        assert_eq!(reserve(0), 0);
+    }
 }

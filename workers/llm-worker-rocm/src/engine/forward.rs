@@ -1,8 +1,10 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
-use super::api::{KvDType, SamplingOptions};
+use super::api::{GraphUse, KvDType, SamplingOptions};
+use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
+use std::sync::Arc;
 
 /// A causal language model with a paged cache.
 pub trait Forward: Send {
@@ -53,15 +55,20 @@ pub trait Forward: Send {
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
         let _ = samples;
         Ok(Decoded {
-            output: DecodeOutput::Logits(self.forward(step)?),
+            output: DecodeOutput::Logits(self.forward(step)?, None),
             graph: false,
         })
     }
 
     /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody
     /// else may use the device's stream then. Models without graphs ignore it.
-    fn set_graphs(&mut self, on: bool) {
-        let _ = on;
+    fn set_graphs(&mut self, graphs: GraphUse) {
+        let _ = graphs;
+    }
+
+    /// Why launches are not enqueued as graphs although that was asked for, once it is known.
+    fn without_graphs(&self) -> Option<&str> {
+        None
     }
 }
 
@@ -86,10 +93,36 @@ pub struct Decoded {
 /// A result of [`Forward::decode`], of use until its next call.
 #[derive(Debug)]
 pub enum DecodeOutput {
-    /// f32 `(sequences, vocabulary)`.
-    Logits(Tensor),
-    /// u32 `(sequences)`: the chosen tokens, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.
-    Tokens(Tensor),
+    /// f32 `(sequences, vocabulary)`, and what is to be asked for errors once they were used.
+    Logits(Tensor, Option<Answer>),
+    /// The chosen token of each sequence, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.
+    Tokens(Answer),
+}
+
+/// What the device hands to the host at the end of a step.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    exchange: Arc<Exchange>,
+    count: usize,
+}
+
+impl Answer {
+    /// That of the step that was enqueued last, for so many sequences.
+    pub(super) fn marked(exchange: &Arc<Exchange>, count: usize) -> Result<Self> {
+        exchange.mark()?;
+        Ok(Self {
+            exchange: exchange.clone(),
+            count,
+        })
+    }
+
+    /// Waits for the step; a token for each sequence.
+    ///
+    /// # Errors
+    /// If the step failed on the device.
+    pub fn wait(&self) -> Result<Vec<u32>> {
+        Ok(self.exchange.receive(self.count)?)
+    }
 }
 
 /// What [`Forward::reserve`] reserves.

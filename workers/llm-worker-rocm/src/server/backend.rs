@@ -166,6 +166,10 @@ impl Served for Loaded {
         serve::Status {
             busy: status.waiting > 0 || status.running >= text.parallel,
             lost: status.lost,
+            degraded: (status.without_graphs)
+                .map(|reason| format!("no graphs: {reason}"))
+                .into_iter()
+                .collect(),
         }
     }
 

@@ -131,6 +131,11 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             "Of these, the ones that were enqueued as a graph",
             status.decode.graphs,
         ),
+        Figure::gauge(
+            "decode_without_graphs",
+            "1 if graphs were asked for and are not used; the log and /health say why",
+            f64::from(u8::from(status.without_graphs.is_some())),
+        ),
         Figure::counter(
             "decode_launches",
             "Launches on the device that these steps took; a graph counts as one",

@@ -2,7 +2,7 @@
 
 use super::*;
 use candle_core::quantized::{GgmlDType, QTensor};
-use hip_sim::client::{Client, Failure as Injected};
+use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{DecodeOutput, SampleParams};
 
 /// Weights, and how keys and values are stored.
@@ -14,7 +14,7 @@ const KINDS: [(GgmlDType, KvDType); 4] = [
 ];
 
 /// A llama of one block with heads of 32, whose matrices are of a type.
-fn llama(dtype: GgmlDType) -> LoadedModel {
+pub fn llama(dtype: GgmlDType) -> LoadedModel {
     const WIDTH: u64 = 64;
     model(|file| {
         file.set("llama.context_length", u32(512))
@@ -89,8 +89,15 @@ impl Driven {
     }
 }
 
+pub fn used(graphs: bool) -> GraphUse {
+    match graphs {
+        true => GraphUse::On,
+        false => GraphUse::Off,
+    }
+}
+
 /// Logits of steps with sequences that come and go, those of the last ones with the tokens that the model chose itself.
-fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>, Vec<u32>)> {
+pub fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>, Vec<u32>)> {
     let cache = CacheOptions {
         blocks: 72,
         block_size: 16,
@@ -98,7 +105,7 @@ fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>,
         context: 144,
     };
     forward.reserve(&cache).unwrap();
-    forward.set_graphs(graphs);
+    forward.set_graphs(used(graphs));
     let mut found = Vec::new();
     let mut running: Vec<Driven> = Vec::new();
     let options = [SamplingOptions::greedy(), warm(3)];
@@ -143,7 +150,7 @@ fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>,
             .collect();
         let decoded = forward.decode(&step, None).unwrap();
         replayed += usize::from(decoded.graph);
-        let DecodeOutput::Logits(logits) = decoded.output else {
+        let DecodeOutput::Logits(logits, _) = decoded.output else {
             panic!("tokens that nobody asked for")
         };
         let logits = logits.flatten_all().unwrap().to_vec1::<f32>().unwrap();
@@ -152,7 +159,7 @@ fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>,
         // The same step once more writes the same keys.
         if let DecodeOutput::Tokens(tokens) = forward.decode(&step, Some(&samples)).unwrap().output
         {
-            chosen = tokens.to_vec1::<u32>().unwrap();
+            chosen = tokens.wait().unwrap();
             for (s, (row, token)) in running.iter().zip(logits.chunks(33).zip(&chosen)) {
                 let most = row.iter().copied().fold(f32::MIN, f32::max);
                 assert!(s.id % 2 == 1 || row[*token as usize] == most);
@@ -214,7 +221,7 @@ fn padding_changes_no_logits() {
             outputs: (0..count).collect(),
         };
         let plain = rows(&forward.forward(&step).unwrap());
-        let DecodeOutput::Logits(padded) = forward.decode(&step, None).unwrap().output else {
+        let DecodeOutput::Logits(padded, _) = forward.decode(&step, None).unwrap().output else {
             panic!("tokens that nobody asked for")
         };
         for (found, expected) in rows(&padded).iter().zip(&plain) {
@@ -225,7 +232,7 @@ fn padding_changes_no_logits() {
 
 /// Answers of requests of all kinds at once: greedy and drawn, with penalties, probabilities and a constraint, some of
 /// which end early.
-fn mixed_answers(dtype: GgmlDType, kv: KvDType, graphs: bool) -> (Vec<Vec<u32>>, Status) {
+pub fn mixed_answers(dtype: GgmlDType, kv: KvDType, graphs: bool) -> (Vec<Vec<u32>>, Status) {
     let engine = Engine::start(
         llama(dtype),
         &EngineOptions {
@@ -233,7 +240,10 @@ fn mixed_answers(dtype: GgmlDType, kv: KvDType, graphs: bool) -> (Vec<Vec<u32>>,
             kv_dtype: Some(kv).filter(|_| device().is_rocm()),
             block_size: 16,
             max_sequences: 8,
-            graphs,
+            graphs: match graphs {
+                true => GraphUse::Auto,
+                false => GraphUse::Off,
+            },
             ..EngineOptions::default()
         },
     )
@@ -287,72 +297,4 @@ fn graphs_change_no_answer() {
             );
         }
     }
-}
-
-/// Runs a test of this program in a process of its own, where the simulator does what the others must not meet.
-fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
-    if !device().is_rocm() || Client::find().is_none() {
-        return;
-    }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", test])
-        .envs(environment)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed"), "{text}");
-}
-
-/// What cannot be recorded is enqueued: a capture that HIP declares spoiled, and an attention that waits for the
-/// device.
-#[test]
-fn a_capture_that_fails_fails_no_request() {
-    let test = "graphs::without_a_capture";
-    in_a_process_of_its_own(test, Some(("HIP_SIM_FAIL", "capture:1")));
-    in_a_process_of_its_own(test, Some(("CANDLE_ROCM_ATTENTION", "naive")));
-}
-
-#[test]
-#[ignore = "its captures fail: run by the test above"]
-fn without_a_capture() {
-    let (expected, without) = mixed_answers(GgmlDType::F16, KvDType::F16, false);
-    let (found, with) = mixed_answers(GgmlDType::F16, KvDType::F16, true);
-    assert_eq!(found, expected);
-    assert_eq!((with.decode.graphs, with.requests_failed), (0, 0));
-    assert!(without.decode.steps > 15 && with.decode.steps > 15);
-}
-
-#[test]
-fn a_lost_device_fails_everything_clearly() {
-    in_a_process_of_its_own("graphs::until_the_device_is_lost", None);
-}
-
-#[test]
-#[ignore = "loses its device: run by the test above"]
-fn until_the_device_is_lost() {
-    let engine = Engine::start(
-        llama(GgmlDType::Q8_0),
-        &EngineOptions {
-            max_sequences: 2,
-            ..options()
-        },
-    )
-    .unwrap();
-    let endless = |i| engine.submit(request(prompt(i, 5), warm(1), 200)).unwrap();
-    let mut tickets: Vec<Ticket> = (0..3).map(endless).collect();
-    while !matches!(tickets[0].events.blocking_recv(), Some(Event::Token { .. })) {}
-    Client::find().unwrap().inject(Injected::Lost, 1);
-    // Two that run, and one that waits.
-    for ticket in &mut tickets {
-        let failure = outcome(ticket).1.unwrap_err();
-        assert!(matches!(failure, Failure::DeviceLost(_)), "{failure}");
-    }
-    let refused = engine.submit(request(prompt(1, 5), warm(1), 4)).err();
-    assert!(
-        matches!(refused, Some(Failure::DeviceLost(_))),
-        "{refused:?}"
-    );
-    let status = engine.status();
-    assert!(status.lost.is_some() && nothing_held(&status), "{status:?}");
 }

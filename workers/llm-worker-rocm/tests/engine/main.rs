@@ -5,6 +5,7 @@
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
 mod faults;
+mod graph_faults;
 mod graphs;
 
 use candle_core::{Device, Tensor};

@@ -15,7 +15,7 @@ mod weights;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};
 use list::{families, llama};
-use llm_worker_rocm::engine::api::KvDType;
+use llm_worker_rocm::engine::api::{GraphUse, KvDType};
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
@@ -154,7 +154,7 @@ fn every_family_decodes_what_its_reference_does() {
                 context: 32,
             })
             .unwrap();
-        forward.set_graphs(true);
+        forward.set_graphs(GraphUse::On);
         let mut graphs = 0;
         let mut got = Vec::new();
         for (i, token) in tokens.iter().enumerate() {
@@ -171,7 +171,7 @@ fn every_family_decodes_what_its_reference_does() {
             let decoded = forward.decode(&step, None).unwrap();
             graphs += usize::from(decoded.graph);
             match decoded.output {
-                DecodeOutput::Logits(logits) => got.extend(rows(&logits)),
+                DecodeOutput::Logits(logits, _) => got.extend(rows(&logits)),
                 DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
             }
         }

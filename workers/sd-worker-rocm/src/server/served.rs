@@ -15,6 +15,7 @@ impl Served for App {
         Status {
             busy: self.queue().running().is_some(),
             lost: self.queue().lost(),
+            degraded: Vec::new(),
         }
     }
 

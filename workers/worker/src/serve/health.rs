@@ -24,8 +24,15 @@ pub(super) async fn health<W: Worker>(State(worker): State<Arc<W>>) -> Response 
             "reason": supervisor.reason,
         });
     }
-    let Err(unready) = frame.ready() else {
-        return Json(body).into_response();
+    let unready = match frame.ready() {
+        Err(unready) => unready,
+        Ok(loaded) => {
+            let degraded = loaded.status().degraded;
+            if !degraded.is_empty() {
+                body["degraded"] = json!(degraded);
+            }
+            return Json(body).into_response();
+        }
     };
     body["status"] = json!(match &unready {
         Unready::Loading { .. } => "loading",

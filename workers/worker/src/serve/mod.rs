@@ -146,6 +146,8 @@ pub struct Status {
     pub busy: bool,
     /// Why the device is gone, if it is.
     pub lost: Option<String>,
+    /// What works more slowly than it should, and why; nothing of it makes an answer wrong.
+    pub degraded: Vec<String>,
 }
 
 /// The arguments of every worker's `serve`.

@@ -18,7 +18,7 @@ mod status;
 
 pub use event::{Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
 pub use failure::Failure;
-pub use options::{EngineOptions, KvDType};
+pub use options::{EngineOptions, GraphUse, KvDType};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::SamplingOptions;
 pub use status::{DecodeFigures, Status};

@@ -23,7 +23,7 @@ pub struct EngineOptions {
     pub prefix_cache: bool,
     /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have
     /// graphs.
-    pub graphs: bool,
+    pub graphs: GraphUse,
 }
 
 impl Default for EngineOptions {
@@ -37,8 +37,43 @@ impl Default for EngineOptions {
             max_step_tokens: 512,
             max_waiting: 64,
             prefix_cache: true,
-            graphs: true,
+            graphs: GraphUse::Auto,
         }
+    }
+}
+
+/// Whether launches are recorded and enqueued as graphs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GraphUse {
+    /// Unless the installed version of ROCm is known for wrong graphs on the GPU.
+    #[default]
+    Auto,
+    /// Also then.
+    On,
+    /// Never.
+    Off,
+}
+
+impl FromStr for GraphUse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err(format!("{text} is not one of auto, on, off")),
+        }
+    }
+}
+
+impl std::fmt::Display for GraphUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Status {
     pub requests_cancelled: u64,
     /// Steps of one new token for each sequence.
     pub decode: DecodeFigures,
+    /// Why steps are not enqueued as graphs although that was asked for.
+    pub without_graphs: Option<String>,
     /// Device memory in use by this process.
     pub device_bytes_used: Option<u64>,
     /// Device memory in all.

@@ -1,20 +1,25 @@
 //! Steps of one new token for each sequence on a GPU.
 //!
 //! They are padded to a few shapes: sequences to the next power of two, room for keys to another. Whatever differs
-//! between two steps of a shape lies in one buffer that is written before each, and launches depend on the shape alone,
-//! so they can be recorded once and from then on be enqueued as one graph. Without graphs the same launches are made
-//! one by one: the tokens are the same.
+//! between two steps of a shape lies in one buffer that a kernel writes before each, and launches depend on the shape
+//! alone, so they can be recorded once and from then on be enqueued as one graph. Its last kernel leaves the chosen
+//! tokens where the host reads them: a step is one launch, one graph and one event. Without graphs the same launches
+//! are made one by one: the tokens are the same.
 
+use super::graphs::{Graphs, Recorded, Tries};
 use super::network::Network;
-use crate::engine::forward::{DecodeOutput, Decoded, SampleParams, Step};
+use crate::engine::api::GraphUse;
+use crate::engine::forward::{Answer, DecodeOutput, Decoded, SampleParams, Step};
 use crate::engine::sampling::choice;
 use candle_core::op::BackpropOp;
+use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice};
-use candle_core::rocm_backend::candle_rocm::{Capture, Graph};
+use candle_core::rocm_backend::candle_rocm::Buffer;
 use candle_core::rocm_backend::RocmDevice;
 use candle_core::{bail, DType, Device, Result, RocmStorage, Storage, Tensor};
-use candle_rocm_flash_attn::paged::{DecodeShape, PagedBatch, PagedSequence, Rotary};
+use candle_rocm_flash_attn::paged::{DecodeShape, PagedBatch, PagedSequence};
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// Room for keys that a shape has at least: attention to so many is not split.
 const LEAST_KEYS: usize = 128;
@@ -26,31 +31,25 @@ const MOST_SHAPES: usize = 16;
 /// The shapes that have come so far.
 #[derive(Default)]
 pub(super) struct Decoding {
-    /// Whether graphs are wanted, and none has failed.
-    graphs: bool,
+    graphs: Graphs,
     /// The last used one at the end.
     shapes: Vec<Prepared>,
     words: Vec<u32>,
 }
 
 /// A shape, and what its launches read.
-struct Prepared {
-    shape: DecodeShape,
+pub(super) struct Prepared {
+    /// First, because it goes before what it uses.
+    graph: Option<Recorded>,
+    tries: Tries,
+    pub(super) shape: DecodeShape,
     /// Tokens, choices and the batch's numbers behind each other, u32.
     inputs: Tensor,
     batch: PagedBatch,
+    /// Brings the inputs to the device and the chosen tokens back.
+    pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
     warm: bool,
-    graph: Option<Recorded>,
-}
-
-/// A graph, and what it reads and writes.
-struct Recorded {
-    graph: Graph,
-    logits: Tensor,
-    tokens: Tensor,
-    /// The network's own may have been replaced by longer ones.
-    _tables: [Option<Rotary>; 2],
 }
 
 fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
@@ -67,7 +66,7 @@ fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
     }
 }
 
-fn rocm(device: &Device) -> Result<&RocmDevice> {
+pub(super) fn rocm(device: &Device) -> Result<&RocmDevice> {
     match device {
         Device::Rocm(device) => Ok(device),
         _ => bail!("steps of a shape are for ROCm devices"),
@@ -80,9 +79,14 @@ impl Decoding {
         self.shapes.clear();
     }
 
-    pub(super) fn set_graphs(&mut self, on: bool) {
-        self.graphs = on;
+    pub(super) fn set_graphs(&mut self, graphs: GraphUse, device: &Device) {
+        self.graphs = Graphs::new(graphs, device);
         self.clear();
+    }
+
+    /// See [`Forward::without_graphs`](crate::engine::forward::Forward::without_graphs).
+    pub(super) fn without_graphs(&self) -> Option<&str> {
+        self.graphs.off()
     }
 
     /// See [`Forward::decode`](crate::engine::forward::Forward::decode).
@@ -117,54 +121,73 @@ impl Decoding {
     ) -> Result<Decoded> {
         prepared.write(network, step, samples, &mut self.words)?;
         let rows = step.sequences.len();
-        if self.graphs && prepared.warm {
-            match prepared.replay(network) {
-                Ok(recorded) => {
-                    let output = match samples {
-                        Some(_) => DecodeOutput::Tokens(recorded.tokens.narrow(0, 0, rows)?),
-                        None => DecodeOutput::Logits(recorded.logits.narrow(0, 0, rows)?),
-                    };
-                    return Ok(Decoded {
-                        output,
-                        graph: true,
-                    });
-                }
+        let wanted = self.graphs.are_on() && prepared.warm && prepared.graph.is_none();
+        if wanted && prepared.tries.go_on() {
+            match Recorded::make(prepared, network, &self.words, rows) {
+                Ok(recorded) => prepared.graph = Some(recorded),
                 // What is wrong with the device shows below.
-                Err(error) => {
-                    tracing::warn!("decoding goes on without graphs, more slowly: {error}");
-                    self.graphs = false;
-                    prepared.graph = None;
-                    self.shapes.iter_mut().for_each(|p| p.graph = None);
+                Err(refusal) => {
+                    self.graphs.refused(refusal, &mut prepared.tries, network);
                 }
             }
         }
-        let logits = prepared.compute(network)?;
-        prepared.warm = true;
-        let output = match samples {
-            Some(_) => DecodeOutput::Tokens(prepared.choose(&logits)?.narrow(0, 0, rows)?),
-            None => DecodeOutput::Logits(logits.narrow(0, 0, rows)?),
+        prepared.send(&self.words)?;
+        let mut replayed = None;
+        if let Some(recorded) = &prepared.graph {
+            match recorded.launch() {
+                Ok(()) => replayed = Some(recorded.logits.clone()),
+                Err(error) => self
+                    .graphs
+                    .turn_off(format!("launching one failed: {error}")),
+            }
+        }
+        if !self.graphs.are_on() {
+            prepared.graph = None;
+            self.shapes.iter_mut().for_each(|p| p.graph = None);
+        }
+        let graph = replayed.is_some();
+        let logits = match replayed {
+            Some(logits) => logits,
+            None => {
+                let logits = prepared.compute(network)?;
+                if samples.is_some() {
+                    prepared.choose(&logits)?;
+                }
+                prepared.warm = true;
+                logits
+            }
         };
-        Ok(Decoded {
-            output,
-            graph: false,
-        })
+        // What the device has to say of bad indices comes with the answer; without one, with the logits.
+        let answer = match graph || samples.is_some() {
+            true => Some(Answer::marked(&prepared.exchange, rows)?),
+            false => None,
+        };
+        let output = match (samples, &answer) {
+            (Some(_), Some(answer)) => DecodeOutput::Tokens(answer.clone()),
+            _ => DecodeOutput::Logits(logits.narrow(0, 0, rows)?, answer),
+        };
+        Ok(Decoded { output, graph })
     }
 }
 
 impl Prepared {
     fn new(shape: DecodeShape, device: &Device) -> Result<Self> {
         let before = shape.sequences * (1 + Choice::WORDS);
-        let inputs = Tensor::zeros(before + shape.numbers(), DType::U32, device)?;
+        let words = before + shape.numbers();
+        let inputs = Tensor::zeros(words, DType::U32, device)?;
+        let exchange = Exchange::new(rocm(device)?.device(), words, shape.sequences)?;
         Ok(Self {
+            graph: None,
+            tries: Tries::default(),
             batch: shape.batch(&inputs.narrow(0, before, shape.numbers())?)?,
             shape,
             inputs,
+            exchange: Arc::new(exchange),
             warm: false,
-            graph: None,
         })
     }
 
-    /// Writes the numbers of a step to the device.
+    /// Writes the numbers of a step into `words`.
     fn write(
         &self,
         network: &Network,
@@ -185,37 +208,39 @@ impl Prepared {
         if sequences.iter().any(outside) {
             bail!("a sequence has a block beyond the {blocks} of the cache")
         }
-        self.shape.write(&sequences, words)?;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let (storage, _) = self.inputs.storage_and_layout();
-        let Storage::Rocm(storage) = storage.deref() else {
-            bail!("the numbers of a shape are not on its device")
-        };
-        let buffer = storage.buffer();
-        Ok(buffer.device().upload_into(&bytes, buffer, 0)?)
+        self.shape.write(&sequences, words)
+    }
+
+    /// Enqueues that the numbers of a step reach the device.
+    pub(super) fn send(&self, words: &[u32]) -> Result<()> {
+        in_memory(&self.inputs, |inputs| {
+            Ok(self.exchange.send(words, inputs, 0)?)
+        })
     }
 
     /// Enqueues the forward pass: logits of all rows, the padding's included.
-    fn compute(&self, network: &mut Network) -> Result<Tensor> {
+    pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
         let mut stream = network.run(&ids, &self.batch)?;
         let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
         network.logits(&hidden)?.contiguous()
     }
 
-    /// Enqueues the choice of tokens.
-    fn choose(&self, logits: &Tensor) -> Result<Tensor> {
+    /// Enqueues the choice of tokens, and that they are handed to the host. Gives them as well.
+    pub(super) fn choose(&self, logits: &Tensor) -> Result<Tensor> {
         let device = rocm(logits.device())?;
         let (storage, layout) = logits.storage_and_layout();
-        let (inputs, _) = self.inputs.storage_and_layout();
-        let (Storage::Rocm(storage), Storage::Rocm(inputs)) = (storage.deref(), inputs.deref())
-        else {
-            bail!("logits and choices are on different devices")
+        let Storage::Rocm(storage) = storage.deref() else {
+            bail!("the logits are not on the device of their shape")
         };
         let view = storage.view(layout, "sampling")?;
         let rows = self.shape.sequences;
         let start = rows * size_of::<u32>();
-        let tokens = sampling::choose_by(device.device(), &view, inputs.buffer(), start)?;
+        let tokens = in_memory(&self.inputs, |inputs| {
+            Ok(sampling::choose_by(device.device(), &view, inputs, start)?)
+        })?;
+        // SAFETY: the exchange goes behind the graph of its shape.
+        unsafe { self.exchange.answer(&tokens, rows)? };
         let tokens = RocmStorage::new(tokens, device.clone(), DType::U32, rows);
         Ok(Tensor::from_storage(
             Storage::Rocm(tokens),
@@ -224,36 +249,13 @@ impl Prepared {
             false,
         ))
     }
+}
 
-    /// Enqueues the graph, which is recorded first if there is none.
-    fn replay(&mut self, network: &mut Network) -> Result<&Recorded> {
-        if self.graph.is_none() {
-            self.graph = Some(self.record(network)?);
-        }
-        let recorded = self.graph.as_ref().expect("made above");
-        // SAFETY: weights and caches are the decoder's, which is here; the numbers of the shape live in `self`, the
-        // rest with the recording.
-        unsafe { recorded.graph.launch()? };
-        Ok(recorded)
-    }
-
-    fn record(&self, network: &mut Network) -> Result<Recorded> {
-        let device = rocm(&network.device)?.clone();
-        let capture = Capture::begin(device.device())?;
-        let logits = self.compute(network)?;
-        let tokens = self.choose(&logits)?;
-        let graph = capture.end()?;
-        tracing::debug!(
-            "a graph of {} launches for {:?}",
-            graph.recorded(),
-            self.shape
-        );
-        Ok(Recorded {
-            graph,
-            logits,
-            tokens,
-            _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
-        })
+/// Does something with the memory of a tensor.
+pub(super) fn in_memory<T>(tensor: &Tensor, act: impl FnOnce(&Buffer) -> Result<T>) -> Result<T> {
+    match tensor.storage_and_layout().0.deref() {
+        Storage::Rocm(storage) => act(storage.buffer()),
+        _ => bail!("a tensor of a shape is not on its device"),
     }
 }
 

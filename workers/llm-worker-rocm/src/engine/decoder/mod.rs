@@ -2,13 +2,14 @@
 //!
 //! Weights stay in the file's formats; activations are f32, or halves on a GPU where the weights are. `traits` has what
 //! only the name of the architecture tells, `config` what the metadata say, `tensors` which tensors there have to be;
-//! `load` makes a `network` of them, which `decode` runs step by step with few launches.
+//! `load` makes a `network` of them, which `decode` runs step by step with few launches, as `graphs` where it can.
 
 mod block;
 mod config;
 mod decode;
 mod experts;
 mod float;
+mod graphs;
 mod input;
 mod linear;
 mod load;

@@ -3,7 +3,7 @@
 use super::config::DecoderConfig;
 use super::decode::Decoding;
 use super::network::Network;
-use crate::engine::api::KvDType;
+use crate::engine::api::{GraphUse, KvDType};
 use crate::engine::forward::{CacheOptions, DecodeOutput, Decoded, Forward, SampleParams, Step};
 use candle_core::{DType, Device, Result, Tensor};
 use worker::gguf::Weights;
@@ -94,14 +94,18 @@ impl Forward for Decoder {
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
         if !self.network.device.is_rocm() {
             return Ok(Decoded {
-                output: DecodeOutput::Logits(self.forward(step)?),
+                output: DecodeOutput::Logits(self.forward(step)?, None),
                 graph: false,
             });
         }
         self.decoding.step(&mut self.network, step, samples)
     }
 
-    fn set_graphs(&mut self, on: bool) {
-        self.decoding.set_graphs(on);
+    fn set_graphs(&mut self, graphs: GraphUse) {
+        self.decoding.set_graphs(graphs, &self.network.device);
+    }
+
+    fn without_graphs(&self) -> Option<&str> {
+        self.decoding.without_graphs()
     }
 }

@@ -14,6 +14,7 @@ mod request;
 pub(super) use device::choice;
 pub(super) use request::SamplingRequest;
 
+use crate::engine::forward::Answer;
 use candle_core::{DType, Device, Result, Tensor};
 use chosen::Chosen;
 use rayon::prelude::*;
@@ -33,9 +34,8 @@ pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Ve
 }
 
 /// The tokens that a forward pass has chosen itself, once the device is done.
-pub(super) fn read(tokens: &Tensor) -> Result<Vec<Chosen>> {
-    let tokens = tokens.to_vec1::<u32>()?;
-    Ok(tokens.into_iter().map(device::chosen).collect())
+pub(super) fn read(answer: &Answer) -> Result<Vec<Chosen>> {
+    Ok(answer.wait()?.into_iter().map(device::chosen).collect())
 }
 
 #[cfg(test)]

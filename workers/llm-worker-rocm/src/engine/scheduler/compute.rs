@@ -14,16 +14,16 @@ impl Scheduler {
         &mut self,
         step: &Step,
     ) -> candle_core::Result<Vec<(u64, Result<GeneratedToken, Failure>)>> {
-        let logits = if step.is_decode() {
+        let (logits, answer) = if step.is_decode() {
             match self.decode(step)? {
-                DecodeOutput::Logits(logits) => logits,
-                DecodeOutput::Tokens(tokens) => {
+                DecodeOutput::Logits(logits, answer) => (logits, answer),
+                DecodeOutput::Tokens(answer) => {
                     let ids = step.sequences.iter().map(|s| s.id);
-                    return Ok(ids.zip(sampling::read(&tokens)?).collect());
+                    return Ok(ids.zip(sampling::read(&answer)?).collect());
                 }
             }
         } else {
-            self.forward.forward(step)?
+            (self.forward.forward(step)?, None)
         };
         if step.outputs.is_empty() {
             return Ok(Vec::new());
@@ -59,6 +59,8 @@ impl Scheduler {
         } else {
             sampling::choose(&logits, &requests)?
         };
+        // What the device has found wrong meanwhile.
+        answer.map_or(Ok(()), |answer| answer.wait().map(drop))?;
         let refused = refused.into_iter().map(|(row, f)| (ids[row], Err(f)));
         Ok(rows
             .iter()

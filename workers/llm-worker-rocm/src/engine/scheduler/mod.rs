@@ -203,6 +203,7 @@ impl Scheduler {
         }
         let mut status = shared.status();
         status.decode = self.decode;
+        status.without_graphs = self.forward.without_graphs().map(str::to_string);
         status.running = self.running.len() + self.preempted.len();
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();

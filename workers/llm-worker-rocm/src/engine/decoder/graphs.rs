@@ -1,0 +1,267 @@
+//! Graphs of steps: recorded, compared with what they stand for, and given up where they cannot be had.
+//!
+//! There are releases of ROCm whose graphs compute something else than the launches that were recorded, now and then
+//! and without a word. So before a token of a graph reaches anybody, its shape is computed both ways on the same
+//! numbers: steps can be repeated, since they write the same keys to the same places.
+
+use super::decode::{in_memory, rocm, Prepared};
+use super::network::Network;
+use crate::engine::api::GraphUse;
+use candle_core::rocm_backend::candle_rocm::{self, Capture, Graph};
+use candle_core::{Device, Error, Result, Tensor};
+use candle_rocm_flash_attn::paged::Rotary;
+use worker::fault::OutOfMemory;
+
+/// With less free memory than this, or this part of all, HIP's own allocations for a graph may fail, which ends the
+/// process.
+const FREE_BYTES: usize = 256 << 20;
+const FREE_PART: usize = 16;
+/// Shapes whose recording may fail until there are no graphs any more.
+const MOST_FAILURES: usize = 3;
+/// Times that a shape is recorded until memory suffices.
+const MOST_TRIES: usize = 3;
+
+/// Whether steps are enqueued as graphs.
+#[derive(Default)]
+pub(super) struct Graphs {
+    wanted: bool,
+    /// Why there are none although they are wanted.
+    off: Option<String>,
+    failures: usize,
+}
+
+/// Recordings of a shape that were of no use.
+#[derive(Default)]
+pub(super) struct Tries(usize);
+
+impl Tries {
+    /// Whether it is worth another try.
+    pub(super) fn go_on(&self) -> bool {
+        self.0 < MOST_TRIES
+    }
+
+    fn give_up(&mut self) {
+        self.0 = MOST_TRIES;
+    }
+}
+
+/// Why a shape has no graph.
+pub(super) enum Refusal {
+    /// So few bytes are free.
+    Room(usize),
+    /// An allocation failed meanwhile.
+    Memory(Error),
+    /// Something else did.
+    Failed(Error),
+    /// It computes something else.
+    Differs(String),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        match error.is_out_of_memory() {
+            true => Self::Memory(error),
+            false => Self::Failed(error),
+        }
+    }
+}
+
+impl From<candle_rocm::Error> for Refusal {
+    fn from(error: candle_rocm::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl Graphs {
+    pub(super) fn new(graphs: GraphUse, device: &Device) -> Self {
+        let mut new = Self {
+            wanted: graphs != GraphUse::Off && device.is_rocm(),
+            ..Self::default()
+        };
+        let issue = match (graphs, device) {
+            (GraphUse::Auto, Device::Rocm(device)) => known_issue(device.device()),
+            _ => None,
+        };
+        if let Some(issue) = issue {
+            new.turn_off(format!("{issue}; --graph on uses them nevertheless"));
+        }
+        new
+    }
+
+    pub(super) fn are_on(&self) -> bool {
+        self.wanted && self.off.is_none()
+    }
+
+    /// Why there are none although they are wanted.
+    pub(super) fn off(&self) -> Option<&str> {
+        self.off.as_deref()
+    }
+
+    pub(super) fn turn_off(&mut self, reason: String) {
+        tracing::warn!("decoding goes on without graphs, more slowly: {reason}");
+        self.off.get_or_insert(reason);
+    }
+
+    /// Takes note that a shape has no graph.
+    pub(super) fn refused(&mut self, refusal: Refusal, tries: &mut Tries, network: &Network) {
+        match refusal {
+            Refusal::Room(free) => {
+                tries.give_up();
+                tracing::warn!(
+                    "a step is not recorded as a graph: {} MiB of device memory are free, too few for HIP",
+                    free >> 20
+                );
+            }
+            Refusal::Memory(error) => {
+                tries.0 += 1;
+                tracing::debug!("a step is recorded later: {error}");
+                // During the recording nothing could be given back. If this fails, the step will say so.
+                if let Ok(device) = rocm(&network.device) {
+                    let _ = device.device().trim();
+                }
+            }
+            Refusal::Failed(error) => {
+                tries.give_up();
+                self.failures += 1;
+                match self.failures < MOST_FAILURES {
+                    true => tracing::warn!("a step cannot be recorded as a graph: {error}"),
+                    false => self.turn_off(format!(
+                        "{MOST_FAILURES} shapes of steps could not be recorded, the last: {error}"
+                    )),
+                }
+            }
+            Refusal::Differs(how) => self.turn_off(format!(
+                "{how}: this version of ROCm is not to be trusted with graphs on this GPU"
+            )),
+        }
+    }
+}
+
+/// What is known against graphs on a device.
+fn known_issue(device: &candle_rocm::Device) -> Option<String> {
+    candle_rocm::known_issues::forbids_graphs(device).map(|issue| issue.effect.to_string())
+}
+
+/// A graph, and what it reads and writes.
+pub(super) struct Recorded {
+    graph: Graph,
+    pub(super) logits: Tensor,
+    _tokens: Tensor,
+    /// The network's own may have been replaced by longer ones.
+    _tables: [Option<Rotary>; 2],
+}
+
+/// What a step computes, bit by bit, the padding left out.
+#[derive(PartialEq)]
+struct Found {
+    logits: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+impl Found {
+    /// Waits for a step.
+    fn read(shape: &Prepared, logits: &Tensor, rows: usize) -> Result<Self> {
+        shape.exchange.mark()?;
+        let tokens = shape.exchange.receive(rows)?;
+        let logits = logits.narrow(0, 0, rows)?.flatten_all()?.to_vec1::<f32>()?;
+        Ok(Self {
+            logits: logits.into_iter().map(f32::to_bits).collect(),
+            tokens,
+        })
+    }
+
+    /// In what another one differs, in words.
+    fn difference(&self, other: &Self) -> Option<String> {
+        if self == other {
+            return None;
+        }
+        let count = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a != b).count();
+        Some(format!(
+            "{} of {} logits and {} of {} tokens of a graph differ from those of its launches",
+            count(&self.logits, &other.logits),
+            self.logits.len(),
+            count(&self.tokens, &other.tokens),
+            self.tokens.len()
+        ))
+    }
+}
+
+impl Recorded {
+    /// Records the launches of a shape, and compares what its graph and they compute for a step of so many sequences.
+    pub(super) fn make(
+        shape: &Prepared,
+        network: &mut Network,
+        words: &[u32],
+        rows: usize,
+    ) -> std::result::Result<Self, Refusal> {
+        let device = rocm(&network.device)?.device().clone();
+        // Also loads what the recording needs.
+        shape.send(words)?;
+        let logits = shape.compute(network)?;
+        shape.choose(&logits)?;
+        let expected = Found::read(shape, &logits, rows)?;
+        drop(logits);
+        make_room(&device)?;
+        let recorded = Self::record(shape, network, &device)?;
+        recorded.forget(shape, words.len())?;
+        shape.send(words)?;
+        recorded.launch()?;
+        let found = Found::read(shape, &recorded.logits, rows)?;
+        match found.difference(&expected) {
+            None => Ok(recorded),
+            Some(difference) => Err(Refusal::Differs(difference)),
+        }
+    }
+
+    fn record(
+        shape: &Prepared,
+        network: &mut Network,
+        device: &candle_rocm::Device,
+    ) -> Result<Self> {
+        let capture = Capture::begin(device)?;
+        let logits = shape.compute(network)?;
+        let tokens = shape.choose(&logits)?;
+        let graph = capture.end()?;
+        tracing::debug!(
+            "a graph of {} launches for {:?}",
+            graph.recorded(),
+            shape.shape
+        );
+        Ok(Self {
+            graph,
+            logits,
+            _tokens: tokens,
+            _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
+        })
+    }
+
+    /// Overwrites what a graph reads and writes, so that nothing from before passes for its work.
+    fn forget(&self, shape: &Prepared, words: usize) -> Result<()> {
+        shape.send(&vec![0; words])?;
+        shape.exchange.forget()?;
+        in_memory(&self.logits, |logits| {
+            let nothing = vec![0xff; logits.len()];
+            Ok(logits.device().upload_into(&nothing, logits, 0)?)
+        })
+    }
+
+    /// Enqueues it.
+    pub(super) fn launch(&self) -> Result<()> {
+        // SAFETY: weights and caches are the decoder's, which holds the shapes; the numbers of the shape and what is
+        // exchanged with the host live in the shape, which holds this; the rest is here.
+        Ok(unsafe { self.graph.launch()? })
+    }
+}
+
+/// Makes sure that HIP has room for a graph.
+fn make_room(device: &candle_rocm::Device) -> std::result::Result<(), Refusal> {
+    let enough = |(free, total): (usize, usize)| free >= FREE_BYTES.min(total / FREE_PART);
+    if enough(device.memory_info()?) {
+        return Ok(());
+    }
+    device.trim()?;
+    match device.memory_info()? {
+        memory if enough(memory) => Ok(()),
+        (free, _) => Err(Refusal::Room(free)),
+    }
+}
