@@ -95,6 +95,10 @@ pub(crate) fn function(
     let Some(check) = (checks.of_kernel)(kernel) else {
         return load(features, Keep::Verified);
     };
+    if State::of(device).outcome(device, &subject).is_none() {
+        // What cannot be compiled, or is not there, is no matter of verification.
+        load(features, Keep::No)?;
+    }
     let forms = [features, features.and(Plain::form_of(kernel))];
     let found = settle(device, &subject, &forms, check.instead, &|bench| {
         (check.run)(bench, kernel)
