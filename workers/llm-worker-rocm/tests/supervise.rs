@@ -333,3 +333,35 @@ fn a_failure_of_the_start_is_told_once_and_no_crash() {
     assert_eq!(log.matches("error: ").count(), 1, "{log}");
     assert!(!log.contains("crashed"), "{log}");
 }
+
+/// Launches before the simulated GPU faults: more than loading and the first prompts take, and fewer than some answers.
+const LAUNCHES: u32 = 2500;
+
+/// As ROCm does it: in the middle of an answer, by SIGABRT.
+#[test]
+fn a_fault_of_the_gpu_is_a_pause() {
+    let simulated = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|name| name == "rocm")
+        && std::env::var_os("HIP_SIM_ARCH").is_some();
+    if !simulated {
+        return;
+    }
+    let program = Program::start_with(
+        &["--device", "rocm", "--no-graph", "--kv-blocks", "32"],
+        &[
+            ("HIP_SIM_WRONG", &format!("abort:{LAUNCHES}")),
+            // Its launches would count on a first start only.
+            ("CANDLE_ROCM_VERIFY", "off"),
+        ],
+    );
+    assert_eq!(program.until_healthy()["restarts"], Value::Null);
+    let answer = program.answer();
+    let asked = (1..200).find(|_| program.ask().0 != 200);
+    assert!(asked.is_some(), "no fault came");
+    until("the word of the crash", || {
+        let (_, body) = program.get("/health");
+        let health: Value = serde_json::from_str(&body).unwrap_or_default();
+        (health["restarts"]["reason"].as_str()).is_some_and(|reason| reason.contains("SIGABRT"))
+    });
+    program.until_healthy();
+    assert_eq!(program.answer(), answer);
+}
