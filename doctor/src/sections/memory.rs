@@ -3,7 +3,7 @@
 //! All of it that is asked for is filled by one kernel and looked at by another, pattern after pattern, so that a word
 //! is read only after everything else was written.
 
-use super::{size, GIB, MIB};
+use super::{host_memory, size, GIB, MIB};
 use crate::pattern::{Pattern, Patterns};
 use crate::report::Measurement;
 use crate::{Check, Failure, Options, Section};
@@ -42,6 +42,11 @@ impl Section for Memory {
         let patterns = Patterns::new(&device)?;
         let (free, total) = device.memory_info()?;
         let wanted = free / 100 * options.memory_percent as usize;
+        // What an integrated GPU takes, the host lacks.
+        let wanted = match device.properties().integrated {
+            true => wanted.min(host_memory()),
+            false => wanted,
+        };
         let wanted = wanted.min(options.pick(usize::MAX, 32 * GIB, 8 * MIB));
         let chunks = take(check, &device, wanted, options.pick(CHUNK, CHUNK, MIB))?;
         let bytes: usize = chunks.iter().map(Buffer::len).sum();
