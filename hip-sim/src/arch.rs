@@ -1,34 +1,9 @@
 //! GPU architectures: which names exist, their wave size, and what a code object for one runs on.
 
-/// Families of architectures that AMD's tools name with a `-generic` target, and their members.
-const GENERIC: &[(&str, &[&str])] = &[
-    (
-        "gfx9-generic",
-        &["gfx900", "gfx902", "gfx904", "gfx906", "gfx909", "gfx90c"],
-    ),
-    ("gfx9-4-generic", &["gfx942", "gfx950"]),
-    (
-        "gfx10-1-generic",
-        &["gfx1010", "gfx1011", "gfx1012", "gfx1013"],
-    ),
-    (
-        "gfx10-3-generic",
-        &[
-            "gfx1030", "gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036",
-        ],
-    ),
-    (
-        "gfx11-generic",
-        &[
-            "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153",
-        ],
-    ),
-    ("gfx12-generic", &["gfx1200", "gfx1201"]),
-];
+use code_object::{Processor, PROCESSORS};
 
-/// Architectures outside the generic families. The last is nvptx's, as hip-on-cuda has it: so that its matrix
-/// instructions are tried without such a GPU.
-const SINGLE: &[&str] = &["gfx908", "gfx90a", "sm_90"];
+/// nvptx's, as hip-on-cuda has it: so that its matrix instructions are tried without such a GPU.
+const NVPTX: &str = "sm_90";
 
 /// An architecture as given in `--offload-arch` or `HIP_SIM_ARCH`, without feature suffixes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +12,10 @@ pub struct Arch(String);
 impl Arch {
     /// The names of all that devices may have.
     pub fn all() -> impl Iterator<Item = &'static str> {
-        let members = GENERIC.iter().flat_map(|(_, members)| *members);
-        members.chain(SINGLE).copied()
+        let names = PROCESSORS.iter().map(|processor| processor.name);
+        names
+            .filter(|name| !name.ends_with("-generic"))
+            .chain([NVPTX])
     }
 
     /// Parses `gfx90a`, `gfx942:sramecc+:xnack-`, `gfx11-generic`, …; `None` for a name that no tool knows.
@@ -47,10 +24,7 @@ impl Arch {
         let base = parts.next()?;
         let features_known =
             parts.all(|f| matches!(f, "sramecc+" | "sramecc-" | "xnack+" | "xnack-"));
-        let known = SINGLE.contains(&base)
-            || GENERIC
-                .iter()
-                .any(|(g, members)| *g == base || members.contains(&base));
+        let known = base == NVPTX || Processor::named(base).is_some();
         (known && features_known).then(|| Arch(base.to_string()))
     }
 
@@ -118,8 +92,8 @@ impl Arch {
 
     /// Whether a code object built for `self` runs on a device of architecture `device`.
     pub fn runs_on(&self, device: &Arch) -> bool {
-        let family = GENERIC.iter().find(|(g, _)| *g == self.0);
-        self == device || family.is_some_and(|(_, members)| members.contains(&device.name()))
+        let generic = Processor::named(device.name()).and_then(|processor| processor.generic);
+        self == device || generic == Some(self.name())
     }
 }
 
