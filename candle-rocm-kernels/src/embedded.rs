@@ -3,7 +3,7 @@
 use crate::ck::CkInstance;
 use crate::family::Family;
 use crate::splice::{splice, SpliceError};
-use crate::target::generic_of;
+use code_object::Processor;
 use std::sync::OnceLock;
 
 /// `(path below hip/, text)` of every header.
@@ -101,7 +101,8 @@ fn for_arch<'a, Name>(
     arch: &str,
 ) -> Option<&'a Object<Name>> {
     let processor = arch.split(':').next().unwrap_or(arch);
-    let targets = [Some(arch), Some(processor), generic_of(processor)];
+    let generic = Processor::named(processor).and_then(|known| known.generic);
+    let targets = [Some(arch), Some(processor), generic];
     targets.into_iter().flatten().find_map(|wanted| {
         objects
             .iter()

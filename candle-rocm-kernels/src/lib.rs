@@ -15,7 +15,7 @@
 //!
 //! Code objects are embedded, compressed, by building with the environment variable `CANDLE_ROCM_ARCHS` set to a
 //! comma-separated list of archs, such as `gfx942,gfx11-generic`, or to `common`; that needs clang (see
-//! [`Clang::find`]). An object of a generic processor serves all of its members ([`generic_of`]).
+//! [`Clang::find`]). An object of a generic processor serves all of its members.
 //!
 //! With the feature `ck` the build also compiles Composable Kernel's attention ([`CkInstance`]), from headers that
 //! `CK_DIR` names, for the archs in `CANDLE_ROCM_CK_ARCHS` (or those of `CANDLE_ROCM_ARCHS` that have it). That needs a
@@ -42,5 +42,4 @@ pub use embedded::{
 };
 pub use family::Family;
 pub use splice::SpliceError;
-pub use target::generic_of;
 pub use variables::{Values, Variable, VARIABLES};

@@ -163,4 +163,25 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn processors_have_the_generic_one_of_their_instructions() {
+        for (name, generic) in [
+            ("gfx906", Some("gfx9-generic")),
+            ("gfx908", None),
+            ("gfx90a", None),
+            ("gfx942", Some("gfx9-4-generic")),
+            ("gfx950", Some("gfx9-4-generic")),
+            ("gfx1012", Some("gfx10-1-generic")),
+            ("gfx1036", Some("gfx10-3-generic")),
+            ("gfx1103", Some("gfx11-generic")),
+            ("gfx1153", Some("gfx11-generic")),
+            ("gfx1200", Some("gfx12-generic")),
+            ("gfx11-generic", None),
+        ] {
+            let processor = Processor::named(name).expect(name);
+            assert_eq!(processor.generic, generic, "{name}");
+        }
+        assert!(Processor::named("gfx11").is_none());
+    }
 }
