@@ -1,4 +1,5 @@
-//! The tensor operations: one file per kernel family, named as its device file.
+//! The tensor operations: one file per kernel family, named as its device file. `exchange` is none: it moves words of the
+//! host by kernels of `copy`.
 //!
 //! Inputs are [`View`](crate::View)s of any layout, outputs are new contiguous [`Buffer`](crate::Buffer)s unless said
 //! otherwise. Tensors without elements give empty buffers and launch nothing. Functions return when the work is

@@ -3,7 +3,7 @@
 //! `tiny.gguf` is a llama of one block with random weights in Q4_K_M; `tiny.json` has prompts and the tokens that the
 //! CPU finds, all by a wide margin. `tests/doctor.rs` makes both (`CANDLE_ROCM_WRITE_FIXTURES=1`) and compares them.
 
-use crate::engine::api::{Event, Request, SamplingOptions, Ticket};
+use crate::engine::api::{Event, GraphUse, Request, SamplingOptions, Ticket};
 use crate::engine::{Engine, EngineOptions};
 use crate::model::{LoadOptions, ModelFile};
 use doctor::report::Measurement;
@@ -35,6 +35,8 @@ pub fn cases() -> Vec<Case> {
 pub(super) struct Decode;
 
 const ADVICE: &str = "answers of this GPU cannot be trusted: look at the sections operations, copies and memory for the cause, and send the report";
+
+const GRAPH_ADVICE: &str = "answers are right without graphs, but slower: try another release of ROCm, and send the report";
 
 impl Section for Decode {
     fn name(&self) -> &'static str {
@@ -90,6 +92,14 @@ impl Section for Decode {
                     }
                 }
             }
+            // The engine compares graphs with their launches, and answers without them where they are wrong.
+            if let Some(reason) = engine.status().without_graphs {
+                check.error(
+                    "graph",
+                    format!("graphs are not used: {reason}"),
+                    GRAPH_ADVICE,
+                );
+            }
             let tokens: usize = alone.iter().map(Vec::len).sum();
             let name = format!("tokens of {} bytes of weights, {how}", MODEL.len());
             check.measure(Measurement::new(
@@ -112,7 +122,10 @@ fn start(path: &std::path::Path, ordinal: usize, graphs: bool) -> Result<Engine,
     let model = ModelFile::open(path)?.load(&device, &LoadOptions::default())?;
     let options = EngineOptions {
         kv_blocks: Some(32),
-        graphs,
+        graphs: match graphs {
+            true => GraphUse::On,
+            false => GraphUse::Off,
+        },
         prefix_cache: false,
         ..EngineOptions::default()
     };

@@ -7,6 +7,7 @@
 use super::decode::{in_memory, rocm, Prepared};
 use super::network::Network;
 use crate::engine::api::GraphUse;
+use candle_core::rocm_backend::candle_rocm::config::Verify;
 use candle_core::rocm_backend::candle_rocm::{self, Capture, Graph};
 use candle_core::{Device, Error, Result, Tensor};
 use candle_rocm_flash_attn::paged::Rotary;
@@ -203,6 +204,9 @@ impl Recorded {
         drop(logits);
         make_room(&device)?;
         let recorded = Self::record(shape, network, &device)?;
+        if device.config().verify == Verify::Off {
+            return Ok(recorded);
+        }
         recorded.forget(shape, words.len())?;
         shape.send(words)?;
         recorded.launch()?;
