@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 /// `(path below hip/, text)` of every header.
 type Header = (&'static str, &'static str);
+
 include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 
 impl Family {

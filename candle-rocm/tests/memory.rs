@@ -264,15 +264,15 @@ fn a_full_gpu_gets_back_what_its_other_devices_cache() {
 #[test]
 fn two_devices_that_find_the_gpu_full_at_once_do_not_wait_for_each_other() {
     let name = "two_devices_that_find_the_gpu_full_at_once_do_not_wait_for_each_other";
-    caching(name, "256M", || {
+    caching(name, "32M", || {
         let devices = [device(), Device::new(0).unwrap()];
         std::thread::scope(|scope| {
             for device in &devices {
                 scope.spawn(move || {
-                    for _ in 0..100 {
+                    for _ in 0..50 {
                         // Each alone fits, both do not: the one gives up its cache for the other, or the other fails.
-                        drop(device.alloc(150 * MIB));
-                        drop(device.alloc(90 * MIB));
+                        drop(device.alloc(18 * MIB));
+                        drop(device.alloc(11 * MIB));
                     }
                 });
             }

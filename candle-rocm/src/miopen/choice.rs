@@ -1,11 +1,13 @@
 //! Who computes a convolution.
 
 use super::convolution::{data_type, Convolution, Descriptors, Failure};
+use super::refusals::Refusals;
 use super::session::{Operands, Prepared, Session};
-use super::Mode;
+use super::waiting::{self, Stage};
+use super::{Mode, PATIENCE};
 use crate::sys::miopen::{self, Solution};
 use crate::{Device, Error, Event, Result};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// MIOpen's numbers of its reference kernels, forward and transposed: one thread per output element and no reuse of
 /// what was loaded.
@@ -45,6 +47,42 @@ fn is_naive(solution: &Solution) -> bool {
     solution.algorithm == miopen::ALGORITHM_DIRECT && NAIVE_SOLVERS.contains(&solution.solution_id)
 }
 
+/// Why none of MIOpen's solutions is used.
+#[derive(Debug, PartialEq, Eq)]
+struct Refusal {
+    reason: String,
+    /// Whether its compiler was waited for.
+    waited: bool,
+}
+
+/// The first of MIOpen's solutions that can be made ready, of the few that are tried before patience is at its end.
+fn first_ready(
+    solutions: &[Solution],
+    limit: usize,
+    elapsed: impl Fn() -> Duration,
+    mut ready: impl FnMut(&Solution) -> std::result::Result<(), String>,
+) -> std::result::Result<Solution, Refusal> {
+    let mut refusal = Refusal {
+        reason: format!(
+            "none of MIOpen's {} solutions is more than columns or a reference kernel with at most {limit} bytes of workspace",
+            solutions.len(),
+        ),
+        waited: false,
+    };
+    for solution in worthy(solutions, limit).take(TRIED_SOLUTIONS) {
+        if elapsed() > PATIENCE {
+            refusal.reason = format!("MIOpen took more than {PATIENCE:?}: {}", refusal.reason);
+            break;
+        }
+        refusal.waited = true;
+        match ready(solution) {
+            Ok(()) => return Ok(*solution),
+            Err(reason) => refusal.reason = reason,
+        }
+    }
+    Err(refusal)
+}
+
 impl Session {
     /// Decides about a convolution. Errors are those of the own kernels alone; whatever MIOpen cannot do is theirs.
     pub fn choose(
@@ -59,9 +97,22 @@ impl Session {
             Ok(descriptors) => descriptors,
             Err(reason) => return Ok(Choice::Own(reason)),
         };
+        let (gpu, refusals) = (device.gpu(), Refusals::of(device));
         let chosen = match mode {
-            Mode::Tune => self.measure(device, &descriptors, operands, own)?,
-            Mode::Fast | Mode::Off => self.estimate(device, &descriptors),
+            Mode::Tune => {
+                waiting::tell(device, self.library, Stage::Measure);
+                refusals.remove(gpu, self.library, convolution);
+                self.measure(device, &descriptors, operands, own)?
+            }
+            Mode::Fast | Mode::Off => match refusals.get(gpu, self.library, convolution) {
+                Some(reason) => Err(format!("{reason} (found before)")),
+                None => self.estimate(device, &descriptors).map_err(|refusal| {
+                    if refusal.waited {
+                        refusals.insert(gpu, self.library, convolution, &refusal.reason);
+                    }
+                    refusal.reason
+                }),
+            },
         };
         Ok(match chosen {
             Err(reason) => Choice::Own(reason),
@@ -90,20 +141,18 @@ impl Session {
         &mut self,
         device: &Device,
         descriptors: &Descriptors,
-    ) -> std::result::Result<Solution, String> {
-        let solutions = (self.solutions(descriptors)).map_err(|failure| self.reason(failure))?;
-        let mut refusal = format!(
-            "none of MIOpen's {} solutions is more than columns or a reference kernel with at most {} bytes of workspace",
-            solutions.len(),
-            self.limit
-        );
-        for solution in worthy(&solutions, self.limit).take(TRIED_SOLUTIONS) {
-            match self.ready(device, descriptors, solution) {
-                Ok(()) => return Ok(*solution),
-                Err(reason) => refusal = reason,
-            }
-        }
-        Err(refusal)
+    ) -> std::result::Result<Solution, Refusal> {
+        let solutions = self.solutions(descriptors).map_err(|failure| Refusal {
+            reason: self.reason(failure),
+            waited: false,
+        })?;
+        let limit = self.limit;
+        let started = Instant::now();
+        let ready = |solution: &Solution| {
+            waiting::tell(device, self.library, Stage::Compile);
+            self.ready(device, descriptors, solution)
+        };
+        first_ready(&solutions, limit, || started.elapsed(), ready)
     }
 
     /// Compiles a solution and reserves its workspace.
@@ -211,5 +260,53 @@ mod tests {
         assert!(ids(&[naive, large]).is_empty());
         assert!(ids(&[product, good]).is_empty());
         assert!(ids(&[]).is_empty());
+    }
+
+    fn winograd(solution_id: u64) -> Solution {
+        Solution {
+            time: 1.0,
+            workspace_size: 0,
+            solution_id,
+            algorithm: miopen::ALGORITHM_WINOGRAD,
+        }
+    }
+
+    #[test]
+    fn solutions_are_tried_until_one_is_ready_or_patience_ends() {
+        use std::cell::{Cell, RefCell};
+        let solutions = [84, 107, 108, 109].map(winograd);
+        let (time, tried) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()));
+        let try_all = |seconds: u64, good: Option<u64>| {
+            time.set(Duration::ZERO);
+            tried.borrow_mut().clear();
+            let ready = |solution: &Solution| {
+                time.set(time.get() + Duration::from_secs(seconds));
+                tried.borrow_mut().push(solution.solution_id);
+                match good == Some(solution.solution_id) {
+                    true => Ok(()),
+                    false => Err("it does not compile".to_string()),
+                }
+            };
+            first_ready(&solutions, 100, || time.get(), ready).map(|found| found.solution_id)
+        };
+        assert_eq!(try_all(1, Some(107)), Ok(107));
+        assert_eq!(*tried.borrow(), [84, 107]);
+        // One that is slow and good is used: what it took is spent.
+        assert_eq!(try_all(60, Some(84)), Ok(84));
+        let refusal = try_all(1, None).unwrap_err();
+        assert_eq!(
+            (refusal.reason.as_str(), refusal.waited),
+            ("it does not compile", true)
+        );
+        assert_eq!(*tried.borrow(), [84, 107, 108]);
+        let refusal = try_all(60, Some(107)).unwrap_err();
+        assert!(
+            refusal.reason.contains("more than 20s") && refusal.waited,
+            "{refusal:?}"
+        );
+        assert_eq!(*tried.borrow(), [84]);
+        // Where nothing is worth it, nothing was waited for.
+        let none = first_ready(&[], 100, || Duration::ZERO, |_| Ok(())).unwrap_err();
+        assert!(!none.waited && none.reason.contains("more than columns"));
     }
 }

@@ -13,13 +13,19 @@
 //!   fastest is taken. GPUs that MIOpen's databases do not know, RDNA3 among them, need this: MIOpen 3.5 estimates
 //!   nothing but columns for them.
 //!
+//! MIOpen compiles what it has not met before, for seconds and silently: that is told once. When further solutions would
+//! have to be compiled after [`PATIENCE`], or none compiles, the own kernels compute, and `fast` remembers that beside
+//! the compiled kernels, until `tune` measures the convolution.
+//!
 //! Where MIOpen is missing, refuses or fails before anything was computed, the own kernels compute. A failure of a
 //! chosen solution is an error. During a capture nothing is decided: convolutions of shapes never met before use the
 //! own kernels then.
 
 mod choice;
 mod convolution;
+mod refusals;
 mod session;
+mod waiting;
 
 pub use crate::config::Mode;
 use crate::pool::Pool;
@@ -33,6 +39,7 @@ pub(crate) use session::Operands;
 use session::{Prepared, Session};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// Largest workspace of a solution; on small devices it is at most a [`WORKSPACE_FRACTION`]th of the memory. Solutions
 /// that transpose their operands need room for copies of them: this is enough for an image decoder's layers at 1024 x
@@ -40,6 +47,9 @@ use std::sync::Mutex;
 pub const WORKSPACE_LIMIT_BYTES: usize = 1 << 30;
 /// The workspace is at most the memory divided by this.
 pub const WORKSPACE_FRACTION: usize = 16;
+
+/// After this time no further solution of a convolution is compiled. The compiling of one cannot be interrupted.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a device has decided about a convolution.
 #[derive(Clone, Debug, PartialEq)]

@@ -32,6 +32,7 @@ pub(crate) use bench::difference_of;
 pub(crate) use libraries::{
     check_composable, compare_with_own, or_reason, product_is_right, refused_product,
 };
+pub(crate) use notices::warn;
 pub use notices::{on_warning, switched_off, SwitchedOff};
 pub(crate) use plain::Plain;
 pub(crate) use product::Product;

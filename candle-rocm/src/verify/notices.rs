@@ -87,6 +87,13 @@ pub(super) fn tell(device: &Device, name: &str, outcome: &Outcome) {
         properties.name, properties.full_arch
     );
     notices.switched_off.push((ordinal, what));
+    drop(notices);
+    warn(text);
+}
+
+/// Warns: of what was found, or of what the user will wait for.
+pub(crate) fn warn(text: String) {
+    let mut notices = lock(&NOTICES);
     match notices.sink {
         Some(sink) => {
             drop(notices);

@@ -215,6 +215,16 @@ fn a_solution_that_does_not_compile_is_passed_over() {
         Err(reason) => {
             assert!(reason.contains(COMPILE.to_str().unwrap()), "{reason}");
             assert_eq!(bench.calls(COMPILE), 1);
+            // Nobody waits for that again, until it is measured anew.
+            let later = common::device();
+            image().check::<f32>(&later, CONTIGUOUS);
+            let reason = decisions(&later)[0].solver.clone().unwrap_err();
+            assert!(reason.contains("found before"), "{reason}");
+            assert_eq!(bench.calls(COMPILE), 1);
+            bench.learn::<f32>(&image());
+            let after = common::device();
+            image().check::<f32>(&after, CONTIGUOUS);
+            assert!(decisions(&after)[0].solver.is_ok());
         }
     }
 }
