@@ -1,7 +1,7 @@
 //! The decoding of a small model, whose tokens are known.
 //!
 //! `tiny.gguf` is a llama of one block with random weights in Q4_K_M; `tiny.json` has prompts and the tokens that the
-//! CPU finds, all by a wide margin. `tests/doctor.rs` makes both (`CANDLE_ROCM_WRITE_FIXTURES=1`) and compares them.
+//! CPU finds, each by a wide margin. `tests/doctor.rs` makes both (`CANDLE_ROCM_WRITE_FIXTURES=1`) and compares them.
 
 use crate::engine::api::{Event, GraphUse, Request, SamplingOptions, Ticket};
 use crate::engine::{Engine, EngineOptions};
