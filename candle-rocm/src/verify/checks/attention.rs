@@ -304,8 +304,8 @@ pub(super) fn kv_cache(device: &Device, kernel: &DeclaredKernel) -> Finding {
         y
     };
     let (mut want_k, mut want_v) = (zeros.clone(), zeros);
-    for token in 0..TOKENS - 1 {
-        let to = places[token] as usize * heads * width;
+    for (token, place) in places.iter().enumerate().take(TOKENS - 1) {
+        let to = *place as usize * heads * width;
         let from = token * heads * width;
         for head in 0..heads {
             let x = &k.values[from + head * width..][..width];
