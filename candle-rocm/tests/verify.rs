@@ -118,7 +118,7 @@ impl Cache {
         let all = std::fs::read_dir(self.0.path()).unwrap();
         let paths = all.map(|entry| entry.unwrap().path());
         paths
-            .filter(|path| path.extension().is_some_and(|e| e == "tsv"))
+            .filter(|path| path.extension().is_some_and(|e| e == "txt"))
             .collect()
     }
 }

@@ -114,7 +114,7 @@ impl State {
             };
             let key = key(device);
             let name = format!(
-                "verified-{}-{:016x}.tsv",
+                "verified-{}-{:016x}.txt",
                 device.properties().arch,
                 fingerprint(&key)
             );
