@@ -39,13 +39,16 @@ fn as_floats(device: &Device, columns: usize) -> bool {
     multiplies_floats(device, &weights, columns, DType::F32).unwrap()
 }
 
-/// The one file of results in the child's cache.
+/// The one file of crossovers in the child's cache.
 fn file() -> PathBuf {
     let folder = std::env::var_os(CACHE).unwrap();
     let mut found = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "tsv"));
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            name.starts_with("products-") && name.ends_with(".tsv")
+        });
     let path = found.next().expect("a file of results");
     assert!(found.next().is_none());
     path
