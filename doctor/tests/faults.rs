@@ -144,10 +144,20 @@ fn what_the_product_has_switched_off_is_told_and_results_are_right() {
     let rocm = Rocm::install();
     // What was found is remembered beside the kernels: not beside those of other tests.
     let own = rocm.path().join("kernels-of-this-test");
-    let fault = [("HIP_SIM_WRONG", "flipped-lane"), ("CANDLE_ROCM_CACHE_DIR", own.to_str().unwrap())];
-    let args = ["--only", "operations,verification", "--operations", "reductions-of-nothing,argmin-and-argmax"];
+    let fault = [
+        ("HIP_SIM_WRONG", "flipped-lane"),
+        ("CANDLE_ROCM_CACHE_DIR", own.to_str().unwrap()),
+    ];
+    let args = [
+        "--only",
+        "operations,verification",
+        "--operations",
+        "reductions-of-nothing,argmin-and-argmax",
+    ];
     let (run, report) = rocm.examine("gfx1100", &fault, &args);
-    let switched_off: Vec<_> = findings(&report).filter(|finding| finding.code == "verification.switched_off").collect();
+    let switched_off: Vec<_> = findings(&report)
+        .filter(|finding| finding.code == "verification.switched_off")
+        .collect();
     assert!(!switched_off.is_empty(), "{report:#?}");
     assert_eq!(codes(&report, Severity::Error), [""; 0]);
     assert_eq!(run.code, Some(0));

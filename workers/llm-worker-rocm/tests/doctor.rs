@@ -196,3 +196,26 @@ fn a_good_gpu_finds_the_known_tokens() {
         );
     }
 }
+
+#[test]
+fn wrong_graphs_are_told_and_wrong_tokens_are_found() {
+    let doctor = Doctor::new();
+    let codes = |report: &serde_json::Value| -> Vec<String> {
+        let findings = report["sections"][0]["findings"].as_array().unwrap();
+        let code = |finding: &serde_json::Value| finding["code"].as_str().unwrap().to_string();
+        findings.iter().map(code).collect()
+    };
+    // Graphs are compared with launches before a token of theirs is given out.
+    let (code, report) = doctor.decode("gfx1100", "graph");
+    assert_eq!(
+        (code, codes(&report)),
+        (Some(0), vec!["decode.no_graphs".to_string()]),
+        "{report:#}"
+    );
+    let (code, report) = doctor.decode("gfx1100", "abort:40");
+    assert_eq!(
+        (code, codes(&report)),
+        (Some(1), vec!["decode.died".to_string()]),
+        "{report:#}"
+    );
+}
