@@ -158,11 +158,7 @@ fn what_the_product_has_switched_off_is_told_and_results_are_right() {
         .filter(|finding| finding.code == "verification.switched_off")
         .collect();
     let lanes = |finding: &&doctor::report::Finding| finding.text.starts_with("instructions/lanes");
-    assert!(
-        switched_off.iter().any(|finding| lanes(finding)),
-        "{}",
-        run.out
-    );
+    assert!(switched_off.iter().any(lanes), "{}", run.out);
     // Another way was taken, and is right.
     assert!(
         !findings(&report).any(|finding| finding.code == "operations.wrong"),
