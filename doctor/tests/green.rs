@@ -66,14 +66,13 @@ fn text_report_and_file_tell_the_same() {
     let args = [
         "--small",
         "--only",
-        "system,memory",
+        "memory",
         "--report",
         file.to_str().unwrap(),
     ];
     let run = run(&mut rocm.command("gfx1100", &args));
     assert_eq!(run.code, Some(0), "{}", run.err);
     for said in [
-        "== system: ",
         "== memory on rocm:0: good",
         "Good: nothing wrong",
         "report.json",
@@ -120,11 +119,10 @@ fn kernels_compile_and_load_as_far_as_there_is_time() {
     let (run, report) = rocm.examine("gfx1100", &[], &["--only", "kernels"]);
     assert_eq!(run.code, Some(0), "{}", run.err);
     let kernels = section(&report, "kernels");
-    let modules = kernels.measurements.iter().filter(|m| m.detail).count();
-    assert!(
-        modules > 0 && kernels.notes[0].contains(" 0 refused"),
-        "{kernels:#?}"
-    );
+    let note = kernels.notes[0].as_str();
+    let (loaded, rest) = note.split_once(" of ").unwrap();
+    let (count, _) = rest.split_once(" kernels in ").unwrap();
+    assert_eq!(loaded, count, "{kernels:#?}");
 }
 
 #[test]
