@@ -129,7 +129,8 @@ fn of_formats(
     let mut add = |families: &[Family], parts: &HashSet<String>| {
         objects.extend(CodeObject::select(families, parts));
     };
-    add(&[Family::AttentionDecode], &named(&[kept]));
+    // The form for f32 verifies the others.
+    add(&[Family::AttentionDecode], &named(&[kept, "f32"]));
     if is_quantized {
         add(QUANTIZED_STEP, &weights);
     }
