@@ -134,6 +134,11 @@ fn of_formats(
     if is_quantized {
         add(QUANTIZED_STEP, &weights);
     }
+    // Formats that are not called Q: IQ, ternary ones, 4-bit floats.
+    let mut blocks = formats.iter().filter(|format| format.block_size() > 1);
+    if blocks.any(|format| !format.to_string().starts_with('q')) {
+        add(&[Family::DequantizeIq], &weights);
+    }
     let mut cast = activations.clone();
     cast.insert(half.to_string());
     add(&[Family::Cast, matrix_attention], &cast);
