@@ -263,7 +263,7 @@ fn a_first_start_compiles_side_by_side_and_no_request_compiles() {
     assert_eq!(server.compiled(), 0, "in processes of its own");
     drop(server);
 
-    let missing = ["rope-hip", "sampling-hip", "gated-hip"];
+    let missing = ["sampling-hip", "rope-hip", "gated-hip"];
     forget(&cache, &missing);
     let mut server = Server::start(&model, &cache, &["--compile-jobs", "2"]);
     let stages = server.until_ready();
@@ -303,12 +303,12 @@ fn a_first_start_compiles_side_by_side_and_no_request_compiles() {
     let log = String::from_utf8(failed.stderr).unwrap();
     assert_eq!(failed.status.code(), Some(1), "{log}");
     assert!(
-        log.contains("rope.hip is not compiled, its first use will try again"),
+        log.contains("sampling.hip is not compiled, its first use will try again"),
         "{log}"
     );
     assert!(log.contains("error: "), "{log}");
 
-    // The command does without a model; rope.hip is still missing.
+    // The command does without a model; sampling.hip is still missing.
     let compile = |arguments: &[&str]| {
         let output = program()
             .args(["compile-kernels", "--device", "rocm"])
