@@ -58,9 +58,11 @@ fn what_is_compiled_ahead_is_not_compiled_when_it_is_used() {
 
     // What a GPU lacks is not compiled for it.
     let matrix: CodeObject = "attention/matrix_f16.hip".parse().unwrap();
-    assert!(precompile::missing("gfx1030", &[matrix.clone()])
-        .unwrap()
-        .is_empty());
+    assert!(
+        precompile::missing("gfx1030", std::slice::from_ref(&matrix))
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(precompile::missing("gfx1100", &[matrix]).unwrap().len(), 1);
 
     // A damaged object counts as missing.

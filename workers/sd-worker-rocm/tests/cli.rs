@@ -310,7 +310,8 @@ fn a_worker_logs_what_goes_wrong() {
     assert!(message.contains("no heartbeat"), "{message}");
 }
 
-/// Calls that the simulator answers before its device is lost: more than loading and the first picture take, and fewer than one more does.
+/// Calls that the simulator answers before its device is lost: more than loading and the first picture take, and fewer
+/// than one more does.
 const CALLS: u32 = 3000;
 
 /// The program on a simulated device that is lost while it works. Takes the ten seconds for which `/health` tells of
