@@ -19,7 +19,7 @@
 use crate::code_object::CodeObject;
 use crate::compile::HiprtcCompiler;
 use crate::module::{cache, request};
-use crate::{ops, Arch, Device, Error, Generation, Only, Result};
+use crate::{blas, ops, Arch, Device, Error, Generation, Only, Result};
 use candle_rocm_kernels::{embedded, CacheStats, Family, Storage};
 use std::collections::{HashMap, HashSet};
 
@@ -96,6 +96,16 @@ pub fn missing(arch: &str, wanted: &[CodeObject]) -> Result<Vec<CompileJob>> {
         }
     }
     Ok(jobs)
+}
+
+/// What multiplies matrices of floats on a device where rocBLAS cannot, in the dtypes of `wanted`.
+pub fn own_products(device: &Device, wanted: &[CodeObject]) -> Vec<CodeObject> {
+    if blas::refusal(device).is_none() {
+        return Vec::new();
+    }
+    let parts = wanted.iter().filter_map(CodeObject::part);
+    let dtypes = parts.map(str::to_string).collect();
+    CodeObject::select(&[Family::Gemm, Family::Gemv], &dtypes)
 }
 
 /// A code object for a target, if it is built in or in the cache.

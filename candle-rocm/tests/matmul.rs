@@ -7,7 +7,7 @@ mod isolated;
 use candle_rocm::blas::{self, matmul, Class, Size};
 use candle_rocm::config::{Config, Multiplier, Path};
 use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
-use candle_rocm::{DType, Device, Error};
+use candle_rocm::{precompile, CodeObject, DType, Device, Error};
 use common::{assert_close, assert_exact, download, Element, HostTensor, Rng};
 use half::{bf16, f16};
 use isolated::in_child;
@@ -278,6 +278,7 @@ fn rocblas_multiplies_where_it_has_kernels() {
         let device = multiply_by_default();
         assert_eq!(blas::refusal(&device), None);
         assert_eq!(blas::multiplier(&device, CLASS), Multiplier::Rocblas);
+        assert_eq!(precompile::own_products(&device, &CodeObject::all()), []);
     });
 }
 
@@ -295,6 +296,11 @@ fn rocblas_without_kernels_for_the_gpu_is_not_called() {
             assert!(refusal.contains(word), "{refusal}");
         }
         assert_eq!(blas::multiplier(&device, CLASS), Multiplier::Own);
+        let wanted: [CodeObject; 2] =
+            ["norm.hip f16", "fill.hip"].map(|text| text.parse().unwrap());
+        let foreseen = precompile::own_products(&device, &wanted);
+        let foreseen: Vec<String> = foreseen.iter().map(ToString::to_string).collect();
+        assert_eq!(foreseen, ["matmul/gemm.hip f16", "matmul/gemv.hip f16"]);
         blas::prepare(&device).unwrap();
         assert!(blas::tune(&device, (64, 64)).unwrap().is_empty());
     });

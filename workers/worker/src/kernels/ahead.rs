@@ -6,7 +6,7 @@ use crate::progress::count_bar;
 use crate::serve::Progress;
 use crate::Result;
 use candle_core::Device;
-use candle_rocm::precompile::{missing, CompileJob};
+use candle_rocm::precompile::{missing, own_products, CompileJob};
 use candle_rocm::CodeObject;
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,9 @@ impl CompileArgs {
         if self.compile_jobs == Some(0) {
             return;
         }
-        let arch = &device.device().properties().full_arch;
-        let jobs = match missing(arch, wanted) {
+        let device = device.device();
+        let wanted = [wanted, &own_products(device, wanted)].concat();
+        let jobs = match missing(&device.properties().full_arch, &wanted) {
             Ok(jobs) if jobs.is_empty() => return,
             Ok(jobs) => jobs,
             Err(error) => {
