@@ -263,8 +263,11 @@ mod tests {
         let verdict = |sections: &[SectionReport]| Verdict::of(sections);
         assert_eq!(verdict(&[]).severity, Severity::Info);
         let info = section("a", &[(Severity::Info, "x")]);
-        assert_eq!(verdict(&[info.clone()]).severity, Severity::Info);
-        assert!(verdict(&[info.clone()]).actions.is_empty());
+        assert_eq!(
+            verdict(std::slice::from_ref(&info)).severity,
+            Severity::Info
+        );
+        assert!(verdict(std::slice::from_ref(&info)).actions.is_empty());
         let warned = section("b", &[(Severity::Warning, "y"), (Severity::Warning, "y")]);
         let both = verdict(&[info, warned.clone()]);
         assert_eq!(both.severity, Severity::Warning);

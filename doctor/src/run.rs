@@ -47,7 +47,7 @@ impl Plan<'_> {
         for section in of(Scope::Machine) {
             // The first of them knows the GPUs, wanted or not.
             let knows_gpus = section.name() == sections::system::NAME;
-            if !self.wants(*section) && !(knows_gpus && needs_gpus) {
+            if !(self.wants(*section) || knows_gpus && needs_gpus) {
                 continue;
             }
             let report = self.one(starter, *section, None, interrupt, audience);

@@ -318,7 +318,8 @@ fn firmware(folder: &Path) -> BTreeMap<String, String> {
             let version = text(&file)?;
             let engine = name.strip_suffix("_fw_version")?;
             // Engines that the GPU does not have.
-            let is_there = version.trim_start_matches("0x").trim_start_matches('0') != "";
+            let digits = version.trim_start_matches("0x").trim_start_matches('0');
+            let is_there = !digits.is_empty();
             is_there.then(|| (engine.to_string(), version))
         })
         .collect()
