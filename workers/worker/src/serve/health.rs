@@ -17,6 +17,7 @@ pub(super) async fn health<W: Worker>(State(worker): State<Arc<W>>) -> Response 
         "timestamp": timestamp(),
         "model": worker.model(),
         "device": frame.identity.device,
+        "switched_off": candle_rocm::verify::switched_off(),
     });
     if let Some(supervisor) = (frame.identity.supervisor.as_ref()).filter(|s| s.restarts > 0) {
         body["restarts"] = json!({
