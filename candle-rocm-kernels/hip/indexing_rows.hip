@@ -102,17 +102,17 @@ DEVICE_FN void scatter_wave(typename BitsOf<sizeof(T)>::type* row, u32 place, T 
     if (exists) row[place] = (Bits)lane();
     wave_sync();
     const u32 owner = exists ? (u32)row[place] : lane();
-    if (ballot(owner != lane()) == 0) {
+    if (device::ballot(owner != lane()) == 0) {
         sum = Update::apply(sum, value);
     } else {
-        Mask sharing = ballot(exists);
+        Mask sharing = device::ballot(exists);
 #pragma unroll
         for (u32 bit = 1; bit < WAVE; bit *= 2) {
-            const Mask set = ballot((owner & bit) != 0);
+            const Mask set = device::ballot((owner & bit) != 0);
             sharing &= owner & bit ? set : ~set;
         }
         if (owner != lane() || !exists) sharing = 0;
-        while (ballot(sharing != 0) != 0) {
+        while (device::ballot(sharing != 0) != 0) {
             const u32 source = sharing != 0 ? lowest(sharing) : lane();
             const T next = bit_cast<T>((Bits)shfl((Wide)bit_cast<Bits>(value), source));
             if (sharing != 0) sum = Update::apply(sum, next);

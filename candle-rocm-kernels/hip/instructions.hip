@@ -55,7 +55,7 @@ extern "C" __global__ MAX_BLOCK(THREADS) void instructions_waves(const u32* in, 
     const u32 v = in[global_index()];
     Results results(out);
     results.add(shfl(v, lane() * 5 + 3));
-    const u64 votes = ballot((v & 1u) != 0);
+    const u64 votes = device::ballot((v & 1u) != 0);
     results.add((u32)votes);
     results.add((u32)(votes >> 32));
     results.add(uniform(shfl(v, 0u)));
