@@ -1,14 +1,19 @@
-//! What was measured of a GPU, on disk: names and values, in a file beside the compiled kernels that every process
-//! reads which uses the GPU later. It is for this version of the crate only.
+//! What was found out of a GPU, on disk: names and values, in a file beside the compiled kernels that every process
+//! reads which uses the GPU later. It is for this version of the crate only, and of the library that it is about.
 
 use crate::gpu::Gpu;
 use crate::module::cache;
 use crate::{Error, Result};
 use candle_rocm_kernels::Storage;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// First line of a file: results of another version, whose kernels were others, do not count.
-const HEADER: &str = concat!("candle-rocm ", env!("CARGO_PKG_VERSION"));
+/// First line of a file: results of another version, whose kernels were others, do not count, nor do those of another
+/// version of a library.
+fn header(library: Option<&str>) -> String {
+    let own = concat!("candle-rocm ", env!("CARGO_PKG_VERSION"));
+    library.map_or(own.to_string(), |library| format!("{own} {library}"))
+}
 
 /// The file of a kind of results; none without a cache on disk.
 fn path(gpu: &Gpu, kind: &str) -> Option<PathBuf> {
@@ -24,15 +29,15 @@ fn path(gpu: &Gpu, kind: &str) -> Option<PathBuf> {
     Some(folder.join(format!("{kind}-{name}.tsv")))
 }
 
-/// Names and values of a kind; a missing or damaged file has none.
-pub(crate) fn read(gpu: &Gpu, kind: &str) -> Vec<(String, String)> {
+/// Names and values of a kind, perhaps of a library in a version; a missing or damaged file has none.
+pub(crate) fn read(gpu: &Gpu, kind: &str, library: Option<&str>) -> Vec<(String, String)> {
     let text = path(gpu, kind).and_then(|path| std::fs::read_to_string(path).ok());
-    parse(&text.unwrap_or_default())
+    parse(&text.unwrap_or_default(), &header(library))
 }
 
-fn parse(text: &str) -> Vec<(String, String)> {
+fn parse(text: &str, header: &str) -> Vec<(String, String)> {
     let mut lines = text.lines();
-    if lines.next() != Some(HEADER) {
+    if lines.next() != Some(header) {
         return Vec::new();
     }
     lines
@@ -41,28 +46,43 @@ fn parse(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-fn text(results: &[(String, String)]) -> String {
+fn text(results: &[(String, String)], header: &str) -> String {
     let lines = results
         .iter()
         .map(|(name, value)| format!("{name}\t{value}\n"));
-    format!("{HEADER}\n{}", lines.collect::<String>())
+    format!("{header}\n{}", lines.collect::<String>())
 }
 
 /// Writes all results of a kind, if there is a cache on disk.
 ///
 /// # Errors
 /// [`Error::Cache`] if they cannot be written.
-pub(crate) fn write(gpu: &Gpu, kind: &str, results: &[(String, String)]) -> Result<()> {
+pub(crate) fn write(
+    gpu: &Gpu,
+    kind: &str,
+    library: Option<&str>,
+    results: &[(String, String)],
+) -> Result<()> {
     let Some(path) = path(gpu, kind) else {
         return Ok(());
     };
-    // Renamed when complete: a reader sees all of it or none.
-    let part = path.with_extension(format!("{}.tmp", std::process::id()));
+    replace(&path, &text(results, &header(library))).map_err(|error| cache_error(&path, &error))
+}
+
+/// Writes a file and the folder that it is in. It is renamed when complete: a reader sees all of it or none.
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let part = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    folder
-        .and_then(|()| std::fs::write(&part, text(results)))
-        .and_then(|()| std::fs::rename(&part, &path))
-        .map_err(|error| cache_error(&path, &error))
+    let written = folder
+        .and_then(|()| std::fs::write(&part, text))
+        .and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        // Nothing depends on the leftover; the error of writing is the one that counts.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }
 
 /// Removes the results of a kind.
@@ -96,9 +116,21 @@ mod tests {
     fn what_is_written_is_read() {
         let results = [("q4k", "64"), ("f16 nt wide", "own")];
         let results = results.map(|(name, value)| (name.to_string(), value.to_string()));
-        assert_eq!(parse(&text(&results)), results);
-        let damaged = format!("{HEADER}\nnothing\nq4k\t64\nq6k");
-        assert_eq!(parse(&damaged), results[..1]);
-        assert_eq!(parse("candle-rocm 0.0.0\nq8_0\t32"), []);
+        let header = header(None);
+        assert_eq!(parse(&text(&results, &header), &header), results);
+        let damaged = format!("{header}\nnothing\nq4k\t64\nq6k");
+        assert_eq!(parse(&damaged, &header), results[..1]);
+        assert_eq!(parse("candle-rocm 0.0.0\nq8_0\t32", &header), []);
+    }
+
+    #[test]
+    fn what_is_written_is_read_by_the_same_versions_only() {
+        let known = [("x: 1", "it took too long"), ("x: 2", "no sources")];
+        let known = known.map(|(name, reason)| (name.to_string(), reason.to_string()));
+        let [same, other] = ["MIOpen 3.5.1", "MIOpen 3.5.2"].map(|library| header(Some(library)));
+        let written = text(&known, &same);
+        assert_eq!(parse(&written, &same), known);
+        assert!(parse(&written, &other).is_empty());
+        assert!(parse("", &same).is_empty());
     }
 }

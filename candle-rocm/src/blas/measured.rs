@@ -99,7 +99,7 @@ const KIND: &str = "matmul";
 impl Measured {
     fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<Class, Multiplier>> {
         self.known
-            .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, KIND))))
+            .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, KIND, None))))
     }
 
     /// What is known of the device's GPU.
@@ -119,7 +119,7 @@ impl Measured {
     pub fn insert(&self, gpu: &Gpu, class: Class, faster: Multiplier) -> Result<()> {
         let mut known = lock(self.known(gpu));
         known.insert(class, faster);
-        remembered::write(gpu, KIND, &results(&known))
+        remembered::write(gpu, KIND, None, &results(&known))
     }
 
     /// Forgets all, on disk as well.

@@ -5,14 +5,11 @@
 
 use super::Convolution;
 use crate::gpu::Gpu;
-use crate::module::cache;
 use crate::slots::Kept;
 use crate::sync::lock;
 use crate::sys::miopen::MiOpen;
-use crate::Device;
-use candle_rocm_kernels::Storage;
+use crate::{remembered, Device};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 /// What is known of a GPU: reasons by convolution.
@@ -23,6 +20,9 @@ pub(super) struct Refusals {
 
 impl Kept for Refusals {}
 
+/// Of [`remembered`].
+const KIND: &str = "convolutions";
+
 impl Refusals {
     pub fn of(device: &Device) -> &'static Self {
         device.shared().slot()
@@ -30,8 +30,8 @@ impl Refusals {
 
     fn known(&self, gpu: &Gpu, library: &MiOpen) -> &Mutex<BTreeMap<String, String>> {
         self.known.get_or_init(|| {
-            let text = path(gpu).and_then(|path| std::fs::read_to_string(path).ok());
-            Mutex::new(parse(&text.unwrap_or_default(), &header(library)))
+            let all = remembered::read(gpu, KIND, Some(&version(library)));
+            Mutex::new(all.into_iter().collect())
         })
     }
 
@@ -58,85 +58,20 @@ impl Refusals {
     }
 }
 
-/// The file for GPUs like this; none without a cache on disk.
-fn path(gpu: &Gpu) -> Option<PathBuf> {
-    let Storage::Directory(folder) = cache().storage() else {
-        return None;
-    };
-    let properties = &gpu.properties;
-    let name = format!("{}-{}", properties.full_arch, properties.compute_units);
-    let name: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect();
-    Some(folder.join(format!("convolutions-{name}.tsv")))
-}
-
-/// First line of the file.
-fn header(library: &MiOpen) -> String {
+/// MIOpen, in the version that is loaded.
+fn version(library: &MiOpen) -> String {
     let (mut major, mut minor, mut patch) = (0, 0, 0);
     // SAFETY: the call writes the numbers; a failing one leaves zeros.
     unsafe { (library.miopenGetVersion)(&mut major, &mut minor, &mut patch) };
-    let version = env!("CARGO_PKG_VERSION");
-    format!("candle-rocm {version} MIOpen {major}.{minor}.{patch}")
+    format!("MIOpen {major}.{minor}.{patch}")
 }
 
 fn key(convolution: &Convolution) -> String {
     format!("{convolution:?}")
 }
 
-/// What the file says; one of other versions or a damaged one says nothing.
-fn parse(text: &str, header: &str) -> BTreeMap<String, String> {
-    let mut lines = text.lines();
-    if lines.next() != Some(header) {
-        return BTreeMap::new();
-    }
-    lines
-        .filter_map(|line| line.split_once('\t'))
-        .map(|(key, reason)| (key.to_string(), reason.to_string()))
-        .collect()
-}
-
-fn text(known: &BTreeMap<String, String>, header: &str) -> String {
-    let lines = known
-        .iter()
-        .map(|(key, reason)| format!("{key}\t{reason}\n"));
-    format!("{header}\n{}", lines.collect::<String>())
-}
-
 /// Without a disk that takes it, the next start waits again: no reason to fail.
 fn store(gpu: &Gpu, library: &MiOpen, known: &BTreeMap<String, String>) {
-    if let Some(path) = path(gpu) {
-        let _ = write(&path, &text(known, &header(library)));
-    }
-}
-
-/// Renamed when complete: a reader sees all of it or none.
-fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    let part = path.with_extension(format!("{}.tmp", std::process::id()));
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(&part, text)?;
-    std::fs::rename(&part, path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_written_is_read_by_the_same_versions_only() {
-        let known = BTreeMap::from([
-            (
-                "Convolution { x: 1 }".to_string(),
-                "it took too long".to_string(),
-            ),
-            ("Convolution { x: 2 }".to_string(), "no sources".to_string()),
-        ]);
-        let written = text(&known, "candle-rocm 1 MIOpen 3.5.1");
-        assert_eq!(parse(&written, "candle-rocm 1 MIOpen 3.5.1"), known);
-        assert!(parse(&written, "candle-rocm 1 MIOpen 3.5.2").is_empty());
-        assert!(parse("", "candle-rocm 1 MIOpen 3.5.1").is_empty());
-    }
+    let all: Vec<(String, String)> = known.clone().into_iter().collect();
+    let _ = remembered::write(gpu, KIND, Some(&version(library)), &all);
 }

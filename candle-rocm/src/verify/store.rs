@@ -3,11 +3,11 @@
 //! A file counts as a whole or not at all: what is damaged, of another version, or of other software says nothing, and
 //! all is verified again.
 
+use crate::remembered;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::Read;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// First words of the file; the key stands behind them.
 const MAGIC: &str = "candle-rocm verified 1";
@@ -93,20 +93,9 @@ pub(super) fn read(path: &Path, key: &str) -> Outcomes {
 
 /// Writes outcomes beside those that another process may have written meanwhile. A reader sees all of it or none.
 pub(super) fn write(path: &Path, key: &str, outcomes: &Outcomes) -> std::io::Result<()> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut all = read(path, key);
     all.extend(outcomes.iter().map(|(name, of)| (name.clone(), of.clone())));
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let part = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let written = folder
-        .and_then(|()| std::fs::write(&part, text(key, &all)))
-        .and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        // Nothing depends on the leftover; the error of writing is the one that counts.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    remembered::replace(path, &text(key, &all))
 }
 
 fn text(key: &str, outcomes: &Outcomes) -> String {

@@ -17,7 +17,7 @@ pub(super) struct Crossovers {
 impl Crossovers {
     fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<Format, Option<usize>>> {
         self.known
-            .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, KIND))))
+            .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, KIND, None))))
     }
 
     /// What is known of the device's GPU.
@@ -37,7 +37,7 @@ impl Crossovers {
     pub(super) fn insert(&self, gpu: &Gpu, format: Format, above: Option<usize>) -> Result<()> {
         let mut known = lock(self.known(gpu));
         known.insert(format, above);
-        remembered::write(gpu, KIND, &results(&known))
+        remembered::write(gpu, KIND, None, &results(&known))
     }
 
     /// Forgets all, on disk as well.
