@@ -29,7 +29,7 @@ pub struct Defaults {
     /// Denoising steps.
     pub steps: usize,
     /// Guidance.
-    pub guidance: f32,
+    pub guidance: f64,
     /// Sampler.
     pub sampler: Sampler,
     /// Schedule; `None` is the sampler's own.

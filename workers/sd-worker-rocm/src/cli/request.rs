@@ -33,11 +33,11 @@ pub struct RequestArgs {
 
     /// How strongly the prompt steers; 1 is not at all.
     #[arg(long, visible_alias = "cfg-scale", value_name = "X")]
-    guidance: Option<f32>,
+    guidance: Option<f64>,
 
     /// Share of the guided prediction that is scaled back, 0 to 1, against overexposure.
     #[arg(long, default_value_t = 0.0, value_name = "X")]
-    guidance_rescale: f32,
+    guidance_rescale: f64,
 
     /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule
     /// behind it ("DPM++ 2M Karras").
@@ -67,7 +67,7 @@ pub struct RequestArgs {
 
     /// Fresh noise in each step, 0 to 1, for samplers that have the choice.
     #[arg(long, value_name = "X")]
-    eta: Option<f32>,
+    eta: Option<f64>,
 
     /// Start from this picture.
     #[arg(long, value_name = "FILE")]
@@ -75,7 +75,7 @@ pub struct RequestArgs {
 
     /// How much of --init-image is changed: 0 nothing, 1 all.
     #[arg(long, default_value_t = InterfaceDefaults::OWN.strength, value_name = "X")]
-    strength: f32,
+    strength: f64,
 
     /// Paint only what is white in this picture.
     #[arg(long, requires = "init_image", value_name = "FILE")]
@@ -83,7 +83,7 @@ pub struct RequestArgs {
 
     /// Softens the mask by so many pixels.
     #[arg(long, default_value_t = InterfaceDefaults::OWN.mask_blur, value_name = "X")]
-    mask_blur: f32,
+    mask_blur: f64,
 
     /// Paint what is black in the mask.
     #[arg(long, value_parser = BoolishValueParser::new())]
@@ -104,14 +104,32 @@ pub struct RequestArgs {
 
     /// How strongly the ControlNet steers.
     #[arg(long, default_value_t = 1.0, value_name = "X")]
-    control_strength: f32,
+    control_strength: f64,
+
+    /// Share of the steps, 0 to 1, at which the ControlNet starts to act.
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        requires = "control_model",
+        value_name = "X"
+    )]
+    control_start: f64,
+
+    /// Share of the steps, 0 to 1, at which the ControlNet ceases to act.
+    #[arg(
+        long,
+        default_value_t = 1.0,
+        requires = "control_model",
+        value_name = "X"
+    )]
+    control_end: f64,
 }
 
 fn parse_lora(text: &str) -> std::result::Result<Lora, String> {
     let (name, strength) = match text.rsplit_once('=') {
         Some((name, strength)) => {
             let strength = strength
-                .parse::<f32>()
+                .parse::<f64>()
                 .ok()
                 .filter(|strength| strength.is_finite());
             let wrong = || format!("the strength of the LoRA {text:?} is not a number");
@@ -180,8 +198,8 @@ impl RequestArgs {
             model: model.clone(),
             image: image_io::to_rgb(&picture(image)?),
             strength: self.control_strength,
-            start: 0.0,
-            end: 1.0,
+            start: self.control_start,
+            end: self.control_end,
         }])
     }
 }

@@ -20,7 +20,7 @@ pub struct Lora {
     /// A path to a safetensors file, or a name (without `.safetensors`) in the folders of LoRAs.
     pub name: String,
     /// Strength on the denoiser and the text encoders; 1 is as trained.
-    pub strength: f32,
+    pub strength: f64,
 }
 
 /// What a LoRA adds to one layer: `up mid down * alpha / rank`.

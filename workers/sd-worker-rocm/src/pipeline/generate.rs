@@ -1,6 +1,6 @@
 //! From a request to pictures.
 
-use super::denoiser::Setting;
+use super::denoiser::{Part, Setting};
 use super::pace::Pace;
 use super::picture;
 use super::start::Start;
@@ -132,11 +132,8 @@ impl Pipeline {
             sampler: request.sampler,
             schedule: request.schedule(),
             steps: request.steps,
-            strength: request
-                .init
-                .as_ref()
-                .map_or(1.0, |init| f64::from(init.strength)),
-            eta: request.eta.map(f64::from),
+            strength: request.init.as_ref().map_or(1.0, |init| init.strength),
+            eta: request.eta,
             image_tokens: height * width / 4,
         };
         let mut steps = SamplerRun::new(&self.schedule, &options)?;
@@ -178,13 +175,16 @@ impl Pipeline {
         let prediction = self.schedule.prediction;
         while !steps.is_done() {
             let enqueue = Instant::now();
-            let done = steps.index() as f64 / total as f64;
+            let part = Part {
+                step: steps.index(),
+                steps: total,
+            };
             let mut evaluations = 0;
             let stepped = steps.step(
                 &x,
                 &mut |x, level| {
                     evaluations += 1;
-                    let output = run.output(x, level, done)?;
+                    let output = run.output(x, level, part)?;
                     let denoised = prediction.denoised(x, &output, level)?;
                     match &keep {
                         None => Ok(denoised),

@@ -37,7 +37,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn merge(&mut self, files: &[(LoraFile, f32)]) -> Result<()> {
+    fn merge(&mut self, files: &[(LoraFile, f64)]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl Pipeline {
             networks.push((Network::Text(i), names));
         }
         for (file, strength) in files {
-            for delta in file.deltas(f64::from(*strength), &networks, &self.device)? {
+            for delta in file.deltas(*strength, &networks, &self.device)? {
                 let added = match delta.network {
                     Network::Denoiser => self.denoiser.add(&delta.tensor, &delta.change),
                     Network::Text(i) => {

@@ -32,7 +32,7 @@ impl Pipeline {
                 request.width,
                 request.height,
                 init.mask_invert,
-                init.mask_blur,
+                init.mask_blur as f32,
             )
         });
         Ok(Some(Start {

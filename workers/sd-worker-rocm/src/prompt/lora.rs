@@ -33,7 +33,7 @@ fn read(mark: &str) -> Option<Lora> {
     let name = parts.next().filter(|name| !name.is_empty())?;
     let strength = match parts.next() {
         None => 1.0,
-        Some(strength) => strength.parse().ok().filter(|s: &f32| s.is_finite())?,
+        Some(strength) => strength.parse().ok().filter(|s: &f64| s.is_finite())?,
     };
     Some(Lora {
         name: name.to_string(),

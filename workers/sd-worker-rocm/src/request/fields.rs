@@ -18,11 +18,11 @@ pub const DEFAULT_BATCH: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct InterfaceDefaults {
     /// How much of the picture is changed: 0 nothing, 1 all.
-    pub strength: f32,
+    pub strength: f64,
     /// The same where a mask says what to paint.
-    pub strength_in_mask: f32,
+    pub strength_in_mask: f64,
     /// Standard deviation in pixels by which a mask is softened.
-    pub mask_blur: f32,
+    pub mask_blur: f64,
 }
 
 impl InterfaceDefaults {
@@ -55,11 +55,11 @@ pub struct InitFields {
     /// The picture.
     pub image: RgbImage,
     /// How much of it is changed.
-    pub strength: Option<f32>,
+    pub strength: Option<f64>,
     /// What to paint anew.
     pub mask: Option<GrayImage>,
     /// Standard deviation in pixels by which the mask is softened.
-    pub mask_blur: Option<f32>,
+    pub mask_blur: Option<f64>,
     /// Paint what is black in the mask instead.
     pub mask_invert: bool,
 }
@@ -78,9 +78,9 @@ pub struct RequestFields {
     /// Denoising steps.
     pub steps: Option<usize>,
     /// Guidance.
-    pub guidance: Option<f32>,
+    pub guidance: Option<f64>,
     /// Share of the guided prediction that is scaled back.
-    pub guidance_rescale: Option<f32>,
+    pub guidance_rescale: Option<f64>,
     /// A sampler's name, which may have a schedule's behind it.
     pub sampler: Option<String>,
     /// A schedule's name, which counts more than one behind the sampler's; `automatic` is the sampler's own.
@@ -94,7 +94,7 @@ pub struct RequestFields {
     /// Layers of the CLIP text encoder left out.
     pub clip_skip: Option<usize>,
     /// Noise added again in each step.
-    pub eta: Option<f32>,
+    pub eta: Option<f64>,
     /// A picture to start from.
     pub init: Option<InitFields>,
     /// LoRAs, besides those in the prompt.

@@ -11,13 +11,13 @@ use std::ops::{Deref, RangeInclusive};
 /// Layers of the text encoder that may be left out, as web UIs offer them.
 const CLIP_SKIP: RangeInclusive<usize> = 0..=12;
 /// Pixels by which a mask can be softened.
-const MASK_BLUR: RangeInclusive<f32> = 0.0..=256.0;
+const MASK_BLUR: RangeInclusive<f64> = 0.0..=256.0;
 /// Strength of a LoRA.
-const LORA_STRENGTH: RangeInclusive<f32> = -16.0..=16.0;
+const LORA_STRENGTH: RangeInclusive<f64> = -16.0..=16.0;
 /// Strength of a ControlNet.
-const CONTROL_STRENGTH: RangeInclusive<f32> = 0.0..=2.0;
+const CONTROL_STRENGTH: RangeInclusive<f64> = 0.0..=2.0;
 /// Shares.
-const SHARE: RangeInclusive<f32> = 0.0..=1.0;
+const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Limits {
     /// Sampler steps.
     pub max_steps: usize,
     /// Guidance.
-    pub max_guidance: f32,
+    pub max_guidance: f64,
     /// Pictures.
     pub max_batch: usize,
     /// LoRAs.

@@ -12,11 +12,11 @@ pub struct Init {
     /// The picture; it is scaled to the size of the request.
     pub image: RgbImage,
     /// How much of the way is walked again: 0 keeps the picture, 1 forgets it.
-    pub strength: f32,
+    pub strength: f64,
     /// What to paint anew: white is painted, black is kept. Scaled like the picture.
     pub mask: Option<GrayImage>,
     /// Standard deviation in pixels by which the mask is softened.
-    pub mask_blur: f32,
+    pub mask_blur: f64,
     /// Paint what is black in the mask instead.
     pub mask_invert: bool,
 }
@@ -29,11 +29,11 @@ pub struct Control {
     /// The conditioning picture (edges, depth, pose, …) as the ControlNet wants it.
     pub image: RgbImage,
     /// Weight of its residuals.
-    pub strength: f32,
+    pub strength: f64,
     /// Share of the steps, 0 to 1, at which it starts to act.
-    pub start: f32,
+    pub start: f64,
     /// Share of the steps, 0 to 1, at which it ceases to act.
-    pub end: f32,
+    pub end: f64,
 }
 
 /// One request: `batch` pictures of one prompt.
@@ -50,9 +50,9 @@ pub struct ImageRequest {
     /// Denoising steps.
     pub steps: usize,
     /// Classifier-free guidance; 1 switches it off. For guidance-distilled FLUX the embedded guidance.
-    pub guidance: f32,
+    pub guidance: f64,
     /// Share, 0 to 1, of the guided prediction that is scaled back to the spread of the unguided one; 0 is off.
-    pub guidance_rescale: f32,
+    pub guidance_rescale: f64,
     /// How a step goes from one noise level to the next.
     pub sampler: Sampler,
     /// Which noise levels are visited; `None` is the sampler's own choice.
@@ -67,7 +67,7 @@ pub struct ImageRequest {
     /// choice.
     pub clip_skip: usize,
     /// Noise added again in each step, 0 to 1, by samplers that have the choice; `None` is the sampler's own.
-    pub eta: Option<f32>,
+    pub eta: Option<f64>,
     /// Start from a picture.
     pub init: Option<Init>,
     /// LoRAs of this request only.

@@ -84,7 +84,8 @@ impl SamplerRun {
             options.steps,
             options.image_tokens,
         )?;
-        let levels = super::schedule::from_strength(&all, options.strength).to_vec();
+        let levels =
+            super::schedule::from_strength(&all, options.strength, schedule.is_flow()).to_vec();
         let between = levels
             .windows(2)
             .map(|pair| match options.sampler {

@@ -180,11 +180,16 @@ impl NoiseSchedule {
     }
 }
 
-/// The levels of an image-to-image run: the last `strength` of them, at least one step.
-pub fn from_strength(levels: &[NoiseLevel], strength: f64) -> &[NoiseLevel] {
+/// The levels of an image-to-image run: the last `strength` of them, at least one step. A part of a step counts as one
+/// for flow models and as none for others, as in diffusers' pipelines of each.
+pub fn from_strength(levels: &[NoiseLevel], strength: f64, flow: bool) -> &[NoiseLevel] {
     let steps = levels.len() - 1;
-    let kept = ((steps as f64 * strength) as usize).clamp(1, steps);
-    &levels[steps - kept..]
+    let share = steps as f64 * strength;
+    let left_out = match flow {
+        true => (steps as f64 - share) as usize,
+        false => steps - (share as usize).min(steps),
+    };
+    &levels[left_out.min(steps - 1)..]
 }
 
 /// Time steps of consistency models: evenly taken from the steps of their distillation.
@@ -257,9 +262,15 @@ mod tests {
         let levels = model
             .levels(Sampler::Euler, Schedule::Discrete, 10, 0)
             .unwrap();
-        assert_eq!(from_strength(&levels, 1.0), &levels[..]);
-        assert_eq!(from_strength(&levels, 0.75), &levels[3..]);
-        assert_eq!(from_strength(&levels, 0.0), &levels[9..]);
+        let kept = |strength, flow| from_strength(&levels, strength, flow).len() - 1;
+        for flow in [false, true] {
+            assert_eq!(from_strength(&levels, 1.0, flow), &levels[..]);
+            assert_eq!(from_strength(&levels, 0.0, flow), &levels[9..]);
+            for (strength, steps) in [(0.1, 1), (0.3, 3), (0.5, 5), (0.7, 7), (0.9, 9)] {
+                assert_eq!(kept(strength, flow), steps, "{strength} {flow}");
+            }
+        }
+        assert_eq!((kept(0.75, false), kept(0.75, true)), (7, 8));
     }
 
     #[test]

@@ -52,7 +52,7 @@ async fn modules() -> Json<Value> {
     Json(json!({"module_list": ["none"], "module_detail": {}}))
 }
 
-fn one() -> f32 {
+fn one() -> f64 {
     1.0
 }
 
@@ -64,11 +64,11 @@ pub(super) struct ControlBody {
     /// In base64.
     image: String,
     #[serde(default = "one")]
-    strength: f32,
+    strength: f64,
     #[serde(default)]
-    start: f32,
+    start: f64,
     #[serde(default = "one")]
-    end: f32,
+    end: f64,
 }
 
 /// A unit of the web UI's extension. What else its clients send is about preprocessors, which are not implemented.
@@ -78,12 +78,12 @@ struct Unit {
     enabled: bool,
     module: String,
     model: String,
-    weight: f32,
+    weight: f64,
     image: Option<Value>,
     /// The older name of `image`.
     input_image: Option<Value>,
-    guidance_start: f32,
-    guidance_end: f32,
+    guidance_start: f64,
+    guidance_end: f64,
     resize_mode: Value,
     control_mode: Value,
     mask: Option<Value>,

@@ -23,7 +23,7 @@ use worker::serve::{Model, Route};
 use worker::time::unix_seconds;
 
 /// rbee's most guidance.
-const MAX_GUIDANCE: f32 = 20.0;
+const MAX_GUIDANCE: f64 = 20.0;
 
 /// rbee's streams: events by name, an error is one of them.
 const RBEE: Protocol = Protocol {
@@ -73,7 +73,7 @@ struct Body {
     prompt: String,
     negative_prompt: Option<String>,
     steps: Option<usize>,
-    guidance_scale: Option<f32>,
+    guidance_scale: Option<f64>,
     seed: Option<i64>,
     width: Option<usize>,
     height: Option<usize>,
@@ -82,16 +82,16 @@ struct Body {
     input_image: Option<String>,
     init_image: Option<String>,
     mask_image: Option<String>,
-    strength: Option<f32>,
+    strength: Option<f64>,
 
     sampler: Option<String>,
     schedule: Option<String>,
     rng: Option<String>,
     batch: Option<usize>,
     clip_skip: Option<usize>,
-    eta: Option<f32>,
-    guidance_rescale: Option<f32>,
-    mask_blur: Option<f32>,
+    eta: Option<f64>,
+    guidance_rescale: Option<f64>,
+    mask_blur: Option<f64>,
     mask_invert: Option<bool>,
     preview_every: Option<usize>,
     #[serde(default)]
@@ -102,7 +102,7 @@ struct Body {
 struct LoraBody {
     path: String,
     #[serde(default = "one")]
-    strength: f32,
+    strength: f64,
 }
 
 impl From<LoraBody> for Lora {
@@ -114,7 +114,7 @@ impl From<LoraBody> for Lora {
     }
 }
 
-fn one() -> f32 {
+fn one() -> f64 {
     1.0
 }
 

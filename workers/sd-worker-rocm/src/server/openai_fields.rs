@@ -29,11 +29,11 @@ pub(super) struct Fields {
 
     negative_prompt: Option<String>,
     steps: Option<usize>,
-    guidance_scale: Option<f32>,
+    guidance_scale: Option<f64>,
     seed: Option<i64>,
     sampler: Option<String>,
     schedule: Option<String>,
-    pub(super) strength: Option<f32>,
+    pub(super) strength: Option<f64>,
 }
 
 impl Fields {

@@ -181,7 +181,7 @@ fn impossible_requests_are_refused_with_a_reason() {
         ("multiple of 8", |r| r.width = 100),
         ("multiple of 8", |r| r.height = 0),
         ("batch", |r| r.batch = 0),
-        ("guidance", |r| r.guidance = f32::NAN),
+        ("guidance", |r| r.guidance = f64::NAN),
         ("guidance rescale", |r| r.guidance_rescale = 2.0),
         ("steps", |r| r.steps = 0),
         ("no LoRA", |r| {

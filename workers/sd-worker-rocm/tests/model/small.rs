@@ -96,7 +96,7 @@ impl Pipelines {
             width: number("width"),
             height: number("height"),
             steps: number("steps"),
-            guidance: about["guidance"].as_f64().unwrap() as f32,
+            guidance: about["guidance"].as_f64().unwrap(),
             guidance_rescale: 0.0,
             sampler: Sampler::from_name(&text("sampler")).unwrap(),
             schedule: Some(Schedule::Discrete),

@@ -4,7 +4,7 @@ pub mod run;
 pub mod transformer;
 pub mod unet;
 
-pub use run::{Run, Setting};
+pub use run::{Part, Run, Setting};
 
 use crate::models::low_rank::LowRank;
 use candle_core::Result as CandleResult;

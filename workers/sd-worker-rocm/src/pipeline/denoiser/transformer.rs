@@ -1,6 +1,6 @@
 //! Diffusion transformers as denoisers.
 
-use super::run::{Run, Setting};
+use super::run::{Part, Run, Setting};
 use crate::info::Family;
 use crate::models::low_rank::LowRank;
 use crate::models::transformer::attention::Rope;
@@ -88,14 +88,14 @@ impl TransformerDenoiser {
     /// If the device fails.
     pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
         let request = setting.request;
-        let strength = f64::from(request.guidance);
+        let strength = request.guidance;
         let guidance = Guidance {
             // Z-Image's own pipeline adds the whole difference to the prompt's prediction.
             scale: match &self.kind {
                 Kind::ZImage(_) if strength > 1.0 => strength + 1.0,
                 _ => strength,
             },
-            rescale: f64::from(request.guidance_rescale),
+            rescale: request.guidance_rescale,
         };
         let guidance = (guidance.is_active() && !self.guided_inside()).then_some(guidance);
         let network = self.module.network()?;
@@ -227,7 +227,7 @@ impl TransformerRun {
 }
 
 impl Run for TransformerRun {
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, _done: f64) -> CandleResult<Tensor> {
+    fn output(&mut self, x: &Tensor, level: &NoiseLevel, _part: Part) -> CandleResult<Tensor> {
         let batch = x.dim(0)?;
         let x = x.to_dtype(self.dtype)?;
         match (&self.guidance, self.conditions.as_slice()) {

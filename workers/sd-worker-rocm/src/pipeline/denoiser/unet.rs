@@ -1,6 +1,6 @@
 //! UNets as denoisers, with their ControlNets.
 
-use super::run::{Run, Setting};
+use super::run::{Part, Run, Setting};
 use crate::models::controlnet::ControlNet;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
@@ -60,8 +60,8 @@ impl UNetDenoiser {
         let request = setting.request;
         let distilled = self.config.time_cond_proj_dim.is_some();
         let guidance = Guidance {
-            scale: f64::from(request.guidance),
-            rescale: f64::from(request.guidance_rescale),
+            scale: request.guidance,
+            rescale: request.guidance_rescale,
         };
         let guidance = (guidance.is_active() && !distilled).then_some(guidance);
         let prepared = self.condition(setting, guidance.is_some());
@@ -123,7 +123,7 @@ impl UNetDenoiser {
         let extra = Extra {
             pooled,
             sizes: [height, width, 0.0, 0.0, height, width],
-            guidance: Some(f64::from(request.guidance)),
+            guidance: Some(request.guidance),
         };
         Ok((text, extra))
     }
@@ -157,8 +157,8 @@ impl UNetDenoiser {
                 hint: network.hint(&picture)?,
                 condition: network.condition(text, extra)?,
                 network: network.clone(),
-                strength: f64::from(control.strength),
-                active: f64::from(control.start)..=f64::from(control.end),
+                strength: control.strength,
+                active: (control.start, control.end),
             })
         };
         prepare().map_err(Error::candle("preparing the ControlNet"))
@@ -203,7 +203,8 @@ struct ControlRun {
     condition: Condition,
     hint: Tensor,
     strength: f64,
-    active: std::ops::RangeInclusive<f64>,
+    /// Shares of the run between which it acts.
+    active: (f64, f64),
 }
 
 struct UNetRun {
@@ -215,7 +216,7 @@ struct UNetRun {
 }
 
 impl Run for UNetRun {
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, done: f64) -> CandleResult<Tensor> {
+    fn output(&mut self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
         let batch = x.dim(0)?;
         let x = x.to_dtype(self.unet.dtype())?;
         let x = match self.guidance {
@@ -223,7 +224,7 @@ impl Run for UNetRun {
             None => x,
         };
         let mut residuals: Option<Residuals> = None;
-        for control in self.controls.iter().filter(|c| c.active.contains(&done)) {
+        for control in self.controls.iter().filter(|c| part.lies_within(c.active)) {
             let more = control.network.forward(
                 &x,
                 level.timestep,

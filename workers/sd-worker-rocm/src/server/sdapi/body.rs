@@ -75,21 +75,21 @@ pub(super) struct Body {
     batch_size: Option<usize>,
     n_iter: Option<usize>,
     steps: Option<usize>,
-    cfg_scale: Option<f32>,
+    cfg_scale: Option<f64>,
     width: Option<usize>,
     height: Option<usize>,
-    eta: Option<f32>,
+    eta: Option<f64>,
     pub(super) send_images: Option<bool>,
     override_settings: Map<String, Value>,
     pub(super) alwayson_scripts: Map<String, Value>,
 
     pub(super) init_images: Vec<String>,
     pub(super) mask: Option<String>,
-    mask_blur: Option<f32>,
-    mask_blur_x: Option<f32>,
-    mask_blur_y: Option<f32>,
+    mask_blur: Option<f64>,
+    mask_blur_x: Option<f64>,
+    mask_blur_y: Option<f64>,
     pub(super) inpainting_mask_invert: u8,
-    pub(super) denoising_strength: Option<f32>,
+    pub(super) denoising_strength: Option<f64>,
 }
 
 impl Body {
@@ -148,7 +148,7 @@ impl Body {
     ///
     /// # Errors
     /// 400 for a blur that is wider in one direction.
-    pub(super) fn mask_blur(&self) -> Result<Option<f32>, ApiError> {
+    pub(super) fn mask_blur(&self) -> Result<Option<f64>, ApiError> {
         let usual = InterfaceDefaults::WEB_UI.mask_blur;
         match (self.mask_blur, self.mask_blur_x, self.mask_blur_y) {
             (Some(blur), ..) => Ok(Some(blur)),
