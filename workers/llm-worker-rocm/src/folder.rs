@@ -36,7 +36,7 @@ pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Option<Json>> {
         )));
     }
     let text = std::fs::read(&path).map_err(io)?;
-    serde_json::from_slice(&text)
+    worker::json::of_python(&text)
         .map(Some)
         .map_err(|e| bad(format!("it is not the JSON that is expected: {e}")))
 }

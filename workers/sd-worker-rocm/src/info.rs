@@ -34,6 +34,9 @@ pub struct Defaults {
     pub sampler: Sampler,
     /// Schedule; `None` is the sampler's own.
     pub schedule: Option<Schedule>,
+    /// The scheduler that the model's configuration names, where it is not implemented: `sampler` is then no
+    /// substitute, a request must name one.
+    pub unknown_scheduler: Option<String>,
 }
 
 impl Defaults {

@@ -27,6 +27,7 @@ pub mod gguf;
 pub mod http;
 pub mod hub;
 pub mod ids;
+pub mod json;
 pub mod kernels;
 pub mod process;
 pub mod progress;

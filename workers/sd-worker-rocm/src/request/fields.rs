@@ -148,6 +148,11 @@ impl RequestFields {
             let (found, named) = Sampler::with_schedule(name).map_err(unknown("sampler"))?;
             sampler = found;
             schedule = named.or(schedule);
+        } else if let Some(class) = &model.unknown_scheduler {
+            return Err(InvalidRequest::new(
+                "sampler",
+                format!("the model asks for {class}, which is not implemented; name a sampler, such as {}", sampler.label()),
+            ));
         }
         if let Some(name) = self.schedule.as_deref().filter(|name| !name.is_empty()) {
             schedule = match name.eq_ignore_ascii_case("automatic") {
@@ -186,6 +191,7 @@ mod tests {
         guidance: 7.0,
         sampler: Sampler::Ddim,
         schedule: Some(Schedule::Discrete),
+        unknown_scheduler: None,
     };
 
     fn build(fields: RequestFields, interface: &InterfaceDefaults) -> ImageRequest {
@@ -231,7 +237,7 @@ mod tests {
             let request = build(fields, &InterfaceDefaults::OWN);
             assert_eq!((request.sampler, request.schedule()), expected);
         }
-        for (sampler, schedule, field) in [("PLMS", "", "sampler"), ("", "x", "schedule")] {
+        for (sampler, schedule, field) in [("DPM adaptive", "", "sampler"), ("", "x", "schedule")] {
             let fields = RequestFields {
                 sampler: Some(sampler.to_string()),
                 schedule: Some(schedule.to_string()),
@@ -240,6 +246,32 @@ mod tests {
             let error = fields.build(&MODEL, &InterfaceDefaults::OWN).unwrap_err();
             assert_eq!(error.field, field);
         }
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_implemented_is_replaced_by_name_only() {
+        let model = Defaults {
+            unknown_scheduler: Some("DEISMultistepScheduler".to_string()),
+            ..MODEL
+        };
+        let error = RequestFields::default().build(&model, &InterfaceDefaults::OWN);
+        let error = error.unwrap_err();
+        assert_eq!(error.field, "sampler");
+        assert!(
+            error.to_string().contains("DEISMultistepScheduler"),
+            "{error}"
+        );
+        let fields = RequestFields {
+            sampler: Some("Euler".to_string()),
+            ..RequestFields::default()
+        };
+        assert_eq!(
+            fields
+                .build(&model, &InterfaceDefaults::OWN)
+                .unwrap()
+                .sampler,
+            Sampler::Euler
+        );
     }
 
     #[test]

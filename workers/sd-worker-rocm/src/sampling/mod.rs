@@ -18,6 +18,7 @@ pub mod guidance;
 mod name;
 mod noise_level;
 pub mod noise_schedule;
+mod plms;
 pub mod prediction;
 pub mod run;
 pub mod schedule;

@@ -13,6 +13,8 @@ pub enum Sampler {
     Heun,
     /// Denoising diffusion implicit models; `eta` adds noise.
     Ddim,
+    /// Pseudo linear multistep (PNDM without Runge-Kutta steps), two evaluations in the first step.
+    Plms,
     /// DPM-Solver++, second order, multistep.
     DpmPlusPlus2M,
     /// DPM-Solver++ with noise, two evaluations a step.
@@ -29,11 +31,12 @@ pub enum Sampler {
 
 impl Sampler {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Euler,
         Self::EulerAncestral,
         Self::Heun,
         Self::Ddim,
+        Self::Plms,
         Self::DpmPlusPlus2M,
         Self::DpmPlusPlusSde,
         Self::DpmPlusPlus2MSde,
@@ -58,6 +61,7 @@ impl Sampler {
             Self::EulerAncestral => &["Euler a", "euler_ancestral", "k_euler_a"],
             Self::Heun => &["Heun", "heun", "k_heun"],
             Self::Ddim => &["DDIM", "ddim"],
+            Self::Plms => &["PLMS", "plms", "pndm"],
             Self::DpmPlusPlus2M => &["DPM++ 2M", "dpmpp_2m", "k_dpmpp_2m"],
             Self::DpmPlusPlusSde => &["DPM++ SDE", "dpmpp_sde", "k_dpmpp_sde"],
             Self::DpmPlusPlus2MSde => &["DPM++ 2M SDE", "dpmpp_2m_sde", "k_dpmpp_2m_sde"],
@@ -104,6 +108,7 @@ impl Sampler {
         match self {
             // The last step is an Euler step.
             Self::Heun | Self::DpmPlusPlusSde => (2 * steps).saturating_sub(1),
+            Self::Plms if steps > 1 => steps + 1,
             _ => steps,
         }
     }
@@ -213,7 +218,7 @@ mod tests {
             (Sampler::DpmPlusPlus2M, Some(Schedule::Karras))
         );
         assert_eq!(Schedule::from_name("normal").unwrap(), Schedule::Discrete);
-        let error = Sampler::from_name("PLMS").unwrap_err().to_string();
+        let error = Sampler::from_name("DPM adaptive").unwrap_err().to_string();
         assert!(error.contains("DPM++ 2M SDE"), "{error}");
     }
 

@@ -1,7 +1,7 @@
 //! How a model was trained to see noise.
 
 use super::betas::{cumulative, rescale_zero_snr, scaled_linear};
-use super::{NoiseLevel, Prediction, Sampler};
+use super::{NoiseLevel, Prediction, Sampler, Schedule};
 use serde::Deserialize;
 
 /// How the time steps of [`super::Schedule::Discrete`] are spread over the training steps.
@@ -14,6 +14,10 @@ pub enum Spacing {
     Leading,
     /// Counted down from the end.
     Trailing,
+    /// Of flow models only: as diffusers' multistep solvers have it, evenly from the last noise level of training, in
+    /// whole time steps.
+    #[serde(skip)]
+    Solver,
 }
 
 /// How a flow model's noise levels are moved towards noise.
@@ -55,6 +59,12 @@ pub struct NoiseSchedule {
     pub prediction: Prediction,
     /// The sampler that the configuration names.
     pub sampler: Option<Sampler>,
+    /// The noise levels that the configuration names; they are then those of its scheduler.
+    pub named: Option<Schedule>,
+    /// The scheduler that the configuration names, where it is not implemented.
+    pub unknown: Option<String>,
+    /// Whether the levels of `named` end where the spaced time steps do.
+    pub(super) spaced_ends: bool,
 }
 
 impl NoiseSchedule {
@@ -70,6 +80,9 @@ impl NoiseSchedule {
             final_alpha_one: false,
             prediction,
             sampler: None,
+            named: None,
+            unknown: None,
+            spaced_ends: false,
         }
     }
 
@@ -85,6 +98,9 @@ impl NoiseSchedule {
             final_alpha_one: true,
             prediction: Prediction::Flow,
             sampler: Some(Sampler::Euler),
+            named: None,
+            unknown: None,
+            spaced_ends: false,
         }
     }
 
@@ -98,10 +114,12 @@ impl NoiseSchedule {
         self
     }
 
-    /// The same with other time steps for [`super::Schedule::Discrete`].
+    /// The same with other time steps for [`super::Schedule::Discrete`], unless a solver has its own.
     #[must_use]
     pub fn with_spacing(mut self, spacing: Spacing) -> Self {
-        self.spacing = spacing;
+        if self.spacing != Spacing::Solver {
+            self.spacing = spacing;
+        }
         self
     }
 

@@ -1,5 +1,6 @@
 //! One run of a sampler.
 
+use super::plms::Plms;
 use super::solver::{ancestral, Blend};
 use super::unipc::UniPc;
 use super::{NoiseLevel, NoiseSchedule, Sampler, Schedule};
@@ -55,6 +56,7 @@ pub struct SamplerRun {
     /// The image seen in the step before.
     previous: Option<Tensor>,
     unipc: UniPc,
+    plms: Plms,
 }
 
 impl SamplerRun {
@@ -105,6 +107,7 @@ impl SamplerRun {
             index: 0,
             previous: None,
             unipc: UniPc::default(),
+            plms: Plms::new(schedule.prediction),
         })
     }
 
@@ -171,6 +174,11 @@ impl SamplerRun {
                 ancestral(x, &denoised, &from, &to, self.eta, noise)?
             }
             Sampler::Heun => super::solver::heun(x, &denoised, &from, &to, denoise)?,
+            Sampler::Plms => {
+                let several = self.steps() > 1;
+                self.plms
+                    .step(x, &denoised, (&from, &to), several, denoise)?
+            }
             Sampler::DpmPlusPlus2M => self.multistep(x, &denoised, 0.0, noise)?,
             Sampler::DpmPlusPlus2MSde => self.multistep(x, &denoised, self.eta, noise)?,
             Sampler::DpmPlusPlusSde => {

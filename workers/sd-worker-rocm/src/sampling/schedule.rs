@@ -57,7 +57,14 @@ impl NoiseSchedule {
             self.keep_signal(&mut level);
             level.ratio()
         };
-        let (smallest, largest) = (ratio(0.0), ratio(last));
+        let (smallest, largest) = match self.ends_as_spaced(schedule) {
+            true => {
+                let spaced = self.spaced(sampler, steps);
+                let end = |t: Option<&f64>| ratio(t.copied().unwrap_or(0.0));
+                (end(spaced.last()), end(spaced.first()))
+            }
+            false => (ratio(0.0), ratio(last)),
+        };
         match schedule {
             Schedule::Discrete => match sampler {
                 Sampler::Lcm | Sampler::Tcd => at(distilled(train, steps)),
@@ -77,6 +84,11 @@ impl NoiseSchedule {
         }
     }
 
+    /// Whether this schedule is the configuration's own, of a solver that spaces the time steps first.
+    fn ends_as_spaced(&self, schedule: Schedule) -> bool {
+        self.spaced_ends && self.named == Some(schedule)
+    }
+
     /// The time steps that `scheduler_config.json` asks for.
     fn spaced(&self, sampler: Sampler, steps: usize) -> Vec<f64> {
         let train = self.train_steps();
@@ -86,7 +98,7 @@ impl NoiseSchedule {
             _ => steps,
         };
         // These solvers and DDIM have no levels between whole steps.
-        let whole = planned > steps || sampler == Sampler::Ddim;
+        let whole = planned > steps || matches!(sampler, Sampler::Ddim | Sampler::Plms);
         match self.spacing {
             Spacing::Linspace => linspace((train - 1) as f64, 0.0, planned)
                 .into_iter()
@@ -98,7 +110,7 @@ impl NoiseSchedule {
                 .take(steps)
                 .map(|i| (i * (train / planned).max(1) + self.steps_offset) as f64)
                 .collect(),
-            Spacing::Trailing => (0..steps)
+            Spacing::Trailing | Spacing::Solver => (0..steps)
                 .map(|i| (train as f64 * (1.0 - i as f64 / steps as f64)).round() - 1.0)
                 .collect(),
         }
@@ -114,33 +126,56 @@ impl NoiseSchedule {
         let train = self.train_steps() as f64;
         let factor = shift.factor(image_tokens);
         let shifted = |sigma: f64| factor * sigma / (1.0 + (factor - 1.0) * sigma);
-        let smallest = shifted(1.0 / train);
-        let sigmas: Vec<f64> = match schedule {
+        let spaced: Vec<f64> = match self.spacing {
             // diffusers' own steps end at the smallest level of training, which has a fixed shift in it already.
-            Schedule::Discrete if self.spacing == Spacing::Linspace => {
+            Spacing::Linspace => {
                 let end = match shift {
-                    Shift::Fixed(_) => smallest,
+                    Shift::Fixed(_) => shifted(1.0 / train),
                     Shift::Dynamic { .. } => 1.0 / train,
                 };
                 linspace(1.0, end, steps).into_iter().map(shifted).collect()
             }
-            Schedule::Discrete | Schedule::SgmUniform | Schedule::Simple => (0..steps)
+            Spacing::Solver => linspace(1.0 - 1.0 / train, 0.0, steps + 1)
+                .into_iter()
+                .take(steps)
+                .map(shifted)
+                .collect(),
+            _ => (0..steps)
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
-            Schedule::Karras => karras(smallest, 1.0, steps),
-            Schedule::Exponential => exponential(smallest, 1.0, steps),
-            Schedule::Beta => beta(smallest, 1.0, steps),
+        };
+        let (smallest, largest) = match (self.ends_as_spaced(schedule), spaced.as_slice()) {
+            (true, [largest, .., smallest]) => (*smallest, *largest),
+            _ => (shifted(1.0 / train), 1.0),
+        };
+        let sigmas: Vec<f64> = match schedule {
+            Schedule::Discrete => spaced,
+            Schedule::SgmUniform | Schedule::Simple => (0..steps)
+                .map(|i| shifted(1.0 - i as f64 / steps as f64))
+                .collect(),
+            Schedule::Karras => karras(smallest, largest, steps),
+            Schedule::Exponential => exponential(smallest, largest, steps),
+            Schedule::Beta => beta(smallest, largest, steps),
         };
         sigmas
             .into_iter()
-            .map(|sigma| self.level_at(sigma * train))
+            .map(|sigma| {
+                let level = self.level_at(sigma * train);
+                match self.spacing {
+                    Spacing::Solver => NoiseLevel {
+                        timestep: level.timestep.floor(),
+                        ..level
+                    },
+                    _ => level,
+                }
+            })
             .collect()
     }
 
     /// Where a run ends: without noise, except where the method as published stops at the first training step.
     fn final_level(&self, sampler: Sampler, before: f64) -> NoiseLevel {
         let stops_short = match sampler {
-            Sampler::Ddim => !self.final_alpha_one,
+            Sampler::Ddim | Sampler::Plms => !self.final_alpha_one,
             Sampler::Tcd => true,
             _ => false,
         };
@@ -164,6 +199,7 @@ impl NoiseSchedule {
                     | Sampler::DpmPlusPlusSde
                     | Sampler::DpmPlusPlus2MSde
                     | Sampler::UniPc
+                    | Sampler::Plms
             )
     }
 

@@ -15,8 +15,12 @@ const LCM_TIMESTEP_SCALE: f64 = 10.0;
 pub(super) struct Blend(Option<Tensor>);
 
 impl Blend {
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
     pub(super) fn of(x: &Tensor, weight: f64) -> Result<Self> {
-        Self(None).and(x, weight)
+        Self::none().and(x, weight)
     }
 
     pub(super) fn and(self, x: &Tensor, weight: f64) -> Result<Self> {

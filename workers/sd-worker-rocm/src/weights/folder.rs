@@ -70,7 +70,7 @@ impl Folder {
     /// # Errors
     /// If there is none, or it does not say what is wanted.
     pub fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        serde_json::from_slice(&self.bytes(name)?).map_err(|e| Error::BadModel {
+        worker::json::of_python(&self.bytes(name)?).map_err(|e| Error::BadModel {
             path: self.path(name),
             reason: e.to_string(),
         })

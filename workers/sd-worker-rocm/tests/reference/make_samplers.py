@@ -13,8 +13,8 @@ Fresh noise is noise(k) for the k-th call.
 import json, os
 import numpy as np, torch, diffusers
 from diffusers import (DDIMScheduler, DPMSolverMultistepScheduler, DPMSolverSDEScheduler, EulerAncestralDiscreteScheduler,
-                       EulerDiscreteScheduler, FlowMatchEulerDiscreteScheduler, HeunDiscreteScheduler, LCMScheduler, TCDScheduler,
-                       UniPCMultistepScheduler)
+                       EulerDiscreteScheduler, FlowMatchEulerDiscreteScheduler, FlowMatchHeunDiscreteScheduler, HeunDiscreteScheduler,
+                       LCMScheduler, PNDMScheduler, TCDScheduler, UniPCMultistepScheduler)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COUNT = 16
@@ -77,6 +77,9 @@ def main():
     beta = dict(use_beta_sigmas=True, timestep_spacing='linspace')
     sde = dict(algorithm_type='sde-dpmsolver++')
     v = dict(prediction_type='v_prediction')
+    pndm = lambda conf, steps: case(PNDMScheduler, {**SD, 'skip_prk_steps': True, **conf}, 'plms', 'discrete', steps)
+    spaced = lambda flag: {**LEADING, flag: True}
+    solver = dict(prediction_type='flow_prediction', use_flow_sigmas=True, flow_shift=3.0)
     cases = [
         euler(LEADING, 'discrete', 20),
         euler({**LEADING, **v}, 'discrete', 20),
@@ -112,6 +115,17 @@ def main():
         case(TCDScheduler, {**SD, 'clip_sample': False}, 'tcd', 'discrete', 8, eta=0.6),
         case(FlowMatchEulerDiscreteScheduler, dict(shift=3.0), 'euler', 'discrete', 12, sigmas=[1 - i / 12 for i in range(12)]),
         case(FlowMatchEulerDiscreteScheduler, dict(shift=1.0), 'flow-match euler', 'discrete', 4, sigmas=[1 - i / 4 for i in range(4)]),
+        pndm({**LEADING, 'set_alpha_to_one': False}, 20),
+        pndm({**LEADING, **v, 'set_alpha_to_one': True}, 7),
+        pndm(LEADING, 1),
+        euler(spaced('use_karras_sigmas'), 'karras', 12),
+        euler(spaced('use_exponential_sigmas'), 'exponential', 9),
+        euler(spaced('use_beta_sigmas'), 'beta', 10),
+        case(HeunDiscreteScheduler, {**SD, **spaced('use_karras_sigmas')}, 'heun', 'karras', 8, scaled=True),
+        case(FlowMatchEulerDiscreteScheduler, dict(shift=3.0, use_karras_sigmas=True), 'euler', 'karras', 8, sigmas=[1 - i / 8 for i in range(8)]),
+        case(FlowMatchEulerDiscreteScheduler, dict(shift=2.0, use_beta_sigmas=True), 'euler', 'beta', 8, sigmas=[1 - i / 8 for i in range(8)]),
+        unipc(solver, 'discrete', 10),
+        dpm(solver, 'dpm++ 2m', 'discrete', 10),
     ]
     with open(f'{HERE}/samplers.json', 'w') as f:
         json.dump(dict(diffusers=diffusers.__version__, torch=torch.__version__, cases=cases), f, indent=0)

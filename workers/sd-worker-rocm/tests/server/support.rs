@@ -175,6 +175,7 @@ impl Server {
                     guidance: 5.0,
                     sampler: Sampler::Ddim,
                     schedule: Some(Schedule::Discrete),
+                    unknown_scheduler: None,
                 },
             },
         };

@@ -117,7 +117,7 @@ fn web_ui_clients() {
     );
 
     let (_, samplers) = server.get("/sdapi/v1/samplers");
-    assert_eq!(samplers.as_array().unwrap().len(), 10);
+    assert_eq!(samplers.as_array().unwrap().len(), 11);
     assert!(samplers[1]["aliases"]
         .as_array()
         .unwrap()

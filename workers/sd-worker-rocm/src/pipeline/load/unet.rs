@@ -262,7 +262,8 @@ fn defaults(
             Some(Distilled::Consistency) => Sampler::Lcm,
             _ => schedule.sampler.unwrap_or(Sampler::EulerAncestral),
         },
-        schedule: Some(Schedule::Discrete),
+        schedule: Some(schedule.named.unwrap_or(Schedule::Discrete)),
+        unknown_scheduler: schedule.unknown.clone(),
     }
 }
 
