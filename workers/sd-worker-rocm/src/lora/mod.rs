@@ -3,6 +3,7 @@
 //! Kohya's and diffusers' (PEFT's) key names; linear layers and convolutions (LoCon), also with a core tensor.
 
 mod names;
+mod scale;
 
 pub use names::Network;
 
@@ -10,6 +11,7 @@ use crate::models::low_rank::LowRank;
 use crate::weights::Weights;
 use candle_core::{DType, Device};
 use names::Target;
+use scale::Scales;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
@@ -22,6 +24,10 @@ pub struct Lora {
     /// Strength on the denoiser and the text encoders; 1 is as trained.
     pub strength: f64,
 }
+
+/// PEFT's files.
+const PEFT_WEIGHTS: &str = "adapter_model.safetensors";
+const PEFT_CONFIG: &str = "adapter_config.json";
 
 /// What a LoRA adds to one layer: `up mid down * alpha / rank`.
 #[derive(Debug, Default)]
@@ -37,6 +43,16 @@ pub struct LoraFile {
     path: PathBuf,
     weights: Weights,
     layers: BTreeMap<Target, Layer>,
+    /// What is said of whole networks.
+    scales: Scales,
+}
+
+/// The file of a LoRA that is a folder.
+fn file_in(folder: &Path) -> Option<PathBuf> {
+    ["pytorch_lora_weights.safetensors", PEFT_WEIGHTS]
+        .iter()
+        .map(|name| folder.join(name))
+        .find(|path| path.is_file())
 }
 
 /// A change to one tensor.
@@ -50,18 +66,30 @@ pub struct Delta {
 }
 
 impl LoraFile {
-    /// Opens a file.
+    /// Opens a file, or the one in a folder as diffusers or PEFT writes it.
     ///
     /// # Errors
     /// [`Error::BadModel`] for other files and for kinds of adaptations that are not implemented, by name.
     pub fn open(path: &Path) -> Result<Self> {
+        let inner = file_in(path);
+        let path = inner.as_deref().unwrap_or(path);
         let weights = Weights::open(path)?;
+        let bad = |reason| Error::BadModel {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let config = path.with_file_name(PEFT_CONFIG);
+        let scales = match weights.metadata(scale::METADATA) {
+            Some(text) => Scales::of_metadata(text).map_err(bad)?,
+            None if path.file_name() == Some(PEFT_WEIGHTS.as_ref()) && config.is_file() => {
+                let text = crate::weights::bytes::Bytes::map(&config)?;
+                Scales::of_config(&text).map_err(bad)?
+            }
+            None => Scales::default(),
+        };
         let mut layers: BTreeMap<Target, Layer> = BTreeMap::new();
         for name in weights.names() {
-            let (target, factor) = names::parse(name).map_err(|reason| Error::BadModel {
-                path: path.to_path_buf(),
-                reason,
-            })?;
+            let (target, factor) = names::parse(name).map_err(bad)?;
             let layer = layers.entry(target).or_default();
             let place = match factor {
                 names::Factor::Down => &mut layer.down,
@@ -75,16 +103,19 @@ impl LoraFile {
             path: path.to_path_buf(),
             weights,
             layers,
+            scales,
         })
     }
 
-    /// The path of a LoRA: `name` itself if it is a file, or `name.safetensors` in one of `folders`.
+    /// The path of a LoRA: `name` itself if it is a file or a folder with one, or `name.safetensors` in one of
+    /// `folders`.
     ///
     /// # Errors
     /// [`Error::Usage`] if there is none.
     pub fn find(name: &str, folders: &[PathBuf]) -> Result<PathBuf> {
         let itself = PathBuf::from(name);
-        if itself.is_file() {
+        let is_lora = |path: &Path| path.is_file() || file_in(path).is_some();
+        if is_lora(&itself) {
             return Ok(itself);
         }
         // A name must not lead out of the folders.
@@ -98,7 +129,7 @@ impl LoraFile {
                     folder.join(name),
                 ]
             })
-            .find(|path| path.is_file());
+            .find(|path| is_lora(path));
         found.ok_or_else(|| {
             Error::Usage(format!(
                 "there is no LoRA {name:?}: neither a file of this name nor {name}.safetensors in a LoRA folder"
@@ -139,7 +170,9 @@ impl LoraFile {
                 continue;
             };
             let wrong = |e| bad(format!("layer {target}: {e}"));
-            let change = self.change(layer, strength, device).map_err(wrong)?;
+            let change = self
+                .change(target, layer, strength, device)
+                .map_err(wrong)?;
             let shares: usize = tensors.iter().map(|(_, share)| share).sum();
             let mut first = 0;
             for (tensor, share) in tensors {
@@ -156,6 +189,7 @@ impl LoraFile {
 
     fn change(
         &self,
+        target: &Target,
         layer: &Layer,
         strength: f64,
         device: &Device,
@@ -170,12 +204,15 @@ impl LoraFile {
         };
         let (down, up) = (load(down)?, load(up)?);
         let rank = down.dim(0)?;
-        let alpha = match &layer.alpha {
-            Some(alpha) => f64::from(load(alpha)?.flatten_all()?.get(0)?.to_scalar::<f32>()?),
-            None => rank as f64,
+        let scale = match &layer.alpha {
+            Some(alpha) => {
+                let alpha = load(alpha)?.flatten_all()?.get(0)?.to_scalar::<f32>()?;
+                f64::from(alpha) / rank as f64
+            }
+            None => self.scales.factor(target, rank).unwrap_or(1.0),
         };
         Ok(LowRank {
-            up: (up.flatten_from(1)? * (strength * alpha / rank as f64))?,
+            up: (up.flatten_from(1)? * (strength * scale))?,
             down: down.flatten_from(1)?,
             core: layer.mid.as_deref().map(load).transpose()?,
         })

@@ -20,6 +20,14 @@ pub struct Target {
     layer: String,
 }
 
+impl Target {
+    /// Whether the layer's name is this, or ends in it as its last parts; with underscores for dots.
+    pub(super) fn ends_with(&self, end: &str) -> bool {
+        let before = self.layer.strip_suffix(end);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('_'))
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} of {:?}", self.layer, self.network)
@@ -88,6 +96,8 @@ pub fn parse(key: &str) -> Result<(Target, Factor), String> {
         .iter()
         .find_map(|(suffix, factor)| Some((key.strip_suffix(suffix)?, *factor)));
     let (layer, factor) = taken.ok_or_else(|| format!("{key} is not a key of a LoRA"))?;
+    // PEFT's own files.
+    let layer = layer.strip_prefix("base_model.model.").unwrap_or(layer);
     let prefixes = [
         ("lora_unet_", Network::Denoiser),
         ("lora_te1_", Network::Text(0)),
@@ -192,6 +202,7 @@ mod tests {
             "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q.lora_down.weight",
             "lora_unet_input_blocks_4_1_transformer_blocks_0_attn1_to_q.lora_down.weight",
             "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.lora_A.weight",
+            "base_model.model.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.lora_A.weight",
             "unet.down_blocks.1.attentions.0.transformer_blocks.0.attn1.to_q.lora.down.weight",
             "down_blocks.1.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
         ] {

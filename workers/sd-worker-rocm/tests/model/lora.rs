@@ -223,4 +223,34 @@ fn names_of_the_original() {
     let expected = draw(Some(("ours", &ours)));
     assert!(apart(&draw(None), &expected) > 3);
     assert_eq!(draw(Some(("original", &original))), expected);
+
+    // The same at twice the alpha and half the strength, as diffusers writes it into the file and PEFT beside it.
+    let folders = ["diffusers", "peft"].map(|name| p.place().join(name));
+    folders
+        .iter()
+        .for_each(|folder| std::fs::create_dir_all(folder).unwrap());
+    let metadata = r#"{"transformer.lora_alpha": 6, "transformer.r": 3}"#.to_string();
+    let metadata = HashMap::from([("lora_adapter_metadata".to_string(), metadata)]);
+    let file = folders[0].join("pytorch_lora_weights.safetensors");
+    safetensors::serialize_to_file(&ours, Some(metadata), &file).unwrap();
+    let peft: Tensors = ours
+        .iter()
+        .map(|(name, tensor)| {
+            (
+                name.replace("transformer.", "base_model.model."),
+                tensor.clone(),
+            )
+        })
+        .collect();
+    candle_core::safetensors::save(&peft, folders[1].join("adapter_model.safetensors")).unwrap();
+    let config = r#"{"peft_type": "LORA", "r": 3, "lora_alpha": 6, "lora_dropout": NaN}"#;
+    std::fs::write(folders[1].join("adapter_config.json"), config).unwrap();
+    for folder in folders {
+        request.loras = vec![Lora {
+            name: folder.to_str().unwrap().to_string(),
+            strength: 1.0,
+        }];
+        let drawn = pipeline.draw(&request, &mut go_on).unwrap();
+        assert_eq!(drawn.images[0], expected, "{}", folder.display());
+    }
 }

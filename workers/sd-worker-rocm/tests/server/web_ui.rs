@@ -151,6 +151,12 @@ fn web_ui_clients() {
         400
     );
     assert_eq!(server.post("/sdapi/v1/options", &json!({"eta": 1})).0, 400);
+    let (_, options) = server.get("/sdapi/v1/options");
+    assert_eq!(server.post("/sdapi/v1/options", &options).0, 200);
+    assert_eq!(
+        server.get("/sdapi/v1/progress?skip_current_image=True").0,
+        200
+    );
 }
 
 #[test]
@@ -177,8 +183,15 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("infotext", json!("Steps: 3")),
         ("inpaint_full_res", json!(true)),
         ("resize_mode", json!(2)),
+        ("alwayson_scripts", json!({"ADetailer": {"args": [true]}})),
+        (
+            "alwayson_scripts",
+            json!({"Seed": {"args": [1, true, -1, 0.5, 0, 0]}}),
+        ),
+        ("loras", json!([{"path": "nowhere", "multiplier": 0.5}])),
     ] {
-        let (status, answer) = server.post("/sdapi/v1/img2img", &body(field, &value));
+        let sent = if field == "loras" { "lora" } else { field };
+        let (status, answer) = server.post("/sdapi/v1/img2img", &body(sent, &value));
         assert_eq!(
             (status, &answer["error"]["param"]),
             (400, &json!(field)),
@@ -201,6 +214,16 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("inpaint_full_res", json!(false)),
         ("inpaint_full_res_padding", json!(32)),
         ("a_later_version's", json!(1)),
+        ("steps", json!("3")),
+        ("steps", json!(3.0)),
+        ("inpainting_mask_invert", json!(true)),
+        ("styles", json!([""])),
+        ("styles", json!("")),
+        ("clip_skip", json!(2)),
+        (
+            "alwayson_scripts",
+            json!({"ADetailer": {"args": [false]}, "Seed": {"args": [1, false, -1, 0, 0, 0]}}),
+        ),
     ] {
         let (status, answer) = server.post("/sdapi/v1/img2img", &body(field, &value));
         assert_eq!(status, 200, "{field} {value} {answer}");

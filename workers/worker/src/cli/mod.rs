@@ -51,6 +51,11 @@ pub trait Program: CommandFactory + FromArgMatches {
 /// Reads the command line and the environment, runs the command, and tells why it failed. Mistakes in arguments and
 /// requests for help end the process.
 pub fn main<P: Program>() -> ExitCode {
+    // candle puts a backtrace into the text of its errors where RUST_BACKTRACE asks for those of panics. Users and
+    // clients are told causes; whoever wants more sets this one.
+    if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
+        std::env::set_var("RUST_LIB_BACKTRACE", "0");
+    }
     let matches = env::command::<P>().get_matches();
     let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let log = program.log().clone();

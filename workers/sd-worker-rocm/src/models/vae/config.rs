@@ -23,6 +23,10 @@ pub struct VaeConfig {
     pub scaling_factor: f64,
     /// And lessened by this before.
     pub shift_factor: Option<f64>,
+    /// Mean of the latents, for each channel; goes with `latents_std`.
+    pub latents_mean: Option<Vec<f64>>,
+    /// Standard deviation of the latents, for each channel: they are brought to the scaling factor's.
+    pub latents_std: Option<Vec<f64>>,
     /// Whether there is a 1x1 convolution behind the encoder.
     pub use_quant_conv: bool,
     /// Whether there is one in front of the decoder.
@@ -46,6 +50,8 @@ impl Default for VaeConfig {
             norm_num_groups: 32,
             scaling_factor: 0.18215,
             shift_factor: None,
+            latents_mean: None,
+            latents_std: None,
             use_quant_conv: true,
             use_post_quant_conv: true,
             force_upcast: true,
@@ -87,6 +93,22 @@ impl VaeConfig {
         if !(self.scaling_factor.is_finite() && self.scaling_factor > 0.0) {
             return Err(format!("scaling_factor is {}", self.scaling_factor));
         }
+        match (&self.latents_mean, &self.latents_std) {
+            (None, None) => {}
+            (Some(mean), Some(std)) => {
+                let channels = self.latent_channels;
+                let sound = |values: &[f64]| {
+                    values.len() == channels && values.iter().all(|v| v.is_finite())
+                };
+                if !sound(mean) || !sound(std) || !std.iter().all(|v| *v > 0.0) {
+                    return Err(format!("latents_mean and latents_std must have a number for each of {channels} channels"));
+                }
+                if self.shift_factor.is_some_and(|shift| shift != 0.0) {
+                    return Err("shift_factor beside latents_mean is not implemented".to_string());
+                }
+            }
+            _ => return Err("of latents_mean and latents_std only one is there".to_string()),
+        }
         if self.act_fn != "silu" || !self.mid_block_add_attention {
             return Err("only act_fn silu with mid_block_add_attention is implemented".to_string());
         }
@@ -97,6 +119,20 @@ impl VaeConfig {
             }
         }
         Ok(())
+    }
+
+    /// For each channel, or for all of them, the factor and the addend that make latents what the denoiser has.
+    pub fn scaling(&self) -> Vec<(f64, f64)> {
+        let scale = self.scaling_factor;
+        match (&self.latents_mean, &self.latents_std) {
+            (Some(mean), Some(std)) => {
+                let channels = mean.iter().zip(std);
+                channels
+                    .map(|(mean, std)| (scale / std, -mean * scale / std))
+                    .collect()
+            }
+            _ => vec![(scale, -self.shift_factor.unwrap_or(0.0) * scale)],
+        }
     }
 
     /// Pixels a latent, each way.

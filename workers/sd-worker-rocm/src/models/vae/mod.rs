@@ -116,8 +116,7 @@ impl Vae {
     /// # Errors
     /// If the device fails.
     pub fn scale(&self, latents: &Tensor) -> Result<Tensor> {
-        let factor = self.config.scaling_factor;
-        latents.affine(factor, -self.config.shift_factor.unwrap_or(0.0) * factor)
+        each_channel(latents, &self.config.scaling())
     }
 
     /// Undoes [`Vae::scale`].
@@ -125,9 +124,25 @@ impl Vae {
     /// # Errors
     /// If the device fails.
     pub fn unscale(&self, latents: &Tensor) -> Result<Tensor> {
-        latents.affine(
-            1.0 / self.config.scaling_factor,
-            self.config.shift_factor.unwrap_or(0.0),
-        )
+        let back = self.config.scaling().into_iter();
+        let back: Vec<_> = back
+            .map(|(factor, add)| (1.0 / factor, -add / factor))
+            .collect();
+        each_channel(latents, &back)
     }
+}
+
+/// Factor and addend of each channel of `(batch, channels, height, width)`, or one pair for all.
+fn each_channel(latents: &Tensor, scaling: &[(f64, f64)]) -> Result<Tensor> {
+    if let [(factor, add)] = scaling {
+        return latents.affine(*factor, *add);
+    }
+    let column = |of: fn(&(f64, f64)) -> f64| {
+        let values: Vec<f32> = scaling.iter().map(|pair| of(pair) as f32).collect();
+        Tensor::from_vec(values, (1, scaling.len(), 1, 1), latents.device())?
+            .to_dtype(latents.dtype())
+    };
+    latents
+        .broadcast_mul(&column(|pair| pair.0)?)?
+        .broadcast_add(&column(|pair| pair.1)?)
 }

@@ -77,9 +77,10 @@ impl TransformerDenoiser {
         })
     }
 
-    /// Whether guidance is a condition of the network rather than a second evaluation.
-    fn guided_inside(&self) -> bool {
-        matches!(&self.kind, Kind::Flux(config) if config.guidance_embeds)
+    /// Whether guidance is a second evaluation. FLUX has it as a condition of the network, or, where it was distilled
+    /// to few steps, none: its pipelines leave it out there, too.
+    fn evaluates_twice(&self) -> bool {
+        !matches!(&self.kind, Kind::Flux(_))
     }
 
     /// Prepares a run on latents of this size.
@@ -97,7 +98,7 @@ impl TransformerDenoiser {
             },
             rescale: request.guidance_rescale,
         };
-        let guidance = (guidance.is_active() && !self.guided_inside()).then_some(guidance);
+        let guidance = (guidance.is_active() && self.evaluates_twice()).then_some(guidance);
         let network = self.module.network()?;
         let dtype = self.module.dtype();
         let batch = request.batch;

@@ -3,6 +3,7 @@
 mod distilled;
 mod packed;
 mod parts;
+mod purpose;
 mod transformer;
 mod unet;
 

@@ -2,6 +2,7 @@
 
 use super::distilled::{distilled, Distilled};
 use super::parts::{dtype, open_taesd, open_tower, open_vae, open_vae_part, tower_names};
+use super::purpose;
 use crate::info::{Defaults, Family, ModelInfo};
 use crate::models::clip::ClipConfig;
 use crate::models::config::PerBlock;
@@ -41,6 +42,11 @@ struct ModelIndex {
     force_zeros_for_empty_prompt: bool,
 }
 
+/// Widths of the text encoders.
+fn widths(towers: &[(ClipConfig, Weights, ClipTokenizer, usize)]) -> Vec<usize> {
+    towers.iter().map(|tower| tower.0.hidden_size).collect()
+}
+
 impl UNetModel {
     /// The parts of a folder as diffusers writes it.
     pub(super) fn of_folder(
@@ -65,6 +71,7 @@ impl UNetModel {
                 towers.push((config, weights, tokenizer, usize::from(xl)));
             }
         }
+        purpose::check(&unet_config, &widths(&towers)).map_err(|e| unet.bad_config(e))?;
         let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
         let scheduler = String::from_utf8_lossy(&scheduler);
         Ok(Self {
@@ -113,6 +120,7 @@ impl UNetModel {
             let weights = tower_names(&tower.weights);
             towers.push((tower.config, weights, tokenizer, tower.leave_out));
         }
+        purpose::check(&checkpoint.unet_config, &widths(&towers)).map_err(|e| bad(&e))?;
         Ok(Self {
             name,
             zeros_for_empty: checkpoint.unet_config.addition_embed_type.is_some(),

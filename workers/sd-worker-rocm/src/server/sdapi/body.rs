@@ -1,5 +1,8 @@
 //! The bodies of `txt2img` and `img2img`.
 
+use super::lenient;
+use crate::info::Family;
+use crate::lora::Lora;
 use crate::request::seed::given_seed;
 use crate::request::{InterfaceDefaults, RequestFields};
 use crate::rng::RngKind;
@@ -47,7 +50,7 @@ fn is_set(value: &Value) -> bool {
         Value::Bool(on) => *on,
         Value::Number(number) => number.as_f64() != Some(0.0),
         Value::String(text) => !text.is_empty(),
-        Value::Array(list) => !list.is_empty(),
+        Value::Array(list) => list.iter().any(is_set),
         Value::Object(map) => !map.is_empty(),
     }
 }
@@ -79,6 +82,12 @@ pub(super) struct Body {
     width: Option<usize>,
     height: Option<usize>,
     eta: Option<f64>,
+    /// As newer web UIs have it; `override_settings` has the older `CLIP_stop_at_last_layers`.
+    clip_skip: Option<usize>,
+    /// Guidance of models that have it as a condition of the network, which is all that FLUX has.
+    distilled_cfg_scale: Option<f64>,
+    /// LoRAs beside those in the prompt.
+    lora: Vec<LoraBody>,
     pub(super) send_images: Option<bool>,
     override_settings: Map<String, Value>,
     pub(super) alwayson_scripts: Map<String, Value>,
@@ -92,6 +101,29 @@ pub(super) struct Body {
     pub(super) denoising_strength: Option<f64>,
 }
 
+/// A LoRA as programs with lists of them send it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LoraBody {
+    #[serde(alias = "path", alias = "model")]
+    name: String,
+    #[serde(default = "one", alias = "multiplier", alias = "weight")]
+    strength: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+impl LoraBody {
+    fn lora(&self) -> Lora {
+        Lora {
+            name: self.name.clone(),
+            strength: self.strength,
+        }
+    }
+}
+
 impl Body {
     /// Reads a body; `null` is as good as left out, as many clients send it.
     ///
@@ -99,6 +131,15 @@ impl Body {
     /// 400 that names the field that is wrong, or not implemented here.
     pub(super) fn read(mut map: Map<String, Value>) -> Result<Self, ApiError> {
         map.retain(|_, value| !value.is_null());
+        lenient::coerce(&mut map);
+        if let Some(Value::Object(scripts)) = map.remove("alwayson_scripts") {
+            let on = scripts.into_iter().filter(|(name, script)| {
+                let args = script.get("args").and_then(Value::as_array);
+                !lenient::is_off(name, args.map_or(&[], Vec::as_slice), &map)
+            });
+            let on: Map<String, Value> = on.collect();
+            map.insert("alwayson_scripts".to_string(), on.into());
+        }
         let in_mask: &[(&str, Asks)] = match map.contains_key("mask") {
             true => &NOT_IMPLEMENTED_IN_MASK,
             false => &[],
@@ -130,12 +171,17 @@ impl Body {
             width: self.width,
             height: self.height,
             steps: self.steps,
-            guidance: self.cfg_scale,
+            guidance: match app.queue().info().family {
+                Family::Flux => self.distilled_cfg_scale.or(self.cfg_scale),
+                _ => self.cfg_scale,
+            },
             sampler: sampler.cloned(),
             schedule: self.scheduler.clone(),
             seed: given_seed(self.seed),
             batch,
             eta: self.eta,
+            clip_skip: self.clip_skip,
+            loras: self.lora.iter().map(LoraBody::lora).collect(),
             ..RequestFields::default()
         };
         for (name, value) in &self.override_settings {

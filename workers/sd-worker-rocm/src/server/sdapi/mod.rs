@@ -6,10 +6,12 @@
 //! | Module    | Gives                                                                                   |
 //! |-----------|-----------------------------------------------------------------------------------------|
 //! | `body`    | the bodies of `txt2img` and `img2img`                                                   |
+//! | `lenient` | what asks for nothing: numbers as text, scripts that are switched off                    |
 //! | `state`   | progress, interruption, options                                                         |
 //! | `lists`   | samplers, schedulers, models, LoRAs; what a picture was made with                       |
 
 mod body;
+mod lenient;
 mod lists;
 mod state;
 

@@ -11,8 +11,9 @@ use worker::serve::Model;
 
 #[derive(Deserialize)]
 pub(super) struct ProgressQuery {
+    /// A boolean as Python prints it, or as JSON has it.
     #[serde(default)]
-    skip_current_image: bool,
+    skip_current_image: String,
 }
 
 pub(super) async fn progress(
@@ -23,7 +24,9 @@ pub(super) async fn progress(
     let job = job.as_ref().filter(|job| !job.state.is_final());
     let preview = job.and_then(|job| job.preview.as_ref());
     let image = preview
-        .filter(|_| !query.skip_current_image)
+        .filter(|_| {
+            !["true", "1", "yes", "on"].contains(&query.skip_current_image.to_lowercase().as_str())
+        })
         .map(|preview| to_base64(preview));
     Json(json!({
         "progress": job.map_or(0.0, |job| job.progress()),
@@ -51,23 +54,32 @@ pub(super) async fn interrupt(Model(app): Model<App>) -> Json<Value> {
 }
 
 pub(super) async fn options(Model(app): Model<App>) -> Json<Value> {
+    Json(settings(&app))
+}
+
+fn settings(app: &App) -> Value {
     let info = app.queue().info();
-    Json(json!({
+    json!({
         "sd_model_checkpoint": info.name,
         "sd_checkpoint_hash": null,
         "samples_format": "png",
         "randn_source": "NV",
         "CLIP_stop_at_last_layers": 1,
         "show_progress_every_n_steps": app.options().preview_every,
-    }))
+    })
 }
 
-/// Settings are fixed at the start of the server; the model that is loaded may be named.
+/// Settings are fixed at the start of the server; the model that is loaded may be named, and clients may post back what
+/// they have read.
 pub(super) async fn set_options(
     Model(app): Model<App>,
     JsonBody(body): JsonBody<Map<String, Value>>,
 ) -> Result<Json<Value>, ApiError> {
+    let settings = settings(&app);
     for (name, value) in &body {
+        if settings.get(name) == Some(value) {
+            continue;
+        }
         match (name.as_str(), value.as_str()) {
             ("sd_model_checkpoint", Some(model)) => app.same_model(model)?,
             _ => {

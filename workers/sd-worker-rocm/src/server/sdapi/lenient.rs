@@ -1,0 +1,140 @@
+//! What clients of the web UI send that asks for nothing: numbers in other clothes, scripts that are switched off.
+
+use serde_json::{Map, Number, Value};
+
+/// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
+const NUMBERS: [&str; 16] = [
+    "seed",
+    "batch_size",
+    "n_iter",
+    "steps",
+    "cfg_scale",
+    "distilled_cfg_scale",
+    "width",
+    "height",
+    "eta",
+    "clip_skip",
+    "denoising_strength",
+    "mask_blur",
+    "mask_blur_x",
+    "mask_blur_y",
+    "inpainting_mask_invert",
+    "inpainting_fill",
+];
+
+/// Makes numbers of what Pydantic takes for them.
+pub(super) fn coerce(map: &mut Map<String, Value>) {
+    for name in NUMBERS {
+        if let Some(value) = map.get_mut(name) {
+            if let Some(number) = number(value) {
+                *value = Value::Number(number);
+            }
+        }
+    }
+}
+
+/// Whole numbers stay or become whole; nothing for what is no number.
+fn number(value: &Value) -> Option<Number> {
+    let float = match value {
+        Value::Bool(on) => return Some(u8::from(*on).into()),
+        Value::String(text) => match text.trim().parse::<i64>() {
+            Ok(whole) => return Some(whole.into()),
+            Err(_) => text.trim().parse::<f64>().ok()?,
+        },
+        Value::Number(number) if number.is_f64() => number.as_f64()?,
+        Value::Number(number) => return Some(number.clone()),
+        _ => return None,
+    };
+    // Up to here floats hold every whole number.
+    let whole = float.fract() == 0.0 && float.abs() < 9e15;
+    match whole {
+        true => Some((float as i64).into()),
+        false => Number::from_f64(float),
+    }
+}
+
+/// Whether a script among `alwayson_scripts` does nothing with these arguments, beside these fields of the request.
+pub(super) fn is_off(name: &str, args: &[Value], request: &Map<String, Value>) -> bool {
+    let switched_off = |value: &Value| match value {
+        Value::Bool(on) => !on,
+        Value::Object(fields) => ["enabled", "enable", "ad_enable", "is_enabled"]
+            .iter()
+            .any(|name| fields.get(*name) == Some(&Value::Bool(false))),
+        _ => false,
+    };
+    let zero =
+        |value: &Value| value.is_null() || number(value).and_then(|n| n.as_f64()) == Some(0.0);
+    match (name.to_lowercase().as_str(), args) {
+        (_, []) => true,
+        // The web UI's own, with what its page always sends. Arguments: seed, extras, subseed, its strength, sizes.
+        ("seed", [_, extras, ..]) if switched_off(extras) => true,
+        ("seed", [_, _, _, strength, sizes @ ..]) => zero(strength) && sizes.iter().all(zero),
+        ("seed", _) => args.len() < 2,
+        ("sampler", args) => ["steps", "sampler_name", "scheduler"]
+            .iter()
+            .zip(args)
+            .all(|(field, value)| request.get(*field) == Some(value)),
+        // Most have a switch as their first argument, or as a field of each.
+        (_, [first, rest @ ..]) => match first {
+            Value::Bool(on) => !on,
+            _ => switched_off(first) && rest.iter().all(switched_off),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_in_other_clothes() {
+        for (given, read) in [
+            (json!("20"), json!(20)),
+            (json!(" 7.5 "), json!(7.5)),
+            (json!(20.0), json!(20)),
+            (json!(-1.0), json!(-1)),
+            (json!(7.25), json!(7.25)),
+            (json!(true), json!(1)),
+            (
+                json!(18446744073709551615u64),
+                json!(18446744073709551615u64),
+            ),
+            (json!("many"), json!("many")),
+            (json!([1]), json!([1])),
+            (json!("nan"), json!("nan")),
+        ] {
+            let mut map = Map::from_iter([("steps".to_string(), given.clone())]);
+            coerce(&mut map);
+            assert_eq!(map["steps"], read, "{given}");
+        }
+    }
+
+    #[test]
+    fn scripts_that_do_nothing() {
+        let request = json!({"steps": 20, "sampler_name": "Euler a", "scheduler": "Automatic"});
+        let request = request.as_object().unwrap();
+        let off = |name: &str, args: Value| is_off(name, args.as_array().unwrap(), request);
+        assert!(off("anything", json!([])));
+        assert!(off("ADetailer", json!([false])));
+        assert!(off("ADetailer", json!([false, true, {"ad_model": "face"}])));
+        assert!(off(
+            "ADetailer",
+            json!([{"ad_enable": false}, {"enabled": false}])
+        ));
+        assert!(off("Refiner", json!([false, "", 0.8])));
+        assert!(off("Seed", json!([5, false, -1, 0, 0, 0])));
+        assert!(off("Seed", json!([5, true, -1, 0, 0, 0])));
+        assert!(off("Sampler", json!([20, "Euler a", "Automatic"])));
+        assert!(!off(
+            "ADetailer",
+            json!([true, false, {"ad_model": "face"}])
+        ));
+        assert!(!off("ADetailer", json!([{"ad_model": "face"}])));
+        assert!(!off("Refiner", json!([true, "xl", 0.8])));
+        assert!(!off("Seed", json!([5, true, -1, 0.4, 0, 0])));
+        assert!(!off("Seed", json!([5, true])));
+        assert!(!off("Sampler", json!([30, "Euler a", "Automatic"])));
+        assert!(!off("dynamic prompts", json!(["x"])));
+    }
+}
