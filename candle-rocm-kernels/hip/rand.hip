@@ -1,21 +1,6 @@
-// Random numbers from the counter-based generator Philox 4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers:
-// as easy as 1, 2, 3", SC 2011). Element i depends on key, counter and i alone, so the numbers are the same for every
-// grid, wave size and count.
-#include "device.h"
-#include "shared/rand.h"
-
-struct Words { u32 w[4]; };
-
-DEVICE_FN Words philox(const RoundKeys& keys, u64 counter_low, u64 counter_high) {
-    Words c{{(u32)counter_low, (u32)(counter_low >> 32), (u32)counter_high, (u32)(counter_high >> 32)}};
-#pragma unroll
-    for (u32 round = 0; round < ROUNDS; ++round) {
-        const u64 product0 = (u64)c.w[0] * 0xd2511f53u;
-        const u64 product1 = (u64)c.w[2] * 0xcd9e8d57u;
-        c = Words{{(u32)(product1 >> 32) ^ c.w[1] ^ keys.k[round][0], (u32)product1, (u32)(product0 >> 32) ^ c.w[3] ^ keys.k[round][1], (u32)product0}};
-    }
-    return c;
-}
+// Random numbers from the counter-based generator of philox.h. Element i depends on key, counter and i alone, so the
+// numbers are the same for every grid, wave size and count.
+#include "philox.h"
 
 // What Box and Muller need, for arguments that need no care, in operations that round alike everywhere.
 

@@ -52,14 +52,22 @@ families! {
     Conv = "conv.hip";
     /// Softmax along rows.
     Softmax = "softmax.hip";
+    /// Gradient of softmax.
+    SoftmaxBackward = "softmax_backward.hip";
     /// Rotary embeddings.
     Rope = "rope.hip";
     /// RMS norm and layer norm, also of a sum.
     Norm = "norm.hip";
+    /// Gradients of RMS norm and layer norm.
+    NormBackward = "norm_backward.hip";
     /// Group norm, also with SiLU.
     GroupNorm = "group_norm.hip";
+    /// Gradients of group norm.
+    GroupNormBackward = "group_norm_backward.hip";
     /// Gated activations.
     Gated = "gated.hip";
+    /// Gradients of gated activations.
+    GatedBackward = "gated_backward.hip";
     /// Products of matrices of floats, in tiles.
     Gemm = "matmul/gemm.hip";
     /// Matrices of floats times a few vectors.
@@ -68,6 +76,8 @@ families! {
     MoeRows = "moe/rows.hip";
     /// Attention by tiles.
     AttentionTiled = "attention/tiled.hip";
+    /// Attention by tiles with dropout, and gradients of attention.
+    AttentionBackward = "attention/backward.hip";
     /// Attention of a few rows to many keys.
     AttentionDecode = "attention/decode.hip";
     /// Attention by matrix instructions on f16.

@@ -12,8 +12,8 @@ mod tensor;
 
 pub use definition::Shared;
 pub use tensor::{
-    conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand, reduce,
-    rope, rows, sampling, sort, upsample,
+    backward, conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand,
+    reduce, rope, rows, sampling, sort, upsample,
 };
 
 /// Every header: its path below `hip` and its text.
@@ -25,6 +25,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
     }
     headers![
         attention,
+        backward,
         ck,
         conv,
         copy,

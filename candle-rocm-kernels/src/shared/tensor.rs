@@ -137,6 +137,37 @@ pub mod rope {
     }
 }
 
+/// Gradients of operations whose own headers are those of inference.
+pub mod backward {
+    super::shared! {
+        /// What a norm takes from each element of a row, and what it multiplies the difference by.
+        struct Statistics {
+            mean: f32,
+            scale: f32,
+        }
+
+        /// Columns of a block that sums over rows.
+        const PART_COLUMNS: u32 = 64;
+        /// Its threads.
+        const PART_THREADS: u32 = 256;
+
+        /// Where gradients of queries, keys and values are written: strides in elements. Those of rows and keys of all
+        /// sequences have no batches.
+        #[derive(Default)]
+        struct GradientStrides {
+            q_batch: u64,
+            k_batch: u64,
+            v_batch: u64,
+            q_row: u32,
+            q_head: u32,
+            k_row: u32,
+            k_head: u32,
+            v_row: u32,
+            v_head: u32,
+        }
+    }
+}
+
 /// Pooling.
 pub mod pool {
     super::shared! {

@@ -21,12 +21,15 @@ pub mod copy;
 pub mod exchange;
 pub mod fill;
 pub mod gated;
+pub mod gated_backward;
 pub mod group_norm;
+pub mod group_norm_backward;
 pub mod indexing;
 pub(crate) mod instructions;
 pub(crate) mod matmul;
 pub mod moe;
 pub mod norm;
+pub mod norm_backward;
 pub mod pool;
 pub mod quantized;
 pub mod rand;
@@ -34,6 +37,7 @@ pub mod reduce;
 pub mod rope;
 pub mod sampling;
 pub mod softmax;
+pub mod softmax_backward;
 pub mod sort;
 pub mod ternary;
 pub mod unary;
@@ -53,12 +57,15 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         copy::declared(),
         fill::declared(),
         gated::declared(),
+        gated_backward::declared(),
         group_norm::declared(),
+        group_norm_backward::declared(),
         indexing::declared(),
         instructions::declared(),
         matmul::declared(),
         moe::declared(),
         norm::declared(),
+        norm_backward::declared(),
         pool::declared(),
         quantized::declared(),
         rand::declared(),
@@ -66,6 +73,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         rope::declared(),
         sampling::declared(),
         softmax::declared(),
+        softmax_backward::declared(),
         sort::declared(),
         ternary::declared(),
         unary::declared(),

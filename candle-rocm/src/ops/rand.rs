@@ -38,6 +38,19 @@ fn round_keys(key: u64) -> RoundKeys {
     }
 }
 
+/// Four words of Philox 4x32-10 for a counter, computed by the host.
+pub(in crate::ops) fn words(key: u64, counter: [u32; WORDS]) -> [u32; WORDS] {
+    let multiply = |a: u32, b: u32| {
+        let product = u64::from(a) * u64::from(b);
+        ((product >> 32) as u32, product as u32)
+    };
+    round_keys(key).k.iter().fold(counter, |c, round| {
+        let (high0, low0) = multiply(c[0], 0xd251_1f53);
+        let (high1, low1) = multiply(c[2], 0xcd9e_8d57);
+        [high1 ^ c[1] ^ round[0], low1, high0 ^ c[3] ^ round[1], low0]
+    })
+}
+
 /// `count` numbers, uniform in `[lo, hi)`, where both bounds are first rounded to the dtype; floating-point dtypes
 /// only.
 ///
@@ -198,6 +211,15 @@ fn next_below(dtype: DType, v: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Known answers of Random123, the authors' library.
+    #[test]
+    fn words_are_those_of_philox() {
+        let zeros = [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8];
+        assert_eq!(words(0, [0; 4]), zeros);
+        let ones = [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd];
+        assert_eq!(words(u64::MAX, [u32::MAX; 4]), ones);
+    }
 
     #[test]
     fn next_below_is_the_neighbour() {

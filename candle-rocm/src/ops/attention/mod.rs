@@ -15,6 +15,7 @@
 //!
 //! Scores, softmax and sums are f32 (f64 for f64), and the result is rounded once.
 
+mod backward;
 mod ck;
 mod matrix;
 mod naive;
@@ -31,6 +32,7 @@ use super::check::Op;
 use super::quantized::QuantizedActivations;
 use crate::verify::or_reason;
 use crate::{contiguous_strides, Buffer, DeclaredKernel, Device, Result, View};
+pub use backward::{attention_backward, Dropout, Gradients};
 use problem::Problem;
 pub use select::Tier;
 
@@ -39,6 +41,7 @@ const OP: Op = Op("attention");
 /// Every kernel that is declared here.
 pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
     [
+        backward::declared(),
         kv_cache::declared(),
         matrix::declared(),
         naive::declared(),
@@ -81,6 +84,8 @@ pub struct Attention<'a> {
     /// i32, `[batch, ranges, 2]`: positions from the first to before the second see each other whatever the window
     /// says.
     pub prefix: Option<View<'a>>,
+    /// Weights that are dropped, in training.
+    pub dropout: Option<Dropout>,
     /// Order of the result's dimensions.
     pub order: Order,
     /// Whether the logarithm of each row's sum of exponentials is wanted.
@@ -108,6 +113,7 @@ impl<'a> Attention<'a> {
             alibi: None,
             mask: None,
             prefix: None,
+            dropout: None,
             order: Order::RowsHeads,
             log_sum_exp: false,
             may_round: false,
@@ -232,9 +238,16 @@ fn run(
     forced: Option<Tier>,
     score_bytes: usize,
 ) -> Result<Attended> {
+    let dropout = backward::effective(attention.dropout)?;
     let problem = Problem::new(device, attention)?;
     if problem.is_empty() {
         return quantize(device, attention, problem.into_result());
+    }
+    if let Some(dropout) = dropout {
+        return match backward::run(device, &problem, dropout)? {
+            Attempt::Refused(reason) => Err(OP.invalid(format!("no dropout: {reason}"))),
+            _ => quantize(device, attention, problem.into_result()),
+        };
     }
     if attention.may_round && forced.is_none() && select::gains_by_rounding(device, &problem)? {
         return run_rounded(device, attention, score_bytes);

@@ -72,6 +72,22 @@ impl<'a> Problem<'a> {
     /// # Errors
     /// Those of [`super::attention()`].
     pub fn new(device: &Device, a: &Attention<'a>) -> Result<Self> {
+        let mut problem = Self::without_result(device, a)?;
+        let elements = problem.rows_of_all() * problem.shape.heads as usize;
+        let size = problem.shape.v_width as usize * a.q.dtype.size_in_bytes();
+        problem.result.out = device.alloc(elements.saturating_mul(size))?;
+        if a.log_sum_exp {
+            let bytes = elements.saturating_mul(DType::F32.size_in_bytes());
+            problem.result.log_sum_exp = Some(device.alloc(bytes)?);
+        }
+        Ok(problem)
+    }
+
+    /// The same without memory for the result.
+    ///
+    /// # Errors
+    /// Those of [`super::attention()`].
+    pub fn without_result(device: &Device, a: &Attention<'a>) -> Result<Self> {
         let (q_format, kv_format) = (format(a.q.dtype)?, format(a.k.dtype)?);
         if a.q.dtype == DType::U8 {
             return Err(OP.unsupported(DType::U8));
@@ -177,12 +193,6 @@ impl<'a> Problem<'a> {
                 None
             }
         };
-        let elements = rows_of_all * sizes.heads;
-        let out = device.alloc((elements * size).saturating_mul(a.q.dtype.size_in_bytes()))?;
-        let log_sum_exp = match a.log_sum_exp {
-            true => Some(device.alloc(elements * DType::F32.size_in_bytes())?),
-            false => None,
-        };
         Ok(Problem {
             shape,
             dtype: a.q.dtype,
@@ -198,8 +208,8 @@ impl<'a> Problem<'a> {
             mask,
             prefix,
             result: Attended {
-                out,
-                log_sum_exp,
+                out: device.alloc(0)?,
+                log_sum_exp: None,
                 quantized: None,
             },
         })
@@ -296,6 +306,12 @@ impl<'a> Problem<'a> {
 
     /// What every attention kernel begins with.
     pub fn arguments(&self) -> ProblemArguments<'_> {
+        let lse = self.result.log_sum_exp.as_ref();
+        self.arguments_with(Ptr::to(&self.result.out), lse.map_or(Ptr::NULL, Ptr::to))
+    }
+
+    /// The same with a result, which lies as that of the problem does, and its log-sum-exp.
+    pub fn arguments_with<'p>(&'p self, out: Ptr<'p>, lse: Ptr<'p>) -> ProblemArguments<'p> {
         fn optional<'p>(operand: &'p Option<Operand>) -> Ptr<'p> {
             operand.as_ref().map_or(Ptr::NULL, Operand::ptr)
         }
@@ -307,8 +323,8 @@ impl<'a> Problem<'a> {
                 self.v.ptr(),
                 scales.map_or(Ptr::NULL, |(k, _)| k.ptr()),
                 scales.map_or(Ptr::NULL, |(_, v)| v.ptr()),
-                Ptr::to(&self.result.out),
-                self.result.log_sum_exp.as_ref().map_or(Ptr::NULL, Ptr::to),
+                out,
+                lse,
                 optional(&self.cu_rows),
                 optional(&self.cu_keys),
                 optional(&self.table),

@@ -70,7 +70,7 @@ pub(super) fn unary(device: &Device, kernel: &DeclaredKernel) -> Finding {
     Ok(None)
 }
 
-fn function(op: UnaryOp, x: f64) -> f64 {
+pub(super) fn function(op: UnaryOp, x: f64) -> f64 {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
     match op {
         UnaryOp::Exp => x.exp(),

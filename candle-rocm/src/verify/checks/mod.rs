@@ -5,6 +5,7 @@
 //! and fails if the check does not launch it.
 
 mod attention;
+mod backward;
 mod conv;
 mod elementwise;
 mod experts;
@@ -41,6 +42,11 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Norm => (rows::norm, ""),
         Family::GroupNorm => (rows::group_norm, ""),
         Family::Rope => (rows::rope, ""),
+        Family::SoftmaxBackward => (backward::softmax, ""),
+        Family::NormBackward => (backward::norm, ""),
+        Family::GroupNormBackward => (backward::group_norm, ""),
+        Family::GatedBackward => (backward::gated, ""),
+        Family::AttentionBackward => (backward::attention, ""),
         Family::QuantizeActivations => (quantized::activations, ""),
         Family::Reduce => (reduce::strided, ""),
         Family::ReducePacks => (reduce::packs, "the reduction of any layout"),
