@@ -2,8 +2,8 @@
 //! group norm with SiLU, of residual layers for images.
 //!
 //! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and
-//! large groups). Everywhere else, for other dtypes, and where gradients are wanted, the same functions are made of
-//! candle's plain operations, so that a model is written once:
+//! large groups), and so are the gradients. Everywhere else and for other dtypes the same functions are made of candle's
+//! plain operations, so that a model is written once:
 //!
 //! ```no_run
 //! # use candle::{Result, Tensor};
@@ -13,7 +13,7 @@
 //! # let _ = x; Ok(hidden) }
 //! ```
 
-use candle::{DType, Module, Result, Tensor, D};
+use candle::{Module, Result, Tensor, D};
 
 use crate::{ops, Activation, GroupNorm, LayerNorm};
 
@@ -34,11 +34,7 @@ pub fn add_rms_norm(
         return Ok(pair);
     }
     let sum = (xs + residual)?;
-    let normed = if needs_plain(&[&sum, weight]) {
-        ops::rms_norm_slow(&sum, weight, eps)?
-    } else {
-        ops::rms_norm(&sum, weight, eps)?
-    };
+    let normed = ops::rms_norm(&sum, weight, eps)?;
     Ok((sum, normed))
 }
 
@@ -59,9 +55,6 @@ pub fn add_layer_norm(
     let sum = (xs + residual)?;
     let normed = match bias {
         None => LayerNorm::new_no_bias(weight.clone(), eps.into()).forward(&sum)?,
-        Some(bias) if needs_plain(&[&sum, weight, bias]) => {
-            ops::layer_norm_slow(&sum, weight, bias, eps)?
-        }
         Some(bias) => ops::layer_norm(&sum, weight, bias, eps)?,
     };
     Ok((sum, normed))
@@ -108,13 +101,6 @@ fn group_norm_with(
         true => normed.silu(),
         false => Ok(normed),
     }
-}
-
-/// Whether the norms of [`ops`] will not do: they have neither gradients nor f64.
-fn needs_plain(tensors: &[&Tensor]) -> bool {
-    tensors
-        .iter()
-        .any(|t| t.track_op() || t.dtype() == DType::F64)
 }
 
 /// `act(gate) * up` of two tensors of one shape. Fused for SiLU, both forms of GELU, and ReLU; the result is rounded

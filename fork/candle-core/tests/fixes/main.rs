@@ -1,6 +1,8 @@
 //! Each fault of the published crate that `patches/` mend; the published crate fails all of these tests but the last,
 //! which is what a fix must keep.
 
+mod grads;
+
 use std::io::Cursor;
 
 use candle_core::quantized::{ggml_file, gguf_file, GgmlDType};

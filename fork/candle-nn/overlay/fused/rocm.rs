@@ -1,13 +1,14 @@
-//! The kernels. Each function gives `None` where plain operations are to be used: other devices and dtypes, or
-//! gradients.
+//! The kernels. Each function gives `None` where plain operations are to be used: other devices and dtypes.
 
 use candle::op::BackpropOp;
 use candle::rocm_backend::candle_rocm::{self, Buffer};
 use candle::{DType, Layout, Result, RocmStorage, Storage, Tensor};
 use candle_rocm::ops::gated::{self, Gate};
 use candle_rocm::ops::group_norm::{self, GroupNorm};
-use candle_rocm::ops::norm;
+use candle_rocm::ops::{gated_backward, group_norm_backward, norm};
 
+use crate::gradients::rocm::{done, gradient, storage, Backward};
+use crate::gradients::{keeps_graph, norm as norm_gradients};
 use crate::Activation;
 
 /// Whether the kernels take these tensors.
@@ -15,23 +16,61 @@ fn fits(tensors: &[&Tensor]) -> bool {
     let first = tensors[0];
     first.device().is_rocm()
         && matches!(first.dtype(), DType::F16 | DType::BF16 | DType::F32)
-        && tensors.iter().all(|t| {
-            t.dtype() == first.dtype() && t.device().same_device(first.device()) && !t.track_op()
-        })
+        && tensors
+            .iter()
+            .all(|t| t.dtype() == first.dtype() && t.device().same_device(first.device()))
+        && !(keeps_graph() && is_tracked(tensors))
 }
 
-fn storage(storage: &Storage) -> Result<&RocmStorage> {
-    match storage {
-        Storage::Rocm(storage) => Ok(storage),
-        _ => candle::bail!("the tensor is not on a ROCm device"),
-    }
+fn is_tracked(tensors: &[&Tensor]) -> bool {
+    tensors.iter().any(|t| t.track_op())
 }
 
-/// A tensor of `like`'s shape with the outcome of an operation on `x`.
-fn tensor(x: &RocmStorage, like: &Layout, buffer: Buffer, dtype: DType) -> Tensor {
+/// A tensor of `like`'s shape with the outcome of the operation `name` on `of`, the first of which is `x`; if one of
+/// them takes part in a graph, with the gradients that `backward` makes.
+fn tensor(
+    name: &'static str,
+    of: [&Tensor; 3],
+    x: &RocmStorage,
+    like: &Layout,
+    buffer: Buffer,
+    backward: impl FnOnce() -> Backward,
+) -> Result<Tensor> {
     let shape = like.shape().clone();
-    let storage = x.with_buffer(buffer, dtype, shape.elem_count());
-    Tensor::from_storage(Storage::Rocm(storage), shape, BackpropOp::none(), false)
+    let storage = x.with_buffer(buffer, of[0].dtype(), shape.elem_count());
+    if is_tracked(&of) {
+        return done(name, of, storage, shape, backward());
+    }
+    let storage = Storage::Rocm(storage);
+    let none = BackpropOp::none();
+    Ok(Tensor::from_storage(storage, shape, none, false))
+}
+
+/// The sum and its norm, as one kernel gives them.
+fn sum_and_norm(
+    [xs, residual, weight]: [&Tensor; 3],
+    bias: Option<&Tensor>,
+    x: &RocmStorage,
+    like: &Layout,
+    [sum, normed]: [Buffer; 2],
+    (name, eps, centered): (&'static str, f32, bool),
+) -> Result<(Tensor, Tensor)> {
+    let sum = tensor("add", [xs, residual, residual], x, like, sum, || {
+        Box::new(|[x, residual, _], grad| {
+            let of = |t: &Tensor| t.track_op().then(|| grad.clone());
+            Ok([of(x), of(residual), None])
+        })
+    })?;
+    let of = [&sum, weight, bias.unwrap_or(weight)];
+    let with_bias = bias.is_some();
+    let normed = tensor(name, of, x, like, normed, || {
+        Box::new(move |[sum, weight, bias], grad| {
+            let bias = with_bias.then_some(bias);
+            let (x, w, b) = norm_gradients(sum, weight, bias, grad, eps, centered)?;
+            Ok([x, w, b])
+        })
+    })?;
+    Ok((sum, normed))
 }
 
 pub(super) fn add_rms_norm(
@@ -49,8 +88,8 @@ pub(super) fn add_rms_norm(
     let (x, r, w) = (storage(&x)?, storage(&r)?, storage(&w)?);
     let (x_view, r, w) = (x.view(x_l, OP)?, r.view(r_l, OP)?, w.view(w_l, OP)?);
     let (sum, normed) = norm::add_rms_norm(x.buffer().device(), &x_view, &r, &w, eps)?;
-    let [sum, normed] = [sum, normed].map(|buffer| tensor(x, x_l, buffer, xs.dtype()));
-    Ok(Some((sum, normed)))
+    let of = [xs, residual, weight];
+    sum_and_norm(of, None, x, x_l, [sum, normed], (OP, eps, false)).map(Some)
 }
 
 pub(super) fn add_layer_norm(
@@ -66,17 +105,17 @@ pub(super) fn add_layer_norm(
     }
     let ((x, x_l), (r, r_l)) = (xs.storage_and_layout(), residual.storage_and_layout());
     let (w, w_l) = weight.storage_and_layout();
-    let bias = bias.map(Tensor::storage_and_layout);
+    let bias_parts = bias.map(Tensor::storage_and_layout);
     let (x, r, w) = (storage(&x)?, storage(&r)?, storage(&w)?);
     let (x_view, r, w) = (x.view(x_l, OP)?, r.view(r_l, OP)?, w.view(w_l, OP)?);
-    let bias = match &bias {
+    let b = match &bias_parts {
         Some((b, b_l)) => Some(storage(b)?.view(b_l, OP)?),
         None => None,
     };
     let device = x.buffer().device();
-    let (sum, normed) = norm::add_layer_norm(device, &x_view, &r, &w, bias.as_ref(), eps)?;
-    let [sum, normed] = [sum, normed].map(|buffer| tensor(x, x_l, buffer, xs.dtype()));
-    Ok(Some((sum, normed)))
+    let (sum, normed) = norm::add_layer_norm(device, &x_view, &r, &w, b.as_ref(), eps)?;
+    let of = [xs, residual, weight];
+    sum_and_norm(of, bias, x, x_l, [sum, normed], (OP, eps, true)).map(Some)
 }
 
 pub(super) fn group_norm(
@@ -101,7 +140,30 @@ pub(super) fn group_norm(
         silu,
     };
     let buffer = group_norm::group_norm(x.buffer().device(), &x_view, &w, &b, norm)?;
-    Ok(Some(tensor(x, x_l, buffer, xs.dtype())))
+    let of = [xs, weight, bias];
+    let backward =
+        || -> Backward { Box::new(move |of, grad| group_norm_gradients(of, grad, norm)) };
+    tensor(OP, of, x, x_l, buffer, backward).map(Some)
+}
+
+fn group_norm_gradients(
+    [xs, weight, bias]: [&Tensor; 3],
+    grad: &Tensor,
+    norm: GroupNorm,
+) -> Result<[Option<Tensor>; 3]> {
+    const OP: &str = "group-norm gradient";
+    let ((x, x_l), (g, g_l)) = (xs.storage_and_layout(), grad.storage_and_layout());
+    let ((w, w_l), (b, b_l)) = (weight.storage_and_layout(), bias.storage_and_layout());
+    let x = storage(&x)?;
+    let device = x.buffer().device();
+    let (x, g) = (x.view(x_l, OP)?, storage(&g)?.view(g_l, OP)?);
+    let (w, b) = (storage(&w)?.view(w_l, OP)?, storage(&b)?.view(b_l, OP)?);
+    let gradients = group_norm_backward::group_norm_backward(device, &x, &w, &b, &g, norm)?;
+    Ok([
+        Some(gradient(xs, gradients.x)?),
+        Some(gradient(weight, gradients.weight)?),
+        Some(gradient(bias, gradients.bias)?),
+    ])
 }
 
 pub(super) fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Option<Tensor>> {
@@ -120,5 +182,29 @@ pub(super) fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Op
     let (g, u) = (storage(&g)?, storage(&u)?);
     let device = g.buffer().device();
     let buffer = gated::gate_mul(device, kernel, &g.view(g_l, OP)?, &u.view(u_l, OP)?)?;
-    Ok(Some(tensor(g, g_l, buffer, gate.dtype())))
+    let backward = || -> Backward {
+        Box::new(move |[gate, up, _], grad| gate_mul_gradients(kernel, gate, up, grad))
+    };
+    tensor(OP, [gate, up, up], g, g_l, buffer, backward).map(Some)
+}
+
+fn gate_mul_gradients(
+    kernel: Gate,
+    gate: &Tensor,
+    up: &Tensor,
+    grad: &Tensor,
+) -> Result<[Option<Tensor>; 3]> {
+    const OP: &str = "gate-mul gradient";
+    let ((g, g_l), (u, u_l)) = (gate.storage_and_layout(), up.storage_and_layout());
+    let (grad, grad_l) = grad.storage_and_layout();
+    let (g, u) = (storage(&g)?, storage(&u)?.view(u_l, OP)?);
+    let grad = storage(&grad)?.view(grad_l, OP)?;
+    let device = g.buffer().device();
+    let backward = gated_backward::gate_mul_backward;
+    let (of_gate, of_up) = backward(device, kernel, &g.view(g_l, OP)?, &u, &grad)?;
+    Ok([
+        Some(gradient(gate, of_gate)?),
+        Some(gradient(up, of_up)?),
+        None,
+    ])
 }

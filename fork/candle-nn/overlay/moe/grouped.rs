@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use candle::quantized::{QMatMul, QStorage, QTensor};
-use candle::{DType, Device, Module, Result, Tensor};
+use candle::{DType, Module, Result, Tensor};
 
 #[cfg(feature = "rocm")]
 mod rocm;
@@ -70,7 +70,8 @@ pub fn moe_gemm_gguf(
     let (experts, n, k) = weights.shape().dims3()?;
     let sizes = Sizes::new(input, topk_weights.as_ref(), topk, (experts, n, k))?;
     sizes.check_ids(sorted_token_ids, experts_ids)?;
-    if input.device().is_rocm() {
+    // The kernel has no gradient; products one by one do.
+    if input.device().is_rocm() && !input.track_op() {
         // The kernel wants the experts in the order of the slots.
         let experts_of_slots = Tensor::zeros(sizes.slots, DType::U32, input.device())?.scatter(
             sorted_token_ids,
@@ -87,7 +88,7 @@ pub fn moe_gemm_gguf(
     let bytes = data.len() / experts.max(1);
     let result = runs.products(input, &sizes, |expert, rows| {
         let matrix = Cow::Borrowed(&data[expert * bytes..][..bytes]);
-        let matrix = QStorage::from_data(matrix, &Device::Cpu, weights.dtype())?;
+        let matrix = QStorage::from_data(matrix, input.device(), weights.dtype())?;
         QMatMul::from_qtensor(QTensor::new(matrix, (n, k))?)?.forward(rows)
     })?;
     scaled(result, topk_weights.as_ref())

@@ -25,7 +25,10 @@ pub(super) fn moe_gemm(
     const OP: &str = "moe-gemm";
     let fits =
         input.device().is_rocm() && matches!(input.dtype(), DType::F16 | DType::BF16 | DType::F32);
-    if !fits {
+    // The kernel has no gradients; the plain way does.
+    let operands = [Some(input), Some(weights), topk_weights];
+    let is_tracked = operands.into_iter().flatten().any(|t| t.track_op());
+    if !fits || is_tracked {
         return Ok(None);
     }
     let ((x, x_l), (w, w_l)) = (input.storage_and_layout(), weights.storage_and_layout());
