@@ -1,6 +1,6 @@
-//! Attention on the CPU: every score, in f32, one row at a time.
+//! Attention and its gradients on the CPU: every score, in f32, one row at a time.
 
-use crate::op::{FlashAttn, Sequences};
+use crate::op::{FlashAttn, Sequences, Window};
 use candle::{CpuStorage, DType, Layout, Result, Shape, Tensor};
 use half::{bf16, f16};
 
@@ -122,6 +122,157 @@ fn sequences(op: &FlashAttn, q: &Layout, k: &Layout) -> Result<Vec<Sequence>> {
     Ok(sequences)
 }
 
+/// A problem with its numbers in f32.
+struct Problem<'a> {
+    op: &'a FlashAttn,
+    window: Window,
+    slopes: Vec<f32>,
+    sequences: Vec<Sequence>,
+    heads: usize,
+    kv_heads: usize,
+    size: usize,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+/// What a row sees of a key.
+struct Seen {
+    /// Where key and value begin.
+    start: usize,
+    /// Of the softmax.
+    weight: f32,
+    /// Of dropout.
+    factor: f32,
+    /// The derivative of the score by the product of query and key.
+    slope: f32,
+}
+
+impl<'a> Problem<'a> {
+    fn new(op: &'a FlashAttn, q: Operand, k: Operand, v: Operand) -> Result<Self> {
+        op.check((dtype(q), q.1), (dtype(k), k.1), (dtype(v), v.1))?;
+        let last_two = |layout: &Layout| -> Result<(usize, usize)> {
+            Ok((
+                layout.dim(candle::D::Minus2)?,
+                layout.dim(candle::D::Minus1)?,
+            ))
+        };
+        let ((heads, size), (kv_heads, k_size)) = (last_two(q.1)?, last_two(k.1)?);
+        if size != k_size || kv_heads == 0 || heads % kv_heads != 0 {
+            candle::bail!(
+                "flash-attn: q {:?} and k {:?} do not fit together",
+                q.1.shape(),
+                k.1.shape()
+            )
+        }
+        let slopes = match &op.slopes {
+            Some(slopes) => slopes.to_vec1::<f32>()?,
+            None => vec![0.; heads],
+        };
+        if slopes.len() != heads {
+            candle::bail!(
+                "flash-attn: {} ALiBi slopes for {heads} heads",
+                slopes.len()
+            )
+        }
+        Ok(Problem {
+            op,
+            window: op.window(k.1),
+            slopes,
+            sequences: sequences(op, q.1, k.1)?,
+            heads,
+            kv_heads,
+            size,
+            q: values(q)?,
+            k: values(k)?,
+            v: values(v)?,
+        })
+    }
+
+    /// Calls `f` with where each row of each head begins, and what it sees.
+    fn each_row(&self, mut f: impl FnMut(usize, &[Seen])) {
+        for (index, sequence) in self.sequences.iter().enumerate() {
+            for row in 0..sequence.rows {
+                for head in 0..self.heads {
+                    let at = ((sequence.first_row + row) * self.heads + head) * self.size;
+                    f(at, &self.seen(index, row, head, at));
+                }
+            }
+        }
+    }
+
+    fn seen(&self, index: usize, row: usize, head: usize, at: usize) -> Vec<Seen> {
+        let (sequence, op) = (&self.sequences[index], self.op);
+        let position = (row + sequence.keys.len()) as i64 - sequence.rows as i64;
+        let visible = |j: i64| {
+            let both = |range: &[i64; 2]| {
+                [position, j]
+                    .iter()
+                    .all(|x| (range[0]..range[1]).contains(x))
+            };
+            let Window { left, right } = self.window;
+            left.is_none_or(|left| j >= position - left as i64)
+                && right.is_none_or(|right| j <= position + right as i64)
+                || sequence.prefix.iter().any(both)
+        };
+        let cap = op.softcap.unwrap_or(0.);
+        let kv_head = head / (self.heads / self.kv_heads);
+        let line = (index * self.heads + head) as u32;
+        let mut seen = Vec::new();
+        let keys = sequence.keys.iter().enumerate();
+        for (j, key) in keys.filter(|(j, _)| visible(*j as i64)) {
+            let start = (key * self.kv_heads + kv_head) * self.size;
+            let pairs = self.q[at..at + self.size]
+                .iter()
+                .zip(&self.k[start..start + self.size]);
+            let mut score = pairs.map(|(a, b)| a * b).sum::<f32>() * op.scale;
+            let mut slope = op.scale;
+            if cap != 0. {
+                let bent = (score / cap).tanh();
+                score = cap * bent;
+                slope *= 1. - bent * bent;
+            }
+            score -= self.slopes[head] * (position - j as i64).abs() as f32;
+            let factor = match &op.dropout {
+                Some(dropout) if dropout.keeps(line, row as u32, j as u32) => dropout.scale(),
+                Some(_) => 0.,
+                None => 1.,
+            };
+            seen.push(Seen {
+                start,
+                weight: score,
+                factor,
+                slope,
+            });
+        }
+        let max = seen
+            .iter()
+            .map(|s| s.weight)
+            .fold(f32::NEG_INFINITY, f32::max);
+        let sum: f32 = seen.iter().map(|s| (s.weight - max).exp()).sum();
+        for one in &mut seen {
+            one.weight = (one.weight - max).exp() / sum;
+        }
+        seen
+    }
+}
+
+/// Numbers in the dtype of `like`.
+fn narrowed(like: Operand, numbers: Vec<f32>) -> CpuStorage {
+    match like.0 {
+        CpuStorage::F16(_) => CpuStorage::F16(numbers.into_iter().map(f16::from_f32).collect()),
+        CpuStorage::BF16(_) => CpuStorage::BF16(numbers.into_iter().map(bf16::from_f32).collect()),
+        _ => CpuStorage::F32(numbers),
+    }
+}
+
+/// Adds `factor` times `x` to `to`.
+fn add(to: &mut [f32], factor: f32, x: &[f32]) {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to += factor * x;
+    }
+}
+
 /// Attention of all sequences.
 pub(crate) fn attend(
     op: &FlashAttn,
@@ -129,89 +280,46 @@ pub(crate) fn attend(
     k: Operand,
     v: Operand,
 ) -> Result<(CpuStorage, Shape)> {
-    op.check((dtype(q), q.1), (dtype(k), k.1), (dtype(v), v.1))?;
-    let last_two = |layout: &Layout| -> Result<(usize, usize)> {
-        Ok((
-            layout.dim(candle::D::Minus2)?,
-            layout.dim(candle::D::Minus1)?,
-        ))
-    };
-    let ((heads, size), (kv_heads, k_size)) = (last_two(q.1)?, last_two(k.1)?);
-    if size != k_size || kv_heads == 0 || heads % kv_heads != 0 {
-        candle::bail!(
-            "flash-attn: q {:?} and k {:?} do not fit together",
-            q.1.shape(),
-            k.1.shape()
-        )
-    }
-    let slopes = match &op.slopes {
-        Some(slopes) => slopes.to_vec1::<f32>()?,
-        None => vec![0.; heads],
-    };
-    if slopes.len() != heads {
-        candle::bail!(
-            "flash-attn: {} ALiBi slopes for {heads} heads",
-            slopes.len()
-        )
-    }
-    let window = op.window(k.1);
-    let cap = op.softcap.unwrap_or(0.);
-    let (queries, keys, vals) = (values(q)?, values(k)?, values(v)?);
-    let mut out = vec![0f32; queries.len()];
-    for sequence in sequences(op, q.1, k.1)? {
-        for row in 0..sequence.rows {
-            let position = (row + sequence.keys.len()) as i64 - sequence.rows as i64;
-            let visible = |j: i64| {
-                let both = |range: &[i64; 2]| {
-                    [position, j]
-                        .iter()
-                        .all(|x| (range[0]..range[1]).contains(x))
-                };
-                window.left.is_none_or(|left| j >= position - left as i64)
-                    && window
-                        .right
-                        .is_none_or(|right| j <= position + right as i64)
-                    || sequence.prefix.iter().any(both)
-            };
-            for (head, slope) in slopes.iter().enumerate() {
-                let at = ((sequence.first_row + row) * heads + head) * size;
-                let kv_head = head / (heads / kv_heads);
-                let mut scores = Vec::new();
-                for (j, key) in sequence
-                    .keys
-                    .iter()
-                    .enumerate()
-                    .filter(|(j, _)| visible(*j as i64))
-                {
-                    let start = (key * kv_heads + kv_head) * size;
-                    let pairs = queries[at..at + size]
-                        .iter()
-                        .zip(&keys[start..start + size]);
-                    let mut score = pairs.map(|(a, b)| a * b).sum::<f32>() * op.scale;
-                    if cap != 0. {
-                        score = cap * (score / cap).tanh();
-                    }
-                    score -= slope * (position - j as i64).abs() as f32;
-                    scores.push((start, score));
-                }
-                let max = scores.iter().map(|s| s.1).fold(f32::NEG_INFINITY, f32::max);
-                let sum: f32 = scores.iter().map(|s| (s.1 - max).exp()).sum();
-                for (start, score) in scores {
-                    let weight = (score - max).exp() / sum;
-                    for (to, value) in out[at..at + size]
-                        .iter_mut()
-                        .zip(&vals[start..start + size])
-                    {
-                        *to += weight * value;
-                    }
-                }
-            }
+    let problem = Problem::new(op, q, k, v)?;
+    let size = problem.size;
+    let mut out = vec![0f32; problem.q.len()];
+    problem.each_row(|at, seen| {
+        for one in seen {
+            let value = &problem.v[one.start..one.start + size];
+            add(&mut out[at..at + size], one.weight * one.factor, value);
         }
-    }
-    let storage = match q.0 {
-        CpuStorage::F16(_) => CpuStorage::F16(out.into_iter().map(f16::from_f32).collect()),
-        CpuStorage::BF16(_) => CpuStorage::BF16(out.into_iter().map(bf16::from_f32).collect()),
-        _ => CpuStorage::F32(out),
-    };
-    Ok((storage, q.1.shape().clone()))
+    });
+    Ok((narrowed(q, out), q.1.shape().clone()))
+}
+
+/// The gradients of [`attend`] with respect to queries, keys and values, given that of its result.
+pub(crate) fn backward(
+    op: &FlashAttn,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    grad: Operand,
+) -> Result<[CpuStorage; 3]> {
+    let problem = Problem::new(op, q, k, v)?;
+    let (size, grads) = (problem.size, values(grad)?);
+    let mut dq = vec![0f32; problem.q.len()];
+    let (mut dk, mut dv) = (vec![0f32; problem.k.len()], vec![0f32; problem.v.len()]);
+    problem.each_row(|at, seen| {
+        let (row, grad) = (at..at + size, &grads[at..at + size]);
+        let product = |x: &[f32]| grad.iter().zip(x).map(|(a, b)| a * b).sum::<f32>();
+        let of_weights: Vec<f32> = seen
+            .iter()
+            .map(|one| one.factor * product(&problem.v[one.start..one.start + size]))
+            .collect();
+        let pairs = seen.iter().zip(&of_weights);
+        let mean: f32 = pairs.clone().map(|(one, d)| one.weight * d).sum();
+        for (one, d) in pairs {
+            let key = one.start..one.start + size;
+            let of_product = one.weight * (d - mean) * one.slope;
+            add(&mut dv[key.clone()], one.weight * one.factor, grad);
+            add(&mut dq[row.clone()], of_product, &problem.k[key.clone()]);
+            add(&mut dk[key], of_product, &problem.q[row.clone()]);
+        }
+    });
+    Ok([narrowed(q, dq), narrowed(k, dk), narrowed(v, dv)])
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | of one length, `(batch, length, heads, head_size)` | [`flash_attn`], [`flash_attn_windowed`], [`flash_attn_alibi`], [`flash_attn_alibi_windowed`], [`flash_attn_alibi_windowed_softcap`] |
 //! | behind each other, `(total, heads, head_size)` | [`flash_attn_varlen`], [`flash_attn_varlen_windowed`], [`flash_attn_varlen_alibi`], [`flash_attn_varlen_alibi_windowed`], [`flash_attn_varlen_alibi_windowed_softcap`] |
+//! | with dropout, in training | [`flash_attn_dropout`], [`flash_attn_alibi_windowed_softcap_dropout`], [`flash_attn_varlen_dropout`], [`flash_attn_varlen_alibi_windowed_softcap_dropout`] |
 //! | with keys and values in a paged cache | [`flash_attn_varlen_paged_windowed`]; [`paged`] for a cache that is written and read in place, also of 8 bits |
 //!
 //! All compute `softmax(q kᵀ scale) v` for each head, without the matrix of scores in memory. Keys and values may have
@@ -16,7 +17,14 @@
 //! Tensors are f16, bf16 or f32; queries, keys and values of one dtype. Any strides will do; those whose last dimension
 //! is not dense are copied first. On a ROCm device the work goes to the tier that suits best (see
 //! [`candle_rocm::ops::attention`]); on the CPU, to a plain implementation, so that models can be tested without a GPU.
-//! There is no gradient: `backward` through these functions is an error.
+//!
+//! # Training
+//!
+//! `backward` gives the gradients of queries, keys and values on every device, of all functions but those with a paged
+//! cache and of all their options; ALiBi slopes have none. Kernels of gradients compute the scores again, so that memory
+//! grows with the sequences' lengths, not with their squares, and give the same result each time. [`flash_attn_dropout`]
+//! and its like drop weights of the softmax: which ones, a seed says, the same on every device. With a probability of 0
+//! they are their namesakes, bit for bit.
 //!
 //! # Composable Kernel
 //!
@@ -47,12 +55,14 @@
 //! # }
 //! ```
 
+mod backward;
 mod cpu;
 mod op;
 pub mod paged;
 
 use candle::{Result, Tensor};
 use op::{FlashAttn, Sequences};
+use std::sync::OnceLock;
 
 /// What the functions differ in, besides sequences.
 fn options(
@@ -69,6 +79,9 @@ fn options(
         right,
         softcap,
         sequences: Sequences::Fixed,
+        dropout: None,
+        is_tracked: false,
+        log_sum_exp: OnceLock::new(),
     }
 }
 
@@ -84,7 +97,7 @@ fn causal_right(causal: bool) -> Option<usize> {
 /// or exceed 512.
 pub fn flash_attn(q: &Tensor, k: &Tensor, v: &Tensor, scale: f32, causal: bool) -> Result<Tensor> {
     let op = options(scale, None, None, causal_right(causal), None);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn`] with limits to what a row sees before and behind its position.
@@ -100,7 +113,7 @@ pub fn flash_attn_windowed(
     right: Option<usize>,
 ) -> Result<Tensor> {
     let op = options(scale, None, left, right, None);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn`] with ALiBi slopes, f32 of shape `(num_heads)`.
@@ -117,7 +130,7 @@ pub fn flash_attn_alibi(
 ) -> Result<Tensor> {
     let right = causal_right(causal);
     let op = options(scale, Some(slopes), None, right, None);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_windowed`] with ALiBi slopes, f32 of shape `(num_heads)`.
@@ -134,7 +147,7 @@ pub fn flash_attn_alibi_windowed(
     right: Option<usize>,
 ) -> Result<Tensor> {
     let op = options(scale, Some(slopes), left, right, None);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_alibi_windowed`] with optional slopes and a bound of the scores.
@@ -153,7 +166,7 @@ pub fn flash_attn_alibi_windowed_softcap(
     softcap: f32,
 ) -> Result<Tensor> {
     let op = options(scale, slopes, left, right, Some(softcap));
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// Attention of sequences of different lengths. `q` is `(total_q, num_heads, head_size)`, `k` and `v` are
@@ -177,7 +190,7 @@ pub fn flash_attn_varlen(
 ) -> Result<Tensor> {
     let op = options(scale, None, None, causal_right(causal), None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_varlen`] with limits to what a row sees before and behind its position.
@@ -199,7 +212,7 @@ pub fn flash_attn_varlen_windowed(
 ) -> Result<Tensor> {
     let op = options(scale, None, left, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_varlen`] with ALiBi slopes, f32 of shape `(num_heads)`.
@@ -222,7 +235,7 @@ pub fn flash_attn_varlen_alibi(
     let right = causal_right(causal);
     let op = options(scale, Some(slopes), None, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_varlen_windowed`] with ALiBi slopes, f32 of shape `(num_heads)`.
@@ -245,7 +258,7 @@ pub fn flash_attn_varlen_alibi_windowed(
 ) -> Result<Tensor> {
     let op = options(scale, Some(slopes), left, right, None);
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }
 
 /// [`flash_attn_varlen_alibi_windowed`] with optional slopes and a bound of the scores.
@@ -269,7 +282,99 @@ pub fn flash_attn_varlen_alibi_windowed_softcap(
 ) -> Result<Tensor> {
     let op = options(scale, slopes, left, right, Some(softcap));
     let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
+}
+
+/// [`flash_attn`] in training: each weight of the softmax is 0 with probability `dropout`, and the others are divided by
+/// `1 - dropout`.
+///
+/// `seed` says which weights these are, through the generator Philox 4x32-10, the same on every device (see
+/// [`candle_rocm::ops::attention::Dropout`]): pass another one each time, such as a random number. The backward pass
+/// finds them again.
+///
+/// # Errors
+/// Those of [`flash_attn`], and unless `dropout` is at least 0 and less than 1.
+pub fn flash_attn_dropout(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    scale: f32,
+    causal: bool,
+    dropout: f32,
+    seed: u64,
+) -> Result<Tensor> {
+    let op = options(scale, None, None, causal_right(causal), None);
+    op.with_dropout(dropout, seed)?.apply(q, k, v)
+}
+
+/// [`flash_attn_dropout`] with all options of [`flash_attn_alibi_windowed_softcap`].
+///
+/// # Errors
+/// Those of [`flash_attn_dropout`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_alibi_windowed_softcap_dropout(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    slopes: Option<&Tensor>,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
+    softcap: Option<f32>,
+    dropout: f32,
+    seed: u64,
+) -> Result<Tensor> {
+    let op = options(scale, slopes, left, right, softcap);
+    op.with_dropout(dropout, seed)?.apply(q, k, v)
+}
+
+/// [`flash_attn_varlen`] with dropout, otherwise as [`flash_attn_dropout`].
+///
+/// # Errors
+/// Those of [`flash_attn_dropout`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_dropout(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    scale: f32,
+    causal: bool,
+    dropout: f32,
+    seed: u64,
+) -> Result<Tensor> {
+    let op = options(scale, None, None, causal_right(causal), None);
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    op.with_dropout(dropout, seed)?.apply(q, k, v)
+}
+
+/// [`flash_attn_varlen_dropout`] with all options of [`flash_attn_varlen_alibi_windowed_softcap`].
+///
+/// # Errors
+/// Those of [`flash_attn_dropout`].
+#[allow(clippy::too_many_arguments)]
+pub fn flash_attn_varlen_alibi_windowed_softcap_dropout(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    slopes: Option<&Tensor>,
+    seqlens_q: &Tensor,
+    seqlens_k: &Tensor,
+    max_seqlen_q: usize,
+    max_seqlen_k: usize,
+    scale: f32,
+    left: Option<usize>,
+    right: Option<usize>,
+    softcap: Option<f32>,
+    dropout: f32,
+    seed: u64,
+) -> Result<Tensor> {
+    let op = options(scale, slopes, left, right, softcap);
+    let op = op.packed(seqlens_q, seqlens_k, max_seqlen_q, max_seqlen_k);
+    op.with_dropout(dropout, seed)?.apply(q, k, v)
 }
 
 /// [`flash_attn_varlen_windowed`] with keys and values in the blocks of a cache,
@@ -313,5 +418,5 @@ pub fn flash_attn_varlen_paged_windowed(
         table,
         seen_ranges,
     );
-    q.apply_op3(k, v, op)
+    op.apply(q, k, v)
 }

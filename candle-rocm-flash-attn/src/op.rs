@@ -1,9 +1,12 @@
 //! The operation behind the functions.
 
 use candle::{CpuStorage, CustomOp3, DType, Layout, Result, RocmStorage, Shape, Storage, Tensor};
-use candle_rocm::ops::attention::{self, attention, Attention, Lengths};
-use candle_rocm::View;
+use candle_rocm::ops::attention::{self, attention, Attention, Dropout, Lengths};
+use candle_rocm::{Buffer, View};
 use std::ops::Deref;
+use std::sync::OnceLock;
+
+const OP: &str = "flash-attn";
 
 /// Attention with everything but queries, keys and values.
 pub(crate) struct FlashAttn {
@@ -13,6 +16,10 @@ pub(crate) struct FlashAttn {
     pub right: Option<usize>,
     pub softcap: Option<f32>,
     pub sequences: Sequences,
+    pub dropout: Option<Dropout>,
+    /// Whether a backward pass may follow, for which the forward pass leaves `log_sum_exp`.
+    pub is_tracked: bool,
+    pub log_sum_exp: OnceLock<Buffer>,
 }
 
 /// How rows and keys belong together.
@@ -78,6 +85,31 @@ impl FlashAttn {
             }),
         };
         self
+    }
+
+    /// Applies the operation.
+    pub fn apply(mut self, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        if self.slopes.as_ref().is_some_and(Tensor::track_op) {
+            candle::bail!("flash-attn has no gradient of ALiBi slopes: detach them")
+        }
+        self.is_tracked = !self.is_paged() && [q, k, v].iter().any(|t| t.track_op());
+        q.apply_op3(k, v, self)
+    }
+
+    pub fn with_dropout(mut self, probability: f32, seed: u64) -> Result<Self> {
+        if !(0.0..1.0).contains(&probability) {
+            candle::bail!(
+                "flash-attn: the probability of dropout must be at least 0 and less than 1, not {probability}"
+            )
+        }
+        // Without dropout there is nothing to compute for it.
+        let dropout = Dropout { probability, seed };
+        self.dropout = (dropout.threshold() != 0).then_some(dropout);
+        Ok(self)
+    }
+
+    pub fn is_paged(&self) -> bool {
+        matches!(self.sequences, Sequences::Packed { paged: Some(_), .. })
     }
 
     /// The window as candle-flash-attn has it: a limit beyond the (longest) sequence of keys is none, and where only
@@ -187,7 +219,51 @@ impl CustomOp3 for FlashAttn {
         v_l: &Layout,
     ) -> Result<(RocmStorage, Shape)> {
         use candle::backend::BackendStorage;
-        const OP: &str = "flash-attn";
+        let done = self.with_problem((q, q_l), (k, k_l), (v, v_l), |problem| {
+            Ok(attention(q.buffer().device(), problem)?)
+        })?;
+        if let Some(log_sum_exp) = done.log_sum_exp {
+            // It is computed once: an operation is applied to its operands alone.
+            let _ = self.log_sum_exp.set(log_sum_exp);
+        }
+        let shape = q_l.shape().clone();
+        let count = shape.elem_count();
+        Ok((q.with_buffer(done.out, q.dtype(), count), shape))
+    }
+
+    fn bwd(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        result: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        if self.is_paged() {
+            return Err(candle::Error::BackwardNotSupported {
+                op: "flash-attn with a paged cache",
+            });
+        }
+        let [dq, dk, dv] = crate::backward::gradients(self, [q, k, v], result, grad)?;
+        let wanted = |x: &Tensor, gradient: Tensor| x.track_op().then_some(gradient);
+        Ok((wanted(q, dq), wanted(k, dk), wanted(v, dv)))
+    }
+}
+
+/// A tensor as custom operations receive it.
+pub(crate) type Operand<'a> = (&'a RocmStorage, &'a Layout);
+
+impl FlashAttn {
+    /// Calls `f` with the problem of the device layer.
+    pub fn with_problem<R>(
+        &self,
+        q: Operand,
+        k: Operand,
+        v: Operand,
+        f: impl FnOnce(&Attention) -> Result<R>,
+    ) -> Result<R> {
+        use candle::backend::BackendStorage;
+        let ((q, q_l), (k, k_l), (v, v_l)) = (q, k, v);
         self.check((q.dtype(), q_l), (k.dtype(), k_l), (v.dtype(), v_l))?;
         let (packed, paged) = match &self.sequences {
             Sequences::Fixed => (None, None),
@@ -239,6 +315,8 @@ impl CustomOp3 for FlashAttn {
             softcap: self.softcap,
             alibi: view(&slopes, "alibi_slopes")?,
             prefix: view(&prefix, "seen_ranges")?,
+            dropout: self.dropout,
+            log_sum_exp: self.is_tracked,
             ..Attention::new(
                 q.view(q_l, OP)?,
                 k.view(k_l, OP)?,
@@ -246,9 +324,6 @@ impl CustomOp3 for FlashAttn {
                 self.scale,
             )
         };
-        let done = attention(q.buffer().device(), &problem)?;
-        let shape = q_l.shape().clone();
-        let count = shape.elem_count();
-        Ok((q.with_buffer(done.out, q.dtype(), count), shape))
+        f(&problem)
     }
 }

@@ -157,6 +157,7 @@ impl PagedCache {
             ..
         } = self.shape;
         let tokens = batch.tokens();
+        without_graph(&[q.unwrap_or(k), k, v])?;
         let fits = k.dims() == [tokens, kv_heads, head_size]
             && v.dims() == [tokens, kv_heads, v_head_size]
             && q.is_none_or(
@@ -248,6 +249,7 @@ impl PagedCache {
 
     fn check_queries(&self, q: &Tensor, batch: &PagedBatch) -> Result<()> {
         let (tokens, heads, size) = q.dims3()?;
+        without_graph(&[q])?;
         let fits = tokens == batch.tokens()
             && size == self.shape.head_size
             && heads % self.shape.kv_heads == 0
@@ -263,6 +265,14 @@ impl PagedCache {
         }
         Ok(())
     }
+}
+
+/// A cache is for inference: what is computed with it has no gradients.
+fn without_graph(tensors: &[&Tensor]) -> Result<()> {
+    if tensors.iter().any(|t| t.track_op()) {
+        bail!("a paged cache has no gradients: detach queries, keys and values")
+    }
+    Ok(())
 }
 
 /// How scores are made of products, and which there are.

@@ -386,11 +386,19 @@ fn what_is_refused(context: &Context, _: &mut Report) -> Result<()> {
         ensure!(attend(&q, &make(&[2, 3, 4, 16], DType::F16)?).is_err());
         let slopes = make(&[3], DType::F32)?;
         ensure!(flash::flash_attn_alibi(&q, &q, &q, &slopes, 1., false).is_err());
-        // There is no gradient, and backward says so.
-        let var = Var::from_tensor(&make(&[1, 3, 4, 16], DType::F32)?)?;
-        let out = attend(var.as_tensor(), var.as_tensor())?;
+        // A cache has no gradient, and backward says so.
+        let var = Var::from_tensor(&make(&[3, 4, 16], DType::F32)?)?;
+        let cache = make(&[2, 4, 4, 16], DType::F32)?;
+        let (starts, table) = (
+            Tensor::new(&[0u32, 3], &device)?,
+            Tensor::new(&[[1u32]], &device)?,
+        );
+        let (q, none) = (var.as_tensor(), None);
+        let out = flash::flash_attn_varlen_paged_windowed(
+            q, &cache, &cache, &starts, &starts, &table, none, 3, 3, 1., None, None, 4, None,
+        )?;
         let error = error_of(out.sum_all()?.backward(), "a gradient")?;
-        ensure!(error.contains("flash-attn"), "{error}");
+        ensure!(error.contains("paged cache"), "{error}");
     }
     Ok(())
 }

@@ -8,7 +8,9 @@ mod dtypes;
 mod elementwise;
 mod faults;
 mod flash_attn;
+mod flash_training;
 mod fused;
+mod fused_gradients;
 mod paged;
 mod quantized;
 mod resample;
@@ -26,7 +28,9 @@ pub fn suites() -> Vec<Suite> {
         dtypes::SUITES,
         faults::SUITES,
         flash_attn::SUITES,
+        flash_training::SUITES,
         fused::SUITES,
+        fused_gradients::SUITES,
         paged::SUITES,
         quantized::SUITES,
         resample::SUITES,
