@@ -3,7 +3,9 @@
 //! Each variant belongs to an exit code, so that scripts can tell a mistake in what they passed
 //! from a failure of the machine, and a lost device from both.
 
-use std::path::PathBuf;
+use crate::text::one_line;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// Exit code of a failure while running: device, memory, network, I/O.
 pub const EXIT_FAILURE: u8 = 1;
@@ -24,7 +26,7 @@ pub enum Error {
     Usage(String),
 
     /// A model file that is damaged, hostile or of a kind that this worker cannot run.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}", one_line(&format!("{}: {reason}", path.display())))]
     BadModel {
         /// The file.
         path: PathBuf,
@@ -41,11 +43,11 @@ pub enum Error {
     DeviceLost(String),
 
     /// The Hugging Face hub or its cache could not give the model.
-    #[error("{0}")]
+    #[error("{}", one_line(_0))]
     Hub(String),
 
     /// A file could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", one_line(&format!("{}: {source}", path.display())))]
     Io {
         /// The file.
         path: PathBuf,
@@ -85,9 +87,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::BadModel { .. } => EXIT_BAD_INPUT,
-            Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                EXIT_BAD_INPUT
-            }
+            Self::Io { source, .. } if is_about_input(source) => EXIT_BAD_INPUT,
             Self::DeviceLost(_) => EXIT_DEVICE_LOST,
             Self::Ended(code) | Self::Crashed { code, .. } => *code,
             _ => EXIT_FAILURE,
@@ -99,8 +99,47 @@ impl Error {
         matches!(self, Self::Ended(_))
     }
 
+    /// For `map_err` on operations with a file.
+    pub fn io(path: &Path) -> impl Fn(std::io::Error) -> Self + '_ {
+        move |source| Self::Io {
+            path: path.to_path_buf(),
+            source,
+        }
+    }
+
     /// For `map_err` on candle's results: names the step that failed.
     pub fn candle(context: &'static str) -> impl FnOnce(candle_core::Error) -> Self {
         move |source| Self::Candle { context, source }
+    }
+}
+
+/// Whether another path or file would do, rather than another machine or moment.
+fn is_about_input(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::InvalidInput
+            | ErrorKind::InvalidData
+            | ErrorKind::InvalidFilename
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+    ) || error.raw_os_error() == Some(libc::ELOOP)
+        || error.raw_os_error() == Some(libc::ENXIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_and_reasons_stay_in_one_line() {
+        let error = Error::BadModel {
+            path: "a\u{1b}[2J".into(),
+            reason: "tensor x\nINFO all is well".to_string(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "a\\u{1b}[2J: tensor x\\nINFO all is well"
+        );
     }
 }

@@ -9,6 +9,8 @@
 //! | [`device`]   | `--device auto\|cpu\|rocm[:n]` as a type, and the candle device for it |
 //! | [`fault`]    | what a failed computation says about its device                    |
 //! | [`report`]   | what GPUs are visible, what is missing and how to get it           |
+//! | [`file`](mod@file) | files that others wrote: regular, of a bounded length            |
+//! | [`text`]     | text that others wrote, made fit for a terminal and a log          |
 //! | [`gguf`]     | a GGUF reader that trusts nothing in the file                      |
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
@@ -23,6 +25,7 @@ pub mod cli;
 pub mod device;
 pub mod error;
 pub mod fault;
+pub mod file;
 pub mod gguf;
 pub mod http;
 pub mod hub;
@@ -34,6 +37,7 @@ pub mod progress;
 pub mod report;
 pub mod serve;
 pub mod signal;
+pub mod text;
 pub mod time;
 
 pub use error::{Error, Result};

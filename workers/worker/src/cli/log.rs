@@ -1,8 +1,9 @@
 //! Notes, warnings and errors on standard error, as text or as JSON.
 
+use crate::text::indented;
 use crate::{Error, Result};
 use clap::{Args, ValueEnum};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use tracing_subscriber::filter::EnvFilter;
 
 /// How to log.
@@ -35,7 +36,9 @@ impl LogArgs {
             .map_err(|e| Error::Usage(format!("--log-level {}: {e}", self.log_level)))?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
+            .with_writer(|| Sink)
+            // Where standard error fails, there is nobody to tell.
+            .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
         let started = match (self.log_format, timed) {
             (LogFormat::Json, _) => builder.json().flatten_event(true).try_init(),
@@ -54,8 +57,58 @@ impl LogArgs {
     /// Tells why the program ends.
     pub fn report(&self, error: &Error) {
         match self.log_format {
-            LogFormat::Text => eprintln!("error: {error}"),
+            LogFormat::Text => tell(&format!("error: {error}")),
             LogFormat::Json => tracing::error!(exit_code = error.exit_code(), "{error}"),
         }
+    }
+}
+
+/// Writes text to standard error as one note: what it quotes of files and models can neither steer a terminal nor begin
+/// a line of its own. A standard error that is closed or full is no reason to end.
+pub fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", indented(text));
+}
+
+/// Standard error for log lines.
+struct Sink;
+
+impl Write for Sink {
+    /// Takes one log line at a time, as the logger gives them. Of its escape sequences only colours are left, those that
+    /// the logger puts in itself; it shows those of messages.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        // A closed or full standard error loses the line, and the program goes on.
+        let _ = writeln!(std::io::stderr(), "{}", plain(&text));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A log line with everything shown that could steer a terminal or begin another line, but for colours.
+fn plain(line: &str) -> String {
+    let mut pieces = line.trim_end_matches('\n').split("\u{1b}[");
+    let mut plain = indented(pieces.next().unwrap_or_default()).into_owned();
+    for piece in pieces {
+        let end = piece.find(|c: char| !c.is_ascii_digit() && c != ';');
+        let is_colour = end.is_some_and(|end| piece[end..].starts_with('m'));
+        plain.push_str(if is_colour { "\u{1b}[" } else { "\\u{1b}[" });
+        plain.push_str(&indented(piece));
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_keep_their_colours_and_nothing_else() {
+        assert_eq!(
+            plain("\u{1b}[32m INFO\u{1b}[0m name=a\u{1b}[2J\u{1b}]0;x\u{7}\nINFO fake\n"),
+            "\u{1b}[32m INFO\u{1b}[0m name=a\\u{1b}[2J\\u{1b}]0;x\\u{7}\n  INFO fake"
+        );
     }
 }

@@ -60,7 +60,7 @@ pub fn main<P: Program>() -> ExitCode {
     let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let log = program.log().clone();
     if let Err(error) = log.start(program.is_service()) {
-        eprintln!("error: {error}");
+        log::tell(&format!("error: {error}"));
         return ExitCode::from(error.exit_code());
     }
     let is_service = program.is_service();

@@ -1,15 +1,21 @@
 //! Standard output carries data and nothing else.
 
+use crate::text::on_terminal;
 use crate::{Error, Result};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
-/// Writes text at once; a reader that has seen enough, such as `head`, ends it with `Ok(false)`.
+/// Writes text at once, on a terminal with control characters shown, so that what a model says cannot steer it; raw
+/// into files and pipes. A reader that has seen enough, such as `head`, ends it with `Ok(false)`.
 ///
 /// # Errors
 /// [`Error::Runtime`] if it cannot be written.
 pub fn print(text: &str) -> Result<bool> {
     let mut out = std::io::stdout().lock();
+    let text = match out.is_terminal() {
+        true => on_terminal(text),
+        false => text.into(),
+    };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),

@@ -1,12 +1,12 @@
 //! Model files mapped into memory.
 
 use super::{Gguf, TensorInfo, Weights};
+use crate::file;
 use crate::hub::split_of;
 use crate::{Error, Result};
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A checked GGUF file, or all parts of one that is split, in the address space.
@@ -125,21 +125,9 @@ pub fn give_back(map: &Mmap, start: usize, bytes: usize) {
 /// Maps a regular file for reading.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is not a regular file.
+/// [`Error::Io`] if it cannot be read or is not a regular file.
 pub fn map_file(path: &Path) -> Result<Mmap> {
-    let io = |source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-    };
-    let file = File::open(path).map_err(io)?;
-    if !file.metadata().map_err(io)?.is_file() {
-        return Err(Error::BadModel {
-            path: path.to_path_buf(),
-            reason: "it is not a regular file".to_string(),
-        });
-    }
-    // SAFETY: the map is only read, as bytes; see `MappedGguf` for files that shrink.
-    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    let map = file::map(path).map_err(Error::io(path))?;
     // Reading ahead is worth it where it is possible at all.
     let _ = map.advise(Advice::Sequential);
     Ok(map)
