@@ -1,5 +1,6 @@
 //! Progress on a terminal, silence elsewhere.
 
+use crate::text::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -26,37 +27,6 @@ fn bar(message: &str, total: u64, template: &str) -> ProgressBar {
     let style =
         ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.set_style(style);
-    bar.set_message(message.to_string());
+    bar.set_message(one_line(message).into_owned());
     bar
-}
-
-/// [`byte_bar`] for the downloads of `hf-hub`.
-pub struct DownloadProgress(ProgressBar);
-
-impl DownloadProgress {
-    /// A bar whose length is told by the download itself.
-    pub fn new() -> Self {
-        Self(byte_bar("", 0))
-    }
-}
-
-impl Default for DownloadProgress {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl hf_hub::api::Progress for DownloadProgress {
-    fn init(&mut self, size: usize, filename: &str) {
-        self.0.set_length(size as u64);
-        self.0.set_message(filename.to_string());
-    }
-
-    fn update(&mut self, size: usize) {
-        self.0.inc(size as u64);
-    }
-
-    fn finish(&mut self) {
-        self.0.finish_and_clear();
-    }
 }

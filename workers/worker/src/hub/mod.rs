@@ -4,22 +4,41 @@
 //! use comes first, then the network unless it is ruled out. From a repository with GGUF files one is taken (all parts
 //! of one that is split); from others the folder of config.json, tokenizer and safetensors files.
 //! [`HubOptions::resolve_pipeline`] takes image models.
+//!
+//! What a hub answers is trusted with nothing: a commit or an ETag names a file of the cache only if it is a name, the
+//! token goes to the hub itself and to no host behind it, content has the length and the checksum that were announced.
+//!
+//! | Module         | Gives                                                        |
+//! |----------------|--------------------------------------------------------------|
+//! | `environment`  | the variables of Hugging Face's own tools                    |
+//! | `client`       | requests and redirects                                       |
+//! | `cache`        | a repository's folder in the cache                           |
+//! | `checksum`     | what an ETag says about content                              |
+//! | `repository`   | the list of files, and each file fetched                     |
+//! | `select`       | which files of a repository make up a model                  |
+//! | `pipeline`     | the same for image models                                    |
 
 mod args;
+mod cache;
+mod checksum;
+mod client;
+mod environment;
 mod pipeline;
+mod repository;
 mod select;
+mod trouble;
 
 pub use args::HubArgs;
 
-use crate::progress::DownloadProgress;
 use crate::{Error, Result};
-use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, Repo, RepoType};
+use cache::RepoCache;
+use environment::Environment;
+use repository::Repository;
 pub(crate) use select::split_of;
 use select::{
     choose, complete_folder, files_below, folder_files, has_gguf_extension, parts_of, Choice, INDEX,
 };
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// What `--model` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,22 +107,16 @@ pub struct HubOptions {
 }
 
 impl HubOptions {
-    /// The settings that Hugging Face's own tools read: `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN`
-    /// (or the token stored by their login), `HF_HUB_OFFLINE`.
+    /// The settings that Hugging Face's own tools read: `HF_HUB_CACHE`, `HF_HOME`, `HF_ENDPOINT`, `HF_TOKEN`,
+    /// `HF_TOKEN_PATH` (or the token stored by their login), `HF_HUB_OFFLINE`.
     pub fn from_env() -> Self {
-        let set = |name| std::env::var(name).ok().filter(|v| !v.is_empty());
-        let cache = match set("HF_HUB_CACHE") {
-            Some(path) => Cache::new(path.into()),
-            None => Cache::from_env(),
-        };
-        let offline = set("HF_HUB_OFFLINE")
-            .is_some_and(|v| ["1", "on", "yes", "true"].contains(&v.to_lowercase().as_str()));
+        let environment = Environment::read(|name| std::env::var(name).ok());
         Self {
             revision: "main".to_string(),
-            offline,
-            token: set("HF_TOKEN").or_else(|| Cache::from_env().token()),
-            endpoint: set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_string()),
-            cache: cache.path().clone(),
+            offline: environment.offline,
+            token: environment.token,
+            endpoint: environment.endpoint,
+            cache: environment.cache,
         }
     }
 
@@ -140,37 +153,30 @@ impl HubOptions {
         if self.offline {
             return Err(self.not_cached(repo, selector, &cached_files));
         }
-        let api = self.api(repo)?;
-        let info = api.info().map_err(|e| self.explain(repo, e))?;
-        let files: Vec<String> = info
-            .siblings
-            .into_iter()
-            .map(|s| s.rfilename)
-            .filter(|name| is_plain_relative(name))
-            .collect();
-        let choice = choose(repo, &files, selector)?;
+        let repository = Repository::new(self, repo)?;
+        let listing = repository.list()?;
+        let choice = choose(repo, &listing.files, selector)?;
         let complete = cached.as_deref();
         if let Some(path) = complete.and_then(|s| from_cache(repo, s, &cached_files, &choice)) {
             return Ok(path);
         }
         // What is there of another commit does not belong with what is fetched now.
-        let current = cached.filter(|snapshot| snapshot.ends_with(&info.sha));
+        let current = cached.filter(|snapshot| snapshot.ends_with(&listing.commit));
         let get = |file: &str| match &current {
             Some(snapshot) if cached_files.iter().any(|f| f == file) => Ok(snapshot.join(file)),
-            _ => api
-                .download_with_progress(file, DownloadProgress::new())
-                .map_err(|e| self.explain(repo, e)),
+            _ => repository.fetch(file, Some(&listing.commit)),
         };
+        let files = &listing.files;
         match choice {
             Choice::Gguf(file) => {
-                let parts = parts_of(repo, &file, &files)?;
+                let parts = parts_of(repo, &file, files)?;
                 let first = get(&parts[0])?;
                 for part in &parts[1..] {
                     get(part)?;
                 }
                 Ok(first)
             }
-            Choice::Folder => self.get_folder(repo, &files, get),
+            Choice::Folder => self.get_folder(repo, files, get),
         }
     }
 
@@ -214,62 +220,14 @@ impl HubOptions {
         ))
     }
 
-    fn repo(&self, repo: &str) -> Repo {
-        Repo::with_revision(repo.to_string(), RepoType::Model, self.revision.clone())
-    }
-
-    fn api(&self, repo: &str) -> Result<ApiRepo> {
-        let api = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
-            .with_endpoint(self.endpoint.clone())
-            .with_token(self.token.clone())
-            .with_user_agent("candle-rocm", env!("CARGO_PKG_VERSION"))
-            .with_retries(3)
-            .build()
-            .map_err(|e| self.explain(repo, e))?;
-        Ok(api.repo(self.repo(repo)))
-    }
-
     /// The cached snapshot folder of the revision: through its ref, or the revision is a commit itself.
     fn snapshot(&self, repo: &str) -> Option<PathBuf> {
-        let folder = self.cache.join(self.repo(repo).folder_name());
-        let commit = std::fs::read_to_string(folder.join("refs").join(&self.revision))
-            .map(|text| text.trim().to_string())
-            .unwrap_or_else(|_| self.revision.clone());
-        let is_name = matches!(
-            Path::new(&commit).components().collect::<Vec<_>>()[..],
-            [Component::Normal(_)]
-        );
-        Some(folder.join("snapshots").join(commit)).filter(|path| is_name && path.is_dir())
-    }
-
-    fn explain(&self, repo: &str, error: ApiError) -> Error {
-        let endpoint = &self.endpoint;
-        let cause = match &error {
-            ApiError::TooManyRetries(inner) => inner,
-            other => other,
-        };
-        Error::Hub(match cause {
-            ApiError::RequestError(e) => match **e {
-                ureq::Error::StatusCode(404) => format!(
-                    "{endpoint} has no repository {repo} with revision {}; check the spelling (a private one needs HF_TOKEN)",
-                    self.revision
-                ),
-                ureq::Error::StatusCode(401 | 403) => format!(
-                    "{endpoint} refuses access to {repo}: it does not exist, is private or gated; accept its terms on the web page and set HF_TOKEN"
-                ),
-                ureq::Error::StatusCode(status) => {
-                    format!("{endpoint} answered {status} for {repo}; try again later")
-                }
-                ref other => format!(
-                    "cannot reach {endpoint} ({other}); check the network or HF_ENDPOINT, use --offline for a cached model, or give the path of a file"
-                ),
-            },
-            ApiError::LockAcquisition(path) => format!(
-                "another process is downloading {repo} ({} is locked); wait for it to finish",
-                path.display()
-            ),
-            other => format!("download of {repo} failed: {other}"),
-        })
+        let cache = RepoCache::new(&self.cache, repo);
+        let commit = cache.commit_of(&self.revision);
+        let commit = commit.unwrap_or_else(|| self.revision.clone());
+        checksum::is_name(&commit)
+            .then(|| cache.snapshot(&commit))
+            .filter(|path| path.is_dir())
     }
 }
 
@@ -291,10 +249,8 @@ fn is_revision(revision: &str) -> bool {
 
 /// A path that stays below the folder it is joined to.
 fn is_plain_relative(name: &str) -> bool {
-    !name.is_empty()
-        && Path::new(name)
-            .components()
-            .all(|c| matches!(c, Component::Normal(_)))
+    let plain = |part: &str| !matches!(part, "" | "." | "..");
+    name.split('/').all(plain) && !name.chars().any(|c| c.is_control() || c == '\\')
 }
 
 #[cfg(test)]
@@ -344,7 +300,18 @@ mod tests {
 
     #[test]
     fn names_that_leave_their_folder_are_refused() {
-        for bad in ["../x", "/etc/x", "a/../../b", ""] {
+        for bad in [
+            "../x",
+            "/etc/x",
+            "a/../../b",
+            "",
+            "a//b",
+            "a/./b",
+            "a/",
+            "a\0b",
+            "a\\b",
+            "a\nb",
+        ] {
             assert!(!is_plain_relative(bad), "{bad}");
         }
         assert!(is_plain_relative("sub/file.gguf"));

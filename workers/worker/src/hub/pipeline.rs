@@ -1,8 +1,8 @@
 //! Image models on the hub: a folder for each part, as diffusers writes them, or one file.
 
+use super::repository::Repository;
 use super::select::{files_below, has_gguf_extension, read_index, shards};
 use super::{is_plain_relative, HubOptions, ModelSource};
-use crate::progress::DownloadProgress;
 use crate::{Error, Result};
 use std::path::{Path, PathBuf};
 
@@ -80,9 +80,7 @@ impl HubOptions {
         if self.offline {
             return Err(self.not_cached(repo, Some(file), &[]));
         }
-        self.api(repo)?
-            .download_with_progress(file, DownloadProgress::new())
-            .map_err(|e| self.explain(repo, e))
+        Repository::new(self, repo)?.fetch(file, None)
     }
 
     fn pipeline(&self, repo: &str, variant: &str) -> Result<PathBuf> {
@@ -95,10 +93,9 @@ impl HubOptions {
         if self.offline {
             return Err(self.not_cached(repo, None, &cached_files));
         }
-        let api = self.api(repo)?;
-        let info = api.info().map_err(|e| self.explain(repo, e))?;
-        let names = info.siblings.into_iter().map(|s| s.rfilename);
-        let files: Vec<String> = names.filter(|name| is_plain_relative(name)).collect();
+        let repository = Repository::new(self, repo)?;
+        let listing = repository.list()?;
+        let files = listing.files;
         if !files.iter().any(|file| file == INDEX) {
             let single: Vec<&str> = files
                 .iter()
@@ -113,12 +110,10 @@ impl HubOptions {
                 ),
             }));
         }
-        let current = cached.filter(|snapshot| snapshot.ends_with(&info.sha));
+        let current = cached.filter(|snapshot| snapshot.ends_with(&listing.commit));
         let get = |file: &str| match &current {
             Some(snapshot) if cached_files.iter().any(|f| f == file) => Ok(snapshot.join(file)),
-            _ => api
-                .download_with_progress(file, DownloadProgress::new())
-                .map_err(|e| self.explain(repo, e)),
+            _ => repository.fetch(file, Some(&listing.commit)),
         };
         let index = get(INDEX)?;
         for part in parts(repo, &index)? {

@@ -168,11 +168,7 @@ pub(super) fn folder_files(
 
 /// An index of at most `most` bytes.
 pub(super) fn read_index(path: &Path, most: u64) -> std::result::Result<serde_json::Value, String> {
-    let length = std::fs::metadata(path).map_err(|e| e.to_string())?.len();
-    if length > most {
-        return Err(format!("{length} bytes, at most {most} are read"));
-    }
-    let text = std::fs::read(path).map_err(|e| e.to_string())?;
+    let text = crate::file::read(path, most).map_err(|e| e.to_string())?;
     serde_json::from_slice(&text).map_err(|e| e.to_string())
 }
 
