@@ -18,6 +18,7 @@
 //! | [`progress`] | bars that appear on a terminal only                                |
 //! | [`signal`]   | Ctrl-C as a flag that loops look at                                |
 //! | [`ids`]      | names, seeds and tokens from the system's random numbers           |
+//! | [`tokenizer_json`] | what a `tokenizer.json` may ask of the library that reads it |
 //! | [`time`]     | points in time as others read them                                 |
 //! | [`error`]    | one error type with the exit code that belongs to it               |
 
@@ -39,5 +40,6 @@ pub mod serve;
 pub mod signal;
 pub mod text;
 pub mod time;
+pub mod tokenizer_json;
 
 pub use error::{Error, Result};

@@ -2,6 +2,7 @@
 
 use super::module::Module;
 use crate::models::config::within;
+use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
 use crate::weights::{packed, Weights};
@@ -341,10 +342,5 @@ fn open_tokenizer(folder: &Folder, name: &str) -> Result<Tokenizer> {
         reason,
     };
     let bytes = folder.bytes(name)?;
-    let mut tokenizer = Tokenizer::from_bytes(&*bytes).map_err(|e| bad(e.to_string()))?;
-    tokenizer
-        .with_truncation(None)
-        .map_err(|e| bad(e.to_string()))?;
-    tokenizer.with_padding(None);
-    Ok(tokenizer)
+    library_tokenizer(&bytes).map_err(bad)
 }

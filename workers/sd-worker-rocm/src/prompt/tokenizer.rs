@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use tokenizers::{AddedToken, Tokenizer};
-use worker::{Error, Result};
+use worker::{tokenizer_json, Error, Result};
 
 /// Longest prompt in bytes; weights and chunks are for pages, not for books.
 pub const MAX_PROMPT_BYTES: usize = 1 << 16;
@@ -35,6 +35,24 @@ pub struct ClipTokenizer {
     /// Words that stand for learnt vectors: their one token, to the tokens of all their vectors.
     concepts: HashMap<u32, std::ops::Range<u32>>,
     vocabulary: u32,
+}
+
+/// The tokenizer of a `tokenizer.json`, tried on a few texts, without cutting and filling.
+pub(crate) fn library_tokenizer(json: &[u8]) -> std::result::Result<Tokenizer, String> {
+    let json: serde_json::Value = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+    tokenizer_json::check(&json)?;
+    tokenizer_json::guarded(|| {
+        let mut tokenizer: Tokenizer = serde_json::from_value(json).map_err(|e| e.to_string())?;
+        tokenizer
+            .with_truncation(None)
+            .map_err(|e| e.to_string())?
+            .with_padding(None);
+        for text in tokenizer_json::TRIALS {
+            // An error is that text's own; a panic is not.
+            let _ = tokenizer.encode_fast(text, true);
+        }
+        Ok(tokenizer)
+    })
 }
 
 impl ClipTokenizer {
@@ -71,8 +89,8 @@ impl ClipTokenizer {
     /// # Errors
     /// [`Error::Usage`] for text that is not JSON, or a vocabulary without CLIP's special tokens.
     pub fn from_json(json: &[u8], pad: Option<&str>) -> Result<Self> {
-        let tokenizer = Tokenizer::from_bytes(json)
-            .map_err(|e| Error::Usage(format!("tokenizer.json: {e}")))?;
+        let tokenizer =
+            library_tokenizer(json).map_err(|e| Error::Usage(format!("tokenizer.json: {e}")))?;
         Self::new(tokenizer, pad)
     }
 
@@ -111,7 +129,7 @@ impl ClipTokenizer {
                 "end_of_word_suffix": "</w>", "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
                 "vocab": vocab, "merges": pairs},
         });
-        let mut tokenizer = Tokenizer::from_bytes(json.to_string())
+        let mut tokenizer = library_tokenizer(json.to_string().as_bytes())
             .map_err(|e| Error::Usage(format!("vocab.json with merges.txt: {e}")))?;
         tokenizer
             .add_special_tokens([BOS, EOS].map(|token| AddedToken::from(token, true)))
@@ -119,11 +137,7 @@ impl ClipTokenizer {
         Self::new(tokenizer, pad)
     }
 
-    fn new(mut tokenizer: Tokenizer, pad: Option<&str>) -> Result<Self> {
-        tokenizer
-            .with_truncation(None)
-            .map_err(|e| Error::Usage(format!("the tokenizer: {e}")))?;
-        tokenizer.with_padding(None);
+    fn new(tokenizer: Tokenizer, pad: Option<&str>) -> Result<Self> {
         let id = |token: &str| {
             tokenizer.token_to_id(token).ok_or_else(|| {
                 Error::Usage(format!(
