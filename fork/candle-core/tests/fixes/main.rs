@@ -2,6 +2,7 @@
 //! which is what a fix must keep.
 
 mod grads;
+mod load;
 
 use std::io::Cursor;
 
