@@ -1,9 +1,9 @@
 // What gather and scatter share: how an index tensor names places.
 //
 // Every operand comes as strides over common dimensions; the strides along the indexed dimension are 0 for the operand
-// that is indexed, whose place is then moved by `index * stride`. An index equal to the largest value of its type
-// stands for no place: gather gives zero, scatter leaves it out. Any other index beyond `size` does the same and
-// reports itself, for the host to raise when it next waits.
+// that is indexed, whose place is then moved by `index * stride`. The largest u32 and the largest i64, which no
+// dimension is long enough for, stand for no place: gather gives zero, scatter leaves it out. Any other index beyond
+// `size` does the same and reports itself, for the host to raise when it next waits.
 #ifndef CANDLE_ROCM_INDEXING_H
 #define CANDLE_ROCM_INDEXING_H
 
@@ -62,7 +62,8 @@ template <u32 N> DEVICE_FN Ids<N> load_ids(const Indexed& indexed, u32 first, u3
 // Their places; NOWHERE for what names none and for all but the first `count`.
 template <u32 N> DEVICE_FN void find(const Indexed& indexed, const Ids<N>& ids, u32 count, u32 (&places)[N]) {
     const u32 type = indexed.with.id_type;
-    const u64 none = type == ID_U8 ? 0xff : type == ID_U32 ? 0xffffffffu : type == ID_I16 ? 0x7fff : type == ID_I32 ? 0x7fffffff : (u64)NO_INDEX;
+    // No index of the smaller types is as large as i64's.
+    const u64 none = type == ID_U32 ? 0xffffffffu : (u64)NO_INDEX;
     const u32 sign = type == ID_I16 || type == ID_I32 ? ~0u : 0;
     u64 bad = none;
 #pragma unroll
@@ -77,19 +78,19 @@ template <u32 N> DEVICE_FN void find(const Indexed& indexed, const Ids<N>& ids, 
     if (bad != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)bad);
 }
 // One index, checked in the type that it is read in: fewer instructions than for several at once.
-template <typename T> DEVICE_FN u32 find_typed(const Indexed& indexed, T none, u32 at) {
+template <typename T> DEVICE_FN u32 find_typed(const Indexed& indexed, i64 none, u32 at) {
     const T id = ((const T*)indexed.ids)[at];
-    const bool known = (u64)(i64)id < indexed.with.size && id != none;
-    if (!known && id != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)id);
+    const bool known = (u64)(i64)id < indexed.with.size;
+    if (!known && (i64)id != none) report_index(indexed.error, indexed.with.op, indexed.with.size, (i64)id);
     return known ? (u32)id : NOWHERE;
 }
 DEVICE_FN u32 find(const Indexed& indexed, u32 at) {
     switch (indexed.with.id_type) {
-        case ID_U8: return find_typed<u8>(indexed, 0xff, at);
+        case ID_U8: return find_typed<u8>(indexed, NO_INDEX, at);
         case ID_U32: return find_typed<u32>(indexed, 0xffffffffu, at);
         case ID_I64: return find_typed<i64>(indexed, NO_INDEX, at);
-        case ID_I16: return find_typed<i16>(indexed, 0x7fff, at);
-        case ID_I32: return find_typed<i32>(indexed, 0x7fffffff, at);
+        case ID_I16: return find_typed<i16>(indexed, NO_INDEX, at);
+        case ID_I32: return find_typed<i32>(indexed, NO_INDEX, at);
     }
     return NOWHERE;
 }

@@ -11,39 +11,36 @@ use half::{bf16, f16};
 /// What an index means.
 trait Id: Element {
     /// The value that names no place.
-    const NONE: Self;
+    const NONE: Option<Self>;
 }
 impl Id for u8 {
-    const NONE: Self = u8::MAX;
+    const NONE: Option<Self> = None;
 }
 impl Id for u32 {
-    const NONE: Self = u32::MAX;
+    const NONE: Option<Self> = Some(u32::MAX);
 }
 impl Id for i64 {
-    const NONE: Self = i64::MAX;
+    const NONE: Option<Self> = Some(i64::MAX);
 }
 impl Id for i16 {
-    const NONE: Self = i16::MAX;
+    const NONE: Option<Self> = None;
 }
 impl Id for i32 {
-    const NONE: Self = i32::MAX;
+    const NONE: Option<Self> = None;
 }
 
-/// Ids below `size`, every seventh or so naming no place.
+/// Ids below `size`, every seventh or so naming no place where the dtype has a value for that.
 fn ids<I: Id>(rng: &mut Rng, n: usize, size: usize) -> Vec<I> {
     (0..n)
-        .map(|_| {
-            if rng.below(7) == 0 {
-                I::NONE
-            } else {
-                I::from_f64(rng.below(size) as f64)
-            }
+        .map(|_| match I::NONE {
+            Some(none) if rng.below(7) == 0 => none,
+            _ => I::from_f64(rng.below(size) as f64),
         })
         .collect()
 }
 
 fn place<I: Id>(id: I) -> Option<usize> {
-    (id != I::NONE).then(|| id.to_f64() as usize)
+    (Some(id) != I::NONE).then(|| id.to_f64() as usize)
 }
 
 /// Row-major coordinates of each element.
@@ -195,7 +192,6 @@ fn check_scatter<T: Element, I: Id>(
     src_dims: &[usize],
     dim: usize,
     layout: Layout,
-    set: bool,
 ) {
     let mut rng = Rng::new(2);
     let small = |rng: &mut Rng, n: usize| {
@@ -235,9 +231,7 @@ fn check_scatter<T: Element, I: Id>(
         );
         assert_exact(&got[dst.offset..], &want, &format!("add {add}: {what}"));
     };
-    if set {
-        check_in_place(false, scattered(&dst, &by, &src, dim, |_, new| new));
-    }
+    check_in_place(false, scattered(&dst, &by, &src, dim, |_, new| new));
     check_in_place(true, scattered(&dst, &by, &src, dim, plus));
 
     let by = HostTensor::with_layout(&src_dims[dim..=dim], layout, |n| {
@@ -261,19 +255,12 @@ fn check_scatter<T: Element, I: Id>(
     );
 }
 
-fn writes<T: Element, I: Id>(device: &Device, set: bool) {
+fn writes<T: Element, I: Id>(device: &Device) {
     for dims in SHAPES {
         for dim in 0..dims.len() {
             for &layout in layouts::<I>() {
                 for count in [0, 1, 5] {
-                    check_scatter::<T, I>(
-                        device,
-                        dims,
-                        &resized(dims, dim, count),
-                        dim,
-                        layout,
-                        set,
-                    );
+                    check_scatter::<T, I>(device, dims, &resized(dims, dim, count), dim, layout);
                 }
             }
         }
@@ -281,11 +268,11 @@ fn writes<T: Element, I: Id>(device: &Device, set: bool) {
 }
 
 fn writes_by_each_id<T: Element>(device: &Device) {
-    writes::<T, u8>(device, true);
-    writes::<T, u32>(device, true);
-    writes::<T, i64>(device, true);
-    writes::<T, i16>(device, false);
-    writes::<T, i32>(device, false);
+    writes::<T, u8>(device);
+    writes::<T, u32>(device);
+    writes::<T, i64>(device);
+    writes::<T, i16>(device);
+    writes::<T, i32>(device);
 }
 
 #[test]
@@ -297,9 +284,9 @@ fn scatter_and_index_add() {
 fn few_columns<T: Element>(device: &Device) {
     // Many steps and few columns: the launcher's parallel path, with up to some 16 elements for each place.
     for layout in [Layout::Contiguous, Layout::Transposed, Layout::Narrowed] {
-        check_scatter::<T, u32>(device, &[2, 150], &[2, 1500], 1, layout, true);
-        check_scatter::<T, i64>(device, &[200, 3], &[1001, 3], 0, layout, true);
-        check_scatter::<T, u32>(device, &[90], &[700], 0, layout, true);
+        check_scatter::<T, u32>(device, &[2, 150], &[2, 1500], 1, layout);
+        check_scatter::<T, i64>(device, &[200, 3], &[1001, 3], 0, layout);
+        check_scatter::<T, u32>(device, &[90], &[700], 0, layout);
     }
 }
 
@@ -318,17 +305,10 @@ fn dense_rows<T: Element>(device: &Device) {
     let wide = many.then_some((22, 2 * window + 5, window));
     for (rows, places, steps) in [(65, 70, 300), (64, 3, 64)].into_iter().chain(wide) {
         for layout in [Layout::Contiguous, Layout::Offset] {
-            check_scatter::<T, u32>(device, &[rows, places], &[rows, steps], 1, layout, true);
+            check_scatter::<T, u32>(device, &[rows, places], &[rows, steps], 1, layout);
         }
     }
-    check_scatter::<T, i16>(
-        device,
-        &[3, 30, 50],
-        &[3, 30, 99],
-        2,
-        Layout::Contiguous,
-        false,
-    );
+    check_scatter::<T, i16>(device, &[3, 30, 50], &[3, 30, 99], 2, Layout::Contiguous);
 
     let mut rng = Rng::new(4);
     let whole = many.then_some((window, window / 4 + 2048));
@@ -492,22 +472,19 @@ fn what_is_refused() {
     let x = HostTensor::contiguous(vec![1f32; 12], &[3, 4]);
     let half = HostTensor::contiguous(vec![f16::ONE; 12], &[3, 4]);
     let by = HostTensor::contiguous(vec![0u32; 12], &[3, 4]);
-    let by_i32 = HostTensor::contiguous(vec![0i32; 12], &[3, 4]);
     let short = HostTensor::contiguous(vec![0u32; 8], &[2, 4]);
     let wide = HostTensor::contiguous(vec![0u32; 15], &[3, 5]);
-    let (xb, hb, bb, ib, sb, wb) = (
+    let (xb, hb, bb, sb, wb) = (
         x.upload(&device),
         half.upload(&device),
         by.upload(&device),
-        by_i32.upload(&device),
         short.upload(&device),
         wide.upload(&device),
     );
-    let (x, half, by, by_i32, short, wide) = (
+    let (x, half, by, short, wide) = (
         x.view(&xb),
         half.view(&hb),
         by.view(&bb),
-        by_i32.view(&ib),
         short.view(&sb),
         wide.view(&wb),
     );
@@ -521,14 +498,6 @@ fn what_is_refused() {
         strides: &[3, 1],
         ..by
     };
-    assert!(matches!(
-        gather(&device, &x, &by_i32, 0),
-        Err(Error::UnsupportedDType { .. })
-    ));
-    assert!(matches!(
-        scatter_set(&device, &x, &by_i32, &x, 0),
-        Err(Error::UnsupportedDType { .. })
-    ));
     assert!(matches!(
         gather(&device, &x, &half, 0),
         Err(Error::UnsupportedDType { .. })
@@ -562,4 +531,49 @@ fn what_is_refused() {
         scatter_add(&device, &transposed, &square, &strided, 0),
         Err(Error::InvalidArgument { .. })
     ));
+}
+
+/// The greatest number of a small dtype is an index as any other: the last of as many rows as the dtype can name.
+fn last_row<I: Id>(device: &Device, last: usize) {
+    let rows = HostTensor::contiguous((0..=last).map(|row| row as f32).collect(), &[last + 1, 1]);
+    let ids = HostTensor::contiguous(vec![I::from_f64(last as f64), I::from_f64(0.)], &[2]);
+    let column = HostTensor::contiguous(ids.values(), &[2, 1]);
+    let more = HostTensor::contiguous(vec![0.5f32, 0.25], &[2, 1]);
+    let (rows_at, ids_at, more_at) = (rows.upload(device), ids.upload(device), more.upload(device));
+    let (x, names, added) = (rows.view(&rows_at), ids.view(&ids_at), more.view(&more_at));
+    let what = format!("{} {last}", I::DTYPE);
+    let selected = index_select(device, &x, &names, 0).unwrap();
+    assert_exact(
+        &download::<f32>(device, &selected),
+        &[last as f32, 0.],
+        &what,
+    );
+    let gathered = gather(device, &x, &column.view(&ids_at), 0).unwrap();
+    assert_exact(
+        &download::<f32>(device, &gathered),
+        &[last as f32, 0.],
+        &what,
+    );
+    let sums = index_add(device, &x, &names, &added, 0).unwrap();
+    assert_eq!(
+        download::<f32>(device, &sums)[last],
+        last as f32 + 0.5,
+        "{what}"
+    );
+    scatter_add(device, &x, &column.view(&ids_at), &added, 0).unwrap();
+    assert_eq!(
+        download::<f32>(device, &rows_at)[last],
+        last as f32 + 0.5,
+        "{what}"
+    );
+    scatter_set(device, &x, &column.view(&ids_at), &added, 0).unwrap();
+    assert_eq!(download::<f32>(device, &rows_at)[last], 0.5, "{what}");
+    device.synchronize().unwrap();
+}
+
+#[test]
+fn the_greatest_numbers_of_small_dtypes_are_indices() {
+    let device = device();
+    last_row::<u8>(&device, 255);
+    last_row::<i16>(&device, 32767);
 }

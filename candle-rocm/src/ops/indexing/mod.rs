@@ -1,8 +1,8 @@
 //! Reading and writing at places that an index tensor names.
 //!
-//! An index equal to the largest value of its dtype (255, `u32::MAX`, `i64::MAX`, …) names no place: reads give 0,
-//! writes are left out. Any other index out of range does the same, and the next call that waits for the device fails
-//! with [`Error::IndexOutOfRange`].
+//! `u32::MAX` of u32 and `i64::MAX` of i64 name no place: reads give 0, writes are left out. Any other index out of
+//! range does the same, and the next call that waits for the device fails with [`Error::IndexOutOfRange`]. The largest
+//! values of the smaller dtypes, such as 255, are indices as any other.
 
 mod read;
 mod scatter;
@@ -18,8 +18,8 @@ use candle_rocm_kernels::shared::indexing::{
 use read::Gather;
 use scatter::Scatter;
 
-/// Takes the slices of `src` along `dim` that the one-dimensional `ids` (u8, u32 or i64) name. The result has `src`'s
-/// shape with `ids`' length in `dim`.
+/// Takes the slices of `src` along `dim` that the one-dimensional `ids`, of an integer dtype, name. The result has
+/// `src`'s shape with `ids`' length in `dim`.
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for other index dtypes, [`Error::ShapeMismatch`], [`Error::InvalidArgument`] for `dim`,
@@ -44,7 +44,7 @@ pub fn index_select(device: &Device, src: &View, ids: &View, dim: usize) -> Resu
     .run(device)
 }
 
-/// Takes one element of `src` for each of `ids` (u8, u32 or i64): the one at the id's own place, except for `dim`,
+/// Takes one element of `src` for each of `ids`, of an integer dtype: the one at the id's own place, except for `dim`,
 /// where the id says the place. `ids` has `src`'s rank and is nowhere larger than `src`, except in `dim`. The result
 /// has `ids`' shape.
 ///
@@ -82,7 +82,7 @@ fn of_places<'a>(src: &'a View<'a>, ids: &'a View<'a>, dim: usize) -> Gather<'a>
     }
 }
 
-/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id (u8, u32 or i64) says the
+/// Writes each element of `src` to `dst`: to its own place, except for `dim`, where the id, of an integer dtype, says the
 /// place. Of several elements for one place the last along `dim` stays. `ids` has `src`'s shape, which is `dst`'s
 /// except in `dim`; `dst` is contiguous.
 ///
@@ -157,15 +157,14 @@ fn besides<const K: usize>(
     )
 }
 
-/// Number of an index dtype. As on candle's CPU, i16 and i32 are for the operations that add.
+/// Number of an index dtype.
 fn id_type(op: IndexOp, dtype: DType) -> Result<u32> {
-    let adds = matches!(op, IndexOp::ScatterAdd | IndexOp::IndexAdd);
     match dtype {
         DType::U8 => Ok(ID_U8),
         DType::U32 => Ok(ID_U32),
         DType::I64 => Ok(ID_I64),
-        DType::I16 if adds => Ok(ID_I16),
-        DType::I32 if adds => Ok(ID_I32),
+        DType::I16 => Ok(ID_I16),
+        DType::I32 => Ok(ID_I32),
         _ => Err(Error::UnsupportedDType {
             op: match op {
                 IndexOp::IndexSelect => "index-select by ids",
