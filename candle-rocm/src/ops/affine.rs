@@ -1,10 +1,11 @@
 //! `x * mul + add`, powers and ELU.
 
+use super::cast::cast;
 use super::elementwise::Elementwise;
 use super::{Dims, Strides};
 use crate::dtype::ALL_FLOATS;
 use crate::kernels::{kernels, Element, Ptr};
-use crate::{Buffer, DType, Device, Error, Family, Result, Scalar, View};
+use crate::{contiguous_strides, Buffer, DType, Device, Error, Family, Result, Scalar, View};
 use float8::F8E4M3;
 use half::{bf16, f16};
 
@@ -22,13 +23,18 @@ kernels! {
 const POWF: &str = "powf";
 const ELU: &str = "elu";
 
-/// `x * mul + add`, every step in the type of `x`: scalars are converted first (integers truncate and saturate), small
-/// floats are rounded after the product and after the sum, and integers wrap.
+/// `x * mul + add`. Floats: every step in the type of `x`, so small floats are rounded after the product and after the
+/// sum. Integers: with whole numbers of 64 bits they wrap; with others both steps are made in f64, and the outcome is
+/// cut off towards zero and saturates.
 ///
 /// # Errors
 /// [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn affine(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
-    let number = |v| Element::new(convert(x.dtype, v));
+    let (mul, add) = match (x.dtype.is_float(), whole(mul), whole(add)) {
+        (true, ..) => (convert(x.dtype, mul), convert(x.dtype, add)),
+        (false, Some(mul), Some(add)) => (wrapped(x.dtype, mul), wrapped(x.dtype, add)),
+        _ => return in_f64(device, x, mul, add),
+    };
     let kernel = linear::of(x.dtype)?;
     Elementwise::new("affine", [x], x.dtype)?.run(device, [x], x.dtype, |work| {
         let ([xs], [x]) = (work.strides, work.inputs);
@@ -42,11 +48,33 @@ pub fn affine(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
                 xs,
                 x,
                 work.output,
-                number(mul),
-                number(add),
+                Element::new(mul),
+                Element::new(add),
             )
         }
     })
+}
+
+/// The number as an integer, if i64 holds it.
+fn whole(value: f64) -> Option<i64> {
+    // -2^63 and 2^63.
+    let bounds = i64::MIN as f64..-(i64::MIN as f64);
+    (value.fract() == 0. && bounds.contains(&value)).then_some(value as i64)
+}
+
+/// [`affine`] of integers by way of f64.
+fn in_f64(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
+    let strides = contiguous_strides(x.dims);
+    let view = |buffer| View {
+        buffer,
+        dtype: DType::F64,
+        offset: 0,
+        dims: x.dims,
+        strides: &strides,
+    };
+    let wide = cast(device, x, DType::F64)?;
+    let outcome = affine(device, &view(&wide), mul, add)?;
+    cast(device, &view(&outcome), x.dtype)
 }
 
 /// `x` to the power `e`, for floats; special cases as in IEEE 754.
@@ -88,6 +116,17 @@ fn apply(device: &Device, op: &'static str, x: &View, number: f64) -> Result<Buf
             )
         }
     })
+}
+
+/// The lowest bits of an integer, in an integer type.
+fn wrapped(dtype: DType, v: i64) -> Scalar {
+    match dtype {
+        DType::U8 => Scalar::U8(v as u8),
+        DType::U32 => Scalar::U32(v as u32),
+        DType::I16 => Scalar::I16(v as i16),
+        DType::I32 => Scalar::I32(v as i32),
+        _ => Scalar::I64(v),
+    }
 }
 
 /// The value in the given type, as Rust converts it.

@@ -18,7 +18,8 @@ kernels! {
 
 /// Arithmetic on two operands of one type.
 ///
-/// Integers wrap; dividing an integer by zero gives 0. Small floats are computed in `f32` and rounded.
+/// Integers wrap; dividing an integer by zero gives 0, so who must not have that looks at the divisor beforehand. Small
+/// floats are computed in `f32` and rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// x + y
