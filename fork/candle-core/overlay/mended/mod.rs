@@ -1,9 +1,17 @@
 //! What the fixes of upstream's faults consist of (see `FIXES.md`), where it is more than a line.
 
+pub(crate) mod activations;
+pub(crate) mod arange;
+pub(crate) mod arithmetic;
 pub(crate) mod avg_pool;
 pub(crate) mod blocks;
+pub(crate) mod checks;
 pub(crate) mod gather;
+pub(crate) mod ids;
+pub(crate) mod integers;
 pub(crate) mod pool_grad;
+pub(crate) mod quantizers;
+pub(crate) mod rand;
 pub(crate) mod small_floats;
 
 use crate::{DType, Error, Result};

@@ -8,8 +8,6 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use half::f16;
-
 use crate::quantized::GgmlDType;
 
 /// Elements that share a scale.
@@ -127,7 +125,8 @@ struct Activations {
 }
 
 impl Activations {
-    /// Scales and sums are rounded to f16 as the types Q8_0 and Q8_1 store them.
+    /// Scales and sums stay in f32, which the types Q8_0 and Q8_1 round to f16: there, a sum of large elements is
+    /// infinite.
     fn new(lhs: &[f32], k: usize, format: Format, level: x86::Level) -> Self {
         let (rows, blocks) = (lhs.len() / k, k / BLOCK);
         let mut quants = vec![0; rows * k];
@@ -153,10 +152,9 @@ impl Activations {
                 for (block, (x, quants)) in x.enumerate() {
                     let (scale, sum) =
                         level.quantize(x.try_into().unwrap(), quants.try_into().unwrap());
-                    let scale = f16::from_f32(scale);
-                    scales[block] = scale.to_f32();
+                    scales[block] = scale;
                     offsets[block] = -format.zero * sum;
-                    sums[block] = (f16::from_f32(sum as f32) * scale).to_f32();
+                    sums[block] = sum as f32 * scale;
                 }
             }
         };

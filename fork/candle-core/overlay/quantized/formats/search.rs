@@ -129,9 +129,9 @@ pub(super) fn weights(importance: Option<&[f32]>, count: usize) -> Vec<f32> {
     }
 }
 
-/// The inverse, with that of zero zero.
+/// The inverse, with that of zero, and of numbers whose inverse is infinite, zero.
 pub(super) fn inverse(scale: f32) -> f32 {
-    if scale == 0. {
+    if scale.abs() < f32::MIN_POSITIVE {
         0.
     } else {
         1. / scale

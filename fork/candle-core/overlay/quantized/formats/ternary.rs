@@ -90,5 +90,5 @@ fn scale(values: &[f32]) -> (f16, f32) {
 }
 
 fn trit(value: f32) -> u8 {
-    (value.round() + 1.) as u8
+    (value.round().clamp(-1., 1.) + 1.) as u8
 }
