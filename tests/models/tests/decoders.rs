@@ -408,7 +408,7 @@ fn mistral_file() -> Result<Gguf> {
     Ok(file)
 }
 
-fn windowed() -> [Windowed; 9] {
+fn windowed() -> [Windowed; 10] {
     let plain = || json!({"norm_epsilon": 1e-5, "use_bias": true});
     let experts = || {
         let mut settings = experts();
@@ -447,6 +447,10 @@ fn windowed() -> [Windowed; 9] {
         }),
         ("qwen2_moe", experts, |settings, vb| {
             let mut model = m::qwen2_moe::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("phi3", plain, |settings, vb| {
+            let mut model = m::phi3::Model::new(&small(settings), vb)?;
             Ok(Box::new(move |ids, at| model.forward(ids, at)))
         }),
         ("starcoder2", plain, |settings, vb| {
@@ -525,6 +529,114 @@ fn windows_hold_for_steps_and_pieces() -> Result<()> {
                 );
                 at = end;
             }
+        }
+    }
+    Ok(())
+}
+
+/// What has rotary tables and no window.
+fn rotated() -> [Windowed; 5] {
+    let plain =
+        || json!({"attention_bias": true, "use_qkv_bias": true, "partial_rotary_factor": 0.5});
+    [
+        ("gemma", gelu, |settings, vb| {
+            let mut model = m::gemma::Model::new(false, &small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("stable_lm", plain, |settings, vb| {
+            let mut model = m::stable_lm::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("olmo", plain, |settings, vb| {
+            let mut model = m::olmo::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("olmo2", plain, |settings, vb| {
+            let mut model = m::olmo2::Model::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+        ("glm4_new", plain, |settings, vb| {
+            let mut model = m::glm4_new::ModelForCausalLM::new(&small(settings), vb)?;
+            Ok(Box::new(move |ids, at| model.forward(ids, at)))
+        }),
+    ]
+}
+
+/// What a token says depends on how far the others are from it, not on where all of them are: in bf16, too, where
+/// positions from 257 on would share a number with their neighbours.
+#[test]
+fn positions_are_told_apart_in_bf16() -> Result<()> {
+    let vb = |dtype| weights(DType::BF16, dtype, &Device::Cpu);
+    for (name, settings, model) in windowed().into_iter().chain(rotated()) {
+        if name == "quantized_mistral" {
+            // Its weights are not those of the others.
+            continue;
+        }
+        let mut settings = settings();
+        merge(
+            &mut settings,
+            json!({"max_position_embeddings": 2048, "sliding_window": 64}),
+        );
+        let said = |dtype, start: usize| {
+            let mut decoder = model(settings.clone(), vb(dtype))?;
+            let mut logits = None;
+            for (i, id) in [3u32, 14, 15, 9, 26, 5, 35, 8].into_iter().enumerate() {
+                logits = Some(decoder(&Tensor::new(&[[id]], &Device::Cpu)?, start + i)?);
+            }
+            last(logits.expect("there are tokens"))?.to_dtype(DType::F32)
+        };
+        let want = said(DType::F32, 0)?;
+        let error = distance(&said(DType::BF16, 1500)?, &want);
+        println!("{name}: NMSE {error:.1e}");
+        assert!(error < 6e-3, "{name}: NMSE {error:e}");
+    }
+    Ok(())
+}
+
+/// A table itself: position 1001 of a head of 8.
+#[test]
+fn phi3_rotates_by_its_position() -> Result<()> {
+    let rotated = |dtype| -> Result<Vec<f64>> {
+        let settings = json!({"max_position_embeddings": 2048});
+        let tables = m::phi3::RotaryEmbedding::new(dtype, &small(settings), &Device::Cpu)?;
+        let ones = Tensor::ones((1, 1, 1, 8), dtype, &Device::Cpu)?;
+        let (q, _) = tables.apply_rotary_emb_qkv(&ones, &ones, 1001)?;
+        q.to_dtype(DType::F64)?.flatten_all()?.to_vec1()
+    };
+    let (got, want) = (rotated(DType::BF16)?, rotated(DType::F64)?);
+    for (got, want) in got.iter().zip(&want) {
+        assert!((got - want).abs() < 0.02, "{got} instead of {want}");
+    }
+    let angles = [1001., 100.1, 10.01, 1.001f64];
+    for (i, angle) in angles.into_iter().enumerate() {
+        assert!((want[i] - (angle.cos() - angle.sin())).abs() < 1e-3);
+    }
+    Ok(())
+}
+
+/// Short contexts are turned by 1 / (factor theta^(i / dim)), and all of it is scaled.
+#[test]
+fn phi3_divides_by_the_factors_of_longrope() -> Result<()> {
+    let settings = json!({
+        "max_position_embeddings": 64, "original_max_position_embeddings": 16,
+        "rope_scaling": {
+            "type": "longrope", "short_factor": [1.0, 2.0, 4.0, 8.0], "long_factor": [2.0, 4.0, 8.0, 16.0]
+        }
+    });
+    let tables = m::phi3::RotaryEmbedding::new(DType::F32, &small(settings), &Device::Cpu)?;
+    let ones = Tensor::ones((1, 1, 1, 8), DType::F32, &Device::Cpu)?;
+    let scale = (1. + 4f64.ln() / 16f64.ln()).sqrt();
+    for (position, factors) in [(5usize, [1., 2., 4., 8.]), (20, [2., 4., 8., 16f64])] {
+        let (q, _) = tables.apply_rotary_emb_qkv(&ones, &ones, position)?;
+        let q = q.flatten_all()?.to_vec1::<f32>()?;
+        for (i, factor) in factors.into_iter().enumerate() {
+            let angle = position as f64 / (factor * 10f64.powi(i as i32));
+            let want = scale * (angle.cos() - angle.sin());
+            assert!(
+                (f64::from(q[i]) - want).abs() < 1e-4,
+                "{position} {i}: {} {want}",
+                q[i]
+            );
         }
     }
     Ok(())

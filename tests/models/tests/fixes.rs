@@ -1,8 +1,9 @@
 //! A test for each entry of `fork/candle-transformers/FIXES.md`: the published crate fails it. What changes a picture
 //! is in `stable_diffusion.rs`, and what made a model fail altogether is in the file of its kind: Gemma 3
 //! (`decoders.rs`), EnCodec, Mimi and Whisper (`audio.rs`), MMDiT (`diffusion.rs`), BERT and T5 (`encoders.rs`), TrOCR
-//! (`vision.rs`); sliding windows are in `decoders.rs` and, with flash attention, in `flash_attn.rs`, where Mixtral in
-//! f16 is, too. Falcon's logits are compared with those of transformers in `workers/llm-worker-rocm/tests/families`.
+//! (`vision.rs`); sliding windows and rotary tables are in `decoders.rs` and, with flash attention, in `flash_attn.rs`,
+//! where Mixtral in f16 is, too. Falcon's logits are compared with those of transformers in
+//! `workers/llm-worker-rocm/tests/families`.
 
 use candle_core::quantized::gguf_file::Value;
 use candle_core::quantized::GgmlDType;
