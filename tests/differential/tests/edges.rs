@@ -319,6 +319,11 @@ fn indices() {
     for shape in SHAPES.iter().chain(&[&[256, 1][..]]) {
         for id_type in [DType::U8, DType::U32, DType::I64, DType::I32, DType::I16] {
             for numbers in ids {
+                let is_there = |id: &f64| (0. ..1.).contains(id);
+                if shape.contains(&0) && !numbers.iter().all(is_there) {
+                    // Where no element is read, a device looks at no id, and the CPU at all of them.
+                    continue;
+                }
                 for (name, operation) in operations {
                     let what = format!("{name} of {shape:?} at {numbers:?} in {id_type:?}");
                     trials.one(what, |device| {
