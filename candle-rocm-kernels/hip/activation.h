@@ -12,8 +12,8 @@ namespace device {
         static DEVICE_FN C apply(C x) { body }                           \
     };
 
-// NaN becomes 0, as with Rust's max.
-FUNCTION(Relu, return x > C(0) ? x : C(0);)
+// NaN stays.
+FUNCTION(Relu, return x <= C(0) ? C(0) : x;)
 FUNCTION(Silu,
     if constexpr (NARROW<T>) return x * narrow::sigmoid<T>(x);
     else return x / (C(1) + math::exp(-x));)

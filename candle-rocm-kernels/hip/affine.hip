@@ -5,9 +5,11 @@ template <typename T> DEVICE_FN void affine(u64 n, const Dims& dims, const Strid
     map<pack_length(sizeof(T))>(n, dims, xs, x, out, [=](T v) -> T { return Arithmetic<T>::add(Arithmetic<T>::mul(v, mul), add); });
 }
 
-template <typename T> DEVICE_FN void powf(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out, T e) {
+// The exponent is not rounded to the dtype of small floats.
+template <typename T> DEVICE_FN void powf(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out, double exponent) {
+    const auto e = (compute_t<T>)exponent;
     // A power is long: half a pack bounds the code that unrolling makes.
-    map<pack_length(sizeof(T)) / 2>(n, dims, xs, x, out, [=](T v) -> T { return store<T>(math::pow(load(v), load(e))); });
+    map<pack_length(sizeof(T)) / 2>(n, dims, xs, x, out, [=](T v) -> T { return store<T>(math::pow(load(v), e)); });
 }
 
 // As candle defines it on the CPU: the sign bit decides, so -0 and NaN with a sign go through exp.
@@ -25,7 +27,7 @@ template <typename T> DEVICE_FN void elu(u64 n, const Dims& dims, const Strides&
         affine<T>(n, dims, xs, x, out, mul, add);                                                                                        \
     }
 #define POWF_ELU(name, T)                                                                                                                \
-    extern "C" __global__ MAX_BLOCK(256) void powf_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, T e) {                       \
+    extern "C" __global__ MAX_BLOCK(256) void powf_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, double e) {                  \
         powf<T>(n, dims, xs, x, out, e);                                                                                                 \
     }                                                                                                                                    \
     extern "C" __global__ MAX_BLOCK(256) void elu_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, T alpha) {                    \

@@ -1,4 +1,4 @@
-// Arithmetic and comparison of two operands of one shape; broadcasting is a stride of 0.
+// Arithmetic, powers and comparison of two operands of one shape; broadcasting is a stride of 0.
 #include "elementwise.h"
 
 #define OPERATION(Name, expression)                                                         \
@@ -10,9 +10,10 @@ OPERATION(Add, Arithmetic<T>::add(a, b))
 OPERATION(Sub, Arithmetic<T>::sub(a, b))
 OPERATION(Mul, Arithmetic<T>::mul(a, b))
 OPERATION(Div, Arithmetic<T>::div(a, b))
-// A comparison with NaN is false, so the first operand wins.
-OPERATION(Minimum, load(a) > load(b) ? b : a)
-OPERATION(Maximum, load(a) < load(b) ? b : a)
+// NaN wins, and of equal operands the first one.
+OPERATION(Minimum, load(a) > load(b) || load(b) != load(b) ? b : a)
+OPERATION(Maximum, load(a) < load(b) || load(b) != load(b) ? b : a)
+OPERATION(Power, store<T>(math::pow(load(a), load(b))))
 
 #define COMPARISON(Name, expression)                                                        \
     template <typename T> struct Name {                                                     \
@@ -28,7 +29,8 @@ COMPARISON(Ge, load(a) >= load(b))
 
 template <typename T, typename R, typename F>
 DEVICE_FN void binary(u64 n, const Dims& dims, const Strides& xs, const Strides& ys, const T* x, const T* y, R* out) {
-    constexpr u32 N = pack_length(sizeof(T));
+    // A power is long: half a pack bounds the code that unrolling makes.
+    constexpr u32 N = pack_length(sizeof(T)) / (is_same<F, Power<T>>::value ? 2 : 1);
     const auto f = [](T a, T b) -> R { return F::apply(a, b); };
     if constexpr (is_same<F, Div<bf16>>::value) {
         map2<N>(n, dims, xs, ys, x, y, out, f, [f](const Pack<T, N>& a, const Pack<T, N>& b) -> Pack<R, N> {
@@ -74,13 +76,17 @@ template <typename T> constexpr u32 BLOCKS<Div<T>> = is_same<T, f16>::value || i
     BINARY(gt, Gt, name, T, u8)                 \
     BINARY(ge, Ge, name, T, u8)
 
+#define BINARY_FLOATS(name, T)                  \
+    BINARY_ALL(name, T)                         \
+    BINARY(pow, Power, name, T, T)
+
 PART(u8) BINARY_ALL(u8, u8)
 PART(u32) BINARY_ALL(u32, u32)
 PART(i16) BINARY_ALL(i16, i16)
 PART(i32) BINARY_ALL(i32, i32)
 PART(i64) BINARY_ALL(i64, i64)
-PART(f16) BINARY_ALL(f16, f16)
-PART(bf16) BINARY_ALL(bf16, bf16)
-PART(f32) BINARY_ALL(f32, float)
-PART(f64) BINARY_ALL(f64, double)
-PART(f8e4m3) BINARY_ALL(f8e4m3, f8e4m3)
+PART(f16) BINARY_FLOATS(f16, f16)
+PART(bf16) BINARY_FLOATS(bf16, bf16)
+PART(f32) BINARY_FLOATS(f32, float)
+PART(f64) BINARY_FLOATS(f64, double)
+PART(f8e4m3) BINARY_FLOATS(f8e4m3, f8e4m3)

@@ -50,7 +50,7 @@ DEVICE_FN void scatter_in_order(const T* src, T* dst, u32 columns, u32 parts, co
 
 // ---------------------------------------------------------------- scatter by sorted ids `order` sorts the ids, which
 // are the same for all columns, equal ones in their order. A thread for each id and N neighbouring columns: the one
-// with the first of equal ids adds up what they bring, in that order; as rounded as if one thread had gone through all.
+// with the first of equal ids adds up what they bring, in that order and in the compute type, and rounds once.
 template <typename T, u32 N> struct alignas(sizeof(T) * N) Pack { T v[N]; };
 
 template <typename T, u32 N>
@@ -65,14 +65,17 @@ DEVICE_FN void add_sorted(const Pack<T, N>* src, Pack<T, N>* dst, const u32* ord
         if (first > 0 && find(indexed, order[first - 1] * along.id_stride) == place) continue;
         Pack<T, N>* const to = dst + strided_offset(dims, dst_strides, column) + place * indexed.with.stride;
         const Pack<T, N>* const from = src + strided_offset(dims, src_strides, column);
-        Pack<T, N> sum = *to;
+        Pack<T, N> rounded = *to;
+        compute_t<T> sums[N];
+        for (u32 j = 0; j < N; ++j) sums[j] = load(rounded.v[j]);
         u32 k = first;
         do {
             const Pack<T, N> value = from[order[k] * along.src_stride];
-            for (u32 j = 0; j < N; ++j) sum.v[j] = Add::apply(sum.v[j], value.v[j]);
+            for (u32 j = 0; j < N; ++j) sums[j] = (compute_t<T>)plus(sums[j], load(value.v[j]));
             ++k;
         } while (k < along.count && find(indexed, order[k] * along.id_stride) == place);
-        *to = sum;
+        for (u32 j = 0; j < N; ++j) rounded.v[j] = store<T>(sums[j]);
+        *to = rounded;
     }
 }
 
@@ -159,10 +162,9 @@ SCATTER_SET(b64)
         add_sorted<T, N>(src, dst, order, columns, Indexed{ids, error, indexing}, along, dims, dst_strides, src_strides);        \
     }
 
+// Sums of small floats would be rounded each time: scatter_add of them is one of f32.
 #define SCATTER_ADD(dtype, T)                                                                                                   \
     SCATTER_IN_ORDER(add, dtype, T, Add)                                                                                        \
-    INDEX_ADD(dtype, T, 1)                                                                                                      \
-    INDEX_ADD(packs_##dtype, T, 16 / sizeof(T))                                                                                 \
     extern "C" __global__ void scatter_add_atomic_##dtype(const T* src, T* dst, const void* ids, IndexError* error, u64 n,       \
                                                           Indexing indexing, Dims dims, Strides dst_strides,                    \
                                                           Strides src_strides, Strides id_strides) {                            \
@@ -173,8 +175,19 @@ SCATTER_ADD(u32, u32)
 SCATTER_ADD(i16, i16)
 SCATTER_ADD(i32, i32)
 SCATTER_ADD(i64, i64)
-SCATTER_ADD(f16, f16)
-SCATTER_ADD(bf16, bf16)
 SCATTER_ADD(f32, float)
 SCATTER_ADD(f64, double)
-SCATTER_ADD(f8e4m3, f8e4m3)
+
+#define INDEX_ADDS(dtype, T)         \
+    INDEX_ADD(dtype, T, 1)           \
+    INDEX_ADD(packs_##dtype, T, 16 / sizeof(T))
+INDEX_ADDS(u8, u8)
+INDEX_ADDS(u32, u32)
+INDEX_ADDS(i16, i16)
+INDEX_ADDS(i32, i32)
+INDEX_ADDS(i64, i64)
+INDEX_ADDS(f16, f16)
+INDEX_ADDS(bf16, bf16)
+INDEX_ADDS(f32, float)
+INDEX_ADDS(f64, double)
+INDEX_ADDS(f8e4m3, f8e4m3)

@@ -38,13 +38,14 @@ template <typename T> struct Average<T, false> {
     }
 };
 
-// As on the CPU, a NaN stays if it comes first and is passed over elsewhere.
+// NaN is the largest. Of equal elements the first one stays.
 template <typename T> DEVICE_FN T largest(const T* first, const Pool& p) {
     T best = *first;
     for (u32 y = 0; y < p.window_h; y++) {
         for (u32 x = 0; x < p.window_w; x++) {
             const T v = first[y * p.strides[2] + x * p.strides[3]];
-            if (load(best) < load(v)) best = v;
+            const bool larger = load(best) < load(v) || (load(v) != load(v) && load(best) == load(best));
+            if (larger) best = v;
         }
     }
     return best;

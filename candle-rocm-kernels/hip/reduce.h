@@ -16,7 +16,8 @@ namespace device {
 // Elements that a thread adds up before it carries the partial sum over: keeps rounding errors of long sums small.
 constexpr u32 CARRY = 64;
 
-// Integers add up in the unsigned type, where overflow wraps.
+// Integers add up in the unsigned type, where overflow wraps. Sums of floats are divided before they are rounded: a mean
+// does not overflow where its sum would.
 template <typename T, typename A, typename Out> struct SumOf {
     static constexpr u32 ROW_BATCH = 4;
     static constexpr u32 MOST_COLUMNS = 8;
@@ -24,13 +25,17 @@ template <typename T, typename A, typename Out> struct SumOf {
     using Acc = A;
     const T* src;
     Out* dst;
+    double divisor;
     DEVICE_FN Acc identity() const { return Acc(0); }
     DEVICE_FN Acc start(u64) const { return Acc(0); }
     DEVICE_FN u64 number(u64, u64 r) const { return r; }
     DEVICE_FN Acc of(T element, u64) const { return (Acc)load(element); }
     DEVICE_FN Acc combine(Acc a, Acc b) const { return a + b; }
     DEVICE_FN Acc append(Acc a, T element, u64 number) const { return combine(a, of(element, number)); }
-    DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<Out>(acc); }
+    DEVICE_FN void finish(u64 at, Acc acc) const {
+        if constexpr (is_float<Acc>::value) acc /= (Acc)divisor;
+        dst[at] = store<Out>(acc);
+    }
 };
 
 // The value that loses against every other: the largest for a minimum, the smallest for a maximum.
@@ -44,9 +49,21 @@ template <bool MIN, typename C> DEVICE_FN C worst() {
     }
 }
 
-// An element replaces the result only if it compares better, so a NaN stays if it comes first and is passed over
-// elsewhere, as on the CPU. `start` sees to the first: the tree keeps its left operand unless the right one is better.
-template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) { return MIN ? a < than : a > than; }
+// NaN is better than every number, and of two that are alike the first one stays: the tree keeps its left operand unless
+// the right one is better.
+template <bool MIN, typename C> DEVICE_FN bool better(C a, C than) {
+    // Not behind, of floats, is ahead or NaN: two comparisons instead of three.
+    if constexpr (is_float<C>::value) return !(MIN ? a >= than : a <= than) && than == than;
+    return MIN ? a < than : a > than;
+}
+template <typename C> DEVICE_FN bool alike(C a, C b) {
+    if constexpr (is_float<C>::value) return a == b || (is_nan(a) && is_nan(b));
+    return a == b;
+}
+
+// Of two numbers.
+template <bool MIN> DEVICE_FN float extreme(float a, float b) { return MIN ? __builtin_fminf(a, b) : __builtin_fmaxf(a, b); }
+template <bool MIN> DEVICE_FN double extreme(double a, double b) { return MIN ? __builtin_fmin(a, b) : __builtin_fmax(a, b); }
 
 template <bool MIN, typename T> struct Extremum {
     static constexpr u32 ROW_BATCH = 4;
@@ -59,7 +76,11 @@ template <bool MIN, typename T> struct Extremum {
     DEVICE_FN Acc start(u64 at) const { return load(src[at]); }
     DEVICE_FN u64 number(u64, u64 r) const { return r; }
     DEVICE_FN Acc of(T element, u64) const { return load(element); }
-    DEVICE_FN Acc combine(Acc a, Acc b) const { return better<MIN>(b, a) ? b : a; }
+    // As if by `better`, but with one mask for each comparison of floats, of which a thread has many at once.
+    DEVICE_FN Acc combine(Acc a, Acc b) const {
+        if constexpr (is_float<Acc>::value) return __builtin_isunordered(a, b) ? a + b : extreme<MIN>(a, b);
+        return better<MIN>(b, a) ? b : a;
+    }
     DEVICE_FN Acc append(Acc a, T element, u64 number) const { return combine(a, of(element, number)); }
     DEVICE_FN void finish(u64 at, Acc acc) const { dst[at] = store<T>(acc); }
 };
@@ -86,7 +107,7 @@ template <bool MIN, typename T> struct ArgExtremum {
     DEVICE_FN u64 number(u64 at, u64 r) const { return indices ? indices[at] : r; }
     DEVICE_FN Acc of(T element, u64 number) const { return Acc{load(element), (u32)number}; }
     DEVICE_FN Acc combine(Acc a, Acc b) const {
-        return better<MIN>(b.value, a.value) || (b.value == a.value && b.index < a.index) ? b : a;
+        return better<MIN>(b.value, a.value) || (alike(b.value, a.value) && b.index < a.index) ? b : a;
     }
     // What equals the worst value keeps the index ~0, which loses against the first element's.
     DEVICE_FN Acc append(Acc a, T element, u64 number) const {

@@ -61,7 +61,7 @@ template <typename Op> DEVICE_FN void reduce(const Plan& plan, const Op& op) {
 // sum_<from>_<to>: the small floats keep their partial results in f32.
 #define SUM(name, T, A, Out)                                                                                     \
     extern "C" __global__ MAX_BLOCK(REDUCE_BLOCK) void sum_##name(const T* src, Out* dst, Plan plan) {            \
-        reduce(plan, SumOf<T, A, Out>{src, dst});                                                                \
+        reduce(plan, SumOf<T, A, Out>{src, dst, plan.divisor});                                                                \
     }
 PART(u8) SUM(u8, u8, u32, u8)
 PART(u32) SUM(u32, u32, u32, u32)

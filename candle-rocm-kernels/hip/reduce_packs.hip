@@ -148,7 +148,7 @@ template <typename Op> DEVICE_FN void reduce_columns(const PacksPlan& plan, cons
 // sum_rows_<from>_<to> and the like: the small floats keep their partial results in f32.
 #define SUM(name, way, T, A, Out)                                                                                            \
     extern "C" __global__ BATCHING_BLOCK(REDUCE_BLOCK) void sum_##way##_##name(const T* src, Out* dst, PacksPlan plan) {     \
-        reduce_##way(plan, SumOf<T, A, Out>{src, dst});                                                                      \
+        reduce_##way(plan, SumOf<T, A, Out>{src, dst, plan.divisor});                                                                      \
     }
 #define SUMS(name, T, A, Out)          \
     SUM(name, rows, T, A, Out)         \

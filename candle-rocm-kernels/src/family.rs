@@ -40,6 +40,8 @@ families! {
     Reduce = "reduce.hip";
     /// The same where elements lie in packs, along rows or across columns.
     ReducePacks = "reduce_packs.hip";
+    /// Cumulative sums along axes.
+    Scan = "scan.hip";
     /// Gather, scatter and index operations.
     Indexing = "indexing.hip";
     /// The same along dense rows, in LDS.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_rocm::ops::binary::{binary, compare, BinaryOp, CompareOp};
+use candle_rocm::ops::binary::{binary, compare, power, BinaryOp, CompareOp};
 use candle_rocm::{DType, Device, Error, View};
 use common::*;
 use float8::F8E4M3;
@@ -22,8 +22,8 @@ macro_rules! arithmetic {
                     BinaryOp::Sub => with($sub),
                     BinaryOp::Mul => with($mul),
                     BinaryOp::Div => with($div),
-                    BinaryOp::Minimum => if self > other { other } else { self },
-                    BinaryOp::Maximum => if self < other { other } else { self },
+                    BinaryOp::Minimum => if self > other || is_nan(other) { other } else { self },
+                    BinaryOp::Maximum => if self < other || is_nan(other) { other } else { self },
                 }
             }
         }
@@ -96,6 +96,67 @@ fn integers() {
 fn floats() {
     let device = device();
     for_each_float!(every_layout(&device));
+}
+
+/// Powers of every pair of special values, against Rust's; halves are rounded once.
+fn powers<T: Element>(device: &Device) {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -0.5,
+        0.3125,
+        8.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+    let n = special.len();
+    let numbers = special.iter().map(|&v| T::from_f64(v)).collect();
+    let numbers = HostTensor::contiguous(numbers, &[n]);
+    let buffer = numbers.upload(device);
+    let spread = |strides| View {
+        dims: &[13, 13],
+        strides,
+        ..numbers.view(&buffer)
+    };
+    let got = power(device, &spread(&[1, 0]), &spread(&[0, 1])).unwrap();
+    let got: Vec<T> = download(device, &got);
+    let values = numbers.values();
+    for (i, got) in got.into_iter().enumerate() {
+        let (x, y) = (values[i / n].to_f64(), values[i % n].to_f64());
+        let want = match T::DTYPE {
+            DType::F64 => x.powf(y),
+            _ => T::from_f32((x as f32).powf(y as f32)).to_f64(),
+        };
+        let (near, got) = (
+            (got.to_f64() - want).abs() <= 1e-6 * want.abs(),
+            got.to_f64(),
+        );
+        let same = got == want && got.is_sign_negative() == want.is_sign_negative();
+        assert!(
+            near || same || got.is_nan() && want.is_nan(),
+            "{} {x} to the power of {y}: {got} instead of {want}",
+            T::DTYPE
+        );
+    }
+}
+
+#[test]
+fn powers_of_special_values() {
+    let device = device();
+    for_each_float!(powers(&device));
+    let integers = HostTensor::contiguous(vec![2i64], &[1]);
+    let buffer = integers.upload(&device);
+    let view = integers.view(&buffer);
+    assert!(matches!(
+        power(&device, &view, &view),
+        Err(Error::UnsupportedDType { op: "pow", .. })
+    ));
 }
 
 #[test]

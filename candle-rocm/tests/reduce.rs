@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_rocm::ops::reduce::{reduce, ReduceOp};
+use candle_rocm::ops::reduce::{mean, reduce, ReduceOp};
 use candle_rocm::{Buffer, Device, Error};
 use common::*;
 use half::{bf16, f16};
@@ -31,7 +31,7 @@ fn sum<T: Element>(values: impl Iterator<Item = T>) -> T {
     }
 }
 
-/// Position of the extremum as candle's CPU finds it: replaced only by what compares better.
+/// Position of the extremum: the first NaN, else the first of the best.
 fn extremum<T: Element>(op: ReduceOp, values: &[T]) -> usize {
     let mut best = 0;
     for (i, v) in values.iter().enumerate() {
@@ -39,7 +39,7 @@ fn extremum<T: Element>(op: ReduceOp, values: &[T]) -> usize {
             ReduceOp::Min | ReduceOp::ArgMin => *v < values[best],
             _ => *v > values[best],
         };
-        if better {
+        if better && !is_nan(values[best]) || is_nan(*v) && !is_nan(values[best]) {
             best = i;
         }
     }
@@ -217,12 +217,12 @@ fn extrema_of_random_bits_agree_on_nan_and_infinities() {
 }
 
 #[test]
-fn nan_counts_only_in_first_place() {
+fn nan_is_the_extremum_wherever_it_is() {
     let device = device();
     for n in [3, 40_000] {
-        for nan_at in [0, 1, n - 1] {
+        for nan_at in [[0, 0], [1, 1], [n - 1, n - 1], [n / 2, n - 1]] {
             let mut values: Vec<f32> = (0..n).map(|i| (i % 1000) as f32).collect();
-            values[nan_at] = f32::NAN;
+            nan_at.iter().for_each(|&at| values[at] = f32::NAN);
             let tensor = HostTensor::contiguous(values, &[n]);
             let buffer = tensor.upload(&device);
             for op in ReduceOp::ALL {
@@ -232,7 +232,7 @@ fn nan_counts_only_in_first_place() {
                     &tensor,
                     &buffer,
                     &[0],
-                    &format!("{n} elements, NaN at {nan_at}"),
+                    &format!("{n} elements, NaN at {nan_at:?}"),
                 );
             }
         }
@@ -284,6 +284,50 @@ fn long_sums_stay_accurate() {
         &reduce(&device, ReduceOp::Sum, &ones.view(&buffer), &[1]).unwrap(),
     );
     assert_eq!(got, [bf16::from_f32(n as f32)]);
+}
+
+fn means<T: Element>(device: &Device) {
+    // The sums overflow the dtype. Rows and columns in packs, any layout, and in parts.
+    let top = if T::DTYPE.size_in_bytes() == 1 {
+        448.0
+    } else {
+        60_000.0
+    };
+    let mut rng = Rng::new(5);
+    for dims in [[3, 64], [5, 33], [2, 20_001], [20_001, 2]] {
+        for layout in [Layout::Contiguous, Layout::Transposed] {
+            let tensor =
+                HostTensor::<T>::with_layout(&dims, layout, |n| rng.vec(n, top * 0.9, top));
+            let buffer = tensor.upload(device);
+            let values = tensor.values();
+            for axes in [&[0][..], &[1], &[0, 1]] {
+                let got = mean(device, &tensor.view(&buffer), axes).unwrap();
+                let want: Vec<f64> = groups(&dims, axes)
+                    .iter()
+                    .map(|group| {
+                        let sum: f64 = group.iter().map(|&at| values[at].to_f64()).sum();
+                        T::from_f64(sum / group.len() as f64).to_f64()
+                    })
+                    .collect();
+                let what = format!("mean of {} {dims:?} {layout:?} {axes:?}", T::DTYPE);
+                assert_close(&download::<T>(device, &got), &want, NMSE_LIMIT, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn means_do_not_overflow() {
+    let device = device();
+    for_each_float!(means(&device));
+    let none = HostTensor::<f32>::contiguous(vec![], &[0, 3]);
+    let buffer = none.upload(&device);
+    let error = mean(&device, &none.view(&buffer), &[0]).unwrap_err();
+    assert!(error.to_string().contains("no elements"), "{error}");
+    let bytes = HostTensor::contiguous(vec![1u8], &[1]);
+    let buffer = bytes.upload(&device);
+    let error = mean(&device, &bytes.view(&buffer), &[0]).unwrap_err();
+    assert!(matches!(error, Error::UnsupportedDType { .. }), "{error}");
 }
 
 #[test]

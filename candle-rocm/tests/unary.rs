@@ -62,7 +62,8 @@ fn unrounded(op: UnaryOp, x: f64) -> f64 {
             one_plus_erf * 0.5 * x
         }
         UnaryOp::Erf => erf(x),
-        UnaryOp::Relu => x.max(0.0),
+        UnaryOp::Relu if x <= 0.0 => 0.0,
+        UnaryOp::Relu => x,
         UnaryOp::Silu => x / (1.0 + (-x).exp()),
         UnaryOp::Tanh => x.tanh(),
         UnaryOp::Floor => x.floor(),

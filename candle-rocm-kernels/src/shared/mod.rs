@@ -13,7 +13,7 @@ mod tensor;
 pub use definition::Shared;
 pub use tensor::{
     backward, conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand,
-    reduce, rope, rows, sampling, sort, upsample,
+    reduce, rope, rows, sampling, scan, sort, upsample,
 };
 
 /// Every header: its path below `hip` and its text.
@@ -44,6 +44,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         rope,
         rows,
         sampling,
+        scan,
         sort,
         upsample,
     ]

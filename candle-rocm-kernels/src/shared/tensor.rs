@@ -260,6 +260,35 @@ pub mod sort {
     }
 }
 
+/// Cumulative sums.
+pub mod scan {
+    super::shared! {
+        /// Threads of a block.
+        const SCAN_BLOCK: u32 = 256;
+        /// Elements that a thread has at a time.
+        const SCAN_ITEMS: u32 = 8;
+
+        /// Sums along the middle one of three dimensions.
+        struct Scan {
+            /// The last dimension.
+            columns: u64,
+            /// The middle one.
+            reduced: u64,
+            /// The product of the other two.
+            lines: u64,
+            /// Elements of each part but the last.
+            part_size: u64,
+            /// Of lines and parts, one for a block at a time.
+            tiles: u64,
+            parts: u32,
+            /// The logarithm of a power of two up to SCAN_BLOCK.
+            lanes_log2: u32,
+            /// From the end.
+            reversed: u32,
+        }
+    }
+}
+
 /// Reductions.
 pub mod reduce {
     use super::dims::{Dims, Strides};
@@ -278,6 +307,8 @@ pub mod reduce {
             reduced: u64,
             /// Reduced elements of each part but the last.
             part_size: u64,
+            /// Of sums of floats: what they are divided by.
+            divisor: f64,
             parts: u32,
             /// A power of two up to REDUCE_BLOCK.
             lanes: u32,
@@ -296,6 +327,8 @@ pub mod reduce {
             reduced: u64,
             /// Reduced elements of each part but the last.
             part_size: u64,
+            /// Of sums of floats: what they are divided by.
+            divisor: f64,
             /// Of outputs and parts, one for a block at a time.
             tiles: u64,
             row_stride: u64,

@@ -2,12 +2,17 @@
 
 use super::elementwise::{Elementwise, Work};
 use super::{Dims, Strides};
+use crate::dtype::ALL_FLOATS;
 use crate::kernels::{kernels, Axis, Ptr};
 use crate::{Buffer, DType, Device, Error, Family, Result, View};
 
 kernels! {
     /// Arithmetic.
     arithmetic = "{op}_{dtype}" [op: BinaryOp = BinaryOp::ALL, dtype: DType = DType::ALL] in Family::Binary, part dtype
+        => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
+
+    /// Powers of floats.
+    powers = "pow_{dtype}" [dtype: DType = ALL_FLOATS] in Family::Binary, part dtype
         => (n: u64, dims: Dims, xs: Strides, ys: Strides, x: Ptr, y: Ptr, out: Ptr);
 
     /// Comparison; the output is of u8.
@@ -30,9 +35,9 @@ pub enum BinaryOp {
     Mul,
     /// x / y
     Div,
-    /// The smaller; x if either is NaN.
+    /// The smaller, x if they are equal; NaN if either is.
     Minimum,
-    /// The larger; x if either is NaN.
+    /// The larger, x if they are equal; NaN if either is.
     Maximum,
 }
 
@@ -126,6 +131,26 @@ pub fn binary(device: &Device, op: BinaryOp, lhs: &View, rhs: &View) -> Result<B
         let ([xs, ys], [x, y]) = (work.strides, work.inputs);
         let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
         let kernel = arithmetic::of(op, lhs.dtype)?;
+        // SAFETY: the operands are those of `Work`, of one dtype.
+        unsafe { kernel.launch(device, config, n, dims, xs, ys, x, y, out) }
+    })
+}
+
+/// Every element of `lhs` to the power of that of `rhs`, in the operands' type; special cases as in IEEE 754. Small
+/// floats are computed in f32 and rounded once.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] for integers, and those of [`binary`].
+pub fn power(device: &Device, lhs: &View, rhs: &View) -> Result<Buffer> {
+    const OP: &str = "pow";
+    let dtype = lhs.dtype;
+    if !dtype.is_float() {
+        return Err(Error::UnsupportedDType { op: OP, dtype });
+    }
+    run(device, OP, lhs, rhs, dtype, |work| {
+        let ([xs, ys], [x, y]) = (work.strides, work.inputs);
+        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
+        let kernel = powers::of(dtype)?;
         // SAFETY: the operands are those of `Work`, of one dtype.
         unsafe { kernel.launch(device, config, n, dims, xs, ys, x, y, out) }
     })

@@ -36,6 +36,7 @@ pub mod rand;
 pub mod reduce;
 pub mod rope;
 pub mod sampling;
+pub mod scan;
 pub mod softmax;
 pub mod softmax_backward;
 pub mod sort;
@@ -72,6 +73,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         reduce::declared(),
         rope::declared(),
         sampling::declared(),
+        scan::declared(),
         softmax::declared(),
         softmax_backward::declared(),
         sort::declared(),

@@ -31,8 +31,7 @@ pub fn avg_pool2d(
     pool(device, AVERAGE, x, window, step)
 }
 
-/// The largest element of each window, otherwise as [`avg_pool2d`]. A NaN is the largest if it comes first in its
-/// window, and passed over elsewhere, as on candle's CPU back end.
+/// The largest element of each window, otherwise as [`avg_pool2d`]. NaN is the largest, as in PyTorch.
 ///
 /// # Errors
 /// Those of [`avg_pool2d`].

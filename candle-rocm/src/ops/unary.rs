@@ -48,7 +48,7 @@ pub enum UnaryOp {
     GeluErf,
     /// Error function.
     Erf,
-    /// max(x, 0); NaN becomes 0.
+    /// max(x, 0); NaN stays.
     Relu,
     /// x / (1 + e^-x)
     Silu,

@@ -194,6 +194,11 @@ element!(
     |v| F8E4M3::to_bits(&v).into()
 );
 
+/// Whether a value is not equal to itself.
+pub fn is_nan<T: Element>(v: T) -> bool {
+    v.partial_cmp(&v).is_none()
+}
+
 /// Calls a generic function once for every element type: `for_each_dtype!(check(&device))` calls `check::<T>(&device)`.
 #[macro_export]
 macro_rules! for_each_dtype {

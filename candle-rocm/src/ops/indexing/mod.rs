@@ -8,8 +8,9 @@ mod read;
 mod scatter;
 mod tuning;
 
+use super::cast::cast;
 use super::check::Op;
-use super::copy::{check_count, contiguous};
+use super::copy::{check_count, contiguous, copy_strided};
 use super::{collapse, Collapsed};
 use crate::{Buffer, DType, DeclaredKernel, Device, Error, IndexOp, Result, View};
 use candle_rocm_kernels::shared::indexing::{
@@ -94,18 +95,33 @@ pub fn scatter_set(device: &Device, dst: &View, ids: &View, src: &View, dim: usi
 }
 
 /// As [`scatter_set`], but adds to what is there; `ids` may be of any integer dtype. Integers wrap on overflow. Floats
-/// are added in order along `dim`, and the result is rounded each time, if that leaves enough to do in parallel, as 64
-/// rows of a few thousand elements or 4,096 columns do; otherwise in no fixed order.
+/// are added in order along `dim` if that leaves enough to do in parallel, as 64 rows of a few thousand elements or
+/// 4,096 columns do; otherwise in no fixed order. Small floats are added up in f32, for which there is memory for both
+/// tensors for a time, and rounded once.
 ///
 /// # Errors
 /// Those of [`scatter_set`].
 pub fn scatter_add(device: &Device, dst: &View, ids: &View, src: &View, dim: usize) -> Result<()> {
-    let scatter = Scatter::new(IndexOp::ScatterAdd, dst, ids, ids.strides, src, dim)?;
-    scatter.add(device)
+    const OP: IndexOp = IndexOp::ScatterAdd;
+    let scatter = Scatter::new(OP, dst, ids, ids.strides, src, dim)?;
+    if scatter::sums_in_place(dst.dtype) {
+        return scatter.add(device);
+    }
+    let (sums, terms) = (
+        cast(device, dst, DType::F32)?,
+        cast(device, src, DType::F32)?,
+    );
+    let strides = [dst, src].map(|view| crate::contiguous_strides(view.dims));
+    let to = View::contiguous(&sums, DType::F32, dst.dims, &strides[0]);
+    let from = View::contiguous(&terms, DType::F32, src.dims, &strides[1]);
+    Scatter::new(OP, &to, ids, ids.strides, &from, dim)?.add(device)?;
+    let rounded = cast(device, &to, dst.dtype)?;
+    let rounded = View::contiguous(&rounded, dst.dtype, dst.dims, &strides[0]);
+    copy_strided(device, &rounded, dst.buffer, dst.offset)
 }
 
 /// A copy of `base` to whose slices along `dim`, named by the one-dimensional `ids` of any integer dtype, those of
-/// `src` are added. As by [`scatter_add`], but always in order. `src` has `base`'s shape with `ids`' length in `dim`.
+/// `src` are added. As by [`scatter_add`], but always in order, and sums of small floats need no memory. `src` has `base`'s shape with `ids`' length in `dim`.
 ///
 /// # Errors
 /// Those of [`scatter_add`].

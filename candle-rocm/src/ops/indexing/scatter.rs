@@ -38,9 +38,24 @@ kernels! {
             dims: Dims, dst_strides: Strides, src_strides: Strides);
 
     /// Adds in no fixed order.
-    add_atomically = "scatter_add_atomic_{dtype}" [dtype: DType = DType::ALL] in Family::Indexing
+    add_atomically = "scatter_add_atomic_{dtype}" [dtype: DType = IN_PLACE] in Family::Indexing
         => (src: Ptr, dst: Ptr, ids: Ptr, error: Ptr, n: u64, indexing: Indexing, dims: Dims, dst_strides: Strides,
             src_strides: Strides, id_strides: Strides);
+}
+
+/// The dtypes whose sums are kept in place while they grow: not the small floats, whose would be rounded each time.
+const IN_PLACE: [DType; 7] = [
+    DType::U8,
+    DType::U32,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::F32,
+    DType::F64,
+];
+
+pub(super) fn sums_in_place(dtype: DType) -> bool {
+    IN_PLACE.contains(&dtype)
 }
 
 /// What is done to a place.
@@ -53,7 +68,7 @@ enum Update {
 }
 
 impl Update {
-    const ALL: [Update; 14] = [
+    const ALL: [Update; 11] = [
         Update::Set(8),
         Update::Set(16),
         Update::Set(32),
@@ -63,11 +78,8 @@ impl Update {
         Update::Add(DType::I16),
         Update::Add(DType::I32),
         Update::Add(DType::I64),
-        Update::Add(DType::F16),
-        Update::Add(DType::BF16),
         Update::Add(DType::F32),
         Update::Add(DType::F64),
-        Update::Add(DType::F8E4M3),
     ];
 }
 
@@ -219,11 +231,15 @@ impl<'a> Scatter<'a> {
         }
     }
 
+    /// Not for small floats but by `index_add`, which adds them up in registers.
     pub(super) fn add(&self, device: &Device) -> Result<()> {
         if self.elements() == 0 {
             return Ok(());
         }
         let dtype = self.src.dtype;
+        if !sums_in_place(dtype) {
+            return self.add_sorted(device);
+        }
         if let Some(windows) = self.windows(device, Update::Add(dtype))? {
             return self.launch_rows(device, Update::Add(dtype), windows);
         }

@@ -144,8 +144,8 @@ impl std::fmt::Display for ReduceOp {
 impl Axis for ReduceOp {}
 
 /// Reduces `src` along `axes`. The result has the other axes' elements in row-major order, of the source's dtype;
-/// `ArgMin` and `ArgMax` give u32, which count the reduced axes' elements in row-major order. A NaN is the result of
-/// the extrema if it comes first, and is passed over otherwise, as on candle's CPU.
+/// `ArgMin` and `ArgMax` give u32, which count the reduced axes' elements in row-major order. NaN is the result of the
+/// extrema if there is one, and the first one's index that of the indices, as in PyTorch.
 ///
 /// The result does not depend on the GPU. The sum of no elements is 0.
 ///
@@ -153,6 +153,39 @@ impl Axis for ReduceOp {}
 /// [`Error::InvalidArgument`] for an axis that `src` lacks, and for all but sums of a tensor without elements;
 /// [`Error::InvalidView`]; [`Error::TooLarge`] for a strided view that spans 2^32 elements or more.
 pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Result<Buffer> {
+    reduce_and_divide(device, op, src, axes, 1.0)
+}
+
+/// The mean of floats along `axes`, otherwise as [`reduce`]: sums in at least f32 are divided before they are rounded.
+///
+/// # Errors
+/// Those of [`reduce`], [`Error::UnsupportedDType`] for integers, and [`Error::InvalidArgument`] for the mean of no
+/// elements.
+pub fn mean(device: &Device, src: &View, axes: &[usize]) -> Result<Buffer> {
+    const OP: &str = "mean";
+    let dtype = src.dtype;
+    if !dtype.is_float() {
+        return Err(Error::UnsupportedDType { op: OP, dtype });
+    }
+    let sizes = axes.iter().filter_map(|&axis| src.dims.get(axis));
+    let count: usize = sizes.product();
+    if count == 0 {
+        return Err(Error::InvalidArgument {
+            op: OP,
+            reason: format!("a tensor of shape {:?} has no elements", src.dims),
+        });
+    }
+    reduce_and_divide(device, ReduceOp::Sum, src, axes, count as f64)
+}
+
+/// `divisor` is 1 for all but sums of floats.
+fn reduce_and_divide(
+    device: &Device,
+    op: ReduceOp,
+    src: &View,
+    axes: &[usize],
+    divisor: f64,
+) -> Result<Buffer> {
     let name = op.as_str();
     src.check(name)?;
     if let Some(axis) = axes.iter().find(|&&axis| axis >= src.dims.len()) {
@@ -215,6 +248,7 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
         from: src.dtype,
     };
     if plan.parts() == 1 {
+        plan.divide_by(divisor);
         pass.launch(&plan, src.dtype, &dst, None)?;
         return Ok(dst);
     }
@@ -244,6 +278,7 @@ pub fn reduce(device: &Device, op: ReduceOp, src: &View, axes: &[usize]) -> Resu
     if !works(device, op, &plan_of_join, Types { from, to })? {
         plan_of_join = Plan::join(op, outputs, plan.parts(), false);
     }
+    plan_of_join.divide_by(divisor);
     join.launch(&plan_of_join, to, &dst, None)?;
     Ok(dst)
 }

@@ -47,6 +47,7 @@ pub(super) struct Plan {
     part_size: u64,
     parts: u64,
     lanes: u64,
+    divisor: f64,
     way: Way,
 }
 
@@ -104,6 +105,7 @@ impl Plan {
             part_size: reduced as u64,
             parts: 1,
             lanes: 1,
+            divisor: 1.0,
             way,
         };
         plan.choose_lanes(op);
@@ -161,6 +163,11 @@ impl Plan {
         self.parts = self.reduced.div_ceil(self.part_size);
     }
 
+    /// What sums of floats are divided by before they are rounded.
+    pub(super) fn divide_by(&mut self, divisor: f64) {
+        self.divisor = divisor;
+    }
+
     pub(super) fn parts(&self) -> usize {
         self.parts as usize
     }
@@ -188,6 +195,7 @@ impl Plan {
             outputs: self.outputs,
             reduced: self.reduced,
             part_size: self.part_size,
+            divisor: self.divisor,
             tiles: self.tiles(),
             row_stride,
             matrix_stride,
@@ -204,6 +212,7 @@ impl Plan {
                 outputs: self.outputs,
                 reduced: self.reduced,
                 part_size: self.part_size,
+                divisor: self.divisor,
                 parts: self.parts as u32,
                 lanes: self.lanes as u32,
                 lanes_fast: u32::from(lanes_fast),

@@ -133,7 +133,15 @@ pub(super) fn binary(device: &Device, kernel: &DeclaredKernel) -> Finding {
             .collect();
         let y = Tensor::new(device, dtype, &[COUNT], &y)?;
         let pairs = || x.values.iter().zip(&y.values);
-        let finding = if let Some(op) = BinaryOp::ALL.into_iter().find(|op| op.as_str() == name) {
+        let finding = if name == "pow" {
+            spoil_memory(device, COUNT * dtype.size_in_bytes())?;
+            // Small bases, so that all dtypes have the powers.
+            let x = tensor(device, dtype, offset, |n| n.uniform(0.5, 1.5))?;
+            let out = ops::binary::power(device, &x.view(), &y.view())?;
+            let pairs = x.values.iter().zip(&y.values);
+            let want: Vec<f64> = pairs.map(|(x, y)| x.powf(*y)).collect();
+            compare(device, &out, dtype, &want)
+        } else if let Some(op) = BinaryOp::ALL.into_iter().find(|op| op.as_str() == name) {
             spoil_memory(device, COUNT * dtype.size_in_bytes())?;
             let out = ops::binary::binary(device, op, &x.view(), &y.view())?;
             let want: Vec<f64> = pairs()

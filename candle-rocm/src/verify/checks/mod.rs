@@ -50,6 +50,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::QuantizeActivations => (quantized::activations, ""),
         Family::Reduce => (reduce::strided, ""),
         Family::ReducePacks => (reduce::packs, "the reduction of any layout"),
+        Family::Scan => (reduce::scan, ""),
         Family::Sort => (order::sort, ""),
         Family::Sampling => (order::sampling, ""),
         Family::IndexingRows => (indexing::rows, "indexing by places"),

@@ -1,7 +1,8 @@
-//! Reductions: along rows, across columns, and of any layout, whole and in parts that are joined.
+//! Reductions: along rows, across columns, and of any layout, whole and in parts that are joined; cumulative sums.
 
 use super::{split_dtype, unknown};
 use crate::ops::reduce::{reduce, ReduceOp};
+use crate::ops::scan::cumsum;
 use crate::verify::admit::Finding;
 use crate::verify::bench::{difference, read, spoil_memory, tolerance, Tensor};
 use crate::{DType, DeclaredKernel, Device};
@@ -19,6 +20,54 @@ pub(super) fn packs(device: &Device, kernel: &DeclaredKernel) -> Finding {
     match kernel.name.contains("_rows_") {
         true => check(device, kernel, [2100, 75, 1], [2, 40_003, 1]),
         false => check(device, kernel, [5, 211, 64], [1, 20_003, 16]),
+    }
+}
+
+/// Cumulative sums forwards and from the end, of lines across columns, and of lines in parts that begin with others'
+/// sums.
+pub(super) fn scan(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    let Some((_, dtype)) = split_dtype(&kernel.name) else {
+        return unknown(kernel);
+    };
+    for dims in [[3, 211, 33], [2, 20_003, 1]] {
+        let [_, reduced, columns] = dims;
+        // Sums stay small.
+        let range = match dtype {
+            DType::F8E4M3 => (-0.1, 0.11),
+            _ if dtype.is_float() => (-0.1, 0.2),
+            _ => (0.0, 2.0),
+        };
+        let x = Tensor::random(device, dtype, &dims, range)?;
+        for reversed in [false, true] {
+            spoil_memory(device, x.values.len() * dtype.size_in_bytes())?;
+            let out = cumsum(device, &x.view(), 1, reversed)?;
+            let got = read(device, &out, dtype)?;
+            let mut want = x.values.clone();
+            for matrix in want.chunks_mut(reduced * columns) {
+                let mut sums = vec![0.0; columns];
+                for step in 0..reduced {
+                    let step = if reversed { reduced - 1 - step } else { step };
+                    let line = &mut matrix[step * columns..(step + 1) * columns];
+                    for (sum, x) in sums.iter_mut().zip(line) {
+                        *sum += *x;
+                        *x = wrapped(dtype, *sum);
+                    }
+                }
+            }
+            if let Some(wrong) = difference(&got, &want, tolerance(dtype)) {
+                return Ok(Some(wrong));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// A sum as a dtype has it.
+fn wrapped(dtype: DType, sum: f64) -> f64 {
+    match dtype {
+        DType::U8 => sum % 256.0,
+        DType::I16 => f64::from(sum as i64 as i16),
+        _ => sum,
     }
 }
 
@@ -100,9 +149,7 @@ fn reduced_line(op: ReduceOp, dtype: DType, line: impl Iterator<Item = f64>) -> 
     }
     let (index, extreme) = best.unwrap_or((0, 0.0));
     match op {
-        ReduceOp::Sum if dtype == DType::U8 => sum % 256.0,
-        ReduceOp::Sum if dtype == DType::I16 => f64::from(sum as i64 as i16),
-        ReduceOp::Sum => sum,
+        ReduceOp::Sum => wrapped(dtype, sum),
         ReduceOp::Min | ReduceOp::Max => extreme,
         ReduceOp::ArgMin | ReduceOp::ArgMax => index as f64,
     }
