@@ -1,11 +1,14 @@
 //! The tokenizer of a Hugging Face folder: `tokenizer.json` with the settings beside it.
 
 use super::detokenize::{byte_of_char, Pieces};
-use super::{byte_token, Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK};
+use super::{
+    byte_token, ends, Encoder, Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK,
+};
 use crate::folder::read_json;
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::path::Path;
+use worker::tokenizer_json;
 
 /// More tokens than any vocabulary has; ids come from the file.
 const MAX_VOCABULARY: u32 = 4 << 20;
@@ -34,10 +37,21 @@ impl Tokenizer {
         settings: &Json,
         configs: &[&Json],
     ) -> Result<Self, TokenizerError> {
-        let mut inner: tokenizers::Tokenizer = serde_json::from_value(tokenizer.clone())
-            .map_err(|e| TokenizerError::Invalid(format!("tokenizer.json: {e}")))?;
-        // Some files carry the settings of the program that wrote them.
-        inner.with_truncation(None)?.with_padding(None);
+        let invalid = |e: String| TokenizerError::Invalid(format!("tokenizer.json: {e}"));
+        let growth = tokenizer_json::check(tokenizer).map_err(invalid)?;
+        let inner = tokenizer_json::guarded(|| {
+            let mut inner: tokenizers::Tokenizer =
+                serde_json::from_value(tokenizer.clone()).map_err(|e| e.to_string())?;
+            // Some files carry the settings of the program that wrote them.
+            let settings = inner.with_truncation(None).map_err(|e| e.to_string())?;
+            settings.with_padding(None);
+            for text in tokenizer_json::TRIALS {
+                // An error is that text's own; a panic is not.
+                let _ = inner.encode_fast(text, true);
+            }
+            Ok(inner)
+        })
+        .map_err(invalid)?;
 
         // The library numbers added tokens itself where the vocabulary does not have them.
         for token in tokenizer["added_tokens"].as_array().into_iter().flatten() {
@@ -118,13 +132,25 @@ impl Tokenizer {
             .as_ref()
             .is_some_and(|bos| framed.first() == Some(&bos.id));
         let flag = |key: &str| settings[key].as_bool();
+        let find = |text: &str| {
+            let id = inner.token_to_id(text)?;
+            added.get(&id).map(|(_, special)| (id, *special))
+        };
+        let ends = ends::end_ids(
+            numbered("eos_token_id"),
+            eos.as_ref().map(|token| token.id),
+            find,
+        );
         Ok(Self::assemble(Parts {
             add_bos: flag("add_bos_token").unwrap_or(adds_bos),
             add_eos: flag("add_eos_token").unwrap_or(false),
             framed_by_library: framed != inner.encode_fast("a", false)?.get_ids(),
-            ends: numbered("eos_token_id"),
+            ends,
             vocab_size: vocab_size as usize,
-            inner,
+            encoder: Encoder::Library {
+                inner: Box::new(inner),
+                growth,
+            },
             pieces,
             control,
             bos,

@@ -4,40 +4,29 @@
 //! [`Tokenizer::open`] takes what there is.
 
 mod detokenize;
+mod ends;
 mod gguf;
 mod json;
+mod own;
 mod pre;
+mod rules;
 
 pub use detokenize::Detokenizer;
 
 use detokenize::Pieces;
 pub(crate) use gguf::byte_token;
+use own::Own;
 use pre::PreTokenizer;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use worker::gguf::{Gguf, GgufError};
+use worker::tokenizer_json;
 
+/// Longest text, as normalizers may make it.
+const MAX_NORMALIZED_BYTES: u64 = 1 << 31;
 /// SentencePiece's mark for a space.
 const SPACE_MARK: char = '\u{2581}';
-/// Control tokens that end an answer, besides the ones that the file names.
-const END_TOKENS: [&str; 14] = [
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<|end_of_text|>",
-    "<|endoftext|>",
-    "<|end_of_role|>",
-    "<|user|>",
-    "<|observation|>",
-    "<end_of_turn>",
-    "<|eot|>",
-    "<|eom|>",
-    "</s>",
-    "<｜end▁of▁sentence｜>",
-];
-
 /// Why a model's tokenizer cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
@@ -45,7 +34,7 @@ pub enum TokenizerError {
     #[error(transparent)]
     Metadata(#[from] GgufError),
     /// A tokenizer family that is not implemented.
-    #[error("tokenizer model {0:?} is not implemented (\"gpt2\", \"llama\" and \"bert\" are)")]
+    #[error("tokenizer model {0:?} is not implemented (gpt2, llama, t5, bert, gemma4, whitespace, rwkv and plamo2 are)")]
     UnknownModel(String),
     /// Splitting rules that are not implemented.
     #[error("pre-tokenizer {0:?} is not implemented; with other splitting rules the model would answer wrongly")]
@@ -61,7 +50,7 @@ pub enum TokenizerError {
 /// Text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    encoder: Encoder,
     pieces: Arc<Pieces>,
     control: HashMap<u32, String>,
     bos: Option<SpecialToken>,
@@ -73,6 +62,49 @@ pub struct Tokenizer {
     vocab_size: usize,
 }
 
+/// What turns text into tokens.
+#[derive(Debug)]
+enum Encoder {
+    /// The `tokenizers` crate.
+    Library {
+        inner: Box<tokenizers::Tokenizer>,
+        /// How many times longer its normalizers may make a text.
+        growth: u64,
+    },
+    /// Vocabularies of kinds that it does not have.
+    Own(Own),
+}
+
+impl Encoder {
+    /// The tokens of a text; `framed` asks the library for what it knows to put around one.
+    fn encode(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
+        Ok(match self {
+            Self::Library { growth, .. } if text.len() as u64 * growth > MAX_NORMALIZED_BYTES => {
+                return Err(TokenizerError::Invalid(format!(
+                    "a text of {} bytes is too long for it",
+                    text.len()
+                )));
+            }
+            // A file's rules may make the library panic at one text only.
+            Self::Library { inner, .. } => tokenizer_json::guarded(|| {
+                let encoding = inner.encode_fast(text, framed);
+                let ids = encoding.map(|encoding| encoding.get_ids().to_vec());
+                ids.map_err(|e| e.to_string())
+            })
+            .map_err(TokenizerError::Invalid)?,
+            Self::Own(own) => own.encode(text, &[]),
+        })
+    }
+
+    /// The token of a spelling.
+    fn id(&self, text: &str) -> Option<u32> {
+        match self {
+            Self::Library { inner, .. } => inner.token_to_id(text),
+            Self::Own(own) => own.ids.get(text).copied(),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct SpecialToken {
     id: u32,
@@ -81,7 +113,7 @@ struct SpecialToken {
 
 /// What the formats' readers find.
 struct Parts {
-    inner: tokenizers::Tokenizer,
+    encoder: Encoder,
     pieces: Pieces,
     control: HashMap<u32, String>,
     bos: Option<SpecialToken>,
@@ -90,7 +122,7 @@ struct Parts {
     add_eos: bool,
     /// Whether the library itself knows what to put around a text.
     framed_by_library: bool,
-    /// Tokens that the model's files name as ends, besides `eos`.
+    /// Tokens that end an answer.
     ends: Vec<u32>,
     vocab_size: usize,
 }
@@ -110,14 +142,11 @@ impl Tokenizer {
 
     fn assemble(parts: Parts) -> Self {
         let mut end_ids = parts.ends;
-        end_ids.extend(parts.eos.as_ref().map(|token| token.id));
-        let is_end = |(_, text): &(&u32, &String)| END_TOKENS.contains(&text.as_str());
-        end_ids.extend(parts.control.iter().filter(is_end).map(|(id, _)| *id));
         end_ids.retain(|&id| (id as usize) < parts.vocab_size);
         end_ids.sort_unstable();
         end_ids.dedup();
         Self {
-            inner: parts.inner,
+            encoder: parts.encoder,
             pieces: Arc::new(parts.pieces),
             control: parts.control,
             bos: parts.bos,
@@ -136,10 +165,9 @@ impl Tokenizer {
     /// was trained with one and the text does not bring it already.
     ///
     /// # Errors
-    /// [`TokenizerError::Library`] for text that the vocabulary cannot express.
+    /// [`TokenizerError::Invalid`] for text that the vocabulary cannot express, or that is too long for it.
     pub fn encode(&self, text: &str, add_bos: bool) -> Result<Vec<u32>, TokenizerError> {
-        let encoding = self.inner.encode_fast(text, false)?;
-        let mut ids = encoding.get_ids().to_vec();
+        let mut ids = self.encoder.encode(text, false)?;
         if let Some(bos) = self.bos.as_ref().filter(|_| add_bos && self.add_bos) {
             if ids.first() != Some(&bos.id) {
                 ids.insert(0, bos.id);
@@ -152,10 +180,10 @@ impl Tokenizer {
     /// `[CLS]` and `[SEP]`, or an end-of-sequence token. At most `max_tokens`, cut before the end token.
     ///
     /// # Errors
-    /// [`TokenizerError::Library`] for text that the vocabulary cannot express.
+    /// [`TokenizerError::Invalid`] for text that the vocabulary cannot express, or that is too long for it.
     pub fn encode_framed(&self, text: &str, max_tokens: usize) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = if self.framed_by_library {
-            self.inner.encode_fast(text, true)?.get_ids().to_vec()
+            self.encoder.encode(text, true)?
         } else {
             let mut ids = self.encode(text, true)?;
             ids.extend(self.eos.iter().filter(|_| self.add_eos).map(|eos| eos.id));
@@ -210,7 +238,7 @@ impl Tokenizer {
 
     /// The control token that is spelled like this.
     pub fn control_id(&self, text: &str) -> Option<u32> {
-        let id = self.inner.token_to_id(text)?;
+        let id = self.encoder.id(text)?;
         self.control.contains_key(&id).then_some(id)
     }
 

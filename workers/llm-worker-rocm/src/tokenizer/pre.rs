@@ -1,122 +1,223 @@
 //! Pre-tokenizers by the names that GGUF files give them in `tokenizer.ggml.pre`.
 //!
 //! A vocabulary only fits the splitting rules that it was trained with: with others the model still answers, but
-//! worse, and nobody notices. So an unknown name is an error. The rules are those published with the models.
+//! worse, and nobody notices. So an unknown name is an error. The rules are those published with the models; the names
+//! and what a silent file means are llama.cpp's (`src/llama-vocab.cpp` of <https://github.com/ggml-org/llama.cpp>).
 
+use super::rules::*;
 use tokenizers::normalizers::unicode::NFC;
+use tokenizers::normalizers::utils::Lowercase;
+use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::pre_tokenizers::whitespace::WhitespaceSplit;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::{NormalizerWrapper, SplitDelimiterBehavior};
 
-/// English contractions, letters, numbers, punctuation, white space: GPT-2's rule.
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Each digit stands alone.
-const SINGLE_NUMBER: &str = r"\p{N}";
-/// Contractions in any case, numbers in groups of up to three: Llama 3's rule.
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// As Llama 3's with single digits: Qwen 2's rule.
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// As Qwen 2's with combining marks among the letters: Qwen 3.5's rule.
-const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Words split where capitals begin, single digits: Mistral's Tekken.
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The same with contractions and groups of digits: GPT-4o's rule, Llama 4's and Phi-4-mini's.
-const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// Digits, then Chinese and Japanese, then words with a leading sign: DeepSeek V3's rules.
-const DEEPSEEK3: [&str; 3] = [
-    r"\p{N}{1,3}",
-    r"[一-龥぀-ゟ゠-ヿ]+",
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-];
-/// DeepSeek-Coder's rules.
-const DEEPSEEK_CODER: [&str; 5] = [
-    "[\r\n]",
-    r"\s?\p{L}+",
-    r"\s?\p{P}+",
-    "[一-龥ࠀ-一가-퟿]+",
-    r"\p{N}",
-];
-/// Falcon's rules.
-const FALCON: [&str; 3] = [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"];
-/// Words up to white space or punctuation: Bloom's rule.
-const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
-/// What files without a known rule were converted for: punctuation and digit groups split before GPT-2's rule.
-const DEFAULT: [&str; 4] = [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"];
+/// What the tokens of a vocabulary are spelled in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alphabet {
+    /// Each character stands for a byte, as in GPT-2.
+    Bytes,
+    /// Characters stand for themselves, a mark for a space; a character without a token becomes tokens of its bytes.
+    Marked,
+    /// Characters stand for themselves, white space only parts words; as above without a token.
+    Words,
+}
 
-/// Names that a `tokenizer.json` can be found to mean, one for each set of rules.
-const KNOWN_BY_RULES: [&str; 11] = [
-    "gpt-2",
-    "smollm",
-    "llama-bpe",
-    "smaug-bpe",
-    "qwen2",
-    "qwen35",
-    "stablelm2",
-    "tekken",
-    "gpt-4o",
-    "deepseek-v3",
-    "deepseek-coder",
-];
-
-/// How a byte-level BPE vocabulary splits text before merging.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a BPE vocabulary with merges splits text before merging.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PreTokenizer {
     /// Patterns whose matches are split off, one pass after another.
     patterns: &'static [&'static str],
+    /// What tokens are spelled in.
+    pub(super) alphabet: Alphabet,
     /// Whether text is brought to Unicode normalization form C first.
     nfc: bool,
     /// Whether a piece that is a token as a whole skips the merges.
     pub(super) ignore_merges: bool,
-    /// Whether a beginning-of-sequence token is added when the file does not say.
-    pub(super) add_bos: bool,
+    /// When a beginning-of-sequence token is added.
+    pub(super) bos: AddBos,
+    /// Whether tokens are merged in the order of their ids where a file brings no merges.
+    pub(super) merges_by_id: bool,
+    /// Whether texts end with a token of their own, as encoders were trained.
+    pub(super) framed: bool,
 }
+
+/// When a beginning-of-sequence token is added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddBos {
+    /// Where the file asks for it.
+    IfAsked,
+    /// Unless the file forbids it.
+    UnlessForbidden,
+    /// Always: early files forbid it by mistake.
+    Always,
+}
+
+const fn split(patterns: &'static [&'static str]) -> PreTokenizer {
+    PreTokenizer {
+        patterns,
+        alphabet: Alphabet::Bytes,
+        nfc: false,
+        ignore_merges: false,
+        bos: AddBos::IfAsked,
+        merges_by_id: false,
+        framed: false,
+    }
+}
+
+impl PreTokenizer {
+    const fn nfc(mut self) -> Self {
+        self.nfc = true;
+        self
+    }
+    const fn whole_words(mut self) -> Self {
+        self.ignore_merges = true;
+        self
+    }
+    const fn bos(mut self, bos: AddBos) -> Self {
+        self.bos = bos;
+        self
+    }
+    const fn spelled(mut self, alphabet: Alphabet) -> Self {
+        self.alphabet = alphabet;
+        self
+    }
+    const fn framed(mut self) -> Self {
+        self.framed = true;
+        self
+    }
+    const fn merged_by_id(mut self) -> Self {
+        self.merges_by_id = true;
+        self
+    }
+}
+
+/// All names. The first of a row is the one that files written here get; of rows with equal splits the first counts.
+const TABLE: [(&[&str], PreTokenizer); 36] = [
+    (
+        &[
+            "gpt-2",
+            "gpt2",
+            "phi-2",
+            "olmo",
+            "mpt",
+            "jais",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "trillion",
+            "granite-docling",
+        ],
+        split(&[GPT2]),
+    ),
+    (
+        &["jina-v1-en", "jina-v2-code", "roberta-bpe"],
+        split(&[GPT2]).framed(),
+    ),
+    (
+        &[
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
+        ],
+        split(&[SINGLE_NUMBER, GPT2]),
+    ),
+    (
+        &[
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
+        ],
+        split(&[LLAMA3]).whole_words().bos(AddBos::UnlessForbidden),
+    ),
+    (&["smaug-bpe", "dbrx", "chatglm-bpe"], split(&[LLAMA3])),
+    (&["glm4", "glm5"], split(&[LLAMA3]).whole_words()),
+    (&["jais-2"], split(&[JAIS2])),
+    (&["minicpm5"], split(&MINICPM5).whole_words()),
+    (
+        &["qwen2", "deepseek-r1-qwen", "megrez", "f2llmv2"],
+        split(&[QWEN2]).nfc(),
+    ),
+    (
+        &["stablelm2", "kormo", "hunyuan", "solar-open", "grok-2"],
+        split(&[QWEN2]),
+    ),
+    (&["qwen35"], split(&[QWEN35]).nfc()),
+    (&["laguna"], split(&[LINES, QWEN2])),
+    (&["ufakzeka"], split(&[UFAKZEKA])),
+    (&["seed-coder"], split(&[SEED_CODER])),
+    (
+        &["bailingmoe", "bailingmoe2", "llada-moe"],
+        split(&[BAILINGMOE]),
+    ),
+    (&["exaone-moe"], split(&[EXAONE_MOE])),
+    (
+        &["tekken"],
+        split(&[TEKKEN]).whole_words().bos(AddBos::UnlessForbidden),
+    ),
+    (
+        &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
+        split(&[GPT4O]),
+    ),
+    (&["granite-embed-multi-97m"], split(&[GPT4O]).whole_words()),
+    (
+        &["tiny_aya", "cohere2moe"],
+        split(&[NUMBERS_FROM_RIGHT, GPT4O]),
+    ),
+    (&["youtu"], split(&YOUTU).whole_words()),
+    (&["kimi-k2"], split(&[KIMI_K2]).merged_by_id()),
+    (
+        &["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"],
+        split(&DEEPSEEK3),
+    ),
+    (&["spark2_5"], split(&SPARK2_5)),
+    (&["afmoe"], split(&AFMOE)),
+    (&["deepseek-llm"], split(&DEEPSEEK_LLM)),
+    (&["deepseek-coder"], split(&DEEPSEEK_CODER)),
+    (&["falcon"], split(&FALCON)),
+    (&["bloom", "poro-chat", "gpt3-finnish"], split(&[BLOOM])),
+    (&["viking"], split(&[BLOOM, SINGLE_NUMBER])),
+    (&["superbpe"], split(&SUPERBPE)),
+    (
+        &["chameleon"],
+        split(&CHAMELEON).bos(AddBos::UnlessForbidden),
+    ),
+    (&["default"], split(&DEFAULT)),
+    (
+        &["gemma4", "granite-embed-multi-311m"],
+        split(&[]).spelled(Alphabet::Marked).bos(AddBos::Always),
+    ),
+    (&["sarvam-moe"], split(&[]).spelled(Alphabet::Marked)),
+    (&["whitespace"], split(&[]).spelled(Alphabet::Words)),
+];
 
 impl PreTokenizer {
     /// The rules of a `tokenizer.ggml.pre` name, `None` if it is unknown.
     pub(super) fn from_name(name: &str) -> Option<Self> {
-        let rules = |patterns| Self {
-            patterns,
-            nfc: false,
-            ignore_merges: false,
-            add_bos: false,
-        };
-        Some(match name {
-            "default" => rules(&DEFAULT),
-            "gpt2" | "gpt-2" | "olmo" | "phi-2" | "mpt" | "jais" | "jina-v1-en"
-            | "jina-v2-code" | "roberta-bpe" | "gigachat" | "exaone4" | "trillion"
-            | "granite-docling" | "mellum" | "modern-bert" => rules(&[GPT2]),
-            "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone"
-            | "minerva-7b" => rules(&[SINGLE_NUMBER, GPT2]),
-            "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral"
-            | "midm-2.0" | "lfm2" => Self {
-                ignore_merges: true,
-                add_bos: true,
-                ..rules(&[LLAMA3])
-            },
-            "smaug-bpe" | "dbrx" | "chatglm-bpe" | "glm4" => rules(&[LLAMA3]),
-            "qwen2" | "deepseek-r1-qwen" | "megrez" => Self {
-                nfc: true,
-                ..rules(&[QWEN2])
-            },
-            "qwen35" => Self {
-                nfc: true,
-                ..rules(&[QWEN35])
-            },
-            "stablelm2" | "hunyuan" | "solar-open" | "grok-2" => rules(&[QWEN2]),
-            "tekken" => Self {
-                ignore_merges: true,
-                ..rules(&[TEKKEN])
-            },
-            "gpt-4o" | "llama4" | "kanana2" => rules(&[GPT4O]),
-            "deepseek-v3" | "hunyuan-dense" => rules(&DEEPSEEK3),
-            "deepseek-coder" => rules(&DEEPSEEK_CODER),
-            "falcon" => rules(&FALCON),
-            "poro-chat" | "bloom" | "gpt3-finnish" => rules(&[BLOOM]),
-            "viking" => rules(&[BLOOM, SINGLE_NUMBER]),
-            _ => return None,
-        })
+        TABLE
+            .iter()
+            .find(|(names, _)| names.contains(&name))
+            .map(|(_, rules)| *rules)
     }
 
     /// The name of the rules that a `tokenizer.json` spells out.
@@ -148,27 +249,38 @@ impl PreTokenizer {
         let ignore_merges = tokenizer["model"]["ignore_merges"].as_bool() == Some(true);
         patterns
             .and_then(|patterns| {
-                KNOWN_BY_RULES
-                    .into_iter()
-                    .find(|name| {
-                        Self::from_name(name).is_some_and(|known| {
-                            known.patterns == patterns
-                                && known.nfc == nfc
-                                && known.ignore_merges == ignore_merges
-                        })
-                    })
+                let same = |(_, known): &&(&[&'static str], Self)| {
+                    known.alphabet == Alphabet::Bytes
+                        && known.patterns == patterns
+                        && known.nfc == nfc
+                        && known.ignore_merges == ignore_merges
+                };
+                TABLE.iter().find(same).map(|(names, _)| names[0])
             })
             .ok_or_else(|| {
                 format!("its splitting rules are not implemented ({rules}); take a GGUF file of the model")
             })
     }
 
-    pub(super) fn normalizer(&self) -> Option<NormalizerWrapper> {
-        self.nfc.then(|| NFC.into())
+    /// What is done to text before it is split; `lowercase` concerns vocabularies of words.
+    pub(super) fn normalizer(
+        &self,
+        lowercase: bool,
+    ) -> tokenizers::Result<Option<NormalizerWrapper>> {
+        Ok(match self.alphabet {
+            Alphabet::Marked => Some(Replace::new(" ", super::SPACE_MARK.to_string())?.into()),
+            Alphabet::Words => lowercase.then(|| Lowercase.into()),
+            Alphabet::Bytes => self.nfc.then(|| NFC.into()),
+        })
     }
 
-    /// The splits followed by the mapping of bytes to printable characters.
-    pub(super) fn build(&self) -> tokenizers::Result<PreTokenizerWrapper> {
+    /// The splits followed by the mapping of bytes to printable characters; nothing where text stays whole.
+    pub(super) fn build(&self) -> tokenizers::Result<Option<PreTokenizerWrapper>> {
+        match self.alphabet {
+            Alphabet::Marked => return Ok(None),
+            Alphabet::Words => return Ok(Some(WhitespaceSplit.into())),
+            Alphabet::Bytes => {}
+        }
         let mut steps = Vec::with_capacity(self.patterns.len() + 1);
         for pattern in self.patterns {
             let pattern = SplitPattern::Regex(pattern.to_string());
@@ -176,7 +288,7 @@ impl PreTokenizer {
             steps.push(split.into());
         }
         steps.push(ByteLevel::new(false, true, false).into());
-        Ok(Sequence::new(steps).into())
+        Ok(Some(Sequence::new(steps).into()))
     }
 }
 
@@ -187,7 +299,11 @@ mod tests {
     use tokenizers::PreTokenizer as _;
 
     fn split(name: &str, text: &str) -> Vec<String> {
-        let rules = PreTokenizer::from_name(name).unwrap().build().unwrap();
+        let rules = PreTokenizer::from_name(name)
+            .unwrap()
+            .build()
+            .unwrap()
+            .unwrap();
         let mut text = PreTokenizedString::from(text);
         rules.pre_tokenize(&mut text).unwrap();
         text.get_splits(OffsetReferential::Original, OffsetType::Byte)
@@ -261,6 +377,113 @@ mod tests {
             split("bloom", "one two.three"),
             ["one", "_two", ".", "three"]
         );
+    }
+
+    #[test]
+    fn rules_of_scripts_and_numbers() {
+        assert_eq!(
+            split("tiny_aya", "1234567 1234x"),
+            ["1", "234", "567", "_", "1", "234", "x"]
+        );
+        assert_eq!(
+            split("afmoe", "1234567 12x"),
+            ["1", "234", "567", "_", "12", "x"]
+        );
+        assert_eq!(split("superbpe", "a 1234567"), ["a_", "1", "234", "567"]);
+        assert_eq!(
+            split("jais-2", "a       b"),
+            ["a", "_".repeat(4).as_str(), "__", "_b"]
+        );
+        assert_eq!(split("laguna", "a \n\n b"), ["a", "_", "//", "_b"]);
+        assert_eq!(
+            split("ufakzeka", "Ali'nin it's"),
+            ["Ali", "'nin", "_it", "'s"]
+        );
+        assert_eq!(
+            split("exaone-moe", "one two  3"),
+            ["one_two", "_", "_", "3"]
+        );
+        assert_eq!(split("bailingmoe", "a\n\nb"), ["a", "/", "/", "b"]);
+        assert_eq!(split("seed-coder", "};\n"), ["};", "/"]);
+        assert_eq!(split("minicpm5", "12345 a"), ["123", "45", "_a"]);
+        assert_eq!(
+            split("kimi-k2", "aB漢字c 1234"),
+            ["a", "B", &mapped("漢字"), "c", "_", "123", "4"]
+        );
+        assert_eq!(split("youtu", "漢字カ12"), [&mapped("漢字カ"), "1", "2"]);
+        assert_eq!(
+            split("deepseek-llm", "Ab漢1234 "),
+            ["Ab", &mapped("漢"), "1234", "_"]
+        );
+        assert_eq!(
+            split("chameleon", "IMGIMGABCZ 12"),
+            ["IMGIMGABCZ", "_", "1", "2"]
+        );
+    }
+
+    /// The printable characters that stand for a text's bytes.
+    fn mapped(text: &str) -> String {
+        let mut pieces = PreTokenizedString::from(text);
+        ByteLevel::new(false, true, false)
+            .pre_tokenize(&mut pieces)
+            .unwrap();
+        let pieces = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        pieces.into_iter().map(|(piece, _, _)| piece).collect()
+    }
+
+    #[test]
+    fn no_rule_loses_text() {
+        let text = "Hi I'LL  pay 12345$!\n\n ok\r\n\t漢字かな 한국어 e\u{301}\u{200d} 🦀🦀 x_y <sentinel:12> ";
+        for (names, rules) in TABLE {
+            let mut pieces = PreTokenizedString::from(text);
+            if rules.alphabet != Alphabet::Bytes {
+                continue;
+            }
+            rules
+                .build()
+                .unwrap()
+                .unwrap()
+                .pre_tokenize(&mut pieces)
+                .unwrap();
+            let pieces = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+            let whole: String = pieces.into_iter().map(|(piece, _, _)| piece).collect();
+            assert_eq!(whole, mapped(text), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn no_name_stands_twice() {
+        let mut names: Vec<&str> = TABLE
+            .iter()
+            .flat_map(|(names, _)| names.iter().copied())
+            .collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
+    }
+
+    #[test]
+    fn what_a_silent_file_means_hangs_on_the_name() {
+        let rules = |name: &str| PreTokenizer::from_name(name).unwrap();
+        for name in [
+            "llama-bpe",
+            "glm4",
+            "glm5",
+            "tekken",
+            "minicpm5",
+            "youtu",
+            "granite-embed-multi-97m",
+        ] {
+            assert!(rules(name).ignore_merges, "{name}");
+        }
+        for name in ["chatglm-bpe", "smaug-bpe", "qwen2", "gpt-4o", "kimi-k2"] {
+            assert!(!rules(name).ignore_merges, "{name}");
+        }
+        for name in ["llama-bpe", "jina-v5-nano", "tekken", "chameleon"] {
+            assert_eq!(rules(name).bos, AddBos::UnlessForbidden, "{name}");
+        }
+        for name in ["glm4", "qwen2", "gpt-2", "deepseek-v3"] {
+            assert_eq!(rules(name).bos, AddBos::IfAsked, "{name}");
+        }
     }
 
     #[test]
