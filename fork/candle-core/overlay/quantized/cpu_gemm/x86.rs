@@ -53,7 +53,7 @@ impl Level {
     pub fn most_packed_rows(self) -> usize {
         match self {
             Self::Avx2 => 0,
-            Self::Avx512Vnni => 6,
+            Self::Avx512Vnni => 16,
         }
     }
 
