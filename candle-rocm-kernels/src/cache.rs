@@ -2,18 +2,22 @@
 //!
 //! An entry is one file: a header with magic, length and checksum, then the object. It is written to a
 //! temporary file and renamed, so a reader sees all of it or none. Whoever misses takes the entry's
-//! lock file, looks again and compiles; others wait. A damaged entry counts as missing.
+//! lock file, looks again and compiles; others wait. A damaged entry counts as missing, and so do entries and
+//! directories that others may have written ([`crate::private`]): checksums are no signatures.
 
 use crate::compiler::{options_for, CompileError, CompileRequest, Compiler};
+use crate::private;
 use crate::variables::CACHE_DIR;
 use sha2::{Digest, Sha256};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"CROCMCO1";
 const CHECKSUM_BYTES: usize = 32;
+/// Longest object that is read: a hundred times the largest.
+const MAX_OBJECT_BYTES: u64 = 1 << 30;
 const HEADER_BYTES: usize = MAGIC.len() + size_of::<u64>() + CHECKSUM_BYTES;
 
 /// Where a [`Cache`] keeps its entries.
@@ -73,6 +77,14 @@ impl Cache {
         &self.storage
     }
 
+    /// Why every request compiles, and what to do about it; `None` if entries are kept.
+    pub fn refusal(&self) -> Option<String> {
+        match &self.storage {
+            Storage::Directory(directory) => private::check_directory(directory).err(),
+            Storage::None(reason) => Some(reason.clone()),
+        }
+    }
+
     /// Counts since this cache was made.
     pub fn stats(&self) -> CacheStats {
         CacheStats {
@@ -95,8 +107,8 @@ impl Cache {
 
     /// Whether the object for a request is on disk and sound; it is not counted as a hit.
     pub fn has(&self, compiler: &dyn Compiler, request: &CompileRequest) -> bool {
-        let entry = self.entry_path(compiler, request).map(std::fs::read);
-        matches!(entry, Some(Ok(entry)) if decode(&entry).is_some())
+        let entry = self.entry_path(compiler, request);
+        entry.is_some_and(|path| matches!(read_entry(&path), Ok(Some(_))))
     }
 
     /// The object for a request: from disk, or compiled and then stored.
@@ -142,8 +154,19 @@ impl Cache {
     }
 
     fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        let entry = std::fs::read(path).ok()?;
-        let object = decode(&entry).map(<[u8]>::to_vec);
+        let object = match read_entry(path) {
+            Ok(object) => object,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::NotFound | ErrorKind::PermissionDenied
+                ) =>
+            {
+                return None
+            }
+            // Whatever it is, it is no entry.
+            Err(_) => None,
+        };
         let counter = if object.is_some() {
             &self.hits
         } else {
@@ -155,18 +178,26 @@ impl Cache {
 }
 
 fn storage_from(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Storage {
-    if let Some(directory) = variable(CACHE_DIR.name) {
-        return Storage::Directory(directory.into());
+    if let Some(directory) = variable(CACHE_DIR.name).map(PathBuf::from) {
+        return match directory.is_absolute() {
+            true => Storage::Directory(directory),
+            false => Storage::None(format!(
+                "{} is the relative path {}; give an absolute one, so that kernels come from the same place whatever the working directory",
+                CACHE_DIR.name,
+                directory.display()
+            )),
+        };
     }
     let base = variable("XDG_CACHE_HOME")
         .map(PathBuf::from)
         // The XDG specification has relative paths ignored.
         .filter(|base| base.is_absolute())
-        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache")));
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache")))
+        .filter(|base| base.is_absolute());
     match base {
         Some(base) => Storage::Directory(base.join("candle-rocm")),
         None => Storage::None(
-            "none of CANDLE_ROCM_CACHE_DIR, XDG_CACHE_HOME and HOME is set; set one to compile kernels once instead of at every start".into(),
+            "none of CANDLE_ROCM_CACHE_DIR, XDG_CACHE_HOME and HOME is set to an absolute path; set one to compile kernels once instead of at every start".into(),
         ),
     }
 }
@@ -203,36 +234,33 @@ fn entry_name(compiler_id: &str, request: &CompileRequest) -> String {
     format!("{label}-{key}.co")
 }
 
-fn decode(entry: &[u8]) -> Option<&[u8]> {
-    let (magic, rest) = entry.split_at_checked(MAGIC.len())?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (checksum, object) = rest.split_at_checked(CHECKSUM_BYTES)?;
-    let sound = magic == MAGIC
-        && u64::from_le_bytes(*length) == object.len() as u64
-        && checksum == Sha256::digest(object).as_slice();
-    sound.then_some(object)
+/// The object of an entry; `None` if it is damaged. What is longer than it says is not read.
+fn read_entry(path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+    let mut file = private::open(path)?;
+    let mut header = [0; HEADER_BYTES];
+    if let Err(error) = file.read_exact(&mut header) {
+        return match error.kind() {
+            ErrorKind::UnexpectedEof => Ok(None),
+            _ => Err(error),
+        };
+    }
+    let (magic, rest) = header.split_at(MAGIC.len());
+    let (length, checksum) = rest.split_at(size_of::<u64>());
+    let length = u64::from_le_bytes(length.try_into().expect("eight bytes"));
+    let follows = file.metadata()?.len().checked_sub(HEADER_BYTES as u64);
+    if magic != MAGIC || follows != Some(length) || length > MAX_OBJECT_BYTES {
+        return Ok(None);
+    }
+    let mut object = Vec::with_capacity(length as usize);
+    file.take(length).read_to_end(&mut object)?;
+    let sound = object.len() as u64 == length && checksum == Sha256::digest(&object).as_slice();
+    Ok(sound.then_some(object))
 }
 
 fn lock_entry(path: &Path) -> std::io::Result<File> {
-    if let Some(directory) = path.parent() {
-        create_private_directory(directory)?;
-    }
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path.with_extension("lock"))?;
+    let lock = private::open_lock(&path.with_extension("lock"))?;
     lock.lock()?;
     Ok(lock)
-}
-
-/// Entries are code that will be run: only their owner may write them.
-fn create_private_directory(directory: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
 }
 
 /// Call with the entry's lock held.
@@ -242,18 +270,34 @@ fn write_entry(path: &Path, object: &[u8]) -> std::io::Result<()> {
     entry.extend_from_slice(&(object.len() as u64).to_le_bytes());
     entry.extend_from_slice(&Sha256::digest(object));
     entry.extend_from_slice(object);
+    // The lock makes the name ours.
+    private::replace(path, &path.with_extension("tmp"), &entry)
+}
 
-    // The lock makes the name ours; a leftover of a killed process is overwritten.
-    let temporary = path.with_extension("tmp");
-    let written = File::create(&temporary)
-        .and_then(|mut file| {
-            file.write_all(&entry)?;
-            file.sync_all()
-        })
-        .and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        // Nothing depends on the leftover; the write's error is the one that counts.
-        let _ = std::fs::remove_file(&temporary);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_absolute_paths_are_taken() {
+        let storage = |variables: &[(&str, &str)]| {
+            storage_from(|name| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| value.into())
+            })
+        };
+        let directory = |path: &str| Storage::Directory(path.into());
+        assert_eq!(storage(&[("CANDLE_ROCM_CACHE_DIR", "/c")]), directory("/c"));
+        assert_eq!(
+            storage(&[("XDG_CACHE_HOME", "x"), ("HOME", "/h")]),
+            directory("/h/.cache/candle-rocm")
+        );
+        for relative in [
+            ("CANDLE_ROCM_CACHE_DIR", "c"),
+            ("CANDLE_ROCM_CACHE_DIR", "."),
+            ("HOME", "."),
+        ] {
+            assert!(matches!(storage(&[relative]), Storage::None(_)));
+        }
     }
-    written
 }

@@ -8,6 +8,7 @@
 //! | a kernel of your own on top of `device.h` | [`translation_unit`] |
 //! | the code object built into this binary | [`embedded`] |
 //! | a code object for an arch, compiled at most once per machine | [`Cache::get_or_compile`] |
+//! | a file beside the cache that only its owner may write | [`private`] |
 //! | to compile without ROCm installed | [`Clang`] |
 //!
 //! A code object for a device is looked for in that order: embedded, cache, compiler. The compiler on a
@@ -28,6 +29,7 @@ mod compiler;
 mod embedded;
 mod family;
 mod parts;
+pub mod private;
 pub mod shared;
 mod splice;
 mod target;

@@ -75,7 +75,7 @@ pub const CACHE_DIR: Variable = any(
     "CANDLE_ROCM_CACHE_DIR",
     "FOLDER",
     "`$XDG_CACHE_HOME/candle-rocm`, else `~/.cache/candle-rocm`",
-    "where compiled kernels are kept",
+    "where compiled kernels are kept, an absolute path; not used if it belongs to another user or others may write there",
 );
 
 /// The compiler of [`Clang::find`](crate::Clang::find).

@@ -20,7 +20,7 @@ use crate::code_object::CodeObject;
 use crate::compile::HiprtcCompiler;
 use crate::module::{cache, request};
 use crate::{blas, ops, Arch, Device, Error, Generation, Only, Result};
-use candle_rocm_kernels::{embedded, CacheStats, Family, Storage};
+use candle_rocm_kernels::{embedded, CacheStats, Family};
 use std::collections::{HashMap, HashSet};
 
 /// A code object to be compiled into the cache of code objects.
@@ -126,10 +126,7 @@ pub fn cache_stats() -> CacheStats {
 }
 
 fn cache_is_kept() -> std::result::Result<(), String> {
-    match cache().storage() {
-        Storage::Directory(_) => Ok(()),
-        Storage::None(reason) => Err(reason.clone()),
-    }
+    cache().refusal().map_or(Ok(()), Err)
 }
 
 impl CodeObject {

@@ -4,9 +4,12 @@
 use crate::gpu::Gpu;
 use crate::module::cache;
 use crate::{Error, Result};
-use candle_rocm_kernels::Storage;
+use candle_rocm_kernels::{private, Storage};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of a file at most: several times what any kind takes.
+const MOST_BYTES: u64 = 4 << 20;
 
 /// First line of a file: results of another version, whose kernels were others, do not count, nor do those of another
 /// version of a library.
@@ -31,8 +34,13 @@ fn path(gpu: &Gpu, kind: &str) -> Option<PathBuf> {
 
 /// Names and values of a kind, perhaps of a library in a version; a missing or damaged file has none.
 pub(crate) fn read(gpu: &Gpu, kind: &str, library: Option<&str>) -> Vec<(String, String)> {
-    let text = path(gpu, kind).and_then(|path| std::fs::read_to_string(path).ok());
+    let text = path(gpu, kind).and_then(|path| text_of(&path));
     parse(&text.unwrap_or_default(), &header(library))
+}
+
+/// The text of a file that only this user may have written.
+pub(crate) fn text_of(path: &Path) -> Option<String> {
+    String::from_utf8(private::read(path, MOST_BYTES).ok()?).ok()
 }
 
 fn parse(text: &str, header: &str) -> Vec<(String, String)> {
@@ -74,15 +82,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
-    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let written = folder
-        .and_then(|()| std::fs::write(&part, text))
-        .and_then(|()| std::fs::rename(&part, path));
-    if written.is_err() {
-        // Nothing depends on the leftover; the error of writing is the one that counts.
-        let _ = std::fs::remove_file(&part);
-    }
-    written
+    private::replace(path, &part, text.as_bytes())
 }
 
 /// Removes the results of a kind.

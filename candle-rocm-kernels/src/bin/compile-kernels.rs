@@ -7,7 +7,7 @@
 //! that decides what the objects become, but for the compiler's version: archs, options, and every family's name and
 //! source.
 
-use candle_rocm_kernels::{options_for, Cache, Clang, CompileRequest, Compiler, Family, Storage};
+use candle_rocm_kernels::{options_for, Cache, Clang, CompileRequest, Compiler, Family};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,7 +44,7 @@ fn run() -> Result<bool, Error> {
     };
     let clang = Clang::find()?;
     let cache = Cache::from_env();
-    if let Storage::None(reason) = cache.storage() {
+    if let Some(reason) = cache.refusal() {
         eprintln!("compile-kernels: compiling without a cache: {reason}");
     }
     let jobs: Vec<(&str, Family)> = archs

@@ -1,6 +1,6 @@
 //! What is known of a GPU in this process: read from disk once, and written there when something is found.
 
-use super::notices::tell;
+use super::notices::{tell, warn};
 use super::plain::{Plain, INSTRUCTIONS};
 use super::store::{self, fingerprint, Form, Outcome, Outcomes};
 use crate::compile::HiprtcCompiler;
@@ -109,6 +109,12 @@ impl State {
     /// The GPU's file and its key; none without a cache on disk.
     fn file(&self, device: &Device) -> Option<&(PathBuf, String)> {
         let file = self.file.get_or_init(|| {
+            if let Some(reason) = cache().refusal() {
+                warn(format!(
+                    "nothing is kept for the next start, kernels are compiled and verified each time: {reason}"
+                ));
+                return None;
+            }
             let Storage::Directory(folder) = cache().storage() else {
                 return None;
             };

@@ -6,13 +6,10 @@
 use crate::remembered;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::Read;
 use std::path::Path;
 
 /// First words of the file; the key stands behind them.
 const MAGIC: &str = "candle-rocm verified 1";
-/// Bytes of a file at most: several times what all kernels take.
-const MOST_BYTES: u64 = 4 << 20;
 /// Characters of a reason that are kept.
 const MOST_REASON: usize = 300;
 
@@ -81,12 +78,7 @@ pub(super) fn fingerprint(text: &str) -> u64 {
 
 /// What the file says for the key; nothing if there is none that is whole.
 pub(super) fn read(path: &Path, key: &str) -> Outcomes {
-    let text = std::fs::File::open(path).and_then(|file| {
-        let mut text = String::new();
-        file.take(MOST_BYTES).read_to_string(&mut text)?;
-        Ok(text)
-    });
-    text.ok()
+    remembered::text_of(path)
         .and_then(|text| parse(&text, key))
         .unwrap_or_default()
 }
