@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Longest JSON file that is read: the largest `tokenizer.json` in use has 35 MB.
 const MAX_JSON_BYTES: u64 = 256 << 20;
@@ -15,30 +15,19 @@ const SINGLE: &str = "model.safetensors";
 /// A JSON file of the folder, `None` if there is none of that name.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is too long or not JSON.
+/// [`Error::Io`] if it cannot be read, is too long or no regular file, [`Error::BadModel`] if it is not JSON.
 pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Option<Json>> {
     let path = folder.join(name);
-    let io = |source| Error::Io {
-        path: path.clone(),
-        source,
-    };
-    let length = match std::fs::metadata(&path) {
+    let text = match file::read(&path, MAX_JSON_BYTES) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        found => found.map_err(io)?.len(),
+        read => read.map_err(Error::io(&path))?,
     };
-    let bad = |reason: String| Error::BadModel {
-        path: path.clone(),
-        reason,
-    };
-    if length > MAX_JSON_BYTES {
-        return Err(bad(format!(
-            "{length} bytes, at most {MAX_JSON_BYTES} are read"
-        )));
-    }
-    let text = std::fs::read(&path).map_err(io)?;
     worker::json::of_python(&text)
         .map(Some)
-        .map_err(|e| bad(format!("it is not the JSON that is expected: {e}")))
+        .map_err(|e| Error::BadModel {
+            path: path.clone(),
+            reason: format!("it is not the JSON that is expected: {e}"),
+        })
 }
 
 /// The same of a file that a model folder has to have.

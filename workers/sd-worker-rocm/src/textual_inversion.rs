@@ -3,6 +3,7 @@
 use crate::weights::Weights;
 use candle_core::{DType, Device, Tensor};
 use std::path::{Path, PathBuf};
+use worker::fault::of_file;
 use worker::{Error, Result};
 
 /// A word and its vectors.
@@ -40,7 +41,7 @@ impl Concept {
                 2 => Ok(tensor),
                 _ => return Err(bad("one of its tensors is not a list of vectors")),
             };
-            tensor.map_err(Error::candle("reading a textual inversion"))
+            tensor.map_err(of_file("reading a textual inversion", path))
         });
         Ok(Self {
             word: word.to_string(),

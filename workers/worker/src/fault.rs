@@ -2,6 +2,7 @@
 
 use candle_core::{Device, Error, Tensor};
 use std::fmt::Display;
+use std::path::Path;
 
 /// What an error of a computation means for whoever runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,29 @@ impl OutOfMemory for Error {
 impl OutOfMemory for crate::Error {
     fn is_out_of_memory(&self) -> bool {
         matches!(self, crate::Error::Candle { source, .. } if source.is_out_of_memory())
+    }
+}
+
+/// Whether a device failed, rather than what it was to compute with.
+pub fn is_of_device(error: &Error) -> bool {
+    match error {
+        Error::Rocm(_) => true,
+        Error::WithBacktrace { inner, .. }
+        | Error::Context { inner, .. }
+        | Error::WithPath { inner, .. } => is_of_device(inner),
+        _ => false,
+    }
+}
+
+/// For `map_err` on computing with what a file says: unless the device failed, the file is at fault.
+pub fn of_file(context: &'static str, path: &Path) -> impl Fn(Error) -> crate::Error {
+    let path = path.to_path_buf();
+    move |source| match is_of_device(&source) {
+        true => crate::Error::Candle { context, source },
+        false => crate::Error::BadModel {
+            path: path.clone(),
+            reason: format!("{context}: {source}"),
+        },
     }
 }
 
@@ -80,6 +104,9 @@ mod tests {
         };
         let error = Error::Rocm(RocmError::Device(Box::new(device))).context("a layer");
         assert!(error.is_out_of_memory());
+        assert!(is_of_device(&error));
+        let other = of_file("a step", Path::new("x"))(Error::Msg("a shape".to_string()));
+        assert_eq!(other.exit_code(), crate::error::EXIT_BAD_INPUT);
         let error = crate::Error::candle("a step")(error);
         assert!(matches!(
             diagnose(&Device::Cpu, &error),

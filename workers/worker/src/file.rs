@@ -82,6 +82,28 @@ pub fn map(path: &Path) -> io::Result<Mmap> {
     unsafe { Mmap::map(&file) }
 }
 
+/// Writes a file as a whole: nobody sees half of it, a file that was there stays until then, and nothing is left of one
+/// that could not be written. Its permissions are those of every new file.
+///
+/// # Errors
+/// The operating system's.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    // A name of its own that nobody can have put a link at; the file is not made where there is one.
+    let unfinished = folder.join(format!(".{}.part", crate::ids::uuid().simple()));
+    let mut file = File::create_new(&unfinished)?;
+    let written =
+        io::Write::write_all(&mut file, bytes).and_then(|()| std::fs::rename(&unfinished, path));
+    if written.is_err() {
+        // The error of writing is the one that counts.
+        let _ = std::fs::remove_file(&unfinished);
+    }
+    written
+}
+
 /// That files which another library opens by their paths are regular ones.
 ///
 /// # Errors
@@ -155,6 +177,22 @@ mod tests {
         }
         let error = Error::io(&path("loop"))(open(&path("loop")).unwrap_err());
         assert_eq!(error.exit_code(), crate::error::EXIT_BAD_INPUT, "{error}");
+    }
+
+    #[test]
+    fn a_file_is_written_as_a_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("picture.png");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        // A folder where the file should be: the file is complete, and cannot have its name.
+        let occupied = folder.path().join("occupied");
+        std::fs::create_dir(&occupied).unwrap();
+        assert!(replace(&occupied, b"three").is_err());
+        assert!(replace(&folder.path().join("absent/x.png"), b"four").is_err());
+        let names = std::fs::read_dir(folder.path()).unwrap();
+        assert_eq!(names.count(), 2, "something was left");
     }
 
     #[test]

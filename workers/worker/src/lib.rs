@@ -14,6 +14,7 @@
 //! | [`gguf`]     | a GGUF reader that trusts nothing in the file                      |
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
+//! | [`memory`]   | a program of one command ends cleanly when memory runs out         |
 //! | [`process`]  | processes: the calls that the standard library lacks                |
 //! | [`progress`] | bars that appear on a terminal only                                |
 //! | [`signal`]   | Ctrl-C as a flag that loops look at                                |
@@ -33,6 +34,7 @@ pub mod hub;
 pub mod ids;
 pub mod json;
 pub mod kernels;
+pub mod memory;
 pub mod process;
 pub mod progress;
 pub mod report;

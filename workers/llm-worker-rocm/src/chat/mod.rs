@@ -208,7 +208,7 @@ fn read_template(path: &str) -> Result<String> {
         path: path.into(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(|source| match source.kind() {
+    let file = worker::file::open(path.as_ref()).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::Usage(format!(
             "--chat-template {path}: there is no such file, and the built-in ones are {}",
             BUILTIN_NAMES.join(", ")

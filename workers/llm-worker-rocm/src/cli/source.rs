@@ -1,11 +1,9 @@
 //! Where a command takes its model and its text from.
 
 use clap::Args;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use worker::hub::{HubArgs, ModelSource};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Longest text that is read; no context holds more.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
@@ -54,25 +52,13 @@ impl SourceArgs {
     }
 }
 
-/// A text file, or standard input for `-`.
+/// A text file, a pipe such as `<(command)` of a shell, or standard input for `-`.
 ///
 /// # Errors
 /// [`Error::Usage`] if it cannot be read, is not UTF-8 or too long.
 pub(super) fn read_text(path: &Path) -> Result<String> {
-    let (name, source): (_, std::io::Result<Box<dyn Read>>) = if path == Path::new("-") {
-        ("standard input".to_string(), Ok(Box::new(std::io::stdin())))
-    } else {
-        let opened = File::open(path).map(|file| Box::new(file) as Box<dyn Read>);
-        (path.display().to_string(), opened)
-    };
-    let mut text = String::new();
-    source
-        .and_then(|source| source.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
-        .map_err(|e| Error::Usage(format!("{name}: {e}")))?;
-    if text.len() as u64 > MAX_TEXT_BYTES {
-        return Err(Error::Usage(format!(
-            "{name} is longer than {MAX_TEXT_BYTES} bytes"
-        )));
-    }
-    Ok(text)
+    file::read_stream(path, MAX_TEXT_BYTES).map_err(|e| match path == Path::new("-") {
+        true => Error::Usage(format!("standard input: {e}")),
+        false => Error::Usage(format!("{}: {e}", path.display())),
+    })
 }

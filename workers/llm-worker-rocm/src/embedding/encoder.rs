@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::path::Path;
 use worker::gguf::{MappedGguf, Weights};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Widest and deepest that a configuration may claim.
 const MAX_DIMENSION: usize = 1 << 24;
@@ -45,6 +45,7 @@ impl Encoder {
         };
         check_numbers(config).map_err(bad)?;
         let files = weight_files(folder)?;
+        file::check_all(&files)?;
         // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every
         // offset.
         let weights = unsafe { VarBuilder::from_mmaped_safetensors(&files, DType::F32, device) }

@@ -7,7 +7,10 @@ use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::path::Path;
 use worker::gguf::{Array, Value};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
+
+/// Longest chat template that is read; the longest in use has 20 kB.
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// Codes of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;
@@ -254,7 +257,7 @@ fn adds_bos(tokenizer: &Json, settings: &Json) -> Option<bool> {
 pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>> {
     let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let path = folder.join("chat_template.jinja");
-    match std::fs::read_to_string(&path) {
+    match file::read_text(&path, MAX_TEMPLATE_BYTES) {
         Ok(template) => return Ok(Some(template)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(source) => return Err(Error::Io { path, source }),

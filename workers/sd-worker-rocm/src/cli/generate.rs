@@ -13,6 +13,7 @@ use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
+use worker::cli::log::tell;
 use worker::cli::output::print_line;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -101,7 +102,7 @@ impl GenerateArgs {
         }
         let timings = &generated.timings;
         let seconds = timings.denoise.as_secs_f64();
-        eprintln!(
+        tell(&format!(
             "{} on {}: load {:.2} s, text {:.2} s, {} steps at {:.2} it/s, pixels {:.2} s, seed {}",
             info.name,
             loaded.selected.description,
@@ -111,7 +112,7 @@ impl GenerateArgs {
             timings.evaluations as f64 / seconds.max(1e-9),
             timings.decode.as_secs_f64(),
             request.seed,
-        );
+        ));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Files with pictures, and their names.
 
 use std::path::{Path, PathBuf};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Letters of the prompt in a file's name.
 const MAX_SLUG: usize = 48;
@@ -72,14 +72,7 @@ fn slug(prompt: &str) -> String {
 /// # Errors
 /// [`Error::Io`] if it cannot be written.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-    };
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".part");
-    std::fs::write(&unfinished, bytes).map_err(failed)?;
-    std::fs::rename(&unfinished, path).map_err(failed)
+    file::replace(path, bytes).map_err(Error::io(path))
 }
 
 #[cfg(test)]

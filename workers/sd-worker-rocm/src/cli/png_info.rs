@@ -3,11 +3,9 @@
 use crate::image_io::{self, DecodeLimits};
 use crate::parameters::Parameters;
 use clap::Args;
-use std::fs::File;
-use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use worker::cli::output::print_line;
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Arguments of `png-info`.
 #[derive(Debug, Args)]
@@ -49,21 +47,7 @@ impl PngInfoArgs {
 }
 
 /// A file's bytes, if they are not too many for a picture.
-pub(super) fn read_picture(path: &PathBuf) -> Result<Vec<u8>> {
-    let failed = |source| Error::Io {
-        path: path.clone(),
-        source,
-    };
-    let limit = DecodeLimits::default().max_bytes;
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(limit as u64 + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() > limit {
-        return Err(Error::Usage(format!(
-            "{} is longer than {limit} bytes",
-            path.display()
-        )));
-    }
-    Ok(bytes)
+pub(super) fn read_picture(path: &Path) -> Result<Vec<u8>> {
+    let limit = DecodeLimits::default().max_bytes as u64;
+    file::read(path, limit).map_err(Error::io(path))
 }

@@ -137,6 +137,11 @@ impl LoraFile {
         })
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What is to be added at `strength`, for a model whose networks have these tensors.
     ///
     /// # Errors

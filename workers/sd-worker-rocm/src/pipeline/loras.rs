@@ -2,7 +2,8 @@
 
 use super::Pipeline;
 use crate::lora::{Lora, LoraFile, Network};
-use worker::{Error, Result};
+use worker::fault::of_file;
+use worker::Result;
 
 impl Pipeline {
     /// Merges the LoRAs of a request and undoes those of the one before.
@@ -54,7 +55,7 @@ impl Pipeline {
                         self.text.towers[i].module.add(&delta.tensor, &delta.change)
                     }
                 };
-                added.map_err(Error::candle("merging a LoRA"))?;
+                added.map_err(of_file("merging a LoRA", file.path()))?;
             }
         }
         Ok(())

@@ -6,7 +6,9 @@ use crate::weights::Weights;
 use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Tensor};
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
+use worker::fault::of_file;
 use worker::{Error, Result};
 
 type Build<M> = Box<dyn Fn(VarBuilder) -> candle_core::Result<M> + Send + Sync>;
@@ -96,7 +98,8 @@ impl<M> Module<M> {
         let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device)
             .with_quantized(self.quantized.clone())
             .with_adapters(adapters.map_err(Error::candle(self.what))?);
-        let network = Arc::new((self.build)(vb).map_err(Error::candle(self.what))?);
+        let path = self.weights.any_path().unwrap_or(Path::new("(no file)"));
+        let network = Arc::new((self.build)(vb).map_err(of_file(self.what, path))?);
         self.network = Some(network.clone());
         Ok(network)
     }

@@ -3,10 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 use tokenizers::{AddedToken, Tokenizer};
-use worker::{tokenizer_json, Error, Result};
+use worker::{file, tokenizer_json, Error, Result};
 
 /// Longest prompt in bytes; weights and chunks are for pages, not for books.
 pub const MAX_PROMPT_BYTES: usize = 1 << 16;
+
+/// Longest file of a tokenizer that is read.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Text to tokens, without begin and end.
 pub trait Tokenize {
@@ -61,21 +64,29 @@ impl ClipTokenizer {
     /// # Errors
     /// [`Error::BadModel`] if neither is there or one is damaged.
     pub fn open(folder: &Path) -> Result<Self> {
-        let read = |name: &str| std::fs::read_to_string(folder.join(name));
+        // What is there and cannot be read is not passed over for another file.
+        let read = |name: &str| -> Result<Option<String>> {
+            let path = folder.join(name);
+            match file::read_text(&path, MAX_FILE_BYTES) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                text => text.map(Some).map_err(Error::io(&path)),
+            }
+        };
         let bad = |reason: String| Error::BadModel {
             path: folder.to_path_buf(),
             reason,
         };
-        let pad = read("tokenizer_config.json")
-            .or_else(|_| read("special_tokens_map.json"))
-            .ok()
-            .and_then(|json| pad_token(&json));
+        let settings = match read("tokenizer_config.json")? {
+            Some(settings) => Some(settings),
+            None => read("special_tokens_map.json")?,
+        };
+        let pad = settings.and_then(|json| pad_token(&json));
         let pad = pad.as_deref();
-        if let Ok(json) = read("tokenizer.json") {
+        if let Some(json) = read("tokenizer.json")? {
             return Self::from_json(json.as_bytes(), pad).map_err(|e| bad(e.to_string()));
         }
-        match (read("vocab.json"), read("merges.txt")) {
-            (Ok(vocab), Ok(merges)) => {
+        match (read("vocab.json")?, read("merges.txt")?) {
+            (Some(vocab), Some(merges)) => {
                 Self::from_vocab(&vocab, &merges, pad).map_err(|e| bad(e.to_string()))
             }
             _ => Err(bad(

@@ -3,7 +3,7 @@
 use memmap2::Mmap;
 use std::ops::Deref;
 use std::path::Path;
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Bytes that stay where they are.
 #[derive(Debug)]
@@ -15,23 +15,12 @@ pub enum Bytes {
 }
 
 impl Bytes {
-    /// Maps a file.
+    /// Maps a regular file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// [`Error::Io`] if it is another kind of file or cannot be read.
     pub fn map(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io {
-            path: path.to_path_buf(),
-            source,
-        };
-        let file = std::fs::File::open(path).map_err(io)?;
-        if file.metadata().map_err(io)?.len() == 0 {
-            return Ok(Self::Static(&[]));
-        }
-        // SAFETY: the mapping is read-only. As with every mapped model, the file must not be cut short by others while
-        // it is in use.
-        let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        Ok(Self::Mapped(map))
+        file::map(path).map(Self::Mapped).map_err(Error::io(path))
     }
 }
 

@@ -22,6 +22,7 @@ struct Entry {
 /// An open file.
 #[derive(Debug)]
 pub struct SafetensorsFile {
+    path: PathBuf,
     bytes: Bytes,
     entries: BTreeMap<String, Entry>,
     metadata: HashMap<String, String>,
@@ -79,10 +80,16 @@ impl SafetensorsFile {
             entries.insert(name, entry);
         }
         Ok(Self {
+            path: path.to_path_buf(),
             entries,
             metadata: metadata.metadata().clone().unwrap_or_default(),
             bytes,
         })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Names of the tensors; scales are none of their own.
@@ -188,7 +195,7 @@ pub fn pickle_advice(path: &Path) -> String {
     let mut target = PathBuf::from(path.file_name().unwrap_or_default());
     target.set_extension("safetensors");
     format!(
-        "this is a pickle, a program that PyTorch runs when it opens the file, and is not read here. Convert it once where you trust it:\n  \
+        "this is a pickle, a program that PyTorch runs when it opens the file, and is not read here. Convert it once where you trust it: \
          python3 -c \"import torch, safetensors.torch as s; d = torch.load('{}', map_location='cpu', weights_only=True); d = d.get('state_dict', d); \
          s.save_file({{k: v.clone().contiguous() for k, v in d.items() if torch.is_tensor(v)}}, '{}')\"",
         path.display(),

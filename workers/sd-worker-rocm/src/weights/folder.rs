@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
+/// Longest JSON file that is read: indexes of the largest models have a few hundred kB.
+const MAX_JSON_BYTES: usize = 64 << 20;
+
 /// Files of a model.
 #[derive(Debug, Clone)]
 pub enum Folder {
@@ -70,10 +73,18 @@ impl Folder {
     /// # Errors
     /// If there is none, or it does not say what is wanted.
     pub fn json<T: DeserializeOwned>(&self, name: &str) -> Result<T> {
-        worker::json::of_python(&self.bytes(name)?).map_err(|e| Error::BadModel {
+        let bad = |reason| Error::BadModel {
             path: self.path(name),
-            reason: e.to_string(),
-        })
+            reason,
+        };
+        let bytes = self.bytes(name)?;
+        if bytes.len() > MAX_JSON_BYTES {
+            return Err(bad(format!(
+                "{} bytes, at most {MAX_JSON_BYTES} are read",
+                bytes.len()
+            )));
+        }
+        worker::json::of_python(&bytes).map_err(|e| bad(e.to_string()))
     }
 }
 

@@ -27,6 +27,11 @@ impl GgufFile {
         Ok(Self(file))
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
     fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.0.header().tensor(name)
     }

@@ -29,6 +29,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
+use worker::fault::of_file;
 use worker::{Error, Result};
 
 /// A file with tensors.
@@ -189,6 +190,18 @@ impl Weights {
         most.map_or(DType::F32, |(dtype, _)| dtype)
     }
 
+    /// The file with a tensor, for messages; of one that is in none, nothing.
+    fn path(&self, name: &str) -> &Path {
+        let piece = self.tensors.get(name).and_then(|pieces| pieces.first());
+        piece.map_or(Path::new(""), |piece| piece.file.path())
+    }
+
+    /// One of the files, for messages.
+    pub fn any_path(&self) -> Option<&Path> {
+        let (_, pieces) = self.tensors.first_key_value()?;
+        Some(pieces.first()?.file.path())
+    }
+
     /// Bytes of all tensors.
     pub fn bytes(&self) -> usize {
         let sizes = self.tensors.values().flatten();
@@ -220,7 +233,7 @@ impl Weights {
                 false => Ok(tensor),
             }
         };
-        load().map_err(Error::candle("loading weights"))
+        load().map_err(of_file("loading weights", self.path(name)))
     }
 
     /// The type of a matrix that stays quantized.
@@ -283,7 +296,7 @@ impl Weights {
             };
             QTensor::new(QStorage::from_data(bytes, device, dtype)?, shape)
         };
-        load().map_err(Error::candle("loading weights"))
+        load().map_err(of_file("loading weights", self.path(name)))
     }
 
     /// All tensors but those of [`Weights::quantized`].
@@ -300,6 +313,13 @@ impl Weights {
 }
 
 impl Source {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Safetensors(file) => file.path(),
+            Self::Gguf(file) => file.path(),
+        }
+    }
+
     fn names(&self) -> Vec<String> {
         match self {
             Self::Safetensors(file) => file.names().map(String::from).collect(),

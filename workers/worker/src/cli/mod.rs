@@ -64,6 +64,7 @@ pub fn main<P: Program>() -> ExitCode {
         return ExitCode::from(error.exit_code());
     }
     let is_service = program.is_service();
+    crate::memory::end_cleanly(!is_service);
     let code = match program.run() {
         Ok(()) => 0,
         Err(error) => {

@@ -11,11 +11,18 @@ use std::io::{ErrorKind, IsTerminal, Write};
 /// # Errors
 /// [`Error::Runtime`] if it cannot be written.
 pub fn print(text: &str) -> Result<bool> {
+    match std::io::stdout().is_terminal() {
+        true => print_own(&on_terminal(text)),
+        false => print_own(text),
+    }
+}
+
+/// As [`print`], for text that is the program's own: escape sequences for colours work.
+///
+/// # Errors
+/// [`Error::Runtime`] if it cannot be written.
+pub fn print_own(text: &str) -> Result<bool> {
     let mut out = std::io::stdout().lock();
-    let text = match out.is_terminal() {
-        true => on_terminal(text),
-        false => text.into(),
-    };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),

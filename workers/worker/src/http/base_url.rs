@@ -47,9 +47,30 @@ pub fn base_url(headers: &HeaderMap, port: u16) -> String {
     )
 }
 
-/// Whether a text is a host with or without a port, and nothing else.
+/// Whether a text is a name or an address with or without a port, and nothing else. An authority may have more signs
+/// (`'`, `(`, `;`, `%`) than names of hosts do; whoever puts the address into a page or a shell would meet them.
 fn is_host(text: &str) -> bool {
-    !text.contains('@') && text.parse::<Authority>().is_ok()
+    let Ok(authority) = text.parse::<Authority>() else {
+        return false;
+    };
+    let host = authority.host();
+    let address = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let is_right = match address {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+        }
+    };
+    let port = match authority.port() {
+        Some(port) => format!(":{port}"),
+        None => String::new(),
+    };
+    is_right && text == format!("{host}{port}")
 }
 
 #[cfg(test)]
@@ -69,6 +90,7 @@ mod tests {
         assert_eq!(of(&[]), "http://127.0.0.1:8080");
         let host = ("host", "inner:8080");
         assert_eq!(of(&[host]), "http://inner:8080");
+        assert_eq!(of(&[("host", "[::1]:8080")]), "http://[::1]:8080");
         let proto = ("x-forwarded-proto", "https");
         assert_eq!(of(&[host, proto]), "https://inner:8080");
         let two = ("x-forwarded-proto", "HTTPS, http");
@@ -90,6 +112,12 @@ mod tests {
             ("x-forwarded-host", "a b"),
             ("x-forwarded-host", "user@outer"),
             ("x-forwarded-host", "outer/path"),
+            ("x-forwarded-host", "outer';alert(1)"),
+            ("x-forwarded-host", "%3cscript%3e"),
+            ("x-forwarded-host", "[::1"),
+            ("x-forwarded-host", "[a'b]"),
+            ("x-forwarded-host", "outer:"),
+            ("x-forwarded-host", ":80"),
             ("forwarded", "proto; host=\"<script>\""),
             ("forwarded", ";;=,"),
         ] {

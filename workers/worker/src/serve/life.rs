@@ -5,6 +5,7 @@ use super::{
     health, router, DeviceInfo, Identity, Served, ServerArgs, Supervisor, Unready, Worker,
     LISTENING,
 };
+use crate::cli::output::print_line;
 use crate::device::DeviceRequest;
 use crate::http::listen::{serve, termination};
 use crate::http::{heartbeat, Heartbeat, ListenOptions};
@@ -92,7 +93,8 @@ pub fn start<W: Worker>(
             .map(|url| Heartbeat::start(&url, heartbeat::INTERVAL, body))
             .transpose()?;
         // For people and scripts alike: with port 0 this is where the port is told.
-        println!("{LISTENING}http://{address}");
+        // Where nobody reads it, the server serves all the same.
+        let _ = print_line(&format!("{LISTENING}http://{address}"));
         run(worker, listener, &args.listen, load, termination).await
     });
     // A model that is still loading is not waited for.

@@ -3,7 +3,7 @@
 use crate::chat::message;
 use serde_json::{json, Value as Json};
 use std::path::Path;
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// Longest conversation that is loaded.
 const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -68,15 +68,8 @@ impl Conversation {
 
     /// Reads what [`Self::save`] wrote, or a bare list of messages.
     pub(super) fn load(path: &Path) -> Result<Self> {
-        let io = |source| Error::Io {
-            path: path.to_path_buf(),
-            source,
-        };
         let bad = |reason: &str| Error::Usage(format!("{}: {reason}", path.display()));
-        if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
-            return Err(bad("the file is too long for a conversation"));
-        }
-        let text = std::fs::read_to_string(path).map_err(io)?;
+        let text = file::read_text(path, MAX_FILE_BYTES).map_err(Error::io(path))?;
         let json: Json = serde_json::from_str(&text).map_err(|e| bad(&e.to_string()))?;
         let messages = json.get("messages").unwrap_or(&json);
         let messages = messages

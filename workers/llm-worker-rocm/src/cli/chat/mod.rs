@@ -15,7 +15,7 @@ use command::{Command, Setting};
 use conversation::Conversation;
 use input::{Input, Line};
 use std::io::IsTerminal;
-use worker::cli::output::{print, print_line};
+use worker::cli::output::{print, print_line, print_own};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
 
@@ -311,11 +311,11 @@ impl Answer {
             (false, true) => format!("{PLAIN}\n\n"),
             (false, false) => "\n[answer]\n".to_string(),
         };
-        print(&mark).map(drop)
+        print_own(&mark).map(drop)
     }
 
     fn end(&mut self) -> Result<()> {
         let plain = if self.thinking && self.dim { PLAIN } else { "" };
-        print_line(plain)
+        print_own(&format!("{plain}\n")).map(drop)
     }
 }

@@ -14,7 +14,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use worker::fault::OutOfMemory;
 use worker::gguf::{MappedGguf, Weights};
-use worker::{Error, Result};
+use worker::{file, Error, Result};
 
 /// A checked model that is not loaded yet.
 pub struct Source {
@@ -136,6 +136,7 @@ impl Source {
     /// The folder's files.
     fn map(&self) -> Result<MmapedSafetensors> {
         let paths = weight_files(&self.path)?;
+        file::check_all(&paths)?;
         // SAFETY: the files are mapped read-only and must not be changed while the model loads; the parser checks every
         // offset.
         let files = unsafe { MmapedSafetensors::multi(&paths) };

@@ -6,7 +6,7 @@ use super::sampling::SamplingFields;
 use crate::completion::{Finish, Output, TextToken, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
-use crate::server::error::from_failure;
+use crate::server::error::{from_failure, QUEUE_FULL};
 use axum::response::sse::Event;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
@@ -111,9 +111,16 @@ impl<P: Parse> Answers<P> {
         let mut choices = Vec::new();
         for (prompt, parser) in prompts {
             for _ in 0..per_prompt {
-                let prepared = prepare(app, model, fields, prompt, seed, choices.len())?;
+                let generation = loop {
+                    let prepared = prepare(app, model, fields, prompt, seed, choices.len())?;
+                    match Generation::submit(app, model, prepared) {
+                        // Jobs that nobody takes do not keep others out.
+                        Err(e) if e.code == QUEUE_FULL && app.jobs.give_up_oldest() => {}
+                        submitted => break submitted?,
+                    }
+                };
                 choices.push(Choice {
-                    generation: Generation::submit(app, model, prepared)?,
+                    generation,
                     parser: parser.clone(),
                 });
             }

@@ -4,6 +4,7 @@ use super::crashes::Crashes;
 use super::options::SuperviseArgs;
 use super::stand_in::{Absence, Reason, StandIn};
 use super::supervisor::{Supervisor, VARIABLE};
+use crate::cli::output::print_line;
 use crate::error::EXIT_DEVICE_LOST;
 use crate::http::ListenOptions;
 use crate::serve::LISTENING;
@@ -201,10 +202,10 @@ impl Parent<'_> {
                     true => {
                         stand_in = None;
                         if !std::mem::replace(&mut self.is_announced, true) {
-                            println!("{line}");
+                            announce(&line);
                         }
                     }
-                    false => println!("{line}"),
+                    false => announce(&line),
                 },
                 _ = self.child_ended.recv() => {}
                 () = self.stop.next() => {
@@ -285,6 +286,11 @@ fn ended(status: ExitStatus) -> Result<()> {
             reason: format!("the server was ended by signal {signal} while it stopped"),
         }),
     }
+}
+
+/// Passes a line of the server on. A standard output that nobody reads is no reason to end.
+fn announce(line: &str) {
+    let _ = print_line(line);
 }
 
 #[cfg(test)]

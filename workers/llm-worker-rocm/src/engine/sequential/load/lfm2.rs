@@ -8,9 +8,9 @@ use candle_nn::VarBuilder;
 use candle_transformers::models::lfm2::{Cache, Config, LayerType, Model};
 use candle_transformers::models::quantized_lfm2::ModelWeights;
 use serde_json::{json, Value as Json};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use worker::file;
 use worker::gguf::Gguf;
 
 /// Of a folder.
@@ -133,7 +133,7 @@ fn kv_heads(header: &Gguf) -> std::result::Result<Vec<u32>, String> {
 
 /// Loads a checked file.
 fn load_gguf(path: &Path, header: &Gguf, device: &Device, asked: Option<usize>) -> Result<Loaded> {
-    let mut file = BufReader::new(File::open(path)?);
+    let mut file = BufReader::new(file::open(path)?);
     let mut content = Content::read(&mut file)?;
     if content.tensor_infos.len() != header.tensors().count() {
         bail!("this family is read from one file; join the parts with gguf-split --merge")
