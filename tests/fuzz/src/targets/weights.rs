@@ -1,0 +1,73 @@
+//! Safetensors as the image worker reads them: a part of a model, a LoRA, a learnt word.
+
+use crate::target::{Target, Verdict};
+use crate::{corpus, mutate, Random};
+use candle_core::{DType, Device};
+use sd_worker_rocm::lora::LoraFile;
+use sd_worker_rocm::textual_inversion::Concept;
+use sd_worker_rocm::weights::Weights;
+
+struct Safetensors {
+    corpus: Vec<Vec<u8>>,
+    folder: tempfile::TempDir,
+}
+
+pub(crate) fn target() -> Box<dyn Target> {
+    let files = corpus::files("safetensors").into_iter();
+    Box::new(Safetensors {
+        corpus: files.map(|(_, bytes)| bytes).collect(),
+        folder: tempfile::tempdir().expect("a folder for files can be made"),
+    })
+}
+
+/// Damages a file: the tree of its header mostly, with a length that fits, else its bytes.
+pub(super) fn damaged(valid: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut input = valid.to_vec();
+    let header = valid
+        .split_first_chunk()
+        .and_then(|(length, rest)| rest.get(..u64::from_le_bytes(*length) as usize));
+    let tree = header.and_then(|header| serde_json::from_slice::<serde_json::Value>(header).ok());
+    let (Some(header), Some(mut tree)) = (header, tree) else {
+        mutate::bytes(&mut input, usize::MAX, random);
+        return input;
+    };
+    if random.one_in(4) {
+        mutate::bytes(&mut input, 8 + header.len(), random);
+        return input;
+    }
+    mutate::json(&mut tree, random);
+    let text = tree.to_string();
+    let length = (text.len() as u64).to_le_bytes();
+    [&length[..], text.as_bytes(), &valid[8 + header.len()..]].concat()
+}
+
+impl Target for Safetensors {
+    fn input(&self, random: &mut Random) -> Vec<u8> {
+        damaged(random.pick::<Vec<u8>>(&self.corpus), random)
+    }
+
+    fn read(&mut self, input: &[u8]) -> Verdict {
+        let path = self.folder.path().join("word.safetensors");
+        if let Err(error) = std::fs::write(&path, input) {
+            return Verdict::Fault(error.to_string());
+        }
+        // Each looks at other things; what one refuses another may take.
+        let taken = [
+            Weights::open(&path)
+                .and_then(|weights| weights.load_all(DType::F32, &Device::Cpu))
+                .is_ok(),
+            LoraFile::open(&path)
+                .and_then(|lora| lora.deltas(1.0, &[], &Device::Cpu))
+                .is_ok(),
+            Concept::open(&path).is_ok(),
+        ];
+        match taken.contains(&true) {
+            true => Verdict::Accepted,
+            false => Verdict::Refused,
+        }
+    }
+
+    fn memory(&self, bytes: usize) -> usize {
+        256 * bytes + (16 << 20)
+    }
+}
