@@ -1,17 +1,25 @@
 //! What the fixes of upstream's faults consist of (see `FIXES.md`), where it is more than a line.
 
+pub(crate) mod accumulate;
 pub(crate) mod activations;
 pub(crate) mod arange;
 pub(crate) mod arithmetic;
 pub(crate) mod avg_pool;
 pub(crate) mod blocks;
 pub(crate) mod checks;
+pub(crate) mod clamp;
+pub(crate) mod cumsum;
 pub(crate) mod gather;
+pub(crate) mod halves;
 pub(crate) mod ids;
 pub(crate) mod integers;
+pub(crate) mod mean;
+pub(crate) mod order;
 pub(crate) mod pool_grad;
+pub(crate) mod power;
 pub(crate) mod quantizers;
 pub(crate) mod rand;
+pub(crate) mod slopes;
 pub(crate) mod small_floats;
 
 use crate::{DType, Error, Result};

@@ -1,5 +1,6 @@
 //! Gradients of pooling with windows side by side.
 
+use super::{accumulate::wide, slopes};
 use crate::{Result, Tensor};
 
 /// Gradient of the input `[…, height, width]` of `avg_pool2d`: each element of a window gets its part, those outside of
@@ -20,10 +21,12 @@ pub(crate) fn max(
     let largest = spread(node, window)?;
     let (height, width) = (largest.dim(2)?, largest.dim(3)?);
     let covered = arg.narrow(2, 0, height)?.narrow(3, 0, width)?;
-    let is_largest = covered.eq(&largest)?.to_dtype(arg.dtype())?;
+    let (dtype, wide) = (grad.dtype(), wide(grad.dtype()));
+    let is_largest = slopes::is_same(&covered, &largest)?;
     let area = (window.0 * window.1) as f64;
-    let count = (is_largest.avg_pool2d(window)? * area)?.round()?;
-    let shared = (spread(&(grad / count)?, window)? * is_largest)?;
+    let count = (is_largest.to_dtype(wide)?.avg_pool2d(window)? * area)?.round()?;
+    let share = spread(&(grad.to_dtype(wide)? / count)?.to_dtype(dtype)?, window)?;
+    let shared = is_largest.where_cond(&share, &share.zeros_like()?)?;
     pad(&shared, size)
 }
 

@@ -4,6 +4,7 @@
 mod edges;
 mod grads;
 mod load;
+mod reduce;
 
 use std::io::Cursor;
 

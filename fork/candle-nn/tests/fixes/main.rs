@@ -1,6 +1,7 @@
 //! Each fault of the published crate that `patches/` mend; the published crate fails every one of these tests.
 
 mod grads;
+mod reduce;
 
 use candle::{Device, Result, Tensor};
 use candle_nn::rotary_emb::{rope, rope_i, rope_thd};

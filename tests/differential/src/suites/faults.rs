@@ -1,7 +1,7 @@
 //! Where the published candle is at fault (`fork/*/FIXES.md`), `Device::Rocm` and the CPU agree on what is right.
 
 use crate::{error_of, to_f64, Context, Report, Suite};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor, Var, D};
 use candle_nn::rotary_emb::{rope, rope_i, rope_thd};
 
 /// What there is here.
@@ -24,6 +24,11 @@ pub(super) const SUITES: &[Suite] = &[
         rope_with_tables_for_every_sequence,
     ),
     Suite::unlisted("functions-of-integers", functions_of_integers),
+    Suite::unlisted("reductions-of-small-floats", reductions_of_small_floats),
+    Suite::unlisted("nan-in-extrema", nan_in_extrema),
+    Suite::unlisted("cumulative-sums", cumulative_sums),
+    Suite::unlisted("powers", powers),
+    Suite::unlisted("gradients-at-ties", gradients_at_ties),
 ];
 
 const CPU: Device = Device::Cpu;
@@ -163,6 +168,155 @@ fn functions_of_integers(context: &Context, _: &mut Report) -> Result<()> {
                 );
             }
         }
+    }
+    Ok(())
+}
+
+/// Sums that end where the dtype cannot count on, and means whose sums overflow.
+fn reductions_of_small_floats(context: &Context, _: &mut Report) -> Result<()> {
+    for dtype in [DType::F16, DType::BF16] {
+        let ones = |d: &Device| Tensor::ones((2, 5000), dtype, d);
+        let full = |d: &Device, v: f32| Tensor::full(v, 64, d)?.to_dtype(dtype);
+        let sums = both(context, |d| ones(d)?.sum(1))?;
+        ensure!((sums[0] - 5000.).abs() < 10., "{sums:?}");
+        both(context, |d| ones(d)?.t()?.contiguous()?.sum(0))?;
+        let means = both(context, |d| full(d, 60000.)?.mean_all())?;
+        ensure!((means[0] - 60000.).abs() < 100., "{means:?}");
+        let norms = both(context, |d| full(d, 300.)?.norm())?;
+        ensure_eq!(norms, [2400.]);
+        both(context, |d| full(d, 500.)?.var(0))?;
+        both(context, |d| {
+            ones(d)?
+                .narrow(1, 0, 4096)?
+                .reshape((2, 1, 64, 64))?
+                .avg_pool2d(64)
+        })?;
+        both(context, |d| candle_nn::ops::softmax(&ones(d)?, D::Minus1))?;
+        both(context, |d| candle_nn::ops::softmax(&ones(d)?.t()?, 0))?;
+        let rows = both(context, |d| {
+            let ids = Tensor::zeros(5000, DType::U32, d)?;
+            Tensor::zeros((2, 3), dtype, d)?.index_add(&ids, &Tensor::ones((5000, 3), dtype, d)?, 0)
+        })?;
+        ensure!((rows[0] - 5000.).abs() < 10., "{rows:?}");
+        both(context, |d| {
+            let ids = Tensor::zeros((5000, 3), DType::U32, d)?;
+            Tensor::zeros((2, 3), dtype, d)?.scatter_add(
+                &ids,
+                &Tensor::ones((5000, 3), dtype, d)?,
+                0,
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// 77 where there was NaN, which equals nothing.
+fn marked(t: Tensor) -> Result<Tensor> {
+    let mark = Tensor::full(77f32, t.dims(), t.device())?.to_dtype(t.dtype())?;
+    t.ne(&t)?.where_cond(&mark, &t)
+}
+
+fn nan_in_extrema(context: &Context, _: &mut Report) -> Result<()> {
+    let numbers: Vec<f32> = (0..12 * 40u32)
+        .map(|i| match i % 67 {
+            13 => f32::NAN,
+            _ => (i * 7919 % 100) as f32 - 50.,
+        })
+        .collect();
+    for dtype in [
+        DType::F8E4M3,
+        DType::BF16,
+        DType::F16,
+        DType::F32,
+        DType::F64,
+    ] {
+        let x = |d: &Device| {
+            Tensor::new(&numbers[..], d)?
+                .reshape((12, 40))?
+                .to_dtype(dtype)
+        };
+        for axis in [0, 1] {
+            let found = both(context, |d| marked(x(d)?.max(axis)?))?;
+            ensure!(found.contains(&77.), "{found:?}");
+            both(context, |d| marked(x(d)?.min(axis)?))?;
+            both(context, |d| x(d)?.argmax(axis))?;
+            both(context, |d| x(d)?.argmin(axis))?;
+        }
+        both(context, |d| marked(x(d)?.max_all()?))?;
+        both(context, |d| marked(x(d)?.relu()?))?;
+        both(context, |d| marked(x(d)?.maximum(&x(d)?.flip(&[1])?)?))?;
+        both(context, |d| marked(x(d)?.minimum(&x(d)?.flip(&[1])?)?))?;
+        both(context, |d| marked(x(d)?.clamp(-10f32, 10f32)?))?;
+        both(context, |d| {
+            marked(x(d)?.reshape((1, 1, 12, 40))?.max_pool2d((3, 5))?)
+        })?;
+    }
+    Ok(())
+}
+
+fn cumulative_sums(context: &Context, _: &mut Report) -> Result<()> {
+    let all = [
+        DType::U8,
+        DType::U32,
+        DType::I16,
+        DType::I32,
+        DType::I64,
+        DType::F8E4M3,
+        DType::BF16,
+        DType::F16,
+        DType::F32,
+        DType::F64,
+    ];
+    for dtype in all {
+        for axis in 0..3 {
+            // Small enough for sums in every dtype to be exact or to round alike.
+            both(context, |d| {
+                let bits = Tensor::arange(0u32, 3 * 70 * 5, d)?.reshape((3, 70, 5))?;
+                let even = (bits.to_dtype(DType::F32)? * 0.7)?
+                    .round()?
+                    .to_dtype(DType::U8)?;
+                even.le(90u8)?.to_dtype(dtype)?.cumsum(axis)
+            })?;
+        }
+    }
+    let sums = both(context, |d| {
+        marked(Tensor::new(&[1f32, f32::INFINITY, 2., f32::NAN, 3.], d)?.cumsum(0)?)
+    })?;
+    ensure_eq!(sums, [1., f64::INFINITY, f64::INFINITY, 77., 77.]);
+    Ok(())
+}
+
+fn powers(context: &Context, _: &mut Report) -> Result<()> {
+    let base = [-2f32, 0., -2., 2., -1., 0., -0.5];
+    let exponent = [2f32, 0., 3., 0., 0.5, 2., -2.];
+    for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
+        let of = |d: &Device, v: &[f32]| Tensor::new(v, d)?.to_dtype(dtype);
+        let powers = both(context, |d| marked(of(d, &base)?.pow(&of(d, &exponent)?)?))?;
+        ensure_eq!(powers, [4., 1., -8., 1., 77., 0., 4.]);
+        both(context, |d| of(d, &base)?.powf(2.))?;
+    }
+    Ok(())
+}
+
+fn gradients_at_ties(context: &Context, _: &mut Report) -> Result<()> {
+    type Function = fn(&Tensor) -> Result<Tensor>;
+    let functions: [Function; 8] = [
+        |x| x.max(1),
+        |x| x.min(0),
+        |x| x.maximum(&x.zeros_like()?),
+        |x| x.clamp(-1f32, 1f32),
+        Tensor::relu,
+        Tensor::abs,
+        |x| candle_nn::ops::leaky_relu(x, 0.25),
+        |x| x.reshape((1, 1, 3, 4))?.max_pool2d((3, 2)),
+    ];
+    for f in functions {
+        both(context, |d| {
+            let x = [-1f32, 0., 1., 1., 0., 0., 2., 2., -1., -1., 3., 0.];
+            let x = Var::from_tensor(&Tensor::new(&x, d)?.reshape((3, 4))?)?;
+            let grads = f(x.as_tensor())?.sum_all()?.backward()?;
+            Ok(grads.get(&x).expect("a gradient").clone())
+        })?;
     }
     Ok(())
 }

@@ -1,0 +1,57 @@
+//! Softmax and norms of one row on the CPU: nothing is rounded to the dtype before the outcome.
+
+use candle::{DType, WithDType};
+use num_traits::{AsPrimitive, Float};
+
+/// exp(x - max) / sum of these. A row of -inf only, or one that holds inf or NaN, gives NaN everywhere.
+pub(crate) fn softmax<T: WithDType>(src: &[T], dst: &mut [T]) {
+    match T::DTYPE {
+        DType::F64 => softmax_in::<T, f64>(src, dst),
+        _ => softmax_in::<T, f32>(src, dst),
+    }
+}
+
+/// Powers in W, their sum in f64.
+fn softmax_in<T: WithDType, W: Float + AsPrimitive<f64>>(src: &[T], dst: &mut [T])
+where
+    f64: AsPrimitive<W>,
+{
+    let mut powers: Vec<W> = src.iter().map(|x| x.to_f64().as_()).collect();
+    let max = powers.iter().copied().fold(W::neg_infinity(), W::max);
+    let mut sum = 0f64;
+    for power in &mut powers {
+        *power = (*power - max).exp();
+        sum += (*power).as_();
+    }
+    for (y, power) in dst.iter_mut().zip(powers) {
+        *y = T::from_f64(power.as_() / sum);
+    }
+}
+
+/// x / sqrt(mean(x²) + eps) * weight
+pub(crate) fn rms_norm<T: WithDType>(src: &[T], weight: &[T], eps: f32, dst: &mut [T]) {
+    let squares: f64 = src.iter().map(|x| x.to_f64() * x.to_f64()).sum();
+    let scale = (squares / src.len() as f64 + f64::from(eps)).sqrt().recip();
+    for ((y, x), weight) in dst.iter_mut().zip(src).zip(weight) {
+        *y = T::from_f64(x.to_f64() * scale * weight.to_f64());
+    }
+}
+
+/// (x - mean) / sqrt(variance + eps) * weight + bias. The variance is that of the differences to the mean: that of
+/// squares cancels.
+pub(crate) fn layer_norm<T: WithDType>(
+    src: &[T],
+    weight: &[T],
+    bias: &[T],
+    eps: f32,
+    dst: &mut [T],
+) {
+    let count = src.len() as f64;
+    let mean = src.iter().map(|x| x.to_f64()).sum::<f64>() / count;
+    let away = |x: &T| x.to_f64() - mean;
+    let squares: f64 = src.iter().map(|x| away(x) * away(x)).sum();
+    let scale = (squares / count + f64::from(eps)).sqrt().recip();
+    for ((y, x), (weight, bias)) in dst.iter_mut().zip(src).zip(weight.iter().zip(bias)) {
+        *y = T::from_f64(away(x) * scale * weight.to_f64() + bias.to_f64());
+    }
+}
