@@ -325,3 +325,41 @@ fn a_prompt_at_position_0_begins_anew() -> Result<()> {
     let mut model = m::quantized_lfm2::ModelWeights::from_gguf(content, &mut file, &Device::Cpu)?;
     again(&mut |ids, at| model.forward(ids, at))
 }
+
+/// The image encoder of Segment Anything can be trained on the CPU, too: relative positions have gradients.
+#[test]
+fn segment_anything_has_gradients() -> Result<()> {
+    use m::segment_anything::image_encoder::ImageEncoderViT;
+    let vars = candle_nn::VarMap::new();
+    let vb = VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu);
+    let (size, patch, channels, width) = (16, 4, 3, 16);
+    let encoder = ImageEncoderViT::new(
+        size,
+        patch,
+        channels,
+        width,
+        1,
+        2,
+        8,
+        true,
+        true,
+        true,
+        0,
+        &[0],
+        vb,
+    )?;
+    let images = features("images", &[1, channels, size, size])?;
+    let weights = features("weights", &[1, 8, size / patch, size / patch])?;
+    let features = candle_nn::Module::forward(&encoder, &images)?;
+    let store = features.mul(&weights)?.sum_all()?.backward()?;
+    let vars = vars.data().lock().unwrap();
+    for name in ["rel_pos_h", "rel_pos_w", "qkv.weight"] {
+        let gradient = store.get(&vars[&format!("blocks.0.attn.{name}")]);
+        let gradient = gradient.unwrap_or_else(|| panic!("{name} has no gradient"));
+        assert!(
+            gradient.abs()?.max_all()?.to_scalar::<f32>()? > 0.,
+            "{name}"
+        );
+    }
+    Ok(())
+}

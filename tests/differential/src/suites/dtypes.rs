@@ -498,7 +498,7 @@ fn every_operation_in_every_dtype(context: &Context, report: &mut Report) -> Res
     Ok(())
 }
 
-/// sdpa is for devices only, of f16, bf16 and f32 everywhere.
+/// sdpa is of f16, bf16 and f32 on every device.
 fn sdpa_in_every_dtype(context: &Context, _: &mut Report) -> Result<()> {
     let rocm = context.device.clone();
     for dtype in DTYPES {

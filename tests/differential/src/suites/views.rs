@@ -220,7 +220,7 @@ const OPS: &[Op] = &[
         |t| rotary_emb::rope_thd(&t[0], &t[1], &t[2]),
     ),
     op("sdpa", &[HEADS, HEADS, HEADS], ANY, |t| {
-        // The CPU has none of its own.
+        // Written out for the CPU.
         if t[0].device().is_cpu() {
             let scores = (t[0].matmul(&t[1].t()?)? * 0.3)?;
             return ops::softmax(&scores, 3)?.matmul(&t[2]);
