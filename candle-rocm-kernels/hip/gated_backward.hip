@@ -31,8 +31,9 @@ struct GeluErf {
         return {x * distribution, distribution + x * 0.398942280f * math::exp(-0.5f * x * x)};
     }
 };
+// NaN stays NaN, and has the slope of what is above 0.
 struct Relu {
-    static DEVICE_FN ValueAndSlope at(float x) { return x > 0.0f ? ValueAndSlope{x, 1.0f} : ValueAndSlope{0.0f, 0.0f}; }
+    static DEVICE_FN ValueAndSlope at(float x) { return x <= 0.0f ? ValueAndSlope{0.0f, 0.0f} : ValueAndSlope{x, 1.0f}; }
 };
 
 template <typename Activation, typename T>
