@@ -24,7 +24,7 @@ pub(crate) fn keeps_graph() -> bool {
 fn wide(x: &Tensor) -> Result<Tensor> {
     let x = if keeps_graph() { x.clone() } else { x.detach() };
     match x.dtype() {
-        DType::F16 | DType::BF16 => x.to_dtype(DType::F32),
+        DType::F16 | DType::BF16 | DType::F8E4M3 => x.to_dtype(DType::F32),
         _ => Ok(x),
     }
 }
