@@ -502,6 +502,16 @@ fn damaged_maps_of_a_unigram_vocabulary_are_errors() {
 }
 
 #[test]
+fn tokens_of_any_length_are_refused_where_they_cost_time() {
+    let long = "a".repeat(2000);
+    for model in ["t5", "plamo2", "llama", "rwkv"] {
+        let mut file = marked("ab", &[(&long, 1)]);
+        file.set("tokenizer.ggml.model", string(model));
+        assert!(error(&file).contains("2000 bytes long"), "{model}");
+    }
+}
+
+#[test]
 fn rwkvs_longest_tokens() {
     let bytes: Vec<String> = (0..=255u8)
         .map(|byte| match byte {

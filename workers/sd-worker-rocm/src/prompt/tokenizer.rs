@@ -248,3 +248,66 @@ impl Tokenize for ClipTokenizer {
         self.comma
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{json, Value as Json};
+
+    /// A `tokenizer.json` with one part of it replaced.
+    fn file(part: &str, value: Json) -> Vec<u8> {
+        let mut file = json!({
+            "version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+            "decoder": null, "model": {"type": "BPE", "vocab": {BOS: 0, EOS: 1, "a": 2, "b": 3, "ab": 4}, "merges": ["a b"]},
+        });
+        match part.split_once('.') {
+            Some((part, key)) => file[part][key] = value,
+            None => file[part] = value,
+        }
+        file.to_string().into_bytes()
+    }
+
+    #[test]
+    fn hostile_files_are_errors() {
+        assert!(ClipTokenizer::from_json(&file("version", json!("1.0")), None).is_ok());
+        let dots =
+            json!({"type": "Replace", "pattern": {"String": "."}, "content": "x".repeat(100)});
+        for (part, value) in [
+            ("model.continuing_subword_prefix", json!("##")),
+            ("model.continuing_subword_prefix", json!("x".repeat(100))),
+            ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
+            (
+                "normalizer",
+                json!({"type": "Precompiled", "precompiled_charsmap": ""}),
+            ),
+            (
+                "normalizer",
+                json!({"type": "Precompiled", "precompiled_charsmap": "/////w=="}),
+            ),
+            (
+                "normalizer",
+                json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"}),
+            ),
+            ("normalizer", json!({"type": "Prepend", "prepend": ""})),
+            (
+                "normalizer",
+                json!({"type": "Sequence", "normalizers": vec![dots; 8]}),
+            ),
+            (
+                "post_processor",
+                json!({"type": "TemplateProcessing", "pair": [], "special_tokens": {},
+                "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}]}),
+            ),
+            (
+                "model",
+                json!({"type": "Unigram", "vocab": [], "unk_id": 3}),
+            ),
+        ] {
+            let file = file(part, value.clone());
+            assert!(
+                ClipTokenizer::from_json(&file, None).is_err(),
+                "{part}: {value}"
+            );
+        }
+    }
+}

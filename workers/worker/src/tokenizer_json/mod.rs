@@ -19,6 +19,9 @@ use std::sync::Once;
 /// about a hundred.
 const MAX_GROWTH: u64 = 4096;
 
+/// Longest word that WordPiece looks for pieces of, which takes the cube of its length. BERT's is 100.
+const MAX_WORD: u64 = 1000;
+
 /// Texts that a new tokenizer is tried on: what it does with them, it does with most.
 pub const TRIALS: [&str; 4] = [
     "",
@@ -48,6 +51,12 @@ pub fn check(tokenizer: &Json) -> Result<u64, String> {
         template(step)?;
     }
     prefix(&tokenizer["model"])?;
+    let word = tokenizer["model"]["max_input_chars_per_word"].as_u64();
+    if let Some(characters) = word.filter(|characters| *characters > MAX_WORD) {
+        return Err(format!(
+            "its model takes words of {characters} characters apart, at most {MAX_WORD} are allowed"
+        ));
+    }
     Ok(growth)
 }
 
@@ -235,6 +244,7 @@ mod tests {
             merges("##", json!([["a", "bcd"]])),
             merges(&"x".repeat(100), json!(["a b"])),
             merges("\u{e9}", json!(["a b"])),
+            json!({"model": {"type": "WordPiece", "max_input_chars_per_word": 100_000}}),
         ] {
             assert!(check(&file).is_err(), "{file}");
         }

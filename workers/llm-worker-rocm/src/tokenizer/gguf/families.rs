@@ -11,8 +11,9 @@ use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::NormalizerWrapper;
 use worker::gguf::{Array, Gguf, GgufError, Value};
 
-/// Longest token of a scored vocabulary in bytes; the merges of one token cost the square of its length.
-const MAX_SCORED_TOKEN_BYTES: usize = 1024;
+/// Longest token in bytes where tokens are looked for at each place of a text, or in which all merges are found: that
+/// costs as much at each place, and the square for each token.
+const MAX_TOKEN_BYTES: usize = 1024;
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 
 /// What a family makes of a file.
@@ -141,15 +142,10 @@ fn merges_by_rank(
     vocabulary: &Vocabulary,
     rank: impl Fn(u32) -> f64,
 ) -> Result<Merges, TokenizerError> {
+    check_lengths(vocabulary)?;
     let ids = vocabulary.ids();
     let mut merges: Vec<(f64, u32, &str, &str)> = Vec::new();
     for (id, text) in vocabulary.of_kind(TokenKind::Normal) {
-        if text.len() > MAX_SCORED_TOKEN_BYTES {
-            return Err(TokenizerError::Invalid(format!(
-                "token {id} is {} bytes long, at most {MAX_SCORED_TOKEN_BYTES} are allowed",
-                text.len()
-            )));
-        }
         for (cut, _) in text.char_indices().skip(1) {
             let (left, right) = text.split_at(cut);
             if ids.contains_key(left) && ids.contains_key(right) {
@@ -162,6 +158,19 @@ fn merges_by_rank(
         .into_iter()
         .map(|(_, _, left, right)| (left.to_string(), right.to_string()))
         .collect())
+}
+
+fn check_lengths(vocabulary: &Vocabulary) -> Result<(), TokenizerError> {
+    let ordinary = |(_, text, kind): &(u32, &str, TokenKind)| {
+        !matches!(kind, TokenKind::Control | TokenKind::Byte) && text.len() > MAX_TOKEN_BYTES
+    };
+    match vocabulary.iter().find(ordinary) {
+        None => Ok(()),
+        Some((id, text, _)) => Err(TokenizerError::Invalid(format!(
+            "token {id} is {} bytes long, at most {MAX_TOKEN_BYTES} are allowed",
+            text.len()
+        ))),
+    }
 }
 
 fn scores<'a>(gguf: &'a Gguf, vocabulary: &Vocabulary) -> Result<&'a [f32], TokenizerError> {
@@ -253,6 +262,7 @@ fn word_pieces(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, Tokenizer
 /// SentencePiece's unigram model, as T5, XLM-R and their like have it.
 fn probable(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
     const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
+    check_lengths(vocabulary)?;
     let scores = scores(gguf, vocabulary)?;
     let unknown = match unknown(gguf, vocabulary)? {
         Some(id) => id,
@@ -308,6 +318,7 @@ fn probable(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, TokenizerErr
 
 /// RWKV's vocabulary, of which the longest token counts.
 fn longest(vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
+    check_lengths(vocabulary)?;
     let tokens = vocabulary
         .of_kind(TokenKind::Normal)
         .map(|(id, text)| (unescape(text), id));
@@ -322,6 +333,7 @@ fn longest(vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
 
 /// PLaMo 2's vocabulary of scores.
 fn plamo(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
+    check_lengths(vocabulary)?;
     let scores = scores(gguf, vocabulary)?;
     let bytes = vocabulary.bytes().ok_or_else(|| {
         TokenizerError::Invalid("the vocabulary lacks tokens of single bytes".to_string())
