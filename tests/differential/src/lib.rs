@@ -48,6 +48,7 @@ macro_rules! tests {
     };
 }
 
+pub mod oracle;
 mod report;
 mod suite;
 mod suites;

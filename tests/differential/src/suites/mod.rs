@@ -14,6 +14,7 @@ mod fused_gradients;
 mod paged;
 mod quantized;
 mod resample;
+mod rows;
 mod structure;
 mod training;
 mod views;
@@ -34,6 +35,7 @@ pub fn suites() -> Vec<Suite> {
         paged::SUITES,
         quantized::SUITES,
         resample::SUITES,
+        rows::SUITES,
         training::SUITES,
         views::SUITES,
     ]
