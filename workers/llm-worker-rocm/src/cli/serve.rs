@@ -9,7 +9,9 @@ use crate::engine::{Engine, EngineOptions, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
 use crate::server::{App, AppOptions, Loaded, TextModel};
+use crate::tools::{CallForm, OutputFormat};
 use candle_core::Device;
+use clap::builder::PossibleValuesParser;
 use clap::Args;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub struct ServeArgs {
     /// Chat template: a file with Jinja, or the name of a built-in one; the model's own if absent.
     #[arg(long, value_name = "FILE|NAME")]
     chat_template: Option<String>,
+
+    /// How the model writes calls of tools, where its chat template does not tell.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CallForm::names()))]
+    tool_format: Option<String>,
 
     #[command(flatten)]
     device: DeviceArgs,
@@ -200,6 +206,7 @@ impl ServeArgs {
         if let Some(note) = template.note() {
             tracing::warn!("{note}");
         }
+        let format = OutputFormat::choose(&template, self.tool_format.as_deref())?;
         let engine = Engine::start(
             model,
             &EngineOptions {
@@ -216,6 +223,7 @@ impl ServeArgs {
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.parallel = self.parallel;
+        text.format = format;
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();
         }

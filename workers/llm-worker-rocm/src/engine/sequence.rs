@@ -138,8 +138,10 @@ impl Sequence {
     /// What the sampler is to do.
     pub(super) fn sampling_request(&mut self) -> Result<SamplingRequest<'_>, Failure> {
         let mask = match &mut self.constraint {
-            Some(constraint) => Some(constraint.mask().map_err(Failure::Invalid)?),
-            None => None,
+            Some(constraint) if !constraint.is_free() => {
+                Some(constraint.mask().map_err(Failure::Invalid)?)
+            }
+            _ => None,
         };
         Ok(SamplingRequest {
             options: &self.sampling,
@@ -153,7 +155,7 @@ impl Sequence {
     /// How to choose the next token, if it takes nothing but its logits.
     pub(super) fn sample_params(&self) -> Option<SampleParams<'_>> {
         let options = &self.sampling;
-        let plain = self.constraint.is_none()
+        let plain = self.constraint.as_ref().is_none_or(|c| c.is_free())
             && self.top_logprobs.is_none()
             && options.logit_bias.is_empty()
             && options.repeat_penalty == 1.0

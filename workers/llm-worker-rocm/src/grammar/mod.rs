@@ -84,6 +84,12 @@ impl Grammars {
         self.compile("grammar", TopLevelGrammar::from_lark(grammar.to_string()))
     }
 
+    /// The same, to be copied for several answers.
+    pub(crate) fn lark_grammar(&self, grammar: &str) -> Result<Grammar> {
+        short_enough(grammar)?;
+        self.compile_grammar("grammar", TopLevelGrammar::from_lark(grammar.to_string()))
+    }
+
     /// Text that a regular expression matches as a whole.
     ///
     /// # Errors
@@ -104,6 +110,10 @@ impl Grammars {
     }
 
     fn compile(&self, what: &str, grammar: TopLevelGrammar) -> Result<Box<dyn Constraint>> {
+        Ok(Box::new(self.compile_grammar(what, grammar)?))
+    }
+
+    fn compile_grammar(&self, what: &str, grammar: TopLevelGrammar) -> Result<Grammar> {
         let unusable = |e: String| Error::Usage(format!("the {what} cannot be used: {e}"));
         let parser = self
             .factory
@@ -112,7 +122,7 @@ impl Grammars {
         let matcher = Matcher::new(Ok(parser));
         match matcher.get_error() {
             Some(error) => Err(unusable(error)),
-            None => Ok(Box::new(Grammar { matcher })),
+            None => Ok(Grammar { matcher }),
         }
     }
 }
@@ -127,8 +137,17 @@ fn short_enough(grammar: &str) -> Result<()> {
 }
 
 /// A grammar and how far an answer has come in it.
-struct Grammar {
+pub(crate) struct Grammar {
     matcher: Matcher,
+}
+
+impl Grammar {
+    /// A copy that goes its own way.
+    pub(crate) fn fresh(&self) -> Self {
+        Self {
+            matcher: self.matcher.deep_clone(),
+        }
+    }
 }
 
 impl Constraint for Grammar {

@@ -228,7 +228,7 @@ impl Chat {
             ParserOptions {
                 reasoning: true,
                 in_reasoning: self.format.opens_reasoning(&prompt),
-                tools: Vec::new(),
+                ..ParserOptions::default()
             },
         )?;
         let request = Request {
@@ -254,7 +254,10 @@ impl Chat {
             }
         };
         drop(completion);
-        answer.show(parser.finish())?;
+        let complete = end
+            .as_ref()
+            .is_some_and(|finish| finish.reason == StopReason::End);
+        answer.show(parser.finish(complete))?;
         answer.end()?;
         match &end {
             None => tracing::info!("stopped"),

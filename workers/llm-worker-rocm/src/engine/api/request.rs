@@ -16,6 +16,11 @@ pub trait Constraint: Send {
     /// # Errors
     /// A text if the grammar does not allow it.
     fn accept(&mut self, token: u32) -> Result<(), String>;
+
+    /// Whether any token may come next, so that no mask is needed.
+    fn is_free(&self) -> bool {
+        false
+    }
 }
 
 /// What to generate.

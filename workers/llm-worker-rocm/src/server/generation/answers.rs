@@ -3,7 +3,7 @@
 use super::course::Generation;
 use super::prepare::{prepare, Prompt};
 use super::sampling::SamplingFields;
-use crate::completion::{Finish, Output, TextToken, Usage};
+use crate::completion::{Finish, Output, StopReason, TextToken, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::{from_failure, QUEUE_FULL};
@@ -28,8 +28,9 @@ pub trait Parse: Clone + Send + 'static {
     /// Takes more text and gives what is certain now.
     fn push(&mut self, text: String) -> Vec<Self::Part>;
 
-    /// Ends the answer and gives the rest.
-    fn finish(&mut self) -> Vec<Self::Part> {
+    /// Ends the answer and gives the rest. `complete` says that the model ended it, and not a limit.
+    fn finish(&mut self, complete: bool) -> Vec<Self::Part> {
+        let _ = complete;
         Vec::new()
     }
 
@@ -174,7 +175,7 @@ impl<P: Parse> Choice<P> {
                 }
                 Some(Output::Finished(finish)) => {
                     return Ok(Step {
-                        parts: self.parser.finish(),
+                        parts: self.parser.finish(finish.reason == StopReason::End),
                         tokens: Vec::new(),
                         end: Some(End {
                             finish,

@@ -7,7 +7,7 @@ use super::sampling::{check_top_logprobs, SamplingFields};
 use crate::chat::RenderOptions;
 use crate::server::backend::TextModel;
 use crate::server::error::from_worker;
-use crate::tools::{Delta, OutputParser, ParserOptions, ToolChoice};
+use crate::tools::{CallRules, Delta, OfferedCalls, OutputParser, ParserOptions, ToolChoice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -85,9 +85,16 @@ impl ChatFields {
         let text = self.render(model, tools)?;
         let parallel = self.parallel_tool_calls.unwrap_or(true);
         let opened = model.format.opens_reasoning(&text);
+        let rules = CallRules {
+            tools,
+            choice: &choice,
+            parallel,
+            in_reasoning: opened,
+            in_call: !tools.is_empty() && model.format.opens_call(&text),
+        };
         let forced = model
             .format
-            .call_grammar(tools, &choice, parallel, opened, &model.tokenizer)
+            .forced_grammar(&rules, &model.tokenizer)
             .map_err(|e| from_worker(&e))?;
         let form =
             match (Form::requested(sampling)?, forced.map(Form::forced)) {
@@ -103,6 +110,12 @@ impl ChatFields {
             tools: tools.to_vec(),
             reasoning: self.reasoning_format.as_deref() != Some("none"),
             in_reasoning: opened && !requested,
+            in_call: rules.in_call && !requested,
+        };
+        let parser = OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?;
+        let calls = match form {
+            Some(_) => None,
+            None => offered(model, &rules, &parser)?,
         };
         let tokens = model
             .tokenizer
@@ -111,12 +124,17 @@ impl ChatFields {
         let prompt = Prompt {
             tokens,
             form,
+            calls,
             top_logprobs: self.top_logprobs()?,
             visible_tokens: model.format.visible_tokens(),
         };
         let parser = ChatParser {
-            parser: OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?,
-            max_calls: if parallel { usize::MAX } else { 1 },
+            parser,
+            max_calls: match (parallel, &choice) {
+                // A function that is named is called once.
+                (false, _) | (true, ToolChoice::Named(_)) => 1,
+                (true, _) => usize::MAX,
+            },
         };
         Ok((prompt, parser))
     }
@@ -129,6 +147,45 @@ impl ChatFields {
                 "top_logprobs needs logprobs: true",
             )),
             (true, top) => check_top_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
+        }
+    }
+}
+
+/// What holds the calls that an answer may have to their schemas. What a schema says that cannot be followed is left
+/// out, but of tools that are declared strict.
+fn offered(
+    model: &TextModel,
+    rules: &CallRules,
+    parser: &OutputParser,
+) -> Result<Option<OfferedCalls>, ApiError> {
+    let strict = |tool: &Value| tool.get("function").unwrap_or(tool)["strict"] == true;
+    let is_strict = rules.tools.iter().any(strict);
+    let Some(grammars) = model.grammars().map(Some).or_else(|e| match is_strict {
+        true => Err(e),
+        false => Ok(None),
+    })?
+    else {
+        return Ok(None);
+    };
+    let visible = model.format.visible_tokens();
+    let compile = |lenient: bool| {
+        let tokenizer = &model.tokenizer;
+        let offered = model.format.offered_grammars(rules, lenient, tokenizer)?;
+        let calls = offered.map(|offered| {
+            let parser = parser.clone();
+            OfferedCalls::new(grammars, &offered, parser, tokenizer.clone(), &visible)
+        });
+        calls.transpose()
+    };
+    match compile(false).or_else(|_| compile(true)) {
+        Ok(calls) => Ok(calls),
+        Err(e) if is_strict => Err(ApiError {
+            param: Some("tools".to_string()),
+            ..from_worker(&e)
+        }),
+        Err(e) => {
+            tracing::debug!("calls are not held to their schemas: {e}");
+            Ok(None)
         }
     }
 }
@@ -159,8 +216,8 @@ impl Parse for ChatParser {
         self.allowed(deltas)
     }
 
-    fn finish(&mut self) -> Vec<Delta> {
-        let deltas = self.parser.finish();
+    fn finish(&mut self, complete: bool) -> Vec<Delta> {
+        let deltas = self.parser.finish(complete);
         self.allowed(deltas)
     }
 

@@ -3,9 +3,10 @@
 use super::form::Form;
 use super::sampling::SamplingFields;
 use crate::completion::TextOptions;
-use crate::engine::api::Request;
+use crate::engine::api::{Constraint, Request};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
+use crate::tools::OfferedCalls;
 use std::time::Instant;
 use worker::http::ApiError;
 
@@ -16,6 +17,8 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
     /// What answers must look like.
     pub form: Option<Form>,
+    /// What calls in them must look like, if they may have some.
+    pub calls: Option<OfferedCalls>,
     /// How many alternatives each token is reported with; `None` reports no probabilities.
     pub top_logprobs: Option<usize>,
     /// Control tokens that are text in answers.
@@ -31,6 +34,7 @@ impl Prompt {
         Ok(Self {
             tokens,
             form: Form::requested(fields)?,
+            calls: None,
             top_logprobs: None,
             visible_tokens: Vec::new(),
         })
@@ -60,14 +64,18 @@ pub fn prepare(
 ) -> Result<Prepared, ApiError> {
     let seed = seed.wrapping_add(choice as u64);
     let sampling = fields.sampling(&app.options.sampling, seed)?;
-    let constraint = prompt.form.as_ref().map(|form| form.compile(model));
+    let constraint = match (&prompt.form, &prompt.calls) {
+        (Some(form), _) => Some(form.compile(model)?),
+        (None, Some(calls)) => Some(Box::new(calls.clone()) as Box<dyn Constraint>),
+        (None, None) => None,
+    };
     let deadline = fields.timeout(&app.options);
     Ok(Prepared {
         request: Request {
             max_tokens: fields.max_tokens()?,
             top_logprobs: prompt.top_logprobs,
             ignore_end: fields.ignore_eos.unwrap_or(false),
-            constraint: constraint.transpose()?,
+            constraint,
             deadline: deadline.and_then(|timeout| Instant::now().checked_add(timeout)),
             ..Request::new(prompt.tokens.clone(), sampling)
         },

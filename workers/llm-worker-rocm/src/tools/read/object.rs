@@ -1,12 +1,18 @@
-//! One call as a JSON object, read while it arrives.
+//! One call as a JSON object with the name and the arguments.
 
-use serde_json::Value as Json;
+use super::{Said, Step};
 use std::ops::Range;
 
-/// Reads `{"name": …, "arguments": {…}}` (or `"parameters"`) chunk by chunk, so that arguments can be passed on before
-/// they are complete.
+/// Keys of a function's name.
+const NAMES: [&str; 2] = ["name", "tool_name"];
+/// Keys of its arguments.
+const ARGUMENTS: [&str; 2] = ["arguments", "parameters"];
+/// Keys that a call may begin with besides.
+const OTHERS: [&str; 4] = ["id", "type", "tool_call_id", "index"];
+
+/// Reads `{"name": …, "arguments": {…}}` so that arguments can be passed on before they are complete.
 #[derive(Debug, Clone, Default)]
-pub(super) struct CallReader {
+pub(crate) struct ObjectCall {
     text: String,
     scanned: usize,
     depth: usize,
@@ -18,18 +24,37 @@ pub(super) struct CallReader {
     after_colon: bool,
     name: Option<String>,
     id: Option<String>,
+    id_before_name: Option<String>,
     arguments: Option<Range<usize>>,
     /// Start of arguments that are still coming.
     arguments_start: Option<usize>,
     passed: usize,
     end: Option<usize>,
+    named: bool,
+    /// Whether its first key is none of a call's.
+    hopeless: bool,
+    keyed: bool,
 }
 
-impl CallReader {
-    /// Takes more text; what follows the object is given back.
-    pub(super) fn push(&mut self, text: &str) -> Option<String> {
+impl ObjectCall {
+    pub(super) fn step(&mut self, text: &str, said: &mut Vec<Said>) -> Step {
+        if self.text.is_empty() {
+            let start = text.trim_start();
+            match start.chars().next() {
+                None => return Step::Wait,
+                Some('{') => {}
+                Some(_) => return Step::Bad(0),
+            }
+            if start.len() < text.len() {
+                return Step::Took(text.len() - start.len());
+            }
+        }
+        if text.is_empty() {
+            return Step::Wait;
+        }
+        let known = self.text.len();
         self.text.push_str(text);
-        while self.end.is_none() && self.scanned < self.text.len() {
+        while self.end.is_none() && !self.hopeless && self.scanned < self.text.len() {
             let at = self.scanned;
             let byte = self.text.as_bytes()[at];
             self.scanned += 1;
@@ -39,8 +64,39 @@ impl CallReader {
                 self.scan(byte, at);
             }
         }
-        let rest = self.text.split_off(self.end?);
-        Some(rest)
+        if self.hopeless {
+            return Step::Bad(self.scanned - known);
+        }
+        if let Some(end) = self.end {
+            self.text.truncate(end);
+        }
+        if let (Some(name), false) = (&self.name, self.named) {
+            self.named = true;
+            said.push(Said::Name {
+                name: name.clone(),
+                id: self.id_before_name.clone(),
+            });
+        }
+        if self.named {
+            let arguments = self.take_arguments();
+            if !arguments.is_empty() {
+                said.push(Said::Arguments(arguments));
+            }
+        }
+        match self.end {
+            Some(end) if !self.named => Step::Bad(end - known),
+            Some(end) => Step::Done(end - known),
+            None => Step::Took(text.len()),
+        }
+    }
+
+    /// Whether the value of its name's key has begun.
+    pub(super) fn is_naming(&self) -> bool {
+        let key = self.key.as_deref();
+        self.named
+            || self.after_colon
+                && self.value_start.is_some()
+                && key.is_some_and(|k| NAMES.contains(&k))
     }
 
     fn scan_string(&mut self, byte: u8, at: usize) {
@@ -53,7 +109,16 @@ impl CallReader {
                     if self.after_colon {
                         self.value_ends(at + 1);
                     } else {
-                        self.key = serde_json::from_str(&self.text[self.string_start..=at]).ok();
+                        let key: Option<String> =
+                            serde_json::from_str(&self.text[self.string_start..=at]).ok();
+                        let is_known = key.as_deref().is_some_and(|key| {
+                            NAMES.contains(&key)
+                                || ARGUMENTS.contains(&key)
+                                || OTHERS.contains(&key)
+                        });
+                        self.hopeless |= !self.keyed && !is_known;
+                        self.keyed = true;
+                        self.key = key;
                     }
                 }
             }
@@ -81,7 +146,7 @@ impl CallReader {
         if begins_value && !matches!(byte, b'}' | b']') {
             self.value_start = Some(at);
             let key = self.key.as_deref();
-            if byte == b'{' && matches!(key, Some("arguments" | "parameters")) {
+            if byte == b'{' && matches!(key, Some(key) if ARGUMENTS.contains(&key)) {
                 self.arguments_start = Some(at);
             }
         }
@@ -113,9 +178,13 @@ impl CallReader {
         let value = &self.text[start..end];
         let string = || serde_json::from_str::<String>(value).ok();
         match key.as_str() {
-            "name" if self.name.is_none() => self.name = string(),
+            key if NAMES.contains(&key) && self.name.is_none() => {
+                self.name = string();
+                // What comes after the name would be known only if all came at once.
+                self.id_before_name.clone_from(&self.id);
+            }
             "id" if self.id.is_none() => self.id = string(),
-            "arguments" | "parameters" if self.arguments.is_none() => {
+            key if ARGUMENTS.contains(&key) && self.arguments.is_none() => {
                 self.arguments = Some(start..end);
             }
             _ => {}
@@ -124,29 +193,13 @@ impl CallReader {
         self.key = None;
     }
 
-    /// The function's name, once it is there.
-    pub(super) fn name(&self) -> Option<&str> {
-        self.name.as_deref()
-    }
-
-    /// The call's id, if the model gave one.
-    pub(super) fn id(&self) -> Option<&str> {
-        self.id.as_deref()
-    }
-
-    /// Whether the object is complete.
-    pub(super) fn is_complete(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.end.is_some()
-    }
-
-    /// All text so far.
-    pub(super) fn text(&self) -> &str {
-        &self.text
     }
 
     /// The part of the arguments that was not taken before. An object is passed on as it comes; anything else once it
     /// is complete.
-    pub(super) fn take_arguments(&mut self) -> String {
+    fn take_arguments(&mut self) -> String {
         let known = match (&self.arguments, self.arguments_start) {
             (Some(range), Some(_)) => range.clone(),
             (None, Some(start)) => start..self.scanned.max(start),
@@ -155,6 +208,10 @@ impl CallReader {
                 let value = &self.text[range.clone()];
                 let text =
                     serde_json::from_str::<String>(value).unwrap_or_else(|_| value.to_string());
+                let text = match text.trim() {
+                    "" | "null" => "{}".to_string(),
+                    _ => text,
+                };
                 let fresh = self.passed == 0;
                 self.passed = self.passed.max(1);
                 return if fresh { text } else { String::new() };
@@ -170,19 +227,4 @@ impl CallReader {
         self.passed = to - known.start;
         self.text[from..to].to_string()
     }
-}
-
-/// A value for an argument given as bare text: by its schema a text, else JSON where it is JSON.
-pub(super) fn typed_value(text: &str, schema: &Json) -> Json {
-    let is_text = match &schema["type"] {
-        Json::String(kind) => kind == "string",
-        Json::Array(kinds) => kinds.contains(&Json::from("string")),
-        _ => false,
-    };
-    let parsed = if is_text {
-        None
-    } else {
-        serde_json::from_str(text.trim()).ok()
-    };
-    parsed.unwrap_or_else(|| Json::String(text.to_string()))
 }
