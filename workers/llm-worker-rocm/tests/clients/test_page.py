@@ -1,6 +1,7 @@
 """The chat page in a browser (Chromium without a window, driven by its own driver)."""
 
 import shutil
+import time
 import unittest
 
 from selenium import webdriver
@@ -163,6 +164,34 @@ class Page(unittest.TestCase):
         result = self.browser.execute_async_script(RENDER, ">" * 20000)
         self.assertEqual((result.get("error"), result["names"]), (None, ["p"]))
         self.assertEqual(len(result["text"]), 20000)
+
+    def test_no_text_freezes_the_page(self):
+        texts = {
+            "table": "Name | Value\n----------------------------------- (continued)",
+            "dashes": "a|b\n" + "-" * 20000 + "x",
+            "cells": "a|b\n" + "-|" * 20000 + "x",
+            "emphasis": "**_a " * 20000,
+            "marks": "_a*" * 20000,
+            "links": "[*a](" * 20000,
+            "brackets": "[" * 20000,
+            "ticks": "".join("`" * n + "a " for n in range(1, 300)),
+            "tags": "<a b='" * 20000,
+            "bullets": "* " * 20000 + "a",
+            "address": "a." * 50000 + "@",
+            "spaces": "a" + " " * 100000 + "b",
+            "lines": "> *a\n" * 20000,
+        }
+        for name, text in texts.items():
+            start = time.monotonic()
+            result = self.browser.execute_async_script(RENDER, text)
+            self.assertIsNone(result.get("error"), name)
+            self.assertTrue(result["text"], name)
+            # On any machine; the script waits for 0.2 s itself.
+            self.assertLess(time.monotonic() - start, 10, name)
+        # Code is code, however many marks it has.
+        code = "**_a " * 20000
+        result = self.browser.execute_async_script(RENDER, f"**b**\n```\n{code}\n```\n**c**")
+        self.assertEqual((result["code"], result["names"].count("strong")), (code, 2))
 
     def test_no_other_server_is_asked(self):
         loaded = self.browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")

@@ -155,16 +155,21 @@ const answer = async (chat) => {
   setRunning(controller);
 
   let scheduled = false;
+  let pause = 0;
   const box = $("messages");
   const update = () => {
     if (scheduled) return;
     scheduled = true;
-    requestAnimationFrame(() => {
+    const show = () => {
       scheduled = false;
       const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+      const start = performance.now();
       node.update();
+      // What takes long to show is shown less often: the page stays usable.
+      pause = 4 * (performance.now() - start);
       if (atEnd) box.scrollTop = box.scrollHeight;
-    });
+    };
+    setTimeout(() => requestAnimationFrame(show), pause);
   };
 
   let first = 0;
