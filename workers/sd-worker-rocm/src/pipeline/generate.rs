@@ -36,7 +36,7 @@ enum Sampled {
 
 impl Pipeline {
     /// Makes the pictures of a request that is valid for this model. `progress` is told before the first step and after
-    /// each, and can stop there.
+    /// each, and while prompts are encoded, and can stop there.
     ///
     /// # Errors
     /// Those of files that the request names, [`Error::Usage`] for prompts that are too long, and the device's.
@@ -54,7 +54,10 @@ impl Pipeline {
             return Ok(cancelled(timings));
         }
         let begun = Instant::now();
-        let prepared = self.prepare(request)?;
+        let mut stop = || progress(tell(Stage::Encode, 0, request.steps));
+        let Some(prepared) = self.prepare(request, &mut stop)? else {
+            return Ok(cancelled(timings));
+        };
         timings.encode = begun.elapsed();
 
         let sampled = self.sample(request, &prepared, &mut timings, progress);
@@ -91,12 +94,19 @@ impl Pipeline {
         })
     }
 
-    /// Encodes prompts and pictures.
-    fn prepare(&mut self, request: &ImageRequest) -> Result<Prepared> {
+    /// Encodes prompts and pictures; `None` if `stop` said so on the way.
+    fn prepare(
+        &mut self,
+        request: &ImageRequest,
+        stop: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Option<Prepared>> {
         let prompts = [request.negative_prompt.as_str(), request.prompt.as_str()];
         let encoded = self
             .text
-            .encode(&prompts, request.clip_skip, &self.device)?;
+            .encode(&prompts, request.clip_skip, &self.device, stop)?;
+        let Some(encoded) = encoded else {
+            return Ok(None);
+        };
         let Ok([negative, positive]) = <[Encoded; 2]>::try_from(encoded) else {
             return Err(Error::Runtime("a prompt is lost".to_string()));
         };
@@ -106,7 +116,7 @@ impl Pipeline {
         };
         let start = self.start(request)?;
         let inpainting = self.inpainting(request, start.as_ref())?;
-        Ok(Prepared {
+        Ok(Some(Prepared {
             positive,
             negative,
             start,
@@ -114,7 +124,7 @@ impl Pipeline {
             seeds: (0..request.batch as u64)
                 .map(|i| request.seed.wrapping_add(i))
                 .collect(),
-        })
+        }))
     }
 
     /// All steps of the sampler.

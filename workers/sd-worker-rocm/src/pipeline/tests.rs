@@ -272,3 +272,29 @@ fn offloaded_networks_leave_the_device_however_a_request_ends() {
     );
     assert!(is_resting(&pipeline));
 }
+
+#[test]
+fn a_long_prompt_can_be_stopped_while_it_is_encoded() {
+    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let long = ImageRequest {
+        prompt: "a BREAK ".repeat(40),
+        ..request(vec![])
+    };
+    let mut encoding = |until: usize| {
+        let mut asked = 0;
+        let mut stop = |progress: Progress| {
+            assert_eq!(progress.stage, Stage::Encode);
+            asked += 1;
+            match asked == until {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let generated = pipeline.draw(&long, &mut stop).unwrap();
+        assert!(generated.cancelled);
+        asked
+    };
+    // Both prompts are of 40 chunks then, 8 in each run.
+    assert_eq!(encoding(4), 4);
+    assert_eq!(encoding(9), 9);
+}

@@ -7,10 +7,16 @@ use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipToken
 use crate::textual_inversion::Concept;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
+use std::ops::ControlFlow;
 use worker::{Error, Result};
 
 /// Encoded prompts that are kept.
 const CACHE: usize = 32;
+/// Chunks that go through a tower at once; a request can be stopped between two such runs.
+const CHUNKS_AT_ONCE: usize = 8;
+
+/// Asks whether to stop.
+type Stop<'a> = &'a mut dyn FnMut() -> ControlFlow<()>;
 
 /// One of the model's text towers.
 pub struct Tower {
@@ -85,25 +91,48 @@ impl Tower {
         chunk(prompt, &self.tokenizer, options)
     }
 
-    /// `(1, tokens, width)` and `(1, pooled width)`, f32.
-    fn encode(&mut self, chunks: &[Chunk], skip: usize) -> Result<(Tensor, Tensor)> {
+    /// `(1, tokens, width)` and `(1, pooled width)`, f32; `None` if it was stopped.
+    fn encode(
+        &mut self,
+        chunks: &[Chunk],
+        skip: usize,
+        stop: Stop<'_>,
+    ) -> Result<Option<(Tensor, Tensor)>> {
         let network = self.module.network()?;
-        let ids: Vec<Vec<u32>> = chunks.iter().map(|chunk| chunk.tokens.clone()).collect();
-        let end = |tokens: &Vec<u32>| {
-            let eos = self.tokenizer.eos();
-            let at = tokens.iter().position(|id| *id == eos);
-            at.unwrap_or(tokens.len() - 1)
-        };
-        let ends: Vec<usize> = ids.iter().map(end).collect();
         let leave_out = self.leave_out.max(skip.saturating_sub(1));
-        let encode = || {
+        let eos = self.tokenizer.eos();
+        let encode = |chunks: &[Chunk]| {
+            let ids: Vec<Vec<u32>> = chunks.iter().map(|chunk| chunk.tokens.clone()).collect();
+            let end = |tokens: &Vec<u32>| {
+                let at = tokens.iter().position(|id| *id == eos);
+                at.unwrap_or(tokens.len() - 1)
+            };
+            let ends: Vec<usize> = ids.iter().map(end).collect();
             let output = network.forward(&ids, &ends, leave_out, self.norm)?;
-            let hidden = apply_weights(&output.hidden.to_dtype(DType::F32)?, chunks)?;
-            let (chunks, tokens, width) = hidden.dims3()?;
-            let hidden = hidden.reshape((1, chunks * tokens, width))?;
-            Ok((hidden, output.pooled.narrow(0, 0, 1)?.to_dtype(DType::F32)?))
+            let pooled = output.pooled.narrow(0, 0, 1)?.to_dtype(DType::F32)?;
+            Ok((output.hidden.to_dtype(DType::F32)?, pooled))
         };
-        encode().map_err(Error::candle("encoding the prompt"))
+        let failed = || Error::candle("encoding the prompt");
+        let mut hidden = Vec::new();
+        let mut pooled = None;
+        for some in chunks.chunks(CHUNKS_AT_ONCE) {
+            if stop().is_break() {
+                return Ok(None);
+            }
+            let (rows, first) = encode(some).map_err(failed())?;
+            hidden.push(rows);
+            // The first chunk's stands for all.
+            pooled.get_or_insert(first);
+        }
+        let Some(pooled) = pooled else {
+            return Err(Error::Runtime("a prompt has no chunks".to_string()));
+        };
+        let joined = || {
+            let hidden = apply_weights(&Tensor::cat(&hidden, 0)?, chunks)?;
+            let (chunks, tokens, width) = hidden.dims3()?;
+            hidden.reshape((1, chunks * tokens, width))
+        };
+        Ok(Some((joined().map_err(failed())?, pooled)))
     }
 }
 
@@ -179,7 +208,8 @@ impl TextStage {
         self.cache.clear();
     }
 
-    /// Encodes prompts to one length. `skip` is the request's `clip_skip`.
+    /// Encodes prompts to one length, unless `stop` says so on the way: then there is `None`. `skip` is the request's
+    /// `clip_skip`.
     ///
     /// # Errors
     /// For prompts that are too long, and if the device fails.
@@ -188,7 +218,8 @@ impl TextStage {
         prompts: &[&str],
         skip: usize,
         device: &Device,
-    ) -> Result<Vec<Encoded>> {
+        stop: Stop<'_>,
+    ) -> Result<Option<Vec<Encoded>>> {
         let mut longest = 1;
         for tower in &self.towers {
             for prompt in prompts {
@@ -197,7 +228,7 @@ impl TextStage {
         }
         let encoded = prompts
             .iter()
-            .map(|prompt| self.encode_one(prompt, skip, longest, device))
+            .map(|prompt| self.encode_one(prompt, skip, longest, device, stop))
             .collect();
         if let Some(long) = &mut self.long {
             long.rest();
@@ -212,7 +243,8 @@ impl TextStage {
         skip: usize,
         length: usize,
         device: &Device,
-    ) -> Result<Encoded> {
+        stop: Stop<'_>,
+    ) -> Result<Option<Encoded>> {
         let key = Key {
             prompt: prompt.to_string(),
             skip,
@@ -221,18 +253,21 @@ impl TextStage {
         if let Some(at) = self.cache.iter().position(|(cached, _)| *cached == key) {
             let hit = self.cache.remove(at);
             self.cache.push(hit.clone());
-            return Ok(hit.1);
+            return Ok(Some(hit.1));
         }
         let mut texts = Vec::new();
         let mut pooled = Vec::new();
         for tower in &mut self.towers {
             let mut chunks = tower.chunks(prompt)?;
             pad_to(&mut chunks, length, &tower.tokenizer);
-            let (text, last) = tower.encode(&chunks, skip)?;
+            let Some((text, last)) = tower.encode(&chunks, skip, stop)? else {
+                return Ok(None);
+            };
             texts.push(text);
             pooled.push(last);
         }
         let long = match &mut self.long {
+            Some(_) if stop().is_break() => return Ok(None),
             Some(long) => Some(long.encode(prompt, device)?),
             None => None,
         };
@@ -243,7 +278,7 @@ impl TextStage {
             self.cache.remove(0);
         }
         self.cache.push((key, encoded.clone()));
-        Ok(encoded)
+        Ok(Some(encoded))
     }
 
     fn composed(

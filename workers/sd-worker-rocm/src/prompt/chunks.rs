@@ -73,7 +73,7 @@ pub fn chunk(prompt: &str, tokenizer: &dyn Tokenize, options: ChunkOptions) -> R
     };
     for segment in segments {
         match segment {
-            Segment::Break => builder.close(),
+            Segment::Break => builder.close()?,
             Segment::Text(text, weight) => {
                 for token in tokenizer.encode(&text)? {
                     builder.push(token, weight)?;
@@ -82,7 +82,7 @@ pub fn chunk(prompt: &str, tokenizer: &dyn Tokenize, options: ChunkOptions) -> R
         }
     }
     if !builder.tokens.is_empty() || builder.chunks.is_empty() {
-        builder.close();
+        builder.close()?;
     }
     Ok(builder.chunks)
 }
@@ -110,19 +110,13 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn push(&mut self, token: u32, weight: f32) -> Result<()> {
-        if self.chunks.len() >= MAX_CHUNKS {
-            return Err(Error::Usage(format!(
-                "the prompt is longer than {MAX_CHUNKS} chunks of {} tokens",
-                self.room
-            )));
-        }
         let is_comma = Some(token) == self.tokenizer.comma();
         if self.tokens.len() == self.room {
             let cut = self
                 .after_comma
                 .filter(|at| !is_comma && self.room - at <= self.options.comma_backtrack);
             let moved = self.tokens.split_off(cut.unwrap_or(self.room));
-            self.close();
+            self.close()?;
             self.tokens = moved;
         }
         self.tokens.push((token, weight));
@@ -132,11 +126,19 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn close(&mut self) {
+    /// Ends the chunk in hand, which may be empty.
+    fn close(&mut self) -> Result<()> {
+        if self.chunks.len() >= MAX_CHUNKS {
+            return Err(Error::Usage(format!(
+                "the prompt is longer than {MAX_CHUNKS} chunks of {} tokens; each BREAK ends one",
+                self.room
+            )));
+        }
         self.chunks
             .push(finished(&self.tokens, self.tokenizer, self.options.length));
         self.tokens.clear();
         self.after_comma = None;
+        Ok(())
     }
 }
 
@@ -248,6 +250,12 @@ mod tests {
     fn an_endless_prompt_is_refused() {
         let error = chunk(&"word ".repeat(5000), &Words, ChunkOptions::default()).unwrap_err();
         assert!(error.to_string().contains("64 chunks"), "{error}");
+        let breaks = |count: usize| chunk(&"BREAK ".repeat(count), &Words, ChunkOptions::default());
+        assert_eq!(breaks(MAX_CHUNKS).unwrap().len(), MAX_CHUNKS);
+        let error = breaks(MAX_CHUNKS + 1).unwrap_err();
+        assert!(error.to_string().contains("64 chunks"), "{error}");
+        let mixed = format!("{} a", "a BREAK ".repeat(MAX_CHUNKS));
+        chunk(&mixed, &Words, ChunkOptions::default()).unwrap_err();
     }
 
     #[test]
