@@ -47,6 +47,52 @@ pub fn leave_no_core_files() -> Result<()> {
     }
 }
 
+/// Has the system end this process after so many seconds of computing, and refuse it more than so many bytes of address
+/// space.
+///
+/// # Errors
+/// The system's.
+pub fn limit_time_and_memory(seconds: u64, bytes: u64) -> Result<()> {
+    for (resource, most) in [(libc::RLIMIT_CPU, seconds), (libc::RLIMIT_AS, bytes)] {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: reads the struct that it is handed.
+        if unsafe { libc::setrlimit(resource, &limit) } != 0 {
+            return Err(Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// How many files this process may have open, sockets included; `None` if the system does not say or there is no limit.
+pub fn open_file_limit() -> Option<usize> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: writes the struct that it is handed.
+    let done = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    let limited = done && limit.rlim_cur != libc::RLIM_INFINITY;
+    limited.then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+}
+
+/// This machine's name.
+pub fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|name| !name.is_empty())
+}
+
+/// Gives memory that was freed back to the system, which the allocator would keep for itself. Takes milliseconds.
+pub fn give_memory_back() {
+    // SAFETY: takes a number only, and may be called at any time by any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Asks a process that was not waited for yet to end, by SIGTERM.
 ///
 /// # Errors

@@ -101,7 +101,6 @@ impl ServeArgs {
             loras: LoraFolders::new(self.model.lora_dirs().to_vec()),
             controls: ControlFolders::new(self.controlnet_dir.clone()),
             preview_every: self.preview_every,
-            origins: self.server.listen.cors_origins.clone(),
         }
     }
 

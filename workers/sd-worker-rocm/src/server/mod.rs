@@ -46,8 +46,6 @@ pub struct ServerOptions {
     pub controls: ControlFolders,
     /// Previews for clients that do not say how often: with every n-th step, 0 none.
     pub preview_every: usize,
-    /// Web origins whose pages may post forms, besides the server's own; `*` is any.
-    pub origins: Vec<String>,
 }
 
 /// The worker, whose model may still be loading.

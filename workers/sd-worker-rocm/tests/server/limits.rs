@@ -105,3 +105,19 @@ fn hostile_uploads_are_refused() {
     );
     assert_eq!(server.queue.running().map(|job| job.id), None);
 }
+
+#[test]
+fn pages_of_others_reach_no_route() {
+    let server = Server::start();
+    for route in worker::serve::all_routes::<sd_worker_rocm::server::ImageWorker>().iter() {
+        let path = route.path().replace("{id}", "x").replace("{n}", "0");
+        for lines in [
+            "Origin: https://evil.example\r\n",
+            "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n",
+        ] {
+            let answer = server.send(route.method().as_str(), &path, lines, b"{}");
+            assert_eq!(answer.0, 403, "{} {path} {lines}", route.method());
+        }
+    }
+    assert_eq!(server.queue.running().map(|job| job.id), None);
+}

@@ -354,8 +354,11 @@ pub fn listen() -> ListenOptions {
         host: [127, 0, 0, 1].into(),
         port: 0,
         api_keys: Vec::new(),
+        api_key_files: Vec::new(),
+        allowed_hosts: Vec::new(),
         cors_origins: Vec::new(),
         max_body_bytes: 1 << 20,
+        max_connections: 64,
         shutdown_grace: 1,
     }
 }

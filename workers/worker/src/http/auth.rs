@@ -1,13 +1,34 @@
 //! API keys as a middleware.
 
 use super::ApiError;
-use axum::extract::{Request, State};
+use crate::{Error, Result};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Arc;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+/// Another header for the key, as Anthropic's clients and some proxies send it.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Longest file of keys.
+const MAX_KEY_FILE: u64 = 1 << 20;
+
+/// Which key a request came with; the first where none is asked for. Handlers take it as an argument.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Caller(pub u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> std::result::Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or_default())
+    }
+}
 
 /// The keys that open the server; without any it is open to all who reach it.
 #[derive(Clone, Default)]
@@ -24,31 +45,58 @@ impl ApiKeys {
         self.0.is_empty()
     }
 
-    /// Checks a request's headers: `Authorization: Bearer KEY`.
+    /// The keys of a file: one a line, empty lines and those that begin with `#` left out.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a file that cannot be read or holds none.
+    pub fn read(path: &Path) -> Result<Vec<String>> {
+        let bad =
+            |reason: String| Error::Usage(format!("--api-key-file {}: {reason}", path.display()));
+        let about = std::fs::metadata(path).map_err(|e| bad(e.to_string()))?;
+        if !about.is_file() || about.len() > MAX_KEY_FILE {
+            return Err(bad(format!("not a file of at most {MAX_KEY_FILE} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let lines = text.lines().map(str::trim);
+        let keys: Vec<String> = lines
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(str::to_string)
+            .collect();
+        match keys.is_empty() {
+            true => Err(bad("there is no key in it".to_string())),
+            false => Ok(keys),
+        }
+    }
+
+    /// Checks a request's headers: `Authorization: Bearer KEY`, or `X-Api-Key: KEY`. Gives whose key it is.
     ///
     /// The time taken tells nothing about the keys but their lengths.
     ///
     /// # Errors
     /// 401 with code `MISSING_API_KEY` or `INVALID_API_KEY`.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), ApiError> {
+    pub fn check(&self, headers: &HeaderMap) -> std::result::Result<Caller, ApiError> {
         if self.is_open() {
-            return Ok(());
+            return Ok(Caller::default());
         }
         let refuse = |code, message| Err(ApiError::new(StatusCode::UNAUTHORIZED, code, message));
-        let Some(given) = headers.get(AUTHORIZATION) else {
-            return refuse(
-                "MISSING_API_KEY",
-                "this server asks for a key: send the header Authorization: Bearer KEY",
-            );
+        let given = match (headers.get(AUTHORIZATION), headers.get(X_API_KEY)) {
+            (Some(given), _) => bearer(given.as_bytes()).unwrap_or_default(),
+            (None, Some(given)) => given.as_bytes().trim_ascii(),
+            (None, None) => {
+                return refuse(
+                    "MISSING_API_KEY",
+                    "this server asks for a key: send the header Authorization: Bearer KEY",
+                )
+            }
         };
-        let given = bearer(given.as_bytes()).unwrap_or_default();
-        let known = self.0.iter().fold(Choice::from(0), |known, key| {
-            known | key.as_bytes().ct_eq(given)
-        });
-        if bool::from(known) {
-            Ok(())
-        } else {
-            refuse("INVALID_API_KEY", "this key is not known here")
+        // 0 is none of them.
+        let mut found = 0u64;
+        for (number, key) in (1u64..).zip(self.0.iter()) {
+            found.conditional_assign(&number, key.as_bytes().ct_eq(given));
+        }
+        match found.checked_sub(1) {
+            Some(index) => Ok(Caller(index)),
+            None => refuse("INVALID_API_KEY", "this key is not known here"),
         }
     }
 }
@@ -69,9 +117,17 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
 }
 
 /// For [`axum::middleware::from_fn_with_state`]: lets a request through if its key is right.
-pub async fn require_key(State(keys): State<ApiKeys>, request: Request, next: Next) -> Response {
+/// Handlers find whose it is as [`Caller`].
+pub async fn require_key(
+    State(keys): State<ApiKeys>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     match keys.check(request.headers()) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
         Err(error) => {
             let mut response = error.into_response();
             response
@@ -111,7 +167,32 @@ mod tests {
             assert_eq!(check(&keys, Some(bad)), Some("INVALID_API_KEY"), "{bad}");
         }
         assert_eq!(check(&keys, None), Some("MISSING_API_KEY"));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-api-key", "second".parse().unwrap());
+        assert_eq!(keys.check(&headers), Ok(Caller(1)));
+        headers.insert("x-api-key", "third".parse().unwrap());
+        assert_eq!(keys.check(&headers).unwrap_err().code, "INVALID_API_KEY");
+        // A wrong key beside a right one is a wrong key.
+        headers.insert("x-api-key", "second".parse().unwrap());
+        headers.insert(AUTHORIZATION, "Bearer third".parse().unwrap());
+        assert_eq!(keys.check(&headers).unwrap_err().code, "INVALID_API_KEY");
         assert!(!format!("{keys:?}").contains("one"));
+    }
+
+    #[test]
+    fn keys_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::fs::write(&path, "# people\none\n\n  second \r\n").unwrap();
+        assert_eq!(ApiKeys::read(&path).unwrap(), ["one", "second"]);
+        std::fs::write(&path, "# nobody\n").unwrap();
+        assert!(ApiKeys::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("no key"));
+        for bad in [folder.path(), Path::new("/nowhere/keys")] {
+            assert_eq!(ApiKeys::read(bad).unwrap_err().exit_code(), 2);
+        }
     }
 
     #[test]

@@ -13,38 +13,41 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 /// A client can make these headers up; it is misled by nobody but itself. What is no scheme or no host counts as not
 /// there.
 pub fn base_url(headers: &HeaderMap, port: u16) -> String {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    // Each proxy adds an entry; the first one stood before the client.
-    let first = |text: &'_ str| {
-        text.split(',')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_string()
-    };
-    let forwarded = text(FORWARDED).map(first).unwrap_or_default();
-    let pair = |name: &str| {
-        forwarded.split(';').find_map(|pair| {
-            let (key, value) = pair.split_once('=')?;
-            let value = value.trim().trim_matches('"').to_string();
-            key.trim().eq_ignore_ascii_case(name).then_some(value)
-        })
-    };
-    let scheme = pair("proto")
+    let scheme = forwarded(headers, "proto")
         .into_iter()
-        .chain(text(X_FORWARDED_PROTO).map(first))
+        .chain(first(headers, X_FORWARDED_PROTO))
         .map(|scheme| scheme.to_ascii_lowercase())
         .find(|scheme| ["http", "https"].contains(&scheme.as_str()));
-    let host = pair("host")
-        .into_iter()
-        .chain(text(X_FORWARDED_HOST).map(first))
-        .chain(text(HOST).map(str::to_string))
-        .find(|host| is_host(host));
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = forwarded_host(headers).or(host.filter(|host| is_host(host)).map(str::to_string));
     format!(
         "{}://{}",
         scheme.as_deref().unwrap_or("http"),
         host.unwrap_or_else(|| format!("127.0.0.1:{port}"))
     )
+}
+
+/// The host by which the client knows this server, if a proxy in front says so.
+pub fn forwarded_host(headers: &HeaderMap) -> Option<String> {
+    forwarded(headers, "host")
+        .into_iter()
+        .chain(first(headers, X_FORWARDED_HOST))
+        .find(|host| is_host(host))
+}
+
+/// The first entry of a header that lists some: each proxy adds one, and the first one stood before the client.
+fn first(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    let text = headers.get(name).and_then(|value| value.to_str().ok())?;
+    text.split(',').next().map(|first| first.trim().to_string())
+}
+
+/// What `Forwarded` says of a thing.
+fn forwarded(headers: &HeaderMap, name: &str) -> Option<String> {
+    first(headers, FORWARDED)?.split(';').find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        let value = value.trim().trim_matches('"').to_string();
+        key.trim().eq_ignore_ascii_case(name).then_some(value)
+    })
 }
 
 /// Whether a text is a name or an address with or without a port, and nothing else. An authority may have more signs

@@ -20,6 +20,17 @@ pub struct ApiError {
     pub param: Option<String>,
     /// When the same request may succeed.
     pub retry_after: Option<Duration>,
+    /// Another word for the kind of error than OpenAI's, and further fields, where another API has them.
+    pub other: Option<Box<OtherForm>>,
+}
+
+/// What another API than OpenAI's says of an error.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OtherForm {
+    /// The kind of error.
+    pub kind: &'static str,
+    /// Further fields.
+    pub fields: Vec<(&'static str, Value)>,
 }
 
 /// Code of a request that makes no sense.
@@ -46,6 +57,7 @@ impl ApiError {
             message: message.into(),
             param: None,
             retry_after: None,
+            other: None,
         }
     }
 
@@ -77,8 +89,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", message)
     }
 
-    /// OpenAI's word for the kind of error.
+    /// The word for the kind of error, mostly OpenAI's.
     pub fn kind(&self) -> &'static str {
+        if let Some(other) = &self.other {
+            return other.kind;
+        }
         match self.status {
             StatusCode::UNAUTHORIZED => "authentication_error",
             StatusCode::NOT_FOUND => "not_found_error",
@@ -91,12 +106,16 @@ impl ApiError {
 
     /// The body.
     pub fn to_json(&self) -> Value {
-        json!({"error": {
+        let mut error = json!({
             "message": self.message,
             "type": self.kind(),
             "param": self.param,
             "code": self.code,
-        }})
+        });
+        for (name, value) in self.other.iter().flat_map(|other| &other.fields) {
+            error[*name] = value.clone();
+        }
+        json!({"error": error})
     }
 }
 

@@ -1,12 +1,18 @@
-//! Address, limits, cross-origin rules, and serving until told to stop.
+//! Address, limits, rules for browsers, and serving until told to stop.
 
+use super::body::attend;
+use super::callers::Callers;
+use super::connections::ConnectionLimits;
+use super::ApiKeys;
 use crate::signal::EXIT_INTERRUPTED;
 use crate::{Error, Result};
 use axum::extract::DefaultBodyLimit;
-use axum::http::{header, HeaderValue, Method};
+use axum::http::{header, HeaderName, HeaderValue, Method};
+use axum::middleware::from_fn_with_state;
 use axum::Router;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{signal, SignalKind};
@@ -29,7 +35,8 @@ pub struct ListenOptions {
     #[arg(long, env = "PORT", default_value_t = 8080, value_name = "N")]
     pub port: u16,
 
-    /// A key that clients must send as `Authorization: Bearer KEY`; may be given several times.
+    /// A key that clients must send as `Authorization: Bearer KEY` or `X-Api-Key: KEY`; may be given several times.
+    /// Other users of this machine see it in the list of processes: the variable or a file hide it.
     #[arg(
         long = "api-key",
         env = "LLORCH_API_TOKEN",
@@ -37,6 +44,24 @@ pub struct ListenOptions {
         value_name = "KEY"
     )]
     pub api_keys: Vec<String>,
+
+    /// A file with further keys, one a line; may be given several times.
+    #[arg(
+        long = "api-key-file",
+        env = "WORKER_API_KEY_FILE",
+        value_name = "FILE"
+    )]
+    pub api_key_files: Vec<PathBuf>,
+
+    /// A name by which clients reach a server without a key, besides this machine's, names without a dot, and addresses;
+    /// *.example.org is all names below, `*` any name.
+    #[arg(
+        long = "allowed-host",
+        env = "WORKER_ALLOWED_HOST",
+        value_delimiter = ',',
+        value_name = "NAME"
+    )]
+    pub allowed_hosts: Vec<String>,
 
     /// Web origin whose pages may call this server, for example https://example.org; `*` is any.
     #[arg(
@@ -50,6 +75,15 @@ pub struct ListenOptions {
     /// Longest request body in bytes.
     #[arg(long, env = "WORKER_MAX_BODY_BYTES", default_value_t = 16 << 20, value_name = "N")]
     pub max_body_bytes: usize,
+
+    /// Most connections at once; no more than the limit of open files leaves room for.
+    #[arg(
+        long,
+        env = "WORKER_MAX_CONNECTIONS",
+        default_value_t = 1024,
+        value_name = "N"
+    )]
+    pub max_connections: usize,
 
     /// Seconds that running requests have to finish when the server is told to stop.
     #[arg(
@@ -75,16 +109,32 @@ impl ListenOptions {
         })
     }
 
-    /// Adds body limit and cross-origin rules to a router whose routes take `methods`.
+    /// The keys that open the server.
     ///
     /// # Errors
-    /// [`Error::Usage`] for an origin that is none.
+    /// [`Error::Usage`] for a file of keys that cannot be read or holds none.
+    pub fn keys(&self) -> Result<ApiKeys> {
+        let mut keys = self.api_keys.clone();
+        for file in &self.api_key_files {
+            keys.extend(ApiKeys::read(file)?);
+        }
+        Ok(ApiKeys::new(keys))
+    }
+
+    /// Adds the limits of bodies, and the rules for browsers, to a router whose routes take `methods`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for an origin that is none, or a file of keys that cannot be read.
     pub fn limit(
         &self,
         router: Router,
         methods: impl IntoIterator<Item = Method>,
     ) -> Result<Router> {
-        let router = router.layer(DefaultBodyLimit::max(self.max_body_bytes));
+        let keyed = !self.keys()?.is_open();
+        let callers = Callers::new(&self.allowed_hosts, &self.cors_origins, keyed);
+        let router = router
+            .layer(DefaultBodyLimit::max(self.max_body_bytes))
+            .layer(from_fn_with_state(callers, attend));
         if self.cors_origins.is_empty() {
             return Ok(router);
         }
@@ -107,8 +157,17 @@ impl ListenOptions {
             CorsLayer::new()
                 .allow_origin(origins)
                 .allow_methods(methods.into_iter().collect::<Vec<_>>())
-                .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE]),
+                .allow_headers([
+                    header::AUTHORIZATION,
+                    header::CONTENT_TYPE,
+                    HeaderName::from_static("x-api-key"),
+                ]),
         ))
+    }
+
+    /// What connections may take.
+    pub fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits::new(self.max_connections)
     }
 
     /// Time that running requests have to finish.
@@ -148,34 +207,4 @@ pub fn termination(is_supervised: bool) -> Result<impl Future<Output = ()> + Sen
             std::future::pending::<()>().await;
         }
     })
-}
-
-/// Serves until `stop` resolves, then lets running answers finish for at most `limit`; the rest is cut off.
-///
-/// What makes answers long must end them within `limit` by itself, so that clients see why.
-///
-/// # Errors
-/// [`Error::Runtime`] if the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    router: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-    limit: Duration,
-) -> Result<()> {
-    let (stopping, stopped) = oneshot::channel::<()>();
-    let stop = async move {
-        stop.await;
-        drop(stopping);
-    };
-    let server = std::future::IntoFuture::into_future(
-        axum::serve(listener, router).with_graceful_shutdown(stop),
-    );
-    let cut_off = async {
-        let _ = stopped.await;
-        tokio::time::sleep(limit).await;
-    };
-    tokio::select! {
-        result = server => result.map_err(|e| Error::Runtime(format!("the HTTP server failed: {e}"))),
-        () = cut_off => Ok(()),
-    }
 }

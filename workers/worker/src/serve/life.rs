@@ -7,7 +7,8 @@ use super::{
 };
 use crate::cli::output::print_line;
 use crate::device::DeviceRequest;
-use crate::http::listen::{serve, termination};
+use crate::http::connections::serve;
+use crate::http::listen::termination;
 use crate::http::{heartbeat, Heartbeat, ListenOptions};
 use crate::{Error, Result};
 use std::future::Future;
@@ -107,7 +108,7 @@ pub fn start<W: Worker>(
 /// `load` runs on a thread of its own; the port answers from the start, `/health` with 503 until the model is there.
 ///
 /// # Errors
-/// What loading failed with; [`Error::DeviceLost`] after a lost device; [`Error::Runtime`] if the listener fails.
+/// What loading failed with; [`Error::DeviceLost`] after a lost device.
 pub async fn run<W: Worker>(
     worker: Arc<W>,
     listener: TcpListener,
@@ -126,6 +127,7 @@ pub async fn run<W: Worker>(
             let _ = stopped.await;
         },
         listen.grace() + LAST_FRAMES,
+        listen.connections(),
     );
     let life = async {
         let result = tokio::select! {
@@ -147,9 +149,12 @@ pub async fn run<W: Worker>(
     };
     tokio::pin!(server, life);
     tokio::select! {
-        // Before the end of its life only if the listener broke.
-        served = &mut server => served.and(life.await),
-        lived = &mut life => lived.and(server.await),
+        // It ends when it is told to, which is a part of this life.
+        () = &mut server => life.await,
+        lived = &mut life => {
+            server.await;
+            lived
+        }
     }
 }
 

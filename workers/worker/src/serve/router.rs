@@ -3,7 +3,7 @@
 
 use super::{health, metrics, openapi, Route, Routes, Worker};
 use crate::http::auth::require_key;
-use crate::http::{ApiError, ApiKeys, ListenOptions};
+use crate::http::{ApiError, ListenOptions};
 use crate::Result;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{Method, StatusCode};
@@ -46,7 +46,7 @@ pub fn all_routes<W: Worker>() -> Routes<W> {
 /// too.
 ///
 /// # Errors
-/// [`crate::Error::Usage`] for a malformed cross-origin rule.
+/// [`crate::Error::Usage`] for a malformed cross-origin rule, or a file of keys that cannot be read.
 pub fn router<W: Worker>(worker: Arc<W>, listen: &ListenOptions) -> Result<Router> {
     let routes = all_routes::<W>();
     let mut methods: Vec<Method> = Vec::new();
@@ -60,7 +60,7 @@ pub fn router<W: Worker>(worker: Arc<W>, listen: &ListenOptions) -> Result<Route
             router.route(route.path, route.handler)
         })
     };
-    let keys = ApiKeys::new(listen.api_keys.iter().cloned());
+    let keys = listen.keys()?;
     let protected =
         add(Router::new(), routes.protected).route_layer(from_fn_with_state(keys, require_key));
     let router = add(protected, routes.public)

@@ -22,8 +22,9 @@ use crate::request::{InitFields, InterfaceDefaults, RequestFields};
 use axum::Json;
 use body::Body;
 use lists::{loras, nothing, png_info, samplers, schedulers, sd_models, PngInfoBody};
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use state::{interrupt, options, progress, set_options};
+use worker::http::json::Object;
 use worker::http::{ApiError, JsonBody};
 use worker::serve::{Model, Route};
 
@@ -61,7 +62,7 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
 
 async fn txt2img(
     Model(app): Model<App>,
-    JsonBody(body): JsonBody<Map<String, Value>>,
+    JsonBody(Object(body)): JsonBody<Object>,
 ) -> Result<Json<Value>, ApiError> {
     let mut body = Body::read(body)?;
     let mut fields = body.fields(&app)?;
@@ -72,7 +73,7 @@ async fn txt2img(
 
 async fn img2img(
     Model(app): Model<App>,
-    JsonBody(body): JsonBody<Map<String, Value>>,
+    JsonBody(Object(body)): JsonBody<Object>,
 ) -> Result<Json<Value>, ApiError> {
     let mut body = Body::read(body)?;
     let mut fields = body.fields(&app)?;

@@ -5,7 +5,8 @@ use crate::server::App;
 use axum::extract::Query;
 use axum::Json;
 use serde::Deserialize;
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
+use worker::http::json::Object;
 use worker::http::{ApiError, JsonBody};
 use worker::serve::Model;
 
@@ -73,7 +74,7 @@ fn settings(app: &App) -> Value {
 /// they have read.
 pub(super) async fn set_options(
     Model(app): Model<App>,
-    JsonBody(body): JsonBody<Map<String, Value>>,
+    JsonBody(Object(body)): JsonBody<Object>,
 ) -> Result<Json<Value>, ApiError> {
     let settings = settings(&app);
     for (name, value) in &body {

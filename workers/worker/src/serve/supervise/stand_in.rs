@@ -1,7 +1,7 @@
 //! The answers while no process serves.
 
+use crate::http::connections::serve;
 use crate::http::error::{CANCELLED, LOADING, RESTARTING};
-use crate::http::listen::serve;
 use crate::http::{ApiError, ListenOptions};
 use crate::time::timestamp;
 use crate::{Error, Result};
@@ -107,14 +107,13 @@ impl StandIn {
         let shared = (listener.try_clone()).and_then(tokio::net::TcpListener::from_std);
         let listener = shared.map_err(|e| Error::Runtime(format!("sharing the port: {e}")))?;
         let (stop, stopped) = oneshot::channel::<()>();
+        let limits = listen.connections();
         tokio::spawn(async move {
             let stopped = async {
                 // Dropped or sent, it means the same.
                 let _ = stopped.await;
             };
-            if let Err(error) = serve(listener, router, stopped, LAST_ANSWERS).await {
-                tracing::error!("while nobody serves: {error}");
-            }
+            serve(listener, router, stopped, LAST_ANSWERS, limits).await;
         });
         Ok(Self { _stop: stop })
     }
