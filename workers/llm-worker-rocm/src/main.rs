@@ -1,11 +1,12 @@
 //! The `llm-worker-rocm` program.
 
 use llm_worker_rocm::cli::Cli;
+use llm_worker_rocm::grammar::trial;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: worker::memory::Allocator = worker::memory::Allocator;
 
 fn main() -> ExitCode {
-    worker::cli::main::<Cli>()
+    trial::begin().unwrap_or_else(worker::cli::main::<Cli>)
 }

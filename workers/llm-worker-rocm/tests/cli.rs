@@ -687,3 +687,28 @@ fn small_commands() {
         assert!(text(&output.stdout).contains("max-tokens"), "{shell}");
     }
 }
+
+#[test]
+fn a_grammar_that_has_no_end_is_refused() {
+    use llm_worker_rocm::grammar::trial::try_with;
+    use llm_worker_rocm::grammar::Notation;
+    // Each pattern doubles the work.
+    let patterns = (0..50).map(|i| serde_json::json!({"pattern": format!("n{i}")}));
+    let schema = serde_json::json!({"allOf": patterns.collect::<Vec<_>>()}).to_string();
+    // A control token that only the model's vocabulary has hides nothing.
+    let lark = format!("start: <|tool|> schema\nschema: %json {schema}");
+    for (notation, text) in [(Notation::JsonSchema, &schema), (Notation::Lark, &lark)] {
+        let refused = try_with(worker(), notation, text, 1000).unwrap_err();
+        assert!(refused.contains("too complex"), "{refused}");
+    }
+    for (notation, text) in [
+        (Notation::JsonSchema, r#"{"type": "object"}"#),
+        (Notation::Lark, "start: <|tool|> <[5]> \"a\""),
+        (Notation::Gbnf, "root ::= \"a\""),
+        (Notation::Regex, "[ab]+"),
+        // Mistakes are the compiler's to tell.
+        (Notation::Lark, "start:"),
+    ] {
+        try_with(worker(), notation, text, 1000).unwrap();
+    }
+}

@@ -39,6 +39,10 @@ pub struct ServeArgs {
     #[arg(long = "alias", value_delimiter = ',', value_name = "NAME")]
     aliases: Vec<String>,
 
+    /// Answer requests that name another model, too, for clients whose model cannot be set.
+    #[arg(long)]
+    any_model: bool,
+
     /// A model for /v1/embeddings beside the one that answers.
     #[arg(long, value_name = "PATH|REPO")]
     embedding_model: Option<String>,
@@ -152,6 +156,7 @@ impl ServeArgs {
         let options = AppOptions {
             model: self.model_ref.clone().unwrap_or_else(|| self.source.name()),
             aliases: self.aliases.clone(),
+            any_model: self.any_model,
             sampling,
             timeout: Some(self.timeout)
                 .filter(|&s| s > 0)

@@ -7,10 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Names a known prefix; never used twice. The empty prefix is [`ROOT`].
+/// Names a known prefix; never used twice. The empty prefixes are those of [`root`].
 pub(super) type Prefix = u64;
-/// The empty prefix.
-pub(super) const ROOT: Prefix = 0;
+
+/// The empty prefix of a namespace: what is known under one is unknown under the others.
+pub(super) const fn root(namespace: u64) -> Prefix {
+    // The names of other prefixes count up from 0 and never come here.
+    u64::MAX - namespace
+}
 
 /// What identifies a full block: the prefix before it and its tokens.
 type Key = (Prefix, Box<[u32]>);
@@ -47,7 +51,7 @@ impl BlockPool {
             free: (0..count as u32).rev().collect(),
             kept: BTreeMap::new(),
             known: HashMap::new(),
-            next_prefix: ROOT + 1,
+            next_prefix: 0,
             clock: 0,
         }
     }
@@ -90,10 +94,10 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Takes hold of the known blocks that `tokens` begins with, all of it at most. Gives them with the name of that
-    /// prefix.
-    pub(super) fn take_known(&mut self, tokens: &[u32]) -> (Vec<u32>, Prefix) {
-        let mut prefix = ROOT;
+    /// Takes hold of the known blocks that `tokens` begins with behind the empty prefix `root`, all of it at most. Gives
+    /// them with the name of that prefix.
+    pub(super) fn take_known(&mut self, root: Prefix, tokens: &[u32]) -> (Vec<u32>, Prefix) {
+        let mut prefix = root;
         let mut taken = Vec::new();
         for chunk in tokens.chunks_exact(self.block_size) {
             let Some(&(next, block)) = self.known.get(&(prefix, chunk.into())) else {
@@ -113,7 +117,7 @@ impl BlockPool {
     /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the prefix that ends with it.
     pub(super) fn remember(&mut self, prefix: Prefix, block: u32, tokens: &[u32]) -> Prefix {
         if !self.keep {
-            return ROOT;
+            return prefix;
         }
         let key: Key = (prefix, tokens.into());
         if let Some((known, _)) = self.known.get(&key) {
@@ -156,6 +160,8 @@ impl BlockPool {
 mod tests {
     use super::*;
 
+    const ROOT: Prefix = root(0);
+
     fn remember_all(pool: &mut BlockPool, blocks: &[u32], tokens: &[u32]) {
         let mut prefix = ROOT;
         for (block, chunk) in blocks.iter().zip(tokens.chunks_exact(pool.block_size)) {
@@ -170,25 +176,27 @@ mod tests {
         let blocks: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
         remember_all(&mut pool, &blocks, &tokens);
         // While it is held, by another sequence with another end.
-        let (shared, _) = pool.take_known(&[1, 2, 9, 4]);
+        let (shared, _) = pool.take_known(ROOT, &[1, 2, 9, 4]);
         assert_eq!(shared, blocks[..1]);
         pool.give_back(blocks.clone());
         assert_eq!((pool.held(), pool.kept()), (1, 1));
         pool.give_back(shared);
         // And afterwards.
-        let (again, _) = pool.take_known(&tokens);
+        let (again, _) = pool.take_known(ROOT, &tokens);
         assert_eq!(again, blocks[..2]);
         // The same tokens elsewhere are another prefix.
-        assert!(pool.take_known(&[3, 4]).0.is_empty());
+        assert!(pool.take_known(ROOT, &[3, 4]).0.is_empty());
         pool.give_back(again);
         assert_eq!(pool.available(), 4);
+        // Nobody else's.
+        assert!(pool.take_known(root(1), &tokens).0.is_empty());
     }
 
     #[test]
     fn the_longest_unused_goes_first_and_ends_before_prefixes() {
         let mut pool = BlockPool::new(3, 1, true);
         for tokens in [[7, 8], [7, 9]] {
-            let (mut blocks, _) = pool.take_known(&tokens);
+            let (mut blocks, _) = pool.take_known(ROOT, &tokens);
             while blocks.len() < 2 {
                 blocks.push(pool.take().unwrap());
             }
@@ -198,7 +206,7 @@ mod tests {
         assert_eq!((pool.kept(), pool.held()), (3, 0));
         let one = pool.take().unwrap();
         let found = |pool: &mut BlockPool, tokens: &[u32]| {
-            let (blocks, _) = pool.take_known(tokens);
+            let (blocks, _) = pool.take_known(ROOT, tokens);
             let count = blocks.len();
             pool.give_back(blocks);
             count

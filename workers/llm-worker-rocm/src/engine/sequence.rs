@@ -3,7 +3,7 @@
 use super::api::{
     Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
 };
-use super::blocks::{BlockPool, Prefix, ROOT};
+use super::blocks::{root, BlockPool, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::sampling::SamplingRequest;
@@ -20,6 +20,8 @@ pub(super) struct Sequence {
     pub blocks: Vec<u32>,
     /// The name of the prefix that the first `remembered` blocks make.
     prefix: Prefix,
+    /// The empty prefix of its namespace.
+    root: Prefix,
     remembered: usize,
     sampling: SamplingOptions,
     top_logprobs: Option<usize>,
@@ -44,7 +46,8 @@ impl Sequence {
             tokens: request.prompt,
             computed: 0,
             blocks: Vec::new(),
-            prefix: ROOT,
+            prefix: root(request.namespace),
+            root: root(request.namespace),
             remembered: 0,
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
@@ -85,7 +88,7 @@ impl Sequence {
 
     /// Takes the blocks that are known already. All but the last token may be.
     pub(super) fn take_known(&mut self, pool: &mut BlockPool) {
-        let (blocks, prefix) = pool.take_known(&self.tokens[..self.tokens.len() - 1]);
+        let (blocks, prefix) = pool.take_known(self.root, &self.tokens[..self.tokens.len() - 1]);
         self.computed = blocks.len() * pool.block_size();
         self.remembered = blocks.len();
         self.prefix = prefix;
@@ -97,7 +100,7 @@ impl Sequence {
         pool.give_back(std::mem::take(&mut self.blocks));
         self.computed = 0;
         self.remembered = 0;
-        self.prefix = ROOT;
+        self.prefix = self.root;
     }
 
     /// Takes the full blocks among the computed tokens into the pool's memory.
@@ -176,7 +179,7 @@ impl Sequence {
     ) -> Result<Option<FinishReason>, Failure> {
         let id = token.token;
         if let Some(constraint) = &mut self.constraint {
-            constraint.accept(id).map_err(Failure::Internal)?;
+            constraint.accept(id).map_err(Failure::Invalid)?;
         }
         let at = Instant::now();
         self.first_token.get_or_insert(at);

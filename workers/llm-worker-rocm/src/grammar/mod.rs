@@ -2,25 +2,78 @@
 //!
 //! llguidance turns a grammar into a set of allowed tokens before every choice; here its tokenizer is built from our
 //! vocabulary and its matcher becomes the engine's [`Constraint`].
+//!
+//! Clients bring grammars, and llguidance calls itself once for each rule, reference and group that lies within
+//! another. So grammars are measured first ([`size`]), tried out in a process of their own ([`trial`]), and compiled on
+//! a thread whose stack holds the largest that passes. A grammar is compiled once, however many answers follow it, and those of late are kept.
 
 mod gbnf;
+mod kept;
+mod size;
+pub mod trial;
 
 use crate::engine::api::Constraint;
 use crate::tokenizer::Tokenizer;
+use kept::Kept;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{json, Value as Json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use worker::{Error, Result};
 
-/// Longest grammar that is compiled.
-const MAX_GRAMMAR_BYTES: usize = 1 << 20;
+/// Stack of the thread that compiles, address space that is taken as far as it is used. Measured: the largest grammars
+/// that [`size`] lets through take a third of it.
+const STACK: usize = 256 << 20;
+
+/// How a grammar is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Notation {
+    /// A JSON schema.
+    JsonSchema,
+    /// llguidance's variant of Lark; the rule `start` is the whole answer.
+    Lark,
+    /// A regular expression that matches the whole answer.
+    Regex,
+    /// llama.cpp's GBNF; the rule `root` is the whole answer.
+    Gbnf,
+}
+
+impl Notation {
+    /// What a grammar in it is called.
+    fn name(self) -> &'static str {
+        match self {
+            Self::JsonSchema => "JSON schema",
+            Self::Lark | Self::Gbnf => "grammar",
+            Self::Regex => "regular expression",
+        }
+    }
+}
+
+/// A compiled grammar; any number of answers can follow it. Clones are the same.
+#[derive(Clone)]
+pub struct Compiled(Arc<Mutex<Matcher>>);
+
+impl Compiled {
+    /// The grammar at its beginning, for one answer.
+    pub fn constraint(&self) -> Box<dyn Constraint> {
+        Box::new(self.grammar())
+    }
+
+    /// The same, for a constraint that follows it in parts of an answer.
+    pub(crate) fn grammar(&self) -> Grammar {
+        let matcher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // With caches of its own: those of one answer would count against the limits of the next.
+        let matcher = matcher.deep_clone();
+        Grammar { matcher }
+    }
+}
 
 /// Compiles grammars for one vocabulary. Made once per model; cheap to clone.
 #[derive(Clone)]
 pub struct Grammars {
     factory: Arc<ParserFactory>,
+    kept: Arc<Kept>,
 }
 
 impl Grammars {
@@ -47,24 +100,28 @@ impl Grammars {
             .collect();
         let trie = TokTrie::from(&TokRxInfo::new(count, first), &words).with_eos_tokens(ends);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
-        let mut factory = ParserFactory::new_simple(&environment)
+        let factory = ParserFactory::new_simple(&environment)
             .map_err(|e| Error::Runtime(format!("the vocabulary does not suit grammars: {e}")))?;
+        Ok(Self::over(factory))
+    }
+
+    /// Grammars over a vocabulary that is prepared.
+    fn over(mut factory: ParserFactory) -> Self {
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        Ok(Self {
+        Self {
             factory: Arc::new(factory),
-        })
+            kept: Arc::default(),
+        }
     }
 
     /// Any JSON that a schema describes.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the schema is malformed or asks for what is not supported.
+    /// [`Error::Usage`] if the schema is malformed, too large, or asks for what is not supported.
     pub fn json_schema(&self, schema: &Json) -> Result<Box<dyn Constraint>> {
-        self.compile(
-            "JSON schema",
-            TopLevelGrammar::from_json_schema(schema.clone()),
-        )
+        let compiled = self.compile(Notation::JsonSchema, &schema.to_string())?;
+        Ok(compiled.constraint())
     }
 
     /// Any JSON object.
@@ -78,62 +135,87 @@ impl Grammars {
     /// A grammar in llguidance's variant of Lark; the rule `start` is the whole answer.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a syntax error or an undefined rule.
+    /// [`Error::Usage`] for a syntax error, an undefined rule, or one that is too large.
     pub fn lark(&self, grammar: &str) -> Result<Box<dyn Constraint>> {
-        short_enough(grammar)?;
-        self.compile("grammar", TopLevelGrammar::from_lark(grammar.to_string()))
-    }
-
-    /// The same, to be copied for several answers.
-    pub(crate) fn lark_grammar(&self, grammar: &str) -> Result<Grammar> {
-        short_enough(grammar)?;
-        self.compile_grammar("grammar", TopLevelGrammar::from_lark(grammar.to_string()))
+        Ok(self.compile(Notation::Lark, grammar)?.constraint())
     }
 
     /// Text that a regular expression matches as a whole.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a syntax error.
+    /// [`Error::Usage`] for a syntax error, or one that is too large.
     pub fn regex(&self, pattern: &str) -> Result<Box<dyn Constraint>> {
-        short_enough(pattern)?;
-        self.compile("regular expression", TopLevelGrammar::from_regex(pattern))
+        Ok(self.compile(Notation::Regex, pattern)?.constraint())
     }
 
     /// A grammar in llama.cpp's GBNF; the rule `root` is the whole answer.
     ///
     /// # Errors
-    /// [`Error::Usage`] for a syntax error or an undefined rule.
+    /// [`Error::Usage`] for a syntax error, an undefined rule, or one that is too large.
     pub fn gbnf(&self, grammar: &str) -> Result<Box<dyn Constraint>> {
-        short_enough(grammar)?;
-        let lark = gbnf::to_lark(grammar).map_err(|e| Error::Usage(format!("grammar: {e}")))?;
-        self.compile("grammar", TopLevelGrammar::from_lark(lark))
+        Ok(self.compile(Notation::Gbnf, grammar)?.constraint())
     }
 
-    fn compile(&self, what: &str, grammar: TopLevelGrammar) -> Result<Box<dyn Constraint>> {
-        Ok(Box::new(self.compile_grammar(what, grammar)?))
+    /// A grammar that was compiled lately.
+    pub fn kept(&self, notation: Notation, text: &str) -> Option<Compiled> {
+        self.kept.find(notation, text)
     }
 
-    fn compile_grammar(&self, what: &str, grammar: TopLevelGrammar) -> Result<Grammar> {
-        let unusable = |e: String| Error::Usage(format!("the {what} cannot be used: {e}"));
+    /// Compiles a grammar, or finds it among those of late. May take a second.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a syntax error, an undefined rule, one that is too large or asks for what is not supported;
+    /// [`Error::Runtime`] if the system has no thread for it.
+    pub fn compile(&self, notation: Notation, text: &str) -> Result<Compiled> {
+        if let Some(compiled) = self.kept(notation, text) {
+            return Ok(compiled);
+        }
+        let name = notation.name();
+        let refuse = |reason: String| Error::Usage(format!("the {name} cannot be used: {reason}"));
+        size::check(notation, text).map_err(refuse)?;
+        let vocabulary = self.factory.tok_env().tok_trie().vocab_size();
+        trial::try_out(notation, text, vocabulary).map_err(refuse)?;
+        let compiled = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("grammar".to_string())
+                .stack_size(STACK)
+                .spawn_scoped(scope, || self.matcher(notation, text));
+            let thread = thread
+                .map_err(|e| Error::Runtime(format!("no thread to compile a {name} on: {e}")))?;
+            let joined = thread.join();
+            joined
+                .unwrap_or_else(|_| Err("it makes the compiler fail".to_string()))
+                .map_err(refuse)
+        })?;
+        let compiled = Compiled(Arc::new(Mutex::new(compiled)));
+        self.kept.keep(notation, text, &compiled);
+        Ok(compiled)
+    }
+
+    /// Compiles on this thread.
+    fn matcher(&self, notation: Notation, text: &str) -> std::result::Result<Matcher, String> {
+        let grammar = match notation {
+            Notation::JsonSchema => TopLevelGrammar::from_json_schema(
+                serde_json::from_str(text).map_err(|e| e.to_string())?,
+            ),
+            Notation::Lark => TopLevelGrammar::from_lark(text.to_string()),
+            Notation::Regex => TopLevelGrammar::from_regex(text),
+            Notation::Gbnf => {
+                let lark = gbnf::to_lark(text)?;
+                size::check(Notation::Lark, &lark)?;
+                TopLevelGrammar::from_lark(lark)
+            }
+        };
         let parser = self
             .factory
             .create_parser(grammar)
-            .map_err(|e| unusable(e.to_string()))?;
+            .map_err(|e| e.to_string())?;
         let matcher = Matcher::new(Ok(parser));
         match matcher.get_error() {
-            Some(error) => Err(unusable(error)),
-            None => Ok(Grammar { matcher }),
+            Some(error) => Err(error),
+            None => Ok(matcher),
         }
     }
-}
-
-fn short_enough(grammar: &str) -> Result<()> {
-    if grammar.len() > MAX_GRAMMAR_BYTES {
-        return Err(Error::Usage(format!(
-            "the grammar is longer than {MAX_GRAMMAR_BYTES} bytes"
-        )));
-    }
-    Ok(())
 }
 
 /// A grammar and how far an answer has come in it.

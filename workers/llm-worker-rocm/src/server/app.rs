@@ -15,6 +15,10 @@ use worker::serve::{Frame, Identity, Routes, Unready, Worker};
 /// Embedding requests that run or wait at once.
 const MAX_EMBEDDING_REQUESTS: usize = 64;
 
+/// Grammars that are compiled at once, and those that wait for it besides. More of them would take the cores from the
+/// model, on the CPU, and all waiting requests' time.
+const COMPILATIONS: (usize, usize) = (2, 64);
+
 /// How a server presents its model and what it allows.
 #[derive(Debug, Clone)]
 pub struct AppOptions {
@@ -22,6 +26,8 @@ pub struct AppOptions {
     pub model: String,
     /// Further names that requests may use.
     pub aliases: Vec<String>,
+    /// Whether a request may name any model, and is answered by this one.
+    pub any_model: bool,
     /// Sampling of requests that do not say otherwise; the seed is random for each.
     pub sampling: SamplingOptions,
     /// Longest time that a request may take, the queue included.
@@ -41,6 +47,8 @@ pub struct App {
     pub(super) jobs: Jobs,
     /// One batch of texts at a time on the device.
     pub(super) embeddings: Turns,
+    /// Grammars that are compiled.
+    pub(super) compilations: Turns,
 }
 
 impl Worker for App {
@@ -77,7 +85,8 @@ impl App {
             metrics,
             created: worker::time::unix(),
             jobs: Jobs::default(),
-            embeddings: Turns::new(MAX_EMBEDDING_REQUESTS),
+            embeddings: Turns::new(1, MAX_EMBEDDING_REQUESTS),
+            compilations: Turns::new(COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })
     }
 
@@ -128,7 +137,7 @@ impl App {
                 || self.options.aliases.iter().any(|alias| alias == name)
         };
         match name {
-            Some(name) if !known(name) => Err(ApiError {
+            Some(name) if !self.options.any_model && !known(name) => Err(ApiError {
                 code: "model_not_found",
                 param: Some("model".to_string()),
                 ..ApiError::not_found(format!("there is no model {name:?} here, this is {own:?}"))

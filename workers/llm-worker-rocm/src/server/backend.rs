@@ -67,6 +67,8 @@ pub struct TextModel {
     pub format: OutputFormat,
     /// Most requests that are computed at once.
     pub parallel: usize,
+    /// Bytes of the longest token.
+    pub longest_token: usize,
     /// How long the prompts are that are computed before the first request.
     pub warm_up: Vec<usize>,
     grammars: Result<Grammars, String>,
@@ -84,6 +86,7 @@ impl TextModel {
             backend,
             format: OutputFormat::of(&template),
             parallel: usize::MAX,
+            longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
@@ -122,6 +125,16 @@ impl TextModel {
             .as_ref()
             .map_err(|e| ApiError::invalid(format!("this model takes no grammars: {e}")))
     }
+}
+
+/// Bytes of a vocabulary's longest token, spelled control tokens included.
+fn longest_token(tokenizer: &Tokenizer) -> usize {
+    let count = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+    let length = |token| {
+        let control = tokenizer.control_text(token).unwrap_or_default();
+        tokenizer.token_bytes(token).len().max(control.len())
+    };
+    (0..count).map(length).max().unwrap_or(1)
 }
 
 /// Sampling as most requests ask for it.

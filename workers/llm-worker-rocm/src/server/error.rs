@@ -2,6 +2,8 @@
 
 use crate::engine::api::Failure;
 use axum::http::StatusCode;
+use serde_json::json;
+use worker::http::error::OtherForm;
 use worker::http::ApiError;
 
 pub(super) use worker::http::error::{CANCELLED, DEVICE_LOST, QUEUE_FULL, VRAM_OOM};
@@ -27,8 +29,19 @@ pub(super) fn from_failure(failure: &Failure) -> ApiError {
         Failure::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, INFERENCE_FAILED),
     };
     let mut error = ApiError::new(status, code, failure.to_string());
-    if let Failure::QueueFull { retry_after, .. } = failure {
-        error.retry_after = Some(*retry_after);
+    match failure {
+        Failure::QueueFull { retry_after, .. } => error.retry_after = Some(*retry_after),
+        // As llama.cpp's server tells it.
+        Failure::TooLong { prompt, context } => {
+            error.other = Some(Box::new(OtherForm {
+                kind: "exceed_context_size_error",
+                fields: vec![
+                    ("n_prompt_tokens", json!(prompt)),
+                    ("n_ctx", json!(context)),
+                ],
+            }));
+        }
+        _ => {}
     }
     error
 }

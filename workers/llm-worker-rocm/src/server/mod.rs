@@ -56,6 +56,12 @@ fn routes() -> Routes<App> {
         .takes::<chat::ChatFields>()
         .takes::<SamplingFields>(),
         Route::post(
+            "/v1/chat/completions/input_tokens",
+            "How many tokens a chat's prompt has",
+            chat::input_tokens,
+        )
+        .takes::<chat::ChatFields>(),
+        Route::post(
             "/v1/completions",
             "Continues a text; streams server-sent events on request",
             text::create,

@@ -3,12 +3,18 @@
 use super::error::blocking;
 use super::openai::chat::ChatFields;
 use super::Shared;
+use crate::tokenizer::Tokenizer;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
 use axum::Json;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{json, Value};
 use worker::http::{ApiError, JsonBody};
+
+/// Longest text of `POST /tokenize`: tokenizing takes a hundred times a text's memory.
+const MAX_TOKENIZED_BYTES: usize = 1 << 20;
 
 /// `GET /props`: what the worker is and how it is set.
 pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
@@ -58,33 +64,77 @@ pub struct TokenizeFields {
 pub(super) async fn tokenize(
     State(app): Shared,
     JsonBody(fields): JsonBody<TokenizeFields>,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let model = app.text()?;
+    let length = fields.content.len();
+    if length > MAX_TOKENIZED_BYTES {
+        let reason = format!(
+            "content: {length} bytes; at most {MAX_TOKENIZED_BYTES} are tokenized at once, so send parts"
+        );
+        return Err(ApiError::field("content", reason));
+    }
     blocking(move || {
         let tokens = model
             .tokenizer
             .encode(&fields.content, fields.add_special)
             .map_err(|e| ApiError::field("content", e.to_string()))?;
-        let tokens: Value = match fields.with_pieces {
-            false => json!(tokens),
-            true => tokens
-                .iter()
-                .map(|&id| {
-                    let bytes = model.tokenizer.token_bytes(id);
-                    let name = model.tokenizer.control_text(id);
-                    // A piece that is not text by itself is told as its bytes.
-                    let piece = match (name, std::str::from_utf8(bytes)) {
-                        (Some(name), _) => json!(name),
-                        (None, Ok(text)) => json!(text),
-                        (None, Err(_)) => json!(bytes),
-                    };
-                    json!({"id": id, "piece": piece})
-                })
-                .collect(),
+        let tokenizer = &*model.tokenizer;
+        let text = match fields.with_pieces {
+            false => serde_json::to_string(&Tokens { tokens: &tokens }),
+            true => serde_json::to_string(&Pieces {
+                tokens: Listed {
+                    tokenizer,
+                    tokens: &tokens,
+                },
+            }),
         };
-        Ok(Json(json!({"tokens": tokens})))
+        let text = text.map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
     })
     .await
+}
+
+#[derive(Serialize)]
+struct Tokens<'a> {
+    tokens: &'a [u32],
+}
+
+#[derive(Serialize)]
+struct Pieces<'a> {
+    tokens: Listed<'a>,
+}
+
+/// Tokens with their texts, written one after the other: there may be a million.
+struct Listed<'a> {
+    tokenizer: &'a Tokenizer,
+    tokens: &'a [u32],
+}
+
+impl Serialize for Listed<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.tokens.iter().map(|&id| {
+            let bytes = self.tokenizer.token_bytes(id);
+            // A piece that is not text by itself is told as its bytes.
+            let piece = match (self.tokenizer.control_text(id), std::str::from_utf8(bytes)) {
+                (Some(text), _) | (None, Ok(text)) => Piece::Text(text),
+                (None, Err(_)) => Piece::Bytes(bytes),
+            };
+            TokenPiece { id, piece }
+        }))
+    }
+}
+
+#[derive(Serialize)]
+struct TokenPiece<'a> {
+    id: u32,
+    piece: Piece<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Piece<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
 }
 
 /// The body of `POST /detokenize`.

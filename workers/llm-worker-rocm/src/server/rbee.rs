@@ -18,7 +18,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use worker::http::error::INVALID_REQUEST;
 use worker::http::sse::{self, Protocol};
-use worker::http::{ApiError, JsonBody};
+use worker::http::{ApiError, Both, Caller, JsonBody};
 use worker::time::timestamp;
 
 /// A job whose stream nobody takes is given up after this time.
@@ -77,26 +77,27 @@ impl JobFields {
 /// `POST /v1/jobs`
 pub(super) async fn create(
     app: State<Arc<App>>,
-    body: JsonBody<Value>,
+    caller: Caller,
+    body: JsonBody<Both<JobFields, SamplingFields>>,
 ) -> Result<Json<Value>, ApiError> {
-    create_under("/v1/jobs", app, body).await
+    create_under("/v1/jobs", app, caller, body).await
 }
 
 /// `POST /v1/inference`
 pub(super) async fn create_inference(
     app: State<Arc<App>>,
-    body: JsonBody<Value>,
+    caller: Caller,
+    body: JsonBody<Both<JobFields, SamplingFields>>,
 ) -> Result<Json<Value>, ApiError> {
-    create_under("/v1/inference", app, body).await
+    create_under("/v1/inference", app, caller, body).await
 }
 
 async fn create_under(
     path: &str,
     State(app): State<Arc<App>>,
-    JsonBody(body): JsonBody<Value>,
+    caller: Caller,
+    JsonBody(Both(fields, sampling)): JsonBody<Both<JobFields, SamplingFields>>,
 ) -> Result<Json<Value>, ApiError> {
-    let fields: JobFields = worker::http::json::from_value(&body)?;
-    let sampling: SamplingFields = worker::http::json::from_value(&body)?;
     fields.check()?;
     if sampling.n.is_some_and(|n| n != 1) {
         return Err(ApiError::field("n", "n: a job has one answer"));
@@ -110,23 +111,22 @@ async fn create_under(
         error
     })?;
     let id = Uuid::new_v4().to_string();
-    let submitted = (app.clone(), id.clone());
-    let job = blocking(move || {
-        let (app, id) = submitted;
-        let tokens = model.tokenizer.encode(&fields.prompt, true);
+    let of_prompt = model.clone();
+    let (prompt, sampling) = blocking(move || {
+        let tokens = of_prompt.tokenizer.encode(&fields.prompt, true);
         let tokens = tokens.map_err(|e| ApiError::field("prompt", e.to_string()))?;
-        let prompt = Prompt::plain(tokens, &sampling)?;
-        let prompts = [(prompt, PlainText::default())];
-        let answers = Answers::submit(&app, &model, &sampling, &prompts)?;
-        let job = JobWriter {
-            id,
-            model: app.options.model.clone(),
-            memory: model.backend.status().device_bytes_used,
-            count: 0,
-        };
-        Ok(stream_of(answers, job))
+        Ok((Prompt::plain(tokens, &sampling)?, sampling))
     })
     .await?;
+    let prompts = vec![(prompt, PlainText::default())];
+    let answers = Answers::submit(&app, &model, sampling, prompts, caller).await?;
+    let writer = JobWriter {
+        id: id.clone(),
+        model: app.options.model.clone(),
+        memory: model.backend.status().device_bytes_used,
+        count: 0,
+    };
+    let job = stream_of(answers, writer);
     app.jobs.put(id.clone(), job, place);
     let (late, expired) = (app.clone(), id.clone());
     tokio::spawn(async move {

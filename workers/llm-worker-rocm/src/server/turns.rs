@@ -1,4 +1,4 @@
-//! Work that runs alone on its device, one after the other.
+//! Work of which only so much runs at a time, one piece after the other.
 
 use super::error::{blocking, QUEUE_FULL};
 use axum::http::StatusCode;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use worker::http::ApiError;
 
-/// Lets one piece of work run at a time, and a number of them wait.
+/// Lets so many pieces of work run at a time, and a number of them wait.
 pub(super) struct Turns {
     /// Taken by what runs and by what waits.
     places: Arc<Semaphore>,
@@ -17,11 +17,11 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// `most` may run or wait at once.
-    pub(super) fn new(most: usize) -> Self {
+    /// `at_once` run at a time; `most` may run or wait.
+    pub(super) fn new(at_once: usize, most: usize) -> Self {
         Self {
             places: Arc::new(Semaphore::new(most)),
-            turn: Arc::new(Semaphore::new(1)),
+            turn: Arc::new(Semaphore::new(at_once)),
             most,
         }
     }
@@ -87,7 +87,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_nobody_waits_for_keeps_its_turn_and_its_place() {
-        let turns = Turns::new(2);
+        let turns = Turns::new(1, 2);
         let (first, run) = work();
         let mut left = Box::pin(turns.run(run));
         assert!(!is_done(left.as_mut()).await);

@@ -5,7 +5,7 @@
 use super::grammar::OfferedGrammars;
 use super::parser::{OutputParser, Phase};
 use crate::engine::api::Constraint;
-use crate::grammar::{Grammar, Grammars};
+use crate::grammar::{Compiled, Grammar, Grammars, Notation};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use std::sync::Arc;
 use worker::Result;
@@ -19,8 +19,8 @@ pub struct OfferedCalls {
     detokenizer: Detokenizer,
     tokenizer: Arc<Tokenizer>,
     /// For each mark that begins calls, as in [`OfferedGrammars`].
-    marked: Vec<(&'static str, Grammar)>,
-    begun: Option<Grammar>,
+    marked: Vec<(&'static str, Compiled)>,
+    begun: Option<Compiled>,
     /// Tokens whose text may be a mark.
     waiting: Vec<u32>,
     state: State,
@@ -49,7 +49,7 @@ impl OfferedCalls {
         tokenizer: Arc<Tokenizer>,
         visible: &[&str],
     ) -> Result<Self> {
-        let compile = |grammar: &String| grammars.lark_grammar(grammar);
+        let compile = |grammar: &String| grammars.compile(Notation::Lark, grammar);
         let marked = offered.marked.iter();
         Ok(Self {
             marked: marked
@@ -72,7 +72,7 @@ impl OfferedCalls {
             Some(mark) => self.marked.iter().find(|(known, _)| *known == mark),
             None => self.marked.first(),
         };
-        let mut grammar = begun.or(marked.map(|(_, grammar)| grammar))?.fresh();
+        let mut grammar = begun.or(marked.map(|(_, grammar)| grammar))?.grammar();
         let taken = self
             .waiting
             .iter()
@@ -87,12 +87,8 @@ impl Clone for OfferedCalls {
             parser: self.parser.clone(),
             detokenizer: self.detokenizer.clone(),
             tokenizer: self.tokenizer.clone(),
-            marked: self
-                .marked
-                .iter()
-                .map(|(mark, grammar)| (*mark, grammar.fresh()))
-                .collect(),
-            begun: self.begun.as_ref().map(Grammar::fresh),
+            marked: self.marked.clone(),
+            begun: self.begun.clone(),
             waiting: self.waiting.clone(),
             state: match &self.state {
                 State::Free => State::Free,

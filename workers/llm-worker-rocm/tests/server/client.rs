@@ -32,6 +32,10 @@ pub fn listen(arguments: &[&str]) -> ListenOptions {
 
 /// A worker that is not loaded.
 pub fn app() -> Arc<App> {
+    app_with(false)
+}
+
+fn app_with(any_model: bool) -> Arc<App> {
     let identity = Identity {
         worker_id: "worker-1".to_string(),
         port: 8080,
@@ -45,6 +49,7 @@ pub fn app() -> Arc<App> {
     let options = AppOptions {
         model: "org/model".to_string(),
         aliases: vec!["alias".to_string()],
+        any_model,
         sampling: SamplingOptions {
             temperature: 0.8,
             top_k: Some(40),
@@ -82,6 +87,17 @@ impl Server {
             embedding: None,
         });
         Self::around(app, script, arguments)
+    }
+
+    /// A server that answers for every model.
+    pub fn answering_any_model(plays: impl IntoIterator<Item = Play>) -> Self {
+        let script = Arc::new(Script::new(plays));
+        let app = app_with(true);
+        app.frame.serve(Loaded {
+            text: Some(Arc::new(text_model(script.clone()))),
+            embedding: None,
+        });
+        Self::around(app, script, &[])
     }
 
     /// A server whose model is not loaded.

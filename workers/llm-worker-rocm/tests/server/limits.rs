@@ -39,8 +39,85 @@ async fn keys() {
     for path in ["/", "/chat.js", "/health", "/ready", "/openapi.json"] {
         assert_eq!(get(path, None).await.status, 200, "{path} is open");
     }
+    // The same key in the header of others.
+    let request = Request::get("/v1/models").header("X-Api-Key", "second");
+    let answer = Answer::of(server.send(request.body(Body::empty()).unwrap()).await).await;
+    answer.json();
     // What does not exist says so without a key.
     assert_eq!(get("/nowhere", None).await.status, 404);
+}
+
+#[tokio::test]
+async fn what_one_key_has_sent_is_no_prefix_of_anothers() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    std::fs::write(&file, "third\n").unwrap();
+    let arguments = [
+        "--api-key",
+        "first",
+        "--api-key",
+        "second",
+        "--api-key-file",
+        file.to_str().unwrap(),
+    ];
+    let plays = (0..6).map(|_| Play::Say("x"));
+    let server = Server::with_arguments(plays, &arguments);
+    for key in ["first", "second", "third"] {
+        for (path, body) in [
+            ("/v1/completions", json!({"prompt": "x"})),
+            ("/v1/jobs", json!({"prompt": "x"})),
+        ] {
+            let request = Request::post(path)
+                .header("Content-Type", "application/json")
+                .header("Authorization", format!("Bearer {key}"));
+            let request = request.body(Body::from(body.to_string())).unwrap();
+            Answer::of(server.send(request).await).await.json();
+        }
+    }
+    let seen = server.script.seen.lock().unwrap();
+    let namespaces: Vec<u64> = seen.iter().map(|seen| seen.namespace).collect();
+    assert_eq!(namespaces, [0, 0, 1, 1, 2, 2]);
+}
+
+#[tokio::test]
+async fn pages_of_others_reach_no_route() {
+    let server = Server::new([]);
+    let foreign: [&[(&str, &str)]; 4] = [
+        &[("Origin", "https://evil.example")],
+        &[
+            ("Host", "localhost:8080"),
+            ("Origin", "http://localhost:39301"),
+        ],
+        &[
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Mode", "no-cors"),
+        ],
+        &[
+            ("Host", "attacker.example:8080"),
+            ("Origin", "http://attacker.example:8080"),
+        ],
+    ];
+    for route in worker::serve::all_routes::<llm_worker_rocm::server::App>().iter() {
+        for lines in foreign {
+            let path = route.path().replace("{id}", "x").replace("{*id}", "x");
+            let mut request = Request::builder().method(route.method()).uri(&path);
+            for (name, value) in lines {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(Body::from(json!({"prompt": "x"}).to_string()));
+            let (status, code, message) = Answer::of(server.send(request.unwrap()).await)
+                .await
+                .error();
+            assert_eq!(status, 403, "{path} {lines:?}");
+            let option = match code.as_str() {
+                "FOREIGN_HOST" => "--allowed-host",
+                "FOREIGN_ORIGIN" => "--cors-origin",
+                other => panic!("{other}"),
+            };
+            assert!(message.contains(option), "{message}");
+        }
+    }
+    assert!(server.script.seen.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

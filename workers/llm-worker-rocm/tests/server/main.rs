@@ -6,8 +6,10 @@ mod common;
 mod smollm2;
 
 mod client;
+mod grammars;
 mod life;
 mod limits;
+mod memory;
 mod model;
 mod openai;
 mod rbee;

@@ -98,6 +98,11 @@ async fn limits_and_clients_that_go_away() {
     let long = json!({"prompt": "word ".repeat(200)});
     let (status, code, message) = server.post("/v1/completions", &long).await.error();
     assert_eq!((status, code.as_str()), (400, "context_length_exceeded"));
+    let text = server.post("/v1/completions", &long).await.text;
+    let error: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(error["error"]["type"], "exceed_context_size_error");
+    assert_eq!(error["error"]["n_ctx"], 48);
+    assert!(error["error"]["n_prompt_tokens"].as_u64().unwrap() > 48);
     assert!(
         message.contains("48") && message.contains("20"),
         "{message}"

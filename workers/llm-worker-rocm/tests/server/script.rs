@@ -70,6 +70,7 @@ pub struct Seen {
     pub top_logprobs: Option<usize>,
     pub ignore_end: bool,
     pub deadline: Option<Instant>,
+    pub namespace: u64,
     pub constrained: bool,
 }
 
@@ -144,6 +145,7 @@ impl Backend for Script {
             ignore_end,
             constraint,
             deadline,
+            namespace,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {
@@ -155,6 +157,7 @@ impl Backend for Script {
                 top_logprobs,
                 ignore_end,
                 deadline,
+                namespace,
                 constrained: constraint.is_some(),
             });
             seen.len() as u64
@@ -200,13 +203,24 @@ impl Backend for Script {
                 sender.send(started(0));
                 let mut count = 0;
                 loop {
-                    let mask = constraint.mask().unwrap();
+                    let mask = match constraint.mask() {
+                        Ok(mask) => mask,
+                        Err(reason) => {
+                            sender.send(Event::Failed(Failure::Invalid(reason)));
+                            return Ok(ticket);
+                        }
+                    };
                     let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
                     let ends = Some(END).filter(allowed);
                     let id = ends
                         .or_else(|| (0..VOCABULARY).rev().find(allowed))
                         .unwrap();
                     count += 1;
+                    if Some(count) == max_tokens {
+                        sender.send(generated(id, None, Instant::now()));
+                        sender.send(summary(FinishReason::Length, prompt_tokens, count));
+                        return Ok(ticket);
+                    }
                     assert!(count < 500, "the constraint has no end");
                     sender.send(generated(id, None, Instant::now()));
                     if id == END {

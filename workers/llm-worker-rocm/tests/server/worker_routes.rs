@@ -76,6 +76,70 @@ async fn tokens_and_templates() {
     let chat = json!({"messages": [{"role": "user", "content": "hi"}], "enable_thinking": true});
     let prompt = server.post("/apply-template", &chat).await.json();
     assert_eq!(prompt["prompt"], "<user>hi<assistant><think>");
+    let count = server
+        .post("/v1/chat/completions/input_tokens", &chat)
+        .await;
+    // `<s>` and the bytes.
+    assert_eq!(
+        count.json()["input_tokens"],
+        1 + "<user>hi<assistant><think>".len()
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_begun_is_gone_on_with() {
+    let server = Server::new([]);
+    let say = |last: Value, fields: Value| {
+        let mut body = json!({"messages": [{"role": "user", "content": "hi"}, last]});
+        body.as_object_mut()
+            .unwrap()
+            .extend(fields.as_object().unwrap().clone());
+        let server = &server;
+        async move { server.post("/apply-template", &body).await }
+    };
+    let begun = || json!({"role": "assistant", "content": "Well"});
+    let parts = json!({"role": "assistant", "content": [{"type": "text", "text": "We"}, {"type": "text", "text": "ll"}]});
+    for (last, fields) in [
+        (begun(), json!({})),
+        (parts, json!({})),
+        (
+            begun(),
+            json!({"continue_final_message": true, "add_generation_prompt": false}),
+        ),
+    ] {
+        let prompt = say(last, fields).await.json();
+        assert_eq!(prompt["prompt"], "<user>hi<assistant>Well");
+    }
+    // A new message.
+    for fields in [
+        json!({"continue_final_message": false}),
+        json!({"add_generation_prompt": true}),
+    ] {
+        let prompt = say(begun(), fields).await.json();
+        assert_eq!(prompt["prompt"], "<user>hi<assistant>Well<assistant>");
+    }
+    let thinking = say(begun(), json!({"enable_thinking": true})).await.json();
+    assert_eq!(
+        thinking["prompt"],
+        "<user>hi<assistant>Well<assistant><think>"
+    );
+    for (last, fields) in [
+        (
+            begun(),
+            json!({"continue_final_message": true, "add_generation_prompt": true}),
+        ),
+        (
+            begun(),
+            json!({"continue_final_message": true, "enable_thinking": true}),
+        ),
+        (
+            json!({"role": "user", "content": "x"}),
+            json!({"continue_final_message": true}),
+        ),
+    ] {
+        let (status, _, message) = say(last, fields).await.error();
+        assert_eq!(status, 400, "{message}");
+    }
 }
 
 #[tokio::test]
@@ -89,6 +153,9 @@ async fn models_and_properties() {
         "org/model"
     );
     assert_eq!(server.get("/v1/models/other").await.error().0, 404);
+    let open = Server::answering_any_model([Play::Say("x")]);
+    let other = json!({"prompt": "x", "model": "other"});
+    open.post("/v1/completions", &other).await.json();
     let props = server.get("/props").await.json();
     assert_eq!(props["n_ctx"], 4096);
     assert_eq!(props["eos_token"], "</s>");

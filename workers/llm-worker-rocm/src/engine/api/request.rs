@@ -40,6 +40,9 @@ pub struct Request {
     pub constraint: Option<Box<dyn Constraint>>,
     /// When to give up.
     pub deadline: Option<Instant>,
+    /// Whose request it is: keys and values are shared among requests of one namespace only, so that nobody can find
+    /// out what others have sent.
+    pub namespace: u64,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -56,6 +59,7 @@ impl Request {
             ignore_end: false,
             constraint: None,
             deadline: None,
+            namespace: 0,
         }
     }
 }

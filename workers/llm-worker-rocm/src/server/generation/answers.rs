@@ -1,17 +1,20 @@
 //! All answers to a request: their parts as they come, or each of them whole.
 
 use super::course::Generation;
-use super::prepare::{prepare, Prompt};
+use super::form::Form;
+use super::prepare::{Common, Held, Prompt};
 use super::sampling::SamplingFields;
 use crate::completion::{Finish, Output, StopReason, TextToken, Usage};
+use crate::engine::api::Failure;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
-use crate::server::error::{from_failure, QUEUE_FULL};
+use crate::server::error::{blocking, from_failure, QUEUE_FULL};
 use axum::response::sse::Event;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
+use std::time::Instant;
 use worker::http::sse::Frames;
-use worker::http::ApiError;
+use worker::http::{ApiError, Caller};
 
 /// Takes an answer's text apart while it arrives.
 pub trait Parse: Clone + Send + 'static {
@@ -96,41 +99,61 @@ struct Step<T> {
 }
 
 impl<P: Parse> Answers<P> {
-    /// Submits what the fields ask for: as many answers to each prompt as they say. Takes a while where grammars are
-    /// compiled.
+    /// Submits what the fields ask for: as many answers to each prompt as they say. Waits where grammars are compiled,
+    /// each of them once.
     ///
     /// # Errors
-    /// 400 that names the field at fault; the engine's refusal.
-    pub fn submit(
+    /// 400 that names the field at fault; 504 if the request's time is over before that; the engine's refusal.
+    pub async fn submit(
         app: &Arc<App>,
-        model: &TextModel,
-        fields: &SamplingFields,
-        prompts: &[(Prompt, P)],
+        model: &Arc<TextModel>,
+        fields: SamplingFields,
+        prompts: Vec<(Prompt, P)>,
+        caller: Caller,
     ) -> Result<Self, ApiError> {
-        let seed = fields.seed_or_random();
-        let per_prompt = fields.choices()?;
-        let mut choices = Vec::new();
-        for (prompt, parser) in prompts {
-            for _ in 0..per_prompt {
-                let generation = loop {
-                    let prepared = prepare(app, model, fields, prompt, seed, choices.len())?;
-                    match Generation::submit(app, model, prepared) {
-                        // Jobs that nobody takes do not keep others out.
-                        Err(e) if e.code == QUEUE_FULL && app.jobs.give_up_oldest() => {}
-                        submitted => break submitted?,
-                    }
-                };
-                choices.push(Choice {
-                    generation,
-                    parser: parser.clone(),
-                });
+        let timeout = fields.timeout(&app.options);
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let compiling = compile_all(app, model, &prompts);
+        let held = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline.into(), compiling)
+                .await
+                .unwrap_or_else(|_| Err(from_failure(&Failure::Timeout(0))))?,
+            None => compiling.await?,
+        };
+        let (app, model) = (app.clone(), model.clone());
+        blocking(move || {
+            let common = Common {
+                app: &app,
+                fields: &fields,
+                caller,
+                seed: fields.seed_or_random(),
+                deadline,
+            };
+            let per_prompt = fields.choices()?;
+            let mut choices = Vec::new();
+            for ((prompt, parser), held) in prompts.iter().zip(&held) {
+                for _ in 0..per_prompt {
+                    let generation = loop {
+                        let prepared = common.prepare(prompt, held.as_ref(), choices.len())?;
+                        match Generation::submit(&app, &model, prepared) {
+                            // Jobs that nobody takes do not keep others out.
+                            Err(e) if e.code == QUEUE_FULL && app.jobs.give_up_oldest() => {}
+                            submitted => break submitted?,
+                        }
+                    };
+                    choices.push(Choice {
+                        generation,
+                        parser: parser.clone(),
+                    });
+                }
             }
-        }
-        Ok(Self {
-            seed,
-            choices,
-            per_prompt,
+            Ok(Self {
+                seed: common.seed,
+                choices,
+                per_prompt,
+            })
         })
+        .await
     }
 
     /// All answers once they are complete, and what they took together.
@@ -159,6 +182,30 @@ impl<P: Parse> Answers<P> {
         let usages = try_join_all(streams).await?;
         Ok(total(&usages, self.per_prompt))
     }
+}
+
+/// What holds the answers to each prompt to a form, compiled; the forms of one request are mostly one and the same.
+async fn compile_all<P>(
+    app: &App,
+    model: &TextModel,
+    prompts: &[(Prompt, P)],
+) -> Result<Vec<Option<Held>>, ApiError> {
+    let mut compiled = Vec::with_capacity(prompts.len());
+    let mut last: Option<(&Form, Held)> = None;
+    for (prompt, _) in prompts {
+        let held = match (&prompt.form, &prompt.calls, &last) {
+            (Some(form), _, Some((known, held))) if *known == form => Some(held.clone()),
+            (Some(form), ..) => {
+                let new = Held::Form(form.compile(app, model).await?);
+                last = Some((form, new.clone()));
+                Some(new)
+            }
+            (None, Some(calls), _) => calls.compile(app, model).await?.map(Held::Calls),
+            (None, None, _) => None,
+        };
+        compiled.push(held);
+    }
+    Ok(compiled)
 }
 
 impl<P: Parse> Choice<P> {

@@ -1,27 +1,32 @@
 //! Chats: from messages to a prompt, answers with reasoning and calls.
 
 use super::answers::Parse;
+use super::calls::OfferedForm;
 use super::form::{Form, Source};
+use super::length::check_length;
 use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
 use crate::chat::RenderOptions;
 use crate::server::backend::TextModel;
 use crate::server::error::from_worker;
-use crate::tools::{CallRules, Delta, OfferedCalls, OutputParser, ParserOptions, ToolChoice};
+use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ToolChoice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use worker::http::ApiError;
+use worker::http::{json, ApiError};
 
 /// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat
 /// templates take.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct ChatFields {
     /// The chat so far.
+    #[serde(deserialize_with = "json::values")]
     pub messages: Vec<Value>,
     /// Functions that the model may call.
+    #[serde(default, deserialize_with = "json::optional_values")]
     pub tools: Option<Vec<Value>>,
     /// `auto`, `none`, `required`, or the function to call.
+    #[serde(default, deserialize_with = "json::value")]
     pub tool_choice: Option<Value>,
     /// Whether one answer may have several calls.
     pub parallel_tool_calls: Option<bool>,
@@ -34,9 +39,13 @@ pub struct ChatFields {
     /// `none` leaves the model's thinking in the content; anything else tells it apart as `reasoning_content`.
     pub reasoning_format: Option<String>,
     /// Further variables for the chat template.
+    #[serde(default, deserialize_with = "json::optional_map")]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Whether the assistant is to speak after the last message.
     pub add_generation_prompt: Option<bool>,
+    /// Whether to go on with the last message, which is the assistant's; absent is so unless `add_generation_prompt` is
+    /// given or the model would think first.
+    pub continue_final_message: Option<bool>,
 }
 
 impl ChatFields {
@@ -50,18 +59,55 @@ impl ChatFields {
         }
         let mut extra = self.chat_template_kwargs.clone().unwrap_or_default();
         let told = extra.remove("enable_thinking").and_then(|v| v.as_bool());
-        let options = RenderOptions {
+        let mut options = RenderOptions {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
             enable_thinking: self.enable_thinking.or(told),
             extra,
         };
-        model
-            .template
-            .render(&self.messages, Some(tools), &options)
-            .map_err(|e| ApiError {
+        let render = |messages: &[Value], options: &RenderOptions| {
+            let rendered = model.template.render(messages, Some(tools), options);
+            rendered.map_err(|e| ApiError {
                 param: Some("messages".to_string()),
                 ..from_worker(&e)
             })
+        };
+        if let Some((before, begun)) = self.begun()? {
+            options.add_generation_prompt = true;
+            let mut text = render(before, &options)?;
+            if !model.format.opens_reasoning(&text) {
+                text.push_str(&begun);
+                return Ok(text);
+            }
+            if self.continue_final_message == Some(true) {
+                return Err(ApiError::field(
+                    "continue_final_message",
+                    "the model thinks before it answers, so its answer cannot be begun: send enable_thinking: false",
+                ));
+            }
+            options.add_generation_prompt = self.add_generation_prompt.unwrap_or(true);
+        }
+        render(&self.messages, &options)
+    }
+
+    /// The messages before an answer that is to be gone on with, and its text; `None` if the answer is a new message.
+    ///
+    /// # Errors
+    /// 400 if there is no such answer although the request says so.
+    fn begun(&self) -> Result<Option<(&[Value], String)>, ApiError> {
+        let refuse = |reason: &str| Err(ApiError::field("continue_final_message", reason));
+        let asked = self.continue_final_message;
+        if asked == Some(true) && self.add_generation_prompt == Some(true) {
+            return refuse("continue_final_message and add_generation_prompt exclude each other");
+        }
+        if !asked.unwrap_or(self.add_generation_prompt.is_none()) {
+            return Ok(None);
+        }
+        let split = self.messages.split_last();
+        let text = split.and_then(|(last, before)| Some((before, assistant_text(last)?)));
+        match (text, asked) {
+            (None, Some(true)) => refuse("the last message is not text of the assistant"),
+            (text, _) => Ok(text),
+        }
     }
 
     /// The prompt, and what takes its answers apart. Long chats take a while to render and to tokenize.
@@ -115,8 +161,9 @@ impl ChatFields {
         let parser = OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?;
         let calls = match form {
             Some(_) => None,
-            None => offered(model, &rules, &parser)?,
+            None => OfferedForm::of(model, &rules, &parser)?,
         };
+        check_length(model, &text)?;
         let tokens = model
             .tokenizer
             .encode(&text, true)
@@ -151,42 +198,22 @@ impl ChatFields {
     }
 }
 
-/// What holds the calls that an answer may have to their schemas. What a schema says that cannot be followed is left
-/// out, but of tools that are declared strict.
-fn offered(
-    model: &TextModel,
-    rules: &CallRules,
-    parser: &OutputParser,
-) -> Result<Option<OfferedCalls>, ApiError> {
-    let strict = |tool: &Value| tool.get("function").unwrap_or(tool)["strict"] == true;
-    let is_strict = rules.tools.iter().any(strict);
-    let Some(grammars) = model.grammars().map(Some).or_else(|e| match is_strict {
-        true => Err(e),
-        false => Ok(None),
-    })?
-    else {
-        return Ok(None);
-    };
-    let visible = model.format.visible_tokens();
-    let compile = |lenient: bool| {
-        let tokenizer = &model.tokenizer;
-        let offered = model.format.offered_grammars(rules, lenient, tokenizer)?;
-        let calls = offered.map(|offered| {
-            let parser = parser.clone();
-            OfferedCalls::new(grammars, &offered, parser, tokenizer.clone(), &visible)
-        });
-        calls.transpose()
-    };
-    match compile(false).or_else(|_| compile(true)) {
-        Ok(calls) => Ok(calls),
-        Err(e) if is_strict => Err(ApiError {
-            param: Some("tools".to_string()),
-            ..from_worker(&e)
-        }),
-        Err(e) => {
-            tracing::debug!("calls are not held to their schemas: {e}");
-            Ok(None)
+/// The text of an assistant's message that is nothing but text.
+fn assistant_text(message: &Value) -> Option<String> {
+    let calls = message.get("tool_calls").and_then(Value::as_array);
+    if message["role"] != "assistant" || calls.is_some_and(|calls| !calls.is_empty()) {
+        return None;
+    }
+    match message.get("content")? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => {
+            let texts = parts.iter().map(|part| match part["type"].as_str() {
+                Some("text") => part["text"].as_str(),
+                _ => None,
+            });
+            texts.collect()
         }
+        _ => None,
     }
 }
 

@@ -1,13 +1,15 @@
 //! What an answer must look like.
 
 use super::sampling::SamplingFields;
-use crate::engine::api::Constraint;
+use crate::grammar::{Compiled, Notation};
+use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::from_worker;
 use serde_json::Value;
+use std::borrow::Cow;
 use worker::http::ApiError;
 
-/// What an answer must look like, understood but not compiled: each answer takes a compilation of its own.
+/// What an answer must look like, understood but not compiled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Form {
     /// Who wants it.
@@ -73,19 +75,33 @@ impl Form {
         }
     }
 
-    /// Compiles it.
+    /// How it is written, and its text.
+    pub fn text(&self) -> (Notation, Cow<'_, str>) {
+        match &self.grammar {
+            Grammar::JsonObject => (Notation::JsonSchema, Cow::Borrowed(r#"{"type":"object"}"#)),
+            Grammar::JsonSchema(schema) => (Notation::JsonSchema, Cow::Owned(schema.to_string())),
+            Grammar::Lark(grammar) => (Notation::Lark, Cow::Borrowed(grammar)),
+            Grammar::Gbnf(grammar) => (Notation::Gbnf, Cow::Borrowed(grammar)),
+        }
+    }
+
+    /// Compiles it, once it is its turn.
     ///
     /// # Errors
-    /// 400 for a schema or grammar that cannot be followed.
-    pub fn compile(&self, model: &TextModel) -> Result<Box<dyn Constraint>, ApiError> {
-        let grammars = model.grammars()?;
-        let compiled = match &self.grammar {
-            Grammar::JsonObject => grammars.json_object(),
-            Grammar::JsonSchema(schema) => grammars.json_schema(schema),
-            Grammar::Lark(grammar) => grammars.lark(grammar),
-            Grammar::Gbnf(grammar) => grammars.gbnf(grammar),
+    /// 400 for a schema or grammar that cannot be followed, 429 if too many wait to be compiled.
+    pub async fn compile(&self, app: &App, model: &TextModel) -> Result<Compiled, ApiError> {
+        let grammars = model.grammars()?.clone();
+        let (notation, text) = self.text();
+        if let Some(compiled) = grammars.kept(notation, &text) {
+            return Ok(compiled);
+        }
+        let text = text.into_owned();
+        let compile = move || {
+            grammars
+                .compile(notation, &text)
+                .map_err(|e| from_worker(&e))
         };
-        compiled.map_err(|e| from_worker(&e))
+        app.compilations.run(compile).await
     }
 }
 

@@ -7,6 +7,8 @@
 //! |--------------|-------------------------------------------------------------------------------------|
 //! | [`sampling`] | how to choose tokens, and the limits of a request                                   |
 //! | [`form`]     | what an answer must look like                                                       |
+//! | [`calls`]    | what calls in an answer must look like                                              |
+//! | [`length`]   | texts that are too long, told before they are tokenized                             |
 //! | [`prepare`]  | fields and a prompt, checked, as a request to the engine                            |
 //! | [`course`]   | a request in the engine, and its course as metrics                                  |
 //! | [`answers`]  | all answers to a request: their parts as they come, or each of them whole           |
@@ -14,9 +16,11 @@
 //! | [`chat`]     | chats: from messages to a prompt, answers with reasoning and calls                  |
 
 mod answers;
+mod calls;
 mod chat;
 mod course;
 mod form;
+mod length;
 mod prepare;
 mod sampling;
 mod text;
@@ -24,6 +28,7 @@ mod text;
 pub(super) use answers::{Answer, Answers, End, Parse, Writer};
 pub use chat::ChatFields;
 pub(super) use chat::{Call, ChatParser, Message};
+pub(super) use length::check_length;
 pub(super) use prepare::Prompt;
 pub(super) use sampling::check_top_logprobs;
 pub use sampling::SamplingFields;

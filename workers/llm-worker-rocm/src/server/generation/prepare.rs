@@ -1,14 +1,15 @@
 //! Fields and a prompt, checked, as a request to the engine.
 
+use super::calls::OfferedForm;
 use super::form::Form;
 use super::sampling::SamplingFields;
 use crate::completion::TextOptions;
 use crate::engine::api::{Constraint, Request};
+use crate::grammar::Compiled;
 use crate::server::app::App;
-use crate::server::backend::TextModel;
 use crate::tools::OfferedCalls;
 use std::time::Instant;
-use worker::http::ApiError;
+use worker::http::{ApiError, Caller};
 
 /// What to answer, and in which form.
 #[derive(Debug, Clone)]
@@ -18,7 +19,7 @@ pub struct Prompt {
     /// What answers must look like.
     pub form: Option<Form>,
     /// What calls in them must look like, if they may have some.
-    pub calls: Option<OfferedCalls>,
+    pub calls: Option<OfferedForm>,
     /// How many alternatives each token is reported with; `None` reports no probabilities.
     pub top_logprobs: Option<usize>,
     /// Control tokens that are text in answers.
@@ -49,39 +50,68 @@ pub struct Prepared {
     pub text: TextOptions,
 }
 
-/// Makes the request for one answer to a prompt. `choice` counts the answers to all prompts from 0: each has a seed of
-/// its own, `seed` and those that follow it.
-///
-/// # Errors
-/// 400 that names the field at fault; the engine checks the ranges of what it takes.
-pub fn prepare(
-    app: &App,
-    model: &TextModel,
-    fields: &SamplingFields,
-    prompt: &Prompt,
-    seed: u64,
-    choice: usize,
-) -> Result<Prepared, ApiError> {
-    let seed = seed.wrapping_add(choice as u64);
-    let sampling = fields.sampling(&app.options.sampling, seed)?;
-    let constraint = match (&prompt.form, &prompt.calls) {
-        (Some(form), _) => Some(form.compile(model)?),
-        (None, Some(calls)) => Some(Box::new(calls.clone()) as Box<dyn Constraint>),
-        (None, None) => None,
-    };
-    let deadline = fields.timeout(&app.options);
-    Ok(Prepared {
-        request: Request {
-            max_tokens: fields.max_tokens()?,
-            top_logprobs: prompt.top_logprobs,
-            ignore_end: fields.ignore_eos.unwrap_or(false),
-            constraint,
-            deadline: deadline.and_then(|timeout| Instant::now().checked_add(timeout)),
-            ..Request::new(prompt.tokens.clone(), sampling)
-        },
-        text: TextOptions {
-            stop: fields.stops()?,
-            visible_tokens: prompt.visible_tokens.clone(),
-        },
-    })
+/// What holds an answer to a form, compiled.
+#[derive(Clone)]
+pub enum Held {
+    /// All of the answer.
+    Form(Compiled),
+    /// The calls in it.
+    Calls(OfferedCalls),
+}
+
+impl Held {
+    /// The constraint of one answer, at its beginning.
+    pub fn constraint(&self) -> Box<dyn Constraint> {
+        match self {
+            Self::Form(compiled) => compiled.constraint(),
+            Self::Calls(calls) => Box::new(calls.clone()),
+        }
+    }
+}
+
+/// What the answers to a request have in common.
+pub struct Common<'a> {
+    /// The server.
+    pub app: &'a App,
+    /// The request's fields.
+    pub fields: &'a SamplingFields,
+    /// Whose request it is.
+    pub caller: Caller,
+    /// The seed of the first answer.
+    pub seed: u64,
+    /// When to give up.
+    pub deadline: Option<Instant>,
+}
+
+impl Common<'_> {
+    /// Makes the engine's request for one answer to a prompt. `choice` counts the answers to all prompts from 0: each
+    /// has a seed of its own, [`Self::seed`] and those that follow it.
+    ///
+    /// # Errors
+    /// 400 that names the field at fault; the engine checks the ranges of what it takes.
+    pub fn prepare(
+        &self,
+        prompt: &Prompt,
+        held: Option<&Held>,
+        choice: usize,
+    ) -> Result<Prepared, ApiError> {
+        let fields = self.fields;
+        let seed = self.seed.wrapping_add(choice as u64);
+        let sampling = fields.sampling(&self.app.options.sampling, seed)?;
+        Ok(Prepared {
+            request: Request {
+                max_tokens: fields.max_tokens()?,
+                top_logprobs: prompt.top_logprobs,
+                ignore_end: fields.ignore_eos.unwrap_or(false),
+                constraint: held.map(Held::constraint),
+                deadline: self.deadline,
+                namespace: self.caller.0,
+                ..Request::new(prompt.tokens.clone(), sampling)
+            },
+            text: TextOptions {
+                stop: fields.stops()?,
+                visible_tokens: prompt.visible_tokens.clone(),
+            },
+        })
+    }
 }

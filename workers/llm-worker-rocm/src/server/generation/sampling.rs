@@ -3,11 +3,12 @@
 use crate::engine::api::{SamplingOptions, MAX_TOP_LOGPROBS};
 use crate::server::app::AppOptions;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
-use worker::http::ApiError;
+use worker::http::{json, ApiError};
 use worker::ids;
 
 /// Most stop strings of a request, and the longest one in bytes: each token is compared with all of them.
@@ -17,13 +18,41 @@ const MAX_STOP_BYTES: usize = 1024;
 const MAX_CHOICES: usize = 128;
 
 /// One or several.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a text or a list of texts")]
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
 pub enum Texts {
     /// One text.
     One(String),
     /// Several.
     Many(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextsVisitor)
+    }
+}
+
+struct TextsVisitor;
+
+impl<'de> Visitor<'de> for TextsVisitor {
+    type Value = Texts;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a text or a list of texts")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Texts, E> {
+        Ok(Texts::One(text.to_string()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = seq.next_element()? {
+            texts.push(text);
+        }
+        Ok(Texts::Many(texts))
+    }
 }
 
 impl Texts {
@@ -95,8 +124,10 @@ pub struct SamplingFields {
     /// A grammar that the answer must follow: Lark, or GBNF if it has a rule `root ::=`.
     pub grammar: Option<String>,
     /// A JSON schema that the answer must follow.
+    #[serde(default, deserialize_with = "json::value")]
     pub json_schema: Option<Value>,
     /// The answer's form: `{"type": "text" | "json_object" | "json_schema", …}`.
+    #[serde(default, deserialize_with = "json::value")]
     pub response_format: Option<Value>,
 }
 

@@ -12,24 +12,37 @@ use crate::tools::Delta;
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::Response;
+use axum::Json;
 use serde_json::{json, Map, Value};
 use std::sync::Arc;
-use worker::http::json::from_value;
-use worker::http::{ApiError, JsonBody};
+use worker::http::{ApiError, Both, Caller, JsonBody};
 
 pub async fn create(
     State(app): State<Arc<App>>,
-    JsonBody(body): JsonBody<Value>,
+    caller: Caller,
+    JsonBody(Both(sampling, fields)): JsonBody<Both<SamplingFields, ChatFields>>,
 ) -> Result<Response, ApiError> {
-    let sampling: SamplingFields = from_value(&body)?;
-    let fields: ChatFields = from_value(&body)?;
     app.check_model(sampling.model.as_deref())?;
     let model = app.text()?;
-    let reply = blocking(move || {
-        let prompt = fields.prompt(&model, &sampling)?;
-        Reply::submit(&app, model, &sampling, &[prompt])
-    });
+    let of_prompt = model.clone();
+    let prepare = move || Ok((vec![fields.prompt(&of_prompt, &sampling)?], sampling));
+    let (prompts, sampling) = blocking(prepare).await?;
+    let reply = Reply::submit(&app, model, sampling, prompts, caller);
     reply.await?.respond().await
+}
+
+/// `POST /v1/chat/completions/input_tokens`
+pub async fn input_tokens(
+    State(app): State<Arc<App>>,
+    JsonBody(Both(sampling, fields)): JsonBody<Both<SamplingFields, ChatFields>>,
+) -> Result<Json<Value>, ApiError> {
+    app.check_model(sampling.model.as_deref())?;
+    let model = app.text()?;
+    let (prompt, _) = blocking(move || fields.prompt(&model, &sampling)).await?;
+    Ok(Json(json!({
+        "object": "response.input_tokens",
+        "input_tokens": prompt.tokens.len(),
+    })))
 }
 
 impl Shape for ChatParser {

@@ -10,7 +10,7 @@ use axum::Json;
 use serde_json::Value;
 use std::sync::Arc;
 use worker::http::sse::{self, Frames};
-use worker::http::ApiError;
+use worker::http::{ApiError, Caller};
 
 /// How one of OpenAI's routes shows answers.
 pub trait Shape: Parse {
@@ -40,17 +40,20 @@ impl<P: Shape> Reply<P> {
     ///
     /// # Errors
     /// 400 that names the field at fault; the engine's refusal.
-    pub fn submit(
+    pub async fn submit(
         app: &Arc<App>,
         model: Arc<TextModel>,
-        fields: &SamplingFields,
-        prompts: &[(Prompt, P)],
+        fields: SamplingFields,
+        prompts: Vec<(Prompt, P)>,
+        caller: Caller,
     ) -> Result<Self, ApiError> {
-        let answers = Answers::submit(app, &model, fields, prompts)?;
         let stream = fields.stream();
         let object = if stream { P::CHUNK_OBJECT } else { P::OBJECT };
+        let mut wire = Wire::new(app, model.clone(), &fields, (P::ID_PREFIX, object));
+        let answers = Answers::submit(app, &model, fields, prompts, caller).await?;
+        wire.seed = answers.seed;
         Ok(Self {
-            wire: Wire::new(app, model, fields, (P::ID_PREFIX, object), answers.seed),
+            wire,
             answers,
             stream,
         })

@@ -8,27 +8,27 @@ use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::blocking;
 use crate::server::generation::{
-    check_top_logprobs, Answer, End, PlainText, Prompt, SamplingFields, Writer,
+    check_length, check_top_logprobs, Answer, End, PlainText, Prompt, SamplingFields, Writer,
 };
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::Response;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
 use std::sync::Arc;
-use worker::http::json::from_value;
-use worker::http::{ApiError, JsonBody};
+use worker::http::{ApiError, Both, Caller, JsonBody};
 
 /// Most prompts of a request.
 const MAX_PROMPTS: usize = 256;
 
 /// A text or its tokens, one or several.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "a text, a list of texts, a list of tokens, or a list of lists of tokens"
-)]
+///
+/// Read element by element: a list of a million tokens takes their 4 million bytes.
+#[derive(Debug, Clone, JsonSchema)]
+#[schemars(untagged)]
 pub enum Inputs {
     /// One text.
     Text(String),
@@ -38,6 +38,90 @@ pub enum Inputs {
     Tokens(Vec<u32>),
     /// Several texts' tokens.
     TokenLists(Vec<Vec<u32>>),
+}
+
+impl<'de> Deserialize<'de> for Inputs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(InputsVisitor)
+    }
+}
+
+struct InputsVisitor;
+
+impl<'de> Visitor<'de> for InputsVisitor {
+    type Value = Inputs;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a text, a list of texts, a list of tokens, or a list of lists of tokens")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Inputs, E> {
+        Ok(Inputs::Text(text.to_string()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Inputs, E> {
+        Ok(Inputs::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Inputs, A::Error> {
+        Ok(match seq.next_element()? {
+            None => Inputs::Texts(Vec::new()),
+            Some(Element::Text(first)) => Inputs::Texts(rest(first, seq)?),
+            Some(Element::Token(first)) => Inputs::Tokens(rest(first, seq)?),
+            Some(Element::Tokens(first)) => Inputs::TokenLists(rest(first, seq)?),
+        })
+    }
+}
+
+/// A list's elements, which are of the first one's kind.
+fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
+    first: T,
+    mut seq: A,
+) -> Result<Vec<T>, A::Error> {
+    let mut all = vec![first];
+    while let Some(next) = seq.next_element()? {
+        all.push(next);
+    }
+    Ok(all)
+}
+
+/// The first element of a list, which tells what the list is.
+enum Element {
+    Text(String),
+    Token(u32),
+    Tokens(Vec<u32>),
+}
+
+impl<'de> Deserialize<'de> for Element {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ElementVisitor)
+    }
+}
+
+struct ElementVisitor;
+
+impl<'de> Visitor<'de> for ElementVisitor {
+    type Value = Element;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a text, a token, or a list of tokens")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Element, E> {
+        Ok(Element::Text(text.to_string()))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, token: u64) -> Result<Element, E> {
+        let token = u32::try_from(token);
+        token
+            .map(Element::Token)
+            .map_err(|_| E::custom("it is not a token's number"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Element, A::Error> {
+        let tokens = Vec::deserialize(SeqAccessDeserializer::new(seq))?;
+        Ok(Element::Tokens(tokens))
+    }
 }
 
 /// The fields of a completion, besides those of [`SamplingFields`].
@@ -57,16 +141,15 @@ pub struct CompletionFields {
 
 pub async fn create(
     State(app): State<Arc<App>>,
-    JsonBody(body): JsonBody<Value>,
+    caller: Caller,
+    JsonBody(Both(sampling, fields)): JsonBody<Both<SamplingFields, CompletionFields>>,
 ) -> Result<Response, ApiError> {
-    let sampling: SamplingFields = from_value(&body)?;
-    let fields: CompletionFields = from_value(&body)?;
     app.check_model(sampling.model.as_deref())?;
     let model = app.text()?;
-    let reply = blocking(move || {
-        let prompts = fields.prompts(&model, &sampling)?;
-        Reply::submit(&app, model, &sampling, &prompts)
-    });
+    let of_prompts = model.clone();
+    let prepare = move || Ok((fields.prompts(&of_prompts, &sampling)?, sampling));
+    let (prompts, sampling) = blocking(prepare).await?;
+    let reply = Reply::submit(&app, model, sampling, prompts, caller);
     reply.await?.respond().await
 }
 
@@ -100,6 +183,7 @@ impl CompletionFields {
     /// The prompts as tokens.
     fn tokens(self, model: &TextModel) -> Result<Vec<Vec<u32>>, ApiError> {
         let encode = |text: String| {
+            check_length(model, &text)?;
             model
                 .tokenizer
                 .encode(&text, true)
@@ -192,5 +276,38 @@ impl Writer<PlainText> for ChunkWriter<'_> {
 
     fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event> {
         self.chunk("", tokens, Some(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_prompt_may_be() {
+        let read = |text: &str| worker::http::json::parse::<Inputs>(text.as_bytes());
+        assert!(matches!(read("\"a\\n\"").unwrap(), Inputs::Text(text) if text == "a\n"));
+        assert!(matches!(read("[]").unwrap(), Inputs::Texts(texts) if texts.is_empty()));
+        assert!(
+            matches!(read("[\"a\", \"b\"]").unwrap(), Inputs::Texts(texts) if texts == ["a", "b"])
+        );
+        assert!(matches!(read("[1, 2]").unwrap(), Inputs::Tokens(tokens) if tokens == [1, 2]));
+        assert!(
+            matches!(read("[[], [3]]").unwrap(), Inputs::TokenLists(lists) if lists == [vec![], vec![3]])
+        );
+        for bad in [
+            "1",
+            "null",
+            "{}",
+            "[1, \"a\"]",
+            "[\"a\", 1]",
+            "[[1], 2]",
+            "[-1]",
+            "[5000000000]",
+            "[1.5]",
+            "[[\"a\"]]",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -21,7 +21,8 @@ pub struct Wire {
     created: i64,
     model_name: String,
     fingerprint: String,
-    seed: u64,
+    /// The first answer's seed.
+    pub seed: u64,
     include_usage: bool,
     return_tokens: bool,
 }
@@ -33,7 +34,6 @@ impl Wire {
         model: Arc<TextModel>,
         fields: &SamplingFields,
         (id_prefix, object): (&str, &'static str),
-        seed: u64,
     ) -> Self {
         Self {
             model,
@@ -46,7 +46,7 @@ impl Wire {
                 env!("CARGO_PKG_VERSION"),
                 app.frame.identity.device.name
             ),
-            seed,
+            seed: 0,
             include_usage: fields.include_usage(),
             return_tokens: fields.return_tokens.unwrap_or(false),
         }
