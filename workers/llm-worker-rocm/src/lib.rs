@@ -8,6 +8,7 @@
 //! | [`engine`]    | the thread that runs a model for many requests at once                      |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
+//! | [`jinja`]     | the language of chat templates                                              |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
@@ -30,6 +31,7 @@ pub mod engine;
 mod folder;
 pub mod grammar;
 pub mod hf;
+pub mod jinja;
 pub mod kernels;
 pub mod model;
 pub mod perplexity;

@@ -37,7 +37,7 @@ fn the_template_of_the_file_gives_the_references_prompts() {
         add_generation_prompt: true,
         ..RenderOptions::default()
     };
-    let prompt = template.render(&chat, None, &options).unwrap();
+    let prompt = template.render(&chat, None, &options).unwrap().text;
     assert!(cases().iter().any(|case| case.prompt == prompt), "{prompt}");
 }
 

@@ -1,129 +1,35 @@
 //! Messages in the form that a template takes.
 
-use super::{message, ChatTemplate, RenderOptions};
+use super::calls::Ids;
+use super::form::{Arguments, Form};
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
-/// What a template takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form {
-    /// Content as text.
-    text: bool,
-    /// Content as a list of parts.
-    parts: bool,
-    /// A system message.
-    system: bool,
-    /// Tools.
-    pub(super) tools: bool,
-    /// Calls in an assistant's message, and how their arguments are given.
-    arguments: Arguments,
-    /// The role "developer" (OpenAI's newer name of "system").
-    developer: bool,
-}
+/// Names of a message's reasoning: the first is OpenAI's servers', which most templates read.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arguments {
-    Object,
-    Text,
-    /// The template has no calls.
-    None,
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Self {
-            text: true,
-            parts: false,
-            system: true,
-            tools: false,
-            arguments: Arguments::None,
-            developer: false,
-        }
-    }
-}
-
-/// A word that no template contains.
-const NEEDLE: &str = "qx7needle";
+/// The role of results in words until those of one turn are one message of the user.
+const ANSWERS: &str = "answers in words";
 
 impl Form {
-    /// Finds out by rendering chats of one or two messages and looking for their words.
-    pub(super) fn of(template: &ChatTemplate) -> Self {
-        let prompt = |messages: Json, tools: Option<&[Json]>| -> String {
-            let messages = messages.as_array().cloned().unwrap_or_default();
-            let options = RenderOptions::default();
-            template
-                .render_as_is(&messages, tools, &options)
-                .unwrap_or_default()
-        };
-        let shown = |messages: Json| prompt(messages, None).contains(NEEDLE);
-        let mention = |word: &str| template.source().contains(word);
-
-        let text = shown(json!([message("user", NEEDLE)]));
-        let in_parts = prompt(
-            json!([{"role": "user", "content": [{"type": "text", "text": NEEDLE}]}]),
-            None,
-        );
-        // A template that prints the list itself shows its keys.
-        let printed = ["'type'", "\"type\""]
-            .iter()
-            .any(|key| in_parts.contains(key));
-        let parts = in_parts.contains(NEEDLE) && !printed;
-        let user = |content: &str| {
-            if text || !parts {
-                message("user", content)
-            } else {
-                json!({"role": "user", "content": [{"type": "text", "text": content}]})
-            }
-        };
-        let mut system = user(NEEDLE);
-        system["role"] = "system".into();
-        let system = shown(json!([system, user("a")]));
-        let call = |arguments: Json| {
-            let function = json!({"name": "f", "arguments": arguments});
-            let calls = json!([{"id": "call00001", "type": "function", "function": function}]);
-            let answer =
-                json!({"role": "tool", "tool_call_id": "call00001", "name": "f", "content": "b"});
-            prompt(
-                json!([user("a"), {"role": "assistant", "content": "", "tool_calls": calls}, answer]),
-                None,
-            )
-        };
-        let arguments = if !mention("tool_calls") {
-            Arguments::None
-        } else if call(json!({NEEDLE: 1})).contains(&format!("\"{NEEDLE}\"")) {
-            Arguments::Object
-        } else if call(json!(format!("{{\"{NEEDLE}\": 1}}"))).contains(&format!("{{\"{NEEDLE}\"")) {
-            Arguments::Text
-        } else {
-            Arguments::None
-        };
-        let tool = json!({"type": "function", "function": {
-            "name": NEEDLE, "description": "d", "parameters": {"type": "object", "properties": {}},
-        }});
-        let tools = mention("tools") && prompt(json!([user("a")]), Some(&[tool])).contains(NEEDLE);
-        Self {
-            text: text || !parts,
-            parts,
-            system,
-            tools,
-            arguments,
-            developer: mention("developer"),
-        }
-    }
-
     /// The messages in this form. `tools` are told in the system message if the template has no place for them.
     ///
     /// # Errors
     /// [`Error::Usage`] naming the message and what is wrong with it.
     pub(super) fn prepare(self, messages: &[Json], tools: Option<&[Json]>) -> Result<Vec<Json>> {
+        let mut ids = Ids::default();
         let mut prepared = messages
             .iter()
             .enumerate()
             .map(|(i, message)| {
-                self.prepare_one(message)
+                self.prepare_one(message, &mut ids)
                     .map_err(|reason| Error::Usage(format!("messages[{i}]: {reason}")))
             })
             .collect::<Result<Vec<_>>>()?;
+        self.join_answers(&mut prepared);
+        if !self.systems || !self.system {
+            self.join_systems(&mut prepared);
+        }
         if let Some(tools) = tools.filter(|_| !self.tools) {
             let told = tools_in_words(tools);
             match prepared.first_mut().filter(|m| m["role"] == "system") {
@@ -142,11 +48,13 @@ impl Form {
         Ok(prepared)
     }
 
-    fn prepare_one(self, message: &Json) -> std::result::Result<Json, String> {
+    fn prepare_one(self, message: &Json, ids: &mut Ids) -> std::result::Result<Json, String> {
         let mut message: Map<String, Json> = message
             .as_object()
             .cloned()
             .ok_or("it must be an object with \"role\" and \"content\"")?;
+        // Clients send null for what they leave out; templates would print it.
+        message.retain(|_, value| !value.is_null());
         let role = message
             .get("role")
             .and_then(Json::as_str)
@@ -155,89 +63,102 @@ impl Form {
         if role == "developer" && !self.developer {
             message.insert("role".to_string(), "system".into());
         }
+        let takes_parts = match role.as_str() {
+            "system" | "developer" => self.parts.system,
+            "assistant" => self.parts.assistant,
+            "tool" => self.parts.tool,
+            _ => self.parts.user,
+        };
+        let calls = message.get("tool_calls").and_then(Json::as_array);
+        let calls = calls.is_some_and(|calls| !calls.is_empty());
         let content = match message.get("content") {
             // Messages that only call tools have no content.
-            None | Some(Json::Null) => self.content(String::new()),
-            Some(Json::String(text)) => self.content(text.clone()),
+            None if calls && self.no_content => None,
+            None => Some(self.content(String::new())),
+            Some(Json::String(text)) => Some(self.content(text.clone())),
             Some(Json::Array(parts)) => {
                 let texts = parts
                     .iter()
                     .map(part_text)
                     .collect::<std::result::Result<Vec<_>, _>>()?;
-                if self.parts {
-                    Json::Array(
-                        texts
-                            .iter()
-                            .map(|t| json!({"type": "text", "text": t}))
-                            .collect(),
-                    )
-                } else {
-                    Json::String(texts.join("\n"))
-                }
+                Some(match takes_parts {
+                    true => texts
+                        .iter()
+                        .map(|t| json!({"type": "text", "text": t}))
+                        .collect(),
+                    false => self.content(texts.join("\n")),
+                })
             }
             Some(_) => return Err("\"content\" must be a text or a list of parts".to_string()),
         };
-        message.insert("content".to_string(), content);
-        self.prepare_calls(&mut message)?;
-        if role == "tool" && self.arguments == Arguments::None {
-            let text = format!(
-                "<tool_response>\n{}\n</tool_response>",
-                text_of(&message["content"])
-            );
-            return Ok(json!({"role": "user", "content": self.content(text)}));
+        if let Some(content) = content {
+            message.insert("content".to_string(), content);
+        }
+        let reasoning = REASONING
+            .iter()
+            .find_map(|name| message.get(*name).cloned());
+        if let Some(reasoning) = reasoning {
+            message.insert(REASONING[0].to_string(), reasoning.clone());
+            message.entry(REASONING[1]).or_insert(reasoning);
+        }
+        self.prepare_calls(&mut message, ids)?;
+        if role == "tool" {
+            ids.note_answer(&mut message);
+            if self.arguments == Arguments::None {
+                let text = format!(
+                    "<tool_response>\n{}\n</tool_response>",
+                    text_of(&message["content"])
+                );
+                return Ok(json!({"role": ANSWERS, "content": self.content(text)}));
+            }
         }
         Ok(Json::Object(message))
     }
 
-    /// Arguments come as text; most templates take an object.
-    fn prepare_calls(self, message: &mut Map<String, Json>) -> std::result::Result<(), String> {
-        let Some(calls) = message.get_mut("tool_calls").filter(|c| !c.is_null()) else {
-            message.remove("tool_calls");
-            return Ok(());
-        };
-        let calls = calls
-            .as_array_mut()
-            .ok_or("\"tool_calls\" must be a list")?;
-        for call in calls.iter_mut() {
-            let function = call.get_mut("function").and_then(Json::as_object_mut);
-            let function = function.ok_or("a tool call has no \"function\"")?;
-            if !function.get("name").is_some_and(Json::is_string) {
-                return Err("a tool call's function has no \"name\"".to_string());
-            }
-            let arguments = function.get("arguments").cloned().unwrap_or(json!({}));
-            let arguments = match (self.arguments, arguments) {
-                (Arguments::Text, Json::String(text)) => Json::String(text),
-                (Arguments::Text, other) => Json::String(other.to_string()),
-                (_, Json::String(text)) => serde_json::from_str::<Json>(&text)
-                    .ok()
-                    .filter(Json::is_object)
-                    .ok_or("a tool call's \"arguments\" are not a JSON object")?,
-                (_, other) => other,
-            };
-            function.insert("arguments".to_string(), arguments);
-        }
-        if self.arguments == Arguments::None && !calls.is_empty() {
-            let spelled: Vec<String> = calls
-                .iter()
-                .map(|c| call_in_words(&c["function"]))
-                .collect();
-            let before = text_of(&message["content"]);
-            let text = [before]
-                .into_iter()
-                .filter(|t| !t.is_empty())
-                .chain(spelled);
-            let text = text.collect::<Vec<_>>().join("\n");
-            message.insert("content".to_string(), self.content(text));
-            message.remove("tool_calls");
-        }
-        Ok(())
-    }
-
-    fn content(self, text: String) -> Json {
+    pub(super) fn content(self, text: String) -> Json {
         if self.text {
             Json::String(text)
         } else {
             json!([{"type": "text", "text": text}])
+        }
+    }
+
+    /// Results in words, those beside each other as one message of the user: turns alternate in many templates.
+    fn join_answers(self, messages: &mut Vec<Json>) {
+        messages.dedup_by(|after, before| {
+            let both = after["role"] == ANSWERS && before["role"] == ANSWERS;
+            if both {
+                let text = format!(
+                    "{}\n{}",
+                    text_of(&before["content"]),
+                    text_of(&after["content"])
+                );
+                before["content"] = self.content(text);
+            }
+            both
+        });
+        for message in messages.iter_mut().filter(|m| m["role"] == ANSWERS) {
+            message["role"] = "user".into();
+        }
+    }
+
+    /// The system messages at the beginning as one.
+    fn join_systems(self, messages: &mut Vec<Json>) {
+        let count = messages
+            .iter()
+            .take_while(|m| m["role"] == "system")
+            .count();
+        if count > 1 {
+            let texts: Vec<String> = messages
+                .drain(1..count)
+                .map(|m| text_of(&m["content"]))
+                .collect();
+            let text = format!(
+                "{}\n\n{}",
+                text_of(&messages[0]["content"]),
+                texts.join("\n\n")
+            );
+            messages[0]["content"] = self.content(text);
         }
     }
 
@@ -269,7 +190,7 @@ fn part_text(part: &Json) -> std::result::Result<String, String> {
     }
 }
 
-fn text_of(content: &Json) -> String {
+pub(super) fn text_of(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
         Json::Array(parts) => {
@@ -292,9 +213,4 @@ fn tools_in_words(tools: &[Json]) -> String {
          <tool_call>\n{{\"name\": \"NAME\", \"arguments\": {{…}}}}\n</tool_call>",
         list.join("\n")
     )
-}
-
-fn call_in_words(function: &Json) -> String {
-    let call = json!({"name": function["name"], "arguments": function["arguments"]});
-    format!("<tool_call>\n{call}\n</tool_call>")
 }

@@ -5,23 +5,20 @@
 //! rendering small chats, and [`ChatTemplate::render`] puts messages into the form that the template takes.
 
 mod builtin;
-mod functions;
+mod calls;
+mod form;
 mod messages;
 
+pub use crate::jinja::Rendered;
 pub use builtin::BUILTIN_NAMES;
 
-use messages::Form;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable};
+use form::Form;
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
-/// Steps that a template may take: thousands of times what real ones need, a second at most.
-const TEMPLATE_FUEL: u64 = 10_000_000;
-/// Longest template file that is read; the longest in use has 20 kB.
-const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
-/// The template's name in error messages.
-const NAME: &str = "tokenizer.chat_template";
+/// Longest template that is compiled; the longest in use has 30 kB.
+const MAX_TEMPLATE_BYTES: usize = 1 << 20;
 
 /// What a rendering depends on besides messages and tools.
 #[derive(Debug, Clone)]
@@ -44,11 +41,10 @@ impl Default for RenderOptions {
     }
 }
 
-/// A compiled chat template in the dialect of Hugging Face's transformers: Jinja with trimmed blocks, loop controls,
-/// Python's string methods, `tojson` as Python writes JSON, `strftime_now` and `raise_exception`.
+/// A compiled chat template: [Jinja](crate::jinja) in the dialect of Hugging Face's transformers.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    compiled: Template,
     source: String,
     bos: String,
     eos: String,
@@ -65,34 +61,24 @@ impl ChatTemplate {
     /// Compiles a template. `bos` and `eos` are the spellings of the model's special tokens.
     ///
     /// # Errors
-    /// [`Error::Usage`] with the template's line for a syntax error.
+    /// [`Error::Usage`] with the template's line for a syntax error, or for a template beyond the limits of length and
+    /// depth.
     pub fn new(source: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self> {
-        let mut environment = Environment::new();
-        let broken = |e| Error::Usage(format!("the chat template is broken: {e}"));
-        environment.set_syntax(
-            SyntaxConfig::builder()
-                .trim_blocks(true)
-                .lstrip_blocks(true)
-                .build()
-                .map_err(broken)?,
-        );
-        environment.set_undefined_behavior(UndefinedBehavior::Lenient);
-        environment.set_fuel(Some(TEMPLATE_FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        functions::add_to(&mut environment);
-        environment
-            .add_template_owned(NAME, functions::without_generation_tags(source))
-            .map_err(broken)?;
+        let broken = |reason| Error::Usage(format!("the chat template is broken: {reason}"));
+        if source.len() > MAX_TEMPLATE_BYTES {
+            return Err(broken(format!(
+                "it is longer than {MAX_TEMPLATE_BYTES} bytes"
+            )));
+        }
         let mut template = Self {
-            environment,
+            compiled: Template::new(source).map_err(|e| broken(e.to_string()))?,
             source: source.to_string(),
             bos: bos.unwrap_or_default().to_string(),
             eos: eos.unwrap_or_default().to_string(),
             form: Form::default(),
             note: None,
         };
-        template.form = Form::of(&template);
+        template.form = Form::of(&template)?;
         Ok(template)
     }
 
@@ -140,7 +126,9 @@ impl ChatTemplate {
         self.form.tools
     }
 
-    /// The prompt for a chat. `messages` and `tools` are those of OpenAI's chat completions.
+    /// The prompt for a chat, and which parts of it messages and tools have brought
+    /// ([`Tokenizer::encode_rendered`](crate::tokenizer::Tokenizer::encode_rendered) keeps control tokens that are
+    /// spelled there text). `messages` and `tools` are those of OpenAI's chat completions.
     ///
     /// # Errors
     /// [`Error::Usage`] if a message is malformed or has content other than text, or the template refuses the messages
@@ -150,10 +138,13 @@ impl ChatTemplate {
         messages: &[Json],
         tools: Option<&[Json]>,
         options: &RenderOptions,
-    ) -> Result<String> {
+    ) -> Result<Rendered> {
         let tools = tools.filter(|tools| !tools.is_empty());
         let messages = self.form.prepare(messages, tools)?;
-        self.render_as_is(&messages, tools.filter(|_| self.form.tools), options)
+        let none = self.form.empty_tools.then_some(&[][..]);
+        let tools = tools.filter(|_| self.form.tools).or(none);
+        self.render_as_is(&messages, tools, options)
+            .map_err(|e| Error::Usage(refusal(&e)))
     }
 
     /// The same with messages that are in the template's form already.
@@ -162,42 +153,43 @@ impl ChatTemplate {
         messages: &[Json],
         tools: Option<&[Json]>,
         options: &RenderOptions,
-    ) -> Result<String> {
-        let mut context = options.extra.clone();
-        if let Some(thinking) = options.enable_thinking {
+    ) -> std::result::Result<Rendered, JinjaError> {
+        let messages = json!(messages);
+        let tools = json!(tools);
+        let flag = |value: bool| Json::from(value);
+        let (generation, thinking) = (options.add_generation_prompt, options.enable_thinking);
+        let (generation, thinking) = (flag(generation), thinking.map(flag));
+        let (bos, eos) = (json!(self.bos), json!(self.eos));
+        let variable = |name, value, input| Variable { name, value, input };
+        let mut variables: Vec<Variable> = options
+            .extra
+            .iter()
+            .map(|(name, value)| variable(name, value, true))
+            .collect();
+        if let Some(thinking) = &thinking {
             // Two names are in use.
-            context.insert("enable_thinking".to_string(), thinking.into());
-            context.insert("thinking".to_string(), thinking.into());
+            variables.push(variable("enable_thinking", thinking, false));
+            variables.push(variable("thinking", thinking, false));
         }
-        for (name, value) in [
-            ("messages", json!(messages)),
-            ("tools", json!(tools)),
-            ("documents", Json::Null),
-            (
-                "add_generation_prompt",
-                options.add_generation_prompt.into(),
-            ),
-            ("bos_token", self.bos.as_str().into()),
-            ("eos_token", self.eos.as_str().into()),
-        ] {
-            context.insert(name.to_string(), value);
-        }
-        self.environment
-            .get_template(NAME)
-            .and_then(|template| template.render(minijinja::value::Serde(&context)))
-            .map_err(|e| Error::Usage(refusal(&e)))
+        variables.extend([
+            variable("messages", &messages, true),
+            variable("tools", &tools, true),
+            variable("documents", &Json::Null, false),
+            variable("add_generation_prompt", &generation, false),
+            variable("bos_token", &bos, false),
+            variable("eos_token", &eos, false),
+        ]);
+        self.compiled.render(&variables)
     }
 }
 
 /// What `raise_exception` says is meant for the user; anything else is a fault of the template.
-fn refusal(error: &minijinja::Error) -> String {
-    match (error.kind(), error.detail()) {
-        (ErrorKind::InvalidOperation, Some(detail)) if detail.starts_with(functions::RAISED) => {
-            format!(
-                "the chat template refuses these messages: {}",
-                detail[functions::RAISED.len()..].trim_start()
-            )
-        }
+fn refusal(error: &JinjaError) -> String {
+    match error.kind {
+        ErrorKind::Raised => format!(
+            "the chat template refuses these messages: {}",
+            error.message
+        ),
         _ => format!("the chat template failed: {error}"),
     }
 }
@@ -216,10 +208,10 @@ fn read_template(path: &str) -> Result<String> {
         _ => io(source),
     })?;
     let mut text = String::new();
-    file.take(MAX_TEMPLATE_BYTES + 1)
+    file.take(MAX_TEMPLATE_BYTES as u64 + 1)
         .read_to_string(&mut text)
         .map_err(io)?;
-    if text.len() as u64 > MAX_TEMPLATE_BYTES {
+    if text.len() > MAX_TEMPLATE_BYTES {
         return Err(Error::Usage(format!(
             "--chat-template {path}: longer than {MAX_TEMPLATE_BYTES} bytes"
         )));

@@ -1,3 +1,6 @@
+mod history;
+mod peers;
+
 use super::*;
 
 fn template(source: &str) -> ChatTemplate {
@@ -5,11 +8,9 @@ fn template(source: &str) -> ChatTemplate {
 }
 
 fn render(source: &str, messages: &[Json]) -> Result<String> {
-    ChatTemplate::new(source, Some("<s>"), Some("</s>"))?.render(
-        messages,
-        None,
-        &RenderOptions::default(),
-    )
+    ChatTemplate::new(source, Some("<s>"), Some("</s>"))?
+        .render(messages, None, &RenderOptions::default())
+        .map(|rendered| rendered.text)
 }
 
 fn eval(expression: &str) -> String {
@@ -23,6 +24,7 @@ fn eval(expression: &str) -> String {
     template(&format!("{{{{ {expression} }}}}"))
         .render(&[], None, &options)
         .unwrap()
+        .text
 }
 
 #[test]
@@ -54,16 +56,6 @@ fn json_is_written_as_python_writes_it() {
 }
 
 #[test]
-fn the_clock_has_pythons_formats() {
-    let year = chrono::Local::now().format("%Y").to_string();
-    assert!(eval("strftime_now('%d %B %Y')").ends_with(&year));
-    let error = template("{{ strftime_now('%Q') }}")
-        .render(&[], None, &RenderOptions::default())
-        .unwrap_err();
-    assert!(error.to_string().contains("%Q"), "{error}");
-}
-
-#[test]
 fn a_template_can_refuse() {
     let error = render("{{ raise_exception('roles must alternate') }}", &[]).unwrap_err();
     assert!(
@@ -75,10 +67,16 @@ fn a_template_can_refuse() {
 }
 
 #[test]
-fn a_template_cannot_run_for_ever() {
-    let source = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}";
-    let error = render(source, &[]).unwrap_err();
-    assert!(error.to_string().contains("fuel"), "{error}");
+fn a_template_beyond_the_limits_is_refused_at_once() {
+    let endless =
+        "{% set s='a'*5000000 %}{% for i in range(99999) %}{{ s.count('b') }}{% endfor %}";
+    let deep = "{% if 1 %}".repeat(5000);
+    let long = " ".repeat(MAX_TEMPLATE_BYTES + 1);
+    for (source, reason) in [(endless, "fuel"), (&deep, "deep"), (&long, "longer than")] {
+        let error = ChatTemplate::new(source, None, None).unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(error.exit_code(), 2);
+    }
 }
 
 #[test]
@@ -132,7 +130,7 @@ fn thinking_and_other_variables_reach_the_template() {
         extra: json!({"level": 3}).as_object().cloned().unwrap(),
         ..RenderOptions::default()
     };
-    let text = template(source).render(&[], None, &options).unwrap();
+    let text = template(source).render(&[], None, &options).unwrap().text;
     assert_eq!(text, "False False 3 True");
 }
 
@@ -163,7 +161,8 @@ fn calls_take_the_form_that_the_template_knows() {
         assert!(template.describes_tools());
         let prompt = template
             .render(&called(), Some(&[tool()]), &options)
-            .unwrap();
+            .unwrap()
+            .text;
         assert_eq!(prompt, "f!user:q;assistant:{\"k\": 1};tool:r;");
     }
 }
@@ -174,7 +173,8 @@ fn tools_are_told_in_words_where_the_template_has_none() {
     assert!(!template.describes_tools());
     let prompt = template
         .render(&called(), Some(&[tool()]), &RenderOptions::default())
-        .unwrap();
+        .unwrap()
+        .text;
     let (system, rest) = prompt.split_once("user:q;\n").unwrap();
     assert!(
         system.starts_with("system:") && system.contains("{\"name\":\"f\""),
@@ -207,6 +207,7 @@ fn built_in_templates() {
         choose(Some(name), None)
             .render(&chat, None, &RenderOptions::default())
             .unwrap()
+            .text
     };
     assert_eq!(
         prompt("chatml"),

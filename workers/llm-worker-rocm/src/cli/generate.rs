@@ -8,6 +8,7 @@ use crate::completion::{Finish, Output, StopReason, TextOptions, Timings, Usage}
 use crate::engine::api::{Constraint, EngineOptions, Request};
 use crate::grammar::Grammars;
 use crate::model::ModelFile;
+use crate::tokenizer::TokenizerError;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -235,7 +236,8 @@ impl GenerateArgs {
     }
 
     fn prompt_tokens(&self, file: &ModelFile) -> Result<Vec<u32>> {
-        let text = match &self.chat {
+        let usage = |e: TokenizerError| Error::Usage(e.to_string());
+        match &self.chat {
             Some(text) => {
                 let mut messages = Vec::new();
                 if let Some(system) = &self.system {
@@ -246,13 +248,17 @@ impl GenerateArgs {
                     enable_thinking: self.thinking,
                     ..RenderOptions::default()
                 };
-                template(self.chat_template.as_deref(), file)?.render(&messages, None, &options)?
+                let template = template(self.chat_template.as_deref(), file)?;
+                let prompt = template.render(&messages, None, &options)?;
+                file.tokenizer()
+                    .encode_rendered(&prompt, !self.raw)
+                    .map_err(usage)
             }
-            None => or_stdin(&self.prompt.join(" "))?,
-        };
-        file.tokenizer()
-            .encode(&text, !self.raw)
-            .map_err(|e| Error::Usage(e.to_string()))
+            None => {
+                let text = or_stdin(&self.prompt.join(" "))?;
+                file.tokenizer().encode(&text, !self.raw).map_err(usage)
+            }
+        }
     }
 }
 

@@ -170,7 +170,7 @@ pub(super) async fn apply_template(
     let model = app.text()?;
     blocking(move || {
         let tools = fields.tools.as_deref().unwrap_or_default();
-        Ok(Json(json!({"prompt": fields.render(&model, tools)?})))
+        Ok(Json(json!({"prompt": fields.render(&model, tools)?.text})))
     })
     .await
 }

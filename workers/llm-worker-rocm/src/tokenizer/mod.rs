@@ -9,6 +9,7 @@ mod gguf;
 mod json;
 mod own;
 mod pre;
+mod rendered;
 mod rules;
 
 pub use detokenize::Detokenizer;
@@ -17,9 +18,11 @@ use detokenize::Pieces;
 pub(crate) use gguf::byte_token;
 use own::Own;
 use pre::PreTokenizer;
+use rendered::Words;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use worker::gguf::{Gguf, GgufError};
 use worker::tokenizer_json;
 
@@ -60,6 +63,8 @@ pub struct Tokenizer {
     framed_by_library: bool,
     end_ids: Vec<u32>,
     vocab_size: usize,
+    /// Finds spellings of control tokens; made when it is needed.
+    control_finder: OnceLock<Words>,
 }
 
 /// What turns text into tokens.
@@ -78,22 +83,38 @@ enum Encoder {
 impl Encoder {
     /// The tokens of a text; `framed` asks the library for what it knows to put around one.
     fn encode(&self, text: &str, framed: bool) -> Result<Vec<u32>, TokenizerError> {
-        Ok(match self {
-            Self::Library { growth, .. } if text.len() as u64 * growth > MAX_NORMALIZED_BYTES => {
-                return Err(TokenizerError::Invalid(format!(
-                    "a text of {} bytes is too long for it",
-                    text.len()
-                )));
-            }
-            // A file's rules may make the library panic at one text only.
-            Self::Library { inner, .. } => tokenizer_json::guarded(|| {
-                let encoding = inner.encode_fast(text, framed);
-                let ids = encoding.map(|encoding| encoding.get_ids().to_vec());
-                ids.map_err(|e| e.to_string())
-            })
-            .map_err(TokenizerError::Invalid)?,
-            Self::Own(own) => own.encode(text, &[]),
-        })
+        match self {
+            Self::Library { inner, growth } => with_library(text, *growth, || {
+                let encoding = inner.encode_fast(text, framed)?;
+                Ok(encoding.get_ids().to_vec())
+            }),
+            Self::Own(own) => Ok(own.encode(text, &[])),
+        }
+    }
+
+    /// The tokens of a text in which the control tokens at some places are text.
+    fn encode_as_text(
+        &self,
+        text: &str,
+        spelled: &[Range<usize>],
+    ) -> Result<Vec<u32>, TokenizerError> {
+        match self {
+            Self::Library { inner, growth } => with_library(text, *growth, || {
+                rendered::with_spelled(inner, text, spelled)
+            }),
+            Self::Own(own) => Ok(own.encode(text, spelled)),
+        }
+    }
+
+    /// The spelling of a token.
+    fn spelling(&self, id: u32) -> Option<String> {
+        match self {
+            Self::Library { inner, .. } => inner.id_to_token(id),
+            Self::Own(own) => own
+                .ids
+                .iter()
+                .find_map(|(text, known)| (*known == id).then(|| text.clone())),
+        }
     }
 
     /// The token of a spelling.
@@ -103,6 +124,22 @@ impl Encoder {
             Self::Own(own) => own.ids.get(text).copied(),
         }
     }
+}
+
+/// What the library makes of a text, unless that is too long for its normalizers. A file's rules may make it panic at
+/// one text only.
+fn with_library(
+    text: &str,
+    growth: u64,
+    encode: impl FnOnce() -> tokenizers::Result<Vec<u32>>,
+) -> Result<Vec<u32>, TokenizerError> {
+    if text.len() as u64 * growth > MAX_NORMALIZED_BYTES {
+        return Err(TokenizerError::Invalid(format!(
+            "a text of {} bytes is too long for it",
+            text.len()
+        )));
+    }
+    tokenizer_json::guarded(|| encode().map_err(|e| e.to_string())).map_err(TokenizerError::Invalid)
 }
 
 #[derive(Debug, Clone)]
@@ -156,6 +193,7 @@ impl Tokenizer {
             framed_by_library: parts.framed_by_library,
             vocab_size: parts.vocab_size,
             end_ids,
+            control_finder: OnceLock::new(),
         }
     }
 
@@ -168,12 +206,17 @@ impl Tokenizer {
     /// [`TokenizerError::Invalid`] for text that the vocabulary cannot express, or that is too long for it.
     pub fn encode(&self, text: &str, add_bos: bool) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.encoder.encode(text, false)?;
+        self.begin(&mut ids, add_bos);
+        Ok(ids)
+    }
+
+    /// Adds the beginning-of-sequence token where it belongs and is missing.
+    fn begin(&self, ids: &mut Vec<u32>, add_bos: bool) {
         if let Some(bos) = self.bos.as_ref().filter(|_| add_bos && self.add_bos) {
             if ids.first() != Some(&bos.id) {
                 ids.insert(0, bos.id);
             }
         }
-        Ok(ids)
     }
 
     /// The tokens of a text with everything that the model's training put around it, as embedding models need it:

@@ -221,13 +221,13 @@ impl Chat {
         let tokens = self
             .session
             .tokenizer
-            .encode(&prompt, true)
+            .encode_rendered(&prompt, true)
             .map_err(|e| Error::Usage(e.to_string()))?;
         let mut parser = OutputParser::new(
             self.format,
             ParserOptions {
                 reasoning: true,
-                in_reasoning: self.format.opens_reasoning(&prompt),
+                in_reasoning: self.format.opens_reasoning(&prompt.text),
                 ..ParserOptions::default()
             },
         )?;

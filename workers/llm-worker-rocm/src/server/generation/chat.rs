@@ -6,7 +6,7 @@ use super::form::{Form, Source};
 use super::length::check_length;
 use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use crate::chat::RenderOptions;
+use crate::chat::{RenderOptions, Rendered};
 use crate::server::backend::TextModel;
 use crate::server::error::from_worker;
 use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ToolChoice};
@@ -49,11 +49,11 @@ pub struct ChatFields {
 }
 
 impl ChatFields {
-    /// The prompt as text; `tools` are those that the model is told.
+    /// The prompt's text; `tools` are those that the model is told.
     ///
     /// # Errors
     /// 400 if the template refuses the messages.
-    pub fn render(&self, model: &TextModel, tools: &[Value]) -> Result<String, ApiError> {
+    pub fn render(&self, model: &TextModel, tools: &[Value]) -> Result<Rendered, ApiError> {
         if self.messages.is_empty() {
             return Err(ApiError::field("messages", "messages must not be empty"));
         }
@@ -73,10 +73,10 @@ impl ChatFields {
         };
         if let Some((before, begun)) = self.begun()? {
             options.add_generation_prompt = true;
-            let mut text = render(before, &options)?;
-            if !model.format.opens_reasoning(&text) {
-                text.push_str(&begun);
-                return Ok(text);
+            let mut prompt = render(before, &options)?;
+            if !model.format.opens_reasoning(&prompt.text) {
+                prompt.push_input(&begun);
+                return Ok(prompt);
             }
             if self.continue_final_message == Some(true) {
                 return Err(ApiError::field(
@@ -130,13 +130,13 @@ impl ChatFields {
         };
         let text = self.render(model, tools)?;
         let parallel = self.parallel_tool_calls.unwrap_or(true);
-        let opened = model.format.opens_reasoning(&text);
+        let opened = model.format.opens_reasoning(&text.text);
         let rules = CallRules {
             tools,
             choice: &choice,
             parallel,
             in_reasoning: opened,
-            in_call: !tools.is_empty() && model.format.opens_call(&text),
+            in_call: !tools.is_empty() && model.format.opens_call(&text.text),
         };
         let forced = model
             .format
@@ -163,10 +163,10 @@ impl ChatFields {
             Some(_) => None,
             None => OfferedForm::of(model, &rules, &parser)?,
         };
-        check_length(model, &text)?;
+        check_length(model, &text.text)?;
         let tokens = model
             .tokenizer
-            .encode(&text, true)
+            .encode_rendered(&text, true)
             .map_err(|e| ApiError::field("messages", e.to_string()))?;
         let prompt = Prompt {
             tokens,
