@@ -139,6 +139,9 @@ impl QuantizedType for Blocks {
         let mut values = vec![0f32; ids.len() * hidden];
         for (i, &id) in ids.iter().enumerate() {
             let row = id as usize;
+            if crate::mended::ids::names_nothing(id) {
+                continue;
+            }
             if row >= rows {
                 crate::bail!("embedding id {row} is out of range for {rows} rows")
             }
