@@ -23,7 +23,7 @@ pub(crate) trait Accumulate: WithDType {
     type Sum: Copy + Default + Send + Sync;
 
     /// The sum and one element more.
-    fn plus(sum: Self::Sum, element: Self) -> Self::Sum;
+    fn added(sum: Self::Sum, element: Self) -> Self::Sum;
 
     /// Two sums together.
     fn join(a: Self::Sum, b: Self::Sum) -> Self::Sum;
@@ -44,7 +44,7 @@ macro_rules! floats {
             type Sum = f64;
 
             #[inline(always)]
-            fn plus(sum: f64, element: Self) -> f64 {
+            fn added(sum: f64, element: Self) -> f64 {
                 sum + WithDType::to_f64(element)
             }
 
@@ -76,7 +76,7 @@ macro_rules! integers {
             type Sum = i64;
 
             #[inline(always)]
-            fn plus(sum: i64, element: Self) -> i64 {
+            fn added(sum: i64, element: Self) -> i64 {
                 sum.wrapping_add(element as i64)
             }
 
@@ -86,7 +86,7 @@ macro_rules! integers {
             }
 
             fn total(elements: &[Self]) -> i64 {
-                elements.iter().fold(0, |sum, &element| Self::plus(sum, element))
+                elements.iter().fold(0, |sum, &element| Self::added(sum, element))
             }
 
             #[inline(always)]
@@ -227,7 +227,7 @@ fn sums<T: Accumulate>(src: &[T], layout: &Layout, axes: &[usize]) -> Vec<T::Sum
     let (inner, outer) = match all.split_first() {
         Some((inner, outer)) => (inner, outer),
         None => {
-            sums[0] = T::plus(sums[0], src[layout.start_offset()]);
+            sums[0] = T::added(sums[0], src[layout.start_offset()]);
             return sums;
         }
     };
@@ -238,12 +238,12 @@ fn sums<T: Accumulate>(src: &[T], layout: &Layout, axes: &[usize]) -> Vec<T::Sum
             (0, 1) => sums[to] = T::join(sums[to], T::total(&src[from..from + inner.size])),
             (0, stride) => {
                 let elements = (0..inner.size).map(|i| src[from + i * stride]);
-                sums[to] = elements.fold(sums[to], T::plus);
+                sums[to] = elements.fold(sums[to], T::added);
             }
             (step, stride) => {
                 for i in 0..inner.size {
                     let sum = &mut sums[to + i * step];
-                    *sum = T::plus(*sum, src[from + i * stride]);
+                    *sum = T::added(*sum, src[from + i * stride]);
                 }
             }
         }

@@ -36,7 +36,7 @@ fn means<T: Accumulate>(
                     let places = (0..window.0)
                         .flat_map(|y| (0..window.1).map(move |x| y * strides[2] + x * strides[3]));
                     let sum =
-                        places.fold(T::Sum::default(), |sum, at| T::plus(sum, src[first + at]));
+                        places.fold(T::Sum::default(), |sum, at| T::added(sum, src[first + at]));
                     out.push(T::mean(sum, window.0 * window.1));
                 }
             }

@@ -73,7 +73,7 @@ impl CumSum {
                 let line = step * inner..(step + 1) * inner;
                 let elements = src[line.clone()].iter().zip(&mut out[line]);
                 for (sum, (&element, out)) in sums.iter_mut().zip(elements) {
-                    *sum = T::plus(*sum, element);
+                    *sum = T::added(*sum, element);
                     *out = T::of(*sum);
                 }
             }
