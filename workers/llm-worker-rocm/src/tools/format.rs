@@ -241,7 +241,8 @@ fn written_by(template: &ChatTemplate) -> Option<&'static CallForm> {
     let prompt = plain(&prompt);
     let writes = |form: &&CallForm| {
         let call = plain(&form.write(&[(NAME, &arguments)]));
-        !form.known_only && prompt.contains(call.trim())
+        // The common form is also what templates without calls are given.
+        *form != CallForm::common() && !form.known_only && prompt.contains(call.trim())
     };
     FORMS.iter().find(writes)
 }

@@ -60,6 +60,8 @@ pub enum Play {
     /// It is answered with what its constraint allows: the end as soon as possible, else the last token, which is never
     /// white space without need.
     FollowConstraint,
+    /// It begins with these words, which its constraint has to allow, and goes on as the constraint does.
+    SayAndFollow(&'static str),
 }
 
 /// What the engine was asked.
@@ -198,7 +200,11 @@ impl Backend for Script {
                 self.hanging.lock().unwrap().push(sender);
             }
             Play::Refuse(failure) => return Err(failure),
-            Play::FollowConstraint => {
+            play @ (Play::FollowConstraint | Play::SayAndFollow(_)) => {
+                let mut words = match play {
+                    Play::SayAndFollow(words) => words.bytes(),
+                    _ => "".bytes(),
+                };
                 let mut constraint = constraint.expect("a constraint was expected");
                 sender.send(started(0));
                 let mut count = 0;
@@ -211,10 +217,13 @@ impl Backend for Script {
                         }
                     };
                     let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
-                    let ends = Some(END).filter(allowed);
-                    let id = ends
+                    let said = words.next().map(token);
+                    let ends = Some(END).filter(|id| said.is_none() && allowed(id));
+                    let id = said
+                        .or(ends)
                         .or_else(|| (0..VOCABULARY).rev().find(allowed))
                         .unwrap();
+                    assert!(allowed(&id), "{id} after {count} tokens");
                     count += 1;
                     if Some(count) == max_tokens {
                         sender.send(generated(id, None, Instant::now()));

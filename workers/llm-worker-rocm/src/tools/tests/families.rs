@@ -79,7 +79,7 @@ fn no_mark_shows_wherever_an_answer_is_cut() {
             // One character is no mark yet.
             let short = text.chars().count() == 1;
             assert!(
-                parsed.content.is_empty() || short,
+                parsed.content.trim().is_empty() || short,
                 "{name}: {:?} of {:?}",
                 parsed.content,
                 &answer[..cut]
@@ -227,4 +227,13 @@ fn forms_are_told_from_templates() {
         .iter()
         .flat_map(|form| form.relatives)
         .all(|name| CallForm::named(name).is_some()));
+}
+
+#[test]
+fn the_documentation_lists_all_forms() {
+    let text = include_str!("../../../../../docs/llm.md");
+    for form in FORMS {
+        let row = format!("| `{}` | {} | ", form.name, form.families);
+        assert!(text.contains(&row), "docs/llm.md has no row {row}");
+    }
 }
