@@ -1,7 +1,7 @@
 //! What a template takes, found out by rendering small chats with it.
 
 use super::{message, ChatTemplate, RenderOptions};
-use crate::jinja::ErrorKind;
+use crate::jinja::{ErrorKind, FUEL};
 use serde_json::{json, Value as Json};
 use worker::{Error, Result};
 
@@ -69,6 +69,9 @@ const KEY: &str = "qx7key";
 const VALUE: &str = "qx7value";
 const RESULT: &str = "qx7result";
 
+/// About as many small chats are rendered; together they may take what one rendering may.
+const PROBES: usize = 20;
+
 /// What came of a rendering.
 enum Probe {
     Text(String),
@@ -113,7 +116,10 @@ impl Prober<'_> {
     fn render(&self, messages: &[Json], tools: Option<&[Json]>) -> Result<Probe> {
         let options = RenderOptions::default();
         Ok(
-            match self.template.render_as_is(messages, tools, &options) {
+            match self
+                .template
+                .render_as_is(messages.to_vec(), tools, &options, FUEL / PROBES)
+            {
                 Ok(rendered) => Probe::Text(rendered.text),
                 Err(e) if e.kind == ErrorKind::Raised => Probe::Refused,
                 Err(e) if e.kind == ErrorKind::Limit => {

@@ -12,7 +12,7 @@ mod messages;
 pub use crate::jinja::Rendered;
 pub use builtin::BUILTIN_NAMES;
 
-use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable};
+use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable, FUEL};
 use form::Form;
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
@@ -143,18 +143,19 @@ impl ChatTemplate {
         let messages = self.form.prepare(messages, tools)?;
         let none = self.form.empty_tools.then_some(&[][..]);
         let tools = tools.filter(|_| self.form.tools).or(none);
-        self.render_as_is(&messages, tools, options)
+        self.render_as_is(messages, tools, options, FUEL)
             .map_err(|e| Error::Usage(refusal(&e)))
     }
 
-    /// The same with messages that are in the template's form already.
+    /// The same with messages that are in the template's form already, and an amount of fuel.
     fn render_as_is(
         &self,
-        messages: &[Json],
+        messages: Vec<Json>,
         tools: Option<&[Json]>,
         options: &RenderOptions,
+        fuel: usize,
     ) -> std::result::Result<Rendered, JinjaError> {
-        let messages = json!(messages);
+        let messages = Json::Array(messages);
         let tools = json!(tools);
         let flag = |value: bool| Json::from(value);
         let (generation, thinking) = (options.add_generation_prompt, options.enable_thinking);
@@ -179,7 +180,7 @@ impl ChatTemplate {
             variable("bos_token", &bos, false),
             variable("eos_token", &eos, false),
         ]);
-        self.compiled.render(&variables)
+        self.compiled.render_within(&variables, fuel)
     }
 }
 

@@ -131,10 +131,11 @@ impl<'t> Interpreter<'t> {
                         .chars()
                         .any(|c| c.is_uppercase() || c.is_lowercase())
             }
-            "odd" | "even" => self.divisible(value, &Value::Int(2))? == (name == "even"),
+            "odd" => self.leaves(value, &Value::Int(2), 1)?,
+            "even" => self.leaves(value, &Value::Int(2), 0)?,
             "divisibleby" => {
                 let by = argument()?;
-                self.divisible(value, &by)?
+                self.leaves(value, &by, 0)?
             }
             "sameas" => self.same(value, &argument()?)?,
             "escaped" => false,
@@ -144,9 +145,10 @@ impl<'t> Interpreter<'t> {
         })
     }
 
-    fn divisible(&mut self, value: &Value, by: &Value) -> Result<bool> {
+    /// Whether a division leaves this rest.
+    fn leaves(&mut self, value: &Value, by: &Value, wanted: i128) -> Result<bool> {
         let rest = self.binary(super::ast::Binary::Modulo, value, by)?;
-        self.equal(&rest, &Value::Int(0))
+        self.equal(&rest, &Value::Int(wanted))
     }
 
     /// `value is other`: the same object. Equal small values are one object in Python.

@@ -94,7 +94,7 @@ impl<'t> Interpreter<'t> {
                     _ => Err(Error::runtime("attr() needs a name")),
                 }
             }
-            "tojson" => self.to_json(&value, args),
+            "tojson" => self.json_filter(&value, args),
             "abs" | "int" | "float" | "round" | "sum" | "filesizeformat" => {
                 self.number_filter(name, value, args)
             }

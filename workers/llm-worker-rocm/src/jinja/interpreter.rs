@@ -15,17 +15,14 @@ use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What a rendering may cost. A unit is about a byte that is written or compared; a step of a template costs
-/// [`STEP`]. Real templates take thousandths of it; using it up takes about a second.
-pub(super) const FUEL: usize = 200_000_000;
 /// Further units for each byte of the variables.
 const FUEL_PER_BYTE: usize = 64;
-/// Units of one step.
+/// Units of one step of a template.
 const STEP: usize = 20;
 /// Deepest evaluation, through expressions, statements, macros and recursive loops.
 const MAX_DEPTH: usize = 1500;
 
-/// Renders a template's nodes.
+/// Renders a template's nodes with an amount of fuel.
 pub(super) fn render(nodes: &[Node], variables: &[Variable], fuel: usize) -> Result<Rendered> {
     let mut interpreter = Interpreter {
         heap: Heap::default(),

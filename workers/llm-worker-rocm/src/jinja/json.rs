@@ -15,7 +15,7 @@ struct Style {
 }
 
 impl<'t> Interpreter<'t> {
-    pub(super) fn to_json(&mut self, value: &Value, args: Args) -> Result<Value> {
+    pub(super) fn json_filter(&mut self, value: &Value, args: Args) -> Result<Value> {
         let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
         let [ascii, indent, separators, sort] = args.bind("tojson", names)?;
         let indent = match indent {

@@ -1,6 +1,7 @@
 //! Methods of Python's types. Unlike transformers' sandbox, lists and mappings can be changed by theirs.
 
 mod collections;
+mod parts;
 pub(super) mod text;
 
 use super::error::{Error, Result};

@@ -46,6 +46,9 @@ use std::ops::Range;
 /// Stack of the thread that a template is compiled and rendered in; with the limits of depth, a small part is used.
 const STACK_BYTES: usize = 64 << 20;
 
+/// What [`Template::render`] may spend. Real templates take thousandths of it; using it up takes about a second.
+pub const FUEL: usize = 200_000_000;
+
 /// A variable of a rendering.
 #[derive(Debug, Clone, Copy)]
 pub struct Variable<'v> {
@@ -99,7 +102,16 @@ impl Template {
     /// [`Error`] with the line if an operation fails as it would in Python, the template raises one, or it goes beyond
     /// the limits.
     pub fn render(&self, variables: &[Variable]) -> Result<Rendered, Error> {
-        on_large_stack(|| interpreter::render(&self.nodes, variables, interpreter::FUEL))
+        self.render_within(variables, FUEL)
+    }
+
+    /// Renders it with an amount of fuel: units of about a byte that is written or compared, besides those that the
+    /// size of the variables allows.
+    ///
+    /// # Errors
+    /// See [`Self::render`].
+    pub fn render_within(&self, variables: &[Variable], fuel: usize) -> Result<Rendered, Error> {
+        on_large_stack(|| interpreter::render(&self.nodes, variables, fuel))
     }
 }
 

@@ -16,7 +16,16 @@ fn is_word(c: char) -> bool {
 
 impl<'t> Interpreter<'t> {
     pub(super) fn text_filter(&mut self, name: &str, value: &Value, args: Args) -> Result<Value> {
-        let text = self.text_of(value)?;
+        let text = match (value, name) {
+            (Value::Str(text), _) => text.clone(),
+            (other, "indent" | "wordwrap") => {
+                let kind = self.heap.type_name(other);
+                return Err(Error::runtime(format!(
+                    "{name}: a text is needed, not '{kind}'"
+                )));
+            }
+            (other, _) => self.text_of(other)?,
+        };
         self.spend(text.len() + 16)?;
         let none = |args: Args| args.bind::<0>(name, []);
         Ok(Value::Str(match name {

@@ -152,16 +152,20 @@ impl<'t> Interpreter<'t> {
         let (items, tuple) = match self.heap.object(value) {
             Some(Object::List(items)) => (items, false),
             Some(Object::Tuple(items)) => (items, true),
-            Some(Object::Range { .. }) => {
-                let items = self.iterate(value)?;
-                let chosen = indices(items.len(), numbers)
-                    .map(|i| items[i].clone())
-                    .collect();
-                return self.list(chosen);
+            Some(Object::Range { start, stop, step }) => {
+                let (first, by) = (*start, *step);
+                let length = range_length(first, *stop, by);
+                let (start, stop, step) = slice_bounds(length, numbers);
+                self.spend(64)?;
+                return Ok(self.heap.add(Object::Range {
+                    start: first + start * by,
+                    stop: first + stop * by,
+                    step: by.saturating_mul(step),
+                }));
             }
             _ => {
                 let kind = self.heap.type_name(value);
-                return Ok(Value::undefined(format!(
+                return Err(Error::runtime(format!(
                     "'{kind}' object is not subscriptable"
                 )));
             }
@@ -247,9 +251,8 @@ pub(in super::super) fn position(index: i128, length: usize) -> Option<usize> {
     (0..length).contains(&index).then_some(index as usize)
 }
 
-/// The places that a slice of `length` items has.
-fn indices(length: usize, [start, stop, step]: [Option<i128>; 3]) -> impl Iterator<Item = usize> {
-    let length = length as i128;
+/// Where a slice of `length` items starts and stops, and its step.
+fn slice_bounds(length: i128, [start, stop, step]: [Option<i128>; 3]) -> (i128, i128, i128) {
     let step = step.unwrap_or(1);
     let (low, high) = if step > 0 {
         (0, length)
@@ -266,6 +269,12 @@ fn indices(length: usize, [start, stop, step]: [Option<i128>; 3]) -> impl Iterat
     };
     let start = start.map_or(if step > 0 { low } else { high }, bound);
     let stop = stop.map_or(if step > 0 { high } else { low }, bound);
+    (start, stop, step)
+}
+
+/// The places that a slice of `length` items has.
+fn indices(length: usize, numbers: [Option<i128>; 3]) -> impl Iterator<Item = usize> {
+    let (start, stop, step) = slice_bounds(length as i128, numbers);
     let count = range_length(start, stop, step);
     (0..count).map(move |i| (start + i * step) as usize)
 }
@@ -273,7 +282,6 @@ fn indices(length: usize, [start, stop, step]: [Option<i128>; 3]) -> impl Iterat
 fn slice_text(text: &Text, bounds: [Option<i128>; 3]) -> Text {
     let whole = text.as_str();
     if bounds[2].unwrap_or(1) == 1 {
-        let places: Vec<usize>;
         let chars = if whole.is_ascii() {
             whole.len()
         } else {
@@ -287,7 +295,7 @@ fn slice_text(text: &Text, bounds: [Option<i128>; 3]) -> Text {
         if chars == whole.len() {
             return text.slice(first..last + 1);
         }
-        places = whole.char_indices().map(|(i, _)| i).collect();
+        let places: Vec<usize> = whole.char_indices().map(|(i, _)| i).collect();
         let end = places.get(last + 1).copied().unwrap_or(whole.len());
         return text.slice(places[first]..end);
     }
