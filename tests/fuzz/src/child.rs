@@ -1,6 +1,7 @@
 //! Inputs tried one after the other in a process of its own, which may die of them.
 //!
-//! Before each input its number goes into a file, so that whoever watches knows which one it was. What is found goes to
+//! Before each input its number goes into a file, with how many were taken and refused before it, so that whoever watches
+//! knows which one it was. What is found goes to
 //! standard output, a JSON object a line.
 
 use crate::memory;
@@ -71,13 +72,13 @@ pub fn run(work: &Work, progress: &Path) -> Result<(), String> {
         }
     }));
     let file = std::fs::File::create(progress).map_err(|e| e.to_string())?;
-    let mark = |number: u64| file.write_all_at(&number.to_le_bytes(), 0);
+    let mark = |numbers: [u64; 3]| file.write_all_at(&numbers.map(u64::to_le_bytes).concat(), 0);
     let mut target = target(&work.target)?;
     let (mut accepted, mut refused, mut most) = (0u64, 0u64, 0usize);
     let begun = Instant::now();
     let mut number = work.first;
     while number < work.first + work.count && work.time.is_none_or(|time| begun.elapsed() < time) {
-        mark(number).map_err(|e| e.to_string())?;
+        mark([number, accepted, refused]).map_err(|e| e.to_string())?;
         let bytes = input(&*target, work.seed, number);
         let (verdict, taken) = read(&mut *target, &bytes);
         most = most.max(taken);
@@ -103,10 +104,8 @@ pub fn run(work: &Work, progress: &Path) -> Result<(), String> {
         }
         number += 1;
     }
-    tell(
-        &json!({"tried": number - work.first, "accepted": accepted, "refused": refused, "most": most}),
-    );
-    mark(DONE).map_err(|e| e.to_string())
+    tell(&json!({"tried": number - work.first, "most": most}));
+    mark([DONE, accepted, refused]).map_err(|e| e.to_string())
 }
 
 /// Reads one input: the verdict, or where it panicked, and the most memory that it took.

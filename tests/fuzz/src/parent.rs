@@ -3,7 +3,6 @@
 use crate::child::{self, Work, DONE};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -66,7 +65,7 @@ pub fn run(program: &Path, work: &Work, patience: Duration) -> Result<Outcome, S
             time: work.time.map(|time| time.saturating_sub(begun.elapsed())),
             ..work.clone()
         };
-        let (ended, lines) = one_process(program, &rest, folder.path(), patience)?;
+        let (ended, lines) = one_process(program, &rest, folder.path(), patience, &mut outcome)?;
         take(&lines, &mut outcome);
         match ended {
             None => break,
@@ -86,6 +85,7 @@ fn one_process(
     work: &Work,
     folder: &Path,
     patience: Duration,
+    outcome: &mut Outcome,
 ) -> Result<(Option<Finding>, String), String> {
     let progress = folder.join("progress");
     let (output, errors) = (folder.join("output"), folder.join("errors"));
@@ -107,14 +107,15 @@ fn one_process(
     if let Some(time) = work.time {
         command.args(["--seconds", &time.as_secs().max(1).to_string()]);
     }
-    std::fs::write(&progress, work.first.to_le_bytes()).map_err(|e| e.to_string())?;
+    std::fs::write(&progress, [work.first, 0, 0].map(u64::to_le_bytes).concat())
+        .map_err(|e| e.to_string())?;
     let mut process = command.spawn().map_err(|e| e.to_string())?;
     let (mut number, mut since) = (work.first, Instant::now());
     let status = loop {
         if let Some(status) = process.try_wait().map_err(|e| e.to_string())? {
             break Some(status);
         }
-        let now = read_progress(&progress).unwrap_or(number);
+        let [now, ..] = read_progress(&progress).unwrap_or([number, 0, 0]);
         if now != number {
             (number, since) = (now, Instant::now());
         } else if since.elapsed() > patience {
@@ -124,7 +125,10 @@ fn one_process(
         }
         std::thread::sleep(GLANCE);
     };
-    number = read_progress(&progress).unwrap_or(number);
+    let [last_number, accepted, refused] = read_progress(&progress).unwrap_or([number, 0, 0]);
+    number = last_number;
+    outcome.accepted += accepted;
+    outcome.refused += refused;
     let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
     let lines = text(&output);
     if number == DONE {
@@ -154,13 +158,14 @@ fn one_process(
     }
 }
 
-fn read_progress(path: &Path) -> Option<u64> {
-    let mut bytes = [0; 8];
-    std::fs::File::open(path)
-        .ok()?
-        .read_exact(&mut bytes)
-        .ok()?;
-    Some(u64::from_le_bytes(bytes))
+/// A number, and how many inputs before it were accepted and refused.
+fn read_progress(path: &Path) -> Option<[u64; 3]> {
+    let bytes = std::fs::read(path).ok()?;
+    let mut numbers = bytes.chunks_exact(8).filter_map(|bytes| {
+        let bytes = bytes.try_into().ok()?;
+        Some(u64::from_le_bytes(bytes))
+    });
+    Some([numbers.next()?, numbers.next()?, numbers.next()?])
 }
 
 fn take(lines: &str, outcome: &mut Outcome) {
@@ -178,8 +183,6 @@ fn take(lines: &str, outcome: &mut Outcome) {
             }),
             None => {
                 outcome.tried += number("tried");
-                outcome.accepted += number("accepted");
-                outcome.refused += number("refused");
                 outcome.most = outcome.most.max(number("most"));
             }
         }

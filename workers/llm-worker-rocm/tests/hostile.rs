@@ -161,6 +161,25 @@ fn escape_sequences_of_a_file_stay_text() {
 }
 
 #[test]
+fn weights_that_are_no_numbers_are_bad_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let mut file = tiny_llama();
+    file.tensor_mut("output_norm.weight").data[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    file.write(&path);
+    let output = run(&[
+        "generate",
+        "-d",
+        "cpu",
+        "-m",
+        &path.display().to_string(),
+        "the cat",
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("not a number"));
+}
+
+#[test]
 fn a_standard_error_that_is_full_is_no_reason_to_panic() {
     for args in [
         &[

@@ -5,7 +5,7 @@ use super::source::SourceArgs;
 use crate::chat::ChatTemplate;
 use crate::completion::{Completion, Output, TextOptions};
 use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
-use crate::engine::Engine;
+use crate::engine::{is_not_a_number, Engine};
 use crate::model::{LoadOptions, ModelFile};
 use crate::tokenizer::Tokenizer;
 use clap::Args;
@@ -130,6 +130,11 @@ impl Session {
                 .block_on(async { tokio::time::timeout(INTERRUPT_POLL, completion.next()).await });
             match next {
                 Err(_) => {}
+                Ok(Some(Output::Failed(failure)))
+                    if self.selected.device.is_cpu() && is_not_a_number(&failure) =>
+                {
+                    return Err(Error::Usage(failure.to_string()))
+                }
                 Ok(Some(Output::Failed(failure))) => return Err(failure.into()),
                 Ok(Some(output)) => return Ok(Step::Output(output)),
                 Ok(None) => {

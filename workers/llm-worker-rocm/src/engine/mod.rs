@@ -28,3 +28,4 @@ mod start;
 pub use api::{EngineOptions, SamplingOptions};
 pub use handle::Engine;
 pub use loaded::LoadedModel;
+pub(crate) use sampling::is_not_a_number;

@@ -5,12 +5,16 @@ use crate::engine::api::{Failure, GeneratedToken};
 /// The token, or why there is none.
 pub(in crate::engine) type Chosen = Result<GeneratedToken, Failure>;
 
+const NOT_A_NUMBER: &str = "the model's output is not a number: its file is damaged, or the device computes wrongly (compare with --device cpu)";
+
 /// Why there is no token.
 pub(super) fn not_a_number() -> Failure {
-    Failure::Internal(
-        "the model's output is not a number: its file is damaged, or the device computes wrongly (compare with --device cpu)"
-            .to_string(),
-    )
+    Failure::Internal(NOT_A_NUMBER.to_string())
+}
+
+/// Whether a model's output was not a number; on the CPU its file is at fault.
+pub(crate) fn is_not_a_number(failure: &Failure) -> bool {
+    matches!(failure, Failure::Internal(reason) if reason == NOT_A_NUMBER)
 }
 
 /// Why there is no token, either.

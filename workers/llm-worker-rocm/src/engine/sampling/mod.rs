@@ -11,6 +11,7 @@ mod host;
 mod random;
 mod request;
 
+pub(crate) use chosen::is_not_a_number;
 pub(super) use device::choice;
 pub(super) use request::SamplingRequest;
 
