@@ -8,11 +8,11 @@ use crate::WithDType;
 
 /// What elements of every dtype can do. Integers wrap, as on the devices and in PyTorch.
 pub trait Arithmetic: Copy {
-    fn plus(self, other: Self) -> Self;
-    fn minus(self, other: Self) -> Self;
-    fn times(self, other: Self) -> Self;
+    fn sum_with(self, other: Self) -> Self;
+    fn difference_with(self, other: Self) -> Self;
+    fn product_with(self, other: Self) -> Self;
     /// An integer by 0 is 0; divisors are looked at beforehand (`integers::check_divisor`).
-    fn over(self, other: Self) -> Self;
+    fn quotient_with(self, other: Self) -> Self;
     /// An integer as such; nothing for floats.
     fn integer(self) -> Option<i64>;
     /// The lowest bits of an integer; for floats, the nearest.
@@ -23,19 +23,19 @@ macro_rules! integers {
     ($($t:ty)*) => {$(
         impl Arithmetic for $t {
             #[inline(always)]
-            fn plus(self, other: Self) -> Self {
+            fn sum_with(self, other: Self) -> Self {
                 self.wrapping_add(other)
             }
             #[inline(always)]
-            fn minus(self, other: Self) -> Self {
+            fn difference_with(self, other: Self) -> Self {
                 self.wrapping_sub(other)
             }
             #[inline(always)]
-            fn times(self, other: Self) -> Self {
+            fn product_with(self, other: Self) -> Self {
                 self.wrapping_mul(other)
             }
             #[inline(always)]
-            fn over(self, other: Self) -> Self {
+            fn quotient_with(self, other: Self) -> Self {
                 match other {
                     0 => 0,
                     other => self.wrapping_div(other),
@@ -55,19 +55,19 @@ macro_rules! floats {
     ($($t:ty, $from:expr;)*) => {$(
         impl Arithmetic for $t {
             #[inline(always)]
-            fn plus(self, other: Self) -> Self {
+            fn sum_with(self, other: Self) -> Self {
                 self + other
             }
             #[inline(always)]
-            fn minus(self, other: Self) -> Self {
+            fn difference_with(self, other: Self) -> Self {
                 self - other
             }
             #[inline(always)]
-            fn times(self, other: Self) -> Self {
+            fn product_with(self, other: Self) -> Self {
                 self * other
             }
             #[inline(always)]
-            fn over(self, other: Self) -> Self {
+            fn quotient_with(self, other: Self) -> Self {
                 self / other
             }
             fn integer(self) -> Option<i64> {

@@ -46,7 +46,7 @@ pub(crate) fn affine(src: &CpuStorage, layout: &Layout, mul: f64, add: f64) -> R
         match (whole(mul), whole(add)) {
             (Some(mul), Some(add)) => {
                 let (mul, add) = (T::from_integer(mul), T::from_integer(add));
-                unary_map(src, layout, |v| v.times(mul).plus(add))
+                unary_map(src, layout, |v| v.product_with(mul).sum_with(add))
             }
             _ => unary_map(src, layout, |v| T::from_f64(v.to_f64() * mul + add)),
         }
