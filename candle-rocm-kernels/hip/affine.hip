@@ -12,13 +12,13 @@ template <typename T> DEVICE_FN void powf(u64 n, const Dims& dims, const Strides
     map<pack_length(sizeof(T)) / 2>(n, dims, xs, x, out, [=](T v) -> T { return store<T>(math::pow(load(v), e)); });
 }
 
-// As candle defines it on the CPU: the sign bit decides, so -0 and NaN with a sign go through exp.
-template <typename T> DEVICE_FN void elu(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out, T alpha) {
+// The sign bit decides, as on candle's CPU, so -0 and NaN with a sign go through exp. Rounded once, as powf is.
+template <typename T> DEVICE_FN void elu(u64 n, const Dims& dims, const Strides& xs, const T* x, T* out, double factor) {
+    using C = compute_t<T>;
+    const auto alpha = (C)factor;
     map<pack_length(sizeof(T))>(n, dims, xs, x, out, [=](T v) -> T {
-        using C = compute_t<T>;
         if (math::copysign(C(1), load(v)) > C(0)) return v;
-        const T power = store<T>(math::exp(load(v)));
-        return Arithmetic<T>::mul(Arithmetic<T>::sub(power, store<T>(C(1))), alpha);
+        return store<T>(math::expm1(load(v)) * alpha);
     });
 }
 
@@ -30,7 +30,7 @@ template <typename T> DEVICE_FN void elu(u64 n, const Dims& dims, const Strides&
     extern "C" __global__ MAX_BLOCK(256) void powf_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, double e) {                  \
         powf<T>(n, dims, xs, x, out, e);                                                                                                 \
     }                                                                                                                                    \
-    extern "C" __global__ MAX_BLOCK(256) void elu_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, T alpha) {                    \
+    extern "C" __global__ MAX_BLOCK(256) void elu_##name(u64 n, Dims dims, Strides xs, const T* x, T* out, double alpha) {               \
         elu<T>(n, dims, xs, x, out, alpha);                                                                                              \
     }
 

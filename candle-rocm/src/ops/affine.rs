@@ -1,7 +1,7 @@
 //! `x * mul + add`, powers and ELU.
 
 use super::cast::cast;
-use super::elementwise::{Elementwise, Work};
+use super::elementwise::Elementwise;
 use super::{Dims, Strides};
 use crate::dtype::ALL_FLOATS;
 use crate::kernels::{kernels, Element, Ptr};
@@ -14,14 +14,14 @@ kernels! {
     linear = "affine_{dtype}" [dtype: DType = DType::ALL] in Family::Affine
         => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, mul: Element, add: Element);
 
-    /// Powers.
-    to_power = "powf_{dtype}" [dtype: DType = ALL_FLOATS] in Family::Affine
-        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, e: f64);
-
-    /// ELU.
-    exponential_unit = "elu_{dtype}" [dtype: DType = ALL_FLOATS] in Family::Affine
-        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, alpha: Element);
+    /// Functions of an element and a number.
+    with_number = "{function}_{dtype}" [function: &'static str = [POWF, ELU], dtype: DType = ALL_FLOATS]
+        in Family::Affine
+        => (n: u64, dims: Dims, xs: Strides, x: Ptr, out: Ptr, number: f64);
 }
+
+const POWF: &str = "powf";
+const ELU: &str = "elu";
 
 /// `x * mul + add`. Floats: every step in the type of `x`, so small floats are rounded after the product and after the
 /// sum. Integers: with whole numbers of 64 bits they wrap; with others both steps are made in f64, and the outcome is
@@ -83,44 +83,40 @@ fn in_f64(device: &Device, x: &View, mul: f64, add: f64) -> Result<Buffer> {
 /// # Errors
 /// [`Error::UnsupportedDType`] for integers, [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn powf(device: &Device, x: &View, e: f64) -> Result<Buffer> {
-    let dtype = x.dtype;
-    apply(device, "powf", x, |work| {
-        let ([xs], [x]) = (work.strides, work.inputs);
-        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
-        let kernel = to_power::of(dtype)?;
-        // SAFETY: the operands are those of `Work`.
-        unsafe { kernel.launch(device, config, n, dims, xs, x, out, e) }
-    })
+    apply(device, POWF, x, e)
 }
 
-/// `x` where its sign is positive, `(exp(x) - 1) * alpha` elsewhere, for floats.
+/// `x` where its sign is positive, `(exp(x) - 1) * alpha` elsewhere, for floats. Small floats are computed in f32, as is
+/// `alpha`, and rounded once; nothing cancels for small `x`.
 ///
 /// # Errors
 /// [`Error::UnsupportedDType`] for integers, [`Error::InvalidView`], [`Error::TooLarge`].
 pub fn elu(device: &Device, x: &View, alpha: f64) -> Result<Buffer> {
-    let dtype = x.dtype;
-    let alpha = Element::new(convert(dtype, alpha));
-    apply(device, "elu", x, |work| {
-        let ([xs], [x]) = (work.strides, work.inputs);
-        let (config, n, dims, out) = (work.config, work.count, work.dims, work.output);
-        let kernel = exponential_unit::of(dtype)?;
-        // SAFETY: the operands are those of `Work`.
-        unsafe { kernel.launch(device, config, n, dims, xs, x, out, alpha) }
-    })
+    apply(device, ELU, x, alpha)
 }
 
-/// A function of floats, which `launch` enqueues.
-fn apply(
-    device: &Device,
-    op: &'static str,
-    x: &View,
-    launch: impl FnOnce(Work<1>) -> Result<()>,
-) -> Result<Buffer> {
+fn apply(device: &Device, op: &'static str, x: &View, number: f64) -> Result<Buffer> {
     let dtype = x.dtype;
     if !dtype.is_float() {
         return Err(Error::UnsupportedDType { op, dtype });
     }
-    Elementwise::new(op, [x], dtype)?.run(device, [x], dtype, launch)
+    let kernel = with_number::of(op, dtype)?;
+    Elementwise::new(op, [x], dtype)?.run(device, [x], dtype, |work| {
+        let ([xs], [x]) = (work.strides, work.inputs);
+        // SAFETY: the operands are those of `Work`.
+        unsafe {
+            kernel.launch(
+                device,
+                work.config,
+                work.count,
+                work.dims,
+                xs,
+                x,
+                work.output,
+                number,
+            )
+        }
+    })
 }
 
 /// The lowest bits of an integer, in an integer type.

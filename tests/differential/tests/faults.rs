@@ -10,4 +10,9 @@ differential::tests! {
     sorting_nan: "sorting-nan",
     rope_with_tables_for_every_sequence: "rope-with-tables-for-every-sequence",
     functions_of_integers: "functions-of-integers",
+    reductions_of_small_floats: "reductions-of-small-floats",
+    nan_in_extrema: "nan-in-extrema",
+    cumulative_sums: "cumulative-sums",
+    powers: "powers",
+    gradients_at_ties: "gradients-at-ties",
 }

@@ -519,3 +519,14 @@ fn gradient_of_max_pool2d_with_nan() -> Result<()> {
     assert_same(&grad, &[0., 1., 0.5, 0.5], "gradient");
     Ok(())
 }
+
+#[test]
+fn elu_of_small_numbers() -> Result<()> {
+    for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
+        let x = tensor(&[-1e-3], dtype)?;
+        assert_near(&x.elu(2.)?, &[-2e-3], 0.01, "elu");
+    }
+    let tiny = Tensor::new(&[-1e-8f32], &CPU)?.elu(1.)?;
+    assert_near(&tiny, &[-1e-8], 1e-6, "elu");
+    Ok(())
+}

@@ -31,9 +31,14 @@ where
 /// x / sqrt(mean(x²) + eps) * weight
 pub(crate) fn rms_norm<T: WithDType>(src: &[T], weight: &[T], eps: f32, dst: &mut [T]) {
     let squares: f64 = src.iter().map(|x| x.to_f64() * x.to_f64()).sum();
-    let scale = (squares / src.len() as f64 + f64::from(eps)).sqrt().recip();
+    let mean = squares / src.len() as f64;
+    // As plain operations round it, where f32 has the mean.
+    let root = match (f32::MIN_POSITIVE.into()..=f32::MAX.into()).contains(&mean) {
+        true => f64::from((mean as f32 + eps).sqrt()),
+        false => (mean + f64::from(eps)).sqrt(),
+    };
     for ((y, x), weight) in dst.iter_mut().zip(src).zip(weight) {
-        *y = T::from_f64(x.to_f64() * scale * weight.to_f64());
+        *y = T::from_f64(x.to_f64() / root * weight.to_f64());
     }
 }
 
