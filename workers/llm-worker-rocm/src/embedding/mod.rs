@@ -225,7 +225,10 @@ impl EmbeddingModel {
     pub fn embed<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Embedding>> {
         let tokens = texts
             .iter()
-            .map(|text| self.tokenizer.encode_framed(text.as_ref(), self.max_tokens))
+            .map(|text| {
+                let text = beginning(text.as_ref(), self.max_tokens);
+                self.tokenizer.encode_framed(text, self.max_tokens)
+            })
             .collect::<std::result::Result<Vec<_>, _>>()
             .map_err(|e| Error::Usage(e.to_string()))?;
         self.embed_tokens(&tokens)
@@ -320,6 +323,15 @@ impl EmbeddingModel {
             .clamp(1e-12, f64::MAX)?;
         pooled.broadcast_div(&norm)?.to_vec2()
     }
+}
+
+/// The beginning of a text, which surely has as many tokens as count: the rest would be tokenized, in a hundred times its
+/// memory, to be thrown away.
+fn beginning(text: &str, max_tokens: usize) -> &str {
+    const LEAST_BYTES: usize = 64 << 10;
+    const BYTES_PER_TOKEN: usize = 128;
+    let most = max_tokens.saturating_mul(BYTES_PER_TOKEN).max(LEAST_BYTES);
+    &text[..text.floor_char_boundary(most)]
 }
 
 fn bad_model(path: &Path, reason: String) -> Error {

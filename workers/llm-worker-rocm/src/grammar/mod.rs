@@ -5,7 +5,8 @@
 //!
 //! Clients bring grammars, and llguidance calls itself once for each rule, reference and group that lies within
 //! another. So grammars are measured first ([`size`]), tried out in a process of their own ([`trial`]), and compiled on
-//! a thread whose stack holds the largest that passes. A grammar is compiled once, however many answers follow it, and those of late are kept.
+//! a thread whose stack holds the largest that passes. A grammar is compiled once, however many answers follow it, and
+//! those of late are kept.
 
 mod gbnf;
 mod kept;

@@ -373,6 +373,34 @@ impl Constraint for Only {
     }
 }
 
+/// Allows everything and takes nothing, as a grammar that grows too large while it is followed.
+struct Grown;
+
+impl Constraint for Grown {
+    fn mask(&mut self) -> Result<Vec<u32>, String> {
+        Ok(vec![u32::MAX, 1])
+    }
+
+    fn accept(&mut self, _: u32) -> Result<(), String> {
+        Err("the grammar has grown too large".to_string())
+    }
+}
+
+#[test]
+fn what_one_client_has_sent_is_no_prefix_of_anothers() {
+    let engine = start(options());
+    let cached = |namespace: u64, tokens: Vec<u32>| {
+        let mut asked = request(tokens, SamplingOptions::greedy(), 1);
+        asked.namespace = namespace;
+        let (_, summary) = outcome(&mut engine.submit(asked).unwrap());
+        summary.unwrap().cached_tokens
+    };
+    assert_eq!(cached(1, prompt(1, 50)), 0);
+    assert_eq!(cached(2, prompt(1, 50)), 0);
+    assert_eq!(cached(1, prompt(1, 50)), 48);
+    assert_eq!(cached(2, prompt(1, 50)), 48);
+}
+
 #[test]
 fn a_constraint_decides_and_its_failure_is_its_requests_alone() {
     let engine = start(options());
@@ -390,6 +418,11 @@ fn a_constraint_decides_and_its_failure_is_its_requests_alone() {
         end.unwrap_err(),
         Failure::Invalid("the grammar has ended".to_string())
     );
+    let mut grown = request(TOKENS.to_vec(), warm(1), 4);
+    grown.constraint = Some(Box::new(Grown));
+    let (_, end) = outcome(&mut engine.submit(grown).unwrap());
+    let reason = "the grammar has grown too large".to_string();
+    assert_eq!(end.unwrap_err(), Failure::Invalid(reason));
     assert_eq!(tokens(&mut free).len(), 30);
     eventually(&engine, nothing_held);
 }

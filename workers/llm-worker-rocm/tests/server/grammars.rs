@@ -262,7 +262,7 @@ async fn no_grammar_ends_the_server() {
             "grammars::no_grammar_ends_the_server",
             "--nocapture",
         ])
-        .env(CHILD, "700,4000,19000")
+        .env(CHILD, "1000,4000")
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout).into_owned()

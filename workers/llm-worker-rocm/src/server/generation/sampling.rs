@@ -3,7 +3,7 @@
 use crate::engine::api::{SamplingOptions, MAX_TOP_LOGPROBS};
 use crate::server::app::AppOptions;
 use schemars::JsonSchema;
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -49,6 +49,11 @@ impl<'de> Visitor<'de> for TextsVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
         let mut texts = Vec::new();
         while let Some(text) = seq.next_element()? {
+            if texts.len() >= MAX_STOPS {
+                return Err(A::Error::custom(format!(
+                    "a list of more than {MAX_STOPS} texts"
+                )));
+            }
             texts.push(text);
         }
         Ok(Texts::Many(texts))

@@ -15,12 +15,14 @@ use axum::response::sse::Event;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::de::value::SeqAccessDeserializer;
-use serde::de::{SeqAccess, Visitor};
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
 use std::sync::Arc;
 use worker::http::{ApiError, Both, Caller, JsonBody};
 
+/// Most texts of any list; each route takes fewer, and says how many.
+const MAX_TEXTS: usize = 4096;
 /// Most prompts of a request.
 const MAX_PROMPTS: usize = 256;
 
@@ -66,20 +68,26 @@ impl<'de> Visitor<'de> for InputsVisitor {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Inputs, A::Error> {
         Ok(match seq.next_element()? {
             None => Inputs::Texts(Vec::new()),
-            Some(Element::Text(first)) => Inputs::Texts(rest(first, seq)?),
-            Some(Element::Token(first)) => Inputs::Tokens(rest(first, seq)?),
-            Some(Element::Tokens(first)) => Inputs::TokenLists(rest(first, seq)?),
+            Some(Element::Text(first)) => Inputs::Texts(rest(first, seq, MAX_TEXTS)?),
+            Some(Element::Token(first)) => Inputs::Tokens(rest(first, seq, usize::MAX)?),
+            Some(Element::Tokens(first)) => Inputs::TokenLists(rest(first, seq, MAX_TEXTS)?),
         })
     }
 }
 
-/// A list's elements, which are of the first one's kind.
+/// A list's elements, which are of the first one's kind; at most so many.
 fn rest<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     first: T,
     mut seq: A,
+    most: usize,
 ) -> Result<Vec<T>, A::Error> {
     let mut all = vec![first];
     while let Some(next) = seq.next_element()? {
+        if all.len() >= most {
+            return Err(A::Error::custom(format!(
+                "a list of more than {most} texts"
+            )));
+        }
         all.push(next);
     }
     Ok(all)
