@@ -35,7 +35,10 @@ struct Pace {
 
 /// A body that came too slowly.
 #[derive(Debug, thiserror::Error)]
-#[error("the body came too slowly: it has {} seconds, and longer at {} bytes a second", .0.time.as_secs(), .0.bytes_per_second)]
+#[error(
+    "the body came too slowly: it has {} seconds, and longer at {} bytes a second",
+    .0.time.as_secs(), .0.bytes_per_second
+)]
 pub(super) struct TooSlow(Pace);
 
 /// For [`axum::middleware::from_fn_with_state`]: refuses pages that may not call, limits the time of a body, and gives

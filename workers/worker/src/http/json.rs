@@ -211,7 +211,9 @@ impl<'de> DeserializeSeed<'de> for BoundedSeed {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         let left = LEFT.get().checked_sub(1);
         LEFT.set(left.ok_or_else(|| {
-            D::Error::custom(format!("the body has more than {MAX_VALUES} values in messages, tools, schemas and the like"))
+            D::Error::custom(format!(
+                "the body has more than {MAX_VALUES} values in messages, tools, schemas and the like"
+            ))
         })?);
         deserializer.deserialize_any(self)
     }

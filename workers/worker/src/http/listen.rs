@@ -53,8 +53,8 @@ pub struct ListenOptions {
     )]
     pub api_key_files: Vec<PathBuf>,
 
-    /// A name by which clients reach a server without a key, besides this machine's, names without a dot, and addresses;
-    /// *.example.org is all names below, `*` any name.
+    /// A name by which clients reach a server without a key, besides this machine's, names without a dot, and
+    /// addresses; *.example.org is all names below, `*` any name.
     #[arg(
         long = "allowed-host",
         env = "WORKER_ALLOWED_HOST",

@@ -8,8 +8,8 @@ use worker::http::ApiError;
 
 /// Longer texts are counted piece by piece first.
 const PIECE: usize = 256 << 10;
-/// A text is cut between two pieces within a word, perhaps, which then has more tokens than it should. So a count has to
-/// be so much larger than the context: a part of it, and some tokens.
+/// A text is cut between two pieces within a word, perhaps, which then has more tokens than it should. So a count has
+/// to be so much larger than the context: a part of it, and some tokens.
 const MARGIN: (usize, usize) = (8, 256);
 
 /// Refuses a text that has more tokens than the context takes, as far as that can be told cheaply.
