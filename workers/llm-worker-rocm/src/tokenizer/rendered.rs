@@ -300,7 +300,7 @@ mod tests {
             "<|end|>",
             " <|start|>  <call>",
         ] {
-            let ids = tokenizer.encode_as_text(text, &[]).unwrap();
+            let ids = tokenizer.encoder.encode_as_text(text, &[]).unwrap();
             assert_eq!(ids, tokenizer.encode(text, false).unwrap(), "{text:?}");
         }
     }

@@ -238,7 +238,7 @@ fn written_by(template: &ChatTemplate) -> Option<&'static CallForm> {
     let prompt = template
         .render(&messages, None, &RenderOptions::default())
         .ok()?;
-    let prompt = plain(&prompt);
+    let prompt = plain(&prompt.text);
     let writes = |form: &&CallForm| {
         let call = plain(&form.write(&[(NAME, &arguments)]));
         // The common form is also what templates without calls are given.
