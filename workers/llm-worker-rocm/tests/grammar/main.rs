@@ -2,6 +2,7 @@
 //! says.
 
 mod calls;
+mod templates;
 
 use llm_worker_rocm::engine::api::Constraint;
 use llm_worker_rocm::grammar::Grammars;
