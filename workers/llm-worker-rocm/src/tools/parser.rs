@@ -189,7 +189,8 @@ impl OutputParser {
         let blank = std::mem::take(&mut self.blank);
         match std::mem::replace(&mut self.state, State::Content) {
             State::Content => {
-                let is_mark = !complete && (rest.len() > 1 || self.calls > 0);
+                // A single character after other text is more likely to be text.
+                let is_mark = !complete && (rest.len() > 1 || self.calls > 0 || !self.spoken);
                 let text = if is_mark {
                     String::new()
                 } else {

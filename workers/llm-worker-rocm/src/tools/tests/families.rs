@@ -74,12 +74,9 @@ fn no_mark_shows_wherever_an_answer_is_cut() {
     for (name, answer) in SAMPLES {
         let format = format_of(name);
         for (cut, _) in answer.char_indices() {
-            let text = answer[..cut].trim();
             let parsed = run(format, &with_tools(), &[&answer[..cut]], false);
-            // One character is no mark yet.
-            let short = text.chars().count() == 1;
             assert!(
-                parsed.content.trim().is_empty() || short,
+                parsed.content.trim().is_empty(),
                 "{name}: {:?} of {:?}",
                 parsed.content,
                 &answer[..cut]
