@@ -210,9 +210,9 @@ fn reductions_of_small_floats(context: &Context, _: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// 77 where there was NaN, which equals nothing.
+/// 64 where there was NaN, which equals nothing.
 fn marked(t: Tensor) -> Result<Tensor> {
-    let mark = Tensor::full(77f32, t.dims(), t.device())?.to_dtype(t.dtype())?;
+    let mark = Tensor::full(64f32, t.dims(), t.device())?.to_dtype(t.dtype())?;
     t.ne(&t)?.where_cond(&mark, &t)
 }
 
@@ -237,7 +237,7 @@ fn nan_in_extrema(context: &Context, _: &mut Report) -> Result<()> {
         };
         for axis in [0, 1] {
             let found = both(context, |d| marked(x(d)?.max(axis)?))?;
-            ensure!(found.contains(&77.), "{found:?}");
+            ensure!(found.contains(&64.), "{found:?}");
             both(context, |d| marked(x(d)?.min(axis)?))?;
             both(context, |d| x(d)?.argmax(axis))?;
             both(context, |d| x(d)?.argmin(axis))?;
@@ -282,7 +282,7 @@ fn cumulative_sums(context: &Context, _: &mut Report) -> Result<()> {
     let sums = both(context, |d| {
         marked(Tensor::new(&[1f32, f32::INFINITY, 2., f32::NAN, 3.], d)?.cumsum(0)?)
     })?;
-    ensure_eq!(sums, [1., f64::INFINITY, f64::INFINITY, 77., 77.]);
+    ensure_eq!(sums, [1., f64::INFINITY, f64::INFINITY, 64., 64.]);
     Ok(())
 }
 
@@ -292,7 +292,7 @@ fn powers(context: &Context, _: &mut Report) -> Result<()> {
     for dtype in [DType::BF16, DType::F16, DType::F32, DType::F64] {
         let of = |d: &Device, v: &[f32]| Tensor::new(v, d)?.to_dtype(dtype);
         let powers = both(context, |d| marked(of(d, &base)?.pow(&of(d, &exponent)?)?))?;
-        ensure_eq!(powers, [4., 1., -8., 1., 77., 0., 4.]);
+        ensure_eq!(powers, [4., 1., -8., 1., 64., 0., 4.]);
         both(context, |d| of(d, &base)?.powf(2.))?;
     }
     Ok(())
