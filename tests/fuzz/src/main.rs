@@ -5,6 +5,7 @@ use fuzz::child::{self, Work};
 use fuzz::memory::Counting;
 use fuzz::parent;
 use fuzz::target::TARGETS;
+use llm_worker_rocm::grammar::trial;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,8 +35,8 @@ struct Cli {
     #[arg(long)]
     seconds: Option<u64>,
 
-    /// Seconds that one input may take.
-    #[arg(long, default_value_t = 20)]
+    /// Seconds that one input may take; a grammar may take thirty on a busy machine.
+    #[arg(long, default_value_t = 45)]
     patience: u64,
 
     /// Folder for the inputs that were found.
@@ -75,6 +76,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // Grammars are tried out in processes of this program, as in those of the worker.
+    if let Some(code) = trial::begin() {
+        return code;
+    }
     match run(Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -85,7 +85,7 @@ pub const TARGETS: [(&str, &str, Make, u64); 13] = [
         "grammar",
         "GBNF, Lark, regular expressions, JSON schemas",
         grammar::target,
-        600,
+        150,
     ),
     (
         "picture",

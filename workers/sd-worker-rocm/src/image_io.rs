@@ -1,6 +1,6 @@
 //! Pictures in and out of files and requests.
 
-use crate::{exif, png};
+use crate::{exif, png, webp};
 use image::codecs::jpeg::JpegEncoder;
 use image::codecs::webp::WebPEncoder;
 use image::{
@@ -120,6 +120,7 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<DynamicImage> {
             "the picture is neither PNG, JPEG nor WebP".to_string(),
         ));
     }
+    check_chunks(reader.format(), bytes)?;
     let mut allowed = Limits::default();
     allowed.max_image_width = Some(limits.max_side);
     allowed.max_image_height = Some(limits.max_side);
@@ -138,6 +139,16 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<DynamicImage> {
     let mut picture = DynamicImage::from_decoder(decoder).map_err(bad)?;
     picture.apply_orientation(orientation);
     Ok(picture)
+}
+
+/// Refuses a WebP with a chunk that leaves the file.
+fn check_chunks(format: Option<ImageFormat>, bytes: &[u8]) -> Result<()> {
+    match format == Some(ImageFormat::WebP) && !webp::chunks_fit(bytes) {
+        true => Err(Error::Usage(
+            "the picture cannot be read: it announces more than it has".to_string(),
+        )),
+        false => Ok(()),
+    }
 }
 
 /// The bytes of base64 text, with or without a `data:` URL's head.
@@ -259,7 +270,8 @@ pub fn encode(
 pub fn parameters_of(bytes: &[u8]) -> Result<Option<String>> {
     match image::guess_format(bytes) {
         Ok(ImageFormat::Png) => png::parameters(bytes),
-        Ok(ImageFormat::Jpeg | ImageFormat::WebP) => {
+        Ok(format @ (ImageFormat::Jpeg | ImageFormat::WebP)) => {
+            check_chunks(Some(format), bytes)?;
             let mut decoder = ImageReader::new(Cursor::new(bytes))
                 .with_guessed_format()
                 .map_err(|e| Error::Usage(format!("the picture cannot be read: {e}")))?
@@ -333,6 +345,21 @@ mod tests {
         let large = RgbImage::new(64, 32);
         assert!(refused(&encode(&large, Format::Png, 0, None).unwrap()).contains("pixels"));
         decode(&png, &limits).unwrap();
+    }
+
+    #[test]
+    fn a_chunk_that_leaves_the_file_is_refused() {
+        let mut file = encode(&gradient(), Format::WebP, 90, Some("text")).unwrap();
+        let chunk = file.windows(4).position(|name| name == b"EXIF").unwrap();
+        file[chunk + 4..chunk + 8].copy_from_slice(&u32::MAX.to_le_bytes());
+        let errors = [
+            decode(&file, &DecodeLimits::default()).map(drop),
+            parameters_of(&file).map(drop),
+        ];
+        for error in errors {
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains("announces more than it has"), "{text}");
+        }
     }
 
     #[test]
