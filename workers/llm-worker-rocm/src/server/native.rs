@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{json, Value};
 use worker::http::{ApiError, JsonBody};
 
-/// Longest text of `POST /tokenize`: tokenizing takes a hundred times a text's memory.
-const MAX_TOKENIZED_BYTES: usize = 1 << 20;
+/// Longest text of `POST /tokenize`: tokenizing takes 270 times a text's memory, where each character is a token.
+const MAX_TOKENIZED_BYTES: usize = 768 << 10;
 
 /// `GET /props`: what the worker is and how it is set.
 pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {

@@ -13,7 +13,7 @@ const FACTOR: usize = 16;
 /// The longest body, as by default.
 const BODY: usize = 16 << 20;
 /// The longest text that is tokenized.
-const LONGEST_TEXT: usize = 1 << 20;
+const LONGEST_TEXT: usize = 768 << 10;
 
 const TOKENIZE: &str = "/tokenize";
 const CHAT: &str = "/v1/chat/completions";
