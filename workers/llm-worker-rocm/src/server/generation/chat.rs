@@ -104,6 +104,8 @@ impl ChatFields {
         }
         let split = self.messages.split_last();
         let text = split.and_then(|(last, before)| Some((before, assistant_text(last)?)));
+        // Templates expect a message; only who asks for it has an answer to nothing.
+        let text = text.filter(|(before, _)| asked == Some(true) || !before.is_empty());
         match (text, asked) {
             (None, Some(true)) => refuse("the last message is not text of the assistant"),
             (text, _) => Ok(text),
