@@ -4,7 +4,6 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
 use differential::rocm;
 
@@ -519,71 +518,6 @@ fn what_is_made_anew() {
         trials.one(format!("arange in steps of {step}"), |device| {
             Tensor::arange_step(0., 1., step, device)
         });
-    }
-    trials.finish();
-}
-
-#[test]
-fn quantized() {
-    let mut trials = Trials::default();
-    let dtypes = [
-        GgmlDType::F16,
-        GgmlDType::Q4_1,
-        GgmlDType::Q8_0,
-        GgmlDType::Q4K,
-        GgmlDType::Q6K,
-        GgmlDType::IQ4NL,
-    ];
-    let shapes: [&[usize]; 6] = [&[0, 256], &[3, 256], &[3, 0], &[256], &[2, 3, 256], &[]];
-    for dtype in dtypes {
-        for shape in shapes {
-            let weights =
-                |device: &Device| QTensor::quantize(&tensor(shape, DType::F32, device)?, dtype);
-            trials.one(format!("{dtype:?} of {shape:?}"), |device| {
-                let weights = weights(device)?;
-                weights.dequantize(device)
-            });
-            for x in [
-                &[0, 256][..],
-                &[2, 256],
-                &[2, 0],
-                &[1, 0, 256],
-                &[256],
-                &[1, 5],
-            ] {
-                trials.one(format!("{x:?} times {dtype:?} of {shape:?}"), |device| {
-                    let x = tensor(x, DType::F32, device)?;
-                    QMatMul::from_qtensor(weights(device)?)?.forward(&x)
-                });
-            }
-            for ids in [
-                &[][..],
-                &[0.],
-                &[2.],
-                &[3.],
-                &[255.],
-                &[-1.],
-                &[4294967296.],
-            ] {
-                for id_type in [DType::U8, DType::U32, DType::I64, DType::I32] {
-                    let what = format!("row {ids:?} in {id_type:?} of {dtype:?} of {shape:?}");
-                    trials.one(what, |device| {
-                        let ids = Tensor::new(ids, &Device::Cpu)?.to_dtype(id_type)?;
-                        weights(device)?.embedding(&ids.to_device(device)?)
-                    });
-                }
-            }
-        }
-        for value in [3000f32, 1e-7, 1e7, f32::NAN, f32::INFINITY] {
-            trials.one(format!("{value} times {dtype:?}"), |device| {
-                let x = Tensor::full(value, (1, 256), device)?;
-                let weights =
-                    QTensor::quantize(&Tensor::ones((2, 256), DType::F32, device)?, dtype)?;
-                // As a number and whether it is one: beyond f32, an infinity is as good as NaN.
-                let y = QMatMul::from_qtensor(weights)?.forward(&x)?;
-                (&y - &y)?.broadcast_add(&y)
-            });
-        }
     }
     trials.finish();
 }
