@@ -48,7 +48,7 @@
 //! | Variable | Values | Default | Meaning |
 //! |---|---|---|---|
 //! | `ROCM_PATH`, `HIP_PATH` | FOLDER | the loader's path, `/opt/rocm*` | where ROCm is |
-//! | `CANDLE_ROCM_CACHE_DIR` | FOLDER | `$XDG_CACHE_HOME/candle-rocm`, else `~/.cache/candle-rocm` | where compiled kernels are kept |
+//! | `CANDLE_ROCM_CACHE_DIR` | FOLDER | `$XDG_CACHE_HOME/candle-rocm`, else `~/.cache/candle-rocm` | where compiled kernels are kept, an absolute path; not used if it belongs to another user or others may write there |
 //! | `CANDLE_ROCM_CLANG` | PROGRAM | `clang++-22`, `clang++` or `amdclang++` on `PATH` | at build time: the clang that compiles embedded kernels |
 //! | `CANDLE_ROCM_ARCHS` | ARCH,ARCH,… | none | at build time: embed kernels for these archs, such as `gfx942,gfx1100`, or for the `common` ones (needs clang 22) |
 //! | `CK_DIR` | FOLDER | none | at build time, feature `ck`: a ROCm installation or Composable Kernel's sources |
