@@ -172,8 +172,13 @@ pub(crate) fn sum(src: &CpuStorage, layout: &Layout, axes: &[usize]) -> Result<C
 
 /// The means along `axes`, in row-major order of the other axes.
 pub(crate) fn mean(src: &CpuStorage, layout: &Layout, axes: &[usize]) -> Result<CpuStorage> {
-    let count = axes.iter().map(|&axis| layout.dims()[axis]).product();
-    if count == 0 && src_is_int(src) {
+    let dims = layout.dims();
+    let count = axes.iter().map(|&axis| dims[axis]).product();
+    let means: usize = (0..dims.len())
+        .filter(|axis| !axes.contains(axis))
+        .map(|axis| dims[axis])
+        .product();
+    if count == 0 && means > 0 && src_is_int(src) {
         return Err(Error::EmptyTensor { op: "mean" }.bt());
     }
     fn finished<T: Accumulate>(src: &[T], layout: &Layout, axes: &[usize], count: usize) -> Vec<T> {

@@ -10,7 +10,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::listed("fused-norms", norms_of_sums),
     Suite::listed("group-norms", group_norms),
     Suite::listed("gated", gated_activations),
-    Suite::unlisted("fused-gradients", gradients_flow_through),
+    Suite::unlisted("fused-gradients-flow", gradients_flow_through),
     Suite::unlisted("gate-mul-refusals", odd_halves_are_refused),
     Suite::listed("moe", experts),
     Suite::listed("moe-gguf", quantized_experts),
