@@ -393,7 +393,10 @@ fn what_is_measured_decides_until_it_is_forgotten() {
                 false => Multiplier::Rocblas,
             };
             assert_eq!(timing.taken, faster);
-            assert_eq!(blas::multiplier(&device, timing.class), faster);
+            // Products as small as these fall into fewer classes, and the last of each counts.
+            let of_class = timings.iter().rev().find(|t| t.class == timing.class);
+            let taken = of_class.map(|timing| timing.taken);
+            assert_eq!(Some(blas::multiplier(&device, timing.class)), taken);
         }
         let files = std::fs::read_dir(std::env::var_os("CANDLE_ROCM_CACHE_DIR").unwrap());
         let names = files.unwrap().map(|entry| entry.unwrap().file_name());
