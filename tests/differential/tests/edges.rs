@@ -118,11 +118,11 @@ fn tensor(shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
         .to_device(device)
 }
 
+/// An operation and its name.
+type Named<'a> = (&'a str, &'a dyn Fn(&Tensor) -> Result<Vec<Tensor>>);
+
 /// Tries operations on tensors of every shape and dtype.
-fn on_every_tensor(
-    dtypes: &[DType],
-    operations: &[(&str, &dyn Fn(&Tensor) -> Result<Vec<Tensor>>)],
-) {
+fn on_every_tensor(dtypes: &[DType], operations: &[Named]) {
     let mut trials = Trials::default();
     for shape in SHAPES {
         for &dtype in dtypes {

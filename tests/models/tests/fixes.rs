@@ -348,6 +348,10 @@ fn segment_anything_has_gradients() -> Result<()> {
         &[0],
         vb,
     )?;
+    // Without values there are no queries for positions to change.
+    for (name, var) in vars.data().lock().unwrap().iter() {
+        var.set(&features(name, var.dims())?)?;
+    }
     let images = features("images", &[1, channels, size, size])?;
     let weights = features("weights", &[1, 8, size / patch, size / patch])?;
     let features = candle_nn::Module::forward(&encoder, &images)?;

@@ -32,6 +32,15 @@ fn shown(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// As much of the beginning of a text as fits into so many bytes, whole characters only.
+pub fn beginning(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// Text in one line, with control characters as Rust writes them: `\n`, `\u{1b}`.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     shown(text, |_| false)

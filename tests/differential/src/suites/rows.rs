@@ -298,8 +298,8 @@ fn far_off(
         };
         // Next to the largest number, rounding decides whether a result is infinite.
         let edge = largest(dtype) * (1. - 2. * ulp);
-        if !right && !(got.abs() >= edge && wanted.abs() >= edge && got.signum() == wanted.signum())
-        {
+        let at_edge = got.abs() >= edge && wanted.abs() >= edge && got.signum() == wanted.signum();
+        if !right && !at_edge {
             return Some(format!("result {i} is {got} instead of {wanted}"));
         }
     }

@@ -331,7 +331,7 @@ fn beginning(text: &str, max_tokens: usize) -> &str {
     const LEAST_BYTES: usize = 64 << 10;
     const BYTES_PER_TOKEN: usize = 128;
     let most = max_tokens.saturating_mul(BYTES_PER_TOKEN).max(LEAST_BYTES);
-    &text[..text.floor_char_boundary(most)]
+    worker::text::beginning(text, most)
 }
 
 fn bad_model(path: &Path, reason: String) -> Error {

@@ -77,7 +77,7 @@ enum Encoder {
         growth: u64,
     },
     /// Vocabularies of kinds that it does not have.
-    Own(Own),
+    Own(Box<Own>),
 }
 
 impl Encoder {

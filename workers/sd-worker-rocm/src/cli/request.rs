@@ -9,7 +9,7 @@ use crate::request::{Control, InitFields, InterfaceDefaults, Limits, RequestFiel
 use crate::rng::RngKind;
 use clap::builder::BoolishValueParser;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
 /// Settings of a request; what is left out is the model's own.
@@ -180,7 +180,7 @@ impl RequestArgs {
         let Some(path) = &self.init_image else {
             return Ok(None);
         };
-        let mask = self.mask.as_ref().map(picture).transpose()?;
+        let mask = self.mask.as_deref().map(picture).transpose()?;
         Ok(Some(InitFields {
             image: image_io::to_rgb(&picture(path)?),
             strength: Some(self.strength),
@@ -204,7 +204,7 @@ impl RequestArgs {
     }
 }
 
-fn picture(path: &PathBuf) -> Result<image::DynamicImage> {
+fn picture(path: &Path) -> Result<image::DynamicImage> {
     image_io::decode(&read_picture(path)?, &DecodeLimits::default())
         .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
 }

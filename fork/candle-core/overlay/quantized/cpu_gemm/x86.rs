@@ -158,7 +158,11 @@ fn quantize(x: &[f32; BLOCK], quants: &mut [i8; BLOCK]) -> (f32, i32) {
     let greatest = greatest.iter().fold(0f32, |a, b| a.max(*b));
     let scale = greatest / 127.;
     // The inverse of a smaller one would be infinite.
-    let inverse = if scale < f32::MIN_POSITIVE { 0. } else { 1. / scale };
+    let inverse = if scale < f32::MIN_POSITIVE {
+        0.
+    } else {
+        1. / scale
+    };
     let mut sum = 0;
     for (x, quant) in x.iter().zip(quants.iter_mut()) {
         let scaled = x * inverse;

@@ -200,7 +200,10 @@ async fn compile_all<P>(
                 last = Some((form, new.clone()));
                 Some(new)
             }
-            (None, Some(calls), _) => calls.compile(app, model).await?.map(Held::Calls),
+            (None, Some(calls), _) => calls
+                .compile(app, model)
+                .await?
+                .map(|calls| Held::Calls(Box::new(calls))),
             (None, None, _) => None,
         };
         compiled.push(held);

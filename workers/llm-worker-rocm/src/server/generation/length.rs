@@ -49,7 +49,7 @@ fn least_tokens<E>(
     let mut count = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE));
+        let (piece, after) = rest.split_at(worker::text::beginning(rest, PIECE).len());
         // A text that cannot be tokenized is told when the whole is.
         count += tokens(piece).ok()?;
         if count > most {

@@ -56,7 +56,7 @@ pub enum Held {
     /// All of the answer.
     Form(Compiled),
     /// The calls in it.
-    Calls(OfferedCalls),
+    Calls(Box<OfferedCalls>),
 }
 
 impl Held {
@@ -64,7 +64,7 @@ impl Held {
     pub fn constraint(&self) -> Box<dyn Constraint> {
         match self {
             Self::Form(compiled) => compiled.constraint(),
-            Self::Calls(calls) => Box::new(calls.clone()),
+            Self::Calls(calls) => calls.clone(),
         }
     }
 }

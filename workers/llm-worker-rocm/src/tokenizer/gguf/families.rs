@@ -78,7 +78,7 @@ fn merged(gguf: &Gguf, vocabulary: &Vocabulary, pre: &str) -> Result<Family, Tok
     let rules = PreTokenizer::from_name(pre)
         .ok_or_else(|| TokenizerError::UnknownPreTokenizer(pre.to_string()))?;
     let merges = match gguf.get(MERGES) {
-        None if rules.merges_by_id => merges_by_rank(vocabulary, |id| f64::from(id))?,
+        None if rules.merges_by_id => merges_by_rank(vocabulary, f64::from)?,
         _ => listed_merges(vocabulary, gguf.require_strings(MERGES)?)?,
     };
     let mut builder = BPE::builder()

@@ -81,11 +81,11 @@ impl Tokenizer {
                 let ids = vocabulary
                     .iter()
                     .map(|(id, text, _)| (text.to_string(), id));
-                Encoder::Own(Own {
+                Encoder::Own(Box::new(Own {
                     added,
                     model,
                     ids: ids.collect(),
-                })
+                }))
             }
         };
         let control: HashMap<u32, String> = vocabulary

@@ -128,7 +128,13 @@ mod tests {
         assert_eq!(added.split("", &[]), []);
         assert_eq!(added.split("plain", &[]), [Text("plain")]);
         let text = "<a><b>é<a>";
-        assert_eq!(added.split(text, &[0..6]), [Text("<a><b>é"), Token(1)]);
-        assert_eq!(added.split(text, &[8..11]), [Token(2), Text("é<a>")]);
+        assert_eq!(
+            added.split(text, std::slice::from_ref(&(0..6))),
+            [Text("<a><b>é"), Token(1)]
+        );
+        assert_eq!(
+            added.split(text, std::slice::from_ref(&(8..11))),
+            [Token(2), Text("é<a>")]
+        );
     }
 }
