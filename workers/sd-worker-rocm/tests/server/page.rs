@@ -130,7 +130,7 @@ fn a_person_uses_the_page() {
     browser.run(
         "const key = document.getElementById('key'); key.value = 'secret'; key.dispatchEvent(new Event('change'));",
     );
-    browser.wait_for("document.getElementById('sampler').options.length == 10");
+    browser.wait_for("document.getElementById('sampler').options.length == 11");
     assert_eq!(
         browser.run("return document.getElementById('model').textContent"),
         "painter"
