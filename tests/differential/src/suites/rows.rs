@@ -35,6 +35,8 @@ enum Errors {
     Mean,
     /// One, as where a difference is what counts.
     One,
+    /// The result and the logarithm that it is the exponential of, tens at most.
+    Exponential,
 }
 
 /// A function of the rows of a matrix.
@@ -127,13 +129,19 @@ fn functions() -> Vec<Function> {
         function("log_sum_exp", One(oracle::log_sum_exp), |t| {
             t.log_sum_exp(D::Minus1)
         }),
-        function("softmax", Row(oracle::softmax), |t| {
-            candle_nn::ops::softmax(t, D::Minus1)
-        }),
-        function(
-            "softmax_last_dim",
-            Row(oracle::softmax),
-            candle_nn::ops::softmax_last_dim,
+        errors(
+            Errors::Exponential,
+            function("softmax", Row(oracle::softmax), |t| {
+                candle_nn::ops::softmax(t, D::Minus1)
+            }),
+        ),
+        errors(
+            Errors::Exponential,
+            function(
+                "softmax_last_dim",
+                Row(oracle::softmax),
+                candle_nn::ops::softmax_last_dim,
+            ),
         ),
         errors(
             Errors::One,
@@ -282,17 +290,22 @@ fn far_off(
     let finite = row.iter().filter(|x| x.is_finite());
     let magnitudes: f64 = finite.map(|x| x.abs()).sum();
     let amount = match function.errors {
-        Errors::Result => 0.,
+        Errors::Result | Errors::Exponential => 0.,
         Errors::Sum => magnitudes,
         Errors::Mean => magnitudes / row.len() as f64,
         Errors::One => 1.,
     };
     let (ulp, least) = precision(dtype);
+    let relative = match function.errors {
+        Errors::Exponential => 8. * ulp,
+        _ => ulp,
+    };
     let places = got.iter().zip(wanted).enumerate();
     for (i, (&got, &wanted)) in places {
         let right = match wanted.is_finite() && got.is_finite() {
             true => {
-                (got - wanted).abs() <= ulp * wanted.abs() + accumulated(dtype) * amount + least
+                (got - wanted).abs()
+                    <= relative * wanted.abs() + accumulated(dtype) * amount + least
             }
             false => got == wanted || got.is_nan() && wanted.is_nan(),
         };
