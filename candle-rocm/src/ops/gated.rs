@@ -70,31 +70,12 @@ pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Bu
     if out.is_empty() {
         return Ok(out);
     }
-    // Packed rows are one.
-    if [&gates, &ups]
-        .iter()
-        .all(|rows| rows.stride == rows.columns)
-    {
-        for rows in [&mut gates, &mut ups] {
-            rows.columns *= std::mem::replace(&mut rows.count, 1);
-        }
-    }
-    let pack = 16 / gate.dtype.size_in_bytes();
-    let row_steps = gates.columns.div_ceil(pack);
-    let steps = gates.count.saturating_mul(row_steps);
-    check_count(OP.0, steps)?;
-    let layout = Gated {
-        gate_stride: gates.stride as u64,
-        up_stride: ups.stride as u64,
-        columns: gates.columns as u64,
-        row_steps: row_steps as u32,
-        steps: steps as u32,
-    };
+    let layout = layout(OP.0, &mut gates, &mut ups, gate.dtype)?;
     // SAFETY: the rows lie in their views, and the output has room for as many packed ones.
     unsafe {
         multiply::of(act, gate.dtype)?.launch(
             device,
-            LaunchConfig::for_elements(steps),
+            LaunchConfig::for_elements(layout.steps as usize),
             gates.operand.ptr(),
             ups.operand.ptr(),
             Ptr::to(&out),
@@ -102,4 +83,31 @@ pub fn gate_mul(device: &Device, act: Gate, gate: &View, up: &View) -> Result<Bu
         )?;
     }
     Ok(out)
+}
+
+/// How the rows of gates and of what they multiply are walked, 16 bytes at a time. Packed rows become one.
+///
+/// # Errors
+/// [`Error::TooLarge`](crate::Error::TooLarge).
+pub(super) fn layout(
+    op: &'static str,
+    gates: &mut Rows,
+    ups: &mut Rows,
+    dtype: DType,
+) -> Result<Gated> {
+    if gates.stride == gates.columns && ups.stride == ups.columns {
+        gates.columns *= std::mem::replace(&mut gates.count, 1);
+        ups.columns *= std::mem::replace(&mut ups.count, 1);
+    }
+    let pack = 16 / dtype.size_in_bytes();
+    let row_steps = gates.columns.div_ceil(pack);
+    let steps = gates.count.saturating_mul(row_steps);
+    check_count(op, steps)?;
+    Ok(Gated {
+        gate_stride: gates.stride as u64,
+        up_stride: ups.stride as u64,
+        columns: gates.columns as u64,
+        row_steps: row_steps as u32,
+        steps: steps as u32,
+    })
 }

@@ -1,8 +1,7 @@
 //! Gradients of gated activations.
 
 use super::check::Op;
-use super::copy::check_count;
-use super::gated::Gate;
+use super::gated::{layout, Gate};
 use super::operand::Operand;
 use super::rows::Rows;
 use crate::dtype::FLOATS;
@@ -43,31 +42,12 @@ pub fn gate_mul_backward(
     if of_gates.is_empty() {
         return Ok((of_gates, of_ups));
     }
-    // Packed rows are one.
-    if [&gates, &ups]
-        .iter()
-        .all(|rows| rows.stride == rows.columns)
-    {
-        for rows in [&mut gates, &mut ups] {
-            rows.columns *= std::mem::replace(&mut rows.count, 1);
-        }
-    }
-    let pack = 16 / gate.dtype.size_in_bytes();
-    let row_steps = gates.columns.div_ceil(pack);
-    let steps = gates.count.saturating_mul(row_steps);
-    check_count(OP.0, steps)?;
-    let layout = Gated {
-        gate_stride: gates.stride as u64,
-        up_stride: ups.stride as u64,
-        columns: gates.columns as u64,
-        row_steps: row_steps as u32,
-        steps: steps as u32,
-    };
+    let layout = layout(OP.0, &mut gates, &mut ups, gate.dtype)?;
     // SAFETY: the rows lie in their views, and there is room for as many packed ones.
     unsafe {
         backward::of(act, gate.dtype)?.launch(
             device,
-            LaunchConfig::for_elements(steps),
+            LaunchConfig::for_elements(layout.steps as usize),
             gates.operand.ptr(),
             ups.operand.ptr(),
             grad.ptr(),
