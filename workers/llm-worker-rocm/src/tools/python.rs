@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value as Json};
 
 /// Deepest nesting that is read, as of JSON.
-const MAX_DEPTH: usize = 100;
+pub(super) const MAX_DEPTH: usize = 100;
 
 /// The value of a whole text, as JSON or as Python's literal.
 pub(super) fn value_of(text: &str) -> Option<Json> {
@@ -21,6 +21,45 @@ pub(super) fn value_of(text: &str) -> Option<Json> {
 struct Literal<'a> {
     rest: &'a str,
     depth: usize,
+}
+
+/// A reader of values that lie within each other.
+pub(super) trait Nested<'a> {
+    /// What is not read yet, and how deep it lies.
+    fn place(&mut self) -> (&mut &'a str, &mut usize);
+
+    /// Items between commas, the last of which may be followed by one.
+    fn items(&mut self, close: char, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        let (rest, depth) = self.place();
+        *depth += 1;
+        if *depth > MAX_DEPTH {
+            return None;
+        }
+        *rest = &rest[1..];
+        loop {
+            let (rest, depth) = self.place();
+            *rest = rest.trim_start();
+            if let Some(after) = rest.strip_prefix(close) {
+                *rest = after;
+                *depth -= 1;
+                return Some(());
+            }
+            item(self)?;
+            let (rest, _) = self.place();
+            *rest = rest.trim_start();
+            match rest.strip_prefix(',') {
+                Some(after) => *rest = after,
+                None if rest.starts_with(close) => {}
+                None => return None,
+            }
+        }
+    }
+}
+
+impl<'a> Nested<'a> for Literal<'a> {
+    fn place(&mut self) -> (&mut &'a str, &mut usize) {
+        (&mut self.rest, &mut self.depth)
+    }
 }
 
 impl Literal<'_> {
@@ -84,30 +123,6 @@ impl Literal<'_> {
             Some(())
         })?;
         Some(Json::Object(object))
-    }
-
-    /// Items between commas, the last of which may be followed by one.
-    fn items(&mut self, close: char, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return None;
-        }
-        self.rest = &self.rest[1..];
-        loop {
-            self.rest = self.rest.trim_start();
-            if let Some(rest) = self.rest.strip_prefix(close) {
-                self.rest = rest;
-                self.depth -= 1;
-                return Some(());
-            }
-            item(self)?;
-            self.rest = self.rest.trim_start();
-            match self.rest.strip_prefix(',') {
-                Some(rest) => self.rest = rest,
-                None if self.rest.starts_with(close) => {}
-                None => return None,
-            }
-        }
     }
 
     fn text(&mut self) -> Option<String> {

@@ -1,10 +1,8 @@
 //! `NAME{KEY:VALUE, …}` with texts between marks of their own, as Gemma 4 writes.
 
+use super::super::python::Nested;
 use super::{name_at, Said, Step, MAX_HEAD};
 use serde_json::{Map, Value as Json};
-
-/// Deepest nesting that is read, as of JSON.
-const MAX_DEPTH: usize = 100;
 
 /// Reads a call; the arguments are passed on together.
 #[derive(Debug, Clone)]
@@ -119,6 +117,12 @@ struct Values<'a> {
     depth: usize,
 }
 
+impl<'a> Nested<'a> for Values<'a> {
+    fn place(&mut self) -> (&mut &'a str, &mut usize) {
+        (&mut self.rest, &mut self.depth)
+    }
+}
+
 impl Values<'_> {
     fn value(&mut self) -> Option<Json> {
         self.rest = self.rest.trim_start();
@@ -168,28 +172,5 @@ impl Values<'_> {
         let (text, rest) = self.rest.strip_prefix(self.quote)?.split_once(self.quote)?;
         self.rest = rest;
         Some(text.to_string())
-    }
-
-    fn items(&mut self, close: char, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return None;
-        }
-        self.rest = &self.rest[1..];
-        loop {
-            self.rest = self.rest.trim_start();
-            if let Some(rest) = self.rest.strip_prefix(close) {
-                self.rest = rest;
-                self.depth -= 1;
-                return Some(());
-            }
-            item(self)?;
-            self.rest = self.rest.trim_start();
-            match self.rest.strip_prefix(',') {
-                Some(rest) => self.rest = rest,
-                None if self.rest.starts_with(close) => {}
-                None => return None,
-            }
-        }
     }
 }

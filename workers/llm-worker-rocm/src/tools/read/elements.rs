@@ -1,14 +1,12 @@
 //! An element for each parameter, elements in it for objects and lists, as MiniMax M3 writes.
 
 use super::super::forms::{eat, follow, Follow};
+use super::super::python::MAX_DEPTH;
 use super::super::schema::{branches, kind, properties, typed_value, Kind};
 use super::super::Tool;
 use super::parameters::Arguments;
-use super::{name_at, parameters_of, Said, Step, MAX_HEAD};
+use super::{call_name, parameters_of, Said, Step, MAX_HEAD};
 use serde_json::{Map, Value as Json};
-
-/// Deepest nesting that is read, as of JSON.
-const MAX_DEPTH: usize = 100;
 
 /// Reads a call; each parameter is passed on once its element is complete.
 #[derive(Debug, Clone)]
@@ -41,23 +39,13 @@ impl Elements {
 
     pub(super) fn step(&mut self, text: &str, tools: &[Tool], said: &mut Vec<Said>) -> Step {
         let Some(function) = self.name.clone() else {
-            let start = text.trim_start();
-            let Some(name) = name_at(start) else {
-                return if start.len() > MAX_HEAD {
-                    Step::Bad(0)
-                } else {
-                    Step::Wait
-                };
+            return match call_name(text, said) {
+                Ok((name, taken)) => {
+                    self.name = Some(name);
+                    Step::Took(taken)
+                }
+                Err(step) => step,
             };
-            if name.is_empty() {
-                return Step::Bad(0);
-            }
-            self.name = Some(name.to_string());
-            said.push(Said::Name {
-                name: name.to_string(),
-                id: None,
-            });
-            return Step::Took(text.len() - start.len() + name.len());
         };
         if !self.begun {
             let Some(end) = eat(text, "\">") else {
@@ -88,10 +76,8 @@ impl Elements {
             };
         };
         let mark = format!("{}</{key}>", self.prefix);
-        let mut from = self.searched.saturating_sub(mark.len()).max(blank + head);
-        while !text.is_char_boundary(from) {
-            from -= 1;
-        }
+        let from = self.searched.saturating_sub(mark.len()).max(blank + head);
+        let from = worker::text::beginning(text, from).len();
         let Some(at) = text[from..].find(&mark) else {
             self.searched = text.len();
             return Step::Wait;

@@ -111,6 +111,25 @@ fn name_at(text: &str) -> Option<&str> {
     Some(&text[..end])
 }
 
+/// The name of a call, behind white space, and the bytes that it takes; what to do instead while or where there is none.
+fn call_name(text: &str, said: &mut Vec<Said>) -> std::result::Result<(String, usize), Step> {
+    let start = text.trim_start();
+    let Some(name) = name_at(start) else {
+        return Err(match start.len() > MAX_HEAD {
+            true => Step::Bad(0),
+            false => Step::Wait,
+        });
+    };
+    if name.is_empty() {
+        return Err(Step::Bad(0));
+    }
+    said.push(Said::Name {
+        name: name.to_string(),
+        id: None,
+    });
+    Ok((name.to_string(), text.len() - start.len() + name.len()))
+}
+
 /// The schema of a function's parameters.
 fn parameters_of<'a>(tools: &'a [Tool], name: &str) -> &'a serde_json::Value {
     let tool = tools.iter().find(|tool| tool.name == name);

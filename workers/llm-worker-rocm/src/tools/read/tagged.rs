@@ -4,7 +4,7 @@ use super::super::forms::{eat, follow, starts_piece, Attribute, Follow, Tags};
 use super::super::schema::{parameters, typed_value};
 use super::super::{python, Tool};
 use super::parameters::Arguments;
-use super::{name_at, parameters_of, Said, Step, MAX_HEAD};
+use super::{call_name, parameters_of, Said, Step, MAX_HEAD};
 use serde_json::Value as Json;
 
 /// Reads a call of [`Tags`]; each parameter is passed on once its value is complete.
@@ -54,10 +54,8 @@ impl Tagged {
             State::Parameters => self.parameter(text, said),
             State::Value { searched, .. } => {
                 let mark = self.tags.value_close.trim();
-                let mut from = searched.saturating_sub(mark.len());
-                while !text.is_char_boundary(from) {
-                    from -= 1;
-                }
+                let from = searched.saturating_sub(mark.len());
+                let from = worker::text::beginning(text, from).len();
                 match text[from..].find(mark) {
                     Some(at) => {
                         let end = from + at;
@@ -74,24 +72,14 @@ impl Tagged {
     }
 
     fn name(&mut self, text: &str, said: &mut Vec<Said>) -> Step {
-        let start = text.trim_start();
-        let Some(name) = name_at(start) else {
-            return if start.len() > MAX_HEAD {
-                Step::Bad(0)
-            } else {
-                Step::Wait
-            };
-        };
-        if name.is_empty() {
-            return Step::Bad(0);
+        match call_name(text, said) {
+            Ok((name, taken)) => {
+                self.name = Some(name);
+                self.state = State::AfterName;
+                Step::Took(taken)
+            }
+            Err(step) => step,
         }
-        self.name = Some(name.to_string());
-        said.push(Said::Name {
-            name: name.to_string(),
-            id: None,
-        });
-        self.state = State::AfterName;
-        Step::Took(text.len() - start.len() + name.len())
     }
 
     fn parameter(&mut self, text: &str, said: &mut Vec<Said>) -> Step {
