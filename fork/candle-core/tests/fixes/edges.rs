@@ -341,19 +341,11 @@ fn random_numbers_below_their_bound() -> Result<()> {
     below_the_bound::<F8E4M3>()
 }
 
-const QUANTIZED: [GgmlDType; 11] = [
-    GgmlDType::Q4_0,
-    GgmlDType::Q4_1,
-    GgmlDType::Q5_0,
-    GgmlDType::Q5_1,
-    GgmlDType::Q8_0,
-    GgmlDType::Q2K,
-    GgmlDType::Q3K,
-    GgmlDType::Q4K,
-    GgmlDType::Q5K,
-    GgmlDType::Q6K,
-    GgmlDType::Q8K,
-];
+/// Of blocks with several scales, then of blocks with one.
+const QUANTIZED: [GgmlDType; 11] = {
+    use GgmlDType::*;
+    [Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
+};
 
 #[test]
 fn quantizing_blocks_of_one_value() -> Result<()> {
