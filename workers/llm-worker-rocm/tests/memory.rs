@@ -43,6 +43,7 @@ fn attention_takes_memory_linear_in_length() {
             block_size: BLOCK,
             dtype: KvDType::F16,
             context: tokens,
+            states: 0,
         };
         model.reserve(&cache).unwrap();
         let cache_bytes = model.kv_token_bytes(KvDType::F16) * tokens;
@@ -54,6 +55,7 @@ fn attention_takes_memory_linear_in_length() {
                 blocks: (0..(tokens / BLOCK) as u32).collect(),
                 keys: tokens,
                 rows: ROWS,
+                state: None,
             }],
             outputs: vec![ROWS as u32 - 1],
         };

@@ -1,14 +1,14 @@
 //! Rows by the names in files.
 
 use super::row::{ArchitectureRow, Engine};
-use super::rows::{DECODERS, ENCODERS, SEQUENTIAL};
+use super::rows::{decoders, ENCODERS, SEQUENTIAL};
 use crate::engine::decoder::{ConfigError, DecoderConfig};
 use serde_json::Value as Json;
 use worker::gguf::Gguf;
 
 /// Every row: the decoder's, candle-transformers', encoders.
 pub fn rows() -> impl Iterator<Item = &'static ArchitectureRow> {
-    DECODERS.iter().chain(SEQUENTIAL).chain(ENCODERS)
+    decoders().chain(SEQUENTIAL).chain(ENCODERS)
 }
 
 /// The row of `general.architecture` in a GGUF file.
@@ -25,7 +25,7 @@ pub fn by_folder_name(name: &str) -> Option<&'static ArchitectureRow> {
 /// `Qwen3ForCausalLM`.
 pub fn by_base_name(name: &str) -> Option<&'static ArchitectureRow> {
     let base = name.strip_suffix("Model")?;
-    DECODERS.iter().find(|row| {
+    decoders().find(|row| {
         let mut folders = row.folders.iter();
         folders.any(|folder| folder.strip_suffix("ForCausalLM") == Some(base))
     })

@@ -1,7 +1,7 @@
 //! Decoders as embedding models: the vectors behind the last norm, several texts in a step.
 
 use crate::engine::decoder::{Decoder, DecoderConfig};
-use crate::engine::forward::{CacheOptions, Forward, Step, StepSequence};
+use crate::engine::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
 use candle_core::{Device, Result as CandleResult, Tensor};
 use std::sync::{Mutex, PoisonError};
 use worker::gguf::Weights;
@@ -55,6 +55,7 @@ impl DecoderEmbedder {
                 block_size: BLOCK,
                 dtype: decoder.kv_dtype(),
                 context: self.max_tokens,
+                states: needed,
             })?;
             *blocks = needed;
         }
@@ -103,6 +104,10 @@ fn steps(texts: &[&[u32]]) -> Vec<Step> {
                 blocks: blocks.clone(),
                 keys: done,
                 rows,
+                state: Some(StepState {
+                    from: (done > rows).then_some(id as u32),
+                    after: vec![id as u32],
+                }),
             });
         }
     }

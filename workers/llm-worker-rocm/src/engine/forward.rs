@@ -33,6 +33,12 @@ pub trait Forward: Send {
     /// Bytes of a token's keys and values in all layers.
     fn kv_token_bytes(&self, dtype: KvDType) -> usize;
 
+    /// Bytes of one slot of recurrent state in all layers, see [`StepState`]; 0 where keys and values are all that a
+    /// sequence leaves behind.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
     /// Reserves the cache, in place of one reserved before.
     ///
     /// # Errors
@@ -136,6 +142,8 @@ pub struct CacheOptions {
     pub dtype: KvDType,
     /// Longest sequence that will come, in tokens.
     pub context: usize,
+    /// Slots of recurrent state, see [`StepState`].
+    pub states: usize,
 }
 
 impl From<KvDType> for CacheDType {
@@ -160,6 +168,16 @@ pub struct Step {
     pub outputs: Vec<u32>,
 }
 
+impl StepState {
+    /// That of the only sequence of a model, whose state stays in slot 0: `start` tokens were computed before.
+    pub fn of_only(start: usize) -> Self {
+        Self {
+            from: (start > 0).then_some(0),
+            after: vec![0],
+        }
+    }
+}
+
 impl Step {
     /// Whether it has one new token for each sequence, and wants all logits.
     pub fn is_decode(&self) -> bool {
@@ -179,7 +197,7 @@ impl Step {
 }
 
 /// A sequence of a [`Step`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct StepSequence {
     /// Identifies the sequence as long as it lives.
     pub id: u64,
@@ -189,4 +207,19 @@ pub struct StepSequence {
     pub keys: usize,
     /// New tokens.
     pub rows: usize,
+    /// Its recurrent state, if the model has such ([`Forward::state_bytes`]).
+    pub state: Option<StepState>,
+}
+
+/// Where a sequence's recurrent state lies, in slots of the [reserved](CacheOptions::states) ones.
+///
+/// A slot that is read and not written stays as it is: a checkpoint is a slot that its sequence went on from into
+/// another one. No slot is written twice in a step, nor read by one sequence and written by another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepState {
+    /// The state before the new tokens; none at the beginning of a sequence.
+    pub from: Option<u32>,
+    /// Where the states behind the last so many new tokens go, in their order: one slot, or more where some of the new
+    /// tokens may be taken back. `from` may be among them.
+    pub after: Vec<u32>,
 }

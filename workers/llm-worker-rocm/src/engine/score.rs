@@ -1,6 +1,6 @@
 //! Logits of a given text, without sampling.
 
-use super::forward::{CacheOptions, Forward, Step, StepSequence};
+use super::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
 use super::loaded::LoadedModel;
 use candle_core::{Device, Tensor};
 use worker::{Error, Result};
@@ -61,6 +61,7 @@ impl Scorer {
                 block_size: BLOCK_SIZE,
                 dtype: self.forward.kv_dtype(),
                 context: blocks * BLOCK_SIZE,
+                states: 1,
             };
             self.forward
                 .reserve(&cache)
@@ -76,6 +77,7 @@ impl Scorer {
                     blocks: (0..blocks as u32).collect(),
                     keys: start + chunk.len(),
                     rows: chunk.len(),
+                    state: Some(StepState::of_only(start)),
                 }],
                 outputs: (0..chunk.len() as u32).collect(),
             };

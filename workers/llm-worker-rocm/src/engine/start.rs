@@ -61,6 +61,7 @@ impl Engine {
             block_size: size,
             dtype,
             context,
+            states: max_sequences,
         };
         forward
             .reserve(&cache)

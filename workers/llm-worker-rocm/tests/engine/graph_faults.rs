@@ -111,6 +111,7 @@ fn with_cache(dtype: GgmlDType, graphs: GraphUse) -> Box<dyn Forward> {
         block_size: 16,
         dtype: KvDType::F16,
         context: 64,
+        states: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(graphs);
@@ -124,6 +125,7 @@ fn step_of(keys: usize, count: u32) -> Step {
         blocks: vec![id],
         keys,
         rows: 1,
+        state: None,
     });
     Step {
         tokens: (0..count).map(|id| 4 + keys as u32 + id).collect(),

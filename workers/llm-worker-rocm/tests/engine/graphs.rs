@@ -85,6 +85,7 @@ impl Driven {
             blocks: (0..9).map(|i| self.id as u32 + 8 * i).collect(),
             keys,
             rows,
+            state: None,
         }
     }
 }
@@ -103,6 +104,7 @@ pub fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f
         block_size: 16,
         dtype: kv,
         context: 144,
+        states: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(used(graphs));
@@ -205,6 +207,7 @@ fn padding_changes_no_logits() {
         block_size: 4,
         dtype: KvDType::F32,
         context: 64,
+        states: 0,
     };
     forward.reserve(&cache).unwrap();
     for count in [1, 3, 5, 7] {
@@ -214,6 +217,7 @@ fn padding_changes_no_logits() {
             blocks: vec![63 - i],
             keys: 1,
             rows: 1,
+            state: None,
         });
         let step = Step {
             tokens,

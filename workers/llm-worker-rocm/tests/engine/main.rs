@@ -143,6 +143,7 @@ fn steps_and_company_change_no_row() {
             block_size: 4,
             dtype,
             context: 64,
+            states: 0,
         };
         forward.reserve(&cache).unwrap();
         let mut run = |parts: &[(&[u32], &[u32], usize)]| -> Vec<Vec<f32>> {
@@ -154,6 +155,7 @@ fn steps_and_company_change_no_row() {
                     blocks: blocks.to_vec(),
                     keys: before + tokens.len(),
                     rows: tokens.len(),
+                    state: None,
                 });
             }
             step.outputs = (0..step.tokens.len() as u32).collect();

@@ -16,7 +16,7 @@ use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};
 use list::{families, llama};
 use llm_worker_rocm::engine::api::{GraphUse, KvDType};
-use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence};
+use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use reference::{Reference, Rows};
@@ -152,6 +152,7 @@ fn every_family_decodes_what_its_reference_does() {
                 block_size: 16,
                 dtype: KvDType::F32,
                 context: 32,
+                states: 1,
             })
             .unwrap();
         forward.set_graphs(GraphUse::On);
@@ -165,6 +166,7 @@ fn every_family_decodes_what_its_reference_does() {
                     blocks: vec![1, 0],
                     keys: i + 1,
                     rows: 1,
+                    state: Some(StepState::of_only(i)),
                 }],
                 outputs: vec![0],
             };

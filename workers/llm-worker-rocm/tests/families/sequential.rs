@@ -9,7 +9,7 @@ use candle_transformers::models as m;
 use llm_worker_rocm::engine::api::{
     EngineOptions, Event, KvDType, Request, SamplingOptions, Ticket,
 };
-use llm_worker_rocm::engine::forward::{Forward, Step, StepSequence};
+use llm_worker_rocm::engine::forward::{Forward, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::Engine;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
@@ -166,6 +166,7 @@ fn halves_compute_about_the_same() {
                     blocks: vec![0, 1],
                     keys: end,
                     rows: end - start,
+                    state: Some(StepState::of_only(start)),
                 }],
                 outputs: vec![(end - start) as u32 - 1],
             };

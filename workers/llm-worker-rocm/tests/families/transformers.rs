@@ -4,7 +4,7 @@
 
 use super::common::{self, tiny_llama, File, Tensor as FileTensor};
 use super::device;
-use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence};
+use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
@@ -177,6 +177,7 @@ impl Case {
             block_size: 16,
             dtype: forward.kv_dtype(),
             context: 32,
+            states: 1,
         };
         forward.reserve(&cache).unwrap();
         let last = tokens().len() - 1;
@@ -187,6 +188,7 @@ impl Case {
                 blocks: vec![0, 1],
                 keys: last + 1,
                 rows: last + 1,
+                state: Some(StepState::of_only(0)),
             }],
             outputs: vec![last as u32],
         };

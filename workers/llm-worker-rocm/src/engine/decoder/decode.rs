@@ -7,6 +7,7 @@
 //! are made one by one: the tokens are the same.
 
 use super::graphs::{Graphs, Recorded, Tries};
+use super::memory::StateBatch;
 use super::network::Network;
 use crate::engine::api::GraphUse;
 use crate::engine::forward::{Answer, DecodeOutput, Decoded, SampleParams, Step};
@@ -46,6 +47,8 @@ pub(super) struct Prepared {
     /// Tokens, choices and the batch's numbers behind each other, u32.
     inputs: Tensor,
     batch: PagedBatch,
+    /// Where states come from and go, if the model has states.
+    states: Option<StateBatch>,
     /// Brings the inputs to the device and the chosen tokens back.
     pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
@@ -108,7 +111,7 @@ impl Decoding {
     fn take(&mut self, network: &Network, shape: DecodeShape) -> Result<Prepared> {
         match self.shapes.iter().position(|p| p.shape == shape) {
             Some(index) => Ok(self.shapes.remove(index)),
-            None => Prepared::new(shape, &network.device),
+            None => Prepared::new(shape, network),
         }
     }
 
@@ -171,14 +174,25 @@ impl Decoding {
 }
 
 impl Prepared {
-    fn new(shape: DecodeShape, device: &Device) -> Result<Self> {
-        let before = shape.sequences * (1 + Choice::WORDS);
-        let words = before + shape.numbers();
+    fn new(shape: DecodeShape, network: &Network) -> Result<Self> {
+        let device = &network.device;
+        let rows = shape.sequences;
+        let before = rows * (1 + Choice::WORDS);
+        let recurrent = network.is_recurrent();
+        let states = if recurrent {
+            StateBatch::len(rows, rows)
+        } else {
+            0
+        };
+        let words = before + shape.numbers() + states;
         let inputs = Tensor::zeros(words, DType::U32, device)?;
         let exchange = Exchange::new(rocm(device)?.device(), words, shape.sequences)?;
+        let states = inputs.narrow(0, words - states, states)?;
+        let states = recurrent.then(|| StateBatch::view(&states, rows, rows, 1));
         Ok(Self {
             graph: None,
             tries: Tries::default(),
+            states: states.transpose()?,
             batch: shape.batch(&inputs.narrow(0, before, shape.numbers())?)?,
             shape,
             inputs,
@@ -202,13 +216,17 @@ impl Prepared {
         let samples = samples.unwrap_or_default().iter();
         words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
-        let blocks = network.caches.first().map_or(0, |c| c.shape().blocks);
+        let blocks = network.cache_blocks();
         let sequences = step.paged();
         let outside = |s: &PagedSequence| s.blocks.iter().any(|block| *block as usize >= blocks);
         if sequences.iter().any(outside) {
             bail!("a sequence has a block beyond the {blocks} of the cache")
         }
-        self.shape.write(&sequences, words)
+        self.shape.write(&sequences, words)?;
+        if self.states.is_some() {
+            words.extend(StateBatch::words(step, network.slots, n, n)?);
+        }
+        Ok(())
     }
 
     /// Enqueues that the numbers of a step reach the device.
@@ -221,7 +239,7 @@ impl Prepared {
     /// Enqueues the forward pass: logits of all rows, the padding's included.
     pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
-        let mut stream = network.run(&ids, &self.batch)?;
+        let mut stream = network.run(&ids, &self.batch, self.states.as_ref())?;
         let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
         network.logits(&hidden)?.contiguous()
     }
@@ -272,6 +290,7 @@ mod tests {
                 blocks: Vec::new(),
                 keys: if id == 0 { keys } else { 1 },
                 rows: 1,
+                state: None,
             };
             let step = Step {
                 sequences: (0..sequences).map(sequence).collect(),

@@ -14,6 +14,8 @@ mod input;
 mod linear;
 mod load;
 mod loader;
+mod memory;
+mod mixers;
 mod model;
 mod network;
 mod norm;

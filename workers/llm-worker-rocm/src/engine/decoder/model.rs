@@ -71,7 +71,11 @@ impl Forward for Decoder {
     }
 
     fn kv_token_bytes(&self, dtype: KvDType) -> usize {
-        self.network.blocks.len() * self.network.cache_shape(1, 1).bytes(dtype.into())
+        self.network.token_bytes(dtype.into())
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.network.state_bytes()
     }
 
     fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {

@@ -1,14 +1,16 @@
 //! The weights of a model on a device, its cache, and a pass of rows through both.
 
 use super::block::Block;
-use super::config::{Base, DecoderConfig};
+use super::config::DecoderConfig;
 use super::input::Input;
 use super::linear::{Linear, Weight};
+use super::memory::{LayerMemory, StateBatch};
+use super::mixers::{Mixer, Pass};
 use super::norm::{Norm, Residual};
 use super::rotary::Tables;
 use crate::engine::forward::{CacheOptions, Step};
 use candle_core::{DType, Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
 
 /// A model's weights on a device, and its cache.
 pub(super) struct Network {
@@ -21,8 +23,10 @@ pub(super) struct Network {
     pub tables: Tables,
     pub local_tables: Tables,
     /// One for each block.
-    pub caches: Vec<PagedCache>,
+    pub memories: Vec<LayerMemory>,
     pub block_size: usize,
+    /// Slots of recurrent state.
+    pub slots: usize,
     pub activations: DType,
     pub device: Device,
 }
@@ -47,8 +51,12 @@ impl Network {
     pub(super) fn hidden(&mut self, step: &Step) -> Result<Tensor> {
         let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
+        let states = match self.is_recurrent() {
+            true => Some(StateBatch::new(step, self.slots, &self.device)?),
+            false => None,
+        };
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
-        let stream = self.run(&ids, &batch)?.sum()?;
+        let stream = self.run(&ids, &batch, states.as_ref())?.sum()?;
         let wanted = match step.outputs.len() {
             0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
             all if all == step.tokens.len() => stream,
@@ -60,20 +68,37 @@ impl Network {
         self.norm.forward(&wanted)
     }
 
+    /// Whether sequences leave recurrent states behind.
+    pub(super) fn is_recurrent(&self) -> bool {
+        self.state_bytes() > 0
+    }
+
+    /// Bytes of a slot of recurrent state.
+    pub(super) fn state_bytes(&self) -> usize {
+        let parts = self.blocks.iter().flat_map(|block| block.mixer.state());
+        parts.map(|part| part.bytes()).sum()
+    }
+
     /// The residual stream behind the last block.
-    pub(super) fn run(&mut self, ids: &Tensor, batch: &PagedBatch) -> Result<Residual> {
+    pub(super) fn run(
+        &mut self,
+        ids: &Tensor,
+        batch: &PagedBatch,
+        states: Option<&StateBatch>,
+    ) -> Result<Residual> {
         let mut x = self.embedding.rows(ids, self.activations)?;
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
         }
         let mut stream = Residual::new(x);
-        for (block, cache) in self.blocks.iter().zip(&mut self.caches) {
-            let rotary = match block.attention.rotary {
-                Some(Base::Global) => Some(self.tables.rows(batch.positions())?),
-                Some(Base::Local) => Some(self.local_tables.rows(batch.positions())?),
-                None => None,
-            };
-            block.forward(&mut stream, cache, batch, rotary)?;
+        let pass = Pass {
+            batch,
+            states,
+            global: self.tables.rows(batch.positions())?,
+            local: self.local_tables.rows(batch.positions())?,
+        };
+        for (layer, block) in self.blocks.iter().enumerate() {
+            block.forward(&mut stream, &mut self.memories, layer, &pass)?;
         }
         Ok(stream)
     }
@@ -92,14 +117,35 @@ impl Network {
 
     /// Reserves the cache, in place of one reserved before.
     pub(super) fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
-        self.caches = Vec::new();
+        self.memories = Vec::new();
         let shape = self.cache_shape(cache.blocks, cache.block_size);
-        self.caches = self
-            .blocks
-            .iter()
-            .map(|_| PagedCache::new(shape, cache.dtype.into(), &self.device))
-            .collect::<Result<_>>()?;
+        let memory = |block: &Block| -> Result<LayerMemory> {
+            let paged = match block.mixer {
+                Mixer::Attention(_) => {
+                    Some(PagedCache::new(shape, cache.dtype.into(), &self.device)?)
+                }
+                Mixer::Recurrent(_) => None,
+            };
+            Ok(LayerMemory {
+                cache: paged,
+                state: LayerMemory::states(&block.mixer.state(), cache.states, &self.device)?,
+            })
+        };
+        self.memories = self.blocks.iter().map(memory).collect::<Result<_>>()?;
         self.block_size = cache.block_size;
+        self.slots = cache.states;
         Ok(())
+    }
+
+    /// Bytes of a token's keys and values.
+    pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
+        let attention = |block: &&Block| matches!(block.mixer, Mixer::Attention(_));
+        self.blocks.iter().filter(attention).count() * self.cache_shape(1, 1).bytes(dtype)
+    }
+
+    /// Blocks of the cache.
+    pub(super) fn cache_blocks(&self) -> usize {
+        let mut caches = self.memories.iter().filter_map(|m| m.cache.as_ref());
+        caches.next().map_or(0, |cache| cache.shape().blocks)
     }
 }

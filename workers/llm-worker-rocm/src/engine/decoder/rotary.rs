@@ -93,8 +93,11 @@ impl Tables {
         }
     }
 
-    /// Tables of at least `positions` rows.
-    pub(super) fn rows(&mut self, positions: usize) -> Result<&Rotary> {
+    /// Tables of at least `positions` rows, if anything turns by them.
+    pub(super) fn rows(&mut self, positions: usize) -> Result<Option<&Rotary>> {
+        if self.frequencies.is_empty() {
+            return Ok(None);
+        }
         let have = match &self.tables {
             Some(tables) => tables.cos.dim(0)?,
             None => 0,
@@ -107,7 +110,7 @@ impl Tables {
                 interleaved: self.interleaved,
             });
         }
-        Ok(self.tables.as_ref().expect("made above"))
+        Ok(self.tables.as_ref())
     }
 
     /// The tables, if there are any yet.

@@ -75,6 +75,7 @@ impl Scheduler {
                 blocks: sequence.blocks.clone(),
                 keys,
                 rows,
+                state: None,
             });
             if keys == sequence.tokens.len() {
                 step.outputs.push(step.tokens.len() as u32 - 1);

@@ -1,5 +1,9 @@
 //! A mixture of experts in place of the feed-forward part.
 
+mod router;
+
+pub(super) use router::Router;
+
 use super::input::Input;
 use super::linear::Linear;
 use super::rocm;
@@ -9,14 +13,9 @@ use candle_nn::{ops, Activation};
 
 /// Experts, and what chooses among them.
 pub(super) struct Mixture {
-    /// From the input to a number for each expert.
-    pub router: Linear,
+    pub router: Router,
     pub experts: Experts,
     pub count: usize,
-    /// Experts of a token.
-    pub used: usize,
-    pub routing: Routing,
-    pub scale: f64,
     pub activation: Activation,
     pub shared: Option<Shared>,
 }
@@ -54,11 +53,10 @@ impl Mixture {
     /// `(tokens, width)` to the same.
     pub(super) fn forward(&self, input: &Input) -> Result<Tensor> {
         let x = &input.floats;
-        let logits = self.router.forward(input)?.to_dtype(DType::F32)?;
-        let (ids, weights) = self.route(&logits)?;
+        let (ids, weights) = self.router.route(input)?;
         let weights = weights.unsqueeze(D::Minus1)?;
         // `(tokens, used or 1, width)`
-        let inputs = match self.routing {
+        let inputs = match self.router.routing {
             Routing::Input => x
                 .unsqueeze(1)?
                 .broadcast_mul(&weights.to_dtype(x.dtype())?)?,
@@ -69,7 +67,7 @@ impl Mixture {
             Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
         };
         let each = each.to_dtype(DType::F32)?;
-        let weighted = match self.routing {
+        let weighted = match self.router.routing {
             Routing::Input => each,
             _ => each.broadcast_mul(&weights)?,
         };
@@ -84,29 +82,11 @@ impl Mixture {
         Ok(out)
     }
 
-    /// The experts of each token, most likely first, and their weights: `(tokens, used)`.
-    fn route(&self, logits: &Tensor) -> Result<(Tensor, Tensor)> {
-        let probabilities = match self.routing {
-            Routing::Input => ops::sigmoid(logits)?,
-            _ => ops::softmax_last_dim(logits)?,
-        };
-        let order = probabilities.arg_sort_last_dim(false)?;
-        let ids = order.narrow(1, 0, self.used)?.contiguous()?;
-        let mut weights = probabilities.gather(&ids, 1)?;
-        if self.routing == Routing::Normalised {
-            weights = weights.broadcast_div(&weights.sum_keepdim(1)?)?;
-        }
-        if self.scale != 1.0 {
-            weights = (weights * self.scale)?;
-        }
-        Ok((ids, weights))
-    }
-
     /// `(tokens, used, width)`: what each of a token's experts gives for its input, or the one of all.
     fn apart(&self, experts: &[Expert], inputs: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let (tokens, each, width) = inputs.dims3()?;
         let x = inputs.reshape((tokens * each, width))?;
-        let slots_of_row = (self.used / each) as u32;
+        let slots_of_row = (self.router.used / each) as u32;
         let ids = ids
             .to_device(&Device::Cpu)?
             .flatten_all()?
@@ -133,7 +113,7 @@ impl Mixture {
         }
         let places = Tensor::new(places.as_slice(), x.device())?;
         let all = Tensor::cat(&parts, 0)?.index_select(&places, 0)?;
-        all.reshape((tokens, self.used, width))
+        all.reshape((tokens, self.router.used, width))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the engine's decoder runs.
+//! Llama and those that differ from it in a few traits.
 
 use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits};
 use crate::architectures::row::ArchitectureRow;
@@ -10,44 +10,44 @@ use ConfigRule::{
     Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot,
 };
 
-const USUAL: FolderTraits = FolderTraits::USUAL;
-const F64_AND_TRANSFORMERS: &str = "f64, transformers";
+pub(super) const USUAL: FolderTraits = FolderTraits::USUAL;
+pub(super) const F64_AND_TRANSFORMERS: &str = "f64, transformers";
 
 /// Llama and what is built like it: the rotary embedding turns neighbours.
-const LLAMA: DecoderTraits = DecoderTraits::LLAMA;
+pub(super) const LLAMA: DecoderTraits = DecoderTraits::LLAMA;
 
 /// Llama, but that the rotary embedding turns halves.
-const HALVES: DecoderTraits = DecoderTraits {
+pub(super) const HALVES: DecoderTraits = DecoderTraits {
     interleaved: false,
     ..LLAMA
 };
 
-const GEMMA: DecoderTraits = DecoderTraits {
+pub(super) const GEMMA: DecoderTraits = DecoderTraits {
     activation: Activation::Gelu,
     embedding: EmbeddingScale::Root,
     ..HALVES
 };
 
-const COHERE: DecoderTraits = DecoderTraits {
+pub(super) const COHERE: DecoderTraits = DecoderTraits {
     norm: NormKind::Layer,
     parallel: true,
     logit_scale: LogitScale::Multiplies,
     ..LLAMA
 };
 
-const NEOX: DecoderTraits = DecoderTraits {
+pub(super) const NEOX: DecoderTraits = DecoderTraits {
     norm: NormKind::Layer,
     activation: Activation::Gelu,
     ..HALVES
 };
 
 /// Those whose own code turns neighbours, as GGUF does.
-const NEIGHBOURS: FolderTraits = FolderTraits {
+pub(super) const NEIGHBOURS: FolderTraits = FolderTraits {
     interleaved: true,
     ..USUAL
 };
 
-const GEMMA_FOLDER: FolderTraits = FolderTraits {
+pub(super) const GEMMA_FOLDER: FolderTraits = FolderTraits {
     norm_plus_one: true,
     // Gemma's "gelu" has always been the approximation.
     activations: &["gelu_pytorch_tanh", "gelu"],
@@ -55,18 +55,19 @@ const GEMMA_FOLDER: FolderTraits = FolderTraits {
     ..USUAL
 };
 
-const WINDOW: &str = "attention.sliding_window";
+pub(super) const WINDOW: &str = "attention.sliding_window";
 /// A window that may be absent.
-const OPTIONAL_WINDOW: ConfigRule = OptionalCount("sliding_window", WINDOW);
+pub(super) const OPTIONAL_WINDOW: ConfigRule = OptionalCount("sliding_window", WINDOW);
 /// A switch for windows that may not be on.
-const NO_WINDOW: ConfigRule = Only("use_sliding_window", &[Absent, Bool(false)]);
+pub(super) const NO_WINDOW: ConfigRule = Only("use_sliding_window", &[Absent, Bool(false)]);
 /// The chosen experts' probabilities are used as they are.
-const PLAIN_EXPERTS: ConfigRule = OnlyWithExperts("norm_topk_prob", &[Absent, Bool(false)]);
-const COHERE_SCALE: ConfigRule = Float("logit_scale", "logit_scale");
-const NO_QK_NORM: ConfigRule = Only("use_qk_norm", &[Absent, Bool(false)]);
+pub(super) const PLAIN_EXPERTS: ConfigRule =
+    OnlyWithExperts("norm_topk_prob", &[Absent, Bool(false)]);
+pub(super) const COHERE_SCALE: ConfigRule = Float("logit_scale", "logit_scale");
+pub(super) const NO_QK_NORM: ConfigRule = Only("use_qk_norm", &[Absent, Bool(false)]);
 
-/// What the engine's decoder runs.
-pub(in crate::architectures) static DECODERS: &[ArchitectureRow] = &[
+/// See the module.
+pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("llama", "Llama 1 to 3, Mistral, Mixtral", LLAMA)
         .folders(
             &[

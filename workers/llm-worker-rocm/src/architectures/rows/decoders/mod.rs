@@ -1,0 +1,24 @@
+//! What the engine's decoder runs.
+
+mod delta;
+mod latent;
+mod mixtures;
+mod state_space;
+mod usual;
+mod windows;
+
+use crate::architectures::row::ArchitectureRow;
+
+/// All of them.
+pub(in crate::architectures) fn decoders() -> impl Iterator<Item = &'static ArchitectureRow> {
+    [
+        usual::ROWS,
+        windows::ROWS,
+        mixtures::ROWS,
+        latent::ROWS,
+        delta::ROWS,
+        state_space::ROWS,
+    ]
+    .into_iter()
+    .flatten()
+}

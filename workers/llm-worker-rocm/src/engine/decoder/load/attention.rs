@@ -1,0 +1,81 @@
+//! Attention's matrices.
+
+use crate::engine::decoder::loader::Loader;
+use crate::engine::decoder::mixers::Attention;
+use crate::engine::decoder::norm::Norm;
+use crate::engine::decoder::projections::{Heads, Projections};
+use crate::engine::decoder::traits::NormKind;
+use candle_core::Tensor;
+use worker::{Error, Result};
+
+impl Loader<'_> {
+    pub(super) fn attention(&self, block: usize) -> Result<Attention> {
+        let c = self.config;
+        let name = |part: &str| format!("blk.{block}.{part}");
+        let heads = Heads {
+            count: c.heads,
+            kv_count: c.kv_heads,
+            size: c.head_dim,
+            v_size: c.v_head_dim,
+        };
+        let qk_norm = |part: &str| -> Result<Option<Norm>> {
+            if c.plain_qk_norms(block) {
+                let weight = Tensor::ones(c.head_dim, self.activations, self.device);
+                return Ok(Some(Norm {
+                    kind: NormKind::Rms,
+                    weight: weight.map_err(Error::candle("loading the model"))?,
+                    bias: None,
+                    epsilon: c.epsilon,
+                }));
+            }
+            Ok(self.norm_if_there(&name(part))?.map(|norm| Norm {
+                kind: NormKind::Rms,
+                ..norm
+            }))
+        };
+        let kind = c.layer(block);
+        Ok(Attention {
+            projections: self.projections(&name, heads)?,
+            output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
+            query_norm: qk_norm("attn_q_norm")?,
+            key_norm: qk_norm("attn_k_norm")?,
+            heads,
+            scale: c.score_scale,
+            softcap: c.score_cap,
+            left: kind.window.map(|window| window - 1),
+            rotary: kind.rotary,
+        })
+    }
+
+    /// One matrix where the file has one, or three that can be joined.
+    fn projections(&self, name: &dyn Fn(&str) -> String, heads: Heads) -> Result<Projections> {
+        let sizes = [
+            heads.count * heads.size,
+            heads.kv_count * heads.size,
+            heads.kv_count * heads.v_size,
+        ];
+        let width = self.config.width;
+        let of_one_size = heads.size == heads.v_size;
+        let all = name("attn_qkv");
+        let parts = ["attn_q", "attn_k", "attn_v"].map(name);
+        let [query, key, value] = if self.has(&format!("{all}.weight")) {
+            if of_one_size {
+                let total = sizes.iter().sum();
+                return Ok(Projections::Together(self.linear(&all, total, width)?));
+            }
+            self.split(&all, sizes, width)?
+        } else {
+            if of_one_size && self.are_alike(&parts)? {
+                let joined = self.joined(&parts, sizes, width)?;
+                return Ok(Projections::Together(joined));
+            }
+            let [q, k, v] = &parts;
+            [
+                self.linear(q, sizes[0], width)?,
+                self.linear(k, sizes[1], width)?,
+                self.linear(v, sizes[2], width)?,
+            ]
+        };
+        Ok(Projections::Apart { query, key, value })
+    }
+}

@@ -1,0 +1,98 @@
+//! The blocks of a model from a file to a device.
+
+mod attention;
+mod feed_forward;
+mod rotary;
+
+use super::block::Block;
+use super::config::{Base, DecoderConfig};
+use super::linear::Linear;
+use super::loader::Loader;
+use super::mixers::Mixer;
+use super::network::Network;
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Device};
+use worker::gguf::Weights;
+use worker::Result;
+
+/// What activations are in: halves on a GPU if the matrices are, else f32.
+fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> DType {
+    if device.is_cpu() {
+        return DType::F32;
+    }
+    let matrix = file.header().tensor("blk.0.attn_output.weight");
+    match matrix.and_then(|t| t.dtype().ok()) {
+        // Models that scale their embedding so much go beyond what f16 can hold.
+        Some(GgmlDType::F16) if config.embedding_scale.is_none() => DType::F16,
+        Some(GgmlDType::BF16) => DType::BF16,
+        _ => DType::F32,
+    }
+}
+
+impl Network {
+    /// See [`Decoder::load`](super::Decoder::load).
+    pub(super) fn load(
+        config: DecoderConfig,
+        file: &dyn Weights,
+        device: &Device,
+        context: usize,
+        progress: &dyn Fn(u64),
+    ) -> Result<Self> {
+        let activations = activations(&config, file, device);
+        let loader = Loader {
+            config: &config,
+            file,
+            device,
+            activations,
+            progress,
+        };
+        let c = &config;
+        let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
+        let output = match loader.has("output.weight") {
+            true => loader.matrix("output.weight", c.vocab_size, c.width)?,
+            // Tied: the embedding table is the output matrix, too.
+            false => embedding.clone(),
+        };
+        let blocks = (0..c.blocks)
+            .map(|block| loader.block(block))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            tables: loader.tables(Base::Global, context)?,
+            local_tables: loader.tables(Base::Local, context)?,
+            norm: loader.norm("output_norm")?,
+            output: Linear::new(output, loader.bias("output")?),
+            embedding,
+            blocks,
+            memories: Vec::new(),
+            block_size: 0,
+            slots: 0,
+            activations,
+            device: device.clone(),
+            config,
+        })
+    }
+}
+
+impl Loader<'_> {
+    fn block(&self, block: usize) -> Result<Block> {
+        let c = self.config;
+        let name = |part: &str| format!("blk.{block}.{part}");
+        // Where there are two norms before the two parts, the second is attention's.
+        let second = self.norm_if_there(&name("attn_norm_2"))?;
+        let first = self.norm_if_there(&name("attn_norm"))?;
+        let (attention_norm, ffn_norm) = match second {
+            Some(second) => (Some(second), first),
+            None => (first, self.norm_if_there(&name("ffn_norm"))?),
+        };
+        Ok(Block {
+            mixer: Mixer::Attention(self.attention(block)?),
+            feed_forward: self.feed_forward(block)?,
+            attention_norm,
+            attention_post_norm: self.norm_if_there(&name("post_attention_norm"))?,
+            ffn_norm,
+            ffn_post_norm: self.norm_if_there(&name("post_ffw_norm"))?,
+            parallel: c.parallel,
+            residual_scale: c.residual_scale,
+        })
+    }
+}

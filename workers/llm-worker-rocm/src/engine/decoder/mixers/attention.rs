@@ -1,0 +1,65 @@
+//! Grouped-query attention over a paged cache.
+
+use super::Pass;
+use crate::engine::decoder::config::Base;
+use crate::engine::decoder::input::Input;
+use crate::engine::decoder::linear::Linear;
+use crate::engine::decoder::memory::LayerMemory;
+use crate::engine::decoder::norm::Norm;
+use crate::engine::decoder::projections::{normed, Heads, Projections};
+use crate::engine::decoder::rocm;
+use candle_core::{Result, Tensor};
+use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache};
+
+/// Grouped-query attention over a paged cache.
+pub(in crate::engine::decoder) struct Attention {
+    pub projections: Projections,
+    pub output: Linear,
+    pub query_norm: Option<Norm>,
+    pub key_norm: Option<Norm>,
+    pub heads: Heads,
+    pub scale: f32,
+    pub softcap: Option<f32>,
+    /// Keys before its own that a row sees.
+    pub left: Option<usize>,
+    pub rotary: Option<Base>,
+}
+
+impl Attention {
+    /// `(tokens, width)` to the same; `memory` is the block's own.
+    pub(super) fn forward(
+        &self,
+        x: &Input,
+        memory: &mut LayerMemory,
+        pass: &Pass,
+    ) -> Result<Tensor> {
+        let cache = memory.cache()?;
+        let batch = pass.batch;
+        let rotary = pass.rotary(self.rotary);
+        let [query, key, value] = self.projections.forward(x, self.heads)?;
+        let query = normed(query, &self.query_norm)?;
+        let key = normed(key, &self.key_norm)?;
+        let query = match rotary {
+            Some(_) => cache.write(Some(&query), &key, &value, batch, rotary)?,
+            None => cache.write(None, &key, &value, batch, None)?,
+        }
+        .unwrap_or(query);
+        self.output.forward(&self.attend(&query, cache, batch)?)
+    }
+
+    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the
+    /// device has it in one.
+    fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
+        let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+        if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {
+            let (floats, quantized) =
+                cache.attend_quantized(query, batch, self.scale, self.left, self.softcap)?;
+            return Ok(Input {
+                floats: floats.reshape(shape)?,
+                quantized: Some(quantized),
+            });
+        }
+        let attended = cache.attend(query, batch, self.scale, self.left, self.softcap)?;
+        Ok(attended.reshape(shape)?.into())
+    }
+}

@@ -1,0 +1,47 @@
+//! Attention's tensors.
+
+use super::{Check, Result};
+use crate::engine::decoder::config::DecoderConfig;
+
+impl Check<'_> {
+    pub(super) fn attention(
+        &mut self,
+        c: &DecoderConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        let width = c.width;
+        let queries = c.heads * c.head_dim;
+        let (keys, values) = (c.kv_heads * c.head_dim, c.kv_heads * c.v_head_dim);
+        if c.traits.pre_norms {
+            self.norm(&name("attn_norm"), &[width])?;
+        }
+        if c.parallel && self.allow(&name("attn_norm_2.weight"), &[width])? {
+            self.allow(&name("attn_norm_2.bias"), &[width])?;
+        }
+        if self.gguf.tensor(&name("attn_qkv.weight")).is_some() {
+            self.linear(&name("attn_qkv"), width, queries + keys + values)?;
+        } else {
+            self.linear(&name("attn_q"), width, queries)?;
+            self.linear(&name("attn_k"), width, keys)?;
+            self.linear(&name("attn_v"), width, values)?;
+        }
+        self.linear(&name("attn_output"), c.heads * c.v_head_dim, width)?;
+        if c.traits.qk_norms {
+            for (part, all) in [("attn_q_norm", queries), ("attn_k_norm", keys)] {
+                let part = name(&format!("{part}.weight"));
+                // Of each head, or of all together.
+                let dims = self.gguf.tensor(&part).map(|t| t.dims.clone());
+                let size = if dims == Some(vec![all as u64]) {
+                    all
+                } else {
+                    c.head_dim
+                };
+                self.require(&part, &[size])?;
+            }
+        }
+        if c.traits.post_norms {
+            self.norm(&name("post_attention_norm"), &[width])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! The feed-forward part's tensors.
+
+use super::{Check, Result};
+use crate::engine::decoder::config::DecoderConfig;
+
+impl Check<'_> {
+    pub(super) fn feed_forward(
+        &mut self,
+        c: &DecoderConfig,
+        block: usize,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        let (width, hidden) = (c.width, c.hidden);
+        if c.traits.post_norms {
+            self.norm(&name("post_ffw_norm"), &[width])?;
+        }
+        if c.parallel && self.gguf.tensor(&name("ffn_norm.weight")).is_none() {
+            // It works on what attention works on.
+        } else if c.traits.pre_norms {
+            self.norm(&name("ffn_norm"), &[width])?;
+        }
+        let Some(experts) = c.experts(block) else {
+            let packed = self.gguf.tensor(&name("ffn_gate.weight")).is_none()
+                && self
+                    .gguf
+                    .tensor(&name("ffn_up.weight"))
+                    .is_some_and(|t| t.dims == [width as u64, 2 * hidden as u64]);
+            if packed {
+                self.linear(&name("ffn_up"), width, 2 * hidden)?;
+            } else {
+                if self.allow(&name("ffn_gate.weight"), &[width, hidden])? {
+                    self.allow(&name("ffn_gate.bias"), &[hidden])?;
+                }
+                self.linear(&name("ffn_up"), width, hidden)?;
+            }
+            return self.linear(&name("ffn_down"), hidden, width);
+        };
+        self.require(&name("ffn_gate_inp.weight"), &[width, experts.count])?;
+        for part in ["ffn_gate_exps.weight", "ffn_up_exps.weight"] {
+            self.require(&name(part), &[width, experts.hidden, experts.count])?;
+        }
+        let down = [experts.hidden, width, experts.count];
+        self.require(&name("ffn_down_exps.weight"), &down)?;
+        let up = self.gguf.tensor(&name("ffn_up_shexp.weight"));
+        if let Some(&[_, hidden]) = up.map(|t| &t.dims[..]) {
+            let hidden = hidden as usize;
+            self.allow(&name("ffn_gate_inp_shexp.weight"), &[width])?;
+            self.require(&name("ffn_gate_shexp.weight"), &[width, hidden])?;
+            self.require(&name("ffn_up_shexp.weight"), &[width, hidden])?;
+            self.require(&name("ffn_down_shexp.weight"), &[hidden, width])?;
+        }
+        Ok(())
+    }
+}

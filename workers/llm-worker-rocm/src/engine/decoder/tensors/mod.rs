@@ -1,0 +1,91 @@
+//! The tensors that a model has to have, those that it may have, and their shapes.
+
+mod attention;
+mod feed_forward;
+
+use super::config::{ConfigError, DecoderConfig};
+use std::collections::BTreeSet;
+use worker::gguf::Gguf;
+
+type Result<T> = std::result::Result<T, ConfigError>;
+
+/// What divides the rotary frequencies, one number for each pair of elements.
+pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
+/// The same for sequences beyond the context of training, and up to it.
+pub(super) const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
+/// See [`ROPE_FACTORS_LONG`].
+pub(super) const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
+
+impl DecoderConfig {
+    /// Checks that the file has the tensors of the shape, and none that would be ignored.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the tensor.
+    pub fn check_tensors(&self, gguf: &Gguf) -> Result<()> {
+        check(self, gguf)
+    }
+}
+
+fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
+    let mut check = Check {
+        gguf,
+        seen: BTreeSet::new(),
+    };
+    let c = config;
+    let (width, vocab) = (c.width, c.vocab_size);
+    check.require("token_embd.weight", &[width, vocab])?;
+    check.norm("output_norm", &[width])?;
+    check.allow("output.weight", &[width, vocab])?;
+    check.allow("output.bias", &[vocab])?;
+    for factors in [ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT] {
+        check.allow(factors, &[c.rope.dims / 2])?;
+    }
+    for block in 0..c.blocks {
+        check.attention(c, &|part| format!("blk.{block}.{part}"))?;
+        check.feed_forward(c, block, &|part| format!("blk.{block}.{part}"))?;
+    }
+    let ignored = gguf.tensors().find(|(name, _)| !check.seen.contains(*name));
+    match ignored {
+        Some((name, _)) => Err(ConfigError::Unsupported(format!(
+            "tensor {name} of architecture {}",
+            c.architecture
+        ))),
+        None => Ok(()),
+    }
+}
+
+struct Check<'a> {
+    gguf: &'a Gguf,
+    seen: BTreeSet<String>,
+}
+
+impl Check<'_> {
+    pub(super) fn require(&mut self, name: &str, dims: &[usize]) -> Result<()> {
+        let dims: Vec<u64> = dims.iter().map(|d| *d as u64).collect();
+        self.gguf.require_tensor(name, &dims)?;
+        self.seen.insert(name.to_string());
+        Ok(())
+    }
+
+    /// Gives whether it is there.
+    pub(super) fn allow(&mut self, name: &str, dims: &[usize]) -> Result<bool> {
+        let there = self.gguf.tensor(name).is_some();
+        if there {
+            self.require(name, dims)?;
+        }
+        Ok(there)
+    }
+
+    pub(super) fn norm(&mut self, name: &str, dims: &[usize]) -> Result<()> {
+        self.require(&format!("{name}.weight"), dims)?;
+        self.allow(&format!("{name}.bias"), dims)?;
+        Ok(())
+    }
+
+    /// A matrix from `inputs` to `outputs` with an optional bias.
+    pub(super) fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<()> {
+        self.require(&format!("{name}.weight"), &[inputs, outputs])?;
+        self.allow(&format!("{name}.bias"), &[outputs])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,13 @@
+"""The configurations of the tiny models, and what the weights of their norms are near to."""
+
+from . import delta, latent, mixtures, state_space, usual, windows
+from .embeddings import EMBEDDINGS
+
+CASES = {
+    **usual.CASES,
+    **windows.CASES,
+    **mixtures.CASES,
+    **latent.CASES,
+    **delta.CASES,
+    **state_space.CASES,
+}

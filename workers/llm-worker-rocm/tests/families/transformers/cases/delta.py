@@ -1,0 +1,5 @@
+"""A gated delta rule or short convolutions."""
+
+from .common import case
+
+CASES = {}

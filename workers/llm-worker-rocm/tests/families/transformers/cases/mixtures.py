@@ -1,0 +1,5 @@
+"""Many experts beside the usual attention."""
+
+from .common import case
+
+CASES = {}

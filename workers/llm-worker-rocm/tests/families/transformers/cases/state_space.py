@@ -1,0 +1,5 @@
+"""State spaces and other recurrences."""
+
+from .common import case
+
+CASES = {}

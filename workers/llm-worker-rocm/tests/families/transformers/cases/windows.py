@@ -1,0 +1,5 @@
+"""Windows, sinks, and caches that layers share."""
+
+from .common import case
+
+CASES = {}
