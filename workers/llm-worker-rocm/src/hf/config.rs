@@ -1,5 +1,6 @@
 //! `config.json` in the terms of GGUF's metadata.
 
+use super::experts;
 use super::metadata::MetadataWriter;
 use super::names::TensorNames;
 use super::rope::Rope;
@@ -95,10 +96,7 @@ impl Config {
                 "config.json: vocab_size {vocab}, at most {MAX_VOCABULARY} is allowed"
             ));
         }
-        let experts = match optional(json, "num_experts")? {
-            Some(experts) => experts,
-            None => optional(json, "num_local_experts")?.unwrap_or(0),
-        };
+        let experts = experts::count(json)?;
         let ids = |key: &str| -> Vec<u32> {
             let value = json.get(key).unwrap_or(&outer[key]);
             match value {
@@ -135,7 +133,7 @@ impl Config {
         writer.float(epsilon_key, epsilon);
         rope.write(&mut writer);
         if experts > 0 {
-            write_experts(json, experts, &mut writer)?;
+            experts::write(json, experts, &mut writer)?;
         }
         write_own(json, folder.rules, experts, head_dim, &mut writer)?;
         Ok(Self {
@@ -162,21 +160,6 @@ impl Config {
     pub(super) fn metadata(&self) -> Vec<(String, Value)> {
         self.metadata.clone()
     }
-}
-
-fn write_experts(json: &Json, experts: u32, writer: &mut MetadataWriter) -> Result<(), String> {
-    use Accepted::{Absent, EmptyList, Number};
-    refuse_others(json, "mlp_only_layers", &[Absent, EmptyList])?;
-    refuse_others(json, "decoder_sparse_step", &[Absent, Number(1)])?;
-    writer.number("expert_count", experts);
-    writer.number("expert_used_count", number(json, "num_experts_per_tok")?);
-    if let Some(length) = optional(json, "moe_intermediate_size")? {
-        writer.number("expert_feed_forward_length", length);
-    }
-    if let Some(length) = optional(json, "shared_expert_intermediate_size")? {
-        writer.number("expert_shared_feed_forward_length", length);
-    }
-    Ok(())
 }
 
 /// What the architecture's configuration has that others do not.
@@ -250,7 +233,7 @@ fn id(json: &Json) -> Option<u32> {
 }
 
 /// A key whose other values call for something that is not implemented.
-fn refuse_others(json: &Json, key: &str, accepted: &[Accepted]) -> Result<(), String> {
+pub(super) fn refuse_others(json: &Json, key: &str, accepted: &[Accepted]) -> Result<(), String> {
     match json.get(key).unwrap_or(&Json::Null) {
         value if accepted.iter().any(|accepted| accepted.is(value)) => Ok(()),
         value => Err(format!(
@@ -259,7 +242,7 @@ fn refuse_others(json: &Json, key: &str, accepted: &[Accepted]) -> Result<(), St
     }
 }
 
-fn number(json: &Json, key: &str) -> Result<u32, String> {
+pub(super) fn number(json: &Json, key: &str) -> Result<u32, String> {
     match id(&json[key]) {
         Some(value @ 1..) => Ok(value),
         _ => Err(format!(
@@ -276,7 +259,7 @@ fn float(json: &Json, key: &str) -> Result<f64, String> {
 }
 
 /// A number that may be absent or null.
-fn optional(json: &Json, key: &str) -> Result<Option<u32>, String> {
+pub(super) fn optional(json: &Json, key: &str) -> Result<Option<u32>, String> {
     match json.get(key) {
         None | Some(Json::Null) => Ok(None),
         Some(_) => number(json, key).map(Some),

@@ -39,6 +39,10 @@ impl MetadataWriter {
         self.set(key, Value::F32(value as f32));
     }
 
+    pub(super) fn bool(&mut self, key: &str, value: bool) {
+        self.set(key, Value::Bool(value));
+    }
+
     pub(super) fn text(&mut self, key: &str, value: &str) {
         self.set(key, Value::String(value.to_string()));
     }

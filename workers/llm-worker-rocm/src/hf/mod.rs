@@ -2,6 +2,7 @@
 //! that reads GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
 
 mod config;
+mod experts;
 mod metadata;
 mod names;
 mod rope;

@@ -3,6 +3,13 @@
 use crate::architectures::FolderTraits;
 use crate::engine::decoder::DecoderTraits;
 
+/// A router's biases, which choose experts and do not weigh them: GGUF's `exp_probs_b`.
+const ROUTER_BIASES: [&str; 3] = [
+    "mlp.gate.e_score_correction_bias",
+    "mlp.gate.expert_bias",
+    "block_sparse_moe.e_score_correction_bias",
+];
+
 /// How an architecture's tensors become GGUF's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TensorNames {
@@ -86,6 +93,9 @@ impl TensorNames {
         if part == "self_attn.rotary_emb.inv_freq" {
             return Ok(None);
         }
+        if ROUTER_BIASES.contains(&part) {
+            return whole(&format!("blk.{block}.exp_probs_b.bias"));
+        }
         let (part, kind) = part.rsplit_once('.').ok_or(())?;
         if kind != "weight" && kind != "bias" {
             return Err(());
@@ -134,9 +144,9 @@ impl TensorNames {
             "mlp.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
             "mlp.gate" | "block_sparse_moe.gate" => "ffn_gate_inp",
             "mlp.shared_expert_gate" => "ffn_gate_inp_shexp",
-            "mlp.shared_expert.gate_proj" => "ffn_gate_shexp",
-            "mlp.shared_expert.up_proj" => "ffn_up_shexp",
-            "mlp.shared_expert.down_proj" => "ffn_down_shexp",
+            "mlp.shared_expert.gate_proj" | "mlp.shared_experts.gate_proj" => "ffn_gate_shexp",
+            "mlp.shared_expert.up_proj" | "mlp.shared_experts.up_proj" => "ffn_up_shexp",
+            "mlp.shared_expert.down_proj" | "mlp.shared_experts.down_proj" => "ffn_down_shexp",
             _ => return None,
         };
         Some((name, heads, None))

@@ -26,7 +26,6 @@ mod tensors;
 mod traits;
 
 pub use config::{ConfigError, DecoderConfig};
+pub use experts::{Routing, Scores};
 pub use model::Decoder;
-pub use traits::{
-    Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
-};
+pub use traits::{Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind};

@@ -1,5 +1,7 @@
 //! What tells the architectures apart that the decoder runs. The register of architectures has these facts for each.
 
+use super::experts::Routing;
+
 /// What an architecture does where others do something else. What a file can tell by itself (sizes, biases, experts,
 /// windows) is not here.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +22,7 @@ pub struct DecoderTraits {
     pub activation: Activation,
     /// How the embedding is scaled, unless the file says.
     pub embedding: EmbeddingScale,
-    /// How the router's probabilities become weights.
+    /// How a router's numbers become weights, unless the file says.
     pub routing: Routing,
     /// The feed-forward part works on the block's input beside attention, not behind it, unless the file says
     /// otherwise.
@@ -61,17 +63,6 @@ pub enum EmbeddingScale {
     None,
     /// The square root of the width.
     Root,
-}
-
-/// How a router's numbers become weights of experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Routing {
-    /// Probabilities of all experts; those of the chosen ones as they are.
-    Plain,
-    /// Those of the chosen ones are scaled to a sum of 1.
-    Normalised,
-    /// The sigmoid of each chosen one's number, and it is the expert's input that is scaled.
-    Input,
 }
 
 /// What blocks differ in.
@@ -115,7 +106,7 @@ impl DecoderTraits {
         plain_qk_norms: false,
         activation: Activation::Silu,
         embedding: EmbeddingScale::None,
-        routing: Routing::Normalised,
+        routing: Routing::NORMALISED,
         parallel: false,
         layers: Layers::Same,
         logit_scale: LogitScale::Divides,

@@ -84,7 +84,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         "Llama 4 (text), up to 8191 tokens: beyond, its attention has chunks and a temperature",
         DecoderTraits {
             plain_qk_norms: true,
-            routing: Routing::Input,
+            routing: Routing::INPUT,
             layers: Layers::Positionless { period: 4 },
             // Scores of the 8192nd position have a temperature; chunks have 8192.
             longest: Some(8191),
@@ -148,7 +148,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         "qwen2moe",
         "Qwen 1.5, 2 with experts",
         DecoderTraits {
-            routing: Routing::Plain,
+            routing: Routing::PLAIN,
             ..HALVES
         },
     )
@@ -207,7 +207,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         "OLMoE",
         DecoderTraits {
             qk_norms: true,
-            routing: Routing::Plain,
+            routing: Routing::PLAIN,
             ..HALVES
         },
     )

@@ -23,7 +23,9 @@ impl DecoderConfig {
     /// The mixture of a block that has one.
     pub(in crate::engine::decoder) fn experts(&self, block: usize) -> Option<&MixtureConfig> {
         let experts = self.experts.as_ref();
-        experts.filter(|experts| (block + 1).is_multiple_of(experts.period))
+        experts.filter(|experts| {
+            block >= experts.leading && (block + 1).is_multiple_of(experts.period)
+        })
     }
 
     /// Whether a block has norms of queries and keys that have no weights.

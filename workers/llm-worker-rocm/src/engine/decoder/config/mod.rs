@@ -8,7 +8,7 @@ mod keys;
 mod layers;
 mod rope;
 
-pub(super) use experts::MixtureConfig;
+pub(super) use experts::{Groups, MixtureConfig};
 pub use keys::ConfigError;
 pub(super) use layers::Base;
 pub(super) use rope::Rope;
@@ -185,8 +185,6 @@ impl DecoderConfig {
             "attention.temperature_scale",
             "attention.max_alibi_bias",
             "attention.clamp_kqv",
-            "expert_group_count",
-            "leading_dense_block_count",
         ] {
             let value = keys.gguf.get(&keys.full(key));
             let zero = keys.u32(key).is_ok_and(|v| v == Some(0))

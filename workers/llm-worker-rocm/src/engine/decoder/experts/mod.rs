@@ -1,13 +1,14 @@
 //! A mixture of experts in place of the feed-forward part.
 
 mod router;
+mod routing;
 
-pub(super) use router::Router;
+pub(super) use router::{Choice, Router};
+pub use routing::{Routing, Scores};
 
 use super::input::Input;
 use super::linear::Linear;
 use super::rocm;
-use super::traits::Routing;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
@@ -56,20 +57,21 @@ impl Mixture {
         let (ids, weights) = self.router.route(input)?;
         let weights = weights.unsqueeze(D::Minus1)?;
         // `(tokens, used or 1, width)`
-        let inputs = match self.router.routing {
-            Routing::Input => x
+        let scales_input = self.router.choice.routing.scales_input;
+        let inputs = match scales_input {
+            true => x
                 .unsqueeze(1)?
                 .broadcast_mul(&weights.to_dtype(x.dtype())?)?,
-            _ => x.unsqueeze(1)?,
+            false => x.unsqueeze(1)?,
         };
         let each = match &self.experts {
             Experts::Apart(experts) => self.apart(experts, &inputs, &ids)?,
             Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
         };
         let each = each.to_dtype(DType::F32)?;
-        let weighted = match self.router.routing {
-            Routing::Input => each,
-            _ => each.broadcast_mul(&weights)?,
+        let weighted = match scales_input {
+            true => each,
+            false => each.broadcast_mul(&weights)?,
         };
         let mut out = weighted.sum(1)?.to_dtype(x.dtype())?;
         if let Some(shared) = &self.shared {
@@ -86,7 +88,7 @@ impl Mixture {
     fn apart(&self, experts: &[Expert], inputs: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let (tokens, each, width) = inputs.dims3()?;
         let x = inputs.reshape((tokens * each, width))?;
-        let slots_of_row = (self.router.used / each) as u32;
+        let slots_of_row = (self.router.choice.used / each) as u32;
         let ids = ids
             .to_device(&Device::Cpu)?
             .flatten_all()?
@@ -113,7 +115,7 @@ impl Mixture {
         }
         let places = Tensor::new(places.as_slice(), x.device())?;
         let all = Tensor::cat(&parts, 0)?.index_select(&places, 0)?;
-        all.reshape((tokens, self.router.used, width))
+        all.reshape((tokens, self.router.choice.used, width))
     }
 }
 

@@ -1,10 +1,13 @@
 //! The feed-forward part's matrices.
 
 use crate::engine::decoder::config::MixtureConfig;
-use crate::engine::decoder::experts::{Expert, Experts, FeedForward, Mixture, Router, Shared};
+use crate::engine::decoder::experts::{
+    Choice, Expert, Experts, FeedForward, Mixture, Router, Shared,
+};
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::rocm;
+use candle_core::{DType, Tensor};
 use worker::Result;
 
 impl Loader<'_> {
@@ -70,15 +73,20 @@ impl Loader<'_> {
         Ok(Mixture {
             router: Router {
                 matrix: self.linear(&name("ffn_gate_inp"), shape.count, c.width)?,
-                used: shape.used,
-                routing: c.traits.routing,
-                scale: shape.scale,
+                bias: self.router_bias(&name("exp_probs_b.bias"))?,
+                choice: Choice::from(shape),
             },
             experts: self.experts(block, shape.count, shape.hidden)?,
             count: shape.count,
             activation: c.activation(),
             shared,
         })
+    }
+
+    /// What is added to the scores that choose experts, if the file has it.
+    fn router_bias(&self, name: &str) -> Result<Option<Tensor>> {
+        let there = self.has(name);
+        there.then(|| self.vector(name, DType::F32)).transpose()
     }
 
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {

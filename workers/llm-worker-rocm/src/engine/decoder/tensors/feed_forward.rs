@@ -35,15 +35,19 @@ impl Check<'_> {
             }
             return self.linear(&name("ffn_down"), hidden, width);
         };
-        self.require(&name("ffn_gate_inp.weight"), &[width, experts.count])?;
+        self.linear(&name("ffn_gate_inp"), width, experts.count)?;
+        self.allow(&name("exp_probs_b.bias"), &[experts.count])?;
         for part in ["ffn_gate_exps.weight", "ffn_up_exps.weight"] {
             self.require(&name(part), &[width, experts.hidden, experts.count])?;
         }
         let down = [experts.hidden, width, experts.count];
         self.require(&name("ffn_down_exps.weight"), &down)?;
         let up = self.gguf.tensor(&name("ffn_up_shexp.weight"));
-        if let Some(&[_, hidden]) = up.map(|t| &t.dims[..]) {
-            let hidden = hidden as usize;
+        let shared = match up.map(|t| &t.dims[..]) {
+            Some(&[_, hidden]) => Some(hidden as usize),
+            _ => (experts.shared > 0).then_some(experts.shared * experts.hidden),
+        };
+        if let Some(hidden) = shared {
             self.allow(&name("ffn_gate_inp_shexp.weight"), &[width])?;
             self.require(&name("ffn_gate_shexp.weight"), &[width, hidden])?;
             self.require(&name("ffn_up_shexp.weight"), &[width, hidden])?;
