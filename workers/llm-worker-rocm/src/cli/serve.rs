@@ -84,6 +84,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N")]
     kv_blocks: Option<usize>,
 
+    /// Slots of recurrent state, for models that have such: each request that is computed needs one, the others are
+    /// checkpoints for equal beginnings; as many as are of use and fit if absent.
+    #[arg(long, value_name = "N")]
+    states: Option<usize>,
+
+    /// Tokens between the checkpoints of recurrent state in a long prompt.
+    #[arg(long, default_value_t = EngineOptions::default().state_distance, value_name = "N")]
+    state_distance: usize,
+
     /// How keys and values are stored: f32, f16, bf16 or q8_0; what suits the device if absent.
     #[arg(long, value_name = "TYPE")]
     kv_dtype: Option<KvDType>,
@@ -218,6 +227,8 @@ impl ServeArgs {
                 context: self.context,
                 kv_blocks: self.kv_blocks,
                 kv_dtype: self.kv_dtype,
+                states: self.states,
+                state_distance: self.state_distance,
                 max_sequences: self.parallel,
                 max_step_tokens: self.step_tokens,
                 max_waiting: self.queue,

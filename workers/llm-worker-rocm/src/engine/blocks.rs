@@ -4,7 +4,12 @@
 //! known prefix, and it is taken for something else only when no free block is left, the longest unused first. Prefixes
 //! form a tree: a full block is known by the block before it and by its own tokens, so equal names mean equal tokens
 //! from the start on, without hashes that could collide.
+//!
+//! A recurrent model cannot go on behind a prefix without the state there. Such states lie in slots, and a slot that is
+//! attached to a known block is a checkpoint: known prefixes are of use up to the last block that has one. It goes with
+//! its block.
 
+use super::places::Places;
 use std::collections::{BTreeMap, HashMap};
 
 /// Names a known prefix; never used twice. The empty prefixes are those of [`root`].
@@ -30,6 +35,9 @@ pub(super) struct BlockPool {
     known: HashMap<Key, (Prefix, u32)>,
     next_prefix: Prefix,
     clock: u64,
+    /// Slots of recurrent state; none if the model has no such state.
+    states: Places,
+    state_distance: usize,
 }
 
 #[derive(Default)]
@@ -37,8 +45,20 @@ struct Block {
     holders: u32,
     /// Under which key it is known.
     key: Option<Key>,
+    /// The slot that has the state behind it.
+    state: Option<u32>,
     /// When it was last used, while it is kept.
     kept_since: u64,
+}
+
+/// What is known of a prefix, held for a sequence.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    pub blocks: Vec<u32>,
+    /// Its name.
+    pub prefix: Prefix,
+    /// The checkpoint behind it, of recurrent models.
+    pub state: Option<u32>,
 }
 
 impl BlockPool {
@@ -53,7 +73,16 @@ impl BlockPool {
             known: HashMap::new(),
             next_prefix: 0,
             clock: 0,
+            states: Places::new(0),
+            state_distance: 0,
         }
+    }
+
+    /// Adds slots of recurrent state. Long prompts have a checkpoint every `distance` tokens, rounded up to whole blocks.
+    pub(super) fn with_states(mut self, slots: usize, distance: usize) -> Self {
+        self.states = Places::new(slots);
+        self.state_distance = distance.next_multiple_of(self.block_size);
+        self
     }
 
     /// Tokens of a block.
@@ -94,40 +123,84 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Takes hold of the known blocks that `tokens` begins with behind the empty prefix `root`, all of it at most. Gives
-    /// them with the name of that prefix.
-    pub(super) fn take_known(&mut self, root: Prefix, tokens: &[u32]) -> (Vec<u32>, Prefix) {
-        let mut prefix = root;
-        let mut taken = Vec::new();
+    /// Takes hold of the known blocks that `tokens` begins with behind the empty prefix `root`, all of it at most: as
+    /// many as a sequence can go on from.
+    pub(super) fn take_known(&mut self, root: Prefix, tokens: &[u32]) -> Known {
+        let mut path = vec![(root, None)];
         for chunk in tokens.chunks_exact(self.block_size) {
-            let Some(&(next, block)) = self.known.get(&(prefix, chunk.into())) else {
+            let key = (path[path.len() - 1].0, chunk.into());
+            let Some(&(next, block)) = self.known.get(&key) else {
                 break;
             };
-            let held = &mut self.blocks[block as usize];
+            path.push((next, Some(block)));
+        }
+        if self.is_recurrent() {
+            let has_state =
+                |block: Option<u32>| block.is_none_or(|b| self.blocks[b as usize].state.is_some());
+            while !has_state(path[path.len() - 1].1) {
+                path.pop();
+            }
+        }
+        let (prefix, last) = path[path.len() - 1];
+        let blocks: Vec<u32> = path.into_iter().filter_map(|(_, block)| block).collect();
+        for block in &blocks {
+            let held = &mut self.blocks[*block as usize];
             if held.holders == 0 {
                 self.kept.remove(&held.kept_since);
             }
             held.holders += 1;
-            taken.push(block);
-            prefix = next;
         }
-        (taken, prefix)
+        let state = last.and_then(|block| self.blocks[block as usize].state);
+        if let Some(slot) = state {
+            self.states.hold(slot);
+        }
+        Known {
+            blocks,
+            prefix,
+            state,
+        }
     }
 
-    /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the prefix that ends with it.
-    pub(super) fn remember(&mut self, prefix: Prefix, block: u32, tokens: &[u32]) -> Prefix {
+    /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the prefix that ends with it,
+    /// and the block that it is known by: an earlier one, if that is in use.
+    pub(super) fn remember(
+        &mut self,
+        prefix: Prefix,
+        block: u32,
+        tokens: &[u32],
+    ) -> (Prefix, Option<u32>) {
         if !self.keep {
-            return prefix;
+            return (prefix, None);
         }
         let key: Key = (prefix, tokens.into());
-        if let Some((known, _)) = self.known.get(&key) {
-            return *known;
-        }
-        let name = self.next_prefix;
-        self.next_prefix += 1;
+        let earlier = self.known.get(&key).copied();
+        let name = match earlier {
+            Some((name, known)) if known == block || self.blocks[known as usize].holders > 0 => {
+                return (name, Some(known));
+            }
+            Some((name, known)) => {
+                self.replace(known, block);
+                name
+            }
+            None => {
+                self.next_prefix += 1;
+                self.next_prefix - 1
+            }
+        };
         self.known.insert(key.clone(), (name, block));
         self.blocks[block as usize].key = Some(key);
-        name
+        (name, Some(block))
+    }
+
+    /// Frees a kept block; another one has the same.
+    fn replace(&mut self, known: u32, by: u32) {
+        let old = std::mem::take(&mut self.blocks[known as usize]);
+        self.kept.remove(&old.kept_since);
+        self.free.push(known);
+        if let Some(slot) = old.state {
+            self.blocks[by as usize].state = Some(slot);
+            self.states.attach(slot, by);
+        }
     }
 
     /// Gives back a sequence's blocks, which are in the order of its positions.
@@ -150,8 +223,83 @@ impl BlockPool {
     }
 
     fn forget(&mut self, block: u32) {
-        if let Some(key) = self.blocks[block as usize].key.take() {
+        let block = &mut self.blocks[block as usize];
+        if let Some(key) = block.key.take() {
             self.known.remove(&key);
+        }
+        if let Some(slot) = block.state.take() {
+            self.states.detach(slot);
+        }
+    }
+}
+
+/// Slots of recurrent state.
+impl BlockPool {
+    /// Whether sequences have such states.
+    pub(super) fn is_recurrent(&self) -> bool {
+        self.states.total() > 0
+    }
+
+    /// Its slots.
+    pub(super) fn states(&self) -> &Places {
+        &self.states
+    }
+
+    /// Tokens between the checkpoints of a long prompt, if states are kept at all.
+    pub(super) fn state_distance(&self) -> Option<usize> {
+        (self.keep && self.is_recurrent()).then_some(self.state_distance)
+    }
+
+    /// Takes a slot, the least recently used checkpoint if none is free.
+    pub(super) fn take_state(&mut self) -> Option<u32> {
+        let (slot, block) = self.states.take()?;
+        if let Some(block) = block {
+            self.blocks[block as usize].state = None;
+        }
+        Some(slot)
+    }
+
+    /// Whether the only holder of a slot may write to it: it is no checkpoint.
+    pub(super) fn may_write_state(&self, slot: u32) -> bool {
+        !self.states.is_shared(slot) && self.states.block(slot).is_none()
+    }
+
+    /// Gives up a checkpoint for its only holder. Gives whether that was possible.
+    pub(super) fn take_over_state(&mut self, slot: u32) -> bool {
+        let possible = !self.states.is_shared(slot);
+        if possible {
+            self.drop_checkpoint(slot);
+        }
+        possible
+    }
+
+    /// Makes a held slot the checkpoint behind a known block. Gives whether it became that: there may be one already.
+    pub(super) fn keep_state(&mut self, block: u32, slot: u32) -> bool {
+        let state = &mut self.blocks[block as usize].state;
+        let first = state.is_none();
+        if first {
+            *state = Some(slot);
+            self.states.attach(slot, block);
+        }
+        first
+    }
+
+    /// Ends one hold of a slot. Gives the time of this use.
+    pub(super) fn give_back_state(&mut self, slot: u32) -> u64 {
+        self.states.give_back(slot)
+    }
+
+    /// Gives up a checkpoint that nobody has used since.
+    pub(super) fn drop_state(&mut self, slot: u32, since: u64) {
+        if self.states.is_unused_since(slot, since) {
+            self.drop_checkpoint(slot);
+        }
+    }
+
+    fn drop_checkpoint(&mut self, slot: u32) {
+        if let Some(block) = self.states.block(slot) {
+            self.blocks[block as usize].state = None;
+            self.states.detach(slot);
         }
     }
 }
@@ -165,8 +313,18 @@ mod tests {
     fn remember_all(pool: &mut BlockPool, blocks: &[u32], tokens: &[u32]) {
         let mut prefix = ROOT;
         for (block, chunk) in blocks.iter().zip(tokens.chunks_exact(pool.block_size)) {
-            prefix = pool.remember(prefix, *block, chunk);
+            prefix = pool.remember(prefix, *block, chunk).0;
         }
+    }
+
+    fn found(pool: &mut BlockPool, tokens: &[u32]) -> usize {
+        let known = pool.take_known(ROOT, tokens);
+        let count = known.blocks.len();
+        pool.give_back(known.blocks);
+        if let Some(slot) = known.state {
+            pool.give_back_state(slot);
+        }
+        count
     }
 
     #[test]
@@ -176,27 +334,27 @@ mod tests {
         let blocks: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
         remember_all(&mut pool, &blocks, &tokens);
         // While it is held, by another sequence with another end.
-        let (shared, _) = pool.take_known(ROOT, &[1, 2, 9, 4]);
+        let shared = pool.take_known(ROOT, &[1, 2, 9, 4]).blocks;
         assert_eq!(shared, blocks[..1]);
         pool.give_back(blocks.clone());
         assert_eq!((pool.held(), pool.kept()), (1, 1));
         pool.give_back(shared);
         // And afterwards.
-        let (again, _) = pool.take_known(ROOT, &tokens);
+        let again = pool.take_known(ROOT, &tokens).blocks;
         assert_eq!(again, blocks[..2]);
         // The same tokens elsewhere are another prefix.
-        assert!(pool.take_known(ROOT, &[3, 4]).0.is_empty());
+        assert!(pool.take_known(ROOT, &[3, 4]).blocks.is_empty());
         pool.give_back(again);
         assert_eq!(pool.available(), 4);
         // Nobody else's.
-        assert!(pool.take_known(root(1), &tokens).0.is_empty());
+        assert!(pool.take_known(root(1), &tokens).blocks.is_empty());
     }
 
     #[test]
     fn the_longest_unused_goes_first_and_ends_before_prefixes() {
         let mut pool = BlockPool::new(3, 1, true);
         for tokens in [[7, 8], [7, 9]] {
-            let (mut blocks, _) = pool.take_known(ROOT, &tokens);
+            let mut blocks = pool.take_known(ROOT, &tokens).blocks;
             while blocks.len() < 2 {
                 blocks.push(pool.take().unwrap());
             }
@@ -205,12 +363,6 @@ mod tests {
         }
         assert_eq!((pool.kept(), pool.held()), (3, 0));
         let one = pool.take().unwrap();
-        let found = |pool: &mut BlockPool, tokens: &[u32]| {
-            let (blocks, _) = pool.take_known(ROOT, tokens);
-            let count = blocks.len();
-            pool.give_back(blocks);
-            count
-        };
         assert_eq!(found(&mut pool, &[7, 8]), 1);
         assert_eq!(found(&mut pool, &[7, 9]), 2);
         pool.give_back(vec![one]);
@@ -225,5 +377,78 @@ mod tests {
         remember_all(&mut pool, &blocks, &[1, 2]);
         pool.give_back(blocks);
         assert_eq!((pool.kept(), pool.available()), (0, 2));
+    }
+
+    /// A pool that knows `[1, 2, 3]` in blocks of one token, with slots of states.
+    fn recurrent(slots: usize) -> (BlockPool, Vec<u32>) {
+        let mut pool = BlockPool::new(4, 1, true).with_states(slots, 1);
+        let blocks: Vec<u32> = (0..3).map(|_| pool.take().unwrap()).collect();
+        remember_all(&mut pool, &blocks, &[1, 2, 3]);
+        (pool, blocks)
+    }
+
+    #[test]
+    fn prefixes_of_recurrent_models_end_at_checkpoints() {
+        let (mut pool, blocks) = recurrent(2);
+        let tokens = [1, 2, 3];
+        assert_eq!(found(&mut pool, &tokens), 0);
+        let slot = pool.take_state().unwrap();
+        assert!(pool.may_write_state(slot));
+        assert!(pool.keep_state(blocks[1], slot));
+        assert!(!pool.may_write_state(slot));
+        pool.give_back_state(slot);
+        assert_eq!(found(&mut pool, &tokens), 2);
+        assert_eq!(found(&mut pool, &tokens[..1]), 0);
+        // A second one for the same block is of no use.
+        let other = pool.take_state().unwrap();
+        assert!(!pool.keep_state(blocks[1], other));
+        pool.give_back_state(other);
+        // Whoever goes on from it keeps it from being taken.
+        let known = pool.take_known(ROOT, &tokens);
+        assert_eq!(known.state, Some(slot));
+        assert_eq!(pool.take_state(), Some(other));
+        assert_eq!(pool.take_state(), None);
+        pool.give_back_state(slot);
+        pool.give_back(known.blocks);
+        assert_eq!(pool.take_state(), Some(slot));
+        assert_eq!(found(&mut pool, &tokens), 0);
+    }
+
+    #[test]
+    fn checkpoints_go_with_their_blocks_and_when_they_are_given_up() {
+        let (mut pool, blocks) = recurrent(2);
+        let keep = |pool: &mut BlockPool, block: u32| {
+            let slot = pool.take_state().unwrap();
+            assert!(pool.keep_state(block, slot));
+            (slot, pool.give_back_state(slot))
+        };
+        let (slot, since) = keep(&mut pool, blocks[2]);
+        pool.drop_state(slot, since - 1);
+        assert_eq!(found(&mut pool, &[1, 2, 3]), 3);
+        // It was used since.
+        pool.drop_state(slot, since);
+        assert_eq!(found(&mut pool, &[1, 2, 3]), 3);
+        let (slot, since) = keep(&mut pool, blocks[0]);
+        pool.drop_state(slot, since);
+        pool.give_back(blocks.clone());
+        assert_eq!((pool.states.kept(), pool.states.held()), (1, 0));
+        // The last block goes first, behind the free one.
+        assert_eq!((pool.take(), pool.take()), (Some(3), Some(blocks[2])));
+        assert_eq!(pool.states.kept(), 0);
+        assert_eq!(found(&mut pool, &[1, 2, 3]), 0);
+    }
+
+    #[test]
+    fn a_block_that_is_computed_anew_takes_the_place_of_the_one_that_was_kept() {
+        let (mut pool, blocks) = recurrent(1);
+        let slot = pool.take_state().unwrap();
+        pool.keep_state(blocks[0], slot);
+        pool.give_back_state(slot);
+        pool.give_back(blocks.clone());
+        let anew = pool.take().unwrap();
+        remember_all(&mut pool, &[anew], &[1]);
+        let known = pool.take_known(ROOT, &[1, 2, 3]);
+        assert_eq!((known.blocks, known.state), (vec![anew], Some(slot)));
+        assert_eq!((pool.held(), pool.available()), (1, 3));
     }
 }

@@ -8,8 +8,8 @@
 //! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
-//! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and finds known
-//! prefixes, and `sampling` chooses tokens.
+//! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and the slots of
+//! recurrent state and finds known prefixes, and `sampling` chooses tokens.
 
 pub mod api;
 mod blocks;
@@ -18,6 +18,7 @@ mod device;
 pub mod forward;
 mod handle;
 mod loaded;
+mod places;
 mod sampling;
 mod scheduler;
 pub mod score;

@@ -1,12 +1,15 @@
 //! A request while it runs.
 
+mod memory;
+
 use super::api::{
     Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
 };
-use super::blocks::{root, BlockPool, Prefix};
+use super::blocks::{root, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::sampling::SamplingRequest;
+use memory::States;
 use std::time::Instant;
 
 /// Its tokens, and how far their keys and values are computed.
@@ -23,6 +26,8 @@ pub(super) struct Sequence {
     /// The empty prefix of its namespace.
     root: Prefix,
     remembered: usize,
+    /// Its recurrent state, if the model has such.
+    states: States,
     sampling: SamplingOptions,
     top_logprobs: Option<usize>,
     max_tokens: Option<usize>,
@@ -49,6 +54,7 @@ impl Sequence {
             prefix: root(request.namespace),
             root: root(request.namespace),
             remembered: 0,
+            states: States::default(),
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
             max_tokens: request.max_tokens,
@@ -84,34 +90,6 @@ impl Sequence {
 
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
-    }
-
-    /// Takes the blocks that are known already. All but the last token may be.
-    pub(super) fn take_known(&mut self, pool: &mut BlockPool) {
-        let (blocks, prefix) = pool.take_known(self.root, &self.tokens[..self.tokens.len() - 1]);
-        self.computed = blocks.len() * pool.block_size();
-        self.remembered = blocks.len();
-        self.prefix = prefix;
-        self.blocks = blocks;
-    }
-
-    /// Gives all blocks back, to be computed anew.
-    pub(super) fn give_back(&mut self, pool: &mut BlockPool) {
-        pool.give_back(std::mem::take(&mut self.blocks));
-        self.computed = 0;
-        self.remembered = 0;
-        self.prefix = self.root;
-    }
-
-    /// Takes the full blocks among the computed tokens into the pool's memory.
-    pub(super) fn remember(&mut self, pool: &mut BlockPool) {
-        let size = pool.block_size();
-        while (self.remembered + 1) * size <= self.computed {
-            let start = self.remembered * size;
-            let tokens = &self.tokens[start..start + size];
-            self.prefix = pool.remember(self.prefix, self.blocks[self.remembered], tokens);
-            self.remembered += 1;
-        }
     }
 
     /// Tells that it left the queue, the first time that it does. Gives whether this is.

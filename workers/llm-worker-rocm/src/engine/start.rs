@@ -25,6 +25,8 @@ impl Engine {
             ("the number of tokens of a step", options.max_step_tokens),
             ("the context", options.context.unwrap_or(1)),
             ("the number of blocks", options.kv_blocks.unwrap_or(1)),
+            ("the number of states", options.states.unwrap_or(1)),
+            ("the distance of states", options.state_distance),
         ] {
             if value == 0 {
                 return Err(Error::Usage(format!("{name} must be above 0")));
@@ -39,13 +41,32 @@ impl Engine {
         }
         let size = options.block_size;
         let dtype = options.kv_dtype.unwrap_or_else(|| forward.kv_dtype());
-        let max_sequences = options.max_sequences.min(forward.max_sequences());
+        let mut max_sequences = options.max_sequences.min(forward.max_sequences());
+        let keep = options.prefix_cache && forward.shares_prefixes();
+        let room = device::room_for_cache(forward.device());
+        let state_bytes = forward.state_bytes();
+        let states = match (state_bytes, options.states) {
+            (0, _) => 0,
+            (_, Some(states)) => states,
+            (bytes, None) => useful_states(max_sequences, keep, room, bytes),
+        };
+        if state_bytes > 0 {
+            if states == 0 {
+                return Err(Error::Runtime(format!(
+                    "there is no memory left for the recurrent state of a sequence, which takes {state_bytes} bytes; use a smaller model or another device"
+                )));
+            }
+            if states < max_sequences {
+                tracing::warn!("{states} sequences run at once: there is no room for the recurrent state of more");
+                max_sequences = states;
+            }
+        }
+        let room = room.map(|room| room.saturating_sub((states * state_bytes) as u64));
         let block_bytes = (forward.kv_token_bytes(dtype) * size).max(1);
         let blocks = match options.kv_blocks {
             Some(blocks) => blocks,
             None => {
                 let useful = context.div_ceil(size).saturating_mul(max_sequences);
-                let room = device::room_for_cache(forward.device());
                 let fit = room.map_or(useful, |room| room as usize / block_bytes);
                 useful.min(fit)
             }
@@ -61,13 +82,12 @@ impl Engine {
             block_size: size,
             dtype,
             context,
-            states: max_sequences,
+            states,
         };
         forward
             .reserve(&cache)
             .map_err(Error::candle("reserving the cache of keys and values"))?;
         forward.set_graphs(options.graphs);
-        let keep = options.prefix_cache && forward.shares_prefixes();
         let shared = Shared::new(
             Limits {
                 vocab_size: forward.vocab_size(),
@@ -77,12 +97,13 @@ impl Engine {
             },
             Status {
                 kv_blocks_total: blocks,
+                states_total: states,
                 ..Status::default()
             },
         );
         let scheduler = Scheduler::new(
             forward,
-            BlockPool::new(blocks, size, keep),
+            BlockPool::new(blocks, size, keep).with_states(states, options.state_distance),
             model.end_tokens,
             context,
             max_sequences,
@@ -90,5 +111,33 @@ impl Engine {
         );
         Engine::spawn(Arc::new(shared), move |shared| scheduler.run(shared))
             .map_err(|error| Error::Runtime(format!("the engine's thread does not start: {error}")))
+    }
+}
+
+/// Checkpoints of recurrent state that a sequence has use for.
+const CHECKPOINTS: usize = 8;
+
+/// Slots of recurrent state of so many bytes, where nobody says how many: one for each sequence, if half of the room for
+/// the cache suffices, and checkpoints in an eighth of it.
+fn useful_states(sequences: usize, keep: bool, room: Option<u64>, bytes: usize) -> usize {
+    let fit = |part: u64| room.map_or(usize::MAX, |room| (room / part) as usize / bytes);
+    let checkpoints = match keep {
+        true => (sequences * CHECKPOINTS).min(fit(8)),
+        false => 0,
+    };
+    sequences.min(fit(2)) + checkpoints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::useful_states;
+
+    #[test]
+    fn states_take_half_of_the_room_and_checkpoints_an_eighth_at_most() {
+        assert_eq!(useful_states(4, true, None, 1000), 36);
+        assert_eq!(useful_states(4, false, None, 1000), 4);
+        assert_eq!(useful_states(4, true, Some(80_000), 1000), 4 + 10);
+        assert_eq!(useful_states(4, true, Some(6000), 1000), 3);
+        assert_eq!(useful_states(4, true, Some(1500), 1000), 0);
     }
 }

@@ -162,6 +162,25 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             status.decode.enqueue.as_secs_f64(),
         ),
     ];
+    if status.states_total > 0 {
+        figures.extend([
+            Figure::gauge(
+                "states",
+                "Slots of recurrent state",
+                status.states_total as f64,
+            ),
+            Figure::gauge(
+                "states_used",
+                "Slots that running requests hold",
+                status.states_used as f64,
+            ),
+            Figure::gauge(
+                "states_cached",
+                "Slots that are kept as checkpoints of prefixes and free to reuse",
+                status.states_cached as f64,
+            ),
+        ]);
+    }
     let memory = [
         (
             "device_memory_used_bytes",

@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod graph_faults;
 mod graphs;
+mod states;
 
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};

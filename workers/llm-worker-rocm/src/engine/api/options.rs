@@ -13,6 +13,11 @@ pub struct EngineOptions {
     pub block_size: usize,
     /// How keys and values are stored; `None` is f16 on a GPU (bf16 for a bf16 model) and f32 on the CPU.
     pub kv_dtype: Option<KvDType>,
+    /// Slots of recurrent state, for models that have such: each sequence that runs needs one, the others are
+    /// checkpoints of prefixes. `None` is as many as are of use, within an eighth of the memory for the cache.
+    pub states: Option<usize>,
+    /// Tokens between the checkpoints of a long prompt.
+    pub state_distance: usize,
     /// Most sequences that run at once.
     pub max_sequences: usize,
     /// Most tokens of a step: what prompts are cut into.
@@ -33,6 +38,8 @@ impl Default for EngineOptions {
             kv_blocks: None,
             block_size: 16,
             kv_dtype: None,
+            states: None,
+            state_distance: 2048,
             max_sequences: 16,
             max_step_tokens: 512,
             max_waiting: 64,

@@ -16,6 +16,12 @@ pub struct Status {
     pub kv_blocks_used: usize,
     /// Blocks that are kept for prefixes and free to reuse.
     pub kv_blocks_cached: usize,
+    /// Slots of recurrent state; 0 for a model without.
+    pub states_total: usize,
+    /// Slots that running requests hold.
+    pub states_used: usize,
+    /// Slots that are kept as checkpoints of prefixes and free to reuse.
+    pub states_cached: usize,
     /// Prompt tokens that were computed, those of the prefix cache left out.
     pub prompt_tokens: u64,
     /// Tokens that were chosen.

@@ -7,7 +7,7 @@
 //! are made one by one: the tokens are the same.
 
 use super::graphs::{Graphs, Recorded, Tries};
-use super::memory::StateBatch;
+use super::memory::{StateBatch, NO_STATE};
 use super::network::Network;
 use crate::engine::api::GraphUse;
 use crate::engine::forward::{Answer, DecodeOutput, Decoded, SampleParams, Step};
@@ -227,6 +227,17 @@ impl Prepared {
             words.extend(StateBatch::words(step, network.slots, n, n)?);
         }
         Ok(())
+    }
+
+    /// The numbers of the same step that leaves no states behind, so that it can be repeated.
+    pub(super) fn without_writing_states(&self, words: &[u32]) -> Vec<u32> {
+        let mut words = words.to_vec();
+        if self.states.is_some() {
+            // The states that rows leave come last.
+            let start = words.len() - self.shape.sequences;
+            words[start..].fill(NO_STATE);
+        }
+        words
     }
 
     /// Enqueues that the numbers of a step reach the device.

@@ -2,7 +2,8 @@
 //!
 //! There are releases of ROCm whose graphs compute something else than the launches that were recorded, now and then
 //! and without a word. So before a token of a graph reaches anybody, its shape is computed both ways on the same
-//! numbers: steps can be repeated, since they write the same keys to the same places.
+//! numbers: steps can be repeated, since they write the same keys to the same places, and leave recurrent states as they
+//! are when they are tried out.
 
 use super::decode::{in_memory, rocm, Prepared};
 use super::network::Network;
@@ -196,6 +197,7 @@ impl Recorded {
         rows: usize,
     ) -> std::result::Result<Self, Refusal> {
         let device = rocm(&network.device)?.device().clone();
+        let words = &shape.without_writing_states(words);
         // Also loads what the recording needs.
         shape.send(words)?;
         let logits = shape.compute(network)?;

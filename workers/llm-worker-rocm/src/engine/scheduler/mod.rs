@@ -2,7 +2,7 @@
 //!
 //! Each step takes the next token of every running sequence, and as many prompt tokens as the step has room for
 //! besides. When blocks run out, the youngest sequence gives its own back and is computed anew later, from what the
-//! pool then still knows of it.
+//! pool then still knows of it. Sequences of a recurrent model have a slot of state besides their blocks.
 
 mod compute;
 mod outcome;
@@ -35,9 +35,16 @@ pub(super) struct Scheduler {
     /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
     preempted: VecDeque<Sequence>,
     /// Sequences of a step that failed: each runs alone, to find the one at fault.
-    suspects: Vec<u64>,
+    suspects: Vec<Suspect>,
     memory_seen: Option<Instant>,
     decode: DecodeFigures,
+}
+
+/// A sequence of a step that failed.
+struct Suspect {
+    id: u64,
+    /// It is none any more when it has computed so many tokens.
+    until: usize,
 }
 
 /// A sequence's tokens in a step.
@@ -144,7 +151,7 @@ impl Scheduler {
     /// Starts sequences as long as there are blocks for all that they have so far.
     fn admit(&mut self, waiting: &mut VecDeque<Waiting>, shared: &Shared) {
         let size = self.pool.block_size();
-        let missing = |s: &Sequence| s.tokens.len().div_ceil(size) - s.blocks.len();
+        let missing = |s: &Sequence| (s.tokens.len().div_ceil(size)).saturating_sub(s.blocks.len());
         let mut promised: usize = self.running.iter().map(missing).sum();
         while self.running.len() < self.max_sequences {
             let next = self.preempted.pop_front();
@@ -208,6 +215,8 @@ impl Scheduler {
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();
         status.kv_blocks_cached = self.pool.kept();
+        status.states_used = self.pool.states().held();
+        status.states_cached = self.pool.states().kept();
         status.buffers = buffer_memory(self.forward.device());
         if let Some((free, total)) = memory {
             status.device_bytes_used = Some(total.saturating_sub(free));

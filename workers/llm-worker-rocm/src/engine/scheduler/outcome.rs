@@ -1,6 +1,6 @@
 //! What comes of a step, and how sequences end.
 
-use super::{count_finished, refuse, Chunk, Scheduler};
+use super::{count_finished, refuse, Chunk, Scheduler, Suspect};
 use crate::engine::api::{Failure, FinishReason, GeneratedToken};
 use crate::engine::device::DeviceFault;
 use crate::engine::handle::Shared;
@@ -14,15 +14,15 @@ impl Scheduler {
         chosen: Vec<(u64, Result<GeneratedToken, Failure>)>,
         shared: &Shared,
     ) {
-        self.suspects
-            .retain(|id| chunks.iter().all(|chunk| chunk.id != *id));
         let mut prompt_tokens = 0;
         for chunk in chunks {
             if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
                 let read = sequence.prompt.saturating_sub(sequence.computed);
                 prompt_tokens += read.min(chunk.rows) as u64;
-                sequence.computed += chunk.rows;
-                sequence.remember(&mut self.pool);
+                sequence.advance(&mut self.pool, chunk.rows, chunk.rows);
+                let computed = sequence.computed;
+                self.suspects
+                    .retain(|suspect| suspect.id != chunk.id || suspect.until > computed);
             }
         }
         shared.status().prompt_tokens += prompt_tokens;
@@ -73,7 +73,19 @@ impl Scheduler {
             }
             return;
         }
-        self.suspects = chunks.iter().map(|chunk| chunk.id).collect();
+        self.suspects.clear();
+        for chunk in chunks {
+            if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
+                self.suspects.push(Suspect {
+                    id: chunk.id,
+                    until: sequence.computed + chunk.rows,
+                });
+                if self.pool.is_recurrent() {
+                    // Some layers may have changed its state.
+                    sequence.start_over(&mut self.pool);
+                }
+            }
+        }
     }
 
     /// Ends those that left the queue and found no blocks: for whoever sent them, they wait still.

@@ -9,16 +9,17 @@ impl Scheduler {
     /// Decides what the next step computes, and takes the blocks for it.
     pub(super) fn plan(&mut self, shared: &Shared) -> Vec<Chunk> {
         self.suspects
-            .retain(|id| self.running.iter().any(|sequence| sequence.id == *id));
+            .retain(|suspect| self.running.iter().any(|s| s.id == suspect.id));
         let mut chunks: Vec<Chunk> = Vec::new();
-        if let Some(alone) = self.suspects.first().copied() {
+        let rows = |s: &Sequence, room: usize| room.min(s.next_stop(&self.pool) - s.computed);
+        if let Some(alone) = self.suspects.first().map(|suspect| suspect.id) {
             chunks.extend(
                 self.running
                     .iter()
                     .filter(|s| s.id == alone)
                     .map(|s| Chunk {
                         id: alone,
-                        rows: s.pending().min(self.max_step_tokens),
+                        rows: rows(s, self.max_step_tokens),
                     }),
             );
         } else {
@@ -26,7 +27,7 @@ impl Scheduler {
             let decoding = self.running.iter().filter(|s| s.pending() == 1);
             let reading = self.running.iter().filter(|s| s.pending() > 1);
             for sequence in decoding.chain(reading) {
-                let rows = sequence.pending().min(room);
+                let rows = rows(sequence, room);
                 if rows > 0 && chunks.len() < self.forward.max_sequences() {
                     room -= rows;
                     chunks.push(Chunk {
@@ -41,7 +42,13 @@ impl Scheduler {
         for chunk in &chunks {
             self.take_blocks(*chunk, shared);
         }
-        chunks.retain(|chunk| self.running.iter().any(|s| s.id == chunk.id));
+        // Those that find no slot wait: those that do, or are alone with their state, go on.
+        let pool = &mut self.pool;
+        chunks.retain(|chunk| {
+            let mut running = self.running.iter_mut();
+            let sequence = running.find(|s| s.id == chunk.id);
+            sequence.is_some_and(|sequence| sequence.take_slots(pool, 1))
+        });
         chunks
     }
 
@@ -75,7 +82,7 @@ impl Scheduler {
                 blocks: sequence.blocks.clone(),
                 keys,
                 rows,
-                state: None,
+                state: sequence.step_state(),
             });
             if keys == sequence.tokens.len() {
                 step.outputs.push(step.tokens.len() as u32 - 1);

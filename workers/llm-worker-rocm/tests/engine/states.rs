@@ -1,0 +1,310 @@
+//! Sequences with recurrent state, against a model whose state is a hash of all tokens: an answer that went on from
+//! another state, or from other blocks, is another answer.
+
+use super::*;
+use llm_worker_rocm::engine::forward::StepState;
+
+const VOCABULARY: usize = 33;
+
+/// A state behind the tokens so far.
+fn next_state(state: u64, token: u32) -> u64 {
+    let mixed = (state ^ u64::from(token)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 29)
+}
+
+fn state_of(tokens: &[u32]) -> u64 {
+    tokens
+        .iter()
+        .fold(1, |state, token| next_state(state, *token))
+}
+
+/// The token that has the largest logit behind a state; never [`POISON`].
+fn token_behind(state: u64) -> u32 {
+    3 + (next_state(state, 0) >> 32) as u32 % 28
+}
+
+fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut state = state_of(prompt);
+    let next = |_| {
+        let token = token_behind(state);
+        state = next_state(state, token);
+        token
+    };
+    (0..count).map(next).collect()
+}
+
+/// A model whose next token depends on a recurrent state and on all tokens in its blocks.
+struct Remembering {
+    slots: Vec<u64>,
+    blocks: Vec<Vec<u32>>,
+    block_size: usize,
+    steps: Arc<AtomicUsize>,
+    /// Each so many steps of several sequences fail, 0 for none.
+    fails_each: usize,
+}
+
+impl Remembering {
+    /// Slots are the business of one sequence each.
+    fn check(step: &Step) {
+        let mut written = std::collections::HashSet::new();
+        let states: Vec<&StepState> = step
+            .sequences
+            .iter()
+            .map(|s| s.state.as_ref().unwrap())
+            .collect();
+        for state in &states {
+            assert!(state.after.iter().all(|slot| written.insert(*slot)));
+        }
+        for (i, state) in states.iter().enumerate() {
+            for (j, other) in states.iter().enumerate() {
+                let read = state.from.is_some_and(|from| other.after.contains(&from));
+                assert!(i == j || !read, "{state:?} reads what {other:?} writes");
+            }
+        }
+    }
+}
+
+impl Forward for Remembering {
+    fn vocab_size(&self) -> usize {
+        VOCABULARY
+    }
+
+    fn context_length(&self) -> usize {
+        512
+    }
+
+    fn device(&self) -> &Device {
+        &Device::Cpu
+    }
+
+    fn kv_dtype(&self) -> KvDType {
+        KvDType::F32
+    }
+
+    fn kv_token_bytes(&self, _: KvDType) -> usize {
+        4
+    }
+
+    fn state_bytes(&self) -> usize {
+        8
+    }
+
+    fn reserve(&mut self, cache: &CacheOptions) -> candle_core::Result<()> {
+        self.slots = vec![0; cache.states];
+        self.blocks = vec![vec![0; cache.block_size]; cache.blocks];
+        self.block_size = cache.block_size;
+        Ok(())
+    }
+
+    fn forward(&mut self, step: &Step) -> candle_core::Result<Tensor> {
+        Self::check(step);
+        let count = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
+        let several = step.sequences.len() > 1;
+        let fails = several && self.fails_each > 0 && count % self.fails_each == 0;
+        if fails || step.tokens.contains(&POISON) {
+            // Halfway: states have changed already.
+            for state in step.sequences.iter().filter_map(|s| s.state.as_ref()) {
+                state
+                    .after
+                    .iter()
+                    .for_each(|slot| self.slots[*slot as usize] = 7);
+            }
+            candle_core::bail!("a step fails")
+        }
+        let mut tokens = step.tokens.iter();
+        let mut logits = Vec::new();
+        for sequence in &step.sequences {
+            let start = sequence.keys - sequence.rows;
+            let StepState { from, after } = sequence.state.clone().unwrap();
+            assert_eq!(from.is_some(), start > 0);
+            let mut state = from.map_or(1, |slot| self.slots[slot as usize]);
+            let place = |position: usize| {
+                let block = sequence.blocks[position / self.block_size] as usize;
+                (block, position % self.block_size)
+            };
+            let mut read: Vec<u32> = Vec::new();
+            for position in 0..sequence.keys {
+                let (block, within) = place(position);
+                if position >= start {
+                    let token = *tokens.next().unwrap();
+                    self.blocks[block][within] = token;
+                    state = next_state(state, token);
+                    if let Some(i) = (position + after.len()).checked_sub(sequence.keys) {
+                        self.slots[after[i] as usize] = state;
+                    }
+                }
+                read.push(self.blocks[block][within]);
+                if position >= start {
+                    // If blocks and state have seen different tokens, another one.
+                    let wrong = u32::from(state_of(&read) != state);
+                    let token = (token_behind(state) + wrong) as usize;
+                    let mut row = vec![0f32; VOCABULARY];
+                    row[token] = 1.0;
+                    logits.push(row);
+                }
+            }
+        }
+        let rows = step.outputs.iter().map(|row| &logits[*row as usize]);
+        let rows: Vec<f32> = rows.flatten().copied().collect();
+        Tensor::from_vec(rows, (step.outputs.len(), VOCABULARY), &Device::Cpu)
+    }
+}
+
+fn remembering(options: &EngineOptions, fails_each: usize) -> (Engine, Arc<AtomicUsize>) {
+    let steps = Arc::new(AtomicUsize::new(0));
+    let forward = Box::new(Remembering {
+        slots: Vec::new(),
+        blocks: Vec::new(),
+        block_size: 1,
+        steps: steps.clone(),
+        fails_each,
+    });
+    let model = LoadedModel {
+        forward,
+        ..model(|_| {})
+    };
+    (Engine::start(model, options).unwrap(), steps)
+}
+
+fn options() -> EngineOptions {
+    EngineOptions {
+        kv_blocks: Some(320),
+        block_size: 4,
+        state_distance: 16,
+        ..EngineOptions::default()
+    }
+}
+
+fn none_held(status: &Status) -> bool {
+    nothing_held(status) && status.states_used == 0
+}
+
+#[test]
+fn requests_go_on_from_checkpoints() {
+    let (engine, steps) = remembering(&options(), 0);
+    let ask = |prompt: &[u32]| {
+        let mut ticket = engine
+            .submit(request(prompt.to_vec(), SamplingOptions::greedy(), 10))
+            .unwrap();
+        let (found, summary) = outcome(&mut ticket);
+        let found: Vec<u32> = found.iter().map(|t| t.token).collect();
+        assert_eq!(found, expected(prompt, 10));
+        (found, summary.unwrap().cached_tokens)
+    };
+    let long = prompt(3, 50);
+    let (answer, cached) = ask(&long);
+    assert_eq!(cached, 0);
+    // Up to 16, 32, 48, the end, and the answer.
+    assert_eq!(steps.load(Ordering::SeqCst), 4 + 9);
+    // 16, 32, 48, and the answer's last block.
+    assert_eq!(eventually(&engine, none_held).states_cached, 4);
+    assert_eq!(ask(&long).1, 48);
+    let mut other = long.clone();
+    other[40] = 30;
+    assert_eq!(ask(&other).1, 32);
+    // A chat that goes on: the last block of 59 tokens ends at 56.
+    let mut chat = long.clone();
+    chat.extend(answer);
+    chat.extend([9, 4, 8]);
+    assert_eq!(ask(&chat).1, 56);
+    let mut other = long;
+    other[0] = 30;
+    assert_eq!(ask(&other).1, 0);
+    eventually(&engine, none_held);
+}
+
+#[test]
+fn slots_are_as_many_as_are_asked_for_and_sequences_no_more() {
+    let (engine, _) = remembering(
+        &EngineOptions {
+            states: Some(3),
+            ..options()
+        },
+        0,
+    );
+    let mut tickets: Vec<Ticket> = (0..8)
+        .map(|i| {
+            let asked = request(prompt(i, 30), SamplingOptions::greedy(), 20);
+            engine.submit(asked).unwrap()
+        })
+        .collect();
+    for (i, ticket) in tickets.iter_mut().enumerate() {
+        assert_eq!(tokens(ticket), expected(&prompt(i as u32, 30), 20));
+    }
+    let status = eventually(&engine, none_held);
+    assert_eq!(status.states_total, 3);
+    assert!(status.states_cached > 0);
+}
+
+/// Clients with common prefixes that come, stay or leave early, or are at fault, while blocks and slots are few and
+/// steps fail now and then.
+#[test]
+fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
+    for (states, kv_blocks, prefix_cache, fails_each) in [
+        (None, 320, true, 0),
+        (Some(8), 60, true, 7),
+        (Some(11), 40, true, 0),
+        (Some(20), 50, true, 5),
+        (None, 50, false, 6),
+    ] {
+        let (engine, _) = remembering(
+            &EngineOptions {
+                states,
+                kv_blocks: Some(kv_blocks),
+                prefix_cache,
+                max_sequences: 8,
+                max_step_tokens: 24,
+                ..options()
+            },
+            fails_each,
+        );
+        let client = |id: u32| {
+            let engine = engine.clone();
+            std::thread::spawn(move || {
+                let mut state = id.wrapping_mul(2_654_435_761);
+                let mut random = |below: u32| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (state >> 16) % below
+                };
+                for _ in 0..8 {
+                    let mut asked = prompt(random(3), 1 + random(80));
+                    if random(3) == 0 {
+                        let end = asked.len() - 1;
+                        asked[end] = 3 + random(28);
+                    }
+                    let poisoned = random(8) == 0;
+                    if poisoned {
+                        let at = random(asked.len() as u32) as usize;
+                        asked[at] = POISON;
+                    }
+                    let count = 1 + random(40) as usize;
+                    let full = expected(&asked, count);
+                    let mut ticket = engine
+                        .submit(request(asked, SamplingOptions::greedy(), count))
+                        .unwrap();
+                    if random(4) == 0 {
+                        for _ in 0..random(20) {
+                            if ticket.events.blocking_recv().is_none() {
+                                break;
+                            }
+                        }
+                        continue;
+                    }
+                    let (found, end) = outcome(&mut ticket);
+                    let found: Vec<u32> = found.iter().map(|t| t.token).collect();
+                    match end {
+                        Ok(_) => assert_eq!((found, poisoned), (full, false)),
+                        Err(failure) => assert!(poisoned && found.is_empty(), "{failure}"),
+                    }
+                }
+            })
+        };
+        let clients: Vec<_> = (0..12).map(client).collect();
+        clients
+            .into_iter()
+            .for_each(|client| client.join().unwrap());
+        let status = eventually(&engine, none_held);
+        assert_eq!(status.states_cached > 0, prefix_cache, "{status:?}");
+        assert_eq!(status.preemptions > 0, kv_blocks < 100, "{status:?}");
+    }
+}
