@@ -53,6 +53,12 @@ pub enum ConfigRule {
     ScoreRoot(&'static str),
     /// Each so-manieth layer sees everything, the others a window: other patterns are refused.
     FullAttentionEvery(usize),
+    /// Which layers have the window, if there is one: `layer_types` lists them, else `sliding_window_pattern` says, else
+    /// each so-manieth sees everything.
+    Windows(usize),
+    /// Which layers turn queries and keys: `no_rope_layers` lists them, else all but each `no_rope_layer_interval`-th
+    /// (this one, if that is absent).
+    TurnedLayers(u32),
 }
 
 /// A value of a key that is followed.

@@ -1,6 +1,7 @@
 //! `config.json` in the terms of GGUF's metadata.
 
 use super::experts;
+use super::layers;
 use super::metadata::MetadataWriter;
 use super::names::TensorNames;
 use super::rope::Rope;
@@ -189,6 +190,8 @@ fn write_own(
                 }
             }
             ConfigRule::FullAttentionEvery(period) => refuse_other_layers(json, period)?,
+            ConfigRule::Windows(period) => layers::write_windows(json, period, writer)?,
+            ConfigRule::TurnedLayers(period) => layers::write_turned(json, period, writer)?,
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! GGUF's metadata in the making.
 
-use worker::gguf::Value;
+use worker::gguf::{Array, Value};
 
 /// Metadata in the making.
 pub(super) struct MetadataWriter {
@@ -41,6 +41,10 @@ impl MetadataWriter {
 
     pub(super) fn bool(&mut self, key: &str, value: bool) {
         self.set(key, Value::Bool(value));
+    }
+
+    pub(super) fn switches(&mut self, key: &str, values: Vec<bool>) {
+        self.set(key, Value::Array(Array::Bool(values)));
     }
 
     pub(super) fn text(&mut self, key: &str, value: &str) {

@@ -3,6 +3,7 @@
 
 mod config;
 mod experts;
+mod layers;
 mod metadata;
 mod names;
 mod rope;

@@ -88,6 +88,11 @@ impl Rope {
                 }
             }
             Some("longrope" | "su") => rope.read_long(json, scaling, dim)?,
+            // Hunyuan's: a larger base, whatever the length. "NTK-aware scaled RoPE", bloc97, 2023.
+            Some("dynamic") if scaling.get("alpha").is_some_and(|alpha| !alpha.is_null()) => {
+                let exponent = f64::from(dim) / (f64::from(dim) - 2.0).max(1.0);
+                rope.base *= get("alpha")?.powf(exponent);
+            }
             Some(other) => {
                 return Err(format!(
                     "config.json: rotary scaling of type {other} is not implemented"

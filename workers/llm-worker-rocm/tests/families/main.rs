@@ -6,6 +6,7 @@
 mod common;
 mod embedding;
 mod list;
+mod mixtures;
 mod reference;
 mod register;
 mod sequential;

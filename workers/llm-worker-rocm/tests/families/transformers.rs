@@ -166,7 +166,7 @@ impl Case {
     }
 
     /// The largest difference of the rows that the file has, of the last one in a prompt that comes at once, too.
-    fn difference(&self) -> f32 {
+    pub fn difference(&self) -> f32 {
         let mut scorer = Scorer::new(self.load(&LoadOptions::default()));
         let logits = scorer.all_logits(&tokens()).unwrap();
         let mut logits: Vec<Vec<f32>> = logits.to_vec2().unwrap();

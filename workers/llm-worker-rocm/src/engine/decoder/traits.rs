@@ -36,6 +36,10 @@ pub struct DecoderTraits {
     /// Blocks of the one model whose scores are scaled by its width over its heads, not by the size of a head: nothing
     /// but its depth tells it.
     pub scores_by_width_at: Option<usize>,
+    /// Norms of queries and keys come behind the turn.
+    pub qk_norms_behind: bool,
+    /// There may be norms of queries and keys, or none.
+    pub optional_qk_norms: bool,
 }
 
 /// What norms do.
@@ -54,6 +58,8 @@ pub enum Activation {
     Silu,
     /// GELU by tanh.
     Gelu,
+    /// The square of ReLU.
+    SquaredRelu,
 }
 
 /// The factor of the embedding.
@@ -79,10 +85,19 @@ pub enum Layers {
         /// Blocks without window have no rotary embedding.
         positionless: bool,
     },
-    /// Each `n`-th block has no rotary embedding.
+    /// Each `n`-th block has no rotary embedding, unless the file lists those that have one.
     Positionless {
         /// That `n`.
         period: u32,
+    },
+    /// All alike in files that have no window; in others all but each `n`-th block have the window.
+    MaybeWindowed {
+        /// That `n`, unless the file says.
+        period: u32,
+        /// Blocks with a window turn by the file's base without its scaling.
+        unscaled: bool,
+        /// Blocks without window have no rotary embedding.
+        positionless: bool,
     },
 }
 
@@ -112,5 +127,7 @@ impl DecoderTraits {
         logit_scale: LogitScale::Divides,
         longest: None,
         scores_by_width_at: None,
+        qk_norms_behind: false,
+        optional_qk_norms: false,
     };
 }

@@ -5,9 +5,9 @@ use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{
     Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
 };
-use Accepted::{Absent, Bool, Number};
+use Accepted::{Absent, Bool};
 use ConfigRule::{
-    Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot,
+    Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot, TurnedLayers,
 };
 
 pub(super) const USUAL: FolderTraits = FolderTraits::USUAL;
@@ -122,10 +122,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     )
     .folders(
         &["SmolLM3ForCausalLM"],
-        USUAL.rules(&[
-            NO_WINDOW,
-            Only("no_rope_layer_interval", &[Absent, Number(4)]),
-        ]),
+        USUAL.rules(&[NO_WINDOW, TurnedLayers(4)]),
     )
     .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder("chatglm", "GLM 4", LLAMA)

@@ -1,6 +1,6 @@
 //! Metadata of a file, read and checked.
 
-use worker::gguf::{Gguf, GgufError};
+use worker::gguf::{Array, Gguf, GgufError, Value};
 
 /// Why a model cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,27 @@ impl Keys<'_> {
                 Err(self.bad(key, value, "it must be a number above 0"))
             }
             value => Ok(value),
+        }
+    }
+
+    /// A list of switches, one for each of `count` blocks; writers of files have them in several types.
+    pub(super) fn switches(&self, key: &str, count: usize) -> Result<Option<Vec<bool>>> {
+        let Some(Value::Array(array)) = self.gguf.get(&self.full(key)) else {
+            return Ok(None);
+        };
+        let switches: Vec<bool> = match array {
+            Array::Bool(values) => values.clone(),
+            Array::U32(values) => values.iter().map(|v| *v != 0).collect(),
+            Array::I32(values) => values.iter().map(|v| *v != 0).collect(),
+            _ => return Err(self.bad(key, "a list", "switches are expected")),
+        };
+        match switches.len() {
+            found if found == count => Ok(Some(switches)),
+            found => Err(self.bad(
+                key,
+                format!("a list of {found}"),
+                format!("the model has {count} blocks"),
+            )),
         }
     }
 

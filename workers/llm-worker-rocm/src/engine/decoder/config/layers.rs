@@ -38,6 +38,11 @@ impl DecoderConfig {
     /// What a block differs in from others.
     pub(in crate::engine::decoder) fn layer(&self, block: usize) -> LayerKind {
         let every = |period: u32| (block + 1).is_multiple_of(period.max(1) as usize);
+        let of_file = |switches: &Option<Vec<bool>>| switches.as_ref().map(|all| all[block]);
+        let is_global = |period: u32| match of_file(&self.window_blocks) {
+            Some(window) => !window,
+            None => every(self.window_period.unwrap_or(period)),
+        };
         match self.traits.layers {
             Layers::Same => LayerKind {
                 window: self.window,
@@ -45,14 +50,16 @@ impl DecoderConfig {
             },
             Layers::Positionless { period } => LayerKind {
                 window: self.window,
-                rotary: (!every(period)).then_some(Base::Global),
+                rotary: of_file(&self.rotary_blocks)
+                    .unwrap_or(!every(period))
+                    .then_some(Base::Global),
             },
             Layers::Windowed {
                 period,
                 local_base,
                 positionless,
             } => {
-                let global = every(self.window_period.unwrap_or(period));
+                let global = is_global(period);
                 LayerKind {
                     window: if global { None } else { self.window },
                     rotary: match (global, local_base) {
@@ -62,6 +69,24 @@ impl DecoderConfig {
                     },
                 }
             }
+            Layers::MaybeWindowed { .. } if !self.windowed => LayerKind {
+                window: None,
+                rotary: Some(Base::Global),
+            },
+            Layers::MaybeWindowed {
+                period,
+                unscaled,
+                positionless,
+            } => match is_global(period) {
+                true => LayerKind {
+                    window: None,
+                    rotary: (!positionless).then_some(Base::Global),
+                },
+                false => LayerKind {
+                    window: self.window,
+                    rotary: Some(if unscaled { Base::Local } else { Base::Global }),
+                },
+            },
         }
     }
 

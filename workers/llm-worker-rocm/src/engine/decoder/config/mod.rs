@@ -50,6 +50,11 @@ pub struct DecoderConfig {
     pub(super) window: Option<usize>,
     /// Every how many blocks one has no window, in place of the architecture's.
     window_period: Option<u32>,
+    /// Whether the file has a window at all, were it longer than the context.
+    windowed: bool,
+    /// Which blocks have the window, and which turn queries and keys, where the file lists them.
+    window_blocks: Option<Vec<bool>>,
+    rotary_blocks: Option<Vec<bool>>,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
     pub(super) logit_cap: Option<f32>,
@@ -164,6 +169,11 @@ impl DecoderConfig {
                 .map(|window| window as usize)
                 .filter(|window| *window < context_length),
             window_period: keys.u32("attention.sliding_window_pattern").ok().flatten(),
+            windowed: keys
+                .u32("attention.sliding_window")?
+                .is_some_and(|window| window > 0),
+            window_blocks: keys.switches("attention.sliding_window_pattern", blocks)?,
+            rotary_blocks: keys.switches("attention.rotary_pattern", blocks)?,
             score_scale,
             score_cap: keys.positive("attn_logit_softcapping", true)?,
             logit_cap: keys.positive("final_logit_softcapping", true)?,
@@ -215,6 +225,7 @@ impl DecoderConfig {
         match self.traits.activation {
             Activation::Silu => candle_nn::Activation::Silu,
             Activation::Gelu => candle_nn::Activation::GeluPytorchTanh,
+            Activation::SquaredRelu => candle_nn::Activation::Relu2,
         }
     }
 }

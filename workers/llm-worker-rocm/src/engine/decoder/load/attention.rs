@@ -19,7 +19,7 @@ impl Loader<'_> {
             v_size: c.v_head_dim,
         };
         let qk_norm = |part: &str| -> Result<Option<Norm>> {
-            if c.plain_qk_norms(block) {
+            if c.plain_qk_norms(block) || c.traits.qk_norms_behind {
                 let weight = Tensor::ones(c.head_dim, self.activations, self.device);
                 return Ok(Some(Norm {
                     kind: NormKind::Rms,
@@ -39,12 +39,24 @@ impl Loader<'_> {
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,
+            norms_behind: self.norms_behind(&name)?,
             heads,
             scale: c.score_scale,
             softcap: c.score_cap,
             left: kind.window.map(|window| window - 1),
             rotary: kind.rotary,
         })
+    }
+
+    /// The product of both norms' weights, where norms come behind the turn.
+    fn norms_behind(&self, name: &dyn Fn(&str) -> String) -> Result<Option<Tensor>> {
+        if !self.config.traits.qk_norms_behind {
+            return Ok(None);
+        }
+        let weight = |part: &str| self.vector(&name(&format!("{part}.weight")), self.activations);
+        let weights = (weight("attn_q_norm")? * weight("attn_k_norm")?)
+            .map_err(Error::candle("loading the model"))?;
+        Ok(Some(weights))
     }
 
     /// One matrix where the file has one, or three that can be joined.

@@ -82,13 +82,19 @@ impl Loader<'_> {
         let first = self.norm_if_there(&name("attn_norm"))?;
         let (attention_norm, ffn_norm) = match second {
             Some(second) => (Some(second), first),
-            None => (first, self.norm_if_there(&name("ffn_norm"))?),
+            None => {
+                let ffn_norm = c.ffn_norm(self.file.header(), &name);
+                (first, self.norm_if_there(&name(ffn_norm))?)
+            }
         };
         Ok(Block {
             mixer: Mixer::Attention(self.attention(block)?),
             feed_forward: self.feed_forward(block)?,
             attention_norm,
-            attention_post_norm: self.norm_if_there(&name("post_attention_norm"))?,
+            attention_post_norm: match c.traits.post_norms {
+                true => self.norm_if_there(&name("post_attention_norm"))?,
+                false => None,
+            },
             ffn_norm,
             ffn_post_norm: self.norm_if_there(&name("post_ffw_norm"))?,
             parallel: c.parallel,

@@ -17,6 +17,10 @@ pub(in crate::engine::decoder) struct Attention {
     pub output: Linear,
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
+    /// Weights of norms behind the turn, of queries times keys. What a norm divides by does not change when elements
+    /// turn, so that `query_norm` and `key_norm` do that before; and it is all one for scores which of the two factors
+    /// has the weights.
+    pub norms_behind: Option<Tensor>,
     pub heads: Heads,
     pub scale: f32,
     pub softcap: Option<f32>,
@@ -44,6 +48,10 @@ impl Attention {
             None => cache.write(None, &key, &value, batch, None)?,
         }
         .unwrap_or(query);
+        let query = match &self.norms_behind {
+            Some(weights) => query.broadcast_mul(weights)?,
+            None => query,
+        };
         self.output.forward(&self.attend(&query, cache, batch)?)
     }
 

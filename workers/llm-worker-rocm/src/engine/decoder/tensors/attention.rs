@@ -26,12 +26,14 @@ impl Check<'_> {
             self.linear(&name("attn_v"), width, values)?;
         }
         self.linear(&name("attn_output"), c.heads * c.v_head_dim, width)?;
-        if c.traits.qk_norms {
+        let optional =
+            c.traits.optional_qk_norms && self.gguf.tensor(&name("attn_q_norm.weight")).is_some();
+        if c.traits.qk_norms || optional {
             for (part, all) in [("attn_q_norm", queries), ("attn_k_norm", keys)] {
                 let part = name(&format!("{part}.weight"));
                 // Of each head, or of all together.
                 let dims = self.gguf.tensor(&part).map(|t| t.dims.clone());
-                let size = if dims == Some(vec![all as u64]) {
+                let size = if dims == Some(vec![all as u64]) && !c.traits.qk_norms_behind {
                     all
                 } else {
                     c.head_dim

@@ -17,7 +17,7 @@ impl Check<'_> {
         if c.parallel && self.gguf.tensor(&name("ffn_norm.weight")).is_none() {
             // It works on what attention works on.
         } else if c.traits.pre_norms {
-            self.norm(&name("ffn_norm"), &[width])?;
+            self.norm(&name(c.ffn_norm(self.gguf, name)), &[width])?;
         }
         let Some(experts) = c.experts(block) else {
             let packed = self.gguf.tensor(&name("ffn_gate.weight")).is_none()

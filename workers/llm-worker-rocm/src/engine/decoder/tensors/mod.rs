@@ -37,6 +37,8 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     check.norm("output_norm", &[width])?;
     check.allow("output.weight", &[width, vocab])?;
     check.allow("output.bias", &[vocab])?;
+    // The rows of a reranker's two answers; models that answer in words leave it alone.
+    check.allow("cls.output.weight", &[width, 2])?;
     for factors in [ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT] {
         check.allow(factors, &[c.rope.dims / 2])?;
     }
@@ -51,6 +53,18 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
             c.architecture
         ))),
         None => Ok(()),
+    }
+}
+
+impl DecoderConfig {
+    /// The norm before the feed-forward part, by its name in a block: in files of some families the one that others
+    /// have behind attention.
+    pub(super) fn ffn_norm(&self, gguf: &Gguf, name: &dyn Fn(&str) -> String) -> &'static str {
+        let has = |part: &str| gguf.tensor(&name(&format!("{part}.weight"))).is_some();
+        match has("post_attention_norm") && !has("ffn_norm") && !self.traits.post_norms {
+            true => "post_attention_norm",
+            false => "ffn_norm",
+        }
     }
 }
 
