@@ -124,6 +124,28 @@ fn windows() {
 }
 
 #[test]
+fn sinks_and_chunks() {
+    let device = device();
+    for (rows, keys) in [(1, 150), (3, 40), (70, 140), (30, 20)] {
+        let plain = Case::new(rows, keys, 16).heads(4, 2).causal();
+        for (sinks, chunk, softcap) in [
+            (true, None, None),
+            (false, Some(9), None),
+            (true, Some(64), Some(3.0)),
+        ] {
+            let case = Case {
+                sinks,
+                chunk,
+                softcap,
+                ..plain.clone()
+            };
+            check::<f16>(&device, &case);
+            check::<f32>(&device, &case);
+        }
+    }
+}
+
+#[test]
 fn biases() {
     let device = device();
     for (rows, keys) in [(1, 90), (4, 9), (66, 130)] {

@@ -195,6 +195,7 @@ fn decode<T: Element>(device: &Device, case: &Case, dtype: DType, size: usize, m
         extras.cu_keys.upload(device),
         extras.prefix.upload(device),
     );
+    let ib = extras.sinks.upload(device);
     let lengths = Lengths::Paged {
         cu_rows: extras.cu_rows.view(&rb),
         cu_keys: extras.cu_keys.view(&cb),
@@ -206,6 +207,7 @@ fn decode<T: Element>(device: &Device, case: &Case, dtype: DType, size: usize, m
         let mut problem = Attention::new(q.view(&qb), k.view(), v.view(), case.scale);
         problem.scales = scales_of(&k, &v);
         problem.prefix = (!case.prefix.is_empty()).then(|| extras.prefix.view(&pb));
+        problem.sinks = case.sinks.then(|| extras.sinks.view(&ib));
         let got = run(device, case, tier, SCORE_BYTES, problem, lengths);
         let got = got.unwrap_or_else(|error| panic!("{what} {tier}: {error}"));
         let (want, _) = textbook(case, &seen);
@@ -248,6 +250,28 @@ fn head_sizes() {
         };
         decode::<f16>(&device, &case, DType::F16, 16, Memory::HeadsFirst);
         decode::<bf16>(&device, &case, DType::U8, 16, Memory::EntriesFirst);
+    }
+}
+
+/// Few rows and many keys, which are split and joined, and keys of one part; rows in the middle of chunks.
+#[test]
+fn sinks_and_chunks() {
+    let device = device();
+    for keys in [vec![1, 33, 300], vec![40, 7, 9]] {
+        let case = Case {
+            rows: vec![1; 3],
+            keys,
+            sinks: true,
+            ..Case::new(1, 1, 64).heads(6, 2).causal()
+        };
+        for chunk in [None, Some(24), Some(150)] {
+            let case = Case {
+                chunk,
+                ..case.clone()
+            };
+            decode::<f32>(&device, &case, DType::F16, 16, Memory::HeadsFirst);
+            decode::<bf16>(&device, &case, DType::U8, 16, Memory::HeadsFirst);
+        }
     }
 }
 

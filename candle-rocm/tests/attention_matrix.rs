@@ -129,6 +129,19 @@ fn scores_with_softcap_alibi_and_mask() {
 }
 
 #[test]
+fn sinks_and_chunks() {
+    let mut case = single(70, 133, 4, 2, 64).causal();
+    case.sinks = true;
+    check(case.clone(), 1, Fixed);
+    case.chunk = Some(50);
+    check(case.clone(), 1, Fixed);
+    case.chunk = Some(16);
+    case.width = 128;
+    case.v_width = 128;
+    check(case, 1, Paged(16));
+}
+
+#[test]
 fn packed_and_paged_sequences() {
     let case = |width| Case {
         rows: vec![40, 1, 0, 17],

@@ -2,7 +2,7 @@
 
 use super::batch::HostSequence;
 use super::simd::{self, Line, Scale};
-use super::{CacheDType, CacheShape, PagedBatch, Rotary, Scores, SCALED};
+use super::{Attend, CacheDType, CacheShape, PagedBatch, Rotary, SCALED};
 use candle::utils::barrier_pool;
 use candle::{DType, Device, Layout, Result, Storage, Tensor};
 use half::{bf16, f16};
@@ -110,11 +110,13 @@ fn with_rows<T>(tensor: &Tensor, f: impl FnOnce(&[f32], usize) -> T) -> Result<T
     }
 }
 
-/// The elements of a table without gaps.
-fn table<'a, S: Deref<Target = Storage>>((storage, layout): &'a (S, &Layout)) -> Result<&'a [f32]> {
+/// The elements of a vector or table without gaps.
+fn dense<'a, S: Deref<Target = Storage>>((storage, layout): &'a (S, &Layout)) -> Result<&'a [f32]> {
     match (&**storage, layout.contiguous_offsets()) {
         (Storage::Cpu(storage), Some((start, end))) => Ok(&storage.as_slice()?[start..end]),
-        _ => candle::bail!("rotary tables must be on the device of the cache, without gaps"),
+        _ => candle::bail!(
+            "rotary tables and sinks must be on the device of the cache, without gaps"
+        ),
     }
 }
 
@@ -183,8 +185,8 @@ impl Store {
         let tables = rotary.map(|r| (r.cos.storage_and_layout(), r.sin.storage_and_layout()));
         let turn = match (&tables, rotary) {
             (Some((cos, sin)), Some(rotary)) => Some(Turn {
-                cos: table(cos)?,
-                sin: table(sin)?,
+                cos: dense(cos)?,
+                sin: dense(sin)?,
                 pairs: rotary.cos.dim(1)?,
                 interleaved: rotary.interleaved,
             }),
@@ -244,9 +246,11 @@ impl Store {
         shape: &CacheShape,
         q: &Tensor,
         batch: &PagedBatch,
-        scores: &Scores,
+        scores: &Attend,
     ) -> Result<Tensor> {
         let (tokens, heads, _) = q.dims3()?;
+        let sinks = scores.sinks.map(Tensor::storage_and_layout);
+        let sinks = sinks.as_ref().map(dense).transpose()?;
         let group = heads / shape.kv_heads;
         let rows_at_once = (LINES / group.max(1)).max(1);
         // Longest first, so that no thread is left with a long one at the end.
@@ -272,7 +276,7 @@ impl Store {
             let shared = Shared(out.as_mut_ptr());
             barrier_pool().execute_chunked(tasks.len(), |range| {
                 for task in &tasks[range] {
-                    self.run(task, shape, (q, row, heads), scores, &shared);
+                    self.run(task, shape, (q, row, heads), (scores, sinks), &shared);
                 }
             });
             out
@@ -286,7 +290,7 @@ impl Store {
         task: &Task,
         shape: &CacheShape,
         (q, q_row, heads): (&[f32], usize, usize),
-        scores: &Scores,
+        (scores, sinks): (&Attend, Option<&[f32]>),
         out: &Shared<f32>,
     ) {
         thread_local! {
@@ -302,7 +306,7 @@ impl Store {
             .map(|(row, head)| {
                 let token = task.sequence.first_row + row;
                 let position = first_position + row;
-                let first = scores.left.map_or(0, |left| position.saturating_sub(left));
+                let first = scores.first(position);
                 // SAFETY: a token's head belongs to one task.
                 let out = unsafe { out.range((token * heads + head) * v_size, v_size) };
                 let start = token * q_row + head * size;
@@ -348,8 +352,9 @@ impl Store {
                 }
             }
         });
-        for (_, line) in lines {
-            let factor = 1.0 / line.sum;
+        for (i, (_, line)) in lines.into_iter().enumerate() {
+            let sink = sinks.map(|sinks| sinks[task.kv_head * group + i % group]);
+            let factor = line.factor(sink);
             line.out.iter_mut().for_each(|x| *x *= factor);
         }
     }

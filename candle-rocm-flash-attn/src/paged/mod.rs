@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use candle::{Device, Tensor};
-//! use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence};
+//! use candle_rocm_flash_attn::paged::{Attend, CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence};
 //!
 //! # fn main() -> candle::Result<()> {
 //! let device = Device::Cpu;
@@ -19,17 +19,19 @@
 //! let q = Tensor::randn(0f32, 1., (20, 4, 64), &device)?;
 //! let kv = Tensor::randn(0f32, 1., (20, 2, 64), &device)?;
 //! cache.write(None, &kv, &kv, &batch, None)?;
-//! let out = cache.attend(&q, &batch, 1. / 8., None, None)?;
+//! let out = cache.attend(&q, &batch, &Attend::new(1. / 8.))?;
 //! assert_eq!(out.dims(), [20, 4, 64]);
 //! # Ok(())
 //! # }
 //! ```
 
+mod attend;
 mod batch;
 mod cpu;
 mod rocm;
 mod simd;
 
+pub use attend::Attend;
 pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
 pub use candle::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
@@ -191,30 +193,18 @@ impl PagedCache {
         }
     }
 
-    /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each and
-    /// no further back than `left`, where it is given. Scores are multiplied by `scale`, then bounded by `softcap`.
-    /// Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with matrix instructions, many queries of f32
-    /// are rounded to the dtype of a 16-bit cache, and what is given with them.
+    /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each, as
+    /// far as `scores` lets rows see them. Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with
+    /// matrix instructions, many queries of f32 are rounded to the dtype of a 16-bit cache, and what is given with
+    /// them.
     ///
     /// # Errors
-    /// For shapes that do not fit the cache and the batch.
-    pub fn attend(
-        &self,
-        q: &Tensor,
-        batch: &PagedBatch,
-        scale: f32,
-        left: Option<usize>,
-        softcap: Option<f32>,
-    ) -> Result<Tensor> {
-        let scores = Scores {
-            scale,
-            left,
-            softcap,
-        };
-        self.check_queries(q, batch)?;
+    /// For shapes that do not fit the cache and the batch, and chunks of no positions.
+    pub fn attend(&self, q: &Tensor, batch: &PagedBatch, scores: &Attend) -> Result<Tensor> {
+        self.check_queries(q, batch, scores)?;
         match &self.store {
-            Store::Cpu(store) => store.attend(&self.shape, q, batch, &scores),
-            Store::Rocm(store) => Ok(store.attend(&self.shape, q, batch, &scores, false)?.0),
+            Store::Cpu(store) => store.attend(&self.shape, q, batch, scores),
+            Store::Rocm(store) => Ok(store.attend(&self.shape, q, batch, scores, false)?.0),
         }
     }
 
@@ -228,28 +218,22 @@ impl PagedCache {
         &self,
         q: &Tensor,
         batch: &PagedBatch,
-        scale: f32,
-        left: Option<usize>,
-        softcap: Option<f32>,
+        scores: &Attend,
     ) -> Result<(Tensor, QuantizedActivations)> {
-        let scores = Scores {
-            scale,
-            left,
-            softcap,
-        };
-        self.check_queries(q, batch)?;
+        self.check_queries(q, batch, scores)?;
         let Store::Rocm(store) = &self.store else {
             bail!("only a ROCm device gives attention in 8 bits; use attend")
         };
-        match store.attend(&self.shape, q, batch, &scores, true)? {
+        match store.attend(&self.shape, q, batch, scores, true)? {
             (out, Some(quantized)) => Ok((out, quantized)),
             _ => bail!("attention did not give the 8 bits that it was asked for"),
         }
     }
 
-    fn check_queries(&self, q: &Tensor, batch: &PagedBatch) -> Result<()> {
+    fn check_queries(&self, q: &Tensor, batch: &PagedBatch, scores: &Attend) -> Result<()> {
         let (tokens, heads, size) = q.dims3()?;
         without_graph(&[q])?;
+        scores.check(heads)?;
         let fits = tokens == batch.tokens()
             && size == self.shape.head_size
             && heads % self.shape.kv_heads == 0
@@ -273,11 +257,4 @@ fn without_graph(tensors: &[&Tensor]) -> Result<()> {
         bail!("a paged cache has no gradients: detach queries, keys and values")
     }
     Ok(())
-}
-
-/// How scores are made of products, and which there are.
-struct Scores {
-    scale: f32,
-    left: Option<usize>,
-    softcap: Option<f32>,
 }

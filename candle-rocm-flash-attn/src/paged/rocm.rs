@@ -1,6 +1,6 @@
 //! The cache in device memory.
 
-use super::{batch::DeviceBatch, CacheDType, CacheShape, PagedBatch, Rotary, Scores, SCALED};
+use super::{batch::DeviceBatch, Attend, CacheDType, CacheShape, PagedBatch, Rotary, SCALED};
 use candle::op::BackpropOp;
 use candle::rocm_backend::{candle_rocm, RocmDevice};
 use candle::{bail, Result, RocmStorage, Shape, Storage, Tensor};
@@ -184,7 +184,7 @@ impl Store {
         shape: &CacheShape,
         q: &Tensor,
         batch: &PagedBatch,
-        scores: &Scores,
+        scores: &Attend,
         quantized: bool,
     ) -> Result<(Tensor, Option<QuantizedActivations>)> {
         let max_keys = batch.positions();
@@ -194,6 +194,8 @@ impl Store {
         with_view!(cu_rows = batch.cu_rows);
         with_view!(cu_keys = batch.cu_keys);
         with_view!(blocks = batch.table);
+        // What is not there borrows the queries' place and is not used.
+        with_view!(sinks = scores.sinks.unwrap_or(q));
         let problem = Attention {
             scales: self.keys.scales().zip(self.values.scales()),
             lengths: Lengths::Paged {
@@ -207,6 +209,8 @@ impl Store {
                 left: scores.left,
                 ..Window::CAUSAL
             },
+            chunk: scores.chunk,
+            sinks: scores.sinks.is_some().then_some(sinks),
             softcap: scores.softcap,
             // Keys and values have been rounded already.
             may_round: true,

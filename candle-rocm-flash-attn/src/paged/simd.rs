@@ -15,6 +15,18 @@ pub(super) struct Line<'a> {
     pub sum: f32,
 }
 
+impl Line<'_> {
+    /// What makes the result of the weighted sum; with a sink, a score that counts in the sum of the weights alone.
+    pub(super) fn factor(&self, sink: Option<f32>) -> f32 {
+        let Some(sink) = sink.filter(|sink| *sink != f32::NEG_INFINITY) else {
+            return 1.0 / self.sum;
+        };
+        let max = self.max.max(sink);
+        let shrink = (self.max - max).exp();
+        shrink / (self.sum * shrink + (sink - max).exp())
+    }
+}
+
 /// What happens to a product on its way to a score.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {

@@ -59,6 +59,7 @@ DEVICE_FN Problem with_rare_in_lanes(Problem a) {
     a.shape.lse_head = opaque(a.shape.lse_head);
     a.shape.left = opaque(a.shape.left);
     a.shape.right = opaque(a.shape.right);
+    a.shape.chunk = opaque(a.shape.chunk);
     a.shape.o_row = opaque(a.shape.o_row);
     a.shape.o_head = opaque(a.shape.o_head);
     return a;

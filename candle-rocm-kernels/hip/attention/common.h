@@ -25,6 +25,7 @@ struct Problem {
     const u32* cu_keys;
     const u32* table;
     const float* alibi;
+    const float* sinks;
     const void* mask;
     const i32* prefix;
     Shape shape;
@@ -32,9 +33,9 @@ struct Problem {
 // A kernel's first parameters, and the problem that they make.
 #define ATTENTION_PARAMETERS                                                                                                                \
     const void *q, const void *k, const void *v, const f16 *k_scales, const f16 *v_scales, void *out, float *lse, const u32 *cu_rows,         \
-        const u32 *cu_keys, const u32 *table, const float *alibi, const void *mask, const i32 *prefix, Shape shape
+        const u32 *cu_keys, const u32 *table, const float *alibi, const float *sinks, const void *mask, const i32 *prefix, Shape shape
 #define ATTENTION_PROBLEM \
-    Problem { q, k, v, k_scales, v_scales, out, lse, cu_rows, cu_keys, table, alibi, mask, prefix, shape }
+    Problem { q, k, v, k_scales, v_scales, out, lse, cu_rows, cu_keys, table, alibi, sinks, mask, prefix, shape }
 
 // ---------------------------------------------------------------- elements
 
@@ -211,6 +212,10 @@ DEVICE_FN Span window(const Shape& s, const Sequence& seq, u32 row) {
     i64 begin = s.left == UNLIMITED ? 0 : position - s.left;
     i64 end = s.right == UNLIMITED ? seq.keys : position + s.right + 1;
     begin = begin < 0 ? 0 : begin;
+    if (s.chunk != 0 && position > 0) {
+        const i64 own = (u32)position / s.chunk * s.chunk;
+        begin = begin < own ? own : begin;
+    }
     end = end < 0 ? 0 : end > seq.keys ? seq.keys : end;
     return Span{(u32)begin, (u32)end};
 }
@@ -227,13 +232,16 @@ struct Row {
     float slope;
     u64 mask;
     bool exists;
+    // The head's score without a key; minus infinity if there is none.
+    float sink;
 };
 DEVICE_FN Row row_of(const Problem& a, const Sequence& seq, u32 row, u32 head) {
     const Shape& s = a.shape;
-    Row r{{0, 0}, (i32)row + (i32)seq.keys - (i32)seq.rows, 0.0f, 0, row < seq.rows};
+    Row r{{0, 0}, (i32)row + (i32)seq.keys - (i32)seq.rows, 0.0f, 0, row < seq.rows, -math::infinity(0.0f)};
     if (r.exists) {
         r.span = window(s, seq, row);
         if (a.alibi) r.slope = a.alibi[head];
+        if (a.sinks) r.sink = a.sinks[head];
         r.mask = seq.index * s.mask_batch + head * s.mask_head + row * s.mask_row;
     }
     return r;
@@ -280,6 +288,16 @@ DEVICE_FN float weight(float x, float max) {
 // A row's result out of its sum of weighted values: zero if nothing was visible.
 DEVICE_FN float normalized(float value, float max, float inverse_sum) {
     return max == -math::infinity(0.0f) ? 0.0f : value * inverse_sum;
+}
+// Takes a sink, a score whose weight counts in the sum alone, into a row's maximum and sum. Gives the factor that brings
+// sums of weighted values to the new maximum. Scores are in powers of e, or of 2 with `unit` 1.
+DEVICE_FN float add_sink(float sink, float& max, float& sum, float unit) {
+    if (sink == -math::infinity(0.0f)) return 1.0f;
+    const float next = max < sink ? sink : max;
+    const float shrink = exp2_fast((max - next) * unit);
+    sum = sum * shrink + exp2_fast((sink - next) * unit);
+    max = next;
+    return shrink;
 }
 DEVICE_FN float log_sum_exp(float max, float sum) { return max == -math::infinity(0.0f) ? max : max + math::log(sum); }
 

@@ -80,6 +80,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     Problem a = problem;
     a.prefix = opaque(a.prefix);
     a.mask = opaque(a.mask);
+    a.sinks = opaque(a.sinks);
     a.k_scales = opaque(a.k_scales);
     a.v_scales = opaque(a.v_scales);
     a.out = opaque(a.out);
@@ -274,6 +275,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
 #pragma unroll
         for (u32 mask = R; mask < WAVE; mask *= 2) total += shfl_xor(total, mask);
         if (lane() < R) {
+            // Of several parts, whoever joins them takes it in; the values below are brought to the maximum with it.
+            if (!partial) add_sink(rows[r].sink, all, total, LOG2E);
             joined[0][r] = all;
             joined[1][r] = total;
         }
@@ -361,6 +364,7 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
         if (thread_x() < WAVE) weights[i] = w;
     }
     sum = wave_reduce<Sum>(sum);
+    const float inverse = add_sink(a.sinks ? a.sinks[head] : -math::infinity(0.0f), max, sum, LOG2E) / sum;
     barrier();
     const u64 vector = (a.cu_rows ? a.cu_rows[seq.index] : (u64)seq.index * shape.rows) + row;
     u32 across = WAVE;
@@ -377,7 +381,7 @@ extern "C" __global__ MAX_BLOCK(COMBINE_THREADS) void attention_combine(ATTENTIO
         const bool is_stored = thread_x() < across && c < width;
         if (is_stored) {
             for (u32 i = thread_x() + across; i < COMBINE_THREADS; i += across) x += sums[i];
-            x = normalized(x, max, 1.0f / sum);
+            x = normalized(x, max, inverse);
             store1(shape.q_format, out, seq.out + (u64)row * shape.o_row + (u64)head * shape.o_head + c, x);
         }
         if (quants) quantize_one(is_stored ? x : 0.0f, vector * stride + head * width + c, is_stored, quants, scales);

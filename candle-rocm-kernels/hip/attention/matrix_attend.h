@@ -344,9 +344,9 @@ template <typename T, u32 WIDTH> DEVICE_FN void attend(const Problem& a, u32 til
     for (u32 n = 0; n < QUERIES; ++n) {
 #pragma unroll
         for (u32 c = 0; c < COLUMNS; ++c) {
-            const float total = matrix::column_reduce<Sum>(sum[n][c]);
-            const float inverse = 1.0f / total;
+            float total = matrix::column_reduce<Sum>(sum[n][c]);
             const Waiting& row = waiting[n * matrix::TILE + c * matrix::APART];
+            const float inverse = add_sink(row.row.sink * LOG2E, max[n][c], total, 1.0f) / total;
             const bool exists = row.row.exists;
             T* const result = (T*)a.out + row.out;
 #pragma unroll

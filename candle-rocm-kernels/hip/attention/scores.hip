@@ -46,6 +46,10 @@ template <typename C> DEVICE_FN void weigh(const Problem& a, C* matrix, const Pa
     }
     max = block_reduce<Max>(max, scratch);
     seen = block_reduce<Sum>(seen, counts);
+    // What counts in the sum alone.
+    const C sink = (C)info.sink;
+    const bool is_empty = seen == 0 && sink == -math::infinity(C(0));
+    max = Max::apply(max, sink);
     // Visible scores of minus infinity only give 0 / 0, as the formula does.
     const C reference = max == -math::infinity(C(0)) ? C(0) : max;
     C sum = C(0);
@@ -53,10 +57,10 @@ template <typename C> DEVICE_FN void weigh(const Problem& a, C* matrix, const Pa
         line[key] = math::exp(line[key] - reference);
         sum += line[key];
     }
-    sum = block_reduce<Sum>(sum, scratch);
-    for (u32 key = thread_x(); key < seq.keys; key += block_dim()) line[key] = seen == 0 ? C(0) : line[key] / sum;
+    sum = block_reduce<Sum>(sum, scratch) + math::exp(sink - reference);
+    for (u32 key = thread_x(); key < seq.keys; key += block_dim()) line[key] = is_empty ? C(0) : line[key] / sum;
     if (a.lse && thread_x() == 0) {
-        a.lse[seq.lse + head * a.shape.lse_head + row] = seen == 0 ? -math::infinity(0.0f) : (float)(max + math::log(sum));
+        a.lse[seq.lse + head * a.shape.lse_head + row] = is_empty ? -math::infinity(0.0f) : (float)(max + math::log(sum));
     }
 }
 

@@ -231,8 +231,9 @@ DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Float4* left
     const u32 tx = thread_x() % SIDE;
     const u32 ty = thread_x() / SIDE;
     sum = row_reduce<Sum>(sum);
+    const float to_sink = add_sink(own_row.sink, max, sum, LOG2E);
     if (a.lse && quarter == 0 && own_row.exists) a.lse[lse_at] = log_sum_exp(max, sum);
-    const float inverse = 1.0f / sum;
+    const float inverse = to_sink / sum;
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
         const u32 owner = lane() / SIDE * SIDE + i * 4;

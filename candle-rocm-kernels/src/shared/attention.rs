@@ -70,6 +70,8 @@ shared! {
         table_row: u32,
         left: u32,
         right: u32,
+        /// Positions of a chunk, beyond which no row sees; 0 without chunks.
+        chunk: u32,
         scale: f32,
         /// 0 without one.
         softcap: f32,

@@ -25,9 +25,11 @@ pub fn fixed<T: Element>(
     let extras = Extras::new(case);
     let (qb, kb, vb) = (q.upload(device), k.upload(device), v.upload(device));
     let (sb, pb) = (extras.slopes.upload(device), extras.prefix.upload(device));
+    let ib = extras.sinks.upload(device);
     let mb = mask.as_ref().map(|mask| mask.upload(device));
     let mut problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
     problem.alibi = case.alibi.then(|| extras.slopes.view(&sb));
+    problem.sinks = case.sinks.then(|| extras.sinks.view(&ib));
     problem.prefix = (!case.prefix.is_empty()).then(|| extras.prefix.view(&pb));
     problem.mask = mask
         .as_ref()
@@ -48,6 +50,7 @@ pub fn packed<T: Element>(device: &Device, case: &Case, values: &Values<T>, tier
         extras.cu_rows.upload(device),
         extras.cu_keys.upload(device),
     );
+    let ib = extras.sinks.upload(device);
     let lengths = Lengths::Packed {
         cu_rows: extras.cu_rows.view(&rb),
         cu_keys: extras.cu_keys.view(&cb),
@@ -56,6 +59,7 @@ pub fn packed<T: Element>(device: &Device, case: &Case, values: &Values<T>, tier
     };
     let mut problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
     problem.alibi = case.alibi.then(|| extras.slopes.view(&sb));
+    problem.sinks = case.sinks.then(|| extras.sinks.view(&ib));
     run(device, case, tier, SCORE_BYTES, problem, lengths)
 }
 
@@ -102,6 +106,8 @@ pub fn paged<T: Element>(
         max_keys,
         blocks: table.view(&tb),
     };
-    let problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
+    let ib = extras.sinks.upload(device);
+    let mut problem = Attention::new(q.view(&qb), k.view(&kb), v.view(&vb), case.scale);
+    problem.sinks = case.sinks.then(|| extras.sinks.view(&ib));
     run(device, case, tier, SCORE_BYTES, problem, lengths)
 }

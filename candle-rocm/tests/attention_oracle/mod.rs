@@ -22,6 +22,8 @@ pub struct Case {
     pub v_width: usize,
     pub scale: f32,
     pub window: Window,
+    pub chunk: Option<usize>,
+    pub sinks: bool,
     pub softcap: Option<f32>,
     pub alibi: bool,
     pub mask: bool,
@@ -42,6 +44,8 @@ impl Case {
             v_width: width,
             scale: 1.0 / (width as f32).sqrt(),
             window: Window::default(),
+            chunk: None,
+            sinks: false,
             softcap: None,
             alibi: false,
             mask: false,
@@ -92,6 +96,11 @@ impl Case {
         [self.total_keys(), self.kv_heads, self.v_width]
     }
 
+    /// Scores without keys: of the first head above what keys reach, so that softmax has its maximum there.
+    pub fn sink_scores(&self) -> Vec<f32> {
+        (0..self.heads).map(|h| 6.0 - 5.0 * h as f32).collect()
+    }
+
     pub fn slopes(&self) -> Vec<f32> {
         (0..self.heads).map(|h| 0.5f32.powi(h as i32 + 1)).collect()
     }
@@ -134,6 +143,7 @@ impl<T: Element> Values<T> {
 pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f64>) {
     let (heads, group) = (case.heads, case.heads / case.kv_heads);
     let slopes = case.slopes();
+    let sinks = case.sink_scores();
     let mut out = Vec::new();
     let mut lse = Vec::new();
     let (mut first_row, mut first_key) = (0, 0);
@@ -170,7 +180,10 @@ pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f
                         .window
                         .right
                         .is_none_or(|right| j <= position + right as i64);
-                    let mut visible = left && right || case.prefix.iter().any(within);
+                    let chunk = case
+                        .chunk
+                        .is_none_or(|chunk| j >= position / chunk as i64 * chunk as i64);
+                    let mut visible = left && right && chunk || case.prefix.iter().any(within);
                     if case.mask {
                         let bias =
                             values.mask[((b * heads + head) * rows + row) * keys + key].to_f64();
@@ -181,10 +194,17 @@ pub fn textbook<T: Element>(case: &Case, values: &Values<T>) -> (Vec<f64>, Vec<f
                         scores.push((key, score));
                     }
                 }
-                let max = scores.iter().map(|s| s.1).fold(f64::NEG_INFINITY, f64::max);
+                let sink = match case.sinks {
+                    true => f64::from(sinks[head]),
+                    false => f64::NEG_INFINITY,
+                };
+                let max = scores.iter().map(|s| s.1).fold(sink, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s.1 - max).exp()).collect();
-                let sum: f64 = weights.iter().sum();
-                lse.push(if scores.is_empty() {
+                let mut sum: f64 = weights.iter().sum();
+                if case.sinks {
+                    sum += (sink - max).exp();
+                }
+                lse.push(if scores.is_empty() && !case.sinks {
                     f64::NEG_INFINITY
                 } else {
                     max + sum.ln()
@@ -224,6 +244,7 @@ pub type Outcome = Result<Attended, Error>;
 /// Vectors on the device that a case needs besides queries, keys and values.
 pub struct Extras {
     pub slopes: HostTensor<f32>,
+    pub sinks: HostTensor<f32>,
     pub prefix: HostTensor<i32>,
     pub cu_rows: HostTensor<u32>,
     pub cu_keys: HostTensor<u32>,
@@ -242,6 +263,7 @@ impl Extras {
         let ranges: Vec<i32> = case.prefix.iter().flatten().copied().collect();
         Extras {
             slopes: HostTensor::contiguous(case.slopes(), &[case.heads]),
+            sinks: HostTensor::contiguous(case.sink_scores(), &[case.heads]),
             prefix: HostTensor::contiguous(ranges.repeat(batch), &[batch, case.prefix.len(), 2]),
             cu_rows: sums(&case.rows),
             cu_keys: sums(&case.keys),
@@ -260,6 +282,7 @@ pub fn run<'a>(
 ) -> Outcome {
     attention.scale = case.scale;
     attention.window = case.window;
+    attention.chunk = case.chunk;
     attention.softcap = case.softcap;
     attention.order = case.order;
     attention.lengths = lengths;

@@ -153,7 +153,7 @@ pub struct Gradients {
 ///
 /// # Errors
 /// Those of [`attention()`](super::attention()); [`Error::InvalidArgument`](crate::Error::InvalidArgument) for f64, head
-/// sizes that are no multiple of 8 or exceed 512, and caches of keys.
+/// sizes that are no multiple of 8 or exceed 512, caches of keys, and sinks.
 pub fn attention_backward(
     device: &Device,
     attention: &Attention,
@@ -164,6 +164,9 @@ pub fn attention_backward(
     let refused = |reason: &str| Err(OP.invalid(format!("no gradient: {reason}")));
     if matches!(attention.lengths, Lengths::Paged { .. }) || attention.scales.is_some() {
         return refused("keys and values are in a cache");
+    }
+    if attention.sinks.is_some() {
+        return refused("sinks have none");
     }
     let problem = Problem::without_result(device, attention)?;
     if let Some(reason) = problem.refusal() {

@@ -64,16 +64,16 @@ fn instance(problem: &Problem) -> std::result::Result<CkInstance, &'static str> 
     if shape.width != shape.v_width || !CkInstance::HEADS.contains(&shape.width) {
         return Err("its head sizes are 64 and 128");
     }
-    let causal = match (shape.left, shape.right) {
-        (UNLIMITED, UNLIMITED) => false,
-        (UNLIMITED, 0) => true,
-        _ => return Err("it has no windows"),
+    let causal = match (shape.left, shape.right, shape.chunk) {
+        (UNLIMITED, UNLIMITED, 0) => false,
+        (UNLIMITED, 0, 0) => true,
+        _ => return Err("it has no windows and chunks"),
     };
     if shape.keys == 0 {
         return Err("it needs keys");
     }
     if problem.has_extras() {
-        return Err("it has no softcap, ALiBi, mask, prefix, block table and log-sum-exp");
+        return Err("it has no softcap, ALiBi, sinks, mask, prefix, block table and log-sum-exp");
     }
     Ok(CkInstance {
         head: shape.width,

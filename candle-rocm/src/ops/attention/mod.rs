@@ -6,8 +6,9 @@
 //!
 //! * Row `i` of a sequence of `rows` queries and `keys` keys stands at position `p = i + keys - rows`: the last row
 //!   sees the last key.
-//! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]), if both stand in one of the `prefix` ranges, and
-//!   unless the additive mask is minus infinity there.
+//! * Key `j` is visible if `p - left <= j <= p + right` ([`Window`]) and it is not in a chunk before that of `p`, if
+//!   both stand in one of the `prefix` ranges, and unless the additive mask is minus infinity there.
+//! * A head's sink is one more score in the softmax, without a value.
 //! * A row without visible keys gives zeros. Otherwise NaN and infinities of scores and values behave as in the written
 //!   formula, in which a hidden key has weight 0: a NaN or infinity among the values of a sequence may reach rows that
 //!   do not see it. Keys and values behind a sequence's end are never used.
@@ -74,6 +75,10 @@ pub struct Attention<'a> {
     pub scale: f32,
     /// Which keys a row sees.
     pub window: Window,
+    /// Positions of a chunk: a row sees no key before its own chunk.
+    pub chunk: Option<usize>,
+    /// f32, `[heads]`: a score of each head that counts in the sum of the softmax, and has no value.
+    pub sinks: Option<View<'a>>,
     /// Bound of the scores: `cap tanh(score / cap)`.
     pub softcap: Option<f32>,
     /// f32, `[heads]`: `-slope |p - j|` is added to the scores.
@@ -109,6 +114,8 @@ impl<'a> Attention<'a> {
             lengths: Lengths::Fixed,
             scale,
             window: Window::default(),
+            chunk: None,
+            sinks: None,
             softcap: None,
             alibi: None,
             mask: None,

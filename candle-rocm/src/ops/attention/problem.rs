@@ -61,6 +61,7 @@ pub(super) struct Problem<'a> {
     pub cu_keys: Option<Operand<'a>>,
     pub table: Option<Operand<'a>>,
     alibi: Option<Operand<'a>>,
+    sinks: Option<Operand<'a>>,
     pub mask: Option<Operand<'a>>,
     prefix: Option<Operand<'a>>,
     result: Attended,
@@ -120,6 +121,7 @@ impl<'a> Problem<'a> {
             kv_format,
             left: limit("left window", a.window.left)?,
             right: limit("right window", a.window.right)?,
+            chunk: narrow("chunk", a.chunk.unwrap_or(0))?,
             scale: a.scale,
             softcap: a.softcap.unwrap_or(0.0),
             ..Shape::default()
@@ -173,6 +175,7 @@ impl<'a> Problem<'a> {
         let optional =
             |view: &Option<View<'a>>| (view.as_ref()).map(|view| dense(device, view)).transpose();
         let (alibi, prefix) = (optional(&a.alibi)?, optional(&a.prefix)?);
+        let sinks = optional(&a.sinks)?;
         if let Some(prefix) = &a.prefix {
             shape.ranges = narrow("number of prefix ranges", prefix.dims[1])?;
         }
@@ -205,6 +208,7 @@ impl<'a> Problem<'a> {
             cu_keys,
             table,
             alibi,
+            sinks,
             mask,
             prefix,
             result: Attended {
@@ -281,7 +285,13 @@ impl<'a> Problem<'a> {
 
     /// Whether there is anything beyond queries, keys, values, their lengths and a window.
     pub fn has_extras(&self) -> bool {
-        let operands = [&self.alibi, &self.mask, &self.prefix, &self.table];
+        let operands = [
+            &self.alibi,
+            &self.sinks,
+            &self.mask,
+            &self.prefix,
+            &self.table,
+        ];
         operands.iter().any(|operand| operand.is_some())
             || self.scales.is_some()
             || self.shape.softcap != 0.0
@@ -329,6 +339,7 @@ impl<'a> Problem<'a> {
                 optional(&self.cu_keys),
                 optional(&self.table),
                 optional(&self.alibi),
+                optional(&self.sinks),
                 optional(&self.mask),
                 optional(&self.prefix),
             ],
@@ -338,17 +349,17 @@ impl<'a> Problem<'a> {
 }
 
 /// `ATTENTION_PARAMETERS` of the kernels: addresses of queries, keys, values, scales of both, result, log-sum-exp,
-/// starts of rows and keys, block table, slopes, mask and prefix ranges, null where the problem has none; then
+/// starts of rows and keys, block table, slopes, sinks, mask and prefix ranges, null where the problem has none; then
 /// [`Shape`].
 #[derive(Clone, Copy)]
 pub(super) struct ProblemArguments<'a> {
-    operands: [Ptr<'a>; 13],
+    operands: [Ptr<'a>; 14],
     shape: Shape,
 }
 
 impl Argument for ProblemArguments<'_> {
     fn declare(element: Option<DType>, types: &mut Vec<ArgumentType>) {
-        for _ in 0..13 {
+        for _ in 0..14 {
             Ptr::declare(element, types);
         }
         Shape::declare(element, types);

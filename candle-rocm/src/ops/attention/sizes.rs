@@ -107,6 +107,15 @@ impl Sizes {
                 return Err(OP.mismatch(&a.q, alibi));
             }
         }
+        if let Some(sinks) = &a.sinks {
+            OP.has_dtype(sinks, DType::F32)?;
+            if *sinks.dims != [self.heads] {
+                return Err(OP.mismatch(&a.q, sinks));
+            }
+        }
+        if a.chunk == Some(0) {
+            return Err(OP.invalid("a chunk has at least one position"));
+        }
         if let Some(prefix) = &a.prefix {
             OP.has_dtype(prefix, DType::I32)?;
             if !matches!(*prefix.dims, [batch, _, 2] if batch == self.batch) {

@@ -4,7 +4,7 @@
 use crate::{name, tensor, to_f64, Arrangement, Context, Report, Suite};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{
-    CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence, Rotary,
+    Attend, CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence, Rotary,
 };
 
 /// What there is here.
@@ -90,12 +90,8 @@ fn turned(x: &[f64], position: usize, interleaved: bool) -> Vec<f64> {
 }
 
 /// What the second piece's rows are to give.
-fn textbook(
-    pieces: &[Inputs; 2],
-    interleaved: bool,
-    left: Option<usize>,
-    cap: Option<f32>,
-) -> Result<Vec<f64>> {
+fn textbook(pieces: &[Inputs; 2], interleaved: bool, scores: &Attend) -> Result<Vec<f64>> {
+    let sinks = scores.sinks.map(Tensor::to_vec1::<f32>).transpose()?;
     let values = |piece: &Inputs| -> Result<[Vec<f64>; 3]> {
         Ok([to_f64(&piece.q)?, to_f64(&piece.k)?, to_f64(&piece.v)?])
     };
@@ -117,7 +113,9 @@ fn textbook(
                 let kv = head / (HEADS / KV_HEADS);
                 let q = &pieces[piece][0][(row * HEADS + head) * SIZE..][..SIZE];
                 let q = turned(q, position, interleaved);
-                let from = left.map_or(0, |left| position.saturating_sub(left));
+                let window = scores.left.map_or(0, |left| position.saturating_sub(left));
+                let chunk = scores.chunk.map_or(0, |chunk| position - position % chunk);
+                let from = window.max(chunk);
                 let weights: Vec<f64> = (from..=position)
                     .map(|j| {
                         let (piece, row) = place(j);
@@ -125,14 +123,17 @@ fn textbook(
                         let k = turned(k, j, interleaved);
                         let dot: f64 = q.iter().zip(&k).map(|(a, b)| a * b).sum();
                         let score = dot * f64::from(SCALE);
-                        cap.map_or(score, |cap| {
-                            let cap = f64::from(cap);
-                            cap * (score / cap).tanh()
-                        })
-                        .exp()
+                        scores
+                            .softcap
+                            .map_or(score, |cap| {
+                                let cap = f64::from(cap);
+                                cap * (score / cap).tanh()
+                            })
+                            .exp()
                     })
                     .collect();
-                let sum: f64 = weights.iter().sum();
+                let sink = sinks.as_ref().map_or(0.0, |s| f64::from(s[head]).exp());
+                let sum = sink + weights.iter().sum::<f64>();
                 for i in 0..V_SIZE {
                     let weighted = weights.iter().enumerate().map(|(j, w)| {
                         let (piece, row) = place(from + j);
@@ -158,8 +159,25 @@ fn compare(
         let of = |s: &(usize, usize, [u32; 9])| if piece == 0 { s.0 } else { s.1 };
         SEQUENCES.iter().map(of).sum::<usize>()
     });
-    for (interleaved, left, cap) in [(false, None, None), (true, Some(11), Some(2.0))] {
-        let what = format!("in {stored:?}, window {left:?}, on {:?}", device.location());
+    let sinks = Tensor::new(&[3f32, -1.0, 0.0, 9.0, 1.0, -50.0], device)?;
+    let plain = Attend::new(SCALE);
+    let bounded = Attend {
+        left: Some(11),
+        softcap: Some(2.0),
+        ..plain
+    };
+    let sunk = Attend {
+        chunk: Some(20),
+        sinks: Some(&sinks),
+        ..plain
+    };
+    for (interleaved, scores) in [(false, plain), (true, bounded), (false, sunk)] {
+        let what = format!(
+            "in {stored:?}, window {:?}, chunk {:?}, on {:?}",
+            scores.left,
+            scores.chunk,
+            device.location()
+        );
         let shape = CacheShape {
             blocks: 32,
             block_size: BLOCK,
@@ -185,9 +203,9 @@ fn compare(
                 .collect();
             let batch = PagedBatch::new(&sequences, BLOCK, device)?;
             let q = cache.write(Some(&piece.q), &piece.k, &piece.v, &batch, Some(&rotary))?;
-            got = Some(cache.attend(&q.expect("queries were given"), &batch, SCALE, left, cap)?);
+            got = Some(cache.attend(&q.expect("queries were given"), &batch, &scores)?);
         }
-        let want = textbook(&pieces, interleaved, left, cap)?;
+        let want = textbook(&pieces, interleaved, &scores)?;
         let got = got.expect("two pieces");
         let want = Tensor::from_vec(want, got.shape(), &Device::Cpu);
         report.compare("paged attention", name(dtype), &what, limit, Ok(got), want);
@@ -242,6 +260,21 @@ fn what_does_not_fit_is_refused(_: &Context, _: &mut Report) -> Result<()> {
     ensure!(cache
         .write(None, &piece.k, &piece.v, &beyond, None)
         .is_err());
+    let fits = sequence(&[1], 2, 2)?;
+    cache.write(None, &piece.k, &piece.v, &fits, None)?;
+    let plain = Attend::new(SCALE);
+    ensure!(cache.attend(&piece.q, &fits, &plain).is_ok());
+    let of_nothing = Attend {
+        chunk: Some(0),
+        ..plain
+    };
+    ensure!(cache.attend(&piece.q, &fits, &of_nothing).is_err());
+    let few = Tensor::zeros(HEADS - 1, DType::F32, &device)?;
+    let too_few = Attend {
+        sinks: Some(&few),
+        ..plain
+    };
+    ensure!(cache.attend(&piece.q, &fits, &too_few).is_err());
     let fewer = sequence(&[1], 1, 1)?;
     ensure!(cache.write(None, &piece.k, &piece.v, &fewer, None).is_err());
     Ok(())

@@ -44,6 +44,8 @@ impl Loader<'_> {
             scale: c.score_scale,
             softcap: c.score_cap,
             left: kind.window.map(|window| window - 1),
+            chunk: None,
+            sinks: None,
             rotary: kind.rotary,
         })
     }

@@ -9,7 +9,7 @@ use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{normed, Heads, Projections};
 use crate::engine::decoder::rocm;
 use candle_core::{Result, Tensor};
-use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{Attend, PagedBatch, PagedCache};
 
 /// Grouped-query attention over a paged cache.
 pub(in crate::engine::decoder) struct Attention {
@@ -26,6 +26,10 @@ pub(in crate::engine::decoder) struct Attention {
     pub softcap: Option<f32>,
     /// Keys before its own that a row sees.
     pub left: Option<usize>,
+    /// Positions of a chunk, before whose first a row sees nothing.
+    pub chunk: Option<usize>,
+    /// f32, a score of each head without a key.
+    pub sinks: Option<Tensor>,
     pub rotary: Option<Base>,
 }
 
@@ -59,15 +63,21 @@ impl Attention {
     /// device has it in one.
     fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
         let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+        let scores = Attend {
+            scale: self.scale,
+            left: self.left,
+            chunk: self.chunk,
+            softcap: self.softcap,
+            sinks: self.sinks.as_ref(),
+        };
         if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {
-            let (floats, quantized) =
-                cache.attend_quantized(query, batch, self.scale, self.left, self.softcap)?;
+            let (floats, quantized) = cache.attend_quantized(query, batch, &scores)?;
             return Ok(Input {
                 floats: floats.reshape(shape)?,
                 quantized: Some(quantized),
             });
         }
-        let attended = cache.attend(query, batch, self.scale, self.left, self.softcap)?;
+        let attended = cache.attend(query, batch, &scores)?;
         Ok(attended.reshape(shape)?.into())
     }
 }
