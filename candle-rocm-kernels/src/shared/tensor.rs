@@ -414,6 +414,23 @@ pub mod moe {
             /// Whether the largest number of an expert stands for a slot without one, and is not a mistake.
             may_lack: u32,
         }
+
+        /// A gate between the products with experts' matrices: sizes, the factor in its sigmoid and what it clamps to.
+        struct ExpertGate {
+            slots: u32,
+            columns: u32,
+            experts: u32,
+            alpha: f32,
+            limit: f32,
+        }
+
+        /// Sums over `used` slots of each token.
+        struct ExpertSum {
+            tokens: u32,
+            used: u32,
+            columns: u32,
+            experts: u32,
+        }
     }
 }
 

@@ -46,7 +46,12 @@ const EXTRAS: &[Family] = &[
     Family::Unary,
 ];
 /// What experts need beyond that.
-const EXPERTS: &[Family] = &[Family::Softmax, Family::Sort, Family::MoeRows];
+const EXPERTS: &[Family] = &[
+    Family::Softmax,
+    Family::Sort,
+    Family::MoeRows,
+    Family::MoeGate,
+];
 
 /// The operations of candle's own code.
 const CANDLE: &[Family] = &[

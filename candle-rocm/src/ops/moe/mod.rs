@@ -1,14 +1,16 @@
 //! Mixtures of experts: rows times the matrices that they are routed to, which are [floats](moe_gemm) or [any
-//! format](indexed_moe).
+//! format](indexed_moe), and what experts with biases do [between](gate_experts) them and [in the end](sum_experts).
 
+mod gate;
 mod quantized;
 mod rows;
 
 use crate::DeclaredKernel;
+pub use gate::{gate_experts, sum_experts, ClampedGate};
 pub use quantized::indexed_moe;
 pub use rows::{moe_gemm, moe_gemm_with, MoeKernel, Routing};
 
 /// Every kernel that is declared here.
 pub(super) fn declared() -> Vec<DeclaredKernel> {
-    [quantized::declared(), rows::declared()].concat()
+    [gate::declared(), quantized::declared(), rows::declared()].concat()
 }

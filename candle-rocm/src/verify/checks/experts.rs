@@ -2,7 +2,9 @@
 
 use super::quantized::{format_of, numbers_of, product, Matrices};
 use super::{split_dtype, unknown};
-use crate::ops::moe::{indexed_moe, moe_gemm_with, MoeKernel, Routing};
+use crate::ops::moe::{
+    gate_experts, indexed_moe, moe_gemm_with, sum_experts, ClampedGate, MoeKernel, Routing,
+};
 use crate::ops::quantized::{Format, QuantizedActivations};
 use crate::verify::admit::Finding;
 use crate::verify::bench::{difference, read, spoil_memory, tolerance, Numbers, Tensor};
@@ -101,6 +103,67 @@ pub(super) fn rows(device: &Device, kernel: &DeclaredKernel) -> Finding {
         let matrix = &w.values[*expert as usize * n * k..][..n * k];
         want.extend(product(&x.values[slot / TOP * k..][..k], matrix, k));
     }
+    let got = read(device, &out, dtype)?;
+    Ok(difference(&got, &want, tolerance(dtype)))
+}
+
+/// Gates of experts with biases, and sums over a token's experts: `moe_gate_<dtype>` and `moe_sum_<dtype>`.
+pub(super) fn gates(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    let Some((head, dtype)) = split_dtype(&kernel.name) else {
+        return unknown(kernel);
+    };
+    let (tokens, columns) = (9, 77);
+    let slots = tokens * TOP;
+    let experts = experts_of(slots);
+    let ids = Tensor::new(device, DType::U32, &[tokens, TOP], &experts)?;
+    let random = |dims: &[usize]| Tensor::random(device, dtype, dims, (-2.0, 2.0));
+    let bias_of = |biases: &Tensor, slot: usize, c: usize| {
+        biases.values[experts[slot] as usize * columns + c]
+    };
+    let x = random(&[tokens, TOP, columns])?;
+    let biases = random(&[EXPERTS, columns])?;
+    spoil_memory(device, slots * columns * dtype.size_in_bytes())?;
+    let (out, want): (_, Vec<f64>) = if head == "moe_gate" {
+        let (ups, up_biases) = (
+            random(&[tokens, TOP, columns])?,
+            random(&[EXPERTS, columns])?,
+        );
+        let gate = ClampedGate {
+            alpha: 1.5,
+            limit: 1.25,
+        };
+        let out = gate_experts(
+            device,
+            [&x.view(), &ups.view()],
+            [&biases.view(), &up_biases.view()],
+            &ids.view(),
+            gate,
+        )?;
+        let one = |i: usize| {
+            let (slot, c) = (i / columns, i % columns);
+            let g = (x.values[i] + bias_of(&biases, slot, c)).min(1.25);
+            let u = (ups.values[i] + bias_of(&up_biases, slot, c)).clamp(-1.25, 1.25);
+            (u + 1.0) * g / (1.0 + (-1.5 * g).exp())
+        };
+        (out, (0..slots * columns).map(one).collect())
+    } else {
+        let weights = Tensor::random(device, DType::F32, &[tokens, TOP], (0.0, 1.0))?;
+        let out = sum_experts(
+            device,
+            &x.view(),
+            Some(&biases.view()),
+            (&ids.view(), EXPERTS),
+            &weights.view(),
+        )?;
+        let one = |i: usize| {
+            let (token, c) = (i / columns, i % columns);
+            let of = |slot: usize| {
+                weights.values[slot] * (x.values[slot * columns + c] + bias_of(&biases, slot, c))
+            };
+            (token * TOP..(token + 1) * TOP).map(of).sum()
+        };
+        (out, (0..tokens * columns).map(one).collect())
+    };
     let got = read(device, &out, dtype)?;
     Ok(difference(&got, &want, tolerance(dtype)))
 }

@@ -71,6 +71,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Gemv => (products::vectors, "the product in tiles"),
         Family::MoeQuantized => (experts::quantized, "the other product of experts"),
         Family::MoeRows => (experts::rows, "the other product of experts"),
+        Family::MoeGate => (experts::gates, ""),
         Family::Instructions
         | Family::Fill
         | Family::Ternary
