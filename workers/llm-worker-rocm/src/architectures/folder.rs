@@ -17,6 +17,19 @@ pub struct FolderTraits {
     pub tied: bool,
     /// What its configuration has that others do not.
     pub rules: &'static [ConfigRule],
+    /// How experts' matrices lie in its files.
+    pub experts: ExpertFiles,
+}
+
+/// How the matrices of experts lie in the files of a folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpertFiles {
+    /// Tensors of each expert.
+    Apart,
+    /// `gate_up_proj` and `down_proj` of all experts, rows of inputs; the columns of gates come first.
+    Halves,
+    /// The same, where columns of gates and of what they multiply take turns; or blocks of MXFP4, rows of outputs.
+    Turns,
 }
 
 impl FolderTraits {
@@ -28,6 +41,7 @@ impl FolderTraits {
         activations: &["silu", "swish"],
         tied: false,
         rules: &[],
+        experts: ExpertFiles::Apart,
     };
 
     /// The same with these rules.
@@ -47,6 +61,8 @@ pub enum ConfigRule {
     Count(&'static str, &'static str),
     /// The same of a number that may be absent.
     OptionalCount(&'static str, &'static str),
+    /// Another number than this one, where there is one, calls for something that is not implemented.
+    OnlyFloat(&'static str, f64),
     /// A number, and GGUF's key for it.
     Float(&'static str, &'static str),
     /// Scores are divided by the root of this number; in GGUF only where it is not the size of a head.

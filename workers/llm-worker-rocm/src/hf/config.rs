@@ -7,7 +7,7 @@ use super::names::TensorNames;
 use super::rope::Rope;
 use crate::architectures::{
     by_base_name, by_folder_name, folder_names, name_in_config, Accepted, ArchitectureRow,
-    ConfigRule, FolderTraits,
+    ConfigRule, ExpertFiles, FolderTraits,
 };
 use crate::engine::decoder::NormKind;
 use serde_json::Value as Json;
@@ -65,7 +65,11 @@ impl Config {
         let outer = json;
         // Models that also see keep their language part in an object of its own.
         let json = json.get("text_config").unwrap_or(json);
-        refuse_others(outer, "quantization_config", &[Accepted::Absent])?;
+        let blocks_are_read = folder.experts == ExpertFiles::Turns
+            && outer["quantization_config"]["quant_method"] == "mxfp4";
+        if !blocks_are_read {
+            refuse_others(outer, "quantization_config", &[Accepted::Absent])?;
+        }
         refuse_other_activations(json, folder, name)?;
         let heads = number(json, "num_attention_heads")?;
         let width = number(json, "hidden_size")?;
@@ -91,6 +95,7 @@ impl Config {
             ));
         }
         let rope = Rope::read(json, rotary)?;
+        rope.check_pairs(traits.yarn_whole_pairs)?;
         let vocab = number(json, "vocab_size")?;
         if vocab > MAX_VOCABULARY {
             return Err(format!(
@@ -180,6 +185,14 @@ fn write_own(
             ConfigRule::OptionalCount(key, gguf) => {
                 if let Some(value) = optional(json, key)? {
                     writer.number(gguf, value);
+                }
+            }
+            ConfigRule::OnlyFloat(key, only) => {
+                if json[key].as_f64().is_some_and(|value| value != only) {
+                    return Err(format!(
+                        "config.json: {key} {} is not implemented",
+                        json[key]
+                    ));
                 }
             }
             ConfigRule::Float(key, gguf) => writer.float(gguf, float(json, key)?),

@@ -6,6 +6,7 @@ mod experts;
 mod layers;
 mod metadata;
 mod names;
+mod packed;
 mod rope;
 mod tensors;
 mod tokenizer;

@@ -37,6 +37,25 @@ pub(super) enum RotatedHeads {
     Key,
 }
 
+/// A name without the prefix of the language part of a model that also sees.
+fn of_text(name: &str) -> &str {
+    name.strip_prefix("language_model.")
+        .or_else(|| name.strip_prefix("model.language_model."))
+        .unwrap_or(name)
+}
+
+/// The block that a name behind `model.` belongs to, and the rest of it.
+fn of_block(name: &str) -> Option<(u32, &str)> {
+    let (block, part) = name.strip_prefix("layers.")?.split_once('.')?;
+    Some((block.parse().ok()?, part))
+}
+
+/// The block that a tensor belongs to, and its name there.
+pub(super) fn part_of_block(name: &str) -> Option<(u32, &str)> {
+    let inner = of_text(name);
+    of_block(inner.strip_prefix("model.").unwrap_or(inner))
+}
+
 impl TensorNames {
     /// Those of an architecture.
     pub(super) fn of(traits: &DecoderTraits, folder: &FolderTraits) -> Self {
@@ -67,10 +86,7 @@ impl TensorNames {
         {
             return Ok(None);
         }
-        let inner = name
-            .strip_prefix("language_model.")
-            .or_else(|| name.strip_prefix("model.language_model."))
-            .unwrap_or(name);
+        let inner = of_text(name);
         match inner {
             "lm_head.weight" if tied => return Ok(None),
             "lm_head.weight" => return whole("output.weight"),
@@ -84,17 +100,16 @@ impl TensorNames {
             "norm.bias" | "final_layernorm.bias" => return whole("output_norm.bias"),
             _ => {}
         }
-        let (block, part) = inner
-            .strip_prefix("layers.")
-            .and_then(|rest| rest.split_once('.'))
-            .and_then(|(block, part)| Some((block.parse::<u32>().ok()?, part)))
-            .ok_or(())?;
+        let (block, part) = of_block(inner).ok_or(())?;
         // Older files carry what is computed from the base.
         if part == "self_attn.rotary_emb.inv_freq" {
             return Ok(None);
         }
         if ROUTER_BIASES.contains(&part) {
             return whole(&format!("blk.{block}.exp_probs_b.bias"));
+        }
+        if part == "self_attn.sinks" {
+            return whole(&format!("blk.{block}.attn_sinks.weight"));
         }
         let (part, kind) = part.rsplit_once('.').ok_or(())?;
         if kind != "weight" && kind != "bias" {
@@ -142,7 +157,7 @@ impl TensorNames {
             "mlp.gate_proj" => "ffn_gate",
             "mlp.up_proj" | "mlp.gate_up_proj" | "mlp.c_fc" | "mlp.fc1" => "ffn_up",
             "mlp.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
-            "mlp.gate" | "block_sparse_moe.gate" => "ffn_gate_inp",
+            "mlp.gate" | "block_sparse_moe.gate" | "mlp.router" => "ffn_gate_inp",
             "mlp.shared_expert_gate" => "ffn_gate_inp_shexp",
             "mlp.shared_expert.gate_proj" | "mlp.shared_experts.gate_proj" => "ffn_gate_shexp",
             "mlp.shared_expert.up_proj" | "mlp.shared_experts.up_proj" => "ffn_up_shexp",

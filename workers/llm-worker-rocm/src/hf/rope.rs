@@ -22,6 +22,10 @@ enum Scaling {
     Yarn {
         factor: f64,
         original: f64,
+        /// Turns from which pairs count as fast, and up to which as slow.
+        betas: [Option<f64>; 2],
+        /// Frequencies change from a whole pair on and up to one.
+        whole_pairs: bool,
     },
     Long {
         original: f64,
@@ -75,7 +79,7 @@ impl Rope {
                 }
             }
             Some("yarn") => {
-                for key in ["beta_fast", "beta_slow", "mscale", "mscale_all_dim"] {
+                for key in ["mscale", "mscale_all_dim"] {
                     if scaling.get(key).is_some_and(|v| !v.is_null()) {
                         return Err(format!(
                             "config.json: rope_scaling.{key} is not implemented for safetensors; take a GGUF file of the model"
@@ -85,6 +89,11 @@ impl Rope {
                 rope.scaling = Scaling::Yarn {
                     factor: get("factor")?,
                     original: get("original_max_position_embeddings")?,
+                    betas: [
+                        positive(&scaling["beta_fast"], "beta_fast")?,
+                        positive(&scaling["beta_slow"], "beta_slow")?,
+                    ],
+                    whole_pairs: scaling["truncate"].as_bool().unwrap_or(true),
                 }
             }
             Some("longrope" | "su") => rope.read_long(json, scaling, dim)?,
@@ -140,6 +149,16 @@ impl Rope {
         Ok(())
     }
 
+    /// Checks what GGUF has no key for: whether YaRN's borders are whole pairs follows from the architecture there.
+    pub(super) fn check_pairs(&self, whole: bool) -> Result<(), String> {
+        match self.scaling {
+            Scaling::Yarn { whole_pairs, .. } if whole_pairs != whole => Err(format!(
+                "config.json: rope_scaling.truncate {whole_pairs} is not implemented for this architecture"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes GGUF's metadata.
     pub(super) fn write(&self, writer: &mut MetadataWriter) {
         writer.float("rope.freq_base", self.base);
@@ -152,10 +171,21 @@ impl Rope {
                 writer.text("rope.scaling.type", "linear");
                 writer.float("rope.scaling.factor", factor);
             }
-            Scaling::Yarn { factor, original } => {
+            Scaling::Yarn {
+                factor,
+                original,
+                betas,
+                ..
+            } => {
                 writer.text("rope.scaling.type", "yarn");
                 writer.float("rope.scaling.factor", factor);
                 writer.number("rope.scaling.original_context_length", original as u32);
+                let keys = ["rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow"];
+                for (key, beta) in keys.iter().zip(betas) {
+                    if let Some(beta) = beta {
+                        writer.float(key, beta);
+                    }
+                }
             }
             Scaling::Long {
                 original,

@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::names::RotatedHeads;
+use super::packed::PackedExperts;
 use crate::folder::weight_files;
 use half::{bf16, f16};
 use memmap2::Mmap;
@@ -13,11 +14,11 @@ use worker::gguf::{give_back, map_file, Format, TensorInfo};
 use worker::{Error, Result};
 
 /// Where a tensor's data is, or an expert's part of it.
-#[derive(Clone, Copy)]
-struct Source {
-    shard: usize,
-    start: usize,
-    bytes: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Source {
+    pub shard: usize,
+    pub start: usize,
+    pub bytes: usize,
 }
 
 /// A tensor as GGUF has it.
@@ -70,6 +71,8 @@ impl Place {
 pub(super) struct Shards {
     maps: Vec<Mmap>,
     places: HashMap<String, Place>,
+    /// Experts whose matrices lie in one tensor.
+    packed: PackedExperts,
     /// Tensors that are in no file, float32.
     extra: HashMap<&'static str, Vec<u8>>,
 }
@@ -80,6 +83,7 @@ impl Shards {
         let mut shards = Self {
             maps: Vec::new(),
             places: HashMap::new(),
+            packed: PackedExperts::default(),
             extra: config
                 .rope
                 .tensors
@@ -108,6 +112,13 @@ impl Shards {
                 ),
             });
         }
+        shards
+            .packed
+            .check(config.experts)
+            .map_err(|reason| Error::BadModel {
+                path: folder.to_path_buf(),
+                reason,
+            })?;
         Ok(shards)
     }
 
@@ -115,6 +126,15 @@ impl Shards {
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
+            let source = Source {
+                shard: self.maps.len(),
+                start: view.data().as_ptr() as usize - map.as_ptr() as usize,
+                bytes: view.data().len(),
+            };
+            let (dtype, shape) = (view.dtype(), view.shape());
+            if self.packed.take(config, name, source, dtype, shape)? {
+                continue;
+            }
             let found = config.names.place(name, config.tied).map_err(|()| {
                 format!(
                     "tensor {name} has no place in a {} model",
@@ -155,11 +175,6 @@ impl Shards {
                     heads.unwrap_or_default()
                 ));
             }
-            let source = Source {
-                shard: self.maps.len(),
-                start: view.data().as_ptr() as usize - map.as_ptr() as usize,
-                bytes: view.data().len(),
-            };
             // A matrix of one row, which GGUF has as a vector.
             let shape = match view.shape() {
                 [1, columns] if found.name.ends_with("ffn_gate_inp_shexp.weight") => vec![*columns],
@@ -193,6 +208,7 @@ impl Shards {
         for (name, place) in &self.places {
             table.push((name.clone(), place.info()));
         }
+        table.extend(self.packed.table());
         for (name, bytes) in &self.extra {
             let info = TensorInfo {
                 dims: vec![bytes.len() as u64 / 4],
@@ -206,11 +222,15 @@ impl Shards {
     }
 
     pub(super) fn bytes(&self, name: &str) -> Cow<'_, [u8]> {
+        let of =
+            |source: Source| &self.maps[source.shard][source.start..source.start + source.bytes];
+        if let Some(bytes) = self.packed.bytes(name, of) {
+            return Cow::Owned(bytes);
+        }
         let Some(place) = self.places.get(name) else {
             return Cow::Borrowed(self.extra.get(name).map_or(&[], Vec::as_slice));
         };
-        let part =
-            |source: &Source| &self.maps[source.shard][source.start..source.start + source.bytes];
+        let part = |source: &Source| of(*source);
         let mut sources = place.sources.values();
         let data = match (sources.next(), sources.next()) {
             // The format does not promise alignment; fresh memory has it.
@@ -235,19 +255,16 @@ impl Shards {
     }
 
     pub(super) fn give_back(&self, name: &str) {
-        for source in self
-            .places
-            .get(name)
-            .into_iter()
-            .flat_map(|p| p.sources.values())
-        {
+        let of_place = self.places.get(name).into_iter();
+        let of_place = of_place.flat_map(|place| place.sources.values().copied());
+        for source in of_place.chain(self.packed.sources(name)) {
             give_back(&self.maps[source.shard], source.start, source.bytes);
         }
     }
 }
 
 /// Numbers as float32, with something added.
-fn floats(data: &[u8], dtype: Dtype, added: f32) -> Vec<u8> {
+pub(super) fn floats(data: &[u8], dtype: Dtype, added: f32) -> Vec<u8> {
     let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
     let values: Vec<f32> = match dtype {
         Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),

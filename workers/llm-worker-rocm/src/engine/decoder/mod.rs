@@ -28,4 +28,6 @@ mod traits;
 pub use config::{ConfigError, DecoderConfig};
 pub use experts::{Routing, Scores};
 pub use model::Decoder;
-pub use traits::{Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind};
+pub use traits::{
+    Activation, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind,
+};

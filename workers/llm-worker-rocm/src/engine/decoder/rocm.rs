@@ -4,11 +4,12 @@ use super::input::Input;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
+use candle_core::rocm_backend::candle_rocm::ops::moe::{self as experts, ClampedGate};
 use candle_core::rocm_backend::candle_rocm::ops::norm as norms;
 use candle_core::rocm_backend::candle_rocm::ops::quantized::{
     self, Epilogue, QuantizedActivations, QuantizedMatrix,
 };
-use candle_core::rocm_backend::candle_rocm::{Buffer, DType as DeviceDType};
+use candle_core::rocm_backend::candle_rocm::{self, Buffer, DType as DeviceDType, View};
 use candle_core::{bail, DType, Device, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_nn::{fused, moe, Activation};
 use std::borrow::Cow;
@@ -190,11 +191,34 @@ pub(super) fn norm_quantize(
     Ok(Some((sum, input)))
 }
 
+/// Computes something of tensors on the device.
+fn with_views<const N: usize>(
+    tensors: [&Tensor; N],
+    compute: impl FnOnce(&candle_rocm::Device, [&View; N]) -> Result<Buffer>,
+) -> Result<Buffer> {
+    let storages = tensors.map(Tensor::storage_and_layout);
+    let views = storages
+        .iter()
+        .map(|(storage, layout)| rocm(storage.deref())?.view(layout, OP));
+    let views = views.collect::<Result<Vec<_>>>()?;
+    let device = rocm(storages[0].0.deref())?.buffer().device();
+    compute(device, std::array::from_fn(|i| &views[i]))
+}
+
 /// All experts' matrices, one kernel for those of all tokens.
 pub(super) struct Experts {
+    pub biased: Option<Biased>,
     pub gate: Stack,
     pub up: Stack,
     pub down: Stack,
+}
+
+/// What experts with biases have besides: `(experts, outputs)` of the dtype of activations, and the gate between.
+pub(super) struct Biased {
+    pub by: ClampedGate,
+    pub gate: Tensor,
+    pub up: Tensor,
+    pub down: Tensor,
 }
 
 /// A matrix for each expert.
@@ -217,6 +241,49 @@ impl Experts {
         let up = self.up.forward(x, ids)?;
         let hidden = fused::gate_mul(activation, &gate, &up)?;
         self.down.forward(&hidden, ids)
+    }
+
+    /// The same of experts with biases, times `weights`, f32 `(tokens, used, 1)`, and added up: `(tokens, width)`. None
+    /// without biases.
+    pub(super) fn biased_sum(
+        &self,
+        x: &Tensor,
+        ids: &Tensor,
+        weights: &Tensor,
+    ) -> Result<Option<Tensor>> {
+        let Some(biased) = &self.biased else {
+            return Ok(None);
+        };
+        let gate = self.gate.forward(x, ids)?;
+        let up = self.up.forward(x, ids)?;
+        let hidden = with_views(
+            [&gate, &up, &biased.gate, &biased.up, ids],
+            |device, [gate, up, gate_bias, up_bias, ids]| {
+                let (products, biases) = ([gate, up], [gate_bias, up_bias]);
+                Ok(experts::gate_experts(
+                    device, products, biases, ids, biased.by,
+                )?)
+            },
+        )?;
+        let hidden = wrap(&gate, hidden, (gate.dim(0)? * gate.dim(1)?, gate.dim(2)?))?;
+        let each = self.down.forward(&hidden.reshape(gate.shape())?, ids)?;
+        let weights = weights.reshape(ids.shape())?;
+        let (tokens, _, width) = each.dims3()?;
+        let count = biased.down.dim(0)?;
+        let sum = with_views(
+            [&each, &biased.down, ids, &weights],
+            |device, [each, biases, ids, weights]| {
+                let ids = (ids, count);
+                Ok(experts::sum_experts(
+                    device,
+                    each,
+                    Some(biases),
+                    ids,
+                    weights,
+                )?)
+            },
+        )?;
+        Ok(Some(wrap(&each, sum, (tokens, width))?))
     }
 }
 

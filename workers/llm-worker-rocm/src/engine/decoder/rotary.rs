@@ -26,6 +26,8 @@ pub(super) struct Yarn {
     /// Turns in the original context from which pairs count as fast, and up to which as slow.
     pub beta_fast: f32,
     pub beta_slow: f32,
+    /// The first pair that changes and the last one are whole numbers.
+    pub whole_pairs: bool,
 }
 
 /// Radians per position for each pair of `dims` elements. `factors` divide them further.
@@ -62,8 +64,12 @@ impl Yarn {
             dims as f64 * wavelength.ln() / (2.0 * base.ln())
         };
         let most = dims as f64 - 1.0;
-        let first = pair_of(self.beta_fast).floor().clamp(0.0, most);
-        let last = pair_of(self.beta_slow).ceil().clamp(0.0, most);
+        let (first, last) = (pair_of(self.beta_fast), pair_of(self.beta_slow));
+        let (first, last) = match self.whole_pairs {
+            true => (first.floor(), last.ceil()),
+            false => (first, last),
+        };
+        let (first, last) = (first.clamp(0.0, most), last.clamp(0.0, most));
         ((pair as f64 - first) / (last - first).max(1e-3)).clamp(0.0, 1.0)
     }
 }
@@ -138,6 +144,7 @@ mod tests {
             original_context: 4096,
             beta_fast: 32.0,
             beta_slow: 1.0,
+            whole_pairs: true,
         });
         let scaled = frequencies(128, 10_000.0, &scaling, None);
         let plain = frequencies(128, 10_000.0, &Scaling::None, None);

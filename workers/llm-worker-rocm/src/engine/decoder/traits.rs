@@ -1,6 +1,7 @@
 //! What tells the architectures apart that the decoder runs. The register of architectures has these facts for each.
 
 use super::experts::Routing;
+pub use candle_core::rocm_backend::candle_rocm::ops::moe::ClampedGate;
 
 /// What an architecture does where others do something else. What a file can tell by itself (sizes, biases, experts,
 /// windows) is not here.
@@ -40,6 +41,12 @@ pub struct DecoderTraits {
     pub qk_norms_behind: bool,
     /// There may be norms of queries and keys, or none.
     pub optional_qk_norms: bool,
+    /// Each head has a sink: a score that counts in the sum of the softmax, and has no value.
+    pub sinks: bool,
+    /// The gate of experts, which have biases then, where it is another than the activation.
+    pub clamped_gates: Option<ClampedGate>,
+    /// YaRN changes frequencies from a whole pair on and up to one.
+    pub yarn_whole_pairs: bool,
 }
 
 /// What norms do.
@@ -129,5 +136,8 @@ impl DecoderTraits {
         scores_by_width_at: None,
         qk_norms_behind: false,
         optional_qk_norms: false,
+        sinks: false,
+        clamped_gates: None,
+        yarn_whole_pairs: true,
     };
 }

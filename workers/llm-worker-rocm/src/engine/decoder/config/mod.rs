@@ -122,7 +122,7 @@ impl DecoderConfig {
             Some(epsilon) => epsilon,
             None => gguf.require_f32(&keys.full(epsilon))?,
         };
-        let rope = rope::rope(&keys, head_dim, context_length)?;
+        let rope = rope::rope(&keys, traits, head_dim, context_length)?;
         let logit_scale =
             keys.positive("logit_scale", true)?
                 .map(|scale| match traits.logit_scale {

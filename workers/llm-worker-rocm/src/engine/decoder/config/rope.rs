@@ -3,6 +3,7 @@
 use super::keys::{ConfigError, Keys, Result};
 use super::{MAX_CONTEXT, MAX_HEAD_DIM};
 use crate::engine::decoder::rotary::{Scaling, Yarn};
+use crate::engine::decoder::traits::DecoderTraits;
 
 /// The rotary embedding.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +19,12 @@ pub(in crate::engine::decoder) struct Rope {
 }
 
 /// Reads it, for heads of `head_dim` elements.
-pub(super) fn rope(keys: &Keys, head_dim: usize, context_length: usize) -> Result<Rope> {
+pub(super) fn rope(
+    keys: &Keys,
+    traits: &DecoderTraits,
+    head_dim: usize,
+    context_length: usize,
+) -> Result<Rope> {
     let dims = keys
         .count("rope.dimension_count", MAX_HEAD_DIM)?
         .unwrap_or(head_dim);
@@ -51,6 +57,7 @@ pub(super) fn rope(keys: &Keys, head_dim: usize, context_length: usize) -> Resul
                 beta_slow: keys
                     .positive("rope.scaling.yarn_beta_slow", true)?
                     .unwrap_or(1.0),
+                whole_pairs: traits.yarn_whole_pairs,
             })
         }
         Some(kind) => {

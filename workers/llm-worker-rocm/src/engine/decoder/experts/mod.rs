@@ -1,5 +1,6 @@
 //! A mixture of experts in place of the feed-forward part.
 
+mod clamped;
 mod router;
 mod routing;
 
@@ -9,6 +10,7 @@ pub use routing::{Routing, Scores};
 use super::input::Input;
 use super::linear::Linear;
 use super::rocm;
+use super::traits::ClampedGate;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
@@ -18,6 +20,8 @@ pub(super) struct Mixture {
     pub experts: Experts,
     pub count: usize,
     pub activation: Activation,
+    /// The experts' gate, where it is not the activation.
+    pub clamp: Option<ClampedGate>,
     pub shared: Option<Shared>,
 }
 
@@ -64,6 +68,11 @@ impl Mixture {
                 .broadcast_mul(&weights.to_dtype(x.dtype())?)?,
             false => x.unsqueeze(1)?,
         };
+        if let Experts::Together(experts) = &self.experts {
+            if let Some(sum) = experts.biased_sum(&inputs, &ids, &weights)? {
+                return Ok(sum);
+            }
+        }
         let each = match &self.experts {
             Experts::Apart(experts) => self.apart(experts, &inputs, &ids)?,
             Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
@@ -107,7 +116,10 @@ impl Mixture {
             let rows: Vec<u32> = slots.iter().map(|slot| slot / slots_of_row).collect();
             let rows = Tensor::new(rows.as_slice(), x.device())?;
             let rows = x.index_select(&rows, 0)?;
-            parts.push(expert.forward(&rows.into(), self.activation)?);
+            parts.push(match self.clamp {
+                Some(clamp) => expert.forward_clamped(&rows.into(), clamp)?,
+                None => expert.forward(&rows.into(), self.activation)?,
+            });
             for slot in slots {
                 places[*slot as usize] = done;
                 done += 1;

@@ -5,7 +5,7 @@ use crate::engine::decoder::mixers::Attention;
 use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{Heads, Projections};
 use crate::engine::decoder::traits::NormKind;
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use worker::{Error, Result};
 
 impl Loader<'_> {
@@ -45,7 +45,11 @@ impl Loader<'_> {
             softcap: c.score_cap,
             left: kind.window.map(|window| window - 1),
             chunk: None,
-            sinks: None,
+            sinks: c
+                .traits
+                .sinks
+                .then(|| self.vector(&name("attn_sinks.weight"), DType::F32))
+                .transpose()?,
             rotary: kind.rotary,
         })
     }

@@ -8,7 +8,7 @@ use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::rocm;
 use candle_core::{DType, Tensor};
-use worker::Result;
+use worker::{Error, Result};
 
 impl Loader<'_> {
     pub(super) fn feed_forward(&self, block: usize) -> Result<FeedForward> {
@@ -79,6 +79,7 @@ impl Loader<'_> {
             experts: self.experts(block, shape.count, shape.hidden)?,
             count: shape.count,
             activation: c.activation(),
+            clamp: c.traits.clamped_gates,
             shared,
         })
     }
@@ -99,21 +100,38 @@ impl Loader<'_> {
                     rocm::Stack::new(bytes, dtype, shape, self.device, self.activations)
                 })
             };
+            let bias = |part: &str, outputs: usize| -> Result<Tensor> {
+                self.vector(&format!("blk.{block}.{part}.bias"), self.activations)?
+                    .reshape((count, outputs))
+                    .map_err(Error::candle("loading the model"))
+            };
+            let biased = match self.config.traits.clamped_gates {
+                Some(gate) => Some(rocm::Biased {
+                    by: gate,
+                    gate: bias("ffn_gate_exps", hidden)?,
+                    up: bias("ffn_up_exps", hidden)?,
+                    down: bias("ffn_down_exps", width)?,
+                }),
+                None => None,
+            };
             return Ok(Experts::Together(Box::new(rocm::Experts {
+                biased,
                 gate: stack("ffn_gate_exps", hidden, width)?,
                 up: stack("ffn_up_exps", hidden, width)?,
                 down: stack("ffn_down_exps", width, hidden)?,
             })));
         }
         let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
+            let biases = self.bias(&format!("blk.{block}.{part}"))?;
             self.take(&name(part), |bytes, dtype| {
                 let each = bytes.len() / count;
-                let matrix = |bytes: &[u8]| {
+                let matrix = |(expert, bytes): (usize, &[u8])| {
                     let shape = (outputs, inputs);
                     let weight = Weight::new(bytes, dtype, shape, self.device, self.activations)?;
-                    Ok(Linear::new(weight, None))
+                    let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
+                    Ok(Linear::new(weight, biases.as_ref().map(bias).transpose()?))
                 };
-                bytes.chunks_exact(each).map(matrix).collect()
+                bytes.chunks_exact(each).enumerate().map(matrix).collect()
             })
         };
         let gates = apart("ffn_gate_exps", hidden, width)?;

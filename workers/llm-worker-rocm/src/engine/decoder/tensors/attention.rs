@@ -26,6 +26,9 @@ impl Check<'_> {
             self.linear(&name("attn_v"), width, values)?;
         }
         self.linear(&name("attn_output"), c.heads * c.v_head_dim, width)?;
+        if c.traits.sinks {
+            self.require(&name("attn_sinks.weight"), &[c.heads])?;
+        }
         let optional =
             c.traits.optional_qk_norms && self.gguf.tensor(&name("attn_q_norm.weight")).is_some();
         if c.traits.qk_norms || optional {

@@ -42,6 +42,14 @@ impl Check<'_> {
         }
         let down = [experts.hidden, width, experts.count];
         self.require(&name("ffn_down_exps.weight"), &down)?;
+        if c.traits.clamped_gates.is_some() {
+            for part in ["ffn_gate_exps.bias", "ffn_up_exps.bias"] {
+                self.require(&name(part), &[experts.hidden, experts.count])?;
+            }
+            self.require(&name("ffn_down_exps.bias"), &[width, experts.count])?;
+            // The experts' gate is for those that have biases.
+            return Ok(());
+        }
         let up = self.gguf.tensor(&name("ffn_up_shexp.weight"));
         let shared = match up.map(|t| &t.dims[..]) {
             Some(&[_, hidden]) => Some(hidden as usize),
