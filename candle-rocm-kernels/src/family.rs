@@ -90,6 +90,10 @@ families! {
     AttentionScores = "attention/scores.hip";
     /// Writing to and reading from a paged cache of keys and values.
     KvCache = "attention/kv_cache.hip";
+    /// Causal convolutions along sequences with states.
+    CausalConv = "causal_conv.hip";
+    /// The gated delta rule along sequences with states.
+    DeltaRule = "delta_rule.hip";
     /// Pooling over windows of images.
     Pool = "pool.hip";
     /// Images at another size.

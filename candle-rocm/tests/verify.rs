@@ -83,7 +83,7 @@ fn checks_of_elements_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_reductions_launch_their_kernels_and_find_them_right() {
-    try_families(&["reduce", "indexing", "conv"]);
+    try_families(&["reduce", "indexing", "conv", "causal_conv", "delta_rule"]);
 }
 
 #[test]

@@ -8,9 +8,11 @@ pub mod ck;
 mod definition;
 pub mod matmul;
 pub mod quantized;
+mod recurrent;
 mod tensor;
 
 pub use definition::Shared;
+pub use recurrent::{causal_conv, delta_rule};
 pub use tensor::{
     backward, conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand,
     reduce, rope, rows, sampling, scan, sort, upsample,
@@ -26,9 +28,11 @@ pub fn headers() -> Vec<(&'static str, String)> {
     headers![
         attention,
         backward,
+        causal_conv,
         ck,
         conv,
         copy,
+        delta_rule,
         dims,
         gated,
         group_norm,

@@ -11,13 +11,16 @@ mod elementwise;
 mod images;
 mod operand;
 mod rows;
+mod sequences;
 
 pub mod affine;
 pub mod attention;
 pub mod binary;
 pub mod cast;
+pub mod causal_conv;
 pub mod conv;
 pub mod copy;
+pub mod delta_rule;
 pub mod exchange;
 pub mod fill;
 pub mod gated;
@@ -46,6 +49,7 @@ pub mod upsample;
 
 use crate::DeclaredKernel;
 pub(crate) use dims::{collapse, Collapsed, Dims, Strides};
+pub use sequences::Sequences;
 
 /// Every kernel that the operations launch.
 pub fn kernels() -> Vec<DeclaredKernel> {
@@ -54,8 +58,10 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         attention::declared(),
         binary::declared(),
         cast::declared(),
+        causal_conv::declared(),
         conv::declared(),
         copy::declared(),
+        delta_rule::declared(),
         fill::declared(),
         gated::declared(),
         gated_backward::declared(),

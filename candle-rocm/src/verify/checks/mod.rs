@@ -14,6 +14,7 @@ mod libraries;
 mod order;
 mod products;
 mod quantized;
+mod recurrent;
 mod reduce;
 mod rows;
 
@@ -55,6 +56,8 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Sampling => (order::sampling, ""),
         Family::IndexingRows => (indexing::rows, "indexing by places"),
         Family::Conv => (conv::own, ""),
+        Family::CausalConv => (recurrent::convolution, ""),
+        Family::DeltaRule => (recurrent::delta, ""),
         Family::AttentionMatrixF16 | Family::AttentionMatrixBf16 => {
             (attention::matrix, "attention by tiles")
         }
