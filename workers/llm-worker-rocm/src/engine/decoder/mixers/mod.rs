@@ -1,8 +1,12 @@
 //! What mixes tokens in a block: attention over what is cached, or a recurrence over a state.
 
 mod attention;
+mod convolution;
+mod device;
+mod host;
 
 pub(super) use attention::Attention;
+pub(super) use convolution::{Convolution, Gates, MAX_KERNEL};
 
 use super::config::Base;
 use super::input::Input;
