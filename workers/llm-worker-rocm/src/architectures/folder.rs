@@ -88,6 +88,10 @@ pub enum Accepted {
     Number(u32),
     /// A list without elements.
     EmptyList,
+    /// A list of this text only.
+    Each(&'static str),
+    /// This text.
+    Text(&'static str),
 }
 
 impl Accepted {
@@ -98,6 +102,11 @@ impl Accepted {
             Self::Bool(expected) => value.as_bool() == Some(expected),
             Self::Number(expected) => value.as_u64() == Some(expected.into()),
             Self::EmptyList => value.as_array().is_some_and(Vec::is_empty),
+            Self::Each(text) => {
+                let list = value.as_array();
+                list.is_some_and(|list| list.iter().all(|element| element == text))
+            }
+            Self::Text(text) => value.as_str() == Some(text),
         }
     }
 }

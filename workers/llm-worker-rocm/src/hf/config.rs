@@ -15,6 +15,8 @@ use worker::gguf::Value;
 
 /// More tokens than any vocabulary has.
 const MAX_VOCABULARY: u32 = 4 << 20;
+/// More layers than any model has that predict tokens further ahead.
+const MAX_PREDICTING: u32 = 64;
 
 /// What the rest of the conversion needs of `config.json`, checked.
 pub(super) struct Config {
@@ -23,6 +25,8 @@ pub(super) struct Config {
     pub folder: FolderTraits,
     pub names: TensorNames,
     pub blocks: u32,
+    /// Layers behind these that predict tokens further ahead.
+    predicting: u32,
     pub heads: u32,
     pub kv_heads: u32,
     pub experts: u32,
@@ -83,7 +87,10 @@ impl Config {
             &json["rope_parameters"]["partial_rotary_factor"],
         ];
         let fraction = fraction.iter().find_map(|f| f.as_f64()).unwrap_or(1.0);
-        let rotary = (f64::from(head_dim) * fraction) as u32;
+        let rotary = match optional(json, "rotary_dim")? {
+            Some(rotary) => rotary,
+            None => (f64::from(head_dim) * fraction) as u32,
+        };
         if head_dim == 0
             || !head_dim.is_multiple_of(2)
             || rotary == 0
@@ -144,6 +151,9 @@ impl Config {
         write_own(json, folder.rules, experts, head_dim, &mut writer)?;
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
+            predicting: json["num_nextn_predict_layers"]
+                .as_u64()
+                .map_or(0, |layers| layers.min(u64::from(MAX_PREDICTING)) as u32),
             vocab,
             tied: [json, outer]
                 .iter()
@@ -160,6 +170,14 @@ impl Config {
             experts,
             rope,
         })
+    }
+
+    /// Whether a tensor belongs to the layers that predict tokens further ahead, which are left out.
+    pub(super) fn leaves_out(&self, name: &str) -> bool {
+        let rest = name.strip_prefix("model.layers.");
+        let layer = rest.and_then(|rest| rest.split_once('.')?.0.parse::<u32>().ok());
+        let predicting = self.blocks..self.blocks.saturating_add(self.predicting);
+        layer.is_some_and(|layer| predicting.contains(&layer))
     }
 
     /// The metadata that a GGUF file of the model would have, but for the tokenizer's.

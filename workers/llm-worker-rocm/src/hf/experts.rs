@@ -6,12 +6,22 @@ use crate::architectures::Accepted;
 use serde_json::Value as Json;
 
 /// Names of the number of experts.
-const COUNTS: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
+const COUNTS: [&str; 4] = [
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "moe_num_experts",
+];
 
 /// Whole numbers that may be 0, by the names that configurations have for them, and GGUF's key.
 const NUMBERS: [(&[&str], &str); 4] = [
     (
-        &["n_shared_experts", "num_shared_experts"],
+        &[
+            "n_shared_experts",
+            "num_shared_experts",
+            "num_shared_expert",
+            "moe_num_shared_experts",
+        ],
         "expert_shared_count",
     ),
     (&["moe_intermediate_size"], "expert_feed_forward_length"),
@@ -23,7 +33,12 @@ const NUMBERS: [(&[&str], &str); 4] = [
         "expert_shared_feed_forward_length",
     ),
     (
-        &["num_experts_per_tok", "num_experts_per_token"],
+        &[
+            "num_experts_per_tok",
+            "num_experts_per_token",
+            "moe_topk",
+            "moe_k",
+        ],
         "expert_used_count",
     ),
 ];
@@ -32,7 +47,8 @@ const NUMBERS: [(&[&str], &str); 4] = [
 pub(super) fn count(json: &Json) -> Result<u32, String> {
     for key in COUNTS {
         if let Some(count) = optional(json, key)? {
-            return Ok(count);
+            // One expert is none.
+            return Ok(if count == 1 { 0 } else { count });
         }
     }
     Ok(0)
@@ -53,6 +69,10 @@ pub(super) fn write(json: &Json, experts: u32, writer: &mut MetadataWriter) -> R
     }
     if let Some(leading) = leading(json)? {
         writer.number("leading_dense_block_count", leading);
+    }
+    refuse_last(json)?;
+    if let Some(period) = optional(json, "moe_layer_interval")? {
+        writer.number("interleave_moe_layer_step", period);
     }
     if let Some(scale) = json["routed_scaling_factor"].as_f64() {
         writer.float("expert_weights_scale", scale);
@@ -81,7 +101,12 @@ pub(super) fn write(json: &Json, experts: u32, writer: &mut MetadataWriter) -> R
 }
 
 fn whole(json: &Json, name: &str) -> Result<u32, String> {
-    match json[name].as_u64().map(u32::try_from) {
+    // A list has a number for each layer.
+    let value = match json[name].as_array().map(Vec::as_slice) {
+        Some([first, rest @ ..]) if rest.iter().all(|other| other == first) => first,
+        _ => &json[name],
+    };
+    match value.as_u64().map(u32::try_from) {
         Some(Ok(value)) => Ok(value),
         _ => Err(format!(
             "config.json: {name} must be a whole number, it is {}",
@@ -90,12 +115,25 @@ fn whole(json: &Json, name: &str) -> Result<u32, String> {
     }
 }
 
+/// Refuses layers without experts at the end.
+fn refuse_last(json: &Json) -> Result<(), String> {
+    let Some(last) = json["moe_layer_end_index"].as_i64() else {
+        return Ok(());
+    };
+    match last == -1 || last + 1 == i64::from(number(json, "num_hidden_layers")?) {
+        true => Ok(()),
+        false => Err(format!(
+            "config.json: moe_layer_end_index {last} is not implemented; experts to the last layer are"
+        )),
+    }
+}
+
 /// Blocks without experts at the beginning, as a list or a number says.
 fn leading(json: &Json) -> Result<Option<u32>, String> {
-    const COUNT: &str = "first_k_dense_replace";
+    const COUNTS: [&str; 2] = ["first_k_dense_replace", "moe_layer_start_index"];
     let Some(kinds) = json["mlp_layer_types"].as_array() else {
-        let given = !json[COUNT].is_null();
-        return given.then(|| whole(json, COUNT)).transpose();
+        let given = COUNTS.iter().find(|count| !json[**count].is_null());
+        return given.map(|count| whole(json, count)).transpose();
     };
     let dense = kinds.iter().take_while(|kind| *kind == "dense").count();
     if kinds[dense..].iter().any(|kind| kind != "sparse") {

@@ -4,10 +4,11 @@ use crate::architectures::FolderTraits;
 use crate::engine::decoder::DecoderTraits;
 
 /// A router's biases, which choose experts and do not weigh them: GGUF's `exp_probs_b`.
-const ROUTER_BIASES: [&str; 3] = [
+const ROUTER_BIASES: [&str; 4] = [
     "mlp.gate.e_score_correction_bias",
     "mlp.gate.expert_bias",
     "block_sparse_moe.e_score_correction_bias",
+    "mlp.moe_statics.e_score_correction_bias",
 ];
 
 /// How an architecture's tensors become GGUF's.
@@ -95,7 +96,7 @@ impl TensorNames {
         }
         let inner = inner.strip_prefix("model.").unwrap_or(inner);
         match inner {
-            "embed_tokens.weight" => return whole("token_embd.weight"),
+            "embed_tokens.weight" | "word_embeddings.weight" => return whole("token_embd.weight"),
             "norm.weight" | "final_layernorm.weight" => return whole("output_norm.weight"),
             "norm.bias" | "final_layernorm.bias" => return whole("output_norm.bias"),
             _ => {}
@@ -146,10 +147,14 @@ impl TensorNames {
             "self_attn.q_proj" => "attn_q",
             "self_attn.k_proj" => "attn_k",
             "self_attn.v_proj" => "attn_v",
-            "self_attn.qkv_proj" => "attn_qkv",
-            "self_attn.o_proj" | "self_attn.dense" => "attn_output",
-            "self_attn.q_norm" | "self_attn.query_layernorm" => "attn_q_norm",
-            "self_attn.k_norm" | "self_attn.key_layernorm" => "attn_k_norm",
+            "self_attn.qkv_proj" | "attention.query_key_value" => "attn_qkv",
+            "self_attn.o_proj" | "self_attn.dense" | "attention.dense" => "attn_output",
+            "self_attn.q_norm" | "self_attn.query_layernorm" | "attention.query_layernorm" => {
+                "attn_q_norm"
+            }
+            "self_attn.k_norm" | "self_attn.key_layernorm" | "attention.key_layernorm" => {
+                "attn_k_norm"
+            }
             "post_attention_layernorm" if self.post_attention_is_ffn_norm => "ffn_norm",
             "post_attention_layernorm" | "post_self_attn_layernorm" => "post_attention_norm",
             "pre_feedforward_layernorm" => "ffn_norm",
@@ -157,11 +162,17 @@ impl TensorNames {
             "mlp.gate_proj" => "ffn_gate",
             "mlp.up_proj" | "mlp.gate_up_proj" | "mlp.c_fc" | "mlp.fc1" => "ffn_up",
             "mlp.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
-            "mlp.gate" | "block_sparse_moe.gate" | "mlp.router" => "ffn_gate_inp",
+            "mlp.gate" | "mlp.gate.wg" | "block_sparse_moe.gate" | "mlp.router" => "ffn_gate_inp",
             "mlp.shared_expert_gate" => "ffn_gate_inp_shexp",
-            "mlp.shared_expert.gate_proj" | "mlp.shared_experts.gate_proj" => "ffn_gate_shexp",
-            "mlp.shared_expert.up_proj" | "mlp.shared_experts.up_proj" => "ffn_up_shexp",
-            "mlp.shared_expert.down_proj" | "mlp.shared_experts.down_proj" => "ffn_down_shexp",
+            "mlp.shared_expert.gate_proj"
+            | "mlp.shared_experts.gate_proj"
+            | "mlp.shared_mlp.gate_proj" => "ffn_gate_shexp",
+            "mlp.shared_expert.up_proj"
+            | "mlp.shared_experts.up_proj"
+            | "mlp.shared_mlp.up_proj" => "ffn_up_shexp",
+            "mlp.shared_expert.down_proj"
+            | "mlp.shared_experts.down_proj"
+            | "mlp.shared_mlp.down_proj" => "ffn_down_shexp",
             _ => return None,
         };
         Some((name, heads, None))

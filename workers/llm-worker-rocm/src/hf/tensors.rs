@@ -126,6 +126,9 @@ impl Shards {
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
+            if config.leaves_out(name) {
+                continue;
+            }
             let source = Source {
                 shard: self.maps.len(),
                 start: view.data().as_ptr() as usize - map.as_ptr() as usize,
@@ -177,7 +180,12 @@ impl Shards {
             }
             // A matrix of one row, which GGUF has as a vector.
             let shape = match view.shape() {
-                [1, columns] if found.name.ends_with("ffn_gate_inp_shexp.weight") => vec![*columns],
+                [1, columns]
+                    if found.name.ends_with("ffn_gate_inp_shexp.weight")
+                        || found.name.ends_with("exp_probs_b.bias") =>
+                {
+                    vec![*columns]
+                }
                 shape => shape.to_vec(),
             };
             let place = self

@@ -3,29 +3,30 @@
 
 use super::device;
 use super::transformers::{tokens, tolerance, Case};
+use llm_worker_rocm::architectures::decoder_config;
 use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
+use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use llm_worker_rocm::quantize::{Conversion, Plan};
+use serde_json::json;
 use std::path::Path;
+use worker::gguf::{Gguf, MappedGguf, TensorInfo, Value, Weights};
 use worker::signal::Interrupt;
 
-/// Writes the case's folder as a GGUF file.
-fn write_gguf(case: &Case, path: &Path) {
-    let folder = tempfile::tempdir().unwrap();
-    case.write(folder.path());
-    let weights = open_weights(folder.path()).unwrap();
+/// Writes a folder as a GGUF file.
+fn write_gguf(folder: &Path, path: &Path) {
+    let weights = open_weights(folder).unwrap();
     let plan = Plan::new("F32".parse().unwrap(), Vec::new());
     let conversion = Conversion::new(&*weights, &plan).unwrap();
     conversion.write(path, &Interrupt::manual()).unwrap();
 }
 
-/// The largest difference of the rows that the case has, of its GGUF file token by token; on a GPU all but the first
-/// are graphs.
-fn difference_in_steps(case: &Case) -> f32 {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.gguf");
-    write_gguf(case, &path);
+/// The largest difference of the rows that the case has, of the GGUF file of a folder token by token; on a GPU all but
+/// the first are graphs.
+fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
+    let path = folder.join("model.gguf");
+    write_gguf(folder, &path);
     let file = ModelFile::open(&path).unwrap();
     let mut forward = file
         .load(&device(), &LoadOptions::default())
@@ -77,12 +78,21 @@ fn folders_and_files_compute_what_transformers_does() {
         "seed-oss",
         "hunyuan-dense",
         "arcee",
+        "glm4-moe",
+        "glm4-moe-air",
+        "dots1",
+        "minimax-m2",
+        "ernie4_5-moe",
+        "hunyuan-moe",
     ];
     let mut wrong = Vec::new();
     for name in names {
         let outcome = std::panic::catch_unwind(|| {
             let case = Case::read(name);
-            case.difference().max(difference_in_steps(&case))
+            let folder = tempfile::tempdir().unwrap();
+            case.write(folder.path());
+            let in_steps = difference_in_steps(&case, folder.path());
+            case.difference().max(in_steps)
         });
         let difference = outcome.unwrap_or(f32::INFINITY);
         println!("{name}: {difference:.1e}");
@@ -91,4 +101,110 @@ fn folders_and_files_compute_what_transformers_does() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// GLM 4.5 with norms of queries and keys and without biases, under Ling's names: queries, keys and values in one.
+#[test]
+fn ling_computes_what_glm_does() {
+    let mut case = Case::read("ling2");
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    for (name, shape, data) in case.tensors() {
+        let parts = [
+            ("embed_tokens", "word_embeddings"),
+            ("self_attn.o_proj", "attention.dense"),
+            ("self_attn.q_norm", "attention.query_layernorm"),
+            ("self_attn.k_norm", "attention.key_layernorm"),
+            ("self_attn.q_proj", "attention.query_key_value"),
+            ("self_attn.k_proj", "attention.query_key_value"),
+            ("self_attn.v_proj", "attention.query_key_value"),
+            ("e_score_correction_bias", "expert_bias"),
+        ];
+        let name = (parts.iter()).fold(name, |name, (from, to)| name.replace(from, to));
+        // By name: keys come first, then queries and values.
+        match tensors.iter_mut().find(|(known, ..)| *known == name) {
+            None => tensors.push((name, shape, data)),
+            Some((_, rows, all)) if rows[0] < shape[0] => {
+                rows[0] += shape[0];
+                all.splice(0..0, data);
+            }
+            Some((_, rows, all)) => {
+                rows[0] += shape[0];
+                all.extend(data);
+            }
+        }
+    }
+    let config = case.json["config"].as_object_mut().unwrap();
+    for (from, to) in [
+        ("n_routed_experts", "num_experts"),
+        ("n_shared_experts", "num_shared_experts"),
+    ] {
+        let value = config.remove(from).unwrap();
+        config.insert(to.to_string(), value);
+    }
+    config.insert(
+        "architectures".to_string(),
+        json!(["BailingMoeV2ForCausalLM"]),
+    );
+    config.insert("score_function".to_string(), json!("sigmoid"));
+    let folder = tempfile::tempdir().unwrap();
+    case.write_tensors(folder.path(), safetensors::Dtype::F32, &tensors);
+    let model = ModelFile::open(folder.path()).unwrap();
+    let loaded = model.load(&device(), &LoadOptions::default()).unwrap();
+    let logits = Scorer::new(loaded).all_logits(&tokens()).unwrap();
+    let at_once = case.difference_of(&logits.to_vec2().unwrap());
+    let difference = at_once.max(difference_in_steps(&case, folder.path()));
+    println!("ling2: {difference:.1e}");
+    assert!(difference <= tolerance(), "{difference:e}");
+}
+
+/// Layers that predict further tokens are accepted and left alone.
+#[test]
+fn layers_behind_the_last_are_left_alone() {
+    let mut case = Case::read("glm4-moe-air");
+    let layers = case.json["config"]["num_hidden_layers"].as_u64().unwrap();
+    let tensors = case.json["tensors"].as_object_mut().unwrap();
+    for part in ["eh_proj", "mlp.experts.0.gate_proj", "shared_head.norm"] {
+        tensors.insert(
+            format!("model.layers.{layers}.{part}.weight"),
+            json!([8, 8]),
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    case.write(folder.path());
+    let difference = difference_in_steps(&case, folder.path());
+    assert!(difference <= tolerance(), "{difference:e}");
+    case.json["config"]["num_nextn_predict_layers"] = json!(0);
+    case.write(folder.path());
+    let error = ModelFile::open(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("eh_proj"), "{error}");
+
+    // As llama.cpp's files have them: among the blocks.
+    let path = folder.path().join("model.gguf");
+    let gguf = MappedGguf::open(&path).unwrap();
+    let mut metadata: Vec<(String, Value)> = (gguf.header().metadata())
+        .map(|(key, value)| (key.to_string(), value.clone()))
+        .collect();
+    for (key, value) in &mut metadata {
+        if key == "glm4moe.block_count" {
+            *value = Value::U32(layers as u32 + 1);
+        }
+    }
+    let refused = Gguf::from_parts(metadata.clone(), table(&gguf));
+    let error = decoder_config(&refused).err().unwrap().to_string();
+    assert!(error.contains(&format!("blk.{layers}.")), "{error}");
+    metadata.push(("glm4moe.nextn_predict_layers".to_string(), Value::U32(1)));
+    let mut tensors = table(&gguf);
+    let norm = tensors
+        .iter()
+        .find(|(name, _)| name == "output_norm.weight");
+    let norm = norm.unwrap().1.clone();
+    tensors.push((format!("blk.{layers}.nextn.enorm.weight"), norm));
+    decoder_config(&Gguf::from_parts(metadata, tensors)).unwrap();
+}
+
+fn table(file: &MappedGguf) -> Vec<(String, TensorInfo)> {
+    let tensors = file.header().tensors();
+    tensors
+        .map(|(name, info)| (name.to_string(), info.clone()))
+        .collect()
 }

@@ -138,7 +138,7 @@ impl Case {
         self.write_tensors(path, safetensors::Dtype::BF16, &tensors);
     }
 
-    fn write_tensors(
+    pub fn write_tensors(
         &self,
         path: &Path,
         dtype: safetensors::Dtype,

@@ -35,6 +35,8 @@ pub struct DecoderConfig {
     /// Rows of the embedding table.
     pub vocab_size: usize,
     pub(super) blocks: usize,
+    /// Blocks behind these that predict tokens further ahead; they are left alone.
+    pub(super) predicting: usize,
     /// Width of the residual stream.
     pub(super) width: usize,
     pub(super) heads: usize,
@@ -113,7 +115,15 @@ impl DecoderConfig {
         let context_length = keys
             .require_count("context_length", MAX_CONTEXT)?
             .min(longest);
-        let blocks = keys.require_count("block_count", MAX_BLOCKS)?;
+        let all_blocks = keys.require_count("block_count", MAX_BLOCKS)?;
+        let predicting = keys.u32("nextn_predict_layers")?.unwrap_or(0) as usize;
+        let Some(blocks) = all_blocks.checked_sub(predicting).filter(|b| *b > 0) else {
+            return Err(keys.bad(
+                "nextn_predict_layers",
+                predicting,
+                format!("the file has {all_blocks} blocks in all"),
+            ));
+        };
         let epsilon = match traits.norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
             NormKind::Layer => "attention.layer_norm_epsilon",
@@ -155,6 +165,7 @@ impl DecoderConfig {
             context_length,
             vocab_size: vocab_size(gguf)?,
             blocks,
+            predicting,
             width,
             heads,
             kv_heads,
@@ -172,8 +183,8 @@ impl DecoderConfig {
             windowed: keys
                 .u32("attention.sliding_window")?
                 .is_some_and(|window| window > 0),
-            window_blocks: keys.switches("attention.sliding_window_pattern", blocks)?,
-            rotary_blocks: keys.switches("attention.rotary_pattern", blocks)?,
+            window_blocks: keys.switches("attention.sliding_window_pattern", all_blocks)?,
+            rotary_blocks: keys.switches("attention.rotary_pattern", all_blocks)?,
             score_scale,
             score_cap: keys.positive("attn_logit_softcapping", true)?,
             logit_cap: keys.positive("final_logit_softcapping", true)?,

@@ -46,6 +46,9 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
         check.attention(c, &|part| format!("blk.{block}.{part}"))?;
         check.feed_forward(c, block, &|part| format!("blk.{block}.{part}"))?;
     }
+    for block in c.blocks..c.blocks + c.predicting {
+        check.leave_alone(&format!("blk.{block}."));
+    }
     let ignored = gguf.tensors().find(|(name, _)| !check.seen.contains(*name));
     match ignored {
         Some((name, _)) => Err(ConfigError::Unsupported(format!(
@@ -79,6 +82,13 @@ impl Check<'_> {
         self.gguf.require_tensor(name, &dims)?;
         self.seen.insert(name.to_string());
         Ok(())
+    }
+
+    /// Takes all tensors of a prefix, whatever they are.
+    fn leave_alone(&mut self, prefix: &str) {
+        let names = self.gguf.tensors().map(|(name, _)| name);
+        let those = names.filter(|name| name.starts_with(prefix));
+        self.seen.extend(those.map(str::to_string));
     }
 
     /// Gives whether it is there.

@@ -103,6 +103,16 @@ CASES = {
         partial_rotary_factor=0.5,
         num_nextn_predict_layers=1,
     ),
+    # What Ling 2 is, under other names.
+    "ling2": case(
+        "Glm4MoeForCausalLM",
+        "glm4_moe",
+        **{**ROUTED, "n_group": 4, "topk_group": 2, "n_shared_experts": 1},
+        attention_bias=False,
+        use_qk_norm=True,
+        partial_rotary_factor=0.5,
+        num_nextn_predict_layers=0,
+    ),
     "dots1": case("Dots1ForCausalLM", "dots1", **ROUTED, sliding_window=None, attention_bias=False, scoring_func="sigmoid"),
     "minimax-m2": case(
         "MiniMaxM2ForCausalLM",
@@ -143,17 +153,6 @@ CASES = {
         num_experts=4,
         moe_topk=2,
         tie_word_embeddings=True,
-    ),
-    "phimoe": case(
-        "PhimoeForCausalLM",
-        "phimoe",
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        sliding_window=7,
-        attention_bias=True,
-        lm_head_bias=True,
-        router_jitter_noise=0.01,
-        input_jitter_noise=0.0,
     ),
     "granite-moe": case(
         "GraniteMoeForCausalLM",
