@@ -10,6 +10,7 @@ mod graph;
 mod perplexity;
 mod pull;
 mod quantize;
+mod rerank;
 mod sampling;
 mod serve;
 mod session;
@@ -48,6 +49,8 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Measures how well a model predicts a text.
     Perplexity(perplexity::PerplexityArgs),
+    /// Scores documents for a query, the best first.
+    Rerank(rerank::RerankArgs),
     /// Writes a model with its weights in another type.
     Quantize(quantize::QuantizeArgs),
     /// Fetches a model from Hugging Face and prints where it lies.
@@ -88,6 +91,7 @@ impl Command {
             Self::Serve(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Perplexity(args) => args.run(),
+            Self::Rerank(args) => args.run(),
             Self::Quantize(args) => args.run(),
             Self::Pull(args) => args.run(),
             Self::Doctor(args) => args.run(),

@@ -3,7 +3,7 @@
 use super::graph::GraphArgs;
 use super::source::SourceArgs;
 use crate::chat::ChatTemplate;
-use crate::embedding::EmbeddingModel;
+use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::KvDType;
 use crate::engine::{Engine, EngineOptions, SamplingOptions};
 use crate::kernels;
@@ -46,6 +46,10 @@ pub struct ServeArgs {
     /// A model for /v1/embeddings beside the one that answers.
     #[arg(long, value_name = "PATH|REPO")]
     embedding_model: Option<String>,
+
+    /// A model for /v1/rerank beside the one that answers.
+    #[arg(long, value_name = "PATH|REPO")]
+    rerank_model: Option<String>,
 
     /// Chat template: a file with Jinja, or the name of a built-in one; the model's own if absent.
     #[arg(long, value_name = "FILE|NAME")]
@@ -185,7 +189,11 @@ impl ServeArgs {
         progress.begin("finding the model");
         let path = self.source.resolve()?;
         let mut loaded = Loaded::default();
-        if EmbeddingModel::recognises(&path) {
+        if Reranker::recognises(&path) {
+            self.compile.ahead(device, &kernels::of_encoder(), progress);
+            progress.begin("loading the model");
+            loaded.reranker = Some(Arc::new(Reranker::open(&path, device)?));
+        } else if EmbeddingModel::recognises(&path) {
             self.compile.ahead(device, &kernels::of_encoder(), progress);
             progress.begin("loading the model");
             loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
@@ -195,6 +203,10 @@ impl ServeArgs {
         if let Some(model) = &self.embedding_model {
             let path = self.source.resolve_other(model)?;
             loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
+        }
+        if let Some(model) = &self.rerank_model {
+            let path = self.source.resolve_other(model)?;
+            loaded.reranker = Some(Arc::new(Reranker::open(&path, device)?));
         }
         Ok(loaded)
     }

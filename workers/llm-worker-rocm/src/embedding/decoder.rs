@@ -67,6 +67,12 @@ impl DecoderEmbedder {
         Tensor::cat(&parts, 0)
     }
 
+    /// Logits of such vectors, `(rows, vocabulary)`.
+    pub(super) fn logits(&self, hidden: &Tensor) -> CandleResult<Tensor> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.decoder.logits(hidden)
+    }
+
     pub(super) fn width(&self) -> usize {
         self.width
     }

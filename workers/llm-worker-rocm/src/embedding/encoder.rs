@@ -178,8 +178,18 @@ impl Encoder {
 
     /// Vectors of all tokens, `(texts, tokens, width)`; `ids` and `mask` are `(texts, tokens)`.
     pub(super) fn forward(&self, ids: &Tensor, mask: &Tensor) -> candle_core::Result<Tensor> {
+        self.forward_types(ids, &ids.zeros_like()?, mask)
+    }
+
+    /// The same of texts in two parts, for BERT: `types` is 1 in the second.
+    pub(super) fn forward_types(
+        &self,
+        ids: &Tensor,
+        types: &Tensor,
+        mask: &Tensor,
+    ) -> candle_core::Result<Tensor> {
         match &self.model {
-            Model::Bert(model) => model.forward(ids, &ids.zeros_like()?, Some(mask)),
+            Model::Bert(model) => model.forward(ids, types, Some(mask)),
             Model::XlmRoberta(model) => {
                 model.forward(ids, mask, &ids.zeros_like()?, None, None, None)
             }

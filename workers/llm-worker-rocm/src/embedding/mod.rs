@@ -1,12 +1,14 @@
 //! Texts to vectors: the encoders of sentence-transformers (BERT and its kin), and decoders that were trained for it,
-//! from folders and GGUF files.
+//! from folders and GGUF files; and rerankers, which score documents for a query.
 
 mod decoder;
 mod encoder;
 mod gguf;
 mod pooling;
+mod ranking;
 
 pub use pooling::Pooling;
+pub use ranking::{Reranker, Score};
 
 use crate::architectures::{
     by_base_name, by_folder_name, by_gguf_name, decoder_config, name_in_config, rows,
@@ -71,6 +73,7 @@ impl EmbeddingModel {
         MappedGguf::open(path).is_ok_and(|file| {
             let header = file.header();
             match gguf_row(header).map(|row| row.engine) {
+                _ if pooling_type(header) == Some(ranking::RANK) => false,
                 Some(Engine::Encoder(_)) => true,
                 Some(Engine::Decoder { .. }) => pooling_type(header).is_some_and(|kind| kind > 0),
                 _ => false,

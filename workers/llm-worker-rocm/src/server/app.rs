@@ -4,7 +4,7 @@ use super::backend::{Loaded, TextModel};
 use super::jobs::Jobs;
 use super::metrics::Metrics;
 use super::turns::Turns;
-use crate::embedding::EmbeddingModel;
+use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::SamplingOptions;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -119,6 +119,19 @@ impl App {
         self.loaded()?.embedding.ok_or_else(|| {
             ApiError::invalid(format!(
                 "{} gives no embeddings; start a worker with an embedding model, or this one with --embedding-model",
+                self.options.model
+            ))
+        })
+    }
+
+    /// The model that scores documents.
+    ///
+    /// # Errors
+    /// 503 while there is none, 400 if there will be none.
+    pub(super) fn reranker(&self) -> Result<Arc<Reranker>, ApiError> {
+        self.loaded()?.reranker.ok_or_else(|| {
+            ApiError::invalid(format!(
+                "{} scores no documents; start a worker with a reranker, or this one with --rerank-model",
                 self.options.model
             ))
         })

@@ -1,7 +1,7 @@
 //! The engine as the server sees it, and a text model around it.
 
 use crate::chat::ChatTemplate;
-use crate::embedding::EmbeddingModel;
+use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::{Event, Failure, Request, SamplingOptions, Status, Ticket};
 use crate::engine::Engine;
 use crate::grammar::Grammars;
@@ -154,6 +154,8 @@ pub struct Loaded {
     pub text: Option<Arc<TextModel>>,
     /// For embeddings.
     pub embedding: Option<Arc<EmbeddingModel>>,
+    /// For scores of documents.
+    pub reranker: Option<Arc<Reranker>>,
 }
 
 impl Served for Loaded {
@@ -167,6 +169,9 @@ impl Served for Loaded {
         }
         if let Some(embedding) = &self.embedding {
             embedding.embed(&[WARM_UP_TEXT])?;
+        }
+        if let Some(reranker) = &self.reranker {
+            reranker.score(WARM_UP_TEXT, &[WARM_UP_TEXT])?;
         }
         Ok(())
     }

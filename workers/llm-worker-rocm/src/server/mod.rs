@@ -29,7 +29,7 @@ pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, TextModel};
 
 use axum::extract::State;
-use openai::{chat, embeddings, models, text, SamplingFields};
+use openai::{chat, embeddings, models, rerank, text, SamplingFields};
 use std::sync::Arc;
 use worker::serve::{Route, Routes};
 
@@ -47,6 +47,7 @@ fn routes() -> Routes<App> {
     ];
     let create = "Creates a job; its stream is taken once";
     let stream = "The stream of a job, as server-sent events";
+    let scores = "Scores documents for a query";
     let protected = vec![
         Route::post(
             "/v1/chat/completions",
@@ -70,6 +71,8 @@ fn routes() -> Routes<App> {
         .takes::<SamplingFields>(),
         Route::post("/v1/embeddings", "Texts to vectors", embeddings::create)
             .takes::<embeddings::EmbeddingFields>(),
+        Route::post("/v1/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
+        Route::post("/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::get("/v1/models", "The model, in a list", models::list),
         Route::get("/v1/models/{*id}", "The model", models::show),
         Route::post("/tokenize", "Text to tokens", native::tokenize)

@@ -8,11 +8,13 @@ mod ends;
 mod gguf;
 mod json;
 mod own;
+mod pair;
 mod pre;
 mod rendered;
 mod rules;
 
 pub use detokenize::Detokenizer;
+pub use pair::Pair;
 
 use detokenize::Pieces;
 pub(crate) use gguf::byte_token;

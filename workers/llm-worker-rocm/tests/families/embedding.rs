@@ -33,7 +33,7 @@ fn compare(case: &Case, path: &Path) {
 }
 
 /// The case as llama.cpp would write it, its names changed by parts.
-fn gguf(case: &Case, architecture: &str, parts: &[(&str, &str)]) -> File {
+pub fn gguf(case: &Case, architecture: &str, parts: &[(&str, &str)]) -> File {
     let mut file = File::default();
     for (key, value) in tiny_llama().metadata {
         if key.starts_with("tokenizer.") {
@@ -67,6 +67,40 @@ fn gguf(case: &Case, architecture: &str, parts: &[(&str, &str)]) -> File {
     file
 }
 
+/// BERT's names in checkpoints and in GGUF files.
+pub const BERT: [(&str, &str); 13] = [
+    ("embeddings.word_embeddings", "token_embd"),
+    ("embeddings.position_embeddings", "position_embd"),
+    ("embeddings.token_type_embeddings", "token_types"),
+    ("embeddings.LayerNorm", "token_embd_norm"),
+    ("encoder.layer", "blk"),
+    ("attention.self.query", "attn_q"),
+    ("attention.self.key", "attn_k"),
+    ("attention.self.value", "attn_v"),
+    ("attention.output.dense", "attn_output"),
+    ("attention.output.LayerNorm", "attn_output_norm"),
+    ("intermediate.dense", "ffn_up"),
+    ("output.dense", "ffn_down"),
+    ("output.LayerNorm", "layer_output_norm"),
+];
+
+/// Qwen 3's, but for the last norm.
+pub const QWEN3: [(&str, &str); 13] = [
+    ("embed_tokens", "token_embd"),
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("layers", "blk"),
+];
+
 #[test]
 fn a_decoder_embeds_with_its_last_token() {
     let case = Case::read("qwen3-embedding");
@@ -88,25 +122,7 @@ fn a_decoder_embeds_with_its_last_token() {
         .unwrap();
     assert!(error.to_string().contains("Dense"), "{error}");
 
-    let mut file = gguf(
-        &case,
-        "qwen3",
-        &[
-            ("embed_tokens", "token_embd"),
-            ("input_layernorm", "attn_norm"),
-            ("post_attention_layernorm", "ffn_norm"),
-            ("self_attn.q_norm", "attn_q_norm"),
-            ("self_attn.k_norm", "attn_k_norm"),
-            ("self_attn.q_proj", "attn_q"),
-            ("self_attn.k_proj", "attn_k"),
-            ("self_attn.v_proj", "attn_v"),
-            ("self_attn.o_proj", "attn_output"),
-            ("mlp.gate_proj", "ffn_gate"),
-            ("mlp.up_proj", "ffn_up"),
-            ("mlp.down_proj", "ffn_down"),
-            ("layers", "blk"),
-        ],
-    );
+    let mut file = gguf(&case, "qwen3", &QWEN3);
     for tensor in &mut file.tensors {
         if tensor.name == "norm.weight" {
             tensor.name = "output_norm.weight".to_string();
@@ -134,25 +150,7 @@ fn encoders_are_read_from_gguf_files_too() {
     case.write(folder.path());
     compare(&case, folder.path());
     let path = folder.path().join("bert.gguf");
-    let mut file = gguf(
-        &case,
-        "bert",
-        &[
-            ("embeddings.word_embeddings", "token_embd"),
-            ("embeddings.position_embeddings", "position_embd"),
-            ("embeddings.token_type_embeddings", "token_types"),
-            ("embeddings.LayerNorm", "token_embd_norm"),
-            ("encoder.layer", "blk"),
-            ("attention.self.query", "attn_q"),
-            ("attention.self.key", "attn_k"),
-            ("attention.self.value", "attn_v"),
-            ("attention.output.dense", "attn_output"),
-            ("attention.output.LayerNorm", "attn_output_norm"),
-            ("intermediate.dense", "ffn_up"),
-            ("output.dense", "ffn_down"),
-            ("output.LayerNorm", "layer_output_norm"),
-        ],
-    );
+    let mut file = gguf(&case, "bert", &BERT);
     file.set("bert.attention.layer_norm_epsilon", common::f32(1e-12))
         .set("bert.pooling_type", common::u32(1))
         .write(&path);

@@ -7,6 +7,7 @@ mod common;
 mod embedding;
 mod list;
 mod mixtures;
+mod ranking;
 mod reference;
 mod register;
 mod sequential;

@@ -51,6 +51,7 @@ fn server(words: &str, plays: impl IntoIterator<Item = Play>) -> Server {
     server.app.frame.serve(Loaded {
         text: Some(Arc::new(text)),
         embedding: None,
+        reranker: None,
     });
     server
 }

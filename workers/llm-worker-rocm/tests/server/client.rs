@@ -85,6 +85,7 @@ impl Server {
         app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
             embedding: None,
+            reranker: None,
         });
         Self::around(app, script, arguments)
     }
@@ -96,6 +97,7 @@ impl Server {
         app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
             embedding: None,
+            reranker: None,
         });
         Self::around(app, script, &[])
     }

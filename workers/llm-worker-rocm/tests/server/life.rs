@@ -34,6 +34,7 @@ async fn start(plays: Vec<Play>) -> Running {
         Ok(Loaded {
             text: Some(Arc::new(model)),
             embedding: None,
+            reranker: None,
         })
     };
     let (terminate, terminated) = oneshot::channel();

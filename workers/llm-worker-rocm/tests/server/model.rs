@@ -24,6 +24,7 @@ fn server(engine_options: &EngineOptions) -> (Server, Engine) {
     app.frame.serve(Loaded {
         text: Some(Arc::new(text)),
         embedding: None,
+        reranker: None,
     });
     (Server::around(app, Arc::default(), &[]), engine)
 }

@@ -182,6 +182,7 @@ async fn a_worker_is_busy_when_a_request_would_have_to_wait() {
     app.frame.serve(Loaded {
         text: Some(Arc::new(model)),
         embedding: None,
+        reranker: None,
     });
     for (running, waiting, status) in [
         (0, 0, "ready"),

@@ -47,6 +47,14 @@ impl Decoder {
     pub fn hidden(&mut self, step: &Step) -> Result<Tensor> {
         self.network.hidden(step)
     }
+
+    /// Logits of what [`Decoder::hidden`] gives, f32 `(rows, vocabulary)`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.network.logits(&hidden.clone().into())
+    }
 }
 
 impl Forward for Decoder {

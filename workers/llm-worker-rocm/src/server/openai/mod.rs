@@ -8,6 +8,7 @@ pub mod embeddings;
 mod logprobs;
 pub mod models;
 mod reply;
+pub mod rerank;
 pub mod text;
 mod wire;
 

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cases import CASES, EMBEDDINGS
+from cases import CASES, EMBEDDINGS, RANKINGS
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -96,6 +96,24 @@ def generate_embedding(name):
     write(name, config, norm, shapes, rows)
 
 
+def generate_ranking(name):
+    config, norm = RANKINGS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        kind = AutoModelForSequenceClassification
+        shapes = checkpoint(config, norm, folder, kind)
+        model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        rows = []
+        for first, count in ((5, 24), (2, 3), (4, 15)):
+            inputs = {"input_ids": torch.tensor([TOKENS[:count]])}
+            if config.get("type_vocab_size", 1) > 1:
+                inputs["token_type_ids"] = torch.tensor([[0] * first + [1] * (count - first)])
+            with torch.no_grad():
+                logits = model(**inputs).logits[0]
+            rows.append([first, count, rounded(torch.sigmoid(logits))])
+    write(name, config, norm, shapes, rows)
+
+
 def write(name, config, norm, shapes, rows):
     text = json.dumps({"config": config, "norm": norm, "tensors": shapes, "rows": rows})
     # A line for each tensor and row.
@@ -104,6 +122,11 @@ def write(name, config, norm, shapes, rows):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS]:
-        (generate if name in CASES else generate_embedding)(name)
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS]:
+        if name in CASES:
+            generate(name)
+        elif name in EMBEDDINGS:
+            generate_embedding(name)
+        else:
+            generate_ranking(name)
         print(name, flush=True)

@@ -2,6 +2,7 @@
 
 from . import delta, latent, mixtures, state_space, usual, windows
 from .embeddings import EMBEDDINGS
+from .rankings import RANKINGS
 
 CASES = {
     **usual.CASES,
