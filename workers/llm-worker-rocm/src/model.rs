@@ -49,6 +49,8 @@ pub struct LoadOptions {
     /// Longest sequence that will come, in tokens; `None` is the model's own. Some models have weights for short
     /// sequences and for long ones.
     pub context: Option<usize>,
+    /// Whether the head that predicts further tokens is loaded, too.
+    pub head: bool,
 }
 
 impl ModelFile {
@@ -188,19 +190,27 @@ impl ModelFile {
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
         let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
-        let forward: Box<dyn Forward> = match self.runner {
-            Runner::Decoder { file, config } => {
-                let context = options.context.unwrap_or(config.context_length);
-                let decoder = Decoder::load(config, &*file, device, context, progress)?;
-                Box::new(decoder)
-            }
-            Runner::Sequential(source) => {
-                let bytes = source.file_bytes();
-                let model = source.load(device, options.context)?;
-                progress(bytes);
-                Box::new(model)
-            }
-        };
+        let forward: Box<dyn Forward> =
+            match self.runner {
+                Runner::Decoder { file, config } => {
+                    let context = options.context.unwrap_or(config.context_length);
+                    let decoder = Decoder::load(config, &*file, device, context, progress)?;
+                    Box::new(match options.head {
+                        true => decoder.with_head(&*file, progress)?,
+                        false => decoder,
+                    })
+                }
+                Runner::Sequential(_) if options.head => return Err(Error::Usage(
+                    "models of this architecture run without a head that predicts further tokens"
+                        .to_string(),
+                )),
+                Runner::Sequential(source) => {
+                    let bytes = source.file_bytes();
+                    let model = source.load(device, options.context)?;
+                    progress(bytes);
+                    Box::new(model)
+                }
+            };
         release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;
@@ -210,6 +220,7 @@ impl ModelFile {
                 .collect(),
             tokenizer: Arc::new(tokenizer),
             forward,
+            draft: None,
         })
     }
 }

@@ -16,7 +16,13 @@ fn open(path: &Path) -> Verdict {
         // What a template is refused for concerns no other part of the file.
         let _ = model.chat_template();
         let _ = model.tokenizer().encode("the cat <|im_end|> 1", true);
-        model.load(&Device::Cpu, &LoadOptions { context: Some(64) })
+        model.load(
+            &Device::Cpu,
+            &LoadOptions {
+                context: Some(64),
+                ..LoadOptions::default()
+            },
+        )
     });
     Verdict::of(opened)
 }

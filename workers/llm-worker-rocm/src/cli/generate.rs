@@ -223,6 +223,7 @@ impl GenerateArgs {
                 reason,
                 usage,
                 timings,
+                ..
             }) => (Some(reason), usage, timings),
             None => (None, completion.usage(), completion.timings()),
         };

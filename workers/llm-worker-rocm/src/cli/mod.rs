@@ -15,6 +15,7 @@ mod sampling;
 mod serve;
 mod session;
 mod source;
+mod speculation;
 mod tune;
 
 use crate::doctor::DoctorCommand;

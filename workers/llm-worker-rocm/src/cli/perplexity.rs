@@ -51,6 +51,7 @@ impl PerplexityArgs {
         let selected = self.device.open()?;
         let options = LoadOptions {
             context: Some(context),
+            ..LoadOptions::default()
         };
         let mut model = Scorer::new(file.load(&selected.device, &options)?);
         let interrupt = Interrupt::install()?;

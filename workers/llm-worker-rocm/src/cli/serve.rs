@@ -2,6 +2,7 @@
 
 use super::graph::GraphArgs;
 use super::source::SourceArgs;
+use super::speculation::SpeculationArgs;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::KvDType;
@@ -107,6 +108,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     graph: GraphArgs,
+
+    #[command(flatten)]
+    speculation: SpeculationArgs,
 
     /// Seconds that a request may take, its time in the queue included; 0 is no limit.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
@@ -220,8 +224,10 @@ impl ServeArgs {
         progress.expect(file.file_bytes());
         let options = LoadOptions {
             context: self.context,
+            head: self.speculation.wants_head(),
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
+        let model = (self.speculation).with_draft(model, &self.source, device, &options)?;
         let tokenizer = model.tokenizer.clone();
         let template = ChatTemplate::choose(
             self.chat_template.as_deref(),
@@ -246,6 +252,7 @@ impl ServeArgs {
                 max_waiting: self.queue,
                 prefix_cache: !self.no_prefix_cache,
                 graphs: self.graph.graphs(),
+                speculation: self.speculation.options(),
                 ..EngineOptions::default()
             },
         )?;

@@ -2,6 +2,7 @@
 
 use super::graph::GraphArgs;
 use super::source::SourceArgs;
+use super::speculation::SpeculationArgs;
 use crate::chat::ChatTemplate;
 use crate::completion::{Completion, Output, TextOptions};
 use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
@@ -44,6 +45,9 @@ pub struct SessionArgs {
 
     #[command(flatten)]
     pub graph: GraphArgs,
+
+    #[command(flatten)]
+    pub speculation: SpeculationArgs,
 }
 
 /// A running model.
@@ -79,14 +83,15 @@ impl SessionArgs {
             context: self.context.or(options.context),
             kv_dtype: self.kv_type,
             graphs: self.graph.graphs(),
+            speculation: self.speculation.options(),
             ..options
         };
-        let model = file.load(
-            &selected.device,
-            &LoadOptions {
-                context: options.context,
-            },
-        )?;
+        let load = LoadOptions {
+            context: options.context,
+            head: self.speculation.wants_head(),
+        };
+        let model = file.load(&selected.device, &load)?;
+        let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;
         let tokenizer = model.tokenizer.clone();
         let engine = Engine::start(model, &options)?;
         let runtime = tokio::runtime::Builder::new_current_thread()

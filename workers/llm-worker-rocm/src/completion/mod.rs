@@ -3,7 +3,7 @@
 
 mod stop;
 
-use crate::engine::api::{Event, Failure, FinishReason, GeneratedToken, Ticket};
+use crate::engine::api::{DraftCount, Event, Failure, FinishReason, GeneratedToken, Ticket};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub struct Finish {
     pub usage: Usage,
     /// How long it took.
     pub timings: Timings,
+    /// Guesses at its tokens.
+    pub drafts: DraftCount,
 }
 
 /// Why an answer ended.
@@ -135,6 +137,7 @@ pub struct Completion {
     outputs: VecDeque<Output>,
     usage: Usage,
     clock: Clock,
+    drafts: DraftCount,
 }
 
 /// When things happened, by the engine's clock where it tells.
@@ -181,6 +184,7 @@ impl Completion {
                 first: None,
                 last: None,
             },
+            drafts: DraftCount::default(),
         }
     }
 
@@ -217,7 +221,10 @@ impl Completion {
                 self.clock.started = Some(at);
                 self.outputs.push_back(Output::Started);
             }
-            Event::Token { token, at } => self.take_token(token, at),
+            Event::Token { token, at, drafts } => {
+                self.drafts = drafts;
+                self.take_token(token, at);
+            }
             Event::Finished(summary) => {
                 let rest = self.text.finish(&self.detokenizer.finish());
                 self.say(rest);
@@ -226,6 +233,7 @@ impl Completion {
                     cached_tokens: summary.cached_tokens,
                     completion_tokens: summary.generated_tokens,
                 };
+                self.drafts = summary.drafts;
                 let reason = match self.text.stopped.take() {
                     Some(stop) => StopReason::StopString(stop),
                     None => match summary.reason {
@@ -287,6 +295,7 @@ impl Completion {
             reason,
             usage: self.usage,
             timings,
+            drafts: self.drafts,
         }));
     }
 }

@@ -27,6 +27,12 @@ pub trait Forward: Send {
         true
     }
 
+    /// Whether a step may begin where its sequence has computed tokens already, others perhaps: its last rows are taken
+    /// back and computed anew.
+    fn can_take_back(&self) -> bool {
+        false
+    }
+
     /// How keys and values are stored if nobody asks for anything else.
     fn kv_dtype(&self) -> KvDType;
 
@@ -52,9 +58,9 @@ pub trait Forward: Send {
     /// If the device fails; the cache then holds what it held before, but for places of the new tokens.
     fn forward(&mut self, step: &Step) -> Result<Tensor>;
 
-    /// As [`Forward::forward`] for a step of one new token for each sequence, all of whose logits are wanted; only
-    /// enqueues, where the device works on its own. If `samples` has how to choose the next token of each sequence, the
-    /// model may do that as well.
+    /// As [`Forward::forward`] for a step all of whose logits are wanted: of one new token for each sequence, or a few
+    /// where next ones were guessed; only enqueues, where the device works on its own. If `samples` has how to choose
+    /// the token behind each row, the model may do that as well.
     ///
     /// # Errors
     /// Those of [`Forward::forward`].
@@ -64,6 +70,22 @@ pub trait Forward: Send {
             output: DecodeOutput::Logits(self.forward(step)?, None),
             graph: false,
         })
+    }
+
+    /// Whether the model has a head that predicts the token behind the next one, and keeps what it needs of each step.
+    fn has_head(&self) -> bool {
+        false
+    }
+
+    /// Runs the head: each row has a hidden state at some position and the token behind that position, and leaves keys
+    /// and values of the head's own there. Gives the logits behind the rows that are asked for, of the token behind the
+    /// row's, f32 `(outputs, vocabulary)`.
+    ///
+    /// # Errors
+    /// If there is no head, or the device fails.
+    fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
+        let _ = step;
+        candle_core::bail!("the model has no head that predicts further tokens")
     }
 
     /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody
@@ -83,7 +105,7 @@ pub trait Forward: Send {
 pub struct SampleParams<'a> {
     /// Temperature, filters and seed; the others are neutral.
     pub options: &'a SamplingOptions,
-    /// Tokens generated before it.
+    /// Tokens generated before it, guesses included.
     pub position: u32,
 }
 
@@ -99,9 +121,9 @@ pub struct Decoded {
 /// A result of [`Forward::decode`], of use until its next call.
 #[derive(Debug)]
 pub enum DecodeOutput {
-    /// f32 `(sequences, vocabulary)`, and what is to be asked for errors once they were used.
+    /// f32 `(rows, vocabulary)`, and what is to be asked for errors once they were used.
     Logits(Tensor, Option<Answer>),
-    /// The chosen token of each sequence, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.
+    /// The chosen token behind each row, or why there is none, as `candle_rocm::ops::sampling::choose` tells it.
     Tokens(Answer),
 }
 
@@ -113,7 +135,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// That of the step that was enqueued last, for so many sequences.
+    /// That of the step that was enqueued last, for so many rows.
     pub(super) fn marked(exchange: &Arc<Exchange>, count: usize) -> Result<Self> {
         exchange.mark()?;
         Ok(Self {
@@ -122,7 +144,7 @@ impl Answer {
         })
     }
 
-    /// Waits for the step; a token for each sequence.
+    /// Waits for the step; a token for each row.
     ///
     /// # Errors
     /// If the step failed on the device.
@@ -179,10 +201,22 @@ impl StepState {
 }
 
 impl Step {
-    /// Whether it has one new token for each sequence, and wants all logits.
+    /// Whether it wants all logits: its sequences have one new token each, and guesses behind it.
     pub fn is_decode(&self) -> bool {
-        let tokens = self.tokens.len();
-        self.sequences.len() == tokens && self.outputs.len() == tokens
+        self.outputs.len() == self.tokens.len()
+    }
+
+    /// Its rows as sequences of one new token each, for attention over the cache.
+    pub(super) fn paged_rows(&self) -> Vec<PagedSequence<'_>> {
+        let rows = self.sequences.iter().flat_map(|sequence| {
+            let before = sequence.keys - sequence.rows;
+            (1..=sequence.rows).map(move |row| PagedSequence {
+                blocks: &sequence.blocks,
+                keys: before + row,
+                rows: 1,
+            })
+        });
+        rows.collect()
     }
 
     /// Its sequences as attention over the cache takes them.
@@ -194,6 +228,24 @@ impl Step {
         });
         sequences.collect()
     }
+}
+
+/// A pass of the head that predicts further tokens.
+#[derive(Debug, Clone)]
+pub struct HeadStep {
+    /// Tokens, and the sequences and positions of the hidden states: each token is the one behind its position.
+    pub step: Step,
+    /// A hidden state for each row.
+    pub hidden: HiddenRows,
+}
+
+/// Where hidden states come from.
+#[derive(Debug, Clone)]
+pub enum HiddenRows {
+    /// Rows of the model's last step.
+    OfStep(Vec<u32>),
+    /// Outputs of the head's last pass.
+    OfHead(Vec<u32>),
 }
 
 /// A sequence of a [`Step`].

@@ -9,7 +9,7 @@
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
 //! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and the slots of
-//! recurrent state and finds known prefixes, and `sampling` chooses tokens.
+//! recurrent state and finds known prefixes, `sampling` chooses tokens, and `speculation` guesses them.
 
 pub mod api;
 mod blocks;
@@ -24,6 +24,7 @@ mod scheduler;
 pub mod score;
 mod sequence;
 pub mod sequential;
+mod speculation;
 mod start;
 
 pub use api::{EngineOptions, SamplingOptions};

@@ -9,6 +9,7 @@ use super::blocks::{root, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::sampling::SamplingRequest;
+use super::speculation::{Ask, Drafts};
 use memory::States;
 use std::time::Instant;
 
@@ -33,6 +34,9 @@ pub(super) struct Sequence {
     max_tokens: Option<usize>,
     ignore_end: bool,
     constraint: Option<Box<dyn Constraint>>,
+    /// Guesses at what comes next.
+    pub drafts: Drafts,
+    max_drafts: Option<usize>,
     deadline: Option<Instant>,
     events: EventSender,
     arrived: Instant,
@@ -60,6 +64,8 @@ impl Sequence {
             max_tokens: request.max_tokens,
             ignore_end: request.ignore_end,
             constraint: request.constraint,
+            drafts: Drafts::default(),
+            max_drafts: request.max_drafts,
             deadline: request.deadline,
             events: waiting.events,
             arrived: waiting.arrived,
@@ -116,27 +122,46 @@ impl Sequence {
         self.cached
     }
 
-    /// What the sampler is to do.
-    pub(super) fn sampling_request(&mut self) -> Result<SamplingRequest<'_>, Failure> {
-        let mask = match &mut self.constraint {
-            Some(constraint) if !constraint.is_free() => {
-                Some(constraint.mask().map_err(Failure::Invalid)?)
-            }
-            _ => None,
-        };
-        Ok(SamplingRequest {
-            options: &self.sampling,
-            history: &self.tokens,
-            generated: self.tokens.len() - self.prompt,
-            mask,
-            top_logprobs: self.top_logprobs,
-        })
+    /// Whether each token decides which ones may come behind it.
+    pub(super) fn has_constraint(&self) -> bool {
+        self.constraint.is_some()
     }
 
-    /// How to choose the next token, if it takes nothing but its logits.
-    pub(super) fn sample_params(&self) -> Option<SampleParams<'_>> {
+    /// Whether something besides the logits decides which tokens may come next.
+    pub(super) fn is_constrained(&self) -> bool {
+        self.constraint.as_ref().is_some_and(|c| !c.is_free())
+    }
+
+    /// The tokens that may come next, if not all may.
+    pub(super) fn mask(&mut self) -> Result<Option<Vec<u32>>, Failure> {
+        match &mut self.constraint {
+            Some(constraint) if !constraint.is_free() => {
+                constraint.mask().map(Some).map_err(Failure::Invalid)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What the sampler is to do behind so many drafts.
+    pub(super) fn sampling_request(
+        &self,
+        drafts: usize,
+        mask: Option<Vec<u32>>,
+    ) -> SamplingRequest<'_> {
+        SamplingRequest {
+            options: &self.sampling,
+            history: &self.tokens,
+            drafts: &self.drafts.tokens()[..drafts],
+            generated: self.generated() + drafts,
+            mask,
+            top_logprobs: self.top_logprobs,
+        }
+    }
+
+    /// How to choose the token behind so many drafts, if it takes nothing but its logits.
+    pub(super) fn sample_params(&self, drafts: usize) -> Option<SampleParams<'_>> {
         let options = &self.sampling;
-        let plain = self.constraint.as_ref().is_none_or(|c| c.is_free())
+        let plain = !self.is_constrained()
             && self.top_logprobs.is_none()
             && options.logit_bias.is_empty()
             && options.repeat_penalty == 1.0
@@ -144,26 +169,71 @@ impl Sequence {
             && options.presence_penalty == 0.0;
         plain.then(|| SampleParams {
             options,
-            position: self.generated() as u32,
+            position: (self.generated() + drafts) as u32,
         })
     }
 
-    /// Takes the next token. Gives why the sequence ends with it, if it does.
+    /// Most guesses that are of use: with all of them and one more token the sequence ends at the latest.
+    pub(super) fn useful_drafts(&self, context: usize) -> usize {
+        let left = self.max_tokens.unwrap_or(usize::MAX) - self.generated();
+        left.min(context - self.tokens.len()).saturating_sub(1)
+    }
+
+    /// How its next tokens are to be guessed, at most `most` of them.
+    pub(super) fn ask(&self, most: usize) -> Ask<'_> {
+        Ask {
+            id: self.id,
+            root: self.root,
+            tokens: &self.tokens,
+            generated: self.generated(),
+            sampling: &self.sampling,
+            blocks: &self.blocks,
+            computed: self.computed,
+            most: most.min(self.max_drafts.unwrap_or(usize::MAX)),
+            is_read: self.pending() == 1,
+        }
+    }
+
+    /// Takes guesses as drafts, the first `count` of them to be checked: no further than the constraint allows, nor
+    /// behind a token that ends the answer.
+    pub(super) fn take_drafts(&mut self, guesses: Vec<u32>, count: usize, end: &[u32]) {
+        let ends = |token: &u32| !self.ignore_end && end.contains(token);
+        let mut count = match guesses.iter().position(ends) {
+            Some(last) => count.min(last + 1),
+            None => count,
+        };
+        if let (Some(constraint), true) = (&mut self.constraint, count > 0) {
+            count = count.min(constraint.allowed(&guesses[..count]));
+        }
+        self.drafts.set(guesses);
+        self.drafts.cut(count);
+    }
+
+    /// Tells the constraint of a token that was chosen. Gives whether the answer may go on behind it.
+    pub(super) fn follow(&mut self, token: u32, end: &[u32]) -> Result<bool, Failure> {
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(token).map_err(Failure::Invalid)?;
+        }
+        Ok(self.ignore_end || !end.contains(&token))
+    }
+
+    /// Takes the next token, which [`Sequence::follow`] has let pass. Gives why the sequence ends with it, if it does.
     pub(super) fn push(
         &mut self,
         token: GeneratedToken,
         end: &[u32],
         context: usize,
-    ) -> Result<Option<FinishReason>, Failure> {
+    ) -> Option<FinishReason> {
         let id = token.token;
-        if let Some(constraint) = &mut self.constraint {
-            constraint.accept(id).map_err(Failure::Invalid)?;
-        }
         let at = Instant::now();
         self.first_token.get_or_insert(at);
         self.tokens.push(id);
-        self.send(Event::Token { token, at });
-        Ok(if !self.ignore_end && end.contains(&id) {
+        self.send(Event::Token {
+            token,
+            at,
+            drafts: self.drafts.count,
+        });
+        if !self.ignore_end && end.contains(&id) {
             Some(FinishReason::Stop)
         } else if Some(self.generated()) == self.max_tokens {
             Some(FinishReason::Length)
@@ -171,7 +241,7 @@ impl Sequence {
             Some(FinishReason::Context)
         } else {
             None
-        })
+        }
     }
 
     pub(super) fn finish(&self, reason: FinishReason) {
@@ -182,6 +252,7 @@ impl Sequence {
             prompt_tokens: self.prompt,
             cached_tokens: self.cached,
             generated_tokens: self.generated(),
+            drafts: self.drafts.count,
             queued: started - self.arrived,
             prefill: first - started,
             decode: first.elapsed(),

@@ -250,4 +250,9 @@ impl Constraint for Grammar {
             .consume_token(token)
             .map_err(|e| format!("the grammar does not allow token {token}: {e}"))
     }
+
+    fn allowed(&mut self, guesses: &[u32]) -> usize {
+        // One that knows the grammar wrongly costs time only.
+        self.matcher.validate_tokens(guesses).unwrap_or(0)
+    }
 }

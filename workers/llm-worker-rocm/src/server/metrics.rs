@@ -142,6 +142,21 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             status.decode.launches,
         ),
         Figure::counter(
+            "spec_decode_num_drafts",
+            "Times that a request had guesses at its next tokens in a step",
+            status.drafts.drafts,
+        ),
+        Figure::counter(
+            "spec_decode_num_draft_tokens",
+            "Guessed tokens that steps have checked",
+            status.drafts.drafted,
+        ),
+        Figure::counter(
+            "spec_decode_num_accepted_tokens",
+            "Of these, the ones that were right",
+            status.drafts.accepted,
+        ),
+        Figure::counter(
             "requests_finished",
             "Requests that ended with an answer",
             status.requests_finished,

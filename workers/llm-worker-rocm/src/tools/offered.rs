@@ -165,4 +165,12 @@ impl Constraint for OfferedCalls {
     fn is_free(&self) -> bool {
         matches!(self.state, State::Free | State::Lost)
     }
+
+    fn allowed(&mut self, guesses: &[u32]) -> usize {
+        match &mut self.state {
+            State::Calls(grammar) => grammar.allowed(guesses),
+            // What a mark becomes is seen when it is there.
+            State::Free | State::Mark(_) | State::Lost => guesses.len(),
+        }
+    }
 }

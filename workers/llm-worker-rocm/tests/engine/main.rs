@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod graph_faults;
 mod graphs;
+mod speculation;
 mod states;
 
 use candle_core::{Device, Tensor};

@@ -1,6 +1,7 @@
 //! Sequences with recurrent state, against a model whose state is a hash of all tokens: an answer that went on from
 //! another state, or from other blocks, is another answer.
 
+use super::speculation::look_up;
 use super::*;
 use llm_worker_rocm::engine::forward::StepState;
 
@@ -87,6 +88,10 @@ impl Forward for Remembering {
 
     fn state_bytes(&self) -> usize {
         8
+    }
+
+    fn can_take_back(&self) -> bool {
+        true
     }
 
     fn reserve(&mut self, cache: &CacheOptions) -> candle_core::Result<()> {
@@ -236,16 +241,17 @@ fn slots_are_as_many_as_are_asked_for_and_sequences_no_more() {
     assert!(status.states_cached > 0);
 }
 
-/// Clients with common prefixes that come, stay or leave early, or are at fault, while blocks and slots are few and
-/// steps fail now and then.
+/// Clients with common prefixes that come, stay or leave early, or are at fault, while blocks and slots are few, steps
+/// fail now and then, and tokens are guessed, mostly wrongly.
 #[test]
 fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
-    for (states, kv_blocks, prefix_cache, fails_each) in [
-        (None, 320, true, 0),
-        (Some(8), 60, true, 7),
-        (Some(11), 40, true, 0),
-        (Some(20), 50, true, 5),
-        (None, 50, false, 6),
+    for (states, kv_blocks, prefix_cache, fails_each, guesses) in [
+        (None, 320, true, 0, false),
+        (Some(8), 60, true, 7, false),
+        (Some(11), 40, true, 0, true),
+        (Some(20), 50, true, 5, false),
+        (None, 50, false, 6, true),
+        (None, 320, true, 0, true),
     ] {
         let (engine, _) = remembering(
             &EngineOptions {
@@ -254,6 +260,10 @@ fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
                 prefix_cache,
                 max_sequences: 8,
                 max_step_tokens: 24,
+                speculation: match guesses {
+                    true => look_up(),
+                    false => Default::default(),
+                },
                 ..options()
             },
             fails_each,
@@ -306,5 +316,6 @@ fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
         let status = eventually(&engine, none_held);
         assert_eq!(status.states_cached > 0, prefix_cache, "{status:?}");
         assert_eq!(status.preemptions > 0, kv_blocks < 100, "{status:?}");
+        assert_eq!(status.drafts.accepted > 0, guesses, "{status:?}");
     }
 }

@@ -212,7 +212,10 @@ fn a_running_request_ends_with_its_ticket_and_its_deadline() {
         context: Some(20),
         ..EngineOptions::default()
     };
-    let model = case.load(&LoadOptions { context: Some(20) });
+    let model = case.load(&LoadOptions {
+        context: Some(20),
+        ..LoadOptions::default()
+    });
     let engine = Engine::start(model, &options).unwrap();
     assert_eq!(answer(submit(&engine, prompt(0), 100)).len(), 3);
 }

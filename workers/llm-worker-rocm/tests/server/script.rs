@@ -2,8 +2,8 @@
 
 use crate::common::{bool, f32s, i32s, string, strings, u32, File};
 use llm_worker_rocm::engine::api::{
-    Event, EventSender, Failure, FinishReason, GeneratedToken, Request, SamplingOptions, Status,
-    Summary, Ticket,
+    DraftCount, Event, EventSender, Failure, FinishReason, GeneratedToken, Request,
+    SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::server::Backend;
 use llm_worker_rocm::tokenizer::Tokenizer;
@@ -122,7 +122,11 @@ fn generated(id: u32, top: Option<usize>, at: Instant) -> Event {
         logprob: top.map(|_| -0.25),
         top: alternatives[..top.unwrap_or(0).min(3)].to_vec(),
     };
-    Event::Token { token, at }
+    Event::Token {
+        token,
+        at,
+        drafts: DraftCount::default(),
+    }
 }
 
 fn summary(reason: FinishReason, prompt_tokens: usize, generated_tokens: usize) -> Event {
@@ -131,6 +135,7 @@ fn summary(reason: FinishReason, prompt_tokens: usize, generated_tokens: usize) 
         prompt_tokens,
         cached_tokens: 1,
         generated_tokens,
+        drafts: DraftCount::default(),
         queued: Duration::from_millis(1),
         prefill: Duration::from_millis(20),
         decode: Duration::from_millis(300),
@@ -146,6 +151,7 @@ impl Backend for Script {
             top_logprobs,
             ignore_end,
             constraint,
+            max_drafts: _,
             deadline,
             namespace,
         } = request;

@@ -4,7 +4,7 @@ mod report;
 
 use super::session::{Session, SessionArgs, Step};
 use crate::completion::{Completion, Finish, Output, TextOptions};
-use crate::engine::api::{DecodeFigures, EngineOptions, Request, SamplingOptions};
+use crate::engine::api::{EngineOptions, Request, SamplingOptions, Status};
 use crate::model::ModelFile;
 use clap::Args;
 use report::{Measured, Report};
@@ -140,10 +140,10 @@ impl BenchArgs {
         let mut results = Vec::new();
         for test in tests {
             let mut samples = Vec::new();
-            let mut before = DecodeFigures::default();
+            let mut before = Status::default();
             for run in 0..WARM_UPS + self.repetitions {
                 if run == WARM_UPS {
-                    before = session.engine.status().decode;
+                    before = session.engine.status();
                 }
                 let rate = measure(&session, &interrupt, test)?;
                 bar.inc(1);
@@ -151,8 +151,9 @@ impl BenchArgs {
                     samples.push(rate);
                 }
             }
-            let figures = session.engine.status().decode - before;
-            results.push(Measured::new(test, samples, figures));
+            let status = session.engine.status();
+            let (decode, drafts) = (status.decode - before.decode, status.drafts - before.drafts);
+            results.push(Measured::new(test, samples, decode, drafts));
         }
         bar.finish_and_clear();
         let report = Report {

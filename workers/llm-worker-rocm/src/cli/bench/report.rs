@@ -1,7 +1,7 @@
 //! The results of a benchmark, as a table or as JSON.
 
 use super::{Kind, Test};
-use crate::engine::api::DecodeFigures;
+use crate::engine::api::{DecodeFigures, DraftFigures};
 use serde::Serialize;
 use worker::cli::output::{print_json, print_line};
 use worker::device::BufferMemory;
@@ -69,6 +69,13 @@ impl Report<'_> {
                 ),
             ]);
         }
+        if results.iter().any(|r| r.drafts.is_some()) {
+            let cell = |drafts: &Drafts| format!("{} of {}", drafts.accepted, drafts.drafted);
+            let cells = results
+                .iter()
+                .map(|r| r.drafts.as_ref().map(cell).unwrap_or_default());
+            columns.push(Column::new("drafts right", cells));
+        }
         for line in 0..results.len() + 2 {
             let cells: Vec<String> = columns
                 .iter()
@@ -95,6 +102,27 @@ pub(super) struct Measured {
     /// Of a test that generates, on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     decode: Option<HostCost>,
+    /// Guesses at next tokens, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drafts: Option<Drafts>,
+}
+
+/// Guesses at next tokens, of all runs together.
+#[derive(Debug, Clone, Serialize)]
+struct Drafts {
+    /// Those that steps have checked.
+    drafted: u64,
+    /// Of these, the ones that were right.
+    accepted: u64,
+}
+
+impl Drafts {
+    fn new(figures: DraftFigures) -> Option<Self> {
+        (figures.drafted > 0).then_some(Self {
+            drafted: figures.drafted,
+            accepted: figures.accepted,
+        })
+    }
 }
 
 /// What a step of one new token for each sequence costs the host, on average.
@@ -121,7 +149,12 @@ impl HostCost {
 }
 
 impl Measured {
-    pub(super) fn new(test: Test, samples: Vec<f64>, figures: DecodeFigures) -> Self {
+    pub(super) fn new(
+        test: Test,
+        samples: Vec<f64>,
+        figures: DecodeFigures,
+        drafts: DraftFigures,
+    ) -> Self {
         let count = samples.len() as f64;
         let mean = samples.iter().sum::<f64>() / count;
         let squares: f64 = samples.iter().map(|s| (s - mean).powi(2)).sum();
@@ -141,6 +174,7 @@ impl Measured {
                 Kind::Prompt => None,
                 Kind::Generate => HostCost::new(figures),
             },
+            drafts: Drafts::new(drafts),
         }
     }
 }
@@ -192,7 +226,14 @@ mod tests {
             launches: 20,
             enqueue: std::time::Duration::from_micros(10),
         };
-        let measured = Measured::new(test, vec![1.0, 2.0, 3.0], figures);
+        let drafts = DraftFigures {
+            drafts: 2,
+            drafted: 9,
+            accepted: 4,
+        };
+        let measured = Measured::new(test, vec![1.0, 2.0, 3.0], figures, drafts);
+        let found = measured.drafts.as_ref().unwrap();
+        assert_eq!((found.drafted, found.accepted), (9, 4));
         assert_eq!((measured.tokens_per_second, measured.deviation), (2.0, 1.0));
         assert_eq!(measured.test, "tg8 x 2");
         let cost = measured.decode.unwrap();
@@ -200,7 +241,13 @@ mod tests {
             (cost.enqueue_microseconds, cost.launches, cost.graphs),
             (2.5, 5.0, 0.75)
         );
-        let on_the_host = Measured::new(test, vec![4.0], DecodeFigures::default());
+        let on_the_host = Measured::new(
+            test,
+            vec![4.0],
+            DecodeFigures::default(),
+            DraftFigures::default(),
+        );
+        assert!(on_the_host.drafts.is_none());
         assert!(on_the_host.deviation == 0.0 && on_the_host.decode.is_none());
     }
 }

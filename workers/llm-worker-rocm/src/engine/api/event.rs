@@ -79,6 +79,8 @@ pub enum Event {
         token: GeneratedToken,
         /// When.
         at: Instant,
+        /// Guesses for the answer up to it.
+        drafts: DraftCount,
     },
     /// It ended.
     Finished(Summary),
@@ -95,6 +97,15 @@ pub struct GeneratedToken {
     pub logprob: Option<f32>,
     /// The most likely tokens with theirs, most likely first.
     pub top: Vec<(u32, f32)>,
+}
+
+/// Guesses at a request's tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftCount {
+    /// Those that steps have checked.
+    pub drafted: usize,
+    /// Of these, the ones that were right.
+    pub accepted: usize,
 }
 
 /// Why a generation ended.
@@ -120,6 +131,8 @@ pub struct Summary {
     pub cached_tokens: usize,
     /// Generated tokens, the one that ends the answer included.
     pub generated_tokens: usize,
+    /// Guesses at its tokens.
+    pub drafts: DraftCount,
     /// In the queue.
     pub queued: Duration,
     /// From leaving the queue to the first token.

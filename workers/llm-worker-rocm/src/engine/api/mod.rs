@@ -7,6 +7,7 @@
 //! | `event`    | tickets, events, tokens and figures of a request         |
 //! | `failure`  | why a request gave no answer                             |
 //! | `options`  | how an engine runs                                       |
+//! | `speculation` | whether next tokens are guessed, and how              |
 //! | `status`   | figures of an engine                                     |
 
 mod event;
@@ -14,11 +15,13 @@ mod failure;
 mod options;
 mod request;
 mod sampling;
+mod speculation;
 mod status;
 
-pub use event::{Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
+pub use event::{DraftCount, Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
 pub use failure::Failure;
 pub use options::{EngineOptions, GraphUse, KvDType};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::SamplingOptions;
-pub use status::{DecodeFigures, Status};
+pub use speculation::{DraftSource, SpeculationOptions};
+pub use status::{DecodeFigures, DraftFigures, Status};

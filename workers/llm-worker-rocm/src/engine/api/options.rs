@@ -1,5 +1,6 @@
 //! How an engine runs.
 
+use super::speculation::SpeculationOptions;
 use std::str::FromStr;
 
 /// How an engine runs.
@@ -29,6 +30,8 @@ pub struct EngineOptions {
     /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have
     /// graphs.
     pub graphs: GraphUse,
+    /// Whether next tokens are guessed, and how.
+    pub speculation: SpeculationOptions,
 }
 
 impl Default for EngineOptions {
@@ -45,6 +48,7 @@ impl Default for EngineOptions {
             max_waiting: 64,
             prefix_cache: true,
             graphs: GraphUse::Auto,
+            speculation: SpeculationOptions::default(),
         }
     }
 }

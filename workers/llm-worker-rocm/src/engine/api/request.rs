@@ -21,6 +21,12 @@ pub trait Constraint: Send {
     fn is_free(&self) -> bool {
         false
     }
+
+    /// How many of these tokens may come, one behind the other, at most: what a guess is worth before it is computed.
+    /// Changes nothing; [`Constraint::mask`] has the last word.
+    fn allowed(&mut self, guesses: &[u32]) -> usize {
+        guesses.len()
+    }
 }
 
 /// What to generate.
@@ -38,6 +44,9 @@ pub struct Request {
     pub ignore_end: bool,
     /// What may come next.
     pub constraint: Option<Box<dyn Constraint>>,
+    /// Most guesses at its next tokens in a step, as far as the engine guesses; `None` is as many as the engine's
+    /// options say, 0 is none. They change how long the answer takes and nothing else.
+    pub max_drafts: Option<usize>,
     /// When to give up.
     pub deadline: Option<Instant>,
     /// Whose request it is: keys and values are shared among requests of one namespace only, so that nobody can find
@@ -58,6 +67,7 @@ impl Request {
             top_logprobs: None,
             ignore_end: false,
             constraint: None,
+            max_drafts: None,
             deadline: None,
             namespace: 0,
         }

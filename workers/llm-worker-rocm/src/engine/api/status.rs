@@ -36,8 +36,10 @@ pub struct Status {
     pub requests_failed: u64,
     /// Requests whose ticket was dropped before their end.
     pub requests_cancelled: u64,
-    /// Steps of one new token for each sequence.
+    /// Steps of one new token for each sequence, and of guesses behind it.
     pub decode: DecodeFigures,
+    /// Guessed tokens.
+    pub drafts: DraftFigures,
     /// Why steps are not enqueued as graphs although that was asked for.
     pub without_graphs: Option<String>,
     /// Device memory in use by this process.
@@ -50,7 +52,8 @@ pub struct Status {
     pub lost: Option<String>,
 }
 
-/// What steps of one new token for each sequence have cost the host, on a device that works on its own.
+/// What steps of one new token for each sequence, and of guesses behind it, have cost the host, on a device that works
+/// on its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DecodeFigures {
     /// How many there were.
@@ -72,6 +75,29 @@ impl std::ops::Sub for DecodeFigures {
             graphs: self.graphs - before.graphs,
             launches: self.launches - before.launches,
             enqueue: self.enqueue - before.enqueue,
+        }
+    }
+}
+
+/// What guesses at next tokens have come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftFigures {
+    /// Times that a sequence had guesses in a step.
+    pub drafts: u64,
+    /// Guesses that steps have checked.
+    pub drafted: u64,
+    /// Of these, the ones that were right and became part of an answer.
+    pub accepted: u64,
+}
+
+impl std::ops::Sub for DraftFigures {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            drafts: self.drafts - before.drafts,
+            drafted: self.drafted - before.drafted,
+            accepted: self.accepted - before.accepted,
         }
     }
 }

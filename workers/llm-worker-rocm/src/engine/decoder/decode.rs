@@ -1,8 +1,8 @@
-//! Steps of one new token for each sequence on a GPU.
+//! Steps of few new tokens for each sequence on a GPU: mostly one, and guesses behind it.
 //!
-//! They are padded to a few shapes: sequences to the next power of two, room for keys to another. Whatever differs
-//! between two steps of a shape lies in one buffer that a kernel writes before each, and launches depend on the shape
-//! alone, so they can be recorded once and from then on be enqueued as one graph. Its last kernel leaves the chosen
+//! A row is a sequence of its own to attention, with the keys up to its own. Steps are padded to a few shapes: rows to
+//! the next power of two, room for keys to another. Whatever differs between two steps of a shape lies in one buffer
+//! that a kernel writes before each, and launches depend on the shape alone, so they can be recorded once and from then on be enqueued as one graph. Its last kernel leaves the chosen
 //! tokens where the host reads them: a step is one launch, one graph and one event. Without graphs the same launches
 //! are made one by one: the tokens are the same.
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// Room for keys that a shape has at least: attention to so many is not split.
 const LEAST_KEYS: usize = 128;
-/// Up to so many sequences a shape has a power of two, beyond a multiple of this.
+/// Up to so many rows a shape has a power of two, beyond a multiple of this.
 const POWERS: usize = 16;
 /// Shapes that are kept, the last used ones: each holds the memory of its activations.
 const MOST_SHAPES: usize = 16;
@@ -49,6 +49,8 @@ pub(super) struct Prepared {
     batch: PagedBatch,
     /// Where states come from and go, if the model has states.
     states: Option<StateBatch>,
+    /// Rows that a sequence has at most, where that changes launches.
+    longest: usize,
     /// Brings the inputs to the device and the chosen tokens back.
     pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
@@ -56,7 +58,7 @@ pub(super) struct Prepared {
 }
 
 fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
-    let sequences = step.sequences.len();
+    let sequences = step.tokens.len();
     let longest = step.sequences.iter().map(|s| s.keys).max().unwrap_or(0);
     DecodeShape {
         sequences: if sequences <= POWERS {
@@ -67,6 +69,12 @@ fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
         capacity: longest.next_power_of_two().max(LEAST_KEYS),
         block_size,
     }
+}
+
+/// Rows of the sequence that has most of them, as a power of two.
+fn longest_of(step: &Step) -> usize {
+    let rows = step.sequences.iter().map(|s| s.rows).max().unwrap_or(1);
+    rows.next_power_of_two()
 }
 
 pub(super) fn rocm(device: &Device) -> Result<&RocmDevice> {
@@ -99,7 +107,11 @@ impl Decoding {
         step: &Step,
         samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
-        let mut prepared = self.take(network, shape_of(step, network.block_size))?;
+        let longest = match network.is_recurrent() {
+            true => longest_of(step),
+            false => 1,
+        };
+        let mut prepared = self.take(network, shape_of(step, network.block_size), longest)?;
         let result = self.run(&mut prepared, network, step, samples);
         if self.shapes.len() == MOST_SHAPES {
             self.shapes.remove(0);
@@ -108,10 +120,11 @@ impl Decoding {
         result
     }
 
-    fn take(&mut self, network: &Network, shape: DecodeShape) -> Result<Prepared> {
-        match self.shapes.iter().position(|p| p.shape == shape) {
+    fn take(&mut self, network: &Network, shape: DecodeShape, longest: usize) -> Result<Prepared> {
+        let known = |p: &Prepared| p.shape == shape && p.longest == longest;
+        match self.shapes.iter().position(known) {
             Some(index) => Ok(self.shapes.remove(index)),
-            None => Prepared::new(shape, network),
+            None => Prepared::new(shape, longest, network),
         }
     }
 
@@ -123,7 +136,7 @@ impl Decoding {
         samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
         prepared.write(network, step, samples, &mut self.words)?;
-        let rows = step.sequences.len();
+        let rows = step.tokens.len();
         let wanted = self.graphs.are_on() && prepared.warm && prepared.graph.is_none();
         if wanted && prepared.tries.go_on() {
             match Recorded::make(prepared, network, &self.words, rows) {
@@ -138,7 +151,10 @@ impl Decoding {
         let mut replayed = None;
         if let Some(recorded) = &prepared.graph {
             match recorded.launch() {
-                Ok(()) => replayed = Some(recorded.logits.clone()),
+                Ok(()) => {
+                    replayed = Some(recorded.logits.clone());
+                    network.hidden = recorded.hidden.clone();
+                }
                 Err(error) => self
                     .graphs
                     .turn_off(format!("launching one failed: {error}")),
@@ -174,7 +190,7 @@ impl Decoding {
 }
 
 impl Prepared {
-    fn new(shape: DecodeShape, network: &Network) -> Result<Self> {
+    fn new(shape: DecodeShape, longest: usize, network: &Network) -> Result<Self> {
         let device = &network.device;
         let rows = shape.sequences;
         let before = rows * (1 + Choice::WORDS);
@@ -188,11 +204,12 @@ impl Prepared {
         let inputs = Tensor::zeros(words, DType::U32, device)?;
         let exchange = Exchange::new(rocm(device)?.device(), words, shape.sequences)?;
         let states = inputs.narrow(0, words - states, states)?;
-        let states = recurrent.then(|| StateBatch::view(&states, rows, rows, 1));
+        let states = recurrent.then(|| StateBatch::view(&states, rows, rows, longest));
         Ok(Self {
             graph: None,
             tries: Tries::default(),
             states: states.transpose()?,
+            longest,
             batch: shape.batch(&inputs.narrow(0, before, shape.numbers())?)?,
             shape,
             inputs,
@@ -217,7 +234,7 @@ impl Prepared {
         words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
         let blocks = network.cache_blocks();
-        let sequences = step.paged();
+        let sequences = step.paged_rows();
         let outside = |s: &PagedSequence| s.blocks.iter().any(|block| *block as usize >= blocks);
         if sequences.iter().any(outside) {
             bail!("a sequence has a block beyond the {blocks} of the cache")
@@ -252,6 +269,7 @@ impl Prepared {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
         let mut stream = network.run(&ids, &self.batch, self.states.as_ref())?;
         let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
+        network.keep_hidden(&hidden.floats);
         network.logits(&hidden)?.contiguous()
     }
 
@@ -304,8 +322,9 @@ mod tests {
                 state: None,
             };
             let step = Step {
+                tokens: vec![0; sequences],
                 sequences: (0..sequences).map(sequence).collect(),
-                ..Step::default()
+                outputs: Vec::new(),
             };
             let shape = shape_of(&step, 16);
             (shape.sequences, shape.capacity)

@@ -148,6 +148,8 @@ fn known_issue(device: &candle_rocm::Device) -> Option<String> {
 pub(super) struct Recorded {
     graph: Graph,
     pub(super) logits: Tensor,
+    /// What the network keeps of the step for its head.
+    pub(super) hidden: Option<Tensor>,
     _tokens: Tensor,
     /// The network's own may have been replaced by longer ones.
     _tables: [Option<Rotary>; 2],
@@ -236,6 +238,7 @@ impl Recorded {
         Ok(Self {
             graph,
             logits,
+            hidden: network.hidden.take(),
             _tokens: tokens,
             _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
         })

@@ -92,7 +92,7 @@ impl StateBatch {
         2 * sequences + 1 + rows
     }
 
-    /// A step's numbers, padded by sequences of one row that have no state.
+    /// A step's numbers, padded by sequences of one row that have no state, and where rows run out, by some of none.
     pub(super) fn words(
         step: &Step,
         slots: usize,
@@ -120,7 +120,9 @@ impl StateBatch {
         }
         while from.len() < sequences {
             from.push(NO_STATE);
-            to.push(NO_STATE);
+            if to.len() < rows {
+                to.push(NO_STATE);
+            }
             starts.push(to.len() as u32);
         }
         if to.len() != rows {
@@ -168,6 +170,11 @@ mod tests {
         let expected = [0, 3, 5, 6, none, 0, none, none, none, 1, 2, 0, none];
         assert_eq!(StateBatch::words(&step, 3, 3, 6).unwrap(), expected);
         assert_eq!(StateBatch::len(3, 6), expected.len());
+        // More sequences than rows.
+        let expected = [
+            0, 3, 5, 6, 6, none, 0, none, none, none, none, 1, 2, 0, none,
+        ];
+        assert_eq!(StateBatch::words(&step, 3, 4, 6).unwrap(), expected);
         assert!(StateBatch::words(&step, 2, 3, 6).is_err());
         assert!(StateBatch::words(&step, 3, 3, 7).is_err());
     }

@@ -10,6 +10,7 @@ mod decode;
 mod experts;
 mod float;
 mod graphs;
+mod head;
 mod input;
 mod linear;
 mod load;

@@ -4,7 +4,9 @@ use super::config::DecoderConfig;
 use super::decode::Decoding;
 use super::network::Network;
 use crate::engine::api::{GraphUse, KvDType};
-use crate::engine::forward::{CacheOptions, DecodeOutput, Decoded, Forward, SampleParams, Step};
+use crate::engine::forward::{
+    CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
+};
 use candle_core::{DType, Device, Result, Tensor};
 use worker::gguf::Weights;
 
@@ -32,6 +34,20 @@ impl Decoder {
             network: Network::load(config, file, device, context, progress)?,
             decoding: Decoding::default(),
         })
+    }
+
+    /// Loads the head that predicts further tokens as well, see [`Forward::predict`].
+    ///
+    /// # Errors
+    /// [`Error::Usage`](worker::Error::Usage) if the file has none, and those of [`Decoder::load`].
+    pub fn with_head(mut self, file: &dyn Weights, progress: &dyn Fn(u64)) -> worker::Result<Self> {
+        match self.network.load_head(file, progress)? {
+            true => Ok(self),
+            false => Err(worker::Error::Usage(
+                "the model has no head that predicts further tokens (nextn_predict_layers); guess by ngram or a draft model"
+                    .to_string(),
+            )),
+        }
     }
 
     /// Width of the residual stream.
@@ -68,6 +84,18 @@ impl Forward for Decoder {
 
     fn device(&self) -> &Device {
         &self.network.device
+    }
+
+    fn can_take_back(&self) -> bool {
+        true
+    }
+
+    fn has_head(&self) -> bool {
+        self.network.head.is_some()
+    }
+
+    fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
+        self.network.predict(step)
     }
 
     fn kv_dtype(&self) -> KvDType {

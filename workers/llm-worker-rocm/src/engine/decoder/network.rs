@@ -2,6 +2,7 @@
 
 use super::block::Block;
 use super::config::DecoderConfig;
+use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
 use super::memory::{LayerMemory, StateBatch};
@@ -22,6 +23,10 @@ pub(super) struct Network {
     /// The file's rotary tables, and those of blocks with a base of their own.
     pub tables: Tables,
     pub local_tables: Tables,
+    /// What predicts further tokens, if that was asked for.
+    pub head: Option<Head>,
+    /// For it: the rows of the last step behind the last norm.
+    pub hidden: Option<Tensor>,
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
@@ -56,7 +61,12 @@ impl Network {
             false => None,
         };
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
-        let stream = self.run(&ids, &batch, states.as_ref())?.sum()?;
+        let mut stream = self.run(&ids, &batch, states.as_ref())?.sum()?;
+        if self.head.is_some() {
+            let hidden = self.norm.forward(&stream)?;
+            self.keep_hidden(&hidden);
+            stream = hidden;
+        }
         let wanted = match step.outputs.len() {
             0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
             all if all == step.tokens.len() => stream,
@@ -65,7 +75,10 @@ impl Network {
                 stream.index_select(&rows, 0)?
             }
         };
-        self.norm.forward(&wanted)
+        match self.head {
+            Some(_) => Ok(wanted),
+            None => self.norm.forward(&wanted),
+        }
     }
 
     /// Whether sequences leave recurrent states behind.
@@ -105,7 +118,12 @@ impl Network {
 
     /// Logits of rows behind the last norm.
     pub(super) fn logits(&self, hidden: &Input) -> Result<Tensor> {
-        let mut logits = self.output.forward(hidden)?.to_dtype(DType::F32)?;
+        self.logits_by(&self.output, hidden)
+    }
+
+    /// The same by another output matrix.
+    pub(super) fn logits_by(&self, output: &Linear, hidden: &Input) -> Result<Tensor> {
+        let mut logits = output.forward(hidden)?.to_dtype(DType::F32)?;
         if let Some(scale) = self.config.logit_scale {
             logits = (logits * scale)?;
         }
@@ -134,13 +152,15 @@ impl Network {
         self.memories = self.blocks.iter().map(memory).collect::<Result<_>>()?;
         self.block_size = cache.block_size;
         self.slots = cache.states;
-        Ok(())
+        self.reserve_head(cache)
     }
 
     /// Bytes of a token's keys and values.
     pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
         let attention = |block: &&Block| matches!(block.mixer, Mixer::Attention(_));
-        self.blocks.iter().filter(attention).count() * self.cache_shape(1, 1).bytes(dtype)
+        let layers = self.blocks.iter().filter(attention).count();
+        let heads = usize::from(self.head.is_some());
+        (layers + heads) * self.cache_shape(1, 1).bytes(dtype)
     }
 
     /// Blocks of the cache.

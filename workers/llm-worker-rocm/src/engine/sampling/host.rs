@@ -142,6 +142,7 @@ mod tests {
         SamplingRequest {
             options,
             history,
+            drafts: &[],
             generated: history.len(),
             mask: None,
             top_logprobs: None,

@@ -102,6 +102,7 @@ mod tests {
             .map(|(i, options)| SamplingRequest {
                 options,
                 history: &history,
+                drafts: &[],
                 generated: 25,
                 mask: (i % 3 == 1).then(|| vec![0x5555_5555; VOCAB.div_ceil(32)]),
                 top_logprobs: [None, Some(0), Some(5)][i % 3],
@@ -139,6 +140,7 @@ mod tests {
         let request = |mask| SamplingRequest {
             options: &kinds[2],
             history: &[],
+            drafts: &[],
             generated: 0,
             mask,
             top_logprobs: Some(1),

@@ -3,80 +3,194 @@
 use super::Scheduler;
 use crate::engine::api::{Failure, GeneratedToken};
 use crate::engine::device;
-use crate::engine::forward::{DecodeOutput, SampleParams, Step, StepSequence};
+use crate::engine::forward::{DecodeOutput, SampleParams, Step};
 use crate::engine::sampling;
+use crate::engine::sequence::Sequence;
+use candle_core::Tensor;
 use std::time::Instant;
 
-impl Scheduler {
-    /// Runs the model and chooses tokens for the sequences that are read to their end: one for each output, in their
-    /// order.
-    pub(super) fn compute(
-        &mut self,
-        step: &Step,
-    ) -> candle_core::Result<Vec<(u64, Result<GeneratedToken, Failure>)>> {
-        let (logits, answer) = if step.is_decode() {
-            match self.decode(step)? {
-                DecodeOutput::Logits(logits, answer) => (logits, answer),
-                DecodeOutput::Tokens(answer) => {
-                    let ids = step.sequences.iter().map(|s| s.id);
-                    return Ok(ids.zip(sampling::read(&answer)?).collect());
-                }
-            }
-        } else {
-            (self.forward.forward(step)?, None)
-        };
-        if step.outputs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ends = |s: &StepSequence, tokens: usize| s.keys == tokens;
-        let mut ids = Vec::new();
-        let mut requests = Vec::new();
-        let mut refused = Vec::new();
-        for sequence in &mut self.running {
-            let len = sequence.tokens.len();
-            let in_step = step.sequences.iter().find(|s| s.id == sequence.id);
-            if !in_step.is_some_and(|s| ends(s, len)) {
-                continue;
-            }
-            let row = ids.len();
-            ids.push(sequence.id);
-            match sequence.sampling_request() {
-                Ok(request) => requests.push((row, request)),
-                Err(failure) => refused.push((row, failure)),
-            }
-        }
-        let rows: Vec<usize> = requests.iter().map(|(row, _)| *row).collect();
-        let requests: Vec<_> = requests.into_iter().map(|(_, request)| request).collect();
-        let logits = if rows.len() == ids.len() {
-            logits
-        } else {
-            let rows: Vec<u32> = rows.iter().map(|row| *row as u32).collect();
-            let index = candle_core::Tensor::new(rows.as_slice(), logits.device())?;
-            logits.index_select(&index, 0)?
-        };
-        let chosen = if requests.is_empty() {
-            Vec::new()
-        } else {
-            sampling::choose(&logits, &requests)?
-        };
-        // What the device has found wrong meanwhile.
-        answer.map_or(Ok(()), |answer| answer.wait().map(drop))?;
-        let refused = refused.into_iter().map(|(row, f)| (ids[row], Err(f)));
-        Ok(rows
-            .iter()
-            .map(|row| ids[*row])
-            .zip(chosen)
-            .chain(refused)
-            .collect())
+/// What a step brings for a sequence that it reads to its end.
+pub(super) struct Taken {
+    pub id: u64,
+    /// The next tokens: one, and one more for each draft that was right.
+    pub tokens: Vec<GeneratedToken>,
+    /// Why there are no more.
+    pub failure: Option<Failure>,
+}
+
+/// A sequence whose next tokens are being chosen.
+struct Turn {
+    /// Among the running ones.
+    index: usize,
+    /// The first of its rows of logits.
+    row: usize,
+    taken: Taken,
+    /// Whether the next row may be computed behind the right tokens.
+    is_open: bool,
+}
+
+impl Turn {
+    /// The next of its rows: one for each token that was taken.
+    fn next(&self) -> usize {
+        self.taken.tokens.len()
     }
 
-    /// Computes a step of one new token for each sequence, and keeps account of what that takes.
-    pub(super) fn decode(&mut self, step: &Step) -> candle_core::Result<DecodeOutput> {
-        let params = |s: &StepSequence| {
-            let sequence = self.running.iter().find(|r| r.id == s.id)?;
-            sequence.sample_params()
+    /// Takes the token that was chosen behind the next row.
+    fn take(
+        &mut self,
+        sequence: &mut Sequence,
+        chosen: Result<GeneratedToken, Failure>,
+        end: &[u32],
+    ) {
+        let followed = chosen.and_then(|chosen| Ok((sequence.follow(chosen.token, end)?, chosen)));
+        match followed {
+            Ok((goes_on, chosen)) => {
+                let draft = sequence.drafts.tokens().get(self.next());
+                self.is_open = goes_on && draft == Some(&chosen.token);
+                self.taken.tokens.push(chosen);
+            }
+            Err(failure) => {
+                self.is_open = false;
+                self.taken.failure = Some(failure);
+            }
+        }
+    }
+}
+
+impl Scheduler {
+    /// Runs the model and chooses tokens for the sequences that are read to their end.
+    pub(super) fn compute(&mut self, step: &Step) -> candle_core::Result<Vec<Taken>> {
+        let output = match step.is_decode() {
+            true => self.decode(step)?,
+            false => DecodeOutput::Logits(self.forward.forward(step)?, None),
         };
-        let samples: Option<Vec<SampleParams>> = step.sequences.iter().map(params).collect();
+        let turns = self.turns(step);
+        match output {
+            DecodeOutput::Tokens(answer) => Ok(self.take_chosen(turns, sampling::read(&answer)?)),
+            DecodeOutput::Logits(logits, answer) => {
+                let taken = self.choose(turns, &logits)?;
+                // What the device has found wrong meanwhile.
+                answer.map_or(Ok(()), |answer| answer.wait().map(drop))?;
+                Ok(taken)
+            }
+        }
+    }
+
+    /// The sequences that a step reads to their end, in the order of its outputs.
+    fn turns(&self, step: &Step) -> Vec<Turn> {
+        let mut row = 0;
+        let mut turns = Vec::new();
+        for s in &step.sequences {
+            let Some(index) = self.running.iter().position(|r| r.id == s.id) else {
+                continue;
+            };
+            let sequence = &self.running[index];
+            let drafts = sequence.drafts.tokens().len();
+            if s.keys != sequence.tokens.len() + drafts {
+                continue;
+            }
+            turns.push(Turn {
+                index,
+                row,
+                taken: Taken {
+                    id: s.id,
+                    tokens: Vec::new(),
+                    failure: None,
+                },
+                is_open: true,
+            });
+            row += 1 + drafts;
+        }
+        turns
+    }
+
+    /// Takes tokens that were chosen for all rows at once, as far as nothing but logits decides.
+    fn take_chosen(
+        &mut self,
+        turns: Vec<Turn>,
+        chosen: Vec<Result<GeneratedToken, Failure>>,
+    ) -> Vec<Taken> {
+        let mut chosen = chosen.into_iter();
+        let all = turns.into_iter().map(|mut turn| {
+            let sequence = &mut self.running[turn.index];
+            let rows = 1 + sequence.drafts.tokens().len();
+            for chosen in chosen.by_ref().take(rows) {
+                if turn.is_open {
+                    turn.take(sequence, chosen, &self.end_tokens);
+                    turn.is_open &= !sequence.is_constrained();
+                }
+            }
+            turn.taken
+        });
+        all.collect()
+    }
+
+    /// Chooses tokens by logits: of all rows of a sequence at once, or of one behind the other where each token decides
+    /// what may come next.
+    fn choose(&mut self, mut turns: Vec<Turn>, logits: &Tensor) -> candle_core::Result<Vec<Taken>> {
+        while turns.iter().any(|turn| turn.is_open) {
+            // Turns and rows of this round.
+            let mut round: Vec<(usize, usize)> = Vec::new();
+            let mut masks = Vec::new();
+            for (i, turn) in turns.iter_mut().enumerate().filter(|(_, t)| t.is_open) {
+                let sequence = &mut self.running[turn.index];
+                let first = turn.next();
+                let last = match sequence.has_constraint() {
+                    true => first,
+                    false => sequence.drafts.tokens().len(),
+                };
+                match sequence.mask() {
+                    Ok(mask) => {
+                        round.extend((first..=last).map(|row| (i, row)));
+                        masks.extend((first..=last).map(|_| mask.clone()));
+                    }
+                    Err(failure) => {
+                        turn.is_open = false;
+                        turn.taken.failure = Some(failure);
+                    }
+                }
+            }
+            if round.is_empty() {
+                break;
+            }
+            let rows: Vec<u32> = round
+                .iter()
+                .map(|(i, row)| (turns[*i].row + row) as u32)
+                .collect();
+            let requests: Vec<_> = round
+                .iter()
+                .zip(masks)
+                .map(|((i, row), mask)| self.running[turns[*i].index].sampling_request(*row, mask))
+                .collect();
+            let chosen = if rows.len() == logits.dim(0)? {
+                sampling::choose(logits, &requests)?
+            } else {
+                let rows = Tensor::new(rows.as_slice(), logits.device())?;
+                sampling::choose(&logits.index_select(&rows, 0)?, &requests)?
+            };
+            for ((i, row), chosen) in round.into_iter().zip(chosen) {
+                let turn = &mut turns[i];
+                if turn.is_open && row == turn.next() {
+                    let sequence = &mut self.running[turn.index];
+                    turn.take(sequence, chosen, &self.end_tokens);
+                }
+            }
+        }
+        Ok(turns.into_iter().map(|turn| turn.taken).collect())
+    }
+
+    /// Computes a step of few new tokens for each sequence, and keeps account of what that takes.
+    fn decode(&mut self, step: &Step) -> candle_core::Result<DecodeOutput> {
+        let mut samples: Option<Vec<SampleParams>> = Some(Vec::with_capacity(step.tokens.len()));
+        for s in &step.sequences {
+            let sequence = self.running.iter().find(|r| r.id == s.id);
+            let rows = (0..s.rows).map(|row| sequence?.sample_params(row));
+            let rows: Option<Vec<SampleParams>> = rows.collect();
+            samples = samples.zip(rows).map(|(mut samples, rows)| {
+                samples.extend(rows);
+                samples
+            });
+        }
         let (before, start) = (device::launches(self.forward.device()), Instant::now());
         let decoded = self.forward.decode(step, samples.as_deref())?;
         self.decode.enqueue += start.elapsed();

@@ -5,6 +5,7 @@
 //! pool then still knows of it. Sequences of a recurrent model have a slot of state besides their blocks.
 
 mod compute;
+mod guess;
 mod outcome;
 mod plan;
 
@@ -14,6 +15,7 @@ use crate::engine::device::{self, DeviceFault};
 use crate::engine::forward::Forward;
 use crate::engine::handle::{Shared, Waiting};
 use crate::engine::sequence::Sequence;
+use crate::engine::speculation::Speculation;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -30,6 +32,7 @@ pub(super) struct Scheduler {
     pub context: usize,
     pub max_sequences: usize,
     pub max_step_tokens: usize,
+    pub speculation: Speculation,
     /// Those that have blocks, or had none before their first step; oldest first.
     running: Vec<Sequence>,
     /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
@@ -52,6 +55,8 @@ struct Suspect {
 struct Chunk {
     id: u64,
     rows: usize,
+    /// So many of its last rows are drafts.
+    drafts: usize,
 }
 
 impl Scheduler {
@@ -62,6 +67,7 @@ impl Scheduler {
         context: usize,
         max_sequences: usize,
         max_step_tokens: usize,
+        speculation: Speculation,
     ) -> Self {
         Self {
             forward,
@@ -70,6 +76,7 @@ impl Scheduler {
             context,
             max_sequences,
             max_step_tokens,
+            speculation,
             running: Vec::new(),
             preempted: VecDeque::new(),
             suspects: Vec::new(),
@@ -82,6 +89,9 @@ impl Scheduler {
     pub(super) fn run(mut self, shared: &Shared) {
         while self.take_requests(shared) {
             self.drop_cancelled(shared);
+            if !self.guess(shared) {
+                return;
+            }
             let chunks = self.plan(shared);
             if chunks.is_empty() {
                 self.publish(shared);
@@ -90,9 +100,13 @@ impl Scheduler {
             // Before events are sent: whoever sees one finds the figures that go with it.
             self.publish(shared);
             let step = self.step(&chunks);
+            let start = Instant::now();
             let outcome = catch_unwind(AssertUnwindSafe(|| self.compute(&step)));
             match outcome {
-                Ok(Ok(chosen)) => self.deliver(&chunks, chosen, shared),
+                Ok(Ok(taken)) => {
+                    self.speculation.computed(&step, start.elapsed());
+                    self.deliver(&chunks, taken, shared);
+                }
                 Ok(Err(error)) => {
                     let fault = device::diagnose(self.forward.device(), &error);
                     if let DeviceFault::Lost(reason) = fault {
@@ -179,7 +193,7 @@ impl Scheduler {
     /// Takes out sequences that nobody waits for, and those whose time is over.
     fn drop_cancelled(&mut self, shared: &Shared) {
         let now = Instant::now();
-        let pool = &mut self.pool;
+        let (pool, speculation) = (&mut self.pool, &mut self.speculation);
         let mut stays = |sequence: &mut Sequence| {
             let cancelled = sequence.is_cancelled();
             if !cancelled && !sequence.is_late(now) {
@@ -194,6 +208,7 @@ impl Scheduler {
                 sequence.fail(Failure::Timeout(sequence.generated()));
             }
             sequence.give_back(pool);
+            speculation.forget(sequence.id);
             false
         };
         self.running.retain_mut(&mut stays);
@@ -210,6 +225,7 @@ impl Scheduler {
         }
         let mut status = shared.status();
         status.decode = self.decode;
+        status.drafts = self.speculation.figures;
         status.without_graphs = self.forward.without_graphs().map(str::to_string);
         status.running = self.running.len() + self.preempted.len();
         status.kv_blocks_total = self.pool.total();

@@ -1,24 +1,24 @@
 //! What comes of a step, and how sequences end.
 
+use super::compute::Taken;
 use super::{count_finished, refuse, Chunk, Scheduler, Suspect};
-use crate::engine::api::{Failure, FinishReason, GeneratedToken};
+use crate::engine::api::{Failure, FinishReason};
 use crate::engine::device::DeviceFault;
 use crate::engine::handle::Shared;
 use crate::engine::sequence::Sequence;
 
 impl Scheduler {
     /// Takes a step's outcome into the sequences.
-    pub(super) fn deliver(
-        &mut self,
-        chunks: &[Chunk],
-        chosen: Vec<(u64, Result<GeneratedToken, Failure>)>,
-        shared: &Shared,
-    ) {
+    pub(super) fn deliver(&mut self, chunks: &[Chunk], taken: Vec<Taken>, shared: &Shared) {
         let mut prompt_tokens = 0;
         for chunk in chunks {
             if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
                 let read = sequence.prompt.saturating_sub(sequence.computed);
                 prompt_tokens += read.min(chunk.rows) as u64;
+                if chunk.drafts > 0 {
+                    // What becomes of its rows is seen below.
+                    continue;
+                }
                 sequence.advance(&mut self.pool, chunk.rows, chunk.rows);
                 let computed = sequence.computed;
                 self.suspects
@@ -26,26 +26,44 @@ impl Scheduler {
             }
         }
         shared.status().prompt_tokens += prompt_tokens;
-        for (id, token) in chosen {
-            let Some(index) = self.running.iter().position(|s| s.id == id) else {
-                continue;
-            };
-            let sequence = &mut self.running[index];
-            let outcome = token.and_then(|token| {
-                shared.status().generated_tokens += 1;
-                sequence.push(token, &self.end_tokens, self.context)
-            });
-            match outcome {
-                Ok(None) => {}
-                Ok(Some(reason)) => self.finish(index, reason, shared),
-                Err(failure) => self.fail(index, failure, shared),
+        for taken in taken {
+            let chunk = chunks.iter().find(|chunk| chunk.id == taken.id);
+            let index = self.running.iter().position(|s| s.id == taken.id);
+            if let (Some(chunk), Some(index)) = (chunk, index) {
+                self.take(index, *chunk, taken, shared);
             }
+        }
+    }
+
+    /// Takes the next tokens of a sequence: all but the last one were drafts, and are computed.
+    fn take(&mut self, index: usize, chunk: Chunk, taken: Taken, shared: &Shared) {
+        let sequence = &mut self.running[index];
+        self.speculation.judge(&mut sequence.drafts, &taken.tokens);
+        let (before, mut reason) = (sequence.tokens.len(), None);
+        for token in taken.tokens {
+            shared.status().generated_tokens += 1;
+            reason = sequence.push(token, &self.end_tokens, self.context);
+            if reason.is_some() {
+                break;
+            }
+        }
+        if chunk.drafts > 0 {
+            let accepted = (sequence.tokens.len() - before).saturating_sub(1);
+            let kept = chunk.rows - chunk.drafts + accepted;
+            sequence.advance(&mut self.pool, chunk.rows, kept);
+            sequence.give_back_surplus(&mut self.pool);
+        }
+        match (reason, taken.failure) {
+            (Some(reason), _) => self.finish(index, reason, shared),
+            (None, Some(failure)) => self.fail(index, failure, shared),
+            (None, None) => {}
         }
     }
 
     pub(super) fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {
         let mut sequence = self.running.remove(index);
         sequence.give_back(&mut self.pool);
+        self.speculation.forget(sequence.id);
         // Figures first: whoever sees the event sees them, too.
         count_finished(&sequence, shared);
         self.publish(shared);
@@ -55,6 +73,7 @@ impl Scheduler {
     pub(super) fn fail(&mut self, index: usize, failure: Failure, shared: &Shared) {
         let mut sequence = self.running.remove(index);
         sequence.give_back(&mut self.pool);
+        self.speculation.forget(sequence.id);
         shared.status().requests_failed += 1;
         self.publish(shared);
         sequence.fail(failure);
@@ -104,6 +123,7 @@ impl Scheduler {
         ended.extend(self.preempted.drain(..));
         for sequence in &mut ended {
             sequence.give_back(&mut self.pool);
+            self.speculation.forget(sequence.id);
         }
         shared.status().requests_failed += ended.len() as u64;
         self.publish(shared);

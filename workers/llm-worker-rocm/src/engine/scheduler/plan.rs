@@ -20,6 +20,7 @@ impl Scheduler {
                     .map(|s| Chunk {
                         id: alone,
                         rows: rows(s, self.max_step_tokens),
+                        drafts: 0,
                     }),
             );
         } else {
@@ -27,12 +28,14 @@ impl Scheduler {
             let decoding = self.running.iter().filter(|s| s.pending() == 1);
             let reading = self.running.iter().filter(|s| s.pending() > 1);
             for sequence in decoding.chain(reading) {
-                let rows = rows(sequence, room);
+                let drafts = sequence.drafts.tokens().len();
+                let rows = (rows(sequence, room) + drafts).min(room);
                 if rows > 0 && chunks.len() < self.forward.max_sequences() {
                     room -= rows;
                     chunks.push(Chunk {
                         id: sequence.id,
                         rows,
+                        drafts,
                     });
                 }
             }
@@ -42,12 +45,19 @@ impl Scheduler {
         for chunk in &chunks {
             self.take_blocks(*chunk, shared);
         }
-        // Those that find no slot wait: those that do, or are alone with their state, go on.
+        // Those that find no slot wait: those that do, or are alone with their state, go on. Guesses wait for nothing.
         let pool = &mut self.pool;
-        chunks.retain(|chunk| {
+        chunks.retain_mut(|chunk| {
             let mut running = self.running.iter_mut();
-            let sequence = running.find(|s| s.id == chunk.id);
-            sequence.is_some_and(|sequence| sequence.take_slots(pool, 1))
+            let Some(sequence) = running.find(|s| s.id == chunk.id) else {
+                return false;
+            };
+            if chunk.drafts > 0 && !sequence.take_slots(pool, 1 + chunk.drafts) {
+                chunk.rows -= chunk.drafts;
+                chunk.drafts = 0;
+                sequence.drafts.cut(0);
+            }
+            chunk.drafts > 0 || sequence.take_slots(pool, 1)
         });
         chunks
     }
@@ -73,19 +83,22 @@ impl Scheduler {
 
     pub(super) fn step(&self, chunks: &[Chunk]) -> Step {
         let mut step = Step::default();
-        for (sequence, rows) in self.in_chunks(chunks) {
-            let keys = sequence.computed + rows;
+        for (sequence, chunk) in self.in_chunks(chunks) {
+            let keys = sequence.computed + chunk.rows;
+            let known = keys - chunk.drafts;
             step.tokens
-                .extend_from_slice(&sequence.tokens[sequence.computed..keys]);
+                .extend_from_slice(&sequence.tokens[sequence.computed..known]);
+            step.tokens.extend_from_slice(sequence.drafts.tokens());
             step.sequences.push(StepSequence {
                 id: sequence.id,
                 blocks: sequence.blocks.clone(),
                 keys,
-                rows,
+                rows: chunk.rows,
                 state: sequence.step_state(),
             });
-            if keys == sequence.tokens.len() {
-                step.outputs.push(step.tokens.len() as u32 - 1);
+            if known == sequence.tokens.len() {
+                let end = step.tokens.len() as u32;
+                step.outputs.extend(end - 1 - chunk.drafts as u32..end);
             }
         }
         step
@@ -94,10 +107,10 @@ impl Scheduler {
     pub(super) fn in_chunks<'a>(
         &'a self,
         chunks: &'a [Chunk],
-    ) -> impl Iterator<Item = (&'a Sequence, usize)> + 'a {
+    ) -> impl Iterator<Item = (&'a Sequence, &'a Chunk)> + 'a {
         chunks.iter().filter_map(|chunk| {
             let sequence = self.running.iter().find(|s| s.id == chunk.id)?;
-            Some((sequence, chunk.rows))
+            Some((sequence, chunk))
         })
     }
 }

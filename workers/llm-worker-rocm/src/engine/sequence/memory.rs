@@ -88,6 +88,14 @@ impl Sequence {
         enough
     }
 
+    /// Gives back blocks that no computed token lies in.
+    pub(in crate::engine) fn give_back_surplus(&mut self, pool: &mut BlockPool) {
+        let used = self.computed.div_ceil(pool.block_size());
+        if used < self.blocks.len() {
+            pool.give_back(self.blocks.split_off(used));
+        }
+    }
+
     /// Gives back what [`Self::take_slots`] took.
     fn give_back_slots(&mut self, pool: &mut BlockPool) {
         let current = self.states.current;

@@ -104,6 +104,7 @@ impl Common<'_> {
                 top_logprobs: prompt.top_logprobs,
                 ignore_end: fields.ignore_eos.unwrap_or(false),
                 constraint: held.map(Held::constraint),
+                max_drafts: fields.speculative_n_max,
                 deadline: self.deadline,
                 namespace: self.caller.0,
                 ..Request::new(prompt.tokens.clone(), sampling)

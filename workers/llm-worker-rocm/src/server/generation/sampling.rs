@@ -122,6 +122,10 @@ pub struct SamplingFields {
     pub seed: Option<i64>,
     /// Goes on after the token that ends an answer (for benchmarks).
     pub ignore_eos: Option<bool>,
+    /// Most guesses at next tokens in a step, where the server guesses; 0 is none. Changes the time that an answer
+    /// takes, not the answer.
+    #[serde(rename = "speculative.n_max")]
+    pub speculative_n_max: Option<usize>,
     /// Gives up after this many milliseconds; at most as long as the server allows.
     pub timeout_ms: Option<u64>,
     /// Whether answers list their tokens as numbers.

@@ -147,6 +147,7 @@ fn timings_json(finish: &Finish) -> Value {
             prefill,
             decode,
         },
+        drafts,
         ..
     } = finish;
     let ms = |time: &Duration| time.as_secs_f64() * 1e3;
@@ -155,7 +156,7 @@ fn timings_json(finish: &Finish) -> Value {
         0 => 0.0,
         count => ms(time) / count as f64,
     };
-    json!({
+    let mut timings = json!({
         "queue_ms": ms(queued),
         "cache_n": usage.cached_tokens,
         "prompt_n": computed,
@@ -166,5 +167,10 @@ fn timings_json(finish: &Finish) -> Value {
         "predicted_ms": ms(decode),
         "predicted_per_token_ms": each(decode, usage.completion_tokens.saturating_sub(1)),
         "predicted_per_second": finish.timings.decode_per_second(usage),
-    })
+    });
+    if drafts.drafted > 0 {
+        timings["draft_n"] = json!(drafts.drafted);
+        timings["draft_n_accepted"] = json!(drafts.accepted);
+    }
+    timings
 }

@@ -63,6 +63,8 @@ impl Network {
             output: Linear::new(output, loader.bias("output")?),
             embedding,
             blocks,
+            head: None,
+            hidden: None,
             memories: Vec::new(),
             block_size: 0,
             slots: 0,
@@ -74,7 +76,7 @@ impl Network {
 }
 
 impl Loader<'_> {
-    fn block(&self, block: usize) -> Result<Block> {
+    pub(in crate::engine::decoder) fn block(&self, block: usize) -> Result<Block> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.{part}");
         // Where there are two norms before the two parts, the second is attention's.

@@ -1,0 +1,53 @@
+//! The border to what guesses.
+
+use crate::engine::api::SamplingOptions;
+use crate::engine::blocks::Prefix;
+use crate::engine::forward::{Forward, Step};
+use candle_core::Result;
+
+/// A sequence whose next tokens are to be guessed.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Ask<'a> {
+    pub id: u64,
+    /// The empty prefix of its namespace.
+    pub root: Prefix,
+    /// Its tokens so far.
+    pub tokens: &'a [u32],
+    /// How many of them were generated.
+    pub generated: usize,
+    /// How the next ones will be chosen.
+    pub sampling: &'a SamplingOptions,
+    /// Its blocks, and tokens whose keys and values they have.
+    pub blocks: &'a [u32],
+    pub computed: usize,
+    /// Most guesses that are of use; none while a prompt is read.
+    pub most: usize,
+    /// Whether all but its last token are computed.
+    pub is_read: bool,
+}
+
+/// Guesses what comes next. Wrong guesses cost time and nothing else.
+pub(in crate::engine) trait Drafter: Send {
+    /// Whether guesses take so little time that they are made for every step, checked or not.
+    fn is_free(&self) -> bool;
+
+    /// Whether it follows every step, those that read prompts, too.
+    fn reads_steps(&self) -> bool {
+        false
+    }
+
+    /// A step was computed.
+    fn computed(&mut self, step: &Step) {
+        let _ = step;
+    }
+
+    /// Guesses for each of the sequences, at most as many as it asks for, all of them tokens of the model behind
+    /// `forward`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn guess(&mut self, forward: &mut dyn Forward, asks: &[Ask]) -> Result<Vec<Vec<u32>>>;
+
+    /// A sequence has ended.
+    fn forget(&mut self, id: u64);
+}
