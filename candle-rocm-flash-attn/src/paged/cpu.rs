@@ -14,12 +14,13 @@ const LINES: usize = 32;
 
 /// Memory is `[blocks, kv_heads, block_size, size]`: the entries of a head lie together.
 pub(super) struct Store {
-    keys: Half,
-    values: Half,
+    pub(super) keys: Half,
+    /// None where the last elements of keys are the values.
+    values: Option<Half>,
 }
 
 /// Keys, or values. Fresh pages of zeros cost nothing until they are written.
-enum Half {
+pub(super) enum Half {
     F32(Vec<f32>),
     F16(Vec<u16>),
     BF16(Vec<u16>),
@@ -68,7 +69,7 @@ impl Half {
         }
     }
 
-    fn read<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
+    pub(super) fn read<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         scratch.clear();
         match self {
             Self::F32(data) => return &data[range],
@@ -92,7 +93,7 @@ impl Half {
 
 /// The elements of an f32 tensor and what lies between those of neighbouring tokens; heads of a token lie behind each
 /// other.
-fn with_rows<T>(tensor: &Tensor, f: impl FnOnce(&[f32], usize) -> T) -> Result<T> {
+pub(super) fn with_rows<T>(tensor: &Tensor, f: impl FnOnce(&[f32], usize) -> T) -> Result<T> {
     let (_, heads, size) = tensor.dims3()?;
     let dense = matches!(*tensor.stride(), [_, head, 1] if head == size || heads == 1);
     let tensor = if dense && tensor.dtype() == DType::F32 {
@@ -122,7 +123,7 @@ fn dense<'a, S: Deref<Target = Storage>>((storage, layout): &'a (S, &Layout)) ->
 
 /// A part of a slice that threads write disjoint ranges of.
 #[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
+pub(super) struct Shared<T>(pub *mut T);
 
 // SAFETY: whoever uses it writes ranges that no other thread touches.
 unsafe impl<T: Send> Sync for Shared<T> {}
@@ -131,7 +132,7 @@ impl<T> Shared<T> {
     /// # Safety
     /// The range must lie in the slice, and nobody else may use it meanwhile.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn range(&self, start: usize, len: usize) -> &mut [T] {
+    pub(super) unsafe fn range(&self, start: usize, len: usize) -> &mut [T] {
         // SAFETY: as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }
@@ -165,12 +166,17 @@ impl Turn<'_> {
 }
 
 impl Store {
-    pub(super) fn new(shape: &CacheShape, dtype: CacheDType) -> Self {
+    /// With values of their `own`, or in the keys.
+    pub(super) fn new(shape: &CacheShape, dtype: CacheDType, own: bool) -> Self {
         let entries = shape.blocks * shape.block_size * shape.kv_heads;
         Self {
             keys: Half::new(entries * shape.head_size, dtype),
-            values: Half::new(entries * shape.v_head_size, dtype),
+            values: own.then(|| Half::new(entries * shape.v_head_size, dtype)),
         }
+    }
+
+    pub(super) fn has_values(&self) -> bool {
+        self.values.is_some()
     }
 
     pub(super) fn write(
@@ -178,7 +184,7 @@ impl Store {
         shape: &CacheShape,
         q: Option<&Tensor>,
         k: &Tensor,
-        v: &Tensor,
+        v: Option<&Tensor>,
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<Option<Tensor>> {
@@ -206,16 +212,18 @@ impl Store {
                 }
             }
         })?;
-        with_rows(v, |v, row| {
-            for (token, slot) in batch.slots.iter().enumerate() {
-                for head in 0..shape.kv_heads {
-                    let start = token * row + head * shape.v_head_size;
-                    let entry = entry(shape, *slot as usize, head);
-                    let value = &v[start..start + shape.v_head_size];
-                    self.values.write(entry * shape.v_head_size, value);
+        if let (Some(v), Some(values)) = (v, &mut self.values) {
+            with_rows(v, |v, row| {
+                for (token, slot) in batch.slots.iter().enumerate() {
+                    for head in 0..shape.kv_heads {
+                        let start = token * row + head * shape.v_head_size;
+                        let entry = entry(shape, *slot as usize, head);
+                        let value = &v[start..start + shape.v_head_size];
+                        values.write(entry * shape.v_head_size, value);
+                    }
                 }
-            }
-        })?;
+            })?;
+        }
         let Some(q) = q else {
             return Ok(None);
         };
@@ -253,6 +261,7 @@ impl Store {
         let sinks = sinks.as_ref().map(dense).transpose()?;
         let group = heads / shape.kv_heads;
         let rows_at_once = (LINES / group.max(1)).max(1);
+        let heads_at_once = group.clamp(1, LINES);
         // Longest first, so that no thread is left with a long one at the end.
         let mut tasks: Vec<Task> = batch
             .sequences
@@ -260,10 +269,15 @@ impl Store {
             .flat_map(|sequence| {
                 let starts = (0..sequence.rows).step_by(rows_at_once);
                 starts.flat_map(move |start| {
-                    (0..shape.kv_heads).map(move |kv_head| Task {
-                        sequence,
-                        rows: start..(start + rows_at_once).min(sequence.rows),
-                        kv_head,
+                    (0..shape.kv_heads).flat_map(move |kv_head| {
+                        let (first, end) = (kv_head * group, (kv_head + 1) * group);
+                        let starts = (first..end).step_by(heads_at_once);
+                        starts.map(move |head| Task {
+                            sequence,
+                            rows: start..(start + rows_at_once).min(sequence.rows),
+                            kv_head,
+                            heads: head..(head + heads_at_once).min(end),
+                        })
                     })
                 })
             })
@@ -297,12 +311,11 @@ impl Store {
             static SCRATCH: RefCell<[Vec<f32>; 3]> = const { RefCell::new([const { Vec::new() }; 3]) };
         }
         let (size, v_size, block_size) = (shape.head_size, shape.v_head_size, shape.block_size);
-        let group = heads / shape.kv_heads;
         let first_position = task.sequence.keys - task.sequence.rows;
         let mut lines: Vec<(Range<usize>, Line)> = task
             .rows
             .clone()
-            .flat_map(|row| (0..group).map(move |i| (row, task.kv_head * group + i)))
+            .flat_map(|row| task.heads.clone().map(move |head| (row, head)))
             .map(|(row, head)| {
                 let token = task.sequence.first_row + row;
                 let position = first_position + row;
@@ -333,9 +346,10 @@ impl Store {
                 let number = task.sequence.blocks[block] as usize;
                 let entry = entry(shape, number * block_size, task.kv_head);
                 let keys = self.keys.read(entry * size..(entry + count) * size, keys);
-                let values = self
-                    .values
-                    .read(entry * v_size..(entry + count) * v_size, values);
+                let values = match &self.values {
+                    Some(own) => own.read(entry * v_size..(entry + count) * v_size, values),
+                    None => last_elements(keys, (size, v_size), values),
+                };
                 for (seen, line) in &mut lines {
                     let from = seen.start.max(start);
                     let to = seen.end.min(start + count);
@@ -365,10 +379,25 @@ struct Task<'a> {
     sequence: &'a HostSequence,
     rows: Range<usize>,
     kv_head: usize,
+    /// The heads of queries among these that look.
+    heads: Range<usize>,
+}
+
+/// The last `v_size` elements of vectors of `size`, behind each other.
+pub(super) fn last_elements<'a>(
+    keys: &[f32],
+    (size, v_size): (usize, usize),
+    scratch: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    scratch.clear();
+    for key in keys.chunks_exact(size) {
+        scratch.extend_from_slice(&key[size - v_size..]);
+    }
+    scratch
 }
 
 /// Where the entry of a slot is, in vectors.
-fn entry(shape: &CacheShape, slot: usize, head: usize) -> usize {
+pub(super) fn entry(shape: &CacheShape, slot: usize, head: usize) -> usize {
     let (block, within) = (slot / shape.block_size, slot % shape.block_size);
     (block * shape.kv_heads + head) * shape.block_size + within
 }

@@ -28,6 +28,7 @@
 mod attend;
 mod batch;
 mod cpu;
+mod latent;
 mod rocm;
 mod simd;
 
@@ -35,6 +36,7 @@ pub use attend::Attend;
 pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
 pub use candle::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
+pub use latent::NO_KEY;
 
 use candle::{bail, DType, Device, Result, Tensor};
 
@@ -86,6 +88,12 @@ impl CacheShape {
         let elements = self.block_size * self.kv_heads * (self.head_size + self.v_head_size);
         self.blocks * dtype.bytes(elements)
     }
+
+    /// Bytes of the keys alone, which are all that a [`PagedCache::latent`] stores.
+    pub fn latent_bytes(&self, dtype: CacheDType) -> usize {
+        let elements = self.block_size * self.kv_heads * self.head_size;
+        self.blocks * dtype.bytes(elements)
+    }
 }
 
 /// A rotary embedding: the first `2 * pairs` elements of a head turn by the angle of the token's position.
@@ -124,9 +132,21 @@ impl PagedCache {
         if shape.block_size == 0 || shape.kv_heads == 0 || sizes.contains(&0) {
             bail!("a cache of {shape:?} holds nothing")
         }
+        Self::with_values(shape, dtype, device, true)
+    }
+
+    /// With values of their own, or the last elements of keys in place of them.
+    fn with_values(
+        shape: CacheShape,
+        dtype: CacheDType,
+        device: &Device,
+        own: bool,
+    ) -> Result<Self> {
         let store = match device {
-            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype)),
-            Device::Rocm(device) => Store::Rocm(Box::new(rocm::Store::new(&shape, dtype, device)?)),
+            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype, own)),
+            Device::Rocm(device) => {
+                Store::Rocm(Box::new(rocm::Store::new(&shape, dtype, device, own)?))
+            }
             device => bail!("there is no paged cache on {:?}", device.location()),
         };
         Ok(Self { shape, store })
@@ -152,6 +172,27 @@ impl PagedCache {
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<Option<Tensor>> {
+        if !self.has_values() {
+            bail!("the values of this cache are in its keys; use write_latent")
+        }
+        self.write_parts(q, k, Some(v), batch, rotary)
+    }
+
+    fn has_values(&self) -> bool {
+        match &self.store {
+            Store::Cpu(store) => store.has_values(),
+            Store::Rocm(store) => store.has_values(),
+        }
+    }
+
+    fn write_parts(
+        &mut self,
+        q: Option<&Tensor>,
+        k: &Tensor,
+        v: Option<&Tensor>,
+        batch: &PagedBatch,
+        rotary: Option<&Rotary>,
+    ) -> Result<Option<Tensor>> {
         let CacheShape {
             kv_heads,
             head_size,
@@ -159,9 +200,9 @@ impl PagedCache {
             ..
         } = self.shape;
         let tokens = batch.tokens();
-        without_graph(&[q.unwrap_or(k), k, v])?;
+        without_graph(&[q.unwrap_or(k), k, v.unwrap_or(k)])?;
         let fits = k.dims() == [tokens, kv_heads, head_size]
-            && v.dims() == [tokens, kv_heads, v_head_size]
+            && v.is_none_or(|v| v.dims() == [tokens, kv_heads, v_head_size])
             && q.is_none_or(
                 |q| matches!(*q.dims(), [n, _, size] if n == tokens && size == head_size),
             );
@@ -170,7 +211,7 @@ impl PagedCache {
                 "q {:?}, k {:?} and v {:?} of {tokens} tokens do not fit a cache of {:?}",
                 q.map(Tensor::dims),
                 k.dims(),
-                v.dims(),
+                v.map(Tensor::dims),
                 self.shape
             )
         }

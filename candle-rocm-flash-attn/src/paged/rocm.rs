@@ -15,7 +15,8 @@ const OP: &str = "paged attention";
 pub(super) struct Store {
     device: RocmDevice,
     keys: Half,
-    values: Half,
+    /// None where the last elements of keys are the values.
+    values: Option<Half>,
 }
 
 /// Keys, or values.
@@ -115,7 +116,45 @@ fn tensor(like: &Tensor, buffer: Buffer, shape: Shape) -> Result<Tensor> {
     ))
 }
 
-fn device_batch(batch: &PagedBatch) -> Result<&DeviceBatch> {
+/// Dimensions of the views of values of so many elements, and of their scales.
+struct ValueDims {
+    values: [usize; 4],
+    scales: [usize; 4],
+}
+
+impl ValueDims {
+    /// Where values lie: in memory of their own or in that of the keys.
+    fn values<'a>(&'a self, store: &'a Store, shape: &CacheShape) -> View<'a> {
+        match &store.values {
+            Some(own) => View {
+                dims: &self.values,
+                ..own.view()
+            },
+            None => View {
+                dims: &self.values,
+                offset: shape.head_size - shape.v_head_size,
+                ..store.keys.view()
+            },
+        }
+    }
+
+    fn scales<'a>(&'a self, store: &'a Store, shape: &CacheShape) -> Option<View<'a>> {
+        let (view, offset) = match &store.values {
+            Some(own) => (own.scales()?, 0),
+            None => (
+                store.keys.scales()?,
+                (shape.head_size - shape.v_head_size) / SCALED,
+            ),
+        };
+        Some(View {
+            dims: &self.scales,
+            offset,
+            ..view
+        })
+    }
+}
+
+pub(super) fn device_batch(batch: &PagedBatch) -> Result<&DeviceBatch> {
     match &batch.device {
         Some(batch) => Ok(batch),
         None => bail!("{OP}: the batch was made for another device"),
@@ -123,32 +162,61 @@ fn device_batch(batch: &PagedBatch) -> Result<&DeviceBatch> {
 }
 
 impl Store {
-    pub(super) fn new(shape: &CacheShape, dtype: CacheDType, device: &RocmDevice) -> Result<Self> {
+    /// With values of their `own`, or in the keys.
+    pub(super) fn new(
+        shape: &CacheShape,
+        dtype: CacheDType,
+        device: &RocmDevice,
+        own: bool,
+    ) -> Result<Self> {
+        let values = own.then(|| Half::new(shape, shape.v_head_size, dtype, device));
         Ok(Self {
             device: device.clone(),
             keys: Half::new(shape, shape.head_size, dtype, device)?,
-            values: Half::new(shape, shape.v_head_size, dtype, device)?,
+            values: values.transpose()?,
         })
+    }
+
+    pub(super) fn has_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    fn value_dims(&self, size: usize) -> ValueDims {
+        let [blocks, block_size, kv_heads, _] = self.keys.dims;
+        ValueDims {
+            values: [blocks, block_size, kv_heads, size],
+            scales: [blocks, block_size, kv_heads, size / SCALED],
+        }
     }
 
     pub(super) fn write(
         &mut self,
-        _shape: &CacheShape,
+        shape: &CacheShape,
         q: Option<&Tensor>,
         k: &Tensor,
-        v: &Tensor,
+        v: Option<&Tensor>,
         batch: &PagedBatch,
         rotary: Option<&Rotary>,
     ) -> Result<Option<Tensor>> {
         let batch = device_batch(batch)?;
+        let places = self.value_dims(if v.is_some() { shape.v_head_size } else { 0 });
         let cache = KvCache {
             k: self.keys.view(),
-            v: self.values.view(),
-            scales: self.keys.scales().zip(self.values.scales()),
+            v: places.values(self, shape),
+            scales: self.keys.scales().zip(places.scales(self, shape)),
         };
         with_view!(key = k);
         let device = self.device.device();
-        with_view!(value = v);
+        with_view!(given = v.unwrap_or(k));
+        let no_values = [key.dims[0], key.dims[1], 0];
+        // Values in keys are none that are to be written.
+        let value = match v {
+            Some(_) => given,
+            None => View {
+                dims: &no_values,
+                ..given
+            },
+        };
         with_view!(slots = batch.slots);
         // What is not there borrows the keys' place and is not used.
         with_view!(query = q.unwrap_or(k));
@@ -196,8 +264,9 @@ impl Store {
         with_view!(blocks = batch.table);
         // What is not there borrows the queries' place and is not used.
         with_view!(sinks = scores.sinks.unwrap_or(q));
+        let places = self.value_dims(shape.v_head_size);
         let problem = Attention {
-            scales: self.keys.scales().zip(self.values.scales()),
+            scales: self.keys.scales().zip(places.scales(self, shape)),
             lengths: Lengths::Paged {
                 cu_rows,
                 cu_keys,
@@ -215,7 +284,12 @@ impl Store {
             // Keys and values have been rounded already.
             may_round: true,
             quantized,
-            ..Attention::new(query, self.keys.view(), self.values.view(), scores.scale)
+            ..Attention::new(
+                query,
+                self.keys.view(),
+                places.values(self, shape),
+                scores.scale,
+            )
         };
         let attended = attention(device, &problem)?;
         let (tokens, heads, _) = q.dims3()?;

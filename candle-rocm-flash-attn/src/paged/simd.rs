@@ -56,6 +56,22 @@ pub(super) fn attend(
     attend_body::<{ cfg!(target_arch = "aarch64") }>(line, keys, values, scale, weights)
 }
 
+/// The sum of products of two vectors of one length.
+pub(super) fn product(a: &[f32], b: &[f32]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: the processor has what the function was compiled for.
+        return unsafe { product_avx2(a, b) };
+    }
+    dot::<{ cfg!(target_arch = "aarch64") }>(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn product_avx2(a: &[f32], b: &[f32]) -> f32 {
+    dot::<true>(a, b)
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn attend_avx2(line: &mut Line, keys: &[f32], values: &[f32], scale: Scale, w: &mut [f32]) {
