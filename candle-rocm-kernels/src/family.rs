@@ -98,6 +98,8 @@ families! {
     Pool = "pool.hip";
     /// Images at another size.
     Upsample = "upsample.hip";
+    /// Recurrences over states: selective scans, RWKV 7, gated linear recurrences.
+    StateSpace = "state_space.hip";
     /// argsort along the last dimension.
     Sort = "sort.hip";
     /// The choice of next tokens from logits.

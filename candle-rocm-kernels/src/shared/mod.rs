@@ -15,7 +15,7 @@ pub use definition::Shared;
 pub use recurrent::{causal_conv, delta_rule};
 pub use tensor::{
     backward, conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand,
-    reduce, rope, rows, sampling, scan, sort, upsample,
+    reduce, rope, rows, sampling, scan, sort, state_space, upsample,
 };
 
 /// Every header: its path below `hip` and its text.
@@ -50,6 +50,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         sampling,
         scan,
         sort,
+        state_space,
         upsample,
     ]
 }

@@ -498,3 +498,56 @@ pub mod sampling {
         }
     }
 }
+
+/// Recurrences over states.
+pub mod state_space {
+    super::shared! {
+        /// Threads of a block.
+        const STATE_BLOCK: u32 = 256;
+        /// Lanes that share lines of a state.
+        const STATE_LANES: u32 = 16;
+        /// Lines that these have together.
+        const STATE_LINES: u32 = 4;
+        /// Elements of RWKV 7's heads.
+        const WKV_HEAD: u32 = 64;
+
+        /// The selective scan.
+        struct SelectiveScan {
+            /// Elements between rows.
+            x_row: u64,
+            dt_row: u64,
+            b_row: u64,
+            c_row: u64,
+            rows: u32,
+            slots: u32,
+            sequences: u32,
+            /// Blocks that a sequence's channels take.
+            tiles: u32,
+            channels: u32,
+            /// Channels of a head.
+            head_size: u32,
+            /// Heads that share inputs and outputs of the state.
+            heads_per_group: u32,
+            /// Between which steps in time are held.
+            least_step: f32,
+            most_step: f32,
+        }
+
+        /// RWKV 7's scan, over rows without gaps.
+        struct WkvScan {
+            rows: u32,
+            slots: u32,
+            sequences: u32,
+            tiles: u32,
+            channels: u32,
+        }
+
+        /// The gated linear recurrence, over rows without gaps.
+        struct GatedRecurrence {
+            rows: u32,
+            slots: u32,
+            sequences: u32,
+            channels: u32,
+        }
+    }
+}

@@ -43,6 +43,7 @@ pub mod scan;
 pub mod softmax;
 pub mod softmax_backward;
 pub mod sort;
+pub mod state_space;
 pub mod ternary;
 pub mod unary;
 pub mod upsample;
@@ -83,6 +84,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         softmax::declared(),
         softmax_backward::declared(),
         sort::declared(),
+        state_space::declared(),
         ternary::declared(),
         unary::declared(),
         upsample::declared(),

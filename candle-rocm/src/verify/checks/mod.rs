@@ -17,6 +17,7 @@ mod quantized;
 mod recurrent;
 mod reduce;
 mod rows;
+mod state_space;
 
 use super::admit::{Check, Checks, Finding};
 use super::instructions;
@@ -54,6 +55,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Scan => (reduce::scan, ""),
         Family::Sort => (order::sort, ""),
         Family::Sampling => (order::sampling, ""),
+        Family::StateSpace => (state_space::scan, ""),
         Family::IndexingRows => (indexing::rows, "indexing by places"),
         Family::Conv => (conv::own, ""),
         Family::CausalConv => (recurrent::convolution, ""),
