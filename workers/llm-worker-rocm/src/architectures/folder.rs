@@ -19,6 +19,8 @@ pub struct FolderTraits {
     pub rules: &'static [ConfigRule],
     /// How experts' matrices lie in its files.
     pub experts: ExpertFiles,
+    /// The words of families with a recurrence.
+    pub recurrent: Option<RecurrentFolder>,
 }
 
 /// How the matrices of experts lie in the files of a folder.
@@ -32,6 +34,23 @@ pub enum ExpertFiles {
     Turns,
 }
 
+/// Families with a recurrence, whose configurations and tensors have names of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecurrentFolder {
+    /// Mamba and Falcon Mamba.
+    Mamba,
+    /// Mamba 2.
+    Mamba2,
+    /// Granite 4.
+    Granite,
+    /// Nemotron-H.
+    Nemotron,
+    /// Falcon-H1.
+    FalconH1,
+    /// RecurrentGemma.
+    Griffin,
+}
+
 impl FolderTraits {
     /// Llama's.
     pub const USUAL: Self = Self {
@@ -42,6 +61,7 @@ impl FolderTraits {
         tied: false,
         rules: &[],
         experts: ExpertFiles::Apart,
+        recurrent: None,
     };
 
     /// The same with these rules.

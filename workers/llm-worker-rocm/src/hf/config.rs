@@ -1,9 +1,11 @@
 //! `config.json` in the terms of GGUF's metadata.
 
+use super::change::Change;
 use super::experts;
 use super::layers;
 use super::metadata::MetadataWriter;
-use super::names::TensorNames;
+use super::names::{TensorName, TensorNames};
+use super::recurrent::Recurrent;
 use super::rope::Rope;
 use crate::architectures::{
     by_base_name, by_folder_name, folder_names, name_in_config, Accepted, ArchitectureRow,
@@ -24,6 +26,8 @@ pub(super) struct Config {
     pub architecture: &'static str,
     pub folder: FolderTraits,
     pub names: TensorNames,
+    /// Of a family with a recurrence.
+    recurrent: Option<Recurrent>,
     pub blocks: u32,
     /// Layers behind these that predict tokens further ahead.
     predicting: u32,
@@ -69,6 +73,14 @@ impl Config {
         let outer = json;
         // Models that also see keep their language part in an object of its own.
         let json = json.get("text_config").unwrap_or(json);
+        let usual = folder
+            .recurrent
+            .map(|family| Recurrent::usual(family, json));
+        let usual = usual.transpose()?;
+        let (json, architecture) = match &usual {
+            Some((json, other)) => (json, other.unwrap_or(architecture)),
+            None => (json, architecture),
+        };
         let blocks_are_read = folder.experts == ExpertFiles::Turns
             && outer["quantization_config"]["quant_method"] == "mxfp4";
         if !blocks_are_read {
@@ -149,6 +161,8 @@ impl Config {
             experts::write(json, experts, &mut writer)?;
         }
         write_own(json, folder.rules, experts, head_dim, &mut writer)?;
+        let recurrent = folder.recurrent;
+        let recurrent = recurrent.map(|family| Recurrent::write(family, json, &mut writer));
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
             predicting: json["num_nextn_predict_layers"]
@@ -165,6 +179,7 @@ impl Config {
             architecture,
             folder: *folder,
             names: TensorNames::of(traits, folder),
+            recurrent: recurrent.transpose()?,
             heads,
             kv_heads,
             experts,
@@ -178,6 +193,20 @@ impl Config {
         let layer = rest.and_then(|rest| rest.split_once('.')?.0.parse::<u32>().ok());
         let predicting = self.blocks..self.blocks.saturating_add(self.predicting);
         layer.is_some_and(|layer| predicting.contains(&layer))
+    }
+
+    /// Where a tensor goes and what becomes of it: nowhere, to one place or several. `Err` for a name that the
+    /// architecture does not have.
+    pub(super) fn places(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
+        if let Some(places) = self
+            .recurrent
+            .as_ref()
+            .and_then(|r| r.place(name, self.tied))
+        {
+            return Ok(places);
+        }
+        let place = self.names.place(name, self.tied)?;
+        Ok(place.into_iter().map(|place| (place, None)).collect())
     }
 
     /// The metadata that a GGUF file of the model would have, but for the tokenizer's.

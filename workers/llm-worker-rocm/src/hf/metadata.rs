@@ -35,6 +35,21 @@ impl MetadataWriter {
         self.set(key, Value::U32(value));
     }
 
+    /// A number for each block.
+    pub(super) fn numbers(&mut self, key: &str, values: &[u32]) {
+        self.set(key, Value::Array(Array::U32(values.to_vec())));
+    }
+
+    pub(super) fn switch(&mut self, key: &str, value: bool) {
+        self.set(key, Value::Bool(value));
+    }
+
+    /// Takes a key back.
+    pub(super) fn remove(&mut self, key: &str) {
+        let key = format!("{}.{key}", self.architecture);
+        self.metadata.retain(|(name, _)| *name != key);
+    }
+
     pub(super) fn float(&mut self, key: &str, value: f64) {
         self.set(key, Value::F32(value as f32));
     }

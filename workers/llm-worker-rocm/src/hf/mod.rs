@@ -1,12 +1,14 @@
 //! A Hugging Face model folder (`config.json`, `tokenizer.json`, safetensors) seen in GGUF's terms, so that everything
 //! that reads GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
 
+mod change;
 mod config;
 mod experts;
 mod layers;
 mod metadata;
 mod names;
 mod packed;
+mod recurrent;
 mod rope;
 mod tensors;
 mod tokenizer;

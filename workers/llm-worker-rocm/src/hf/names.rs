@@ -57,6 +57,17 @@ pub(super) fn part_of_block(name: &str) -> Option<(u32, &str)> {
     of_block(inner.strip_prefix("model.").unwrap_or(inner))
 }
 
+impl TensorName {
+    /// A tensor as it is.
+    pub(super) fn whole(name: &str) -> Self {
+        Self {
+            name: name.to_string(),
+            heads: None,
+            expert: None,
+        }
+    }
+}
+
 impl TensorNames {
     /// Those of an architecture.
     pub(super) fn of(traits: &DecoderTraits, folder: &FolderTraits) -> Self {
@@ -68,13 +79,7 @@ impl TensorNames {
 
     /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the architecture does not have.
     pub(super) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
-        let whole = |name: &str| {
-            Ok(Some(TensorName {
-                name: name.to_string(),
-                heads: None,
-                expert: None,
-            }))
-        };
+        let whole = |name: &str| Ok(Some(TensorName::whole(name)));
         // Models that also see keep their language part below a prefix.
         if [
             "vision_tower.",

@@ -1,11 +1,13 @@
 //! The folder's safetensors files: names and rows as GGUF has them.
 
+use super::change::Change;
 use super::config::Config;
-use super::names::RotatedHeads;
+use super::names::{RotatedHeads, TensorName};
 use super::packed::PackedExperts;
 use crate::folder::weight_files;
 use half::{bf16, f16};
 use memmap2::Mmap;
+use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +36,8 @@ struct Place {
     stacked: bool,
     /// Added to each element.
     plus_one: bool,
+    /// What becomes of it, if it does not stay as it is.
+    change: Option<Change>,
 }
 
 impl Place {
@@ -43,6 +47,9 @@ impl Place {
     }
 
     fn info(&self) -> TensorInfo {
+        if let Some(change) = &self.change {
+            return change.info(self.dtype, &self.shape);
+        }
         let format = match self.dtype {
             _ if self.as_floats() => Format::F32,
             Dtype::F16 => Format::F16,
@@ -138,74 +145,88 @@ impl Shards {
             if self.packed.take(config, name, source, dtype, shape)? {
                 continue;
             }
-            let found = config.names.place(name, config.tied).map_err(|()| {
+            let found = config.places(name).map_err(|()| {
                 format!(
                     "tensor {name} has no place in a {} model",
                     config.architecture
                 )
             })?;
-            let Some(found) = found else {
-                continue;
-            };
-            let block = found
-                .name
-                .strip_prefix("blk.")
-                .and_then(|rest| rest.split_once('.'));
-            if block.is_some_and(|(block, _)| block.parse().is_ok_and(|b: u32| b >= config.blocks))
+            for (found, change) in found {
+                self.place((name, source, &view), config, found, change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a tensor, or one of those that it becomes.
+    fn place(
+        &mut self,
+        (name, source, view): (&str, Source, &TensorView),
+        config: &Config,
+        found: TensorName,
+        change: Option<Change>,
+    ) -> std::result::Result<(), String> {
+        let block = found
+            .name
+            .strip_prefix("blk.")
+            .and_then(|rest| rest.split_once('.'));
+        if block.is_some_and(|(block, _)| block.parse().is_ok_and(|b: u32| b >= config.blocks)) {
+            return Err(format!(
+                "tensor {name}: the model has {} blocks",
+                config.blocks
+            ));
+        }
+        if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
+            return Err(format!(
+                "tensor {name} has dtype {:?}; F32, F16 and BF16 are read",
+                view.dtype()
+            ));
+        }
+        if view.shape().contains(&0) || view.shape().is_empty() {
+            return Err(format!("tensor {name} has no elements"));
+        }
+        if let Some(reason) = change.as_ref().and_then(|c| c.refuses(view.shape())) {
+            return Err(format!("tensor {name}: {reason}"));
+        }
+        let heads = found.heads.map(|heads| match heads {
+            RotatedHeads::Query => config.heads,
+            RotatedHeads::Key => config.kv_heads,
+        });
+        let rows = view.shape()[0];
+        if heads.is_some_and(|heads| rows % (2 * heads as usize) != 0) {
+            return Err(format!(
+                "tensor {name} of {rows} rows does not belong to {} heads",
+                heads.unwrap_or_default()
+            ));
+        }
+        // A matrix of one row, which GGUF has as a vector.
+        let shape = match view.shape() {
+            [1, columns]
+                if found.name.ends_with("ffn_gate_inp_shexp.weight")
+                    || found.name.ends_with("exp_probs_b.bias") =>
             {
-                return Err(format!(
-                    "tensor {name}: the model has {} blocks",
-                    config.blocks
-                ));
+                vec![*columns]
             }
-            if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-                return Err(format!(
-                    "tensor {name} has dtype {:?}; F32, F16 and BF16 are read",
-                    view.dtype()
-                ));
-            }
-            if view.shape().contains(&0) || view.shape().is_empty() {
-                return Err(format!("tensor {name} has no elements"));
-            }
-            let heads = found.heads.map(|heads| match heads {
-                RotatedHeads::Query => config.heads,
-                RotatedHeads::Key => config.kv_heads,
+            shape => shape.to_vec(),
+        };
+        let place = self
+            .places
+            .entry(found.name.clone())
+            .or_insert_with(|| Place {
+                sources: BTreeMap::new(),
+                dtype: view.dtype(),
+                shape: shape.clone(),
+                stacked: found.expert.is_some(),
+                plus_one: config.folder.norm_plus_one && found.name.ends_with("norm.weight"),
+                heads,
+                change,
             });
-            let rows = view.shape()[0];
-            if heads.is_some_and(|heads| rows % (2 * heads as usize) != 0) {
-                return Err(format!(
-                    "tensor {name} of {rows} rows does not belong to {} heads",
-                    heads.unwrap_or_default()
-                ));
-            }
-            // A matrix of one row, which GGUF has as a vector.
-            let shape = match view.shape() {
-                [1, columns]
-                    if found.name.ends_with("ffn_gate_inp_shexp.weight")
-                        || found.name.ends_with("exp_probs_b.bias") =>
-                {
-                    vec![*columns]
-                }
-                shape => shape.to_vec(),
-            };
-            let place = self
-                .places
-                .entry(found.name.clone())
-                .or_insert_with(|| Place {
-                    sources: BTreeMap::new(),
-                    dtype: view.dtype(),
-                    shape: shape.clone(),
-                    stacked: found.expert.is_some(),
-                    plus_one: config.folder.norm_plus_one && found.name.ends_with("norm.weight"),
-                    heads,
-                });
-            if place.shape != shape || place.dtype != view.dtype() {
-                return Err(format!("tensor {name} differs from the other experts'"));
-            }
-            let expert = found.expert.unwrap_or(0);
-            if place.sources.insert(expert, source).is_some() {
-                return Err(format!("tensor {name} appears twice"));
-            }
+        if place.shape != shape || place.dtype != view.dtype() {
+            return Err(format!("tensor {name} differs from the other experts'"));
+        }
+        let expert = found.expert.unwrap_or(0);
+        if place.sources.insert(expert, source).is_some() {
+            return Err(format!("tensor {name} appears twice"));
         }
         Ok(())
     }
@@ -251,6 +272,9 @@ impl Shards {
                     .collect(),
             ),
         };
+        if let Some(change) = &place.change {
+            return Cow::Owned(change.apply(&data, place.dtype, &place.shape));
+        }
         let data = match place.heads {
             Some(heads) => Cow::Owned(interleave(&data, place.shape[0], heads as usize)),
             None => data,

@@ -141,7 +141,8 @@ impl Plan {
         if let Some(chosen) = named {
             return fitting(chosen.format, dims);
         }
-        let matrix = dims.len() >= 2 && dims[1] > 1;
+        // Rates and factors of recurrences lie as columns and are not called weights.
+        let matrix = dims.len() >= 2 && dims[1] > 1 && name.ends_with(".weight");
         if !matrix
             || ["norm", "ffn_gate_inp", "conv1d", "rope_freqs"]
                 .iter()

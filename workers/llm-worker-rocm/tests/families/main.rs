@@ -8,6 +8,7 @@ mod embedding;
 mod list;
 mod mixtures;
 mod ranking;
+mod recurrent;
 mod reference;
 mod register;
 mod sequential;
@@ -243,9 +244,9 @@ fn what_a_family_does_not_have_is_refused_by_name() {
     let check = |message: String, why: &str| assert!(message.contains(why), "{message}");
     check(
         refusal(&|f| {
-            f.set("general.architecture", common::string("mamba"));
+            f.set("general.architecture", common::string("rwkv6"));
         }),
-        "mamba",
+        "rwkv6",
     );
     check(
         refusal(&|f| {

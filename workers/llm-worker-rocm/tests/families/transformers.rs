@@ -257,6 +257,7 @@ fn the_decoder_computes_what_transformers_does() {
         "cohere",
         "cohere2",
         "ernie4_5",
+        "granite-hybrid",
     ]);
 }
 
@@ -271,10 +272,6 @@ fn the_other_families_compute_what_transformers_does() {
         "olmo",
         "bigcode",
         "helium",
-        "granite-hybrid",
-        "recurrent-gemma",
-        "mamba",
-        "mamba2",
     ]);
 }
 

@@ -65,37 +65,4 @@ pub(in crate::architectures) static SEQUENTIAL: &[ArchitectureRow] = &[
         "Helium",
         SequentialModel::of(load::helium),
     ),
-    ArchitectureRow::sequential(
-        &["GraniteMoeHybridForCausalLM"],
-        "Granite 4 without Mamba layers and experts",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::granite_hybrid)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["RecurrentGemmaForCausalLM"],
-        "RecurrentGemma",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::recurrent_gemma)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["MambaForCausalLM"],
-        "Mamba",
-        SequentialModel {
-            tied: true,
-            stand_ins: &[("backbone.embedding.weight", "backbone.embeddings.weight")],
-            ..SequentialModel::of(load::mamba)
-        },
-    ),
-    ArchitectureRow::sequential(
-        &["Mamba2ForCausalLM"],
-        "Mamba 2",
-        SequentialModel {
-            tied: true,
-            ..SequentialModel::of(load::mamba2)
-        },
-    ),
 ];

@@ -9,7 +9,8 @@ use candle_core::{Result, Tensor};
 /// What mixes tokens and the feed-forward part, with the norms that a model has.
 pub(super) struct Block {
     pub mixer: Mixer,
-    pub feed_forward: FeedForward,
+    /// None where the mixer is all.
+    pub feed_forward: Option<FeedForward>,
     pub attention_norm: Option<Norm>,
     pub attention_post_norm: Option<Norm>,
     pub ffn_norm: Option<Norm>,
@@ -35,19 +36,22 @@ impl Block {
         let quantized = self.mixer.takes_quantized();
         let input = normed(stream, &self.attention_norm, quantized)?;
         let mixed = self.mixer.forward(&input, memories, layer, pass)?;
-        let quantized = self.feed_forward.takes_quantized();
+        let Some(feed_forward) = &self.feed_forward else {
+            return stream.add(self.finish(mixed, &self.attention_post_norm)?);
+        };
+        let quantized = feed_forward.takes_quantized();
         if self.parallel {
             let input = match &self.ffn_norm {
                 Some(_) => normed(stream, &self.ffn_norm, quantized)?,
                 None => input,
             };
-            let fed = self.feed_forward.forward(&input)?;
+            let fed = feed_forward.forward(&input)?;
             stream.add(self.finish(mixed, &self.attention_post_norm)?)?;
             return stream.add(self.finish(fed, &self.ffn_post_norm)?);
         }
         stream.add(self.finish(mixed, &self.attention_post_norm)?)?;
         let input = normed(stream, &self.ffn_norm, quantized)?;
-        let fed = self.feed_forward.forward(&input)?;
+        let fed = feed_forward.forward(&input)?;
         stream.add(self.finish(fed, &self.ffn_post_norm)?)
     }
 

@@ -2,6 +2,7 @@
 
 use super::config::DecoderConfig;
 use super::linear::{Linear, Weight};
+use super::mixers::FirstValues;
 use super::norm::Norm;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -17,6 +18,8 @@ pub(super) struct Loader<'a> {
     pub activations: DType,
     /// Called with the bytes of every tensor that has arrived.
     pub progress: &'a dyn Fn(u64),
+    /// What RWKV's blocks share.
+    pub first_values: FirstValues,
 }
 
 impl Loader<'_> {

@@ -30,5 +30,6 @@ pub use config::{ConfigError, DecoderConfig};
 pub use experts::{Routing, Scores};
 pub use model::Decoder;
 pub use traits::{
-    Activation, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind,
+    Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale,
+    NormKind, Recurrence,
 };

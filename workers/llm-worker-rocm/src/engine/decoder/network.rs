@@ -6,7 +6,7 @@ use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
 use super::memory::{LayerMemory, StateBatch};
-use super::mixers::{Mixer, Pass};
+use super::mixers::Pass;
 use super::norm::{Norm, Residual};
 use super::rotary::Tables;
 use crate::engine::forward::{CacheOptions, Step};
@@ -17,6 +17,8 @@ use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCac
 pub(super) struct Network {
     pub config: DecoderConfig,
     pub embedding: Weight,
+    /// Behind the embedding.
+    pub embedding_norm: Option<Norm>,
     pub blocks: Vec<Block>,
     pub norm: Norm,
     pub output: Linear,
@@ -103,6 +105,9 @@ impl Network {
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
         }
+        if let Some(norm) = &self.embedding_norm {
+            x = norm.forward(&x)?;
+        }
         let mut stream = Residual::new(x);
         let pass = Pass {
             batch,
@@ -138,11 +143,9 @@ impl Network {
         self.memories = Vec::new();
         let shape = self.cache_shape(cache.blocks, cache.block_size);
         let memory = |block: &Block| -> Result<LayerMemory> {
-            let paged = match block.mixer {
-                Mixer::Attention(_) => {
-                    Some(PagedCache::new(shape, cache.dtype.into(), &self.device)?)
-                }
-                Mixer::Recurrent(_) => None,
+            let paged = match block.mixer.has_cache() {
+                true => Some(PagedCache::new(shape, cache.dtype.into(), &self.device)?),
+                false => None,
             };
             Ok(LayerMemory {
                 cache: paged,
@@ -157,15 +160,17 @@ impl Network {
 
     /// Bytes of a token's keys and values.
     pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
-        let attention = |block: &&Block| matches!(block.mixer, Mixer::Attention(_));
-        let layers = self.blocks.iter().filter(attention).count();
+        let layers = self.blocks.iter().filter(|block| block.mixer.has_cache());
         let heads = usize::from(self.head.is_some());
-        (layers + heads) * self.cache_shape(1, 1).bytes(dtype)
+        (layers.count() + heads) * self.cache_shape(1, 1).bytes(dtype)
     }
 
     /// Blocks of the cache.
     pub(super) fn cache_blocks(&self) -> usize {
         let mut caches = self.memories.iter().filter_map(|m| m.cache.as_ref());
-        caches.next().map_or(0, |cache| cache.shape().blocks)
+        // Without keys and values nothing lies in blocks.
+        caches
+            .next()
+            .map_or(usize::MAX, |cache| cache.shape().blocks)
     }
 }

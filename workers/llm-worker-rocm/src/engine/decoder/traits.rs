@@ -47,6 +47,41 @@ pub struct DecoderTraits {
     pub clamped_gates: Option<ClampedGate>,
     /// YaRN changes frequencies from a whole pair on and up to one.
     pub yarn_whole_pairs: bool,
+    /// The recurrence of blocks that have one.
+    pub recurrence: Recurrence,
+    /// Which blocks have it, and what they have beside it.
+    pub parts: BlockParts,
+}
+
+/// What mixes tokens by a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recurrence {
+    /// None.
+    None,
+    /// Mamba's selective scan: each channel has rates of its own.
+    Mamba,
+    /// Mamba 2's: a head's channels share one rate.
+    Mamba2,
+    /// Griffin's gated linear recurrence.
+    Griffin,
+    /// RWKV 7's, with the part that takes the feed-forward part's place.
+    Rwkv7,
+}
+
+/// The parts of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockParts {
+    /// Attention and the feed-forward part.
+    Attention,
+    /// The recurrence alone, in each block.
+    Recurrent,
+    /// The recurrence in place of attention where a block has no heads of keys and values.
+    RecurrentWithoutHeads,
+    /// One part each: attention where there are heads of keys and values, else the feed-forward part where it has a
+    /// width, else the recurrence.
+    One,
+    /// The recurrence beside attention, and the feed-forward part.
+    Beside,
 }
 
 /// What norms do.
@@ -139,5 +174,7 @@ impl DecoderTraits {
         sinks: false,
         clamped_gates: None,
         yarn_whole_pairs: true,
+        recurrence: Recurrence::None,
+        parts: BlockParts::Attention,
     };
 }

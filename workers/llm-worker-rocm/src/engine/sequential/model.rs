@@ -77,8 +77,6 @@ pub(crate) enum Pieces {
     Any,
     /// Any number at position 0, then one: its masks or its state are made for whole prompts.
     First,
-    /// One.
-    One,
 }
 
 /// A loaded model with what the engine asks.

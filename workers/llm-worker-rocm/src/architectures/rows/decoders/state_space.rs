@@ -1,6 +1,142 @@
 //! Families with state spaces or other recurrences, beside attention or alone.
 
+use super::usual::{GEMMA, GEMMA_FOLDER, HALVES, LLAMA, USUAL, WINDOW};
+use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits, RecurrentFolder};
 use crate::architectures::row::ArchitectureRow;
+use crate::engine::decoder::{Activation, BlockParts, DecoderTraits, Layers, NormKind, Recurrence};
+use Accepted::{Absent, Bool};
+use ConfigRule::{Count, Float, Only};
+
+const MAMBA: DecoderTraits = DecoderTraits {
+    recurrence: Recurrence::Mamba,
+    parts: BlockParts::Recurrent,
+    ..LLAMA
+};
+
+const fn folder(recurrent: RecurrentFolder) -> FolderTraits {
+    FolderTraits {
+        recurrent: Some(recurrent),
+        ..USUAL
+    }
+}
 
 /// See the module.
-pub(super) static ROWS: &[ArchitectureRow] = &[];
+pub(super) static ROWS: &[ArchitectureRow] = &[
+    ArchitectureRow::decoder("mamba", "Mamba, Falcon Mamba", MAMBA)
+        .folders(
+            &["MambaForCausalLM", "FalconMambaForCausalLM"],
+            FolderTraits {
+                tied: true,
+                ..folder(RecurrentFolder::Mamba)
+            },
+        )
+        .compared_with("transformers"),
+    ArchitectureRow::decoder(
+        "mamba2",
+        "Mamba 2",
+        DecoderTraits {
+            recurrence: Recurrence::Mamba2,
+            ..MAMBA
+        },
+    )
+    .folders(
+        &["Mamba2ForCausalLM"],
+        FolderTraits {
+            rules: &[
+                Only("rms_norm", &[Absent, Bool(true)]),
+                Only("norm_before_gate", &[Absent, Bool(false)]),
+            ],
+            ..folder(RecurrentFolder::Mamba2)
+        },
+    )
+    .compared_with("transformers: one group, several groups and limits of steps"),
+    ArchitectureRow::decoder(
+        "granitehybrid",
+        "Granite 4",
+        DecoderTraits {
+            recurrence: Recurrence::Mamba2,
+            parts: BlockParts::RecurrentWithoutHeads,
+            ..LLAMA
+        },
+    )
+    .folders(
+        &["GraniteMoeHybridForCausalLM"],
+        FolderTraits {
+            rules: &[
+                Float("attention_multiplier", "attention.scale"),
+                Float("embedding_multiplier", "embedding_scale"),
+                Float("residual_multiplier", "residual_scale"),
+                Float("logits_scaling", "logit_scale"),
+            ],
+            ..folder(RecurrentFolder::Granite)
+        },
+    )
+    .compared_with("transformers: with and without Mamba layers, experts"),
+    ArchitectureRow::decoder(
+        "falcon-h1",
+        "Falcon-H1",
+        DecoderTraits {
+            recurrence: Recurrence::Mamba2,
+            parts: BlockParts::Beside,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["FalconH1ForCausalLM"],
+        FolderTraits {
+            rules: &[Only("mamba_norm_before_gate", &[Absent, Bool(false)])],
+            ..folder(RecurrentFolder::FalconH1)
+        },
+    )
+    .compared_with("transformers: with and without a norm of the state space"),
+    ArchitectureRow::decoder(
+        "nemotron_h",
+        "Nemotron-H",
+        DecoderTraits {
+            recurrence: Recurrence::Mamba2,
+            parts: BlockParts::One,
+            activation: Activation::SquaredRelu,
+            layers: Layers::Positionless { period: 1 },
+            ..LLAMA
+        },
+    )
+    .folders(
+        &["NemotronHForCausalLM"],
+        FolderTraits {
+            activations: &["relu2"],
+            ..folder(RecurrentFolder::Nemotron)
+        },
+    )
+    .compared_with("transformers"),
+    ArchitectureRow::decoder(
+        "rwkv7",
+        "RWKV 7",
+        DecoderTraits {
+            norm: NormKind::Layer,
+            recurrence: Recurrence::Rwkv7,
+            ..MAMBA
+        },
+    )
+    .compared_with("f64"),
+    ArchitectureRow::decoder(
+        "recurrentgemma",
+        "RecurrentGemma; GGUF as `quantize` writes it, llama.cpp has none",
+        DecoderTraits {
+            recurrence: Recurrence::Griffin,
+            parts: BlockParts::RecurrentWithoutHeads,
+            ..GEMMA
+        },
+    )
+    .folders(
+        &["RecurrentGemmaForCausalLM"],
+        FolderTraits {
+            recurrent: Some(RecurrentFolder::Griffin),
+            rules: &[
+                Float("logits_soft_cap", "final_logit_softcapping"),
+                Count("attention_window_size", WINDOW),
+            ],
+            ..GEMMA_FOLDER
+        },
+    )
+    .compared_with("transformers: with and without a full window"),
+];

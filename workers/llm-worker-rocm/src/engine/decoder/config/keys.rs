@@ -106,6 +106,29 @@ impl Keys<'_> {
         }
     }
 
+    /// A number of each block: the file has one for all, or a list.
+    pub(super) fn of_blocks(&self, key: &str, blocks: usize) -> Result<Option<Vec<usize>>> {
+        let Some(Value::Array(array)) = self.gguf.get(&self.full(key)) else {
+            let all = self.u32(key)?;
+            return Ok(all.map(|value| vec![value as usize; blocks]));
+        };
+        let values: Option<Vec<usize>> = match array {
+            Array::U32(values) => values.iter().map(|v| (*v).try_into().ok()).collect(),
+            Array::I32(values) => values.iter().map(|v| (*v).try_into().ok()).collect(),
+            Array::U64(values) => values.iter().map(|v| (*v).try_into().ok()).collect(),
+            Array::I64(values) => values.iter().map(|v| (*v).try_into().ok()).collect(),
+            _ => None,
+        };
+        match values {
+            Some(values) if values.len() == blocks => Ok(Some(values)),
+            _ => Err(self.bad(
+                key,
+                format!("a list of {}", array.len()),
+                format!("a number for each of {blocks} blocks is expected"),
+            )),
+        }
+    }
+
     pub(super) fn bool(&self, key: &str) -> Result<Option<bool>> {
         Ok(self.gguf.get_bool(&self.full(key))?)
     }

@@ -1,7 +1,8 @@
 //! What blocks differ in.
 
+use super::keys::{ConfigError, Keys, Result};
 use super::{DecoderConfig, MixtureConfig};
-use crate::engine::decoder::traits::Layers;
+use crate::engine::decoder::traits::{BlockParts, DecoderTraits, Layers};
 
 /// What a block has that others may not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +20,82 @@ pub(in crate::engine::decoder) enum Base {
     Local,
 }
 
+/// What mixes tokens in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine::decoder) enum MixerKind {
+    Attention,
+    Recurrent,
+    /// Both, beside each other.
+    Both,
+    /// Nothing: the feed-forward part is all that the block has.
+    FeedForward,
+}
+
+/// What mixes tokens in each block.
+pub(super) fn mixers(keys: &Keys, traits: &DecoderTraits, blocks: usize) -> Result<Vec<MixerKind>> {
+    let with_heads = || -> Result<Vec<bool>> {
+        let key = "attention.head_count_kv";
+        let heads = keys.of_blocks(key, blocks)?;
+        let heads = heads.ok_or_else(|| keys.bad(key, "absent", "each block's is needed"))?;
+        Ok(heads.into_iter().map(|heads| heads > 0).collect())
+    };
+    Ok(match traits.parts {
+        BlockParts::Attention => vec![MixerKind::Attention; blocks],
+        BlockParts::Recurrent => vec![MixerKind::Recurrent; blocks],
+        BlockParts::Beside => vec![MixerKind::Both; blocks],
+        BlockParts::RecurrentWithoutHeads => {
+            let kind = |attention| match attention {
+                true => MixerKind::Attention,
+                false => MixerKind::Recurrent,
+            };
+            with_heads()?.into_iter().map(kind).collect()
+        }
+        BlockParts::One => {
+            let widths = keys.of_blocks("feed_forward_length", blocks)?;
+            let widths = widths.unwrap_or_else(|| vec![0; blocks]);
+            let kind = |(attention, width)| match (attention, width) {
+                (true, _) => MixerKind::Attention,
+                (false, 0) => MixerKind::Recurrent,
+                (false, _) => MixerKind::FeedForward,
+            };
+            with_heads()?.into_iter().zip(widths).map(kind).collect()
+        }
+    })
+}
+
+/// The one number that a key has for blocks; 0 stands for blocks that have none where there are several kinds.
+pub(super) fn of_any_block(
+    keys: &Keys,
+    key: &str,
+    traits: &DecoderTraits,
+    blocks: usize,
+) -> Result<Option<usize>> {
+    if traits.parts == BlockParts::Attention {
+        return keys.count(key, u32::MAX);
+    }
+    let numbers = keys.of_blocks(key, blocks)?.unwrap_or_default();
+    let mut numbers = numbers.into_iter().filter(|number| *number > 0);
+    let first = numbers.next();
+    match numbers.find(|number| Some(*number) != first) {
+        None => Ok(first),
+        Some(_) => Err(ConfigError::Unsupported(format!(
+            "metadata {} of several sizes",
+            keys.full(key)
+        ))),
+    }
+}
+
 impl DecoderConfig {
+    /// What mixes tokens in a block.
+    pub(in crate::engine::decoder) fn mixer(&self, block: usize) -> MixerKind {
+        self.mixers[block]
+    }
+
+    /// Whether a block has a feed-forward part behind its mixer.
+    pub(in crate::engine::decoder) fn has_feed_forward(&self) -> bool {
+        !matches!(self.traits.parts, BlockParts::Recurrent | BlockParts::One)
+    }
+
     /// The mixture of a block that has one.
     pub(in crate::engine::decoder) fn experts(&self, block: usize) -> Option<&MixtureConfig> {
         let experts = self.experts.as_ref();
@@ -43,6 +119,13 @@ impl DecoderConfig {
             Some(window) => !window,
             None => every(self.window_period.unwrap_or(period)),
         };
+        let attends = matches!(self.mixer(block), MixerKind::Attention | MixerKind::Both);
+        if self.positionless || !attends {
+            return LayerKind {
+                window: self.window,
+                rotary: None,
+            };
+        }
         match self.traits.layers {
             Layers::Same => LayerKind {
                 window: self.window,

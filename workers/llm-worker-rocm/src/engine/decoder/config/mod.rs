@@ -7,13 +7,15 @@ mod experts;
 mod keys;
 mod layers;
 mod rope;
+mod state_space;
 
 pub(super) use experts::{Groups, MixtureConfig};
 pub use keys::ConfigError;
-pub(super) use layers::Base;
+pub(super) use layers::{Base, MixerKind};
 pub(super) use rope::Rope;
+pub(super) use state_space::StateSpace;
 
-use super::traits::{Activation, DecoderTraits, EmbeddingScale, LogitScale, NormKind};
+use super::traits::{Activation, BlockParts, DecoderTraits, EmbeddingScale, LogitScale, NormKind};
 use keys::{Keys, Result};
 use worker::gguf::{Gguf, GgufError};
 
@@ -66,6 +68,12 @@ pub struct DecoderConfig {
     pub(super) logit_scale: Option<f64>,
     pub(super) parallel: bool,
     pub(super) experts: Option<MixtureConfig>,
+    /// What mixes tokens in each block.
+    mixers: Vec<MixerKind>,
+    /// No block has a rotary embedding.
+    positionless: bool,
+    /// The recurrence of blocks that have one.
+    pub(super) state_space: Option<StateSpace>,
 }
 
 impl DecoderConfig {
@@ -77,9 +85,21 @@ impl DecoderConfig {
         let name = gguf.require_str("general.architecture")?;
         let keys = Keys { gguf, name };
         let width = keys.require_count("embedding_length", u32::MAX)?;
-        let heads = keys.require_count("attention.head_count", u32::MAX)?;
-        let kv_heads = keys
-            .count("attention.head_count_kv", u32::MAX)?
+        let all_blocks = keys.require_count("block_count", MAX_BLOCKS)?;
+        let predicting = keys.u32("nextn_predict_layers")?.unwrap_or(0) as usize;
+        let Some(blocks) = all_blocks.checked_sub(predicting).filter(|b| *b > 0) else {
+            return Err(keys.bad(
+                "nextn_predict_layers",
+                predicting,
+                format!("the file has {all_blocks} blocks in all"),
+            ));
+        };
+        let attends = traits.parts != BlockParts::Recurrent;
+        let heads = match attends {
+            true => keys.require_count("attention.head_count", u32::MAX)?,
+            false => 1,
+        };
+        let kv_heads = layers::of_any_block(&keys, "attention.head_count_kv", traits, all_blocks)?
             .unwrap_or(heads);
         if heads % kv_heads != 0 {
             return Err(keys.bad(
@@ -90,6 +110,8 @@ impl DecoderConfig {
         }
         let head_dim = match keys.count("attention.key_length", MAX_HEAD_DIM)? {
             Some(dim) => dim,
+            // There are no heads.
+            None if !attends => 2,
             None if width % heads == 0 => width / heads,
             None => {
                 return Err(keys.bad(
@@ -115,22 +137,17 @@ impl DecoderConfig {
         let context_length = keys
             .require_count("context_length", MAX_CONTEXT)?
             .min(longest);
-        let all_blocks = keys.require_count("block_count", MAX_BLOCKS)?;
-        let predicting = keys.u32("nextn_predict_layers")?.unwrap_or(0) as usize;
-        let Some(blocks) = all_blocks.checked_sub(predicting).filter(|b| *b > 0) else {
-            return Err(keys.bad(
-                "nextn_predict_layers",
-                predicting,
-                format!("the file has {all_blocks} blocks in all"),
-            ));
-        };
         let epsilon = match traits.norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
             NormKind::Layer => "attention.layer_norm_epsilon",
         };
         let epsilon = match keys.positive(epsilon, false)? {
             Some(epsilon) => epsilon,
-            None => gguf.require_f32(&keys.full(epsilon))?,
+            // Converters take one for the other where a family's configuration does.
+            None => match keys.positive("attention.layer_norm_epsilon", false)? {
+                Some(epsilon) => epsilon,
+                None => gguf.require_f32(&keys.full(epsilon))?,
+            },
         };
         let rope = rope::rope(&keys, traits, head_dim, context_length)?;
         let logit_scale =
@@ -145,11 +162,12 @@ impl DecoderConfig {
             None => None,
         };
         let experts = experts::experts(&keys, traits)?;
-        let hidden = match &experts {
-            Some(experts) => keys
-                .count("feed_forward_length", u32::MAX)?
-                .unwrap_or(experts.hidden),
-            None => keys.require_count("feed_forward_length", u32::MAX)?,
+        let hidden = layers::of_any_block(&keys, "feed_forward_length", traits, all_blocks)?;
+        let hidden = match (&experts, hidden) {
+            (_, Some(hidden)) => hidden,
+            (Some(experts), None) => experts.hidden,
+            (None, None) if matches!(traits.parts, BlockParts::Recurrent | BlockParts::One) => 0,
+            (None, None) => keys.require_count("feed_forward_length", u32::MAX)?,
         };
         let score_scale = match keys.positive("attention.scale", true)? {
             Some(scale) => scale,
@@ -195,6 +213,11 @@ impl DecoderConfig {
                 .bool("use_parallel_residual")?
                 .unwrap_or(traits.parallel),
             experts,
+            mixers: layers::mixers(&keys, traits, all_blocks)?,
+            // llama.cpp's switch of Granite's rotary embedding.
+            positionless: keys.bool("rope.scaling.finetuned")? == Some(false)
+                && traits.parts == BlockParts::RecurrentWithoutHeads,
+            state_space: state_space::state_space(&keys, traits)?,
         };
         config.refuse_what_is_ignored(&keys)?;
         Ok(config)

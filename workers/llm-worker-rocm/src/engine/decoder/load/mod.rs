@@ -2,14 +2,18 @@
 
 mod attention;
 mod feed_forward;
+mod griffin;
 mod rotary;
+mod rwkv;
+mod state_space;
 
 use super::block::Block;
-use super::config::{Base, DecoderConfig};
+use super::config::{Base, DecoderConfig, MixerKind};
 use super::linear::Linear;
 use super::loader::Loader;
-use super::mixers::Mixer;
+use super::mixers::{FirstValues, Mixer};
 use super::network::Network;
+use super::traits::Recurrence;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 use worker::gguf::Weights;
@@ -20,8 +24,10 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
     if device.is_cpu() {
         return DType::F32;
     }
-    let matrix = file.header().tensor("blk.0.attn_output.weight");
-    match matrix.and_then(|t| t.dtype().ok()) {
+    // The first block's last matrix, whatever the block has.
+    let mut matrices = ["attn_output", "ssm_out", "time_mix_output"].into_iter();
+    let matrix = |part| file.header().tensor(&format!("blk.0.{part}.weight"));
+    match matrices.find_map(matrix).and_then(|t| t.dtype().ok()) {
         // Models that scale their embedding so much go beyond what f16 can hold.
         Some(GgmlDType::F16) if config.embedding_scale.is_none() => DType::F16,
         Some(GgmlDType::BF16) => DType::BF16,
@@ -45,6 +51,7 @@ impl Network {
             device,
             activations,
             progress,
+            first_values: FirstValues::default(),
         };
         let c = &config;
         let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
@@ -62,6 +69,7 @@ impl Network {
             norm: loader.norm("output_norm")?,
             output: Linear::new(output, loader.bias("output")?),
             embedding,
+            embedding_norm: loader.norm_if_there("token_embd_norm")?,
             blocks,
             head: None,
             hidden: None,
@@ -79,6 +87,18 @@ impl Loader<'_> {
     pub(in crate::engine::decoder) fn block(&self, block: usize) -> Result<Block> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.{part}");
+        if c.traits.recurrence == Recurrence::Rwkv7 {
+            return Ok(Block {
+                mixer: Mixer::Recurrent(self.recurrent(block)?),
+                feed_forward: None,
+                attention_norm: None,
+                attention_post_norm: None,
+                ffn_norm: None,
+                ffn_post_norm: None,
+                parallel: false,
+                residual_scale: None,
+            });
+        }
         // Where there are two norms before the two parts, the second is attention's.
         let second = self.norm_if_there(&name("attn_norm_2"))?;
         let first = self.norm_if_there(&name("attn_norm"))?;
@@ -89,9 +109,18 @@ impl Loader<'_> {
                 (first, self.norm_if_there(&name(ffn_norm))?)
             }
         };
+        let mixer = match c.mixer(block) {
+            MixerKind::Attention => Mixer::Attention(self.attention(block)?),
+            MixerKind::Recurrent => Mixer::Recurrent(self.recurrent(block)?),
+            MixerKind::Both => {
+                Mixer::Both(Box::new((self.attention(block)?, self.recurrent(block)?)))
+            }
+            MixerKind::FeedForward => Mixer::FeedForward(Box::new(self.feed_forward(block)?)),
+        };
+        let feed_forward = c.has_feed_forward().then(|| self.feed_forward(block));
         Ok(Block {
-            mixer: Mixer::Attention(self.attention(block)?),
-            feed_forward: self.feed_forward(block)?,
+            mixer,
+            feed_forward: feed_forward.transpose()?,
             attention_norm,
             attention_post_norm: match c.traits.post_norms {
                 true => self.norm_if_there(&name("post_attention_norm"))?,

@@ -14,7 +14,11 @@ impl Loader<'_> {
         let rope = &c.rope;
         let used: Range<usize> = 0..c.blocks;
         let local = used.clone().any(|b| c.layer(b).rotary == Some(Base::Local));
+        let global = used
+            .clone()
+            .any(|b| c.layer(b).rotary == Some(Base::Global));
         let frequencies = match base {
+            Base::Global if !global => Vec::new(),
             Base::Local if local => {
                 rotary::frequencies(rope.dims, c.local_base(), &Scaling::None, None)
             }

@@ -3,12 +3,23 @@
 mod attention;
 mod convolution;
 mod device;
+mod griffin;
 mod host;
+mod rocm;
+mod rwkv;
+mod scan;
+mod state_space;
+mod walk;
 
 pub(super) use attention::Attention;
 pub(super) use convolution::{Convolution, Gates, MAX_KERNEL};
+pub(super) use griffin::{Blocks, Diagonal, Griffin};
+pub(super) use rwkv::{Channel, FirstValues, LowRank, Rwkv7};
+pub(super) use scan::Selective;
+pub(super) use state_space::{Mamba, Mamba2};
 
 use super::config::Base;
+use super::experts::FeedForward;
 use super::input::Input;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use candle_core::{Result, Tensor};
@@ -46,6 +57,10 @@ impl Pass<'_> {
 pub(super) enum Mixer {
     Attention(Attention),
     Recurrent(Box<dyn Recurrent>),
+    /// Both on the same input; what they give is added.
+    Both(Box<(Attention, Box<dyn Recurrent>)>),
+    /// None: the block's feed-forward part stands here.
+    FeedForward(Box<FeedForward>),
 }
 
 /// A recurrence: each token changes a state, and what is given for it depends on the state and the token alone.
@@ -71,14 +86,22 @@ impl Mixer {
         match self {
             Self::Attention(attention) => attention.projections.takes_quantized(),
             Self::Recurrent(recurrent) => recurrent.takes_quantized(),
+            Self::Both(both) => both.0.projections.takes_quantized() && both.1.takes_quantized(),
+            Self::FeedForward(feed_forward) => feed_forward.takes_quantized(),
         }
+    }
+
+    /// Whether it keeps keys and values.
+    pub(super) fn has_cache(&self) -> bool {
+        matches!(self, Self::Attention(_) | Self::Both(_))
     }
 
     /// What a sequence leaves behind in it besides keys and values.
     pub(super) fn state(&self) -> Vec<StatePart> {
         match self {
-            Self::Attention(_) => Vec::new(),
+            Self::Attention(_) | Self::FeedForward(_) => Vec::new(),
             Self::Recurrent(recurrent) => recurrent.state(),
+            Self::Both(both) => both.1.state(),
         }
     }
 
@@ -93,6 +116,11 @@ impl Mixer {
         match self {
             Self::Attention(attention) => attention.forward(x, memory, pass),
             Self::Recurrent(recurrent) => recurrent.forward(x, memory, pass.states()?),
+            Self::Both(both) => {
+                let attended = both.0.forward(x, memory, pass)?;
+                attended + both.1.forward(x, memory, pass.states()?)?
+            }
+            Self::FeedForward(feed_forward) => feed_forward.forward(x),
         }
     }
 }

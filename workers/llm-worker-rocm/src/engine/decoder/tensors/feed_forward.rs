@@ -1,7 +1,7 @@
 //! The feed-forward part's tensors.
 
 use super::{Check, Result};
-use crate::engine::decoder::config::DecoderConfig;
+use crate::engine::decoder::config::{DecoderConfig, MixerKind};
 
 impl Check<'_> {
     pub(super) fn feed_forward(
@@ -16,6 +16,8 @@ impl Check<'_> {
         }
         if c.parallel && self.gguf.tensor(&name("ffn_norm.weight")).is_none() {
             // It works on what attention works on.
+        } else if c.mixer(block) == MixerKind::FeedForward {
+            // It has the block's norm.
         } else if c.traits.pre_norms {
             self.norm(&name(c.ffn_norm(self.gguf, name)), &[width])?;
         }

@@ -2,8 +2,10 @@
 
 mod attention;
 mod feed_forward;
+mod state_space;
 
-use super::config::{ConfigError, DecoderConfig};
+use super::config::{ConfigError, DecoderConfig, MixerKind};
+use super::traits::Recurrence;
 use std::collections::BTreeSet;
 use worker::gguf::Gguf;
 
@@ -35,6 +37,9 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     let (width, vocab) = (c.width, c.vocab_size);
     check.require("token_embd.weight", &[width, vocab])?;
     check.norm("output_norm", &[width])?;
+    if c.traits.recurrence == Recurrence::Rwkv7 {
+        check.norm("token_embd_norm", &[width])?;
+    }
     check.allow("output.weight", &[width, vocab])?;
     check.allow("output.bias", &[vocab])?;
     // The rows of a reranker's two answers; models that answer in words leave it alone.
@@ -43,8 +48,22 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
         check.allow(factors, &[c.rope.dims / 2])?;
     }
     for block in 0..c.blocks {
-        check.attention(c, &|part| format!("blk.{block}.{part}"))?;
-        check.feed_forward(c, block, &|part| format!("blk.{block}.{part}"))?;
+        let name = |part: &str| format!("blk.{block}.{part}");
+        match c.mixer(block) {
+            MixerKind::Attention => check.attention(c, &name)?,
+            MixerKind::Recurrent => check.recurrent(c, &name)?,
+            MixerKind::Both => {
+                check.attention(c, &name)?;
+                check.recurrent(c, &name)?;
+            }
+            MixerKind::FeedForward => {
+                check.norm(&name("attn_norm"), &[width])?;
+                check.feed_forward(c, block, &name)?;
+            }
+        }
+        if c.has_feed_forward() {
+            check.feed_forward(c, block, &name)?;
+        }
     }
     for block in c.blocks..c.blocks + c.predicting {
         check.leave_alone(&format!("blk.{block}."));

@@ -1,6 +1,6 @@
 //! Architectures whose state is keys and values.
 
-use crate::engine::sequential::model::{forgetting, with_state, LoadResult, Loaded, Pieces};
+use crate::engine::sequential::model::{forgetting, LoadResult, Loaded, Pieces};
 use crate::engine::sequential::settings::Settings;
 use candle_nn::VarBuilder;
 use candle_transformers::models as m;
@@ -167,29 +167,5 @@ pub(crate) fn helium(settings: &Settings, weights: VarBuilder) -> LoadResult {
         |model| model.clear_kv_cache(),
         |model, tokens, position| model.forward(tokens, position),
     );
-    Loaded::of_attention(settings, context, Pieces::Any, forward)
-}
-
-/// Granite 4 without state-space layers and experts.
-pub(crate) fn granite_hybrid(settings: &Settings, weights: VarBuilder) -> LoadResult {
-    settings.require("num_local_experts", &[Json::Null, 0.into()])?;
-    settings.require("position_embedding_type", &["rope".into()])?;
-    settings.require("attention_bias", &[Json::Null, false.into()])?;
-    settings.require("tie_word_embeddings", &[Json::Null, true.into()])?;
-    settings.require("rope_scaling", &[Json::Null])?;
-    let (context, config) =
-        settings.parse_bounded::<m::granitemoehybrid::GraniteMoeHybridConfig>(&[])?;
-    let config = config.into_config(false);
-    let cache = m::granitemoehybrid::GraniteMoeHybridCache::new(
-        true,
-        weights.dtype(),
-        &config,
-        weights.device(),
-    )?;
-    let forward = with_state(
-        m::granitemoehybrid::GraniteMoeHybrid::load(weights, &config)?,
-        move || Ok(cache.clone()),
-        |model, tokens, position, cache| model.forward(tokens, position, cache),
-    )?;
     Loaded::of_attention(settings, context, Pieces::Any, forward)
 }

@@ -1,0 +1,103 @@
+//! Tensors of state spaces.
+
+use super::{Check, Result};
+use crate::engine::decoder::config::{ConfigError, DecoderConfig, StateSpace};
+use crate::engine::decoder::traits::{BlockParts, Recurrence};
+
+impl Check<'_> {
+    pub(super) fn recurrent(
+        &mut self,
+        c: &DecoderConfig,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        let recurrence = c.traits.recurrence;
+        let Some(s) = &c.state_space else {
+            return Err(ConfigError::Unsupported(format!(
+                "a recurrence of architecture {}",
+                c.architecture
+            )));
+        };
+        match recurrence {
+            Recurrence::Rwkv7 => return self.rwkv7(c, name),
+            Recurrence::Griffin => return self.griffin(c, s, name),
+            _ => {}
+        }
+        let convolved = s.convolved(recurrence);
+        self.norm(&name("attn_norm"), &[c.width])?;
+        self.require(&name("ssm_conv1d.weight"), &[s.kernel, convolved])?;
+        self.allow(&name("ssm_conv1d.bias"), &[convolved])?;
+        self.linear(&name("ssm_out"), s.inner, c.width)?;
+        if recurrence == Recurrence::Mamba2 {
+            self.linear(&name("ssm_in"), c.width, s.inner + convolved + s.rank)?;
+            self.require(&name("ssm_dt.bias"), &[s.rank])?;
+            self.require(&name("ssm_a"), &[1, s.rank])?;
+            self.require(&name("ssm_d"), &[1, s.rank])?;
+            let dims = [s.inner / s.groups, s.groups];
+            let norm = name("ssm_norm.weight");
+            // Falcon-H1 has models without it.
+            return match c.traits.parts {
+                BlockParts::Beside => self.allow(&norm, &dims).map(drop),
+                _ => self.require(&norm, &dims),
+            };
+        }
+        self.linear(&name("ssm_in"), c.width, 2 * s.inner)?;
+        let steps_and_states = s.rank + 2 * s.states;
+        self.require(&name("ssm_x.weight"), &[s.inner, steps_and_states])?;
+        self.require(&name("ssm_dt.weight"), &[s.rank, s.inner])?;
+        self.require(&name("ssm_dt.bias"), &[s.inner])?;
+        self.require(&name("ssm_a"), &[s.states, s.inner])?;
+        self.require(&name("ssm_d"), &[s.inner])
+    }
+
+    fn griffin(
+        &mut self,
+        c: &DecoderConfig,
+        s: &StateSpace,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        self.norm(&name("attn_norm"), &[c.width])?;
+        self.linear(&name("ssm_in"), c.width, s.inner)?;
+        self.linear(&name("ssm_gate"), c.width, s.inner)?;
+        self.require(&name("ssm_conv1d.weight"), &[s.kernel, s.inner])?;
+        self.allow(&name("ssm_conv1d.bias"), &[s.inner])?;
+        let size = s.inner / s.rank;
+        for gate in ["ssm_input_gate", "ssm_recurrent_gate"] {
+            let gate = name(gate);
+            self.require(&format!("{gate}.weight"), &[size, size, s.rank])?;
+            self.require(&format!("{gate}.bias"), &[s.inner])?;
+        }
+        self.require(&name("ssm_a"), &[s.inner])?;
+        self.linear(&name("ssm_out"), s.inner, c.width)
+    }
+
+    fn rwkv7(&mut self, c: &DecoderConfig, name: &dyn Fn(&str) -> String) -> Result<()> {
+        let width = c.width;
+        for norm in ["attn_norm", "attn_norm_2", "time_mix_ln"] {
+            self.norm(&name(norm), &[width])?;
+        }
+        self.require(&name("time_mix_lerp_fused.weight"), &[width, 1, 1, 6])?;
+        for vector in ["w0", "a0", "k_k", "k_a", "r_k"] {
+            self.require(&name(&format!("time_mix_{vector}.weight")), &[width])?;
+        }
+        for matrix in ["key", "value", "receptance", "output"] {
+            self.linear(&name(&format!("time_mix_{matrix}")), width, width)?;
+        }
+        for letter in ["w", "a", "g", "v"] {
+            let down = name(&format!("time_mix_{letter}1.weight"));
+            // The first block's for values are not used, and some files leave them out.
+            let dims = self.gguf.tensor(&down).map(|t| t.dims.clone());
+            if letter == "v" && !self.allow(&name("time_mix_v0.weight"), &[width])? {
+                continue;
+            }
+            let rank = match dims.as_deref() {
+                Some([_, rank]) => *rank as usize,
+                _ => 0,
+            };
+            self.require(&down, &[width, rank])?;
+            self.require(&name(&format!("time_mix_{letter}2.weight")), &[rank, width])?;
+        }
+        self.require(&name("channel_mix_lerp_k.weight"), &[width, 1, 1])?;
+        self.linear(&name("channel_mix_key"), width, c.hidden)?;
+        self.linear(&name("channel_mix_value"), c.hidden, width)
+    }
+}

@@ -1,0 +1,185 @@
+//! What becomes of a tensor's numbers and shape on the way to GGUF.
+
+use half::{bf16, f16};
+use safetensors::Dtype;
+use worker::gguf::{Format, TensorInfo};
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// Logarithms of rates become the rates, below zero; a vector becomes a column.
+    Rates,
+    /// A vector becomes a column.
+    Column,
+    /// Dimensions of 1 go.
+    Squeezed,
+    /// A vector becomes rows, one for each of so many groups.
+    Groups(usize),
+    /// A matrix becomes a vector.
+    Flat,
+    /// The matrices of a stack are turned.
+    Transposed,
+    /// One of two halves of the rows.
+    Half(usize),
+    /// Runs of rows have factors: how many rows, and the factor; the last run is as long as needed.
+    Scaled(Vec<(usize, f64)>),
+}
+
+impl Change {
+    /// Why it cannot be made, if so.
+    pub(super) fn refuses(&self, shape: &[usize]) -> Option<String> {
+        let fits = match self {
+            Self::Rates => matches!(shape.len(), 1 | 2),
+            Self::Column => shape.len() == 1,
+            Self::Squeezed | Self::Scaled(_) | Self::Flat => true,
+            Self::Transposed => shape.len() == 3,
+            Self::Groups(groups) => shape.len() == 1 && shape[0].is_multiple_of(*groups),
+            Self::Half(_) => shape.len() >= 2 && shape[shape.len() - 2].is_multiple_of(2),
+        };
+        (!fits).then(|| format!("a shape of {shape:?} is not expected"))
+    }
+
+    /// The tensor that comes of one of this dtype and shape, outermost first.
+    pub(super) fn info(&self, dtype: Dtype, shape: &[usize]) -> TensorInfo {
+        let format = match dtype {
+            _ if self.gives_floats(shape) => Format::F32,
+            Dtype::F16 => Format::F16,
+            Dtype::BF16 => Format::BF16,
+            _ => Format::F32,
+        };
+        let shape = self.shape(shape);
+        let elements: usize = shape.iter().product();
+        let size = if format == Format::F32 { 4 } else { 2 };
+        TensorInfo {
+            format,
+            offset: 0,
+            dims: shape.iter().rev().map(|d| *d as u64).collect(),
+            bytes: (elements * size) as u64,
+        }
+    }
+
+    /// Matrices stay as they are stored; the small ones of recurrences are float32.
+    fn gives_floats(&self, shape: &[usize]) -> bool {
+        match self {
+            Self::Half(_) | Self::Scaled(_) | Self::Transposed => shape.len() == 1,
+            _ => true,
+        }
+    }
+
+    fn shape(&self, shape: &[usize]) -> Vec<usize> {
+        match self {
+            Self::Rates | Self::Column if shape.len() == 1 => vec![shape[0], 1],
+            Self::Squeezed => shape.iter().copied().filter(|d| *d > 1).collect(),
+            Self::Groups(groups) => vec![*groups, shape[0] / groups],
+            Self::Flat => vec![shape.iter().product()],
+            Self::Transposed => vec![shape[0], shape[2], shape[1]],
+            Self::Half(_) => {
+                let mut shape = shape.to_vec();
+                let rows = shape.len() - 2;
+                shape[rows] /= 2;
+                shape
+            }
+            _ => shape.to_vec(),
+        }
+    }
+
+    /// The numbers that come of these.
+    pub(super) fn apply(&self, data: &[u8], dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+        if let Self::Half(half) = self {
+            let matrices: usize = shape[..shape.len() - 2].iter().product();
+            let size = data.len() / matrices / 2;
+            let halves = data.chunks_exact(size).skip(*half).step_by(2);
+            return halves.flatten().copied().collect();
+        }
+        if *self == Self::Transposed {
+            let (rows, columns) = (shape[1], shape[2]);
+            let size = data.len() / shape.iter().product::<usize>();
+            let mut turned = Vec::with_capacity(data.len());
+            for matrix in data.chunks_exact(rows * columns * size) {
+                for column in 0..columns {
+                    for row in matrix.chunks_exact(columns * size) {
+                        turned.extend_from_slice(&row[column * size..(column + 1) * size]);
+                    }
+                }
+            }
+            return turned;
+        }
+        let mut values = floats(data, dtype);
+        match self {
+            Self::Rates => values.iter_mut().for_each(|v| *v = -v.exp()),
+            Self::Scaled(runs) => {
+                let row = values.len() / shape[0];
+                let mut rest = &mut values[..];
+                for (i, (rows, factor)) in runs.iter().enumerate() {
+                    let count = match i + 1 == runs.len() {
+                        true => rest.len(),
+                        false => (rows * row).min(rest.len()),
+                    };
+                    let (run, after) = rest.split_at_mut(count);
+                    for value in run {
+                        *value = (f64::from(*value) * factor) as f32;
+                    }
+                    rest = after;
+                }
+            }
+            _ => {}
+        }
+        match dtype {
+            _ if self.gives_floats(shape) => bytes(values, f32::to_le_bytes),
+            Dtype::F16 => bytes(values, |v| f16::from_f32(v).to_le_bytes()),
+            Dtype::BF16 => bytes(values, |v| bf16::from_f32(v).to_le_bytes()),
+            _ => bytes(values, f32::to_le_bytes),
+        }
+    }
+}
+
+fn bytes<const N: usize>(values: Vec<f32>, of: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
+    values.into_iter().flat_map(of).collect()
+}
+
+fn floats(data: &[u8], dtype: Dtype) -> Vec<f32> {
+    let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
+    match dtype {
+        Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
+        Dtype::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+        _ => data
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(change: &Change, values: &[f32], shape: &[usize]) -> (Vec<u64>, Vec<f32>) {
+        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let info = change.info(Dtype::F32, shape);
+        let out = change.apply(&data, Dtype::F32, shape);
+        assert_eq!(info.bytes as usize, out.len());
+        (info.dims, floats(&out, Dtype::F32))
+    }
+
+    #[test]
+    fn shapes_and_numbers_change() {
+        let (dims, values) = changed(&Change::Rates, &[0.0, 1.0], &[2]);
+        assert_eq!(dims, [1, 2]);
+        assert_eq!(values, [-1.0, -1f32.exp()]);
+        let numbers = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let (dims, values) = changed(&Change::Half(1), &numbers, &[2, 2, 2]);
+        assert_eq!((dims, values), (vec![2, 1, 2], vec![3.0, 4.0, 7.0, 8.0]));
+        let scaled = Change::Scaled(vec![(1, 2.0), (0, 10.0)]);
+        let (_, values) = changed(&scaled, &numbers[..6], &[3, 2]);
+        assert_eq!(values, [2.0, 4.0, 30.0, 40.0, 50.0, 60.0]);
+        let (dims, values) = changed(&Change::Transposed, &numbers, &[2, 2, 2]);
+        assert_eq!(dims, [2, 2, 2]);
+        assert_eq!(values, [1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
+        assert_eq!(changed(&Change::Flat, &numbers, &[2, 4]).0, [8]);
+        assert_eq!(changed(&Change::Squeezed, &numbers, &[2, 1, 4]).0, [4, 2]);
+        assert_eq!(changed(&Change::Groups(2), &numbers, &[8]).0, [4, 2]);
+        assert!(Change::Groups(3).refuses(&[8]).is_some());
+        let halves = Change::Scaled(vec![(0, 3.0)]).info(Dtype::BF16, &[4, 2]);
+        assert_eq!((halves.format, halves.bytes), (Format::BF16, 16));
+    }
+}

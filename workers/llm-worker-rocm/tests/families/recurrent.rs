@@ -1,0 +1,153 @@
+//! Families with recurrent states: from folders and from the GGUF files that `quantize` makes of them, in pieces of
+//! prompts beside each other, and token by token from states that others have left.
+
+use super::device;
+use super::transformers::{tokens, tolerance, Case};
+use candle_core::Tensor;
+use llm_worker_rocm::engine::api::GraphUse;
+use llm_worker_rocm::engine::forward::{
+    CacheOptions, DecodeOutput, Forward, Step, StepSequence, StepState,
+};
+use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
+use llm_worker_rocm::quantize::{Conversion, Plan};
+use std::path::Path;
+use worker::signal::Interrupt;
+
+/// Of each family, the ways that it can be.
+const CASES: [&str; 10] = [
+    "mamba",
+    "falcon-mamba",
+    "mamba2",
+    "mamba2-groups",
+    "granite4",
+    "falcon-h1",
+    "falcon-h1-norm",
+    "nemotron-h",
+    "recurrent-gemma",
+    "recurrent-gemma-window",
+];
+const BLOCK: usize = 16;
+
+fn load(path: &Path) -> llm_worker_rocm::model::LoadedModel {
+    let file = ModelFile::open(path).unwrap();
+    file.load(&device(), &LoadOptions::default()).unwrap()
+}
+
+fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
+    logits.to_vec2().unwrap()
+}
+
+/// Tokens `start..end` of a text whose blocks begin at `first`.
+fn part(first: u32, start: usize, end: usize, state: StepState) -> StepSequence {
+    StepSequence {
+        id: first.into(),
+        blocks: vec![first, first + 1],
+        keys: end,
+        rows: end - start,
+        state: Some(state),
+    }
+}
+
+/// The text in two pieces beside another one, with a checkpoint on the way; then the rest token by token, once more from
+/// the checkpoint, beside a sequence that changes all that it may.
+fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
+    let text = tokens();
+    forward
+        .reserve(&CacheOptions {
+            blocks: 6,
+            block_size: BLOCK,
+            dtype: forward.kv_dtype(),
+            context: 32,
+            states: 4,
+        })
+        .unwrap();
+    forward.set_graphs(GraphUse::On);
+    let mut run = |tokens: Vec<u32>, sequences: Vec<StepSequence>| {
+        let outputs = (0..tokens.len() as u32).collect();
+        let step = Step {
+            tokens,
+            sequences,
+            outputs,
+        };
+        match step.is_decode() {
+            false => rows(&forward.forward(&step).unwrap()),
+            true => match forward.decode(&step, None).unwrap().output {
+                DecodeOutput::Logits(logits, _) => rows(&logits),
+                DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
+            },
+        }
+    };
+    let state = |from: Option<u32>, after: &[u32]| StepState {
+        from,
+        after: after.to_vec(),
+    };
+    let other: Vec<u32> = text.iter().rev().copied().collect();
+    // The state behind the sixth token stays in slot 1, that behind the seventh goes on.
+    let both = [&other[..3], &text[..7]].concat();
+    let sequences = vec![
+        part(2, 0, 3, state(None, &[0])),
+        part(0, 0, 7, state(None, &[1, 3])),
+    ];
+    let mut found = run(both, sequences).split_off(3);
+    let both = [&text[7..12], &other[3..9]].concat();
+    let sequences = vec![
+        part(0, 7, 12, state(Some(3), &[3])),
+        part(2, 3, 9, state(Some(0), &[0])),
+    ];
+    found.extend(run(both, sequences).into_iter().take(5));
+    for at in 12..text.len() {
+        let sequences = vec![
+            part(2, at - 3, at - 2, state(Some(0), &[0])),
+            part(0, at, at + 1, state(Some(3), &[3])),
+        ];
+        found.extend(run(vec![other[at - 3], text[at]], sequences).split_off(1));
+    }
+    // From the checkpoint, as if the seventh token had been taken back.
+    let again = run(
+        text[6..14].to_vec(),
+        vec![part(0, 6, 14, state(Some(1), &[2]))],
+    );
+    for (row, again) in again.iter().enumerate() {
+        let largest = again.iter().fold(0f32, |a, b| a.max(b.abs()));
+        let pairs = again.iter().zip(&found[6 + row]);
+        let difference = pairs.fold(0f32, |a, (x, y)| a.max((x - y).abs()));
+        assert!(
+            difference <= tolerance() * largest,
+            "{difference} of {largest}"
+        );
+    }
+    found
+}
+
+/// Compares what a folder and a file give with transformers' numbers; tells of all before it fails.
+#[test]
+fn both_formats_compute_what_transformers_does() {
+    let mut wrong = Vec::new();
+    for name in CASES {
+        let case = Case::read(name);
+        let folder = tempfile::tempdir().unwrap();
+        case.write(folder.path());
+        let file = folder.path().join("model.gguf");
+        let weights = open_weights(folder.path()).unwrap();
+        let plan = Plan::new("f32".parse().unwrap(), Vec::new());
+        let conversion = Conversion::new(&*weights, &plan).unwrap();
+        conversion.write(&file, &Interrupt::manual()).unwrap();
+        let differences = [
+            case.difference_of(&rows(
+                &Scorer::new(load(folder.path()))
+                    .all_logits(&tokens())
+                    .unwrap(),
+            )),
+            case.difference_of(&rows(
+                &Scorer::new(load(&file)).all_logits(&tokens()).unwrap(),
+            )),
+            case.difference_of(&in_steps(load(&file).forward)),
+        ];
+        println!("{name}: {differences:.1e?}");
+        if differences.iter().any(|d| d.is_nan() || *d > tolerance()) {
+            wrong.push((name, differences));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
