@@ -154,6 +154,17 @@ impl PagedBatch {
         self.longest
     }
 
+    /// The position of each new token, u32 `(tokens)`, on the batch's device.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn position_ids(&self, device: &Device) -> Result<Tensor> {
+        match &self.device {
+            Some(batch) => Ok(batch.positions.clone()),
+            None => Tensor::new(self.positions.as_slice(), device),
+        }
+    }
+
     /// The largest number of a block.
     pub(super) fn last_block(&self) -> Option<usize> {
         self.last_block

@@ -81,6 +81,8 @@ pub enum ConfigRule {
     Count(&'static str, &'static str),
     /// The same of a number that may be absent.
     OptionalCount(&'static str, &'static str),
+    /// What a function says of the configuration: what is not implemented.
+    Check(fn(&Json) -> Result<(), String>),
     /// Another number than this one, where there is one, calls for something that is not implemented.
     OnlyFloat(&'static str, f64),
     /// A number, and GGUF's key for it.

@@ -234,6 +234,7 @@ fn write_own(
                     writer.number(gguf, value);
                 }
             }
+            ConfigRule::Check(check) => check(json)?,
             ConfigRule::OnlyFloat(key, only) => {
                 if json[key].as_f64().is_some_and(|value| value != only) {
                     return Err(format!(

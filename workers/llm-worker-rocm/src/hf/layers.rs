@@ -73,8 +73,12 @@ pub(super) fn write_turned(
             .map(|layer| !layer.is_multiple_of(period))
             .collect()
     };
-    let turned = match &json["no_rope_layers"] {
-        Json::Null => all_but(optional(json, "no_rope_layer_interval")?.unwrap_or(period)),
+    // An empty list is none.
+    let list = &json["no_rope_layers"];
+    let turned = match list {
+        _ if list.is_null() || list.as_array().is_some_and(Vec::is_empty) => {
+            all_but(optional(json, "no_rope_layer_interval")?.unwrap_or(period))
+        }
         Json::Array(list) => {
             let switch = |turns: &Json| match turns.as_u64() {
                 Some(turns @ 0..=1) => Some(turns == 1),

@@ -83,6 +83,8 @@ impl TensorNames {
         // Models that also see keep their language part below a prefix.
         if [
             "vision_tower.",
+            "vision_model.",
+            "model.vision_model.",
             "multi_modal_projector.",
             "model.vision_tower.",
             "model.multi_modal_projector.",
@@ -164,18 +166,29 @@ impl TensorNames {
             "post_attention_layernorm" | "post_self_attn_layernorm" => "post_attention_norm",
             "pre_feedforward_layernorm" => "ffn_norm",
             "post_feedforward_layernorm" | "post_mlp_layernorm" => "post_ffw_norm",
-            "mlp.gate_proj" => "ffn_gate",
-            "mlp.up_proj" | "mlp.gate_up_proj" | "mlp.c_fc" | "mlp.fc1" => "ffn_up",
-            "mlp.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
-            "mlp.gate" | "mlp.gate.wg" | "block_sparse_moe.gate" | "mlp.router" => "ffn_gate_inp",
+            "mlp.gate_proj" | "feed_forward.gate_proj" => "ffn_gate",
+            "mlp.up_proj"
+            | "feed_forward.up_proj"
+            | "mlp.gate_up_proj"
+            | "mlp.c_fc"
+            | "mlp.fc1" => "ffn_up",
+            "mlp.down_proj" | "feed_forward.down_proj" | "mlp.c_proj" | "mlp.fc2" => "ffn_down",
+            "mlp.gate"
+            | "mlp.gate.wg"
+            | "block_sparse_moe.gate"
+            | "mlp.router"
+            | "feed_forward.router" => "ffn_gate_inp",
             "mlp.shared_expert_gate" => "ffn_gate_inp_shexp",
             "mlp.shared_expert.gate_proj"
+            | "feed_forward.shared_expert.gate_proj"
             | "mlp.shared_experts.gate_proj"
             | "mlp.shared_mlp.gate_proj" => "ffn_gate_shexp",
             "mlp.shared_expert.up_proj"
+            | "feed_forward.shared_expert.up_proj"
             | "mlp.shared_experts.up_proj"
             | "mlp.shared_mlp.up_proj" => "ffn_up_shexp",
             "mlp.shared_expert.down_proj"
+            | "feed_forward.shared_expert.down_proj"
             | "mlp.shared_experts.down_proj"
             | "mlp.shared_mlp.down_proj" => "ffn_down_shexp",
             _ => return None,

@@ -14,6 +14,7 @@ mod register;
 mod sequential;
 mod transformers;
 mod weights;
+mod windows;
 
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, File, Tensor as FileTensor};

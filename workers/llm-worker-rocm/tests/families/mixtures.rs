@@ -24,7 +24,7 @@ fn write_gguf(folder: &Path, path: &Path) {
 
 /// The largest difference of the rows that the case has, of the GGUF file of a folder token by token; on a GPU all but
 /// the first are graphs.
-fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
+pub fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
     let path = folder.join("model.gguf");
     write_gguf(folder, &path);
     let file = ModelFile::open(&path).unwrap();

@@ -2,7 +2,6 @@
 //!
 //! `transformers/generate.py` wrote the numbers and says what they are of.
 
-use super::common::{self, tiny_llama, File, Tensor as FileTensor};
 use super::device;
 use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
@@ -273,110 +272,4 @@ fn the_other_families_compute_what_transformers_does() {
         "bigcode",
         "helium",
     ]);
-}
-
-/// Llama 4 as llama.cpp would write it: experts apart and their matrices turned.
-fn llama4_file(case: &Case) -> File {
-    let mut file = File::default();
-    for (key, value) in tiny_llama().metadata {
-        if key.starts_with("tokenizer.") {
-            file.metadata.push((key, value));
-        }
-    }
-    file.set("general.architecture", common::string("llama4"));
-    for (key, value) in [
-        ("block_count", 4),
-        ("context_length", 128),
-        ("embedding_length", 32),
-        ("feed_forward_length", 40),
-        ("expert_feed_forward_length", 24),
-        ("expert_count", 4),
-        ("expert_used_count", 1),
-        ("interleave_moe_layer_step", 2),
-        ("attention.head_count", 4),
-        ("attention.head_count_kv", 2),
-        ("rope.dimension_count", 8),
-    ] {
-        file.set(&format!("llama4.{key}"), common::u32(value));
-    }
-    file.set("llama4.attention.layer_norm_rms_epsilon", common::f32(1e-5))
-        .set("llama4.rope.freq_base", common::f32(10_000.0));
-    let parts = [
-        ("lm_head", "output"),
-        ("model.embed_tokens", "token_embd"),
-        ("model.norm", "output_norm"),
-        ("model.layers", "blk"),
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "ffn_norm"),
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("feed_forward.shared_expert.gate_proj", "ffn_gate_shexp"),
-        ("feed_forward.shared_expert.up_proj", "ffn_up_shexp"),
-        ("feed_forward.shared_expert.down_proj", "ffn_down_shexp"),
-        ("feed_forward.gate_proj", "ffn_gate"),
-        ("feed_forward.up_proj", "ffn_up"),
-        ("feed_forward.down_proj", "ffn_down"),
-        ("feed_forward.router", "ffn_gate_inp"),
-        ("feed_forward.experts.down_proj", "ffn_down_exps.weight"),
-    ];
-    let mut add = |name: &str, shape: &[usize], data: Vec<u8>| {
-        let name = parts
-            .iter()
-            .fold(name.to_string(), |name, (from, to)| name.replace(from, to));
-        file.tensors.push(FileTensor {
-            name,
-            dims: shape.iter().rev().map(|d| *d as u64).collect(),
-            type_code: 0,
-            offset: None,
-            data,
-        });
-    };
-    for (name, shape, data) in case.tensors() {
-        let [experts, inputs, outputs] = shape[..] else {
-            add(&name, &shape, data);
-            continue;
-        };
-        // Columns of each expert's matrix, from one on.
-        let columns = |first: usize, count: usize| -> Vec<u8> {
-            let place = |expert: usize, column: usize, row: usize| {
-                4 * ((expert * inputs + row) * outputs + first + column)
-            };
-            let places = (0..experts).flat_map(|e| {
-                (0..count).flat_map(move |c| (0..inputs).map(move |r| place(e, c, r)))
-            });
-            places.flat_map(|at| data[at..at + 4].to_vec()).collect()
-        };
-        match name.strip_suffix("feed_forward.experts.gate_up_proj") {
-            Some(block) => {
-                let half = outputs / 2;
-                for (part, first) in [("ffn_gate_exps", 0), ("ffn_up_exps", half)] {
-                    let name = format!("{block}{part}.weight");
-                    add(&name, &[experts, half, inputs], columns(first, half));
-                }
-            }
-            None => add(&name, &[experts, outputs, inputs], columns(0, outputs)),
-        }
-    }
-    file
-}
-
-#[test]
-fn llama_4_computes_what_transformers_does() {
-    let case = Case::read("llama4");
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.gguf");
-    llama4_file(&case).write(&path);
-    let file = ModelFile::open(&path).unwrap();
-    let model = file.load(&device(), &LoadOptions::default()).unwrap();
-    let logits = Scorer::new(model).all_logits(&tokens()).unwrap();
-    let difference = case.difference_of(&logits.to_vec2().unwrap());
-    println!("llama4: {difference:.1e}");
-    assert!(difference <= tolerance(), "{difference:e}");
-    // Beyond, attention would have chunks and a temperature.
-    let mut file = llama4_file(&case);
-    file.set("llama4.context_length", common::u32(1 << 20))
-        .write(&path);
-    assert_eq!(ModelFile::open(&path).unwrap().context_length(), 8191);
 }

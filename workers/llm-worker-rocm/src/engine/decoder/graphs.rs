@@ -153,6 +153,7 @@ pub(super) struct Recorded {
     _tokens: Tensor,
     /// The network's own may have been replaced by longer ones.
     _tables: [Option<Rotary>; 2],
+    _temperatures: Option<Tensor>,
 }
 
 /// What a step computes, bit by bit, the padding left out.
@@ -241,6 +242,7 @@ impl Recorded {
             hidden: network.hidden.take(),
             _tokens: tokens,
             _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
+            _temperatures: network.temperatures.get().cloned(),
         })
     }
 

@@ -23,6 +23,7 @@ mod norm;
 mod projections;
 mod rocm;
 mod rotary;
+mod temperature;
 mod tensors;
 mod traits;
 
@@ -31,5 +32,5 @@ pub use experts::{Routing, Scores};
 pub use model::Decoder;
 pub use traits::{
     Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale,
-    NormKind, Recurrence,
+    NormKind, Recurrence, Temperature,
 };

@@ -9,6 +9,7 @@ use super::memory::{LayerMemory, StateBatch};
 use super::mixers::Pass;
 use super::norm::{Norm, Residual};
 use super::rotary::Tables;
+use super::temperature::Temperatures;
 use crate::engine::forward::{CacheOptions, Step};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
@@ -29,6 +30,7 @@ pub(super) struct Network {
     pub head: Option<Head>,
     /// For it: the rows of the last step behind the last norm.
     pub hidden: Option<Tensor>,
+    pub temperatures: Temperatures,
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
@@ -114,6 +116,7 @@ impl Network {
             states,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
+            temperatures: self.temperatures.rows(batch, &self.device)?,
         };
         for (layer, block) in self.blocks.iter().enumerate() {
             block.forward(&mut stream, &mut self.memories, layer, &pass)?;

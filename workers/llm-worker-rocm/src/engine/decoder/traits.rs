@@ -32,8 +32,11 @@ pub struct DecoderTraits {
     pub layers: Layers,
     /// What the file's `logit_scale` does to logits.
     pub logit_scale: LogitScale,
-    /// Positions beyond which attention is another (in chunks, at a temperature), and contexts end here.
-    pub longest: Option<u32>,
+    /// Positions of a chunk in blocks that turn queries and keys, unless the file says: a row sees keys of its own chunk
+    /// only.
+    pub chunk: Option<u32>,
+    /// What queries of blocks that do not turn them are multiplied by, unless the file says.
+    pub temperature: Option<Temperature>,
     /// Blocks of the one model whose scores are scaled by its width over its heads, not by the size of a head: nothing
     /// but its depth tells it.
     pub scores_by_width_at: Option<usize>,
@@ -82,6 +85,16 @@ pub enum BlockParts {
     One,
     /// The recurrence beside attention, and the feed-forward part.
     Beside,
+}
+
+/// Factors of queries that grow with the position: `1 + scale ln(1 + floor((position + 1) / length))`.
+/// ("Scalable-Softmax Is Superior for Attention", Nakanishi, 2025.)
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Temperature {
+    /// See above.
+    pub scale: f32,
+    /// Positions of a step.
+    pub length: u32,
 }
 
 /// What norms do.
@@ -167,7 +180,8 @@ impl DecoderTraits {
         parallel: false,
         layers: Layers::Same,
         logit_scale: LogitScale::Divides,
-        longest: None,
+        chunk: None,
+        temperature: None,
         scores_by_width_at: None,
         qk_norms_behind: false,
         optional_qk_norms: false,

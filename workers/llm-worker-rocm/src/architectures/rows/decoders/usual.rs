@@ -79,19 +79,6 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             USUAL.rules(&[OPTIONAL_WINDOW]),
         )
         .compared_with("f64, transformers: plain, biases, Llama 3 and linear scaling"),
-    ArchitectureRow::decoder(
-        "llama4",
-        "Llama 4 (text), up to 8191 tokens: beyond, its attention has chunks and a temperature",
-        DecoderTraits {
-            plain_qk_norms: true,
-            routing: Routing::INPUT,
-            layers: Layers::Positionless { period: 4 },
-            // Scores of the 8192nd position have a temperature; chunks have 8192.
-            longest: Some(8191),
-            ..LLAMA
-        },
-    )
-    .compared_with("transformers, written as GGUF"),
     ArchitectureRow::decoder("mistral3", "Mistral 3", LLAMA),
     ArchitectureRow::decoder("internlm2", "InternLM 2", LLAMA),
     ArchitectureRow::decoder("ernie4_5", "ERNIE 4.5", LLAMA)

@@ -111,6 +111,12 @@ impl DecoderConfig {
         self.traits.plain_qk_norms && !largest && self.layer(block).rotary.is_some()
     }
 
+    /// Positions of a chunk, in a block whose rows see keys of their own chunk only.
+    pub(in crate::engine::decoder) fn chunk(&self, block: usize) -> Option<usize> {
+        let turns = self.layer(block).rotary.is_some();
+        self.chunk.filter(|_| turns)
+    }
+
     /// What a block differs in from others.
     pub(in crate::engine::decoder) fn layer(&self, block: usize) -> LayerKind {
         let every = |period: u32| (block + 1).is_multiple_of(period.max(1) as usize);

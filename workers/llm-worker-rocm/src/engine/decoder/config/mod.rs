@@ -15,7 +15,9 @@ pub(super) use layers::{Base, MixerKind};
 pub(super) use rope::Rope;
 pub(super) use state_space::StateSpace;
 
-use super::traits::{Activation, BlockParts, DecoderTraits, EmbeddingScale, LogitScale, NormKind};
+use super::traits::{
+    Activation, BlockParts, DecoderTraits, EmbeddingScale, LogitScale, NormKind, Temperature,
+};
 use keys::{Keys, Result};
 use worker::gguf::{Gguf, GgufError};
 
@@ -59,6 +61,9 @@ pub struct DecoderConfig {
     /// Which blocks have the window, and which turn queries and keys, where the file lists them.
     window_blocks: Option<Vec<bool>>,
     rotary_blocks: Option<Vec<bool>>,
+    /// Positions of a chunk, where there are chunks.
+    chunk: Option<usize>,
+    pub(super) temperature: Option<Temperature>,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
     pub(super) logit_cap: Option<f32>,
@@ -133,10 +138,7 @@ impl DecoderConfig {
         let v_head_dim = keys
             .count("attention.value_length", MAX_HEAD_DIM)?
             .unwrap_or(head_dim);
-        let longest = traits.longest.unwrap_or(MAX_CONTEXT) as usize;
-        let context_length = keys
-            .require_count("context_length", MAX_CONTEXT)?
-            .min(longest);
+        let context_length = keys.require_count("context_length", MAX_CONTEXT)?;
         let epsilon = match traits.norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
             NormKind::Layer => "attention.layer_norm_epsilon",
@@ -203,6 +205,14 @@ impl DecoderConfig {
                 .is_some_and(|window| window > 0),
             window_blocks: keys.switches("attention.sliding_window_pattern", all_blocks)?,
             rotary_blocks: keys.switches("attention.rotary_pattern", all_blocks)?,
+            chunk: match traits.chunk {
+                Some(own) => keys
+                    .count("attention.chunk_size", u32::MAX)?
+                    .or(Some(own as usize))
+                    .filter(|chunk| *chunk < context_length),
+                None => None,
+            },
+            temperature: temperature(&keys, traits)?,
             score_scale,
             score_cap: keys.positive("attn_logit_softcapping", true)?,
             logit_cap: keys.positive("final_logit_softcapping", true)?,
@@ -225,11 +235,14 @@ impl DecoderConfig {
 
     /// Features that the forward pass does not have.
     fn refuse_what_is_ignored(&self, keys: &Keys) -> Result<()> {
-        for key in [
-            "attention.temperature_scale",
-            "attention.max_alibi_bias",
-            "attention.clamp_kqv",
-        ] {
+        let temperature = match self.traits.temperature {
+            Some(_) => None,
+            None => Some("attention.temperature_scale"),
+        };
+        for key in temperature
+            .into_iter()
+            .chain(["attention.max_alibi_bias", "attention.clamp_kqv"])
+        {
             let value = keys.gguf.get(&keys.full(key));
             let zero = keys.u32(key).is_ok_and(|v| v == Some(0))
                 || keys
@@ -243,12 +256,20 @@ impl DecoderConfig {
                 )));
             }
         }
+        let chunked = self.traits.chunk.is_some();
         // Within a chunk attention is whole.
         let chunk = keys.count("attention.chunk_size", u32::MAX)?;
-        if chunk.is_some_and(|chunk| chunk < self.context_length) {
+        if !chunked && chunk.is_some_and(|chunk| chunk < self.context_length) {
             return Err(ConfigError::Unsupported(format!(
                 "metadata {}",
                 keys.full("attention.chunk_size")
+            )));
+        }
+        // llama.cpp's sign for a model of the family that turns everywhere and has no chunks.
+        if chunked && keys.u32("attention.sliding_window")? == Some(0) {
+            return Err(ConfigError::Unsupported(format!(
+                "metadata {} of 0",
+                keys.full("attention.sliding_window")
             )));
         }
         Ok(())
@@ -263,6 +284,23 @@ impl DecoderConfig {
         }
     }
 }
+
+/// What queries without positions are multiplied by, if the architecture does that.
+fn temperature(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Temperature>> {
+    let Some(own) = traits.temperature else {
+        return Ok(None);
+    };
+    Ok(Some(Temperature {
+        scale: keys
+            .positive("attention.temperature_scale", false)?
+            .unwrap_or(own.scale),
+        length: match keys.count("attention.temperature_length", u32::MAX)? {
+            Some(length) => length as u32,
+            None => own.length,
+        },
+    }))
+}
+
 /// The embedding table's rows: at least one per token, some models pad.
 fn vocab_size(gguf: &Gguf) -> Result<usize> {
     const TABLE: &str = "token_embd.weight";

@@ -44,7 +44,7 @@ impl Loader<'_> {
             scale: c.score_scale,
             softcap: c.score_cap,
             left: kind.window.map(|window| window - 1),
-            chunk: None,
+            chunk: c.chunk(block),
             sinks: c
                 .traits
                 .sinks

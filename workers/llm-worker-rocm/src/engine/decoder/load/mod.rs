@@ -13,6 +13,7 @@ use super::linear::Linear;
 use super::loader::Loader;
 use super::mixers::{FirstValues, Mixer};
 use super::network::Network;
+use super::temperature::Temperatures;
 use super::traits::Recurrence;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
@@ -66,6 +67,7 @@ impl Network {
         Ok(Self {
             tables: loader.tables(Base::Global, context)?,
             local_tables: loader.tables(Base::Local, context)?,
+            temperatures: Temperatures::new(config.temperature, activations),
             norm: loader.norm("output_norm")?,
             output: Linear::new(output, loader.bias("output")?),
             embedding,

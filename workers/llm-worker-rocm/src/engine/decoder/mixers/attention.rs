@@ -47,6 +47,10 @@ impl Attention {
         let [query, key, value] = self.projections.forward(x, self.heads)?;
         let query = normed(query, &self.query_norm)?;
         let key = normed(key, &self.key_norm)?;
+        let query = match (&self.rotary, &pass.temperatures) {
+            (None, Some(factors)) => query.broadcast_mul(factors)?,
+            _ => query,
+        };
         let query = match rotary {
             Some(_) => cache.write(Some(&query), &key, &value, batch, rotary)?,
             None => cache.write(None, &key, &value, batch, None)?,

@@ -34,6 +34,8 @@ pub(super) struct Pass<'a> {
     /// Rotary tables of the file and of blocks with a base of their own, as far as there are such blocks.
     pub global: Option<&'a Rotary>,
     pub local: Option<&'a Rotary>,
+    /// What queries of blocks that do not turn them are multiplied by, `(rows, 1, 1)`.
+    pub temperatures: Option<Tensor>,
 }
 
 impl Pass<'_> {
