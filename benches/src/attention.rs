@@ -19,6 +19,41 @@ pub fn run(bench: &Bench) -> Result<()> {
             time(bench, "causal", dtype, keys, keys, Work::Flops(flops))?;
         }
     }
+    for keys in LENGTHS.map(|length| bench.size(length)) {
+        for rows in [1, keys] {
+            with_sinks(bench, rows, keys)?;
+        }
+    }
+    Ok(())
+}
+
+/// Heads as gpt-oss has them, with sinks.
+fn with_sinks(bench: &Bench, rows: usize, keys: usize) -> Result<()> {
+    const HEADS: usize = 64;
+    const HEAD_SIZE: usize = 64;
+    let dtype = DType::BF16;
+    let q = bench.random(dtype, &[1, rows, HEADS, HEAD_SIZE])?;
+    let k = bench.random(dtype, &[1, keys, KV_HEADS, HEAD_SIZE])?;
+    let v = bench.random(dtype, &[1, keys, KV_HEADS, HEAD_SIZE])?;
+    let sinks = bench.random(DType::F32, &[HEADS])?;
+    let (name, work) = match rows {
+        1 => {
+            let bytes = 2 * keys * KV_HEADS * HEAD_SIZE * dtype.size_in_bytes();
+            ("decode", Work::Bytes(bytes as f64))
+        }
+        _ => {
+            let flops = 2.0 * (keys * keys * HEADS * HEAD_SIZE) as f64;
+            ("causal", Work::Flops(flops))
+        }
+    };
+    bench.time(format_args!("{name} sinks {dtype}"), keys, work, |_| {
+        let problem = Attention {
+            window: Window::CAUSAL,
+            sinks: Some(sinks.view()),
+            ..Attention::new(q.view(), k.view(), v.view(), 0.125)
+        };
+        attention(bench.device, &problem).map(drop)
+    });
     Ok(())
 }
 

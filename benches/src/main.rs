@@ -6,6 +6,7 @@
 
 mod attention;
 mod convolution;
+mod experts;
 mod host;
 mod images;
 mod measure;
@@ -45,6 +46,7 @@ const GROUPS: &[Group] = &[
     ("quantized", quantized::run),
     ("recorded", quantized::recorded),
     ("attention", attention::run),
+    ("experts", experts::run),
     ("convolution", convolution::run),
     ("image", images::run),
     ("compile", host::compile),
