@@ -37,6 +37,8 @@ ROUTED = {
     "norm_topk_prob": True,
     "routed_scaling_factor": 1.5,
 }
+# GPUs turn multiples of 16 elements.
+PARTIAL = {**ROUTED, "head_dim": 32}
 
 CASES = {
     # The default interval is 4; lists say which layers turn.
@@ -88,7 +90,7 @@ CASES = {
     "glm4-moe": case(
         "Glm4MoeForCausalLM",
         "glm4_moe",
-        **ROUTED,
+        **PARTIAL,
         attention_bias=True,
         use_qk_norm=True,
         partial_rotary_factor=0.5,
@@ -97,7 +99,7 @@ CASES = {
     "glm4-moe-air": case(
         "Glm4MoeForCausalLM",
         "glm4_moe",
-        **{**ROUTED, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
+        **{**PARTIAL, "n_shared_experts": 1, "n_group": 4, "topk_group": 2},
         attention_bias=True,
         use_qk_norm=False,
         partial_rotary_factor=0.5,
@@ -107,7 +109,7 @@ CASES = {
     "ling2": case(
         "Glm4MoeForCausalLM",
         "glm4_moe",
-        **{**ROUTED, "n_group": 4, "topk_group": 2, "n_shared_experts": 1},
+        **{**PARTIAL, "n_group": 4, "topk_group": 2, "n_shared_experts": 1},
         attention_bias=False,
         use_qk_norm=True,
         partial_rotary_factor=0.5,
@@ -118,8 +120,8 @@ CASES = {
         "MiniMaxM2ForCausalLM",
         "minimax_m2",
         hidden_size=32,
-        head_dim=16,
-        rotary_dim=8,
+        head_dim=32,
+        rotary_dim=16,
         num_local_experts=8,
         num_experts_per_tok=3,
         use_qk_norm=True,
