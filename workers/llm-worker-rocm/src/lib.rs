@@ -7,6 +7,7 @@
 //! | [`architectures`] | the one register of what models there are and what runs them            |
 //! | [`engine`]    | the thread that runs a model for many requests at once                      |
 //! | [`tokenizer`] | text to tokens and back, built from the file                                |
+//! | [`adapters`]  | low-rank adapters of models, from GGUF files and PEFT folders               |
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
 //! | [`jinja`]     | the language of chat templates                                              |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
@@ -20,6 +21,7 @@
 //! | [`doctor`]    | the command `doctor`: a small model's tokens beside what `rocm-doctor` examines |
 //! | [`cli`]       | the command line                                                            |
 
+pub mod adapters;
 pub mod architectures;
 pub mod chat;
 pub mod cli;

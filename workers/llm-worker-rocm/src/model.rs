@@ -3,6 +3,7 @@
 pub use crate::description::Description;
 pub use crate::engine::LoadedModel;
 
+use crate::adapters::{Adapter, AdapterSource};
 use crate::architectures::{
     by_folder_name, by_gguf_name, decoder_config, name_in_config, ArchitectureRow, Engine,
 };
@@ -51,6 +52,8 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Whether the head that predicts further tokens is loaded, too.
     pub head: bool,
+    /// Adapters beside the weights, in the order of [`AdapterUse::adapter`](crate::engine::api::AdapterUse).
+    pub adapters: Vec<AdapterSource>,
 }
 
 impl ModelFile {
@@ -190,27 +193,37 @@ impl ModelFile {
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
         let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
-        let forward: Box<dyn Forward> =
-            match self.runner {
-                Runner::Decoder { file, config } => {
-                    let context = options.context.unwrap_or(config.context_length);
-                    let decoder = Decoder::load(config, &*file, device, context, progress)?;
-                    Box::new(match options.head {
-                        true => decoder.with_head(&*file, progress)?,
-                        false => decoder,
-                    })
-                }
-                Runner::Sequential(_) if options.head => return Err(Error::Usage(
+        let forward: Box<dyn Forward> = match self.runner {
+            Runner::Decoder { file, config } => {
+                let context = options.context.unwrap_or(config.context_length);
+                let adapters = (options.adapters.iter())
+                    .map(|source| Adapter::open(source, file.header()))
+                    .collect::<Result<Vec<_>>>()?;
+                let decoder = Decoder::load(config, &*file, device, context, &adapters, progress)?;
+                Box::new(match options.head {
+                    true => decoder.with_head(&*file, progress)?,
+                    false => decoder,
+                })
+            }
+            Runner::Sequential(_) if options.head => {
+                return Err(Error::Usage(
                     "models of this architecture run without a head that predicts further tokens"
                         .to_string(),
-                )),
-                Runner::Sequential(source) => {
-                    let bytes = source.file_bytes();
-                    let model = source.load(device, options.context)?;
-                    progress(bytes);
-                    Box::new(model)
-                }
-            };
+                ))
+            }
+            Runner::Sequential(_) if !options.adapters.is_empty() => {
+                return Err(Error::Usage(
+                    "this model runs through candle-transformers, which takes no adapters"
+                        .to_string(),
+                ));
+            }
+            Runner::Sequential(source) => {
+                let bytes = source.file_bytes();
+                let model = source.load(device, options.context)?;
+                progress(bytes);
+                Box::new(model)
+            }
+        };
         release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;

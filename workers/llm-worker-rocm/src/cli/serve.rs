@@ -3,6 +3,7 @@
 use super::graph::GraphArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
+use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::KvDType;
@@ -14,13 +15,14 @@ use crate::tools::{CallForm, OutputFormat};
 use candle_core::Device;
 use clap::builder::PossibleValuesParser;
 use clap::Args;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::device::DeviceArgs;
 use worker::kernels::CompileArgs;
 use worker::serve::Progress;
-use worker::Result;
+use worker::{Error, Result};
 
 /// Tokens of the prompts before the first request on a GPU: each length takes other kernels, as for quantized matrices
 /// a vector, a few, a tile, and many.
@@ -51,6 +53,11 @@ pub struct ServeArgs {
     /// A model for /v1/rerank beside the one that answers.
     #[arg(long, value_name = "PATH|REPO")]
     rerank_model: Option<String>,
+
+    /// A LoRA adapter: a GGUF file or a PEFT folder, under the name by which requests choose it; may be given several
+    /// times. SCALE (1 if absent) is how much of it requests get that name no scale.
+    #[arg(long = "lora", value_name = "NAME=PATH[:SCALE]")]
+    adapters: Vec<AdapterSource>,
 
     /// Chat template: a file with Jinja, or the name of a built-in one; the model's own if absent.
     #[arg(long, value_name = "FILE|NAME")]
@@ -215,6 +222,22 @@ impl ServeArgs {
         Ok(loaded)
     }
 
+    /// The adapters, each with a name of its own.
+    fn adapters(&self) -> Result<Vec<AdapterSource>> {
+        let mut names = HashSet::new();
+        match self
+            .adapters
+            .iter()
+            .find(|adapter| !names.insert(&adapter.name))
+        {
+            Some(twice) => Err(Error::Usage(format!(
+                "--lora: {} is the name of two adapters",
+                twice.name
+            ))),
+            None => Ok(self.adapters.clone()),
+        }
+    }
+
     fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
         let file = ModelFile::open(path)?;
         let kernels = file.kernels(self.kv_dtype);
@@ -225,6 +248,7 @@ impl ServeArgs {
         let options = LoadOptions {
             context: self.context,
             head: self.speculation.wants_head(),
+            adapters: self.adapters()?,
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let model = (self.speculation).with_draft(model, &self.source, device, &options)?;
@@ -258,6 +282,7 @@ impl ServeArgs {
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.parallel = self.parallel;
+        text.adapters = options.adapters;
         text.format = format;
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();

@@ -89,6 +89,7 @@ impl SessionArgs {
         let load = LoadOptions {
             context: options.context,
             head: self.speculation.wants_head(),
+            ..LoadOptions::default()
         };
         let model = file.load(&selected.device, &load)?;
         let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;

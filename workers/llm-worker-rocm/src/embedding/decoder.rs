@@ -32,7 +32,7 @@ impl DecoderEmbedder {
     /// Loads a checked file.
     pub(super) fn load(config: DecoderConfig, file: &dyn Weights, device: &Device) -> Result<Self> {
         let max_tokens = config.context_length.min(MAX_TOKENS);
-        let decoder = Decoder::load(config, file, device, max_tokens, &|_| {})?;
+        let decoder = Decoder::load(config, file, device, max_tokens, &[], &|_| {})?;
         Ok(Self {
             width: decoder.width(),
             vocab_size: decoder.vocab_size(),

@@ -1,6 +1,6 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
-use super::api::{GraphUse, KvDType, SamplingOptions};
+use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
@@ -86,6 +86,21 @@ pub trait Forward: Send {
     fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
         let _ = step;
         candle_core::bail!("the model has no head that predicts further tokens")
+    }
+
+    /// How many adapters the model has been loaded with.
+    fn adapters(&self) -> usize {
+        0
+    }
+
+    /// Takes which adapters the sequences of a step want, in their order, before it is computed; for models that have
+    /// adapters. Steps with adapters are not enqueued as graphs.
+    ///
+    /// # Errors
+    /// For an adapter that the model does not have.
+    fn use_adapters(&mut self, step: &Step, uses: &[Arc<[AdapterUse]>]) -> Result<()> {
+        let _ = (step, uses);
+        Ok(())
     }
 
     /// Whether [`Forward::decode`] may record its launches and enqueue them as one graph; not unless asked for. Nobody

@@ -21,6 +21,8 @@ pub(super) struct Limits {
     pub context: usize,
     pub max_waiting: usize,
     pub max_sequences: usize,
+    /// Adapters of the model.
+    pub adapters: usize,
 }
 
 /// What handles and the thread share.
@@ -196,6 +198,22 @@ impl Engine {
             return invalid(format!(
                 "{top} alternatives for each token; {MAX_TOP_LOGPROBS} are the most"
             ));
+        }
+        let adapters = self.shared.limits.adapters;
+        for (i, wish) in request.adapters.iter().enumerate() {
+            if wish.adapter >= adapters {
+                return invalid(format!(
+                    "there is no adapter {}; the model has {adapters}",
+                    wish.adapter
+                ));
+            }
+            let before = &request.adapters[..i];
+            if !wish.scale.is_finite() || before.iter().any(|b| b.adapter == wish.adapter) {
+                return invalid(format!(
+                    "adapter {} needs one scale, a number",
+                    wish.adapter
+                ));
+            }
         }
         request.sampling.validate()
     }

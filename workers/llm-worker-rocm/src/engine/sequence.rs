@@ -3,7 +3,8 @@
 mod memory;
 
 use super::api::{
-    Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken, SamplingOptions, Summary,
+    namespace, AdapterUse, Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken,
+    SamplingOptions, Summary,
 };
 use super::blocks::{root, Prefix};
 use super::forward::SampleParams;
@@ -11,6 +12,7 @@ use super::handle::Waiting;
 use super::sampling::SamplingRequest;
 use super::speculation::{Ask, Drafts};
 use memory::States;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Its tokens, and how far their keys and values are computed.
@@ -29,6 +31,7 @@ pub(super) struct Sequence {
     remembered: usize,
     /// Its recurrent state, if the model has such.
     states: States,
+    pub adapters: Arc<[AdapterUse]>,
     sampling: SamplingOptions,
     top_logprobs: Option<usize>,
     max_tokens: Option<usize>,
@@ -49,16 +52,18 @@ pub(super) struct Sequence {
 impl Sequence {
     pub(super) fn new(waiting: Waiting) -> Self {
         let request = waiting.request;
+        let namespace = namespace(request.namespace, &request.adapters);
         Self {
             id: waiting.id,
             prompt: request.prompt.len(),
             tokens: request.prompt,
             computed: 0,
             blocks: Vec::new(),
-            prefix: root(request.namespace),
-            root: root(request.namespace),
+            prefix: root(namespace),
+            root: root(namespace),
             remembered: 0,
             states: States::default(),
+            adapters: request.adapters,
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
             max_tokens: request.max_tokens,

@@ -112,6 +112,7 @@ impl Engine {
         let shared = Shared::new(
             Limits {
                 vocab_size: forward.vocab_size(),
+                adapters: forward.adapters(),
                 context,
                 max_waiting: options.max_waiting,
                 max_sequences,

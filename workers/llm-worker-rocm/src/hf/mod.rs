@@ -13,6 +13,8 @@ mod rope;
 mod tensors;
 mod tokenizer;
 
+pub(crate) use names::{RotatedHeads, TensorNames};
+pub(crate) use tensors::interleave;
 pub(crate) use tokenizer::chat_template;
 
 use crate::folder::required_json;

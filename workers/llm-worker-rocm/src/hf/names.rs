@@ -13,7 +13,7 @@ const ROUTER_BIASES: [&str; 4] = [
 
 /// How an architecture's tensors become GGUF's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TensorNames {
+pub(crate) struct TensorNames {
     /// GGUF rotates neighbours where transformers rotates halves, so that rows of queries and keys change places.
     interleaves: bool,
     /// See [`FolderTraits::post_attention_is_ffn_norm`].
@@ -22,7 +22,7 @@ pub(super) struct TensorNames {
 
 /// A tensor's place in GGUF.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TensorName {
+pub(crate) struct TensorName {
     /// GGUF's name.
     pub name: String,
     /// Whose heads' rows are reordered.
@@ -33,7 +33,7 @@ pub(super) struct TensorName {
 
 /// The heads that a matrix belongs to, where their rows change places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RotatedHeads {
+pub(crate) enum RotatedHeads {
     Query,
     Key,
 }
@@ -70,7 +70,7 @@ impl TensorName {
 
 impl TensorNames {
     /// Those of an architecture.
-    pub(super) fn of(traits: &DecoderTraits, folder: &FolderTraits) -> Self {
+    pub(crate) fn of(traits: &DecoderTraits, folder: &FolderTraits) -> Self {
         Self {
             interleaves: traits.interleaved && !folder.interleaved,
             post_attention_is_ffn_norm: folder.post_attention_is_ffn_norm,
@@ -78,7 +78,7 @@ impl TensorNames {
     }
 
     /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the architecture does not have.
-    pub(super) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
+    pub(crate) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
         let whole = |name: &str| Ok(Some(TensorName::whole(name)));
         // Models that also see keep their language part below a prefix.
         if [

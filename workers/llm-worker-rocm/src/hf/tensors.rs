@@ -313,7 +313,7 @@ pub(super) fn floats(data: &[u8], dtype: Dtype, added: f32) -> Vec<u8> {
 }
 
 /// Rows of each head from halves, as transformers rotates them, to neighbours, as GGUF's llama does.
-fn interleave(data: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+pub(crate) fn interleave<T: Copy>(data: &[T], rows: usize, heads: usize) -> Vec<T> {
     let row = data.len() / rows;
     let half = rows / heads / 2;
     let mut out = Vec::with_capacity(data.len());

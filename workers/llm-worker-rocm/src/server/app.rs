@@ -150,6 +150,7 @@ impl App {
                 || self.options.aliases.iter().any(|alias| alias == name)
         };
         match name {
+            Some(name) if self.adapter_named(name).is_some() => Ok(()),
             Some(name) if !self.options.any_model && !known(name) => Err(ApiError {
                 code: "model_not_found",
                 param: Some("model".to_string()),

@@ -1,5 +1,6 @@
 //! The engine as the server sees it, and a text model around it.
 
+use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::{Event, Failure, Request, SamplingOptions, Status, Ticket};
@@ -69,6 +70,8 @@ pub struct TextModel {
     pub parallel: usize,
     /// Bytes of the longest token.
     pub longest_token: usize,
+    /// Its adapters, in the engine's order.
+    pub adapters: Vec<AdapterSource>,
     /// How long the prompts are that are computed before the first request.
     pub warm_up: Vec<usize>,
     grammars: Result<Grammars, String>,
@@ -88,6 +91,7 @@ impl TextModel {
             parallel: usize::MAX,
             longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
+            adapters: Vec::new(),
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
             template,

@@ -13,7 +13,8 @@
 //! | [`metrics`]    | the figures of `/metrics`                                              |
 //! | [`page`]       | the chat page                                                          |
 
-pub mod app;
+pub mod adapters;
+mod app;
 pub mod backend;
 mod error;
 mod generation;
@@ -85,6 +86,11 @@ fn routes() -> Routes<App> {
             native::apply_template,
         )
         .takes::<chat::ChatFields>(),
+        Route::get(
+            "/lora-adapters",
+            "The model's adapters, which requests choose by `lora` or by their names",
+            adapters::list,
+        ),
         Route::get(
             "/props",
             "What the worker is and how it is set",

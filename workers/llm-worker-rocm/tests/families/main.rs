@@ -2,6 +2,7 @@
 //!
 //! `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset).
 
+mod adapters;
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
 mod embedding;

@@ -48,7 +48,7 @@ fn numbers(name: &str, count: usize) -> impl Iterator<Item = f64> {
     })
 }
 
-fn weight(name: &str, shape: &[usize], norm: f64) -> Vec<u8> {
+pub fn weight(name: &str, shape: &[usize], norm: f64) -> Vec<u8> {
     let (scale, center) = if shape.len() > 1 {
         (1.7 / (shape[shape.len() - 1] as f64).sqrt(), 0.0)
     } else if name.contains("norm") && name.ends_with("weight") {

@@ -5,6 +5,7 @@ mod common;
 #[path = "../smollm2/mod.rs"]
 mod smollm2;
 
+mod adapters;
 mod calls;
 mod client;
 mod grammars;

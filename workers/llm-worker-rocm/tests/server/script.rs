@@ -2,14 +2,14 @@
 
 use crate::common::{bool, f32s, i32s, string, strings, u32, File};
 use llm_worker_rocm::engine::api::{
-    DraftCount, Event, EventSender, Failure, FinishReason, GeneratedToken, Request,
+    AdapterUse, DraftCount, Event, EventSender, Failure, FinishReason, GeneratedToken, Request,
     SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::server::Backend;
 use llm_worker_rocm::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 use std::io::Cursor;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use worker::gguf::Gguf;
 
@@ -73,6 +73,7 @@ pub struct Seen {
     pub ignore_end: bool,
     pub deadline: Option<Instant>,
     pub namespace: u64,
+    pub adapters: Arc<[AdapterUse]>,
     pub constrained: bool,
 }
 
@@ -154,6 +155,7 @@ impl Backend for Script {
             max_drafts: _,
             deadline,
             namespace,
+            adapters,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {
@@ -166,6 +168,7 @@ impl Backend for Script {
                 ignore_end,
                 deadline,
                 namespace,
+                adapters,
                 constrained: constraint.is_some(),
             });
             seen.len() as u64

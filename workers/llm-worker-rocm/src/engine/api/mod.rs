@@ -2,6 +2,7 @@
 //!
 //! | Module     | Gives                                                    |
 //! |------------|----------------------------------------------------------|
+//! | `adapters` | which adapters a request wants                           |
 //! | `request`  | requests, and what decides which tokens may come         |
 //! | `sampling` | how tokens are chosen                                    |
 //! | `event`    | tickets, events, tokens and figures of a request         |
@@ -10,6 +11,7 @@
 //! | `speculation` | whether next tokens are guessed, and how              |
 //! | `status`   | figures of an engine                                     |
 
+mod adapters;
 mod event;
 mod failure;
 mod options;
@@ -18,6 +20,8 @@ mod sampling;
 mod speculation;
 mod status;
 
+pub(in crate::engine) use adapters::namespace;
+pub use adapters::AdapterUse;
 pub use event::{DraftCount, Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
 pub use failure::Failure;
 pub use options::{EngineOptions, GraphUse, KvDType};

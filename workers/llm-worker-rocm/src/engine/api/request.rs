@@ -1,6 +1,8 @@
 //! What is asked of the engine.
 
+use super::adapters::AdapterUse;
 use super::sampling::SamplingOptions;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What may come next, decided by a grammar.
@@ -52,6 +54,8 @@ pub struct Request {
     /// Whose request it is: keys and values are shared among requests of one namespace only, so that nobody can find
     /// out what others have sent.
     pub namespace: u64,
+    /// Adapters of the model that are added, each once.
+    pub adapters: Arc<[AdapterUse]>,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -70,6 +74,7 @@ impl Request {
             max_drafts: None,
             deadline: None,
             namespace: 0,
+            adapters: Arc::default(),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use super::float::FloatMatrix;
 use super::input::Input;
+use super::lora::MatrixAdapters;
 use super::rocm;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{bail, DType, Device, Module, Result, Tensor};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub(super) struct Linear {
     weight: Weight,
     bias: Option<Tensor>,
+    adapters: Option<Arc<MatrixAdapters>>,
 }
 
 /// `outputs` rows of `inputs` elements.
@@ -88,7 +90,7 @@ impl Weight {
         }
     }
 
-    fn forward(&self, x: &Input) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
         match self {
             Self::Blocks(blocks) => multiply_blocks(blocks, &x.floats),
             Self::Floats(matrix) => matrix.forward(&x.floats),
@@ -111,7 +113,21 @@ fn multiply_blocks(blocks: &QMatMul, x: &Tensor) -> Result<Tensor> {
 
 impl Linear {
     pub(super) fn new(weight: Weight, bias: Option<Tensor>) -> Self {
-        Self { weight, bias }
+        Self {
+            weight,
+            bias,
+            adapters: None,
+        }
+    }
+
+    /// The same with adapters beside it, if there are some.
+    pub(super) fn with_adapters(self, adapters: Option<Arc<MatrixAdapters>>) -> Self {
+        Self { adapters, ..self }
+    }
+
+    /// Whether adapters add something in a pass of now.
+    fn is_adapted(&self) -> bool {
+        self.adapters.as_ref().is_some_and(|a| a.is_active())
     }
 
     /// Whether it multiplies 8-bit activations on a GPU.
@@ -121,12 +137,17 @@ impl Linear {
 
     /// `(rows, inputs)` to `(rows, outputs)`.
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
-        self.add_bias(self.weight.forward(x)?)
+        self.finish(self.weight.forward(x)?, x)
     }
 
-    fn add_bias(&self, product: Tensor) -> Result<Tensor> {
-        match &self.bias {
-            Some(bias) => product.broadcast_add(bias),
+    /// The product with `x` with all that is added to it.
+    fn finish(&self, product: Tensor, x: &Input) -> Result<Tensor> {
+        let product = match &self.bias {
+            Some(bias) => product.broadcast_add(bias)?,
+            None => product,
+        };
+        match &self.adapters {
+            Some(adapters) => adapters.add(product, x),
             None => Ok(product),
         }
     }
@@ -144,7 +165,7 @@ impl Linear {
             let mut products = rocm::forward_each(&blocks.map(|b| b.expect("checked")), x)?
                 .into_iter()
                 .zip(linears)
-                .map(|(product, linear)| linear.add_bias(product));
+                .map(|(product, linear)| linear.finish(product, x));
             return try_array(|| products.next().expect("one for each"));
         }
         let mut linears = linears.into_iter();
@@ -161,8 +182,10 @@ impl Linear {
         if let (Weight::Rocm(g), Weight::Rocm(u), None, None) =
             (&gate.weight, &up.weight, &gate.bias, &up.bias)
         {
-            if let Some(gated) = rocm::gated(g, u, activation, x)? {
-                return Ok(gated);
+            if !gate.is_adapted() && !up.is_adapted() {
+                if let Some(gated) = rocm::gated(g, u, activation, x)? {
+                    return Ok(gated);
+                }
             }
         }
         let [gate, up] = Self::forward_each([gate, up], x)?;

@@ -2,6 +2,7 @@
 
 use super::config::DecoderConfig;
 use super::linear::{Linear, Weight};
+use super::lora::{Attached, Rows};
 use super::mixers::FirstValues;
 use super::norm::Norm;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
@@ -16,6 +17,8 @@ pub(super) struct Loader<'a> {
     pub file: &'a dyn Weights,
     pub device: &'a Device,
     pub activations: DType,
+    /// The model's adapters.
+    pub attached: &'a Attached<'a>,
     /// Called with the bytes of every tensor that has arrived.
     pub progress: &'a dyn Fn(u64),
     /// What RWKV's blocks share.
@@ -83,7 +86,19 @@ impl Loader<'_> {
 
     pub(super) fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
         let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
-        Ok(Linear::new(weight, self.bias(name)?))
+        let rows = Rows {
+            tensor: name,
+            range: 0..outputs,
+        };
+        self.adapted(Linear::new(weight, self.bias(name)?), &[rows], inputs)
+    }
+
+    /// A matrix of these rows behind each other, with what adapters have for them.
+    fn adapted(&self, linear: Linear, rows: &[Rows], inputs: usize) -> Result<Linear> {
+        let adapters = self
+            .attached
+            .of(rows, inputs, self.device, self.activations);
+        Ok(linear.with_adapters(adapters.map_err(Error::candle("loading adapters"))?))
     }
 
     /// Some of a stacked matrix's outputs each: their rows lie behind each other.
@@ -111,7 +126,14 @@ impl Loader<'_> {
                         Some(bias) => Some(bias.narrow(0, start, count)?.contiguous()?),
                         None => None,
                     };
-                    Ok(Linear::new(weight, bias))
+                    let rows = Rows {
+                        tensor: name,
+                        range: start..start + count,
+                    };
+                    let adapters =
+                        self.attached
+                            .of(&[rows], inputs, self.device, self.activations)?;
+                    Ok(Linear::new(weight, bias).with_adapters(adapters))
                 });
             let parts = parts.into_iter().collect::<candle_core::Result<Vec<_>>>()?;
             Ok(parts.try_into().ok().expect("one for each"))
@@ -165,9 +187,16 @@ impl Loader<'_> {
         let format = format.expect("there are names");
         let shape = (outputs.iter().sum(), inputs);
         let weight = Weight::new(&rows, format, shape, self.device, self.activations);
-        Ok(Linear::new(
+        let rows: Vec<Rows> = (names.iter().zip(outputs))
+            .map(|(name, outputs)| Rows {
+                tensor: name,
+                range: 0..outputs,
+            })
+            .collect();
+        let linear = Linear::new(
             weight.map_err(Error::candle(LOADING))?,
             bias.map_err(Error::candle(LOADING))?,
-        ))
+        );
+        self.adapted(linear, &rows, inputs)
     }
 }

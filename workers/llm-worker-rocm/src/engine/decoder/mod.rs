@@ -15,6 +15,7 @@ mod input;
 mod linear;
 mod load;
 mod loader;
+mod lora;
 mod memory;
 mod mixers;
 mod model;

@@ -3,11 +3,13 @@
 use super::config::DecoderConfig;
 use super::decode::Decoding;
 use super::network::Network;
-use crate::engine::api::{GraphUse, KvDType};
+use crate::adapters::Adapter;
+use crate::engine::api::{AdapterUse, GraphUse, KvDType};
 use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
 use candle_core::{DType, Device, Result, Tensor};
+use std::sync::Arc;
 use worker::gguf::Weights;
 
 /// A model on a device.
@@ -28,10 +30,11 @@ impl Decoder {
         file: &dyn Weights,
         device: &Device,
         context: usize,
+        adapters: &[Adapter],
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
         Ok(Self {
-            network: Network::load(config, file, device, context, progress)?,
+            network: Network::load(config, file, device, context, adapters, progress)?,
             decoding: Decoding::default(),
         })
     }
@@ -132,13 +135,28 @@ impl Forward for Decoder {
     }
 
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
-        if !self.network.device.is_rocm() {
+        // Which rows want which adapters is not among a graph's numbers.
+        if !self.network.device.is_rocm() || !self.network.lora.is_empty() {
             return Ok(Decoded {
                 output: DecodeOutput::Logits(self.forward(step)?, None),
                 graph: false,
             });
         }
         self.decoding.step(&mut self.network, step, samples)
+    }
+
+    fn adapters(&self) -> usize {
+        self.network.adapters
+    }
+
+    fn use_adapters(&mut self, step: &Step, uses: &[Arc<[AdapterUse]>]) -> Result<()> {
+        let Network {
+            lora,
+            adapters,
+            device,
+            ..
+        } = &self.network;
+        lora.set(step, uses, *adapters, device)
     }
 
     fn set_graphs(&mut self, graphs: GraphUse) {

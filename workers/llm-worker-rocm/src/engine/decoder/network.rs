@@ -5,6 +5,7 @@ use super::config::DecoderConfig;
 use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
+use super::lora::Active;
 use super::memory::{LayerMemory, StateBatch};
 use super::mixers::Pass;
 use super::norm::{Norm, Residual};
@@ -13,6 +14,7 @@ use super::temperature::Temperatures;
 use crate::engine::forward::{CacheOptions, Step};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
+use std::sync::Arc;
 
 /// A model's weights on a device, and its cache.
 pub(super) struct Network {
@@ -36,6 +38,9 @@ pub(super) struct Network {
     pub block_size: usize,
     /// Slots of recurrent state.
     pub slots: usize,
+    /// Which rows want which adapters, and how many there are.
+    pub lora: Arc<Active>,
+    pub adapters: usize,
     pub activations: DType,
     pub device: Device,
 }

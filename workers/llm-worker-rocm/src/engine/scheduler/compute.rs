@@ -60,6 +60,7 @@ impl Turn {
 impl Scheduler {
     /// Runs the model and chooses tokens for the sequences that are read to their end.
     pub(super) fn compute(&mut self, step: &Step) -> candle_core::Result<Vec<Taken>> {
+        self.choose_adapters(step)?;
         let output = match step.is_decode() {
             true => self.decode(step)?,
             false => DecodeOutput::Logits(self.forward.forward(step)?, None),

@@ -4,6 +4,7 @@
 //! besides. When blocks run out, the youngest sequence gives its own back and is computed anew later, from what the
 //! pool then still knows of it. Sequences of a recurrent model have a slot of state besides their blocks.
 
+mod adapters;
 mod compute;
 mod guess;
 mod outcome;

@@ -107,6 +107,7 @@ impl Common<'_> {
                 max_drafts: fields.speculative_n_max,
                 deadline: self.deadline,
                 namespace: self.caller.0,
+                adapters: self.app.wanted_adapters(fields)?,
                 ..Request::new(prompt.tokens.clone(), sampling)
             },
             text: TextOptions {

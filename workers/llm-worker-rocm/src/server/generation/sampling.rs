@@ -77,6 +77,15 @@ pub struct StreamOptions {
     pub include_usage: Option<bool>,
 }
 
+/// An adapter and how much of it.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+pub struct AdapterFields {
+    /// Its number.
+    pub id: usize,
+    /// What its part is multiplied by.
+    pub scale: f32,
+}
+
 /// The fields that all APIs have in common, under OpenAI's names; where OpenAI has none, under those of llama.cpp's
 /// server and vLLM.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -135,6 +144,9 @@ pub struct SamplingFields {
     /// A JSON schema that the answer must follow.
     #[serde(default, deserialize_with = "json::value")]
     pub json_schema: Option<Value>,
+    /// The model's adapters that are added, by their numbers in `/lora-adapters`; those that are missing are not. Absent,
+    /// the model's name tells: an adapter's, alone or behind the model's and a colon.
+    pub lora: Option<Vec<AdapterFields>>,
     /// The answer's form: `{"type": "text" | "json_object" | "json_schema", …}`.
     #[serde(default, deserialize_with = "json::value")]
     pub response_format: Option<Value>,

@@ -1,5 +1,6 @@
 //! `GET /v1/models`
 
+use crate::adapters::AdapterSource;
 use crate::server::app::App;
 use axum::extract::{Path, State};
 use axum::Json;
@@ -8,7 +9,10 @@ use std::sync::Arc;
 use worker::http::ApiError;
 
 pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({"object": "list", "data": [model(&app)]}))
+    let adapters = app.adapters();
+    let adapters = adapters.iter().map(|source| adapter(&app, source));
+    let models: Vec<Value> = std::iter::once(model(&app)).chain(adapters).collect();
+    Json(json!({"object": "list", "data": models}))
 }
 
 pub async fn show(
@@ -16,7 +20,22 @@ pub async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     app.check_model(Some(&id))?;
-    Ok(Json(model(&app)))
+    Ok(Json(match app.adapter_named(&id) {
+        Some((_, source)) => adapter(&app, &source),
+        None => model(&app),
+    }))
+}
+
+/// The model with an adapter, by the adapter's name.
+fn adapter(app: &App, source: &AdapterSource) -> Value {
+    json!({
+        "id": source.name,
+        "object": "model",
+        "created": app.created,
+        "owned_by": "candle-rocm",
+        "root": source.path.display().to_string(),
+        "parent": app.options.model,
+    })
 }
 
 /// The model as OpenAI describes one, and what else clients like to know once it is loaded.

@@ -1,6 +1,6 @@
 """Writes the reference numbers beside this file: logits of tiny models by Hugging Face transformers.
 
-    pip install torch transformers safetensors numpy
+    pip install torch transformers safetensors numpy peft
     python generate.py [CASE ...]
 
 A weight is a hash of its name and place (`numbers`), which the test computes, too: a file holds the configuration, the names and shapes
@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
-from cases import CASES, EMBEDDINGS, RANKINGS
+from cases import ADAPTERS, CASES, EMBEDDINGS, RANKINGS
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -114,19 +114,59 @@ def generate_ranking(name):
     write(name, config, norm, shapes, rows)
 
 
-def write(name, config, norm, shapes, rows):
-    text = json.dumps({"config": config, "norm": norm, "tensors": shapes, "rows": rows})
+def generate_adapters(name):
+    """Logits with each adapter alone, and with both."""
+    from peft import LoraConfig, get_peft_model
+
+    base, adapters = ADAPTERS[name]
+    config, norm = CASES[base]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(config, norm, folder, AutoModelForCausalLM)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        described = {}
+        for adapter, settings in adapters.items():
+            lora = LoraConfig(task_type="CAUSAL_LM", **settings)
+            if not described:
+                model = get_peft_model(model, lora, adapter)
+            else:
+                model.add_adapter(adapter, lora)
+            model.save_pretrained(folder / "peft", selected_adapters=[adapter])
+            with safe_open(folder / "peft" / adapter / "adapter_model.safetensors", "np") as file:
+                own = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
+            own_config = json.loads((folder / "peft" / adapter / "adapter_config.json").read_text())
+            keep = [*settings, "peft_type", "bias", "use_dora", "modules_to_save", "fan_in_fan_out", "rank_pattern"]
+            own_config = {key: own_config[key] for key in keep}
+            own_config["target_modules"] = sorted(own_config["target_modules"])
+            described[adapter] = {"config": own_config, "tensors": own}
+            for key, shape in own.items():
+                parameter = model.get_parameter(key.replace(".weight", f".{adapter}.weight"))
+                parameter.data = torch.tensor(weight(f"{adapter} {key}", shape, norm))
+        model.eval()
+        rows = {}
+        for chosen in ([*([adapter] for adapter in adapters), list(adapters)]):
+            model.base_model.set_adapter(chosen)
+            with torch.no_grad():
+                logits = model(torch.tensor([TOKENS]), use_cache=False).logits[0]
+            rows["+".join(chosen)] = [[row, rounded(logits[row])] for row in ROWS]
+    write(name, config, norm, shapes, rows, adapters=described)
+
+
+def write(name, config, norm, shapes, rows, **more):
+    text = json.dumps({"config": config, "norm": norm, "tensors": shapes, "rows": rows, **more})
     # A line for each tensor and row.
     text = text.replace('], "', '],\n"').replace("]], [", "]],\n[").replace(', "tensors"', ',\n"tensors"')
     (HERE / f"{name}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS]:
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *ADAPTERS]:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
             generate_embedding(name)
-        else:
+        elif name in RANKINGS:
             generate_ranking(name)
+        else:
+            generate_adapters(name)
         print(name, flush=True)

@@ -11,14 +11,17 @@ use super::block::Block;
 use super::config::{Base, DecoderConfig, MixerKind};
 use super::linear::Linear;
 use super::loader::Loader;
+use super::lora::{Active, Attached};
 use super::mixers::{FirstValues, Mixer};
 use super::network::Network;
 use super::temperature::Temperatures;
 use super::traits::Recurrence;
+use crate::adapters::Adapter;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use std::sync::Arc;
 use worker::gguf::Weights;
-use worker::Result;
+use worker::{Error, Result};
 
 /// What activations are in: halves on a GPU if the matrices are, else f32.
 fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> DType {
@@ -43,14 +46,18 @@ impl Network {
         file: &dyn Weights,
         device: &Device,
         context: usize,
+        adapters: &[Adapter],
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
         let activations = activations(&config, file, device);
+        let lora = Arc::new(Active::default());
+        let attached = Attached::new(adapters, lora.clone());
         let loader = Loader {
             config: &config,
             file,
             device,
             activations,
+            attached: &attached,
             progress,
             first_values: FirstValues::default(),
         };
@@ -64,7 +71,15 @@ impl Network {
         let blocks = (0..c.blocks)
             .map(|block| loader.block(block))
             .collect::<Result<_>>()?;
+        if let Some((adapter, tensor)) = attached.unused() {
+            return Err(Error::BadModel {
+                path: adapter.source.path.clone(),
+                reason: format!("adapters of {tensor} are not implemented for this model"),
+            });
+        }
         Ok(Self {
+            lora,
+            adapters: adapters.len(),
             tables: loader.tables(Base::Global, context)?,
             local_tables: loader.tables(Base::Local, context)?,
             temperatures: Temperatures::new(config.temperature, activations),

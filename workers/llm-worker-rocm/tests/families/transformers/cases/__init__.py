@@ -1,5 +1,6 @@
 """The configurations of the tiny models, and what the weights of their norms are near to."""
 
+from .adapters import ADAPTERS
 from . import delta, latent, mixtures, state_space, usual, windows
 from .embeddings import EMBEDDINGS
 from .rankings import RANKINGS

@@ -1,0 +1,403 @@
+//! Adapters of a tiny model, PEFT folders and GGUF files, against the logits of PEFT; several in a step, and each request
+//! with its own.
+
+use super::common::{self, File, Tensor as FileTensor};
+use super::device;
+use super::transformers::{tokens, tolerance, weight, Case};
+use llm_worker_rocm::adapters::AdapterSource;
+use llm_worker_rocm::engine::api::{AdapterUse, Event, GraphUse, Request, SamplingOptions};
+use llm_worker_rocm::engine::forward::{
+    CacheOptions, DecodeOutput, Forward, Step, StepSequence, StepState,
+};
+use llm_worker_rocm::engine::{Engine, EngineOptions};
+use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
+use serde_json::{json, Value as Json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const NAMES: [&str; 2] = ["first", "second"];
+
+/// An adapter's tensors by their names in PEFT: shape and float32.
+fn tensors(case: &Case, adapter: &str) -> Vec<(String, Vec<usize>, Vec<u8>)> {
+    let shapes = case.json["adapters"][adapter]["tensors"]
+        .as_object()
+        .unwrap();
+    let made = |(name, shape): (&String, &Json)| {
+        let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+        let data = weight(&format!("{adapter} {name}"), &shape, 1.0);
+        (name.clone(), shape, data)
+    };
+    shapes.iter().map(made).collect()
+}
+
+/// Writes an adapter as PEFT does.
+fn write_folder(case: &Case, adapter: &str, path: &Path) {
+    std::fs::create_dir_all(path).unwrap();
+    let tensors = tensors(case, adapter);
+    let views = tensors.iter().map(|(name, shape, data)| {
+        let dtype = safetensors::Dtype::F32;
+        let view = safetensors::tensor::TensorView::new(dtype, shape.clone(), data);
+        (name, view.unwrap())
+    });
+    let file = path.join("adapter_model.safetensors");
+    safetensors::serialize_to_file(views, None, &file).unwrap();
+    let config = &case.json["adapters"][adapter]["config"];
+    std::fs::write(path.join("adapter_config.json"), config.to_string()).unwrap();
+}
+
+/// Rows of each head from halves to neighbours, as llama.cpp's converter turns those of queries and keys.
+fn neighbours(data: &[u8], rows: usize, heads: usize) -> Vec<u8> {
+    let (row, half) = (data.len() / rows, rows / heads / 2);
+    let from = (0..heads).flat_map(|head| {
+        (0..half).flat_map(move |pair| [0, half].map(|part| head * 2 * half + part + pair))
+    });
+    from.flat_map(|from| data[from * row..(from + 1) * row].to_vec())
+        .collect()
+}
+
+/// The adapter as llama.cpp's converter writes it, of one without rank stabilisation.
+fn write_gguf(case: &Case, adapter: &str, path: &Path) -> File {
+    let mut file = File::default();
+    let alpha = case.json["adapters"][adapter]["config"]["lora_alpha"]
+        .as_f64()
+        .unwrap();
+    file.set("general.type", common::string("adapter"))
+        .set("general.architecture", common::string("llama"))
+        .set("adapter.type", common::string("lora"))
+        .set("adapter.lora.alpha", common::f32(alpha as f32));
+    for (name, shape, data) in tensors(case, adapter) {
+        let parts = [
+            ("base_model.model.model.layers", "blk"),
+            ("self_attn.q_proj", "attn_q"),
+            ("self_attn.v_proj", "attn_v"),
+            ("self_attn.o_proj", "attn_output"),
+            ("mlp.gate_proj", "ffn_gate"),
+            ("mlp.up_proj", "ffn_up"),
+            ("mlp.down_proj", "ffn_down"),
+            (".lora_A.weight", ".weight.lora_a"),
+            (".lora_B.weight", ".weight.lora_b"),
+        ];
+        let name = (parts.iter()).fold(name, |name, (from, to)| name.replace(from, to));
+        let data = match name.ends_with("attn_q.weight.lora_b") {
+            true => neighbours(&data, shape[0], 4),
+            false => data,
+        };
+        file.tensors.push(FileTensor {
+            name,
+            dims: shape.iter().rev().map(|d| *d as u64).collect(),
+            type_code: 0,
+            offset: None,
+            data,
+        });
+    }
+    file.write(path);
+    file
+}
+
+struct Folder {
+    case: Case,
+    folder: tempfile::TempDir,
+}
+
+impl Folder {
+    /// The base model with both adapters beside it.
+    fn new() -> Self {
+        let case = Case::read("llama-lora");
+        let folder = tempfile::tempdir().unwrap();
+        case.write(folder.path());
+        for name in NAMES {
+            write_folder(&case, name, &folder.path().join(name));
+        }
+        Self { case, folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn try_load(&self, adapters: &[PathBuf]) -> worker::Result<LoadedModel> {
+        let source = |path: &PathBuf| AdapterSource {
+            name: path.file_name().unwrap().to_string_lossy().into_owned(),
+            path: path.clone(),
+            scale: 1.0,
+        };
+        let options = LoadOptions {
+            adapters: adapters.iter().map(source).collect(),
+            ..LoadOptions::default()
+        };
+        ModelFile::open(self.folder.path())
+            .unwrap()
+            .load(&device(), &options)
+    }
+
+    fn load(&self, adapters: &[PathBuf]) -> LoadedModel {
+        self.try_load(adapters).unwrap()
+    }
+
+    /// How far rows are from PEFT's with these adapters, from transformers' with none.
+    fn difference(&self, chosen: &str, rows: &[Vec<f32>]) -> f32 {
+        let mut case = Case::read("llama");
+        if !chosen.is_empty() {
+            case.json["rows"] = self.case.json["rows"][chosen].clone();
+        }
+        case.difference_of(rows)
+    }
+}
+
+fn wish(adapter: usize, scale: f32) -> AdapterUse {
+    AdapterUse { adapter, scale }
+}
+
+/// Each choice of adapters, and what PEFT calls it.
+fn choices() -> [(&'static str, Arc<[AdapterUse]>); 4] {
+    [
+        ("", Arc::from([])),
+        ("first", Arc::from([wish(0, 1.0)])),
+        ("second", Arc::from([wish(1, 1.0), wish(0, 0.0)])),
+        ("first+second", Arc::from([wish(0, 1.0), wish(1, 1.0)])),
+    ]
+}
+
+fn reserve(forward: &mut dyn Forward) {
+    let cache = CacheOptions {
+        blocks: 8,
+        block_size: 16,
+        dtype: forward.kv_dtype(),
+        context: 32,
+        states: 4,
+    };
+    forward.reserve(&cache).unwrap();
+}
+
+fn sequence(id: u32, keys: usize, rows: usize) -> StepSequence {
+    StepSequence {
+        id: id.into(),
+        blocks: vec![2 * id, 2 * id + 1],
+        keys,
+        rows,
+        state: Some(StepState {
+            from: (keys > rows).then_some(id),
+            after: vec![id],
+        }),
+    }
+}
+
+/// Four sequences of the same tokens, each with other adapters, all of them in each step.
+#[test]
+fn sequences_of_a_step_have_adapters_of_their_own() {
+    let folder = Folder::new();
+    let mut forward = folder.load(&NAMES.map(|name| folder.path(name))).forward;
+    assert_eq!(forward.adapters(), 2);
+    reserve(&mut *forward);
+    let uses = choices().map(|(_, uses)| uses);
+    let all = tokens();
+    let half = all.len() / 2;
+    // A prompt at once.
+    let step = Step {
+        tokens: [&all[..half]; 4].concat(),
+        sequences: (0..4).map(|id| sequence(id, half, half)).collect(),
+        outputs: (0..4 * half as u32).collect(),
+    };
+    forward.use_adapters(&step, &uses).unwrap();
+    let logits = forward.forward(&step).unwrap().to_vec2::<f32>().unwrap();
+    let mut rows: Vec<Vec<Vec<f32>>> = logits.chunks(half).map(<[_]>::to_vec).collect();
+    // The rest token by token.
+    forward.set_graphs(GraphUse::On);
+    for (i, token) in all.iter().enumerate().skip(half) {
+        let step = Step {
+            tokens: vec![*token; 4],
+            sequences: (0..4).map(|id| sequence(id, i + 1, 1)).collect(),
+            outputs: (0..4).collect(),
+        };
+        forward.use_adapters(&step, &uses).unwrap();
+        let decoded = forward.decode(&step, None).unwrap();
+        assert!(!decoded.graph);
+        let DecodeOutput::Logits(logits, _) = decoded.output else {
+            panic!("tokens that nobody asked for")
+        };
+        for (rows, logits) in rows.iter_mut().zip(logits.to_vec2::<f32>().unwrap()) {
+            rows.push(logits);
+        }
+    }
+    for ((chosen, _), rows) in choices().iter().zip(&rows) {
+        let difference = folder.difference(chosen, rows);
+        println!("{chosen}: {difference:.1e}");
+        assert!(difference <= tolerance(), "{chosen}: {difference:e}");
+    }
+    // They are different, indeed.
+    assert!(folder.difference("first", &rows[2]) > 0.1);
+
+    // Without adapters steps are graphs again.
+    let mut graphs = 0;
+    for i in 0..3 {
+        let step = Step {
+            tokens: vec![all[i]],
+            sequences: vec![sequence(0, i + 1, 1)],
+            outputs: vec![0],
+        };
+        forward.use_adapters(&step, &uses[..1]).unwrap();
+        graphs += usize::from(forward.decode(&step, None).unwrap().graph);
+    }
+    assert_eq!(graphs, if device().is_rocm() { 2 } else { 0 });
+    let step = Step {
+        tokens: vec![3],
+        sequences: vec![sequence(0, 1, 1)],
+        outputs: vec![0],
+    };
+    let error = forward
+        .use_adapters(&step, &[Arc::from([wish(2, 1.0)])])
+        .unwrap_err();
+    assert!(error.to_string().contains("adapter 2 of 2"), "{error}");
+}
+
+#[test]
+fn adapters_come_from_gguf_files_too() {
+    let folder = Folder::new();
+    let path = folder.path("first.gguf");
+    let mut file = write_gguf(&folder.case, "first", &path);
+    let mut forward = folder.load(std::slice::from_ref(&path)).forward;
+    reserve(&mut *forward);
+    let all = tokens();
+    let step = Step {
+        tokens: all.clone(),
+        sequences: vec![sequence(0, all.len(), all.len())],
+        outputs: (0..all.len() as u32).collect(),
+    };
+    forward
+        .use_adapters(&step, &[Arc::from([wish(0, 1.0)])])
+        .unwrap();
+    let rows = forward.forward(&step).unwrap().to_vec2::<f32>().unwrap();
+    let difference = folder.difference("first", &rows);
+    assert!(difference <= tolerance(), "{difference:e}");
+    // Half of it is neither all nor nothing.
+    forward
+        .use_adapters(&step, &[Arc::from([wish(0, 0.5)])])
+        .unwrap();
+    let rows = forward.forward(&step).unwrap().to_vec2::<f32>().unwrap();
+    assert!(folder.difference("first", &rows) > 0.01 && folder.difference("", &rows) > 0.01);
+
+    let refusal = |path: &Path| {
+        let error = folder
+            .try_load(&[path.to_path_buf()])
+            .err()
+            .expect("it must be refused");
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    file.set("general.architecture", common::string("qwen2"))
+        .write(&path);
+    assert!(refusal(&path).contains("qwen2"));
+    file.set("general.architecture", common::string("llama"))
+        .set("adapter.type", common::string("other"))
+        .write(&path);
+    assert!(refusal(&path).contains("adapter.type"));
+    file.set("adapter.type", common::string("lora"));
+    // The first two are a pair.
+    for (tensor, half) in file.tensors.iter_mut().zip(["a", "b"]) {
+        tensor.name = format!("token_embd.weight.lora_{half}");
+    }
+    file.write(&path);
+    assert!(refusal(&path).contains("token_embd"));
+    file.tensors.truncate(1);
+    file.write(&path);
+    assert!(refusal(&path).contains("one of its two"));
+}
+
+#[test]
+fn what_peft_asks_for_and_is_not_there_is_refused_by_name() {
+    let folder = Folder::new();
+    let path = folder.path("first");
+    let refusal = || {
+        folder
+            .try_load(std::slice::from_ref(&path))
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    let config = &folder.case.json["adapters"]["first"]["config"];
+    let write = |config: &Json| {
+        std::fs::write(path.join("adapter_config.json"), config.to_string()).unwrap();
+    };
+    for (key, value) in [
+        ("use_dora", json!(true)),
+        ("modules_to_save", json!(["lm_head"])),
+        ("peft_type", json!("LOHA")),
+    ] {
+        let mut config = config.clone();
+        config[key] = value;
+        write(&config);
+        assert!(refusal().contains(key));
+    }
+    write(config);
+    // An output matrix has no adapters.
+    let a = [0u8; 4 * 64 * 4];
+    let b = [0u8; 40 * 4 * 4];
+    let dtype = safetensors::Dtype::F32;
+    let views = [
+        (
+            "A",
+            safetensors::tensor::TensorView::new(dtype, vec![4, 64], &a).unwrap(),
+        ),
+        (
+            "B",
+            safetensors::tensor::TensorView::new(dtype, vec![40, 4], &b).unwrap(),
+        ),
+    ];
+    let views =
+        views.map(|(half, view)| (format!("base_model.model.lm_head.lora_{half}.weight"), view));
+    safetensors::serialize_to_file(views, None, &path.join("adapter_model.safetensors")).unwrap();
+    let refusal = refusal();
+    assert!(refusal.contains("adapters of output"), "{refusal}");
+}
+
+/// Through the engine: the answers differ, and no request takes keys and values of another one's adapters.
+#[test]
+fn requests_choose_and_share_nothing_with_others() {
+    let folder = Folder::new();
+    let options = EngineOptions {
+        block_size: 4,
+        kv_blocks: Some(64),
+        ..EngineOptions::default()
+    };
+    let model = folder.load(&NAMES.map(|name| folder.path(name)));
+    let engine = Engine::start(model, &options).unwrap();
+    let ask = |adapters: &Arc<[AdapterUse]>| {
+        let mut request = Request::new(tokens()[..12].to_vec(), SamplingOptions::greedy());
+        request.max_tokens = Some(8);
+        request.ignore_end = true;
+        request.adapters = adapters.clone();
+        engine.submit(request).unwrap()
+    };
+    let finish = |mut ticket: llm_worker_rocm::engine::api::Ticket| {
+        let mut answer = Vec::new();
+        loop {
+            match ticket.events.blocking_recv() {
+                Some(Event::Token { token, .. }) => answer.push(token.token),
+                Some(Event::Finished(summary)) => return (answer, summary.cached_tokens),
+                Some(Event::Started { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let alone: Vec<(Vec<u32>, usize)> = choices()
+        .iter()
+        .map(|(_, uses)| finish(ask(uses)))
+        .collect();
+    for (i, (answer, cached)) in alone.iter().enumerate() {
+        assert_eq!(*cached, 0);
+        assert!(
+            alone[..i].iter().all(|(other, _)| other != answer),
+            "{alone:?}"
+        );
+    }
+    // All at once: the same answers, and each finds its own beginning.
+    let tickets = choices().map(|(_, uses)| ask(&uses));
+    for (ticket, (answer, _)) in tickets.into_iter().zip(&alone) {
+        let (found, cached) = finish(ticket);
+        assert_eq!((&found, cached), (answer, 8));
+    }
+    let mut request = Request::new(tokens(), SamplingOptions::greedy());
+    request.adapters = Arc::from([wish(2, 1.0)]);
+    let error = engine.submit(request).err().unwrap();
+    assert!(error.to_string().contains("no adapter 2"), "{error}");
+}
