@@ -367,7 +367,7 @@ impl Store {
             }
         });
         for (i, (_, line)) in lines.into_iter().enumerate() {
-            let sink = sinks.map(|sinks| sinks[task.kv_head * group + i % group]);
+            let sink = sinks.map(|sinks| sinks[task.heads.start + i % task.heads.len()]);
             let factor = line.factor(sink);
             line.out.iter_mut().for_each(|x| *x *= factor);
         }

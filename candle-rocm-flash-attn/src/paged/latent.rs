@@ -4,7 +4,7 @@
 
 use super::cpu::{self, last_elements, with_rows, Shared};
 use super::simd::{self, Line, Scale};
-use super::{CacheDType, CacheShape, PagedBatch, PagedCache, Rotary, Store, SCALED};
+use super::{Attend, CacheDType, CacheShape, PagedBatch, PagedCache, Rotary, Store, SCALED};
 use candle::utils::barrier_pool;
 use candle::{bail, DType, Device, Result, Tensor};
 use std::cmp::Ordering;
@@ -72,7 +72,7 @@ impl PagedCache {
         batch: &PagedBatch,
         most: usize,
     ) -> Result<Tensor> {
-        self.check_queries(q, batch)?;
+        self.check_queries(q, batch, &Attend::new(1.0))?;
         let (tokens, heads, _) = q.dims3()?;
         if weights.dims() != [tokens, heads] || self.shape.kv_heads != 1 || most == 0 {
             bail!(
@@ -99,7 +99,7 @@ impl PagedCache {
         scale: f32,
         chosen: &Tensor,
     ) -> Result<Tensor> {
-        self.check_queries(q, batch)?;
+        self.check_queries(q, batch, &Attend::new(scale))?;
         let fits = matches!(*chosen.dims(), [tokens, most] if tokens == batch.tokens() && most > 0);
         if !fits || chosen.dtype() != DType::U32 || self.shape.kv_heads != 1 {
             bail!(

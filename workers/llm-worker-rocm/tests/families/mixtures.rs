@@ -176,7 +176,10 @@ fn layers_behind_the_last_are_left_alone() {
     case.json["config"]["num_nextn_predict_layers"] = json!(0);
     case.write(folder.path());
     let error = ModelFile::open(folder.path()).err().unwrap().to_string();
-    assert!(error.contains(&format!("model.layers.{layers}.")), "{error}");
+    assert!(
+        error.contains(&format!("model.layers.{layers}.")),
+        "{error}"
+    );
 
     // As llama.cpp's files have them: among the blocks.
     let path = folder.path().join("model.gguf");

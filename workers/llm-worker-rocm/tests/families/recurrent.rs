@@ -144,7 +144,7 @@ fn both_formats_compute_what_transformers_does() {
             )),
             case.difference_of(&in_steps(load(&file).forward)),
         ];
-        println!("{name}: {differences:.1e?}");
+        println!("{name}: {differences:?}");
         if differences.iter().any(|d| d.is_nan() || *d > tolerance()) {
             wrong.push((name, differences));
         }

@@ -27,7 +27,8 @@ fn folders_and_files_compute_what_transformers_does() {
             let case = Case::read(name);
             let folder = tempfile::tempdir().unwrap();
             case.write(folder.path());
-            case.difference().max(difference_in_steps(&case, folder.path()))
+            case.difference()
+                .max(difference_in_steps(&case, folder.path()))
         });
         let difference = outcome.unwrap_or(f32::INFINITY);
         println!("{name}: {difference:.1e}");

@@ -46,7 +46,10 @@ async fn requests_choose_adapters() {
     ];
     let server = server(wishes.len());
     for (fields, _) in &wishes {
-        server.post("/v1/chat/completions", &chat(fields.clone())).await.json();
+        server
+            .post("/v1/chat/completions", &chat(fields.clone()))
+            .await
+            .json();
     }
     let seen = server.script.seen.lock().unwrap();
     for (seen, (fields, wanted)) in seen.iter().zip(&wishes) {
@@ -78,6 +81,8 @@ async fn adapters_are_listed_and_others_refused() {
         .error();
     assert_eq!(status, 400);
     assert!(message.contains("no adapter 2"), "{message}");
-    let unknown = server.post(path, &chat(json!({"model": "org/model:dutch"}))).await;
+    let unknown = server
+        .post(path, &chat(json!({"model": "org/model:dutch"})))
+        .await;
     assert_eq!(unknown.error().0, 404);
 }

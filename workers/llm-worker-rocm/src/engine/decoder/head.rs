@@ -8,13 +8,15 @@
 use super::block::Block;
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
+use super::lora::Attached;
 use super::memory::LayerMemory;
-use super::mixers::Pass;
+use super::mixers::{FirstValues, Pass};
 use super::network::Network;
 use super::norm::{Norm, Residual};
 use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
 use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache};
+use std::sync::Arc;
 use worker::gguf::Weights;
 
 /// The head's weights and cache.
@@ -74,7 +76,9 @@ impl Network {
             file,
             device: &self.device,
             activations: self.activations,
+            attached: &Attached::new(&[], Arc::default()),
             progress,
+            first_values: FirstValues::default(),
         };
         self.head = loader.head()?;
         Ok(self.head.is_some())
@@ -137,6 +141,7 @@ impl Network {
             states: None,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
+            temperatures: self.temperatures.rows(&batch, &self.device)?,
         };
         let mut stream = Residual::new(joined);
         head.block

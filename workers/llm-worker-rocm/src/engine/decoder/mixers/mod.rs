@@ -12,7 +12,7 @@ mod state_space;
 mod walk;
 
 pub(super) use attention::Attention;
-pub(super) use convolution::{Convolution, Gates, MAX_KERNEL};
+pub(super) use convolution::{Convolution, MAX_KERNEL};
 pub(super) use griffin::{Blocks, Diagonal, Griffin};
 pub(super) use rwkv::{Channel, FirstValues, LowRank, Rwkv7};
 pub(super) use scan::Selective;
