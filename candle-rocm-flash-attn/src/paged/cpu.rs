@@ -146,7 +146,19 @@ struct Turn<'a> {
     interleaved: bool,
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
+    fn new<S: Deref<Target = Storage>>(
+        (cos, sin): &'a ((S, &Layout), (S, &Layout)),
+        rotary: &Rotary,
+    ) -> Result<Self> {
+        Ok(Self {
+            cos: dense(cos)?,
+            sin: dense(sin)?,
+            pairs: rotary.cos.dim(1)?,
+            interleaved: rotary.interleaved,
+        })
+    }
+
     fn apply(&self, head: &mut [f32], position: usize) {
         let row = position * self.pairs..(position + 1) * self.pairs;
         let angles = self.cos[row.clone()].iter().zip(&self.sin[row]);
@@ -190,12 +202,7 @@ impl Store {
     ) -> Result<Option<Tensor>> {
         let tables = rotary.map(|r| (r.cos.storage_and_layout(), r.sin.storage_and_layout()));
         let turn = match (&tables, rotary) {
-            (Some((cos, sin)), Some(rotary)) => Some(Turn {
-                cos: dense(cos)?,
-                sin: dense(sin)?,
-                pairs: rotary.cos.dim(1)?,
-                interleaved: rotary.interleaved,
-            }),
+            (Some(tables), Some(rotary)) => Some(Turn::new(tables, rotary)?),
             _ => None,
         };
         with_rows(k, |k, row| {
@@ -227,26 +234,21 @@ impl Store {
         let Some(q) = q else {
             return Ok(None);
         };
-        let width = q.dim(1)? * shape.head_size;
-        let turned = with_rows(q, |q, row| {
-            let mut out = vec![0.0; batch.tokens() * width];
-            let shared = Shared(out.as_mut_ptr());
-            barrier_pool().execute_chunked(batch.tokens(), |tokens| {
-                for token in tokens {
-                    // SAFETY: each token's range lies in `out` and belongs to one thread.
-                    let to = unsafe { { &shared }.range(token * width, width) };
-                    to.copy_from_slice(&q[token * row..token * row + width]);
-                    if let Some(turn) = &turn {
-                        for head in to.chunks_exact_mut(shape.head_size) {
-                            turn.apply(head, batch.positions[token] as usize);
-                        }
-                    }
-                }
-            });
-            out
-        })?;
-        let turned = Tensor::from_vec(turned, q.shape().clone(), &Device::Cpu)?;
-        Ok(Some(turned.to_dtype(q.dtype())?))
+        Ok(Some(turned(shape, q, batch, turn.as_ref())?))
+    }
+
+    pub(super) fn turn(
+        &self,
+        shape: &CacheShape,
+        q: &Tensor,
+        batch: &PagedBatch,
+        rotary: &Rotary,
+    ) -> Result<Tensor> {
+        let tables = (
+            rotary.cos.storage_and_layout(),
+            rotary.sin.storage_and_layout(),
+        );
+        turned(shape, q, batch, Some(&Turn::new(&tables, rotary)?))
     }
 
     pub(super) fn attend(
@@ -372,6 +374,35 @@ impl Store {
             line.out.iter_mut().for_each(|x| *x *= factor);
         }
     }
+}
+
+/// Queries by their positions, if they turn.
+fn turned(
+    shape: &CacheShape,
+    q: &Tensor,
+    batch: &PagedBatch,
+    turn: Option<&Turn>,
+) -> Result<Tensor> {
+    let width = q.dim(1)? * shape.head_size;
+    let turned = with_rows(q, |q, row| {
+        let mut out = vec![0.0; batch.tokens() * width];
+        let shared = Shared(out.as_mut_ptr());
+        barrier_pool().execute_chunked(batch.tokens(), |tokens| {
+            for token in tokens {
+                // SAFETY: each token's range lies in `out` and belongs to one thread.
+                let to = unsafe { { &shared }.range(token * width, width) };
+                to.copy_from_slice(&q[token * row..token * row + width]);
+                if let Some(turn) = turn {
+                    for head in to.chunks_exact_mut(shape.head_size) {
+                        turn.apply(head, batch.positions[token] as usize);
+                    }
+                }
+            }
+        });
+        out
+    })?;
+    let turned = Tensor::from_vec(turned, q.shape().clone(), &Device::Cpu)?;
+    turned.to_dtype(q.dtype())
 }
 
 /// Rows of a sequence that look at one head of keys.

@@ -234,6 +234,36 @@ impl PagedCache {
         }
     }
 
+    /// Turns queries by their positions, as [`PagedCache::write`] does, and writes nothing: for layers that look at what
+    /// another has written.
+    ///
+    /// # Errors
+    /// Those of [`PagedCache::write`].
+    pub fn turn(&self, q: &Tensor, batch: &PagedBatch, rotary: &Rotary) -> Result<Tensor> {
+        without_graph(&[q])?;
+        let (tokens, heads, size) = q.dims3()?;
+        let (positions, pairs) = rotary.cos.dims2()?;
+        let fits = tokens == batch.tokens()
+            && size == self.shape.head_size
+            && heads >= self.shape.kv_heads
+            && size >= self.shape.v_head_size
+            && batch.positions() <= positions
+            && 2 * pairs <= size;
+        if !fits {
+            bail!(
+                "queries {:?} of {} tokens and rotary tables {:?} do not fit a cache of {:?}",
+                q.dims(),
+                batch.tokens(),
+                rotary.cos.dims(),
+                self.shape
+            )
+        }
+        match &self.store {
+            Store::Cpu(store) => store.turn(&self.shape, q, batch, rotary),
+            Store::Rocm(store) => store.turn(&self.shape, q, batch, rotary),
+        }
+    }
+
     /// Causal attention of `q`, `(tokens, heads, head_size)` at the batch's new positions, to the keys up to each, as
     /// far as `scores` lets rows see them. Gives `(tokens, heads, v_head_size)` in the dtype of `q`. On GPUs with
     /// matrix instructions, many queries of f32 are rounded to the dtype of a 16-bit cache, and what is given with

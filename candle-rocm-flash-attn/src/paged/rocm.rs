@@ -247,6 +247,50 @@ impl Store {
         }
     }
 
+    pub(super) fn turn(
+        &self,
+        shape: &CacheShape,
+        q: &Tensor,
+        batch: &PagedBatch,
+        rotary: &Rotary,
+    ) -> Result<Tensor> {
+        let device = self.device.device();
+        let batch = device_batch(batch)?;
+        // No token has a place: what stands in for keys and values is not read.
+        let nowhere = Tensor::full(u32::MAX, q.dim(0)?, q.device())?;
+        let keys = q.narrow(1, 0, shape.kv_heads)?;
+        let values = keys.narrow(2, 0, shape.v_head_size)?;
+        with_view!(query = q);
+        with_view!(key = keys);
+        with_view!(value = values);
+        with_view!(slots = nowhere);
+        with_view!(cos = rotary.cos);
+        with_view!(sin = rotary.sin);
+        with_view!(positions = batch.positions);
+        let places = self.value_dims(shape.v_head_size);
+        let cache = KvCache {
+            k: self.keys.view(),
+            v: places.values(self, shape),
+            scales: self.keys.scales().zip(places.scales(self, shape)),
+        };
+        let tokens = Tokens {
+            q: Some(query),
+            k: key,
+            v: value,
+            slots,
+        };
+        let rotary = kv_cache::Rotary {
+            cos,
+            sin,
+            interleaved: rotary.interleaved,
+            positions,
+        };
+        match kv_cache::write(device, &cache, &tokens, Some(&rotary))? {
+            Some(buffer) => tensor(q, buffer, q.shape().clone()),
+            None => bail!("{OP}: queries were given and none came back"),
+        }
+    }
+
     pub(super) fn attend(
         &self,
         shape: &CacheShape,

@@ -81,6 +81,8 @@ pub enum ConfigRule {
     Count(&'static str, &'static str),
     /// The same of a number that may be absent.
     OptionalCount(&'static str, &'static str),
+    /// Sizes of layers with a window and of those without, layers that share keys, and inputs of each layer: Gemma's.
+    LayerSizes,
     /// What a function says of the configuration: what is not implemented.
     Check(fn(&Json) -> Result<(), String>),
     /// Another number than this one, where there is one, calls for something that is not implemented.

@@ -2,6 +2,7 @@
 
 use super::change::Change;
 use super::experts;
+use super::gemma;
 use super::layers;
 use super::metadata::MetadataWriter;
 use super::names::{TensorName, TensorNames};
@@ -137,7 +138,7 @@ impl Config {
             ("block_count", number(json, "num_hidden_layers")?),
             ("context_length", number(json, "max_position_embeddings")?),
             ("embedding_length", width),
-            ("feed_forward_length", number(json, "intermediate_size")?),
+            ("feed_forward_length", width_of_feed_forward(json)?),
             ("attention.head_count", heads),
             ("attention.head_count_kv", kv_heads),
             ("attention.key_length", head_dim),
@@ -235,6 +236,7 @@ fn write_own(
                 }
             }
             ConfigRule::Check(check) => check(json)?,
+            ConfigRule::LayerSizes => gemma::write(json, head_dim, writer)?,
             ConfigRule::OnlyFloat(key, only) => {
                 if json[key].as_f64().is_some_and(|value| value != only) {
                     return Err(format!(
@@ -288,6 +290,21 @@ fn refuse_other_activations(json: &Json, folder: &FolderTraits, name: &str) -> R
         _ => Err(format!(
             "config.json: {key} {} is not implemented for {name}",
             json[key]
+        )),
+    }
+}
+
+/// A number for all layers, or the same for each.
+fn width_of_feed_forward(json: &Json) -> Result<u32, String> {
+    const KEY: &str = "intermediate_size";
+    let Some(list) = json[KEY].as_array() else {
+        return number(json, KEY);
+    };
+    match list.first().and_then(id) {
+        Some(first @ 1..) if list.iter().all(|width| *width == list[0]) => Ok(first),
+        _ => Err(format!(
+            "config.json: {KEY} {} of several sizes is not implemented",
+            json[KEY]
         )),
     }
 }

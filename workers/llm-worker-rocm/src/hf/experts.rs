@@ -36,6 +36,7 @@ const NUMBERS: [(&[&str], &str); 4] = [
         &[
             "num_experts_per_tok",
             "num_experts_per_token",
+            "top_k_experts",
             "moe_topk",
             "moe_k",
         ],

@@ -4,6 +4,7 @@
 mod change;
 mod config;
 mod experts;
+mod gemma;
 mod layers;
 mod metadata;
 mod names;

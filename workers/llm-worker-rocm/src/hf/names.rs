@@ -85,6 +85,9 @@ impl TensorNames {
             "vision_tower.",
             "vision_model.",
             "model.vision_model.",
+            "model.embed_vision.",
+            "model.embed_audio.",
+            "model.audio_tower.",
             "multi_modal_projector.",
             "model.vision_tower.",
             "model.multi_modal_projector.",
@@ -104,9 +107,26 @@ impl TensorNames {
         let inner = inner.strip_prefix("model.").unwrap_or(inner);
         match inner {
             "embed_tokens.weight" | "word_embeddings.weight" => return whole("token_embd.weight"),
+            "embed_tokens_per_layer.weight" => return whole("per_layer_token_embd.weight"),
+            "per_layer_model_projection.weight" => return whole("per_layer_model_proj.weight"),
+            "per_layer_projection_norm.weight" => return whole("per_layer_proj_norm.weight"),
             "norm.weight" | "final_layernorm.weight" => return whole("output_norm.weight"),
             "norm.bias" | "final_layernorm.bias" => return whole("output_norm.bias"),
             _ => {}
+        }
+        // GGUF stacks the matrices of all streams but the first.
+        for (prefix, name) in [
+            ("altup_projections.", "altup_proj.weight"),
+            ("altup_unembed_projections.", "altup_unembd_proj.weight"),
+        ] {
+            let stream = inner.strip_prefix(prefix);
+            if let Some(stream) = stream.and_then(|rest| rest.strip_suffix(".weight")) {
+                return Ok(Some(TensorName {
+                    name: name.to_string(),
+                    heads: None,
+                    expert: Some(stream.parse().map_err(|_| ())?),
+                }));
+            }
         }
         let (block, part) = of_block(inner).ok_or(())?;
         // Older files carry what is computed from the base.
@@ -115,6 +135,20 @@ impl TensorNames {
         }
         if ROUTER_BIASES.contains(&part) {
             return whole(&format!("blk.{block}.exp_probs_b.bias"));
+        }
+        // What has no `weight` in its name, or another ending in GGUF.
+        let named = match part {
+            "layer_scalar" => Some("layer_output_scale.weight"),
+            "altup.correct_output_scale" => Some("altup_correct_scale.weight"),
+            "router.proj.weight" => Some("ffn_gate_inp.weight"),
+            "router.scale" => Some("ffn_gate_inp.scale"),
+            "router.per_expert_scale" => Some("ffn_down_exps.scale"),
+            "experts.gate_up_proj" => Some("ffn_gate_up_exps.weight"),
+            "experts.down_proj" => Some("ffn_down_exps.weight"),
+            _ => None,
+        };
+        if let Some(named) = named {
+            return whole(&format!("blk.{block}.{named}"));
         }
         if part == "self_attn.sinks" {
             return whole(&format!("blk.{block}.attn_sinks.weight"));
@@ -164,6 +198,19 @@ impl TensorNames {
             }
             "post_attention_layernorm" if self.post_attention_is_ffn_norm => "ffn_norm",
             "post_attention_layernorm" | "post_self_attn_layernorm" => "post_attention_norm",
+            "pre_feedforward_layernorm_2" => "pre_ffw_norm_2",
+            "post_feedforward_layernorm_1" => "post_ffw_norm_1",
+            "post_feedforward_layernorm_2" => "post_ffw_norm_2",
+            "altup.correction_coefs" => "altup_correct_coef",
+            "altup.prediction_coefs" => "altup_predict_coef",
+            "altup.modality_router" => "altup_router",
+            "altup.router_norm" => "altup_router_norm",
+            "laurel.linear_left" => "laurel_l",
+            "laurel.linear_right" => "laurel_r",
+            "laurel.post_laurel_norm" => "laurel_post_norm",
+            "per_layer_input_gate" => "inp_gate",
+            "per_layer_projection" => "proj",
+            "post_per_layer_input_norm" => "post_norm",
             "pre_feedforward_layernorm" => "ffn_norm",
             "post_feedforward_layernorm" | "post_mlp_layernorm" => "post_ffw_norm",
             "mlp.gate_proj" | "feed_forward.gate_proj" => "ffn_gate",

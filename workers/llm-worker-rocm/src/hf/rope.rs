@@ -3,6 +3,9 @@
 use super::metadata::MetadataWriter;
 use serde_json::Value as Json;
 
+/// Divisor of the frequency of a pair that does not turn, as converters of GGUF write it.
+const STILL: f32 = 1e30;
+
 /// How positions rotate.
 pub(super) struct Rope {
     base: f64,
@@ -73,6 +76,16 @@ impl Rope {
             Some("llama3") => rope
                 .tensors
                 .push(("rope_freqs.weight", llama3_factors(&get, base, dim)?)),
+            // A part of the pairs turns, by the frequencies of all; the others stand still.
+            Some("proportional") => {
+                let pairs = positive(&json["global_head_dim"], "global_head_dim")?
+                    .map_or(dim / 2, |size| size as u32 / 2);
+                let share = positive(&scaling["partial_rotary_factor"], "partial_rotary_factor")?;
+                let turned = (f64::from(pairs) * share.unwrap_or(1.0)) as u32;
+                let factor = |pair: u32| if pair < turned { 1.0 } else { STILL };
+                rope.tensors
+                    .push(("rope_freqs.weight", (0..pairs).map(factor).collect()));
+            }
             Some("linear") => {
                 rope.scaling = Scaling::Linear {
                     factor: get("factor")?,

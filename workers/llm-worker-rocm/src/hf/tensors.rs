@@ -105,9 +105,10 @@ impl Shards {
                 .map_err(|reason| Error::BadModel { path, reason })?;
             shards.maps.push(map);
         }
-        let incomplete = shards.places.iter().find(|(_, place)| {
+        let incomplete = shards.places.iter().find(|(name, place)| {
+            let experts = name.starts_with("blk.");
             // Every expert, from the first to the last.
-            place.stacked && !place.sources.keys().copied().eq(0..config.experts)
+            experts && place.stacked && !place.sources.keys().copied().eq(0..config.experts)
         });
         if let Some((name, place)) = incomplete {
             return Err(Error::BadModel {

@@ -144,6 +144,7 @@ impl Plan {
         // Rates and factors of recurrences lie as columns and are not called weights.
         let matrix = dims.len() >= 2 && dims[1] > 1 && name.ends_with(".weight");
         if !matrix
+            || name.ends_with(".bias")
             || ["norm", "ffn_gate_inp", "conv1d", "rope_freqs"]
                 .iter()
                 .any(|part| name.contains(part))

@@ -20,7 +20,15 @@ fn load(path: &Path) -> LoadedModel {
 
 #[test]
 fn folders_and_files_compute_what_transformers_does() {
-    let names = ["gpt-oss", "llama4", "llama4-chunks"];
+    let names = [
+        "gpt-oss",
+        "llama4",
+        "llama4-chunks",
+        "gemma3n",
+        "gemma4",
+        "gemma4-shared",
+        "gemma4-experts",
+    ];
     let mut wrong = Vec::new();
     for name in names {
         let outcome = std::panic::catch_unwind(|| {

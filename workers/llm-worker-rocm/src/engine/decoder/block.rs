@@ -1,9 +1,11 @@
 //! One block of the decoder.
 
-use super::experts::FeedForward;
+use super::altup::AltUp;
+use super::experts::{Beside, FeedForward};
 use super::memory::LayerMemory;
 use super::mixers::{Mixer, Pass};
 use super::norm::{Norm, Residual};
+use super::per_block::PerBlockInput;
 use candle_core::{Result, Tensor};
 
 /// What mixes tokens and the feed-forward part, with the norms that a model has.
@@ -18,6 +20,13 @@ pub(super) struct Block {
     /// Both parts work on the block's input.
     pub parallel: bool,
     pub residual_scale: Option<f64>,
+    /// What it has if it works on one of several streams.
+    pub altup: Option<Box<AltUp>>,
+    /// Experts beside the feed-forward part.
+    pub beside: Option<Box<Beside>>,
+    /// What it does with what it is given besides the stream, and the factor of the stream in the end.
+    pub per_block: Option<PerBlockInput>,
+    pub stream_scale: Option<Tensor>,
 }
 
 impl Block {
@@ -50,9 +59,24 @@ impl Block {
             return stream.add(self.finish(fed, &self.ffn_post_norm)?);
         }
         stream.add(self.finish(mixed, &self.attention_post_norm)?)?;
+        let before = match &self.beside {
+            Some(_) => Some(stream.sum()?),
+            None => None,
+        };
         let input = normed(stream, &self.ffn_norm, quantized)?;
-        let fed = feed_forward.forward(&input)?;
-        stream.add(self.finish(fed, &self.ffn_post_norm)?)
+        let mut fed = feed_forward.forward(&input)?;
+        if let (Some(beside), Some(before)) = (&self.beside, &before) {
+            fed = beside.forward(&fed, before)?;
+        }
+        stream.add(self.finish(fed, &self.ffn_post_norm)?)?;
+        if let (Some(input), Some(of_blocks)) = (&self.per_block, &pass.per_block) {
+            let given = input.forward(&stream.sum()?, of_blocks, layer)?;
+            stream.add(given)?;
+        }
+        match &self.stream_scale {
+            Some(scale) => stream.scale(scale),
+            None => Ok(()),
+        }
     }
 
     fn finish(&self, part: Tensor, norm: &Option<Norm>) -> Result<Tensor> {

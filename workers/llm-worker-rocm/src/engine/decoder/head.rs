@@ -15,7 +15,7 @@ use super::network::Network;
 use super::norm::{Norm, Residual};
 use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
-use candle_rocm_flash_attn::paged::{PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, PagedCache};
 use std::sync::Arc;
 use worker::gguf::Weights;
 
@@ -64,6 +64,13 @@ impl Loader<'_> {
     }
 }
 
+impl Head {
+    /// The shape of its cache of keys and values, if it has one.
+    pub(super) fn cache_shape(&self, blocks: usize, block_size: usize) -> Option<CacheShape> {
+        self.block.mixer.cache_shape(blocks, block_size)
+    }
+}
+
 impl Network {
     /// Loads the head; gives whether the file has one.
     pub(super) fn load_head(
@@ -86,10 +93,11 @@ impl Network {
 
     /// Reserves the head's cache beside that of the blocks.
     pub(super) fn reserve_head(&mut self, cache: &CacheOptions) -> Result<()> {
-        let shape = self.cache_shape(cache.blocks, cache.block_size);
         if let Some(head) = &mut self.head {
+            let shape = head.cache_shape(cache.blocks, cache.block_size);
+            let new = |shape| PagedCache::new(shape, cache.dtype.into(), &self.device);
             head.memory = vec![LayerMemory {
-                cache: Some(PagedCache::new(shape, cache.dtype.into(), &self.device)?),
+                cache: shape.map(new).transpose()?,
                 state: Vec::new(),
             }];
             head.hidden = None;
@@ -141,6 +149,7 @@ impl Network {
             states: None,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
+            per_block: None,
             temperatures: self.temperatures.rows(&batch, &self.device)?,
         };
         let mut stream = Residual::new(joined);

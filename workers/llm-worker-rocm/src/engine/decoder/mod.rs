@@ -4,6 +4,7 @@
 //! only the name of the architecture tells, `config` what the metadata say, `tensors` which tensors there have to be;
 //! `load` makes a `network` of them, which `decode` runs step by step with few launches, as `graphs` where it can.
 
+mod altup;
 mod block;
 mod config;
 mod decode;
@@ -21,6 +22,7 @@ mod mixers;
 mod model;
 mod network;
 mod norm;
+mod per_block;
 mod projections;
 mod rocm;
 mod rotary;

@@ -1,5 +1,6 @@
 //! The weights of a model on a device, its cache, and a pass of rows through both.
 
+use super::altup::Streams;
 use super::block::Block;
 use super::config::DecoderConfig;
 use super::head::Head;
@@ -9,11 +10,12 @@ use super::lora::Active;
 use super::memory::{LayerMemory, StateBatch};
 use super::mixers::Pass;
 use super::norm::{Norm, Residual};
+use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
 use crate::engine::forward::{CacheOptions, Step};
 use candle_core::{DType, Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{CacheDType, PagedBatch, PagedCache};
 use std::sync::Arc;
 
 /// A model's weights on a device, and its cache.
@@ -33,6 +35,10 @@ pub(super) struct Network {
     /// For it: the rows of the last step behind the last norm.
     pub hidden: Option<Tensor>,
     pub temperatures: Temperatures,
+    /// What makes several streams of one and one of several, if there are several.
+    pub streams: Option<Streams>,
+    /// What makes what blocks are given besides the stream.
+    pub per_block: Option<PerBlock>,
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
@@ -46,16 +52,6 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn cache_shape(&self, blocks: usize, block_size: usize) -> CacheShape {
-        CacheShape {
-            blocks,
-            block_size,
-            kv_heads: self.config.kv_heads,
-            head_size: self.config.head_dim,
-            v_head_size: self.config.v_head_dim,
-        }
-    }
-
     /// Computes new tokens and writes their keys and values, as
     /// [`Forward::forward`](crate::engine::forward::Forward::forward) does. Gives what the output matrix would be
     /// applied to: the rows that are asked for behind the last norm, `(outputs, width)`.
@@ -115,14 +111,27 @@ impl Network {
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
+        let per_block = match &self.per_block {
+            Some(per_block) => Some(per_block.rows(ids, &x)?),
+            None => None,
+        };
         let mut stream = Residual::new(x);
         let pass = Pass {
             batch,
             states,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
+            per_block,
             temperatures: self.temperatures.rows(batch, &self.device)?,
         };
+        if let Some(streams) = &self.streams {
+            let mut all = streams.spread(&stream.sum()?)?;
+            for (layer, block) in self.blocks.iter().enumerate() {
+                let Some(altup) = &block.altup else { continue };
+                all = block.forward_streams(altup, &all, &mut self.memories, layer, &pass)?;
+            }
+            return Ok(Residual::new(streams.join(&all)?));
+        }
         for (layer, block) in self.blocks.iter().enumerate() {
             block.forward(&mut stream, &mut self.memories, layer, &pass)?;
         }
@@ -149,12 +158,10 @@ impl Network {
     /// Reserves the cache, in place of one reserved before.
     pub(super) fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
         self.memories = Vec::new();
-        let shape = self.cache_shape(cache.blocks, cache.block_size);
         let memory = |block: &Block| -> Result<LayerMemory> {
-            let paged = match block.mixer.has_cache() {
-                true => Some(PagedCache::new(shape, cache.dtype.into(), &self.device)?),
-                false => None,
-            };
+            let shape = block.mixer.cache_shape(cache.blocks, cache.block_size);
+            let new = |shape| PagedCache::new(shape, cache.dtype.into(), &self.device);
+            let paged = shape.map(new).transpose()?;
             Ok(LayerMemory {
                 cache: paged,
                 state: LayerMemory::states(&block.mixer.state(), cache.states, &self.device)?,
@@ -168,9 +175,11 @@ impl Network {
 
     /// Bytes of a token's keys and values.
     pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
-        let layers = self.blocks.iter().filter(|block| block.mixer.has_cache());
-        let heads = usize::from(self.head.is_some());
-        (layers.count() + heads) * self.cache_shape(1, 1).bytes(dtype)
+        let of_blocks = self.blocks.iter();
+        let of_blocks = of_blocks.filter_map(|block| block.mixer.cache_shape(1, 1));
+        let of_head = self.head.iter().filter_map(|head| head.cache_shape(1, 1));
+        let shapes = of_blocks.chain(of_head);
+        shapes.map(|shape| shape.bytes(dtype)).sum()
     }
 
     /// Blocks of the cache.

@@ -65,6 +65,12 @@ impl Residual {
         Ok(())
     }
 
+    /// Multiplies all of it.
+    pub(super) fn scale(&mut self, by: &Tensor) -> Result<()> {
+        self.sum = self.sum()?.broadcast_mul(by)?;
+        Ok(())
+    }
+
     /// The stream.
     pub(super) fn sum(&mut self) -> Result<Tensor> {
         if let Some(addend) = self.addend.take() {

@@ -3,7 +3,7 @@
 use super::input::Input;
 use super::linear::Linear;
 use super::norm::Norm;
-use candle_core::{Result, Tensor};
+use candle_core::{bail, Result, Tensor};
 
 /// What makes queries, keys and values of one input.
 pub(super) enum Projections {
@@ -14,6 +14,10 @@ pub(super) enum Projections {
         key: Linear,
         value: Linear,
     },
+    /// Values are what keys are made of.
+    Tied { query: Linear, key: Linear },
+    /// Keys and values are those of another block.
+    Query(Linear),
 }
 
 /// Sizes of attention's heads.
@@ -35,6 +39,8 @@ impl Projections {
             Self::Apart { query, key, value } => {
                 [query, key, value].iter().all(|l| l.takes_quantized())
             }
+            Self::Tied { query, key } => query.takes_quantized() && key.takes_quantized(),
+            Self::Query(query) => query.takes_quantized(),
         }
     }
 
@@ -62,6 +68,23 @@ impl Projections {
                     v.reshape((tokens, v_count, heads.v_size))?,
                 ])
             }
+            Self::Tied { query, key } => {
+                let [q, k] = Linear::forward_each([query, key], x)?;
+                let k = k.reshape((tokens, heads.kv_count, heads.size))?;
+                Ok([q.reshape((tokens, heads.count, heads.size))?, k.clone(), k])
+            }
+            Self::Query(_) => bail!("a block that shares keys and values makes none"),
+        }
+    }
+
+    /// `(tokens, width)` to queries, `(tokens, heads, size)`, where keys and values are those of another block.
+    pub(super) fn query(&self, x: &Input, heads: Heads) -> Result<Tensor> {
+        match self {
+            Self::Query(query) => {
+                let queries = query.forward(x)?;
+                queries.reshape((x.floats.dim(0)?, heads.count, heads.size))
+            }
+            _ => bail!("a block with keys and values of its own makes them with its queries"),
         }
     }
 }

@@ -44,6 +44,16 @@ pub struct DecoderTraits {
     pub qk_norms_behind: bool,
     /// There may be norms of queries and keys, or none.
     pub optional_qk_norms: bool,
+    /// Factor of scores, unless the file says, in place of the root of a head's size.
+    pub score_scale: Option<f32>,
+    /// Experts work beside the feed-forward part, with norms of their own.
+    pub experts_beside: bool,
+    /// The stream may have a factor behind each block.
+    pub stream_scales: bool,
+    /// Norms of values, without weights.
+    pub value_norms: bool,
+    /// Blocks without a matrix of values take what their keys are made of.
+    pub keys_as_values: bool,
     /// Each head has a sink: a score that counts in the sum of the softmax, and has no value.
     pub sinks: bool,
     /// The gate of experts, which have biases then, where it is another than the activation.
@@ -185,6 +195,11 @@ impl DecoderTraits {
         scores_by_width_at: None,
         qk_norms_behind: false,
         optional_qk_norms: false,
+        score_scale: None,
+        experts_beside: false,
+        stream_scales: false,
+        value_norms: false,
+        keys_as_values: false,
         sinks: false,
         clamped_gates: None,
         yarn_whole_pairs: true,

@@ -1,12 +1,15 @@
 //! Families of windows, sinks, and caches that layers share.
 
-use super::usual::{HALVES, LLAMA, NEIGHBOURS, USUAL, WINDOW};
+use super::usual::{GEMMA, GEMMA_FOLDER, HALVES, LLAMA, NEIGHBOURS, USUAL, WINDOW};
 use crate::architectures::folder::{Accepted, ConfigRule, ExpertFiles, FolderTraits};
 use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{ClampedGate, DecoderTraits, Layers, Routing, Temperature};
 use serde_json::Value as Json;
 use Accepted::{Absent, Bool, Number};
-use ConfigRule::{Check, Count, FullAttentionEvery, Only, OnlyFloat, OptionalCount, TurnedLayers};
+use ConfigRule::{
+    Check, Count, FullAttentionEvery, LayerSizes, Only, OnlyFloat, OptionalCount, TurnedLayers,
+    Windows,
+};
 
 const BOTH_FORMATS: &str = "transformers, both formats";
 
@@ -81,6 +84,61 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
                 Check(llama4_as_its_size_has_it),
             ],
             ..NEIGHBOURS
+        },
+    )
+    .compared_with(BOTH_FORMATS),
+    ArchitectureRow::decoder(
+        "gemma3n",
+        "Gemma 3n (text)",
+        DecoderTraits {
+            post_norms: true,
+            qk_norms: true,
+            value_norms: true,
+            score_scale: Some(1.0),
+            layers: Layers::Windowed {
+                period: 5,
+                local_base: Some(10_000),
+                positionless: false,
+            },
+            ..GEMMA
+        },
+    )
+    .folders(
+        &["Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"],
+        FolderTraits {
+            post_attention_is_ffn_norm: false,
+            norm_plus_one: false,
+            rules: &[Windows(5), LayerSizes],
+            ..GEMMA_FOLDER
+        },
+    )
+    .compared_with(BOTH_FORMATS),
+    ArchitectureRow::decoder(
+        "gemma4",
+        "Gemma 4 (text)",
+        DecoderTraits {
+            post_norms: true,
+            qk_norms: true,
+            value_norms: true,
+            keys_as_values: true,
+            score_scale: Some(1.0),
+            experts_beside: true,
+            stream_scales: true,
+            layers: Layers::Windowed {
+                period: 6,
+                local_base: Some(10_000),
+                positionless: false,
+            },
+            ..GEMMA
+        },
+    )
+    .folders(
+        &["Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"],
+        FolderTraits {
+            post_attention_is_ffn_norm: false,
+            norm_plus_one: false,
+            rules: &[Windows(6), LayerSizes],
+            ..GEMMA_FOLDER
         },
     )
     .compared_with(BOTH_FORMATS),

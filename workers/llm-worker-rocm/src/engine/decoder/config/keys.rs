@@ -49,6 +49,21 @@ impl Keys<'_> {
         }
     }
 
+    /// A list of numbers, one for each of `count` blocks.
+    pub(super) fn numbers(&self, key: &str, count: usize) -> Result<Option<Vec<f32>>> {
+        match self.gguf.get(&self.full(key)) {
+            None => Ok(None),
+            Some(Value::Array(Array::F32(values))) if values.len() == count => {
+                Ok(Some(values.clone()))
+            }
+            Some(_) => Err(self.bad(
+                key,
+                "another list",
+                format!("a number for each of {count} blocks is expected"),
+            )),
+        }
+    }
+
     pub(super) fn u32(&self, key: &str) -> Result<Option<u32>> {
         Ok(self.gguf.get_u32(&self.full(key))?)
     }

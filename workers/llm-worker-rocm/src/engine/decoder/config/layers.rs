@@ -183,6 +183,10 @@ impl DecoderConfig {
     pub(in crate::engine::decoder) fn local_base(&self) -> f32 {
         match self.traits.layers {
             Layers::Windowed {
+                local_base: Some(_),
+                ..
+            } if self.sizes.local_base.is_some() => self.sizes.local_base.unwrap_or(self.rope.base),
+            Layers::Windowed {
                 local_base: Some(base),
                 ..
             } => base as f32,

@@ -7,12 +7,14 @@ mod experts;
 mod keys;
 mod layers;
 mod rope;
+mod sizes;
 mod state_space;
 
 pub(super) use experts::{Groups, MixtureConfig};
 pub use keys::ConfigError;
 pub(super) use layers::{Base, MixerKind};
 pub(super) use rope::Rope;
+pub(super) use sizes::StreamConfig;
 pub(super) use state_space::StateSpace;
 
 use super::traits::{
@@ -79,6 +81,7 @@ pub struct DecoderConfig {
     positionless: bool,
     /// The recurrence of blocks that have one.
     pub(super) state_space: Option<StateSpace>,
+    sizes: sizes::Sizes,
 }
 
 impl DecoderConfig {
@@ -104,9 +107,14 @@ impl DecoderConfig {
             true => keys.require_count("attention.head_count", u32::MAX)?,
             false => 1,
         };
-        let kv_heads = layers::of_any_block(&keys, "attention.head_count_kv", traits, all_blocks)?
-            .unwrap_or(heads);
-        if heads % kv_heads != 0 {
+        let sizes = sizes::sizes(&keys, traits, all_blocks)?;
+        let of_any = |key| layers::of_any_block(&keys, key, traits, all_blocks);
+        let kv_heads = match &sizes.kv_heads {
+            Some(list) => list[0],
+            None => of_any("attention.head_count_kv")?.unwrap_or(heads),
+        };
+        let of_blocks = sizes.kv_heads.iter().flatten();
+        if of_blocks.chain([&kv_heads]).any(|of| heads % of != 0) {
             return Err(keys.bad(
                 "attention.head_count",
                 heads,
@@ -164,14 +172,18 @@ impl DecoderConfig {
             None => None,
         };
         let experts = experts::experts(&keys, traits)?;
-        let hidden = layers::of_any_block(&keys, "feed_forward_length", traits, all_blocks)?;
+        let hidden = match &sizes.hidden {
+            Some(list) => Some(list[0]),
+            None => of_any("feed_forward_length")?,
+        };
         let hidden = match (&experts, hidden) {
             (_, Some(hidden)) => hidden,
             (Some(experts), None) => experts.hidden,
             (None, None) if matches!(traits.parts, BlockParts::Recurrent | BlockParts::One) => 0,
             (None, None) => keys.require_count("feed_forward_length", u32::MAX)?,
         };
-        let score_scale = match keys.positive("attention.scale", true)? {
+        let own_scale = keys.positive("attention.scale", true)?;
+        let score_scale = match own_scale.or(traits.score_scale) {
             Some(scale) => scale,
             None => {
                 let by_width = traits.scores_by_width_at == Some(blocks);
@@ -228,6 +240,7 @@ impl DecoderConfig {
             positionless: keys.bool("rope.scaling.finetuned")? == Some(false)
                 && traits.parts == BlockParts::RecurrentWithoutHeads,
             state_space: state_space::state_space(&keys, traits)?,
+            sizes,
         };
         config.refuse_what_is_ignored(&keys)?;
         Ok(config)

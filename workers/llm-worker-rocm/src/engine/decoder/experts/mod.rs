@@ -1,9 +1,11 @@
 //! A mixture of experts in place of the feed-forward part.
 
+mod beside;
 mod clamped;
 mod router;
 mod routing;
 
+pub(super) use beside::Beside;
 pub(super) use router::{Choice, Router};
 pub use routing::{Routing, Scores};
 
@@ -57,8 +59,12 @@ impl Expert {
 impl Mixture {
     /// `(tokens, width)` to the same.
     pub(super) fn forward(&self, input: &Input) -> Result<Tensor> {
+        self.forward_routed(input, self.router.route(input)?)
+    }
+
+    /// The same with experts and weights, `(tokens, used)`, that were chosen before.
+    fn forward_routed(&self, input: &Input, (ids, weights): (Tensor, Tensor)) -> Result<Tensor> {
         let x = &input.floats;
-        let (ids, weights) = self.router.route(input)?;
         let weights = weights.unsqueeze(D::Minus1)?;
         // `(tokens, used or 1, width)`
         let scales_input = self.router.choice.routing.scales_input;
@@ -139,6 +145,14 @@ pub(super) enum FeedForward {
         down: Linear,
         activation: Activation,
     },
+    /// Gates no more than so many deviations above the mean of their row are closed.
+    Sparse {
+        gate: Linear,
+        up: Linear,
+        down: Linear,
+        activation: Activation,
+        deviations: f32,
+    },
     Plain {
         up: Linear,
         down: Linear,
@@ -151,7 +165,9 @@ impl FeedForward {
     /// Whether all that it does first multiplies 8-bit activations on a GPU.
     pub(super) fn takes_quantized(&self) -> bool {
         match self {
-            Self::Gated { gate, up, .. } => gate.takes_quantized() && up.takes_quantized(),
+            Self::Gated { gate, up, .. } | Self::Sparse { gate, up, .. } => {
+                gate.takes_quantized() && up.takes_quantized()
+            }
             Self::Plain { up, .. } => up.takes_quantized(),
             Self::Mixture(_) => false,
         }
@@ -166,6 +182,17 @@ impl FeedForward {
                 down,
                 activation,
             } => down.forward(&Linear::gated(gate, up, *activation, x)?.into()),
+            Self::Sparse {
+                gate,
+                up,
+                down,
+                activation,
+                deviations,
+            } => {
+                let [gates, ups] = Linear::forward_each([gate, up], x)?;
+                let open = above_most(&gates, *deviations)?;
+                down.forward(&(activation.forward(&open)? * ups)?.into())
+            }
             Self::Plain {
                 up,
                 down,
@@ -174,4 +201,14 @@ impl FeedForward {
             Self::Mixture(mixture) => mixture.forward(x),
         }
     }
+}
+
+/// How far numbers are above so many deviations from the mean of their row; 0 where they are not.
+fn above_most(x: &Tensor, deviations: f32) -> Result<Tensor> {
+    let mean = x.mean_keepdim(D::Minus1)?;
+    let centered = x.broadcast_sub(&mean)?;
+    let deviation = centered.sqr()?.mean_keepdim(D::Minus1)?.sqrt()?;
+    centered
+        .broadcast_sub(&(deviation * f64::from(deviations))?)?
+        .relu()
 }

@@ -10,7 +10,7 @@ use worker::{Error, Result};
 
 impl Loader<'_> {
     pub(super) fn attention(&self, block: usize) -> Result<Attention> {
-        let c = self.config;
+        let c = &*self.config.of_block(block);
         let name = |part: &str| format!("blk.{block}.{part}");
         let heads = Heads {
             count: c.heads,
@@ -18,24 +18,41 @@ impl Loader<'_> {
             size: c.head_dim,
             v_size: c.v_head_dim,
         };
+        let ones = |size: usize| -> Result<Norm> {
+            let weight = Tensor::ones(size, self.activations, self.device);
+            Ok(Norm {
+                kind: NormKind::Rms,
+                weight: weight.map_err(Error::candle("loading the model"))?,
+                bias: None,
+                epsilon: c.epsilon,
+            })
+        };
         let qk_norm = |part: &str| -> Result<Option<Norm>> {
             if c.plain_qk_norms(block) || c.traits.qk_norms_behind {
-                let weight = Tensor::ones(c.head_dim, self.activations, self.device);
-                return Ok(Some(Norm {
-                    kind: NormKind::Rms,
-                    weight: weight.map_err(Error::candle("loading the model"))?,
-                    bias: None,
-                    epsilon: c.epsilon,
-                }));
+                return Ok(Some(ones(c.head_dim)?));
             }
             Ok(self.norm_if_there(&name(part))?.map(|norm| Norm {
                 kind: NormKind::Rms,
                 ..norm
             }))
         };
+        let source = c.source_of_keys(block);
+        let value_norm = c
+            .traits
+            .value_norms
+            .then(|| ones(c.v_head_dim))
+            .transpose()?;
         let kind = c.layer(block);
         Ok(Attention {
-            projections: self.projections(&name, heads)?,
+            projections: match source {
+                Some(_) => {
+                    let query = self.linear(&name("attn_q"), heads.count * heads.size, c.width)?;
+                    Projections::Query(query)
+                }
+                None => self.projections(&name, heads)?,
+            },
+            value_norm,
+            source,
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,
@@ -76,6 +93,12 @@ impl Loader<'_> {
         let of_one_size = heads.size == heads.v_size;
         let all = name("attn_qkv");
         let parts = ["attn_q", "attn_k", "attn_v"].map(name);
+        if self.config.traits.keys_as_values && !self.has(&format!("{}.weight", parts[2])) {
+            return Ok(Projections::Tied {
+                query: self.linear(&parts[0], sizes[0], width)?,
+                key: self.linear(&parts[1], sizes[1], width)?,
+            });
+        }
         let [query, key, value] = if self.has(&format!("{all}.weight")) {
             if of_one_size {
                 let total = sizes.iter().sum();

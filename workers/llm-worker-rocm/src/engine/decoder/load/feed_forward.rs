@@ -2,26 +2,44 @@
 
 use crate::engine::decoder::config::MixtureConfig;
 use crate::engine::decoder::experts::{
-    Choice, Expert, Experts, FeedForward, Mixture, Router, Shared,
+    Beside, Choice, Expert, Experts, FeedForward, Mixture, Router, Shared,
 };
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
+use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::rocm;
+use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Tensor};
 use worker::{Error, Result};
 
+/// Gates of experts and what they multiply, of one format.
+struct Halves {
+    gates: Vec<u8>,
+    ups: Vec<u8>,
+    dtype: GgmlDType,
+}
+
 impl Loader<'_> {
     pub(super) fn feed_forward(&self, block: usize) -> Result<FeedForward> {
-        let c = self.config;
+        let c = &*self.config.of_block(block);
         let name = |part: &str| format!("blk.{block}.{part}");
         let (width, hidden) = (c.width, c.hidden);
         let activation = c.activation();
-        if let Some(shape) = c.experts(block) {
+        if let Some(shape) = c.experts(block).filter(|_| !c.traits.experts_beside) {
             let mixture = self.mixture(block, shape)?;
             return Ok(FeedForward::Mixture(Box::new(mixture)));
         }
         let down = self.linear(&name("ffn_down"), width, hidden)?;
         let up = name("ffn_up");
+        if let Some(deviations) = c.closed_gates(block) {
+            return Ok(FeedForward::Sparse {
+                gate: self.linear(&name("ffn_gate"), hidden, width)?,
+                up: self.linear(&up, hidden, width)?,
+                down,
+                activation,
+                deviations,
+            });
+        }
         if self.has(&name("ffn_gate.weight")) {
             return Ok(FeedForward::Gated {
                 gate: self.linear(&name("ffn_gate"), hidden, width)?,
@@ -84,6 +102,77 @@ impl Loader<'_> {
         })
     }
 
+    /// Experts beside the feed-forward part of a block, if it has some.
+    pub(super) fn beside(&self, block: usize) -> Result<Option<Box<Beside>>> {
+        let c = self.config;
+        let name = |part: &str| format!("blk.{block}.{part}");
+        let there = self.has(&name("ffn_gate_inp.weight"));
+        let Some(shape) = c
+            .experts(block)
+            .filter(|_| c.traits.experts_beside && there)
+        else {
+            return Ok(None);
+        };
+        let router_norm = Norm {
+            weight: self.vector(&name("ffn_gate_inp.scale"), self.activations)?,
+            ..self.norm(&name("pre_ffw_norm_2"))?
+        };
+        // The router's input is that of a norm over the root of the width.
+        let weight = router_norm
+            .weight
+            .affine((c.width as f64).sqrt().recip(), 0.0);
+        Ok(Some(Box::new(Beside {
+            mixture: self.mixture(block, shape)?,
+            dense_norm: self.norm(&name("post_ffw_norm_1"))?,
+            router_norm: Norm {
+                weight: weight.map_err(Error::candle("loading the model"))?,
+                ..router_norm
+            },
+            pre_norm: self.norm(&name("pre_ffw_norm_2"))?,
+            post_norm: self.norm(&name("post_ffw_norm_2"))?,
+            scales: self.vector(&name("ffn_down_exps.scale"), DType::F32)?,
+        })))
+    }
+
+    /// The bytes of all experts' gates, and of what they multiply, where a tensor has both, an expert's behind each other.
+    fn gates_and_ups(&self, block: usize, count: usize) -> Result<Option<Halves>> {
+        let name = format!("blk.{block}.ffn_gate_up_exps.weight");
+        if !self.has(&name) {
+            return Ok(None);
+        }
+        let halves = self.take(&name, |bytes, dtype| {
+            let each = bytes.len() / (2 * count);
+            let half = |first: usize| -> Vec<u8> {
+                let halves = bytes.chunks_exact(each).skip(first).step_by(2);
+                halves.flatten().copied().collect()
+            };
+            Ok(Halves {
+                gates: half(0),
+                ups: half(1),
+                dtype,
+            })
+        })?;
+        Ok(Some(halves))
+    }
+
+    /// Takes the bytes of a tensor, or those that another has of it.
+    fn take_half<T>(
+        &self,
+        halves: &Option<Halves>,
+        name: &str,
+        f: impl FnOnce(&[u8], GgmlDType) -> candle_core::Result<T>,
+    ) -> Result<T> {
+        let Some(halves) = halves else {
+            return self.take(name, f);
+        };
+        let bytes = match name {
+            name if name.ends_with("ffn_gate_exps.weight") => &halves.gates,
+            name if name.ends_with("ffn_up_exps.weight") => &halves.ups,
+            name => return self.take(name, f),
+        };
+        f(bytes, halves.dtype).map_err(Error::candle("loading the model"))
+    }
+
     /// What is added to the scores that choose experts, if the file has it.
     fn router_bias(&self, name: &str) -> Result<Option<Tensor>> {
         let there = self.has(name);
@@ -93,9 +182,10 @@ impl Loader<'_> {
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {
         let width = self.config.width;
         let name = |part: &str| format!("blk.{block}.{part}.weight");
+        let halves = self.gates_and_ups(block, count)?;
         if self.device.is_rocm() {
             let stack = |part: &str, outputs: usize, inputs: usize| {
-                self.take(&name(part), |bytes, dtype| {
+                self.take_half(&halves, &name(part), |bytes, dtype| {
                     let shape = (count, outputs, inputs);
                     rocm::Stack::new(bytes, dtype, shape, self.device, self.activations)
                 })
@@ -123,7 +213,7 @@ impl Loader<'_> {
         }
         let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
             let biases = self.bias(&format!("blk.{block}.{part}"))?;
-            self.take(&name(part), |bytes, dtype| {
+            self.take_half(&halves, &name(part), |bytes, dtype| {
                 let each = bytes.len() / count;
                 let matrix = |(expert, bytes): (usize, &[u8])| {
                     let shape = (outputs, inputs);

@@ -1,8 +1,10 @@
 //! The blocks of a model from a file to a device.
 
+mod altup;
 mod attention;
 mod feed_forward;
 mod griffin;
+mod per_block;
 mod rotary;
 mod rwkv;
 mod state_space;
@@ -82,6 +84,8 @@ impl Network {
             adapters: adapters.len(),
             tables: loader.tables(Base::Global, context)?,
             local_tables: loader.tables(Base::Local, context)?,
+            streams: loader.streams()?,
+            per_block: loader.per_block()?,
             temperatures: Temperatures::new(config.temperature, activations),
             norm: loader.norm("output_norm")?,
             output: Linear::new(output, loader.bias("output")?),
@@ -114,6 +118,10 @@ impl Loader<'_> {
                 ffn_post_norm: None,
                 parallel: false,
                 residual_scale: None,
+                altup: None,
+                beside: None,
+                per_block: None,
+                stream_scale: None,
             });
         }
         // Where there are two norms before the two parts, the second is attention's.
@@ -147,6 +155,10 @@ impl Loader<'_> {
             ffn_post_norm: self.norm_if_there(&name("post_ffw_norm"))?,
             parallel: c.parallel,
             residual_scale: c.residual_scale,
+            altup: self.altup(block)?,
+            beside: self.beside(block)?,
+            per_block: self.per_block_input(block)?,
+            stream_scale: self.stream_scale(block)?,
         })
     }
 }

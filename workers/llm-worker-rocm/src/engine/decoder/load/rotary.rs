@@ -20,7 +20,7 @@ impl Loader<'_> {
         let frequencies = match base {
             Base::Global if !global => Vec::new(),
             Base::Local if local => {
-                rotary::frequencies(rope.dims, c.local_base(), &Scaling::None, None)
+                rotary::frequencies(c.local_dims(), c.local_base(), &Scaling::None, None)
             }
             Base::Local => Vec::new(),
             Base::Global => {

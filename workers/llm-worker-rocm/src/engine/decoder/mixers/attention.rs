@@ -9,7 +9,7 @@ use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{normed, Heads, Projections};
 use crate::engine::decoder::rocm;
 use candle_core::{Result, Tensor};
-use candle_rocm_flash_attn::paged::{Attend, PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{Attend, CacheShape, PagedBatch, PagedCache};
 
 /// Grouped-query attention over a paged cache.
 pub(in crate::engine::decoder) struct Attention {
@@ -17,6 +17,9 @@ pub(in crate::engine::decoder) struct Attention {
     pub output: Linear,
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
+    pub value_norm: Option<Norm>,
+    /// The block whose keys and values it looks at, if they are not its own.
+    pub source: Option<usize>,
     /// Weights of norms behind the turn, of queries times keys. What a norm divides by does not change when elements
     /// turn, so that `query_norm` and `key_norm` do that before; and it is all one for scores which of the two factors
     /// has the weights.
@@ -44,9 +47,18 @@ impl Attention {
         let cache = memory.cache()?;
         let batch = pass.batch;
         let rotary = pass.rotary(self.rotary);
+        if self.source.is_some() {
+            let query = normed(self.projections.query(x, self.heads)?, &self.query_norm)?;
+            let query = match rotary {
+                Some(rotary) => cache.turn(&query, batch, rotary)?,
+                None => query,
+            };
+            return self.output.forward(&self.attend(&query, cache, batch)?);
+        }
         let [query, key, value] = self.projections.forward(x, self.heads)?;
         let query = normed(query, &self.query_norm)?;
         let key = normed(key, &self.key_norm)?;
+        let value = normed(value, &self.value_norm)?;
         let query = match (&self.rotary, &pass.temperatures) {
             (None, Some(factors)) => query.broadcast_mul(factors)?,
             _ => query,
@@ -61,6 +73,21 @@ impl Attention {
             None => query,
         };
         self.output.forward(&self.attend(&query, cache, batch)?)
+    }
+
+    /// The shape of its cache.
+    pub(in crate::engine::decoder) fn cache_shape(
+        &self,
+        blocks: usize,
+        block_size: usize,
+    ) -> CacheShape {
+        CacheShape {
+            blocks,
+            block_size,
+            kv_heads: self.heads.kv_count,
+            head_size: self.heads.size,
+            v_head_size: self.heads.v_size,
+        }
     }
 
     /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the

@@ -23,7 +23,7 @@ use super::experts::FeedForward;
 use super::input::Input;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use candle_core::{Result, Tensor};
-use candle_rocm_flash_attn::paged::{PagedBatch, Rotary};
+use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, Rotary};
 
 /// What a pass of rows has for all blocks.
 pub(super) struct Pass<'a> {
@@ -34,6 +34,8 @@ pub(super) struct Pass<'a> {
     /// Rotary tables of the file and of blocks with a base of their own, as far as there are such blocks.
     pub global: Option<&'a Rotary>,
     pub local: Option<&'a Rotary>,
+    /// What blocks are given of each token besides the stream, `(rows, blocks, size)`.
+    pub per_block: Option<Tensor>,
     /// What queries of blocks that do not turn them are multiplied by, `(rows, 1, 1)`.
     pub temperatures: Option<Tensor>,
 }
@@ -83,6 +85,17 @@ pub(super) trait Recurrent: Send {
 }
 
 impl Mixer {
+    /// The shape of its cache of keys and values, if it has one of its own.
+    pub(super) fn cache_shape(&self, blocks: usize, block_size: usize) -> Option<CacheShape> {
+        let attention = match self {
+            Self::Attention(attention) => attention,
+            Self::Both(both) => &both.0,
+            _ => return None,
+        };
+        let own = attention.source.is_none();
+        own.then(|| attention.cache_shape(blocks, block_size))
+    }
+
     /// Whether all that it does first multiplies 8-bit activations on a GPU.
     pub(super) fn takes_quantized(&self) -> bool {
         match self {
@@ -91,11 +104,6 @@ impl Mixer {
             Self::Both(both) => both.0.projections.takes_quantized() && both.1.takes_quantized(),
             Self::FeedForward(feed_forward) => feed_forward.takes_quantized(),
         }
-    }
-
-    /// Whether it keeps keys and values.
-    pub(super) fn has_cache(&self) -> bool {
-        matches!(self, Self::Attention(_) | Self::Both(_))
     }
 
     /// What a sequence leaves behind in it besides keys and values.
@@ -114,7 +122,11 @@ impl Mixer {
         layer: usize,
         pass: &Pass,
     ) -> Result<Tensor> {
-        let memory = &mut memories[layer];
+        let source = match self {
+            Self::Attention(attention) => attention.source,
+            _ => None,
+        };
+        let memory = &mut memories[source.unwrap_or(layer)];
         match self {
             Self::Attention(attention) => attention.forward(x, memory, pass),
             Self::Recurrent(recurrent) => recurrent.forward(x, memory, pass.states()?),

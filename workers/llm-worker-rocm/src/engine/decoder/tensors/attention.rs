@@ -7,6 +7,7 @@ impl Check<'_> {
     pub(super) fn attention(
         &mut self,
         c: &DecoderConfig,
+        block: usize,
         name: &dyn Fn(&str) -> String,
     ) -> Result<()> {
         let width = c.width;
@@ -18,7 +19,18 @@ impl Check<'_> {
         if c.parallel && self.allow(&name("attn_norm_2.weight"), &[width])? {
             self.allow(&name("attn_norm_2.bias"), &[width])?;
         }
-        if self.gguf.tensor(&name("attn_qkv.weight")).is_some() {
+        let shares = c.source_of_keys(block).is_some();
+        let tied = c.traits.keys_as_values && self.gguf.tensor(&name("attn_v.weight")).is_none();
+        if shares {
+            self.linear(&name("attn_q"), width, queries)?;
+            // Some files have what is not used.
+            self.allow(&name("attn_k.weight"), &[width, keys])?;
+            self.allow(&name("attn_v.weight"), &[width, values])?;
+            self.allow(&name("attn_k_norm.weight"), &[c.head_dim])?;
+        } else if tied {
+            self.linear(&name("attn_q"), width, queries)?;
+            self.linear(&name("attn_k"), width, keys)?;
+        } else if self.gguf.tensor(&name("attn_qkv.weight")).is_some() {
             self.linear(&name("attn_qkv"), width, queries + keys + values)?;
         } else {
             self.linear(&name("attn_q"), width, queries)?;
@@ -32,7 +44,8 @@ impl Check<'_> {
         let optional =
             c.traits.optional_qk_norms && self.gguf.tensor(&name("attn_q_norm.weight")).is_some();
         if c.traits.qk_norms || optional {
-            for (part, all) in [("attn_q_norm", queries), ("attn_k_norm", keys)] {
+            let both = [("attn_q_norm", queries), ("attn_k_norm", keys)];
+            for (part, all) in both.into_iter().take(if shares { 1 } else { 2 }) {
                 let part = name(&format!("{part}.weight"));
                 // Of each head, or of all together.
                 let dims = self.gguf.tensor(&part).map(|t| t.dims.clone());

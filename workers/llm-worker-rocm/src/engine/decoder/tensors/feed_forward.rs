@@ -21,7 +21,7 @@ impl Check<'_> {
         } else if c.traits.pre_norms {
             self.norm(&name(c.ffn_norm(self.gguf, name)), &[width])?;
         }
-        let Some(experts) = c.experts(block) else {
+        let Some(experts) = c.experts(block).filter(|_| !c.traits.experts_beside) else {
             let packed = self.gguf.tensor(&name("ffn_gate.weight")).is_none()
                 && self
                     .gguf

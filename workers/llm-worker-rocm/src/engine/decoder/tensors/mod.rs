@@ -2,6 +2,7 @@
 
 mod attention;
 mod feed_forward;
+mod gemma;
 mod state_space;
 
 use super::config::{ConfigError, DecoderConfig, MixerKind};
@@ -47,23 +48,42 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     for factors in [ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT] {
         check.allow(factors, &[c.rope.dims / 2])?;
     }
+    if let Some(streams) = c.streams() {
+        for name in ["altup_proj.weight", "altup_unembd_proj.weight"] {
+            check.require(name, &[width, width, streams.count - 1])?;
+        }
+    }
+    if c.per_block() > 0 {
+        let all = c.blocks * c.per_block();
+        const TABLE: &str = "per_layer_token_embd.weight";
+        // The last tokens, of pictures and sounds, may have none.
+        let rows = match gguf.tensor(TABLE).map(|t| &t.dims[..]) {
+            Some(&[_, rows]) => vocab.min(rows as usize),
+            _ => vocab,
+        };
+        check.require(TABLE, &[all, rows])?;
+        check.require("per_layer_model_proj.weight", &[width, all])?;
+        check.norm("per_layer_proj_norm", &[c.per_block()])?;
+    }
     for block in 0..c.blocks {
         let name = |part: &str| format!("blk.{block}.{part}");
+        let own = &*c.of_block(block);
         match c.mixer(block) {
-            MixerKind::Attention => check.attention(c, &name)?,
-            MixerKind::Recurrent => check.recurrent(c, &name)?,
+            MixerKind::Attention => check.attention(own, block, &name)?,
+            MixerKind::Recurrent => check.recurrent(own, &name)?,
             MixerKind::Both => {
-                check.attention(c, &name)?;
-                check.recurrent(c, &name)?;
+                check.attention(own, block, &name)?;
+                check.recurrent(own, &name)?;
             }
             MixerKind::FeedForward => {
                 check.norm(&name("attn_norm"), &[width])?;
-                check.feed_forward(c, block, &name)?;
+                check.feed_forward(own, block, &name)?;
             }
         }
         if c.has_feed_forward() {
-            check.feed_forward(c, block, &name)?;
+            check.feed_forward(own, block, &name)?;
         }
+        check.gemma(own, block, &name)?;
     }
     for block in c.blocks..c.blocks + c.predicting {
         check.leave_alone(&format!("blk.{block}."));
