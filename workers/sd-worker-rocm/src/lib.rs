@@ -15,7 +15,6 @@
 //! | [`parameters`]         | the text in pictures that says how they were made                                     |
 //! | [`image_io`]           | pictures in and out of files and requests                                             |
 //! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
-//! | [`webp`]               | whether the chunks of a WebP file lie within it                                       |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
 //! | [`server`]             | the HTTP server                                                                       |
@@ -37,5 +36,4 @@ pub mod rng;
 pub mod sampling;
 pub mod server;
 pub mod textual_inversion;
-pub mod webp;
 pub mod weights;

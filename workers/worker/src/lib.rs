@@ -15,6 +15,7 @@
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
 //! | [`memory`]   | a program of one command ends cleanly when memory runs out         |
+//! | [`picture`]  | pictures from outside, decoded within limits                        |
 //! | [`process`]  | processes: the calls that the standard library lacks                |
 //! | [`progress`] | bars that appear on a terminal only                                |
 //! | [`signal`]   | Ctrl-C as a flag that loops look at                                |
@@ -35,6 +36,7 @@ pub mod ids;
 pub mod json;
 pub mod kernels;
 pub mod memory;
+pub mod picture;
 pub mod process;
 pub mod progress;
 pub mod report;
