@@ -11,6 +11,7 @@
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
 //! | [`jinja`]     | the language of chat templates                                              |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
+//! | [`vision`]    | pictures in prompts: their pixels, their places, their encoders            |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
@@ -41,3 +42,4 @@ pub mod quantize;
 pub mod server;
 pub mod tokenizer;
 pub mod tools;
+pub mod vision;

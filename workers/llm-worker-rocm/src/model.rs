@@ -16,6 +16,7 @@ use crate::folder::read_json;
 use crate::hf::{chat_template, HfFolder};
 use crate::kernels;
 use crate::tokenizer::Tokenizer;
+use crate::vision::{Encoder, Processor, VisionFile};
 use candle_core::rocm_backend::candle_rocm::CodeObject;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
@@ -25,12 +26,17 @@ use worker::gguf::{MappedGguf, Weights};
 use worker::progress::byte_bar;
 use worker::{Error, Result};
 
+/// Why most models take no pictures.
+const NO_ENCODER: &str = "it has no encoder of pictures";
+
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
     path: PathBuf,
     runner: Runner,
     tokenizer: Tokenizer,
     template: Option<String>,
+    /// What encodes pictures, or why nothing does.
+    vision: std::result::Result<VisionFile, String>,
 }
 
 /// What will run it.
@@ -76,6 +82,7 @@ impl ModelFile {
                     runner: Runner::Sequential(Source::of_folder(path, config, model)?),
                     tokenizer: Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?,
                     template: chat_template(path)?,
+                    vision: Err(NO_ENCODER.to_string()),
                 }),
                 None => Self::of_weights(path, HfFolder::open(path)?, decoder),
             };
@@ -107,7 +114,62 @@ impl ModelFile {
             runner: runner(file)?,
             tokenizer,
             template,
+            vision: Err(NO_ENCODER.to_string()),
         })
+    }
+
+    /// Takes an encoder of pictures: that of the `mmproj` file which is named, else the folder's, else the one beside a
+    /// GGUF file; the latter two as far as they can be used.
+    ///
+    /// # Errors
+    /// For a file that is named: [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged or of a kind
+    /// that is not implemented.
+    pub fn with_vision(mut self, named: Option<&Path>) -> Result<Self> {
+        let found = match named {
+            Some(path) => Some(VisionFile::open(path)?),
+            None => match self.found_vision() {
+                Ok(found) => found,
+                Err(error) => {
+                    self.vision = Err(error.to_string());
+                    return Ok(self);
+                }
+            },
+        };
+        if let Some(found) = found {
+            self.vision = Ok(found);
+        }
+        Ok(self)
+    }
+
+    /// The folder's encoder, or the one beside the file.
+    fn found_vision(&self) -> Result<Option<VisionFile>> {
+        if self.path.is_dir() {
+            return VisionFile::of_folder(&self.path);
+        }
+        let Some(beside) = VisionFile::beside(&self.path) else {
+            return Ok(None);
+        };
+        let file = VisionFile::open(&beside)?;
+        if let Runner::Decoder { config, .. } = &self.runner {
+            // Another model's, perhaps, in a folder of many.
+            if file.config().output() != config.width() {
+                return Ok(None);
+            }
+        }
+        tracing::info!("pictures are encoded by {}", beside.display());
+        Ok(Some(file))
+    }
+
+    /// What makes pictures and prompts with them.
+    ///
+    /// # Errors
+    /// Why the model takes none.
+    pub fn pictures(&self) -> std::result::Result<Processor, String> {
+        match (&self.vision, &self.runner) {
+            (Ok(file), Runner::Decoder { .. }) => Ok(Processor::new(file.config())),
+            (Ok(_), Runner::Sequential(_)) => Err(NO_ENCODER.to_string()),
+            (Err(reason), _) => Err(reason.clone()),
+        }
     }
 
     /// The file's tokenizer.
@@ -131,7 +193,11 @@ impl ModelFile {
     /// Size of the model in bytes, as loading counts them.
     pub fn file_bytes(&self) -> u64 {
         match &self.runner {
-            Runner::Decoder { file, .. } => file.header().file_bytes,
+            Runner::Decoder { file, .. } => {
+                let vision = self.vision.as_ref().ok();
+                let vision = vision.map_or(0, |v| v.weights().header().file_bytes);
+                file.header().file_bytes + vision
+            }
             Runner::Sequential(source) => source.file_bytes(),
         }
     }
@@ -192,6 +258,7 @@ impl ModelFile {
         options: &LoadOptions,
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
+        let pictures = self.pictures().map(Arc::new);
         let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
         let forward: Box<dyn Forward> = match self.runner {
             Runner::Decoder { file, config } => {
@@ -200,10 +267,17 @@ impl ModelFile {
                     .map(|source| Adapter::open(source, file.header()))
                     .collect::<Result<Vec<_>>>()?;
                 let decoder = Decoder::load(config, &*file, device, context, &adapters, progress)?;
-                Box::new(match options.head {
+                let mut decoder = match options.head {
                     true => decoder.with_head(&*file, progress)?,
                     false => decoder,
-                })
+                };
+                if let Ok(file) = &self.vision {
+                    let encoder = Encoder::load(file, device, progress)?;
+                    decoder
+                        .set_vision(encoder)
+                        .map_err(|reason| bad_model(file.weights().path(), reason))?;
+                }
+                Box::new(decoder)
             }
             Runner::Sequential(_) if options.head => {
                 return Err(Error::Usage(
@@ -234,6 +308,7 @@ impl ModelFile {
             tokenizer: Arc::new(tokenizer),
             forward,
             draft: None,
+            pictures,
         })
     }
 }

@@ -99,6 +99,8 @@ pub enum ConfigRule {
     /// Which layers turn queries and keys: `no_rope_layers` lists them, else all but each `no_rope_layer_interval`-th
     /// (this one, if that is absent).
     TurnedLayers(u32),
+    /// How pairs of elements are shared among time, row and column of pictures.
+    PictureSections,
 }
 
 /// A value of a key that is followed.

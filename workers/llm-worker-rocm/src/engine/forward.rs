@@ -1,6 +1,7 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
 use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
+use super::media::{Features, Picture, StepMedia};
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
@@ -57,6 +58,26 @@ pub trait Forward: Send {
     /// # Errors
     /// If the device fails; the cache then holds what it held before, but for places of the new tokens.
     fn forward(&mut self, step: &Step) -> Result<Tensor>;
+
+    /// As [`Forward::forward`], where some of the rows have more than their token.
+    ///
+    /// # Errors
+    /// Those of [`Forward::forward`], and for a model without pictures.
+    fn forward_media(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
+        match media.is_empty() {
+            true => self.forward(step),
+            false => candle_core::bail!("this model takes no pictures"),
+        }
+    }
+
+    /// The rows that stand in for the embeddings of a picture's tokens.
+    ///
+    /// # Errors
+    /// If the device fails, and for a model without pictures.
+    fn encode(&mut self, picture: &Picture) -> Result<Features> {
+        let _ = picture;
+        candle_core::bail!("this model takes no pictures")
+    }
 
     /// As [`Forward::forward`] for a step all of whose logits are wanted: of one new token for each sequence, or a few
     /// where next ones were guessed; only enqueues, where the device works on its own. If `samples` has how to choose

@@ -184,6 +184,10 @@ impl Engine {
                 context,
             });
         }
+        let media = request.media.as_ref();
+        if let Some(reason) = media.and_then(|media| media.refuse(request.prompt.len())) {
+            return invalid(reason);
+        }
         if request.max_tokens == Some(0) {
             return invalid("max_tokens 0 leaves nothing to generate".to_string());
         }

@@ -2,6 +2,7 @@
 
 use super::forward::Forward;
 use crate::tokenizer::Tokenizer;
+use crate::vision::Processor;
 use std::sync::Arc;
 use worker::{Error, Result};
 
@@ -13,6 +14,8 @@ pub struct LoadedModel {
     pub forward: Box<dyn Forward>,
     /// Tokens that end an answer.
     pub end_tokens: Vec<u32>,
+    /// What makes pictures and prompts with them, or why the model takes none.
+    pub pictures: std::result::Result<Arc<Processor>, String>,
     /// A smaller model that guesses for it, for [`DraftSource::Model`](super::api::DraftSource).
     pub draft: Option<Box<dyn Forward>>,
 }

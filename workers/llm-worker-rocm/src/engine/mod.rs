@@ -3,6 +3,7 @@
 //! | Module        | Gives                                                                    |
 //! |---------------|--------------------------------------------------------------------------|
 //! | [`api`]       | the border: requests, tickets, events, options, figures                  |
+//! | [`media`]     | pictures in prompts: rows whose embeddings come from an encoder          |
 //! | [`forward`]   | the border to models: a forward pass over new tokens of many sequences   |
 //! | [`decoder`]   | the llama-like families behind that border                               |
 //! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
@@ -18,6 +19,7 @@ mod device;
 pub mod forward;
 mod handle;
 mod loaded;
+pub mod media;
 mod places;
 mod sampling;
 mod scheduler;

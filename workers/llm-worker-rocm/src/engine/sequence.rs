@@ -9,6 +9,7 @@ use super::api::{
 use super::blocks::{root, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
+use super::media::{MediaStore, SequenceMedia};
 use super::sampling::SamplingRequest;
 use super::speculation::{Ask, Drafts};
 use memory::States;
@@ -47,10 +48,12 @@ pub(super) struct Sequence {
     first_token: Option<Instant>,
     /// Prompt tokens that were in the cache when it started.
     cached: usize,
+    /// The prompt's pictures, if it has some.
+    pub media: Option<SequenceMedia>,
 }
 
 impl Sequence {
-    pub(super) fn new(waiting: Waiting) -> Self {
+    pub(super) fn new(waiting: Waiting, media: &mut MediaStore) -> Self {
         let request = waiting.request;
         let namespace = namespace(request.namespace, &request.adapters);
         Self {
@@ -77,6 +80,7 @@ impl Sequence {
             started: None,
             first_token: None,
             cached: 0,
+            media: request.media.map(|of_prompt| media.sequence(of_prompt)),
         }
     }
 
@@ -101,6 +105,21 @@ impl Sequence {
 
     pub(super) fn is_late(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Its tokens as prefixes are known by them: those of pictures tell which.
+    fn named(&self, range: std::ops::Range<usize>) -> std::borrow::Cow<'_, [u32]> {
+        let tokens = &self.tokens[range.clone()];
+        match &self.media {
+            Some(media) => media.named(range.start, tokens).into(),
+            None => tokens.into(),
+        }
+    }
+
+    /// How many of the next `rows` rows can be computed now.
+    pub(super) fn ready(&self, rows: usize) -> usize {
+        let media = self.media.as_ref();
+        media.map_or(rows, |media| media.ready(self.computed, rows))
     }
 
     /// Tells that it left the queue, the first time that it does. Gives whether this is.

@@ -48,7 +48,8 @@ impl Config {
     /// Reads and checks; the error says what is wrong.
     pub(super) fn read(json: &Json) -> Result<Self, String> {
         let name = name_in_config(json);
-        Self::read_as(json, by_folder_name(name), name)
+        let row = by_folder_name(name).or_else(|| text_row(json));
+        Self::read_as(json, row, name)
     }
 
     /// The same of a model that may have no output matrix.
@@ -216,6 +217,22 @@ impl Config {
     }
 }
 
+/// The row of the text part of a model that sees, whatever family that is of.
+fn text_row(json: &Json) -> Option<&'static ArchitectureRow> {
+    let text = json.get("text_config")?;
+    crate::vision::traits_of(json["model_type"].as_str()?)?;
+    if let Some(row) = by_folder_name(name_in_config(text)) {
+        return Some(row);
+    }
+    let name = text["model_type"].as_str()?.replace('_', "");
+    let is_its = |folder: &&str| {
+        let folder = folder.to_ascii_lowercase().replace('_', "");
+        folder.strip_suffix("forcausallm") == Some(&name)
+    };
+    let folder = folder_names().find(is_its)?;
+    by_folder_name(folder)
+}
+
 /// What the architecture's configuration has that others do not.
 fn write_own(
     json: &Json,
@@ -252,12 +269,33 @@ fn write_own(
                     writer.float("attention.scale", scalar.sqrt().recip());
                 }
             }
+            ConfigRule::PictureSections => write_sections(json, writer)?,
             ConfigRule::FullAttentionEvery(period) => refuse_other_layers(json, period)?,
             ConfigRule::Windows(period) => layers::write_windows(json, period, writer)?,
             ConfigRule::TurnedLayers(period) => layers::write_turned(json, period, writer)?,
         }
     }
     Ok(())
+}
+
+/// Pairs that turn by time, row and column.
+fn write_sections(json: &Json, writer: &mut MetadataWriter) -> Result<(), String> {
+    let homes = ["rope_parameters", "rope_scaling"];
+    let sections = homes
+        .iter()
+        .find_map(|home| json[*home]["mrope_section"].as_array());
+    let sections: Option<Vec<i32>> = sections.map(|list| {
+        let numbers = list.iter().filter_map(id);
+        numbers.map(|n| n as i32).collect()
+    });
+    match sections {
+        Some(mut sections) if sections.len() == 3 => {
+            sections.push(0);
+            writer.sections("rope.dimension_sections", sections);
+            Ok(())
+        }
+        _ => Err("config.json: rope_parameters.mrope_section must be three numbers".to_string()),
+    }
 }
 
 /// Every `pattern`th layer sees everything, the others a window; GGUF's architecture fixes the pattern.

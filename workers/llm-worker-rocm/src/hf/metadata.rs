@@ -50,6 +50,11 @@ impl MetadataWriter {
         self.metadata.retain(|(name, _)| *name != key);
     }
 
+    /// Signed ones.
+    pub(super) fn sections(&mut self, key: &str, values: Vec<i32>) {
+        self.set(key, Value::Array(Array::I32(values)));
+    }
+
     pub(super) fn float(&mut self, key: &str, value: f64) {
         self.set(key, Value::F32(value as f32));
     }

@@ -13,10 +13,12 @@ mod recurrent;
 mod rope;
 mod tensors;
 mod tokenizer;
+mod vision;
 
 pub(crate) use names::{RotatedHeads, TensorNames};
 pub(crate) use tensors::interleave;
 pub(crate) use tokenizer::chat_template;
+pub(crate) use vision::VisionFolder;
 
 use crate::folder::required_json;
 use serde_json::Value as Json;

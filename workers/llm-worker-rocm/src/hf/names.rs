@@ -41,6 +41,7 @@ pub(crate) enum RotatedHeads {
 /// A name without the prefix of the language part of a model that also sees.
 fn of_text(name: &str) -> &str {
     name.strip_prefix("language_model.")
+        .or_else(|| name.strip_prefix("model.text_model."))
         .or_else(|| name.strip_prefix("model.language_model."))
         .unwrap_or(name)
 }
@@ -55,6 +56,23 @@ fn of_block(name: &str) -> Option<(u32, &str)> {
 pub(super) fn part_of_block(name: &str) -> Option<(u32, &str)> {
     let inner = of_text(name);
     of_block(inner.strip_prefix("model.").unwrap_or(inner))
+}
+
+/// Whether a tensor is of the part of a model that sees or hears.
+pub(super) fn is_of_vision(name: &str) -> bool {
+    const PARTS: [&str; 9] = [
+        "vision_tower.",
+        "multi_modal_projector.",
+        "visual.",
+        "vision_model.",
+        "connector.",
+        "image_newline",
+        "embed_vision.",
+        "embed_audio.",
+        "audio_tower.",
+    ];
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    PARTS.iter().any(|part| name.starts_with(part))
 }
 
 impl TensorName {
@@ -81,20 +99,7 @@ impl TensorNames {
     pub(crate) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
         let whole = |name: &str| Ok(Some(TensorName::whole(name)));
         // Models that also see keep their language part below a prefix.
-        if [
-            "vision_tower.",
-            "vision_model.",
-            "model.vision_model.",
-            "model.embed_vision.",
-            "model.embed_audio.",
-            "model.audio_tower.",
-            "multi_modal_projector.",
-            "model.vision_tower.",
-            "model.multi_modal_projector.",
-        ]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-        {
+        if is_of_vision(name) {
             return Ok(None);
         }
         let inner = of_text(name);

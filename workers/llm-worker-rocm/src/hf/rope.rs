@@ -72,7 +72,7 @@ impl Rope {
         };
         let kind = scaling.get("rope_type").or(scaling.get("type"));
         match kind.and_then(Json::as_str) {
-            None | Some("default") => {}
+            None | Some("default" | "mrope") => {}
             Some("llama3") => rope
                 .tensors
                 .push(("rope_freqs.weight", llama3_factors(&get, base, dim)?)),

@@ -8,6 +8,7 @@ mod common;
 mod embedding;
 mod list;
 mod mixtures;
+mod pictures;
 mod ranking;
 mod recurrent;
 mod reference;

@@ -2,6 +2,7 @@
 
 use super::adapters::AdapterUse;
 use super::sampling::SamplingOptions;
+use crate::engine::media::Media;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -56,6 +57,8 @@ pub struct Request {
     pub namespace: u64,
     /// Adapters of the model that are added, each once.
     pub adapters: Arc<[AdapterUse]>,
+    /// The prompt's pictures, if it has some.
+    pub media: Option<Arc<Media>>,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -75,6 +78,7 @@ impl Request {
             deadline: None,
             namespace: 0,
             adapters: Arc::default(),
+            media: None,
         }
     }
 }

@@ -17,6 +17,7 @@ mod linear;
 mod load;
 mod loader;
 mod lora;
+mod media;
 mod memory;
 mod mixers;
 mod model;
@@ -35,5 +36,5 @@ pub use experts::{Routing, Scores};
 pub use model::Decoder;
 pub use traits::{
     Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale,
-    NormKind, Recurrence, Temperature,
+    NormKind, Recurrence, Sections, Temperature,
 };

@@ -8,6 +8,8 @@ use crate::engine::api::{AdapterUse, GraphUse, KvDType};
 use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
+use crate::engine::media::{Features, Picture, StepMedia};
+use crate::vision::Encoder;
 use candle_core::{DType, Device, Result, Tensor};
 use std::sync::Arc;
 use worker::gguf::Weights;
@@ -16,6 +18,8 @@ use worker::gguf::Weights;
 pub struct Decoder {
     network: Network,
     decoding: Decoding,
+    /// The encoder of pictures, if there is one.
+    vision: Option<Encoder>,
 }
 
 impl Decoder {
@@ -36,6 +40,7 @@ impl Decoder {
         Ok(Self {
             network: Network::load(config, file, device, context, adapters, progress)?,
             decoding: Decoding::default(),
+            vision: None,
         })
     }
 
@@ -51,6 +56,30 @@ impl Decoder {
                     .to_string(),
             )),
         }
+    }
+
+    /// Takes an encoder of pictures, on the same device.
+    ///
+    /// # Errors
+    /// Why its rows do not suit the model.
+    pub fn set_vision(&mut self, vision: Encoder) -> std::result::Result<(), String> {
+        let (own, its) = (self.width(), vision.width());
+        if own != its {
+            return Err(format!(
+                "the encoder of pictures gives rows of {its} elements, the model has {own}"
+            ));
+        }
+        if vision.needs_sections() && self.network.config.rope.axes.is_empty() {
+            return Err("the encoder of pictures is of a model whose tokens have three positions each; this one's have one".to_string());
+        }
+        self.vision = Some(vision);
+        Ok(())
+    }
+
+    /// Logits of no rows.
+    fn forward_nothing(&self) -> Result<Tensor> {
+        let shape = (0, self.network.config.vocab_size);
+        Tensor::zeros(shape, DType::F32, &self.network.device)
     }
 
     /// Width of the residual stream.
@@ -123,15 +152,22 @@ impl Forward for Decoder {
     }
 
     fn forward(&mut self, step: &Step) -> Result<Tensor> {
-        let hidden = self.network.hidden(step)?;
-        if step.outputs.is_empty() {
-            return Tensor::zeros(
-                (0, self.network.config.vocab_size),
-                DType::F32,
-                &self.network.device,
-            );
+        self.forward_media(step, &StepMedia::default())
+    }
+
+    fn forward_media(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
+        let hidden = self.network.hidden_with(step, media)?;
+        match step.outputs.is_empty() {
+            true => self.forward_nothing(),
+            false => self.network.logits(&hidden.into()),
         }
-        self.network.logits(&hidden.into())
+    }
+
+    fn encode(&mut self, picture: &Picture) -> Result<Features> {
+        match &self.vision {
+            Some(vision) => vision.encode(&picture.pixels),
+            None => candle_core::bail!("this model takes no pictures"),
+        }
     }
 
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {

@@ -7,6 +7,7 @@ use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
 use super::lora::Active;
+use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch};
 use super::mixers::Pass;
 use super::norm::{Norm, Residual};
@@ -14,6 +15,7 @@ use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
 use crate::engine::forward::{CacheOptions, Step};
+use crate::engine::media::StepMedia;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, PagedBatch, PagedCache};
 use std::sync::Arc;
@@ -59,6 +61,11 @@ impl Network {
     /// # Errors
     /// If the device fails.
     pub(super) fn hidden(&mut self, step: &Step) -> Result<Tensor> {
+        self.hidden_with(step, &StepMedia::default())
+    }
+
+    /// The same, where some of the rows have more than their token.
+    pub(super) fn hidden_with(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
         let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
         let states = match self.is_recurrent() {
@@ -66,7 +73,11 @@ impl Network {
             false => None,
         };
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
-        let mut stream = self.run(&ids, &batch, states.as_ref())?.sum()?;
+        let axes = &self.config.rope.axes;
+        let media = MediaPass::new(media, step, self.block_size, &self.tables, axes)?;
+        let mut stream = self
+            .run_with(&ids, &batch, states.as_ref(), &media)?
+            .sum()?;
         if self.head.is_some() {
             let hidden = self.norm.forward(&stream)?;
             self.keep_hidden(&hidden);
@@ -104,10 +115,21 @@ impl Network {
         batch: &PagedBatch,
         states: Option<&StateBatch>,
     ) -> Result<Residual> {
+        self.run_with(ids, batch, states, &MediaPass::default())
+    }
+
+    fn run_with(
+        &mut self,
+        ids: &Tensor,
+        batch: &PagedBatch,
+        states: Option<&StateBatch>,
+        media: &MediaPass,
+    ) -> Result<Residual> {
         let mut x = self.embedding.rows(ids, self.activations)?;
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
         }
+        let mut x = media.placed(x)?;
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
@@ -123,6 +145,7 @@ impl Network {
             local: self.local_tables.rows(batch.positions())?,
             per_block,
             temperatures: self.temperatures.rows(batch, &self.device)?,
+            media,
         };
         if let Some(streams) = &self.streams {
             let mut all = streams.spread(&stream.sum()?)?;
@@ -134,6 +157,10 @@ impl Network {
         }
         for (layer, block) in self.blocks.iter().enumerate() {
             block.forward(&mut stream, &mut self.memories, layer, &pass)?;
+            if media.has_behind(layer) {
+                let deep = media.behind(layer, &stream.sum()?)?;
+                stream.add(deep)?;
+            }
         }
         Ok(stream)
     }

@@ -3,7 +3,9 @@
 //! "RoFormer: Enhanced Transformer with Rotary Position Embedding", Su et al., 2021; "YaRN: Efficient Context Window
 //! Extension of Large Language Models", Peng et al., 2023.
 
+use crate::engine::media::Turn;
 use candle_core::{Device, Result, Tensor};
+use candle_nn::rotary_emb::rope_thd;
 use candle_rocm_flash_attn::paged::Rotary;
 
 /// Positions that a table has at least; beyond, it doubles.
@@ -74,6 +76,26 @@ impl Yarn {
     }
 }
 
+/// Cosines and sines of each row of a pass, f32 `(rows, pairs)`.
+pub(super) struct TurnedRows {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl TurnedRows {
+    /// Turns `(rows, heads, size)`: halves of the first elements of each head.
+    pub(super) fn turn(&self, x: &Tensor) -> Result<Tensor> {
+        let (size, dims) = (x.dim(2)?, 2 * self.cos.dim(1)?);
+        let (cos, sin) = (self.cos.to_dtype(x.dtype())?, self.sin.to_dtype(x.dtype())?);
+        let head = x.narrow(2, 0, dims)?.contiguous()?.unsqueeze(0)?;
+        let turned = rope_thd(&head, &cos, &sin)?.squeeze(0)?;
+        match dims == size {
+            true => Ok(turned),
+            false => Tensor::cat(&[turned, x.narrow(2, dims, size - dims)?], 2),
+        }
+    }
+}
+
 /// Tables that grow with the longest sequence.
 pub(super) struct Tables {
     frequencies: Vec<f64>,
@@ -117,6 +139,32 @@ impl Tables {
             });
         }
         Ok(self.tables.as_ref())
+    }
+
+    /// Where the tables are.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Cosines and sines of rows, each pair turned by one of three numbers: which one, `axes` tells.
+    pub(super) fn turned(&self, turns: &[Turn], axes: &[u8]) -> Result<TurnedRows> {
+        let angles = |turn: &Turn| {
+            let pairs = self.frequencies.iter().zip(axes);
+            let by = pairs.map(|(f, axis)| f64::from(turn[usize::from(*axis)]) * f);
+            by.collect::<Vec<f64>>()
+        };
+        let angles: Vec<f64> = turns.iter().flat_map(angles).collect();
+        let table = |function: fn(f64) -> f64| {
+            let values = angles
+                .iter()
+                .map(|a| (function(*a) * self.magnitude) as f32);
+            let values: Vec<f32> = values.collect();
+            Tensor::from_vec(values, (turns.len(), self.frequencies.len()), &self.device)
+        };
+        Ok(TurnedRows {
+            cos: table(f64::cos)?,
+            sin: table(f64::sin)?,
+        })
     }
 
     /// The tables, if there are any yet.

@@ -60,6 +60,8 @@ pub struct DecoderTraits {
     pub clamped_gates: Option<ClampedGate>,
     /// YaRN changes frequencies from a whole pair on and up to one.
     pub yarn_whole_pairs: bool,
+    /// How pairs of elements are shared among time, row and column of pictures (M-RoPE).
+    pub sections: Sections,
     /// The recurrence of blocks that have one.
     pub recurrence: Recurrence,
     /// Which blocks have it, and what they have beside it.
@@ -166,6 +168,17 @@ pub enum Layers {
     },
 }
 
+/// Which of time, row and column a pair of elements turns by; for text all three are the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sections {
+    /// The place only.
+    None,
+    /// One behind the other.
+    Split,
+    /// In turn, as long as each has pairs left; time has the rest.
+    Interleaved,
+}
+
 /// What a factor of logits in the file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogitScale {
@@ -205,5 +218,6 @@ impl DecoderTraits {
         yarn_whole_pairs: true,
         recurrence: Recurrence::None,
         parts: BlockParts::Attention,
+        sections: Sections::None,
     };
 }

@@ -61,9 +61,10 @@ impl Scheduler {
     /// Runs the model and chooses tokens for the sequences that are read to their end.
     pub(super) fn compute(&mut self, step: &Step) -> candle_core::Result<Vec<Taken>> {
         self.choose_adapters(step)?;
-        let output = match step.is_decode() {
-            true => self.decode(step)?,
-            false => DecodeOutput::Logits(self.forward.forward(step)?, None),
+        let output = match self.step_media(step)? {
+            Some(media) => DecodeOutput::Logits(self.forward.forward_media(step, &media)?, None),
+            None if step.is_decode() => self.decode(step)?,
+            None => DecodeOutput::Logits(self.forward.forward(step)?, None),
         };
         let turns = self.turns(step);
         match output {

@@ -7,6 +7,7 @@
 mod adapters;
 mod compute;
 mod guess;
+mod media;
 mod outcome;
 mod plan;
 
@@ -15,6 +16,7 @@ use crate::engine::blocks::BlockPool;
 use crate::engine::device::{self, DeviceFault};
 use crate::engine::forward::Forward;
 use crate::engine::handle::{Shared, Waiting};
+use crate::engine::media::MediaStore;
 use crate::engine::sequence::Sequence;
 use crate::engine::speculation::Speculation;
 use std::collections::VecDeque;
@@ -42,6 +44,7 @@ pub(super) struct Scheduler {
     suspects: Vec<Suspect>,
     memory_seen: Option<Instant>,
     decode: DecodeFigures,
+    media: MediaStore,
 }
 
 /// A sequence of a step that failed.
@@ -83,6 +86,7 @@ impl Scheduler {
             suspects: Vec::new(),
             memory_seen: None,
             decode: DecodeFigures::default(),
+            media: MediaStore::new(),
         }
     }
 
@@ -90,7 +94,7 @@ impl Scheduler {
     pub(super) fn run(mut self, shared: &Shared) {
         while self.take_requests(shared) {
             self.drop_cancelled(shared);
-            if !self.guess(shared) {
+            if !self.encode_next(shared) || !self.guess(shared) {
                 return;
             }
             let chunks = self.plan(shared);
@@ -170,7 +174,9 @@ impl Scheduler {
         let mut promised: usize = self.running.iter().map(missing).sum();
         while self.running.len() < self.max_sequences {
             let next = self.preempted.pop_front();
-            let Some(mut sequence) = next.or_else(|| waiting.pop_front().map(Sequence::new)) else {
+            let media = &mut self.media;
+            let mut new = || waiting.pop_front().map(|new| Sequence::new(new, media));
+            let Some(mut sequence) = next.or_else(&mut new) else {
                 return;
             };
             if self.forward.shares_prefixes() {

@@ -21,6 +21,9 @@ impl Scheduler {
                 }
                 sequence.advance(&mut self.pool, chunk.rows, chunk.rows);
                 let computed = sequence.computed;
+                if let Some(media) = &mut sequence.media {
+                    media.forget(computed);
+                }
                 self.suspects
                     .retain(|suspect| suspect.id != chunk.id || suspect.until > computed);
             }

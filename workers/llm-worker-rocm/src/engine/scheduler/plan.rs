@@ -11,7 +11,8 @@ impl Scheduler {
         self.suspects
             .retain(|suspect| self.running.iter().any(|s| s.id == suspect.id));
         let mut chunks: Vec<Chunk> = Vec::new();
-        let rows = |s: &Sequence, room: usize| room.min(s.next_stop(&self.pool) - s.computed);
+        let rows =
+            |s: &Sequence, room: usize| s.ready(room.min(s.next_stop(&self.pool) - s.computed));
         if let Some(alone) = self.suspects.first().map(|suspect| suspect.id) {
             chunks.extend(
                 self.running
@@ -31,7 +32,8 @@ impl Scheduler {
                 let drafts = sequence.drafts.tokens().len();
                 let rows = (rows(sequence, room) + drafts).min(room);
                 if rows > 0 && chunks.len() < self.forward.max_sequences() {
-                    room -= rows;
+                    // A picture that is computed at once may be longer.
+                    room = room.saturating_sub(rows);
                     chunks.push(Chunk {
                         id: sequence.id,
                         rows,
@@ -40,6 +42,7 @@ impl Scheduler {
                 }
             }
         }
+        chunks.retain(|chunk| chunk.rows > 0);
         // The oldest first: they take blocks from the youngest.
         chunks.sort_by_key(|chunk| chunk.id);
         for chunk in &chunks {

@@ -18,7 +18,7 @@ pub(super) struct States {
 impl Sequence {
     /// Takes what is known already. All but the last token may be.
     pub(in crate::engine) fn take_known(&mut self, pool: &mut BlockPool) {
-        let known = pool.take_known(self.root, &self.tokens[..self.tokens.len() - 1]);
+        let known = pool.take_known(self.root, &self.named(0..self.tokens.len() - 1));
         self.computed = known.blocks.len() * pool.block_size();
         self.remembered = known.blocks.len();
         self.prefix = known.prefix;
@@ -139,9 +139,9 @@ impl Sequence {
         let size = pool.block_size();
         while (self.remembered + 1) * size <= self.computed {
             let start = self.remembered * size;
-            let tokens = &self.tokens[start..start + size];
+            let tokens = self.named(start..start + size);
             let block = self.blocks[self.remembered];
-            let (prefix, block) = pool.remember(self.prefix, block, tokens);
+            let (prefix, block) = pool.remember(self.prefix, block, &tokens);
             self.prefix = prefix;
             self.remembered += 1;
             if let Some((block, slot)) = block.zip(at(start + size)) {
@@ -182,15 +182,17 @@ mod tests {
     use super::*;
     use crate::engine::api::{Request, SamplingOptions, Ticket};
     use crate::engine::handle::Waiting;
+    use crate::engine::media::MediaStore;
     use std::time::Instant;
 
     fn sequence(prompt: &[u32]) -> Sequence {
-        Sequence::new(Waiting {
+        let waiting = Waiting {
             id: 1,
             request: Request::new(prompt.to_vec(), SamplingOptions::greedy()),
             events: Ticket::new(1).1,
             arrived: Instant::now(),
-        })
+        };
+        Sequence::new(waiting, &mut MediaStore::new())
     }
 
     /// What a model remembers: the state in a slot is all tokens that it has seen.

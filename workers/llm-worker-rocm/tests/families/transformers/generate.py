@@ -15,11 +15,14 @@ import tempfile
 
 import numpy as np
 import torch
+import transformers
+from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import AutoModelForSequenceClassification
 
-from cases import ADAPTERS, CASES, EMBEDDINGS, RANKINGS
+from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, RANKINGS
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -114,6 +117,72 @@ def generate_ranking(name):
     write(name, config, norm, shapes, rows)
 
 
+def picture(width, height):
+    """Pixels of a formula, which the test has, too."""
+    y, x, c = np.mgrid[0:height, 0:width, 0:3]
+    return ((x * 7 + y * 13 * (c + 1) + (x * y) % 31 * 3) % 256).astype(np.uint8)
+
+
+def in_patches(pixels, patch):
+    """Pixels of tiles `(tiles, 3, height, width)` as patches, line by line."""
+    tiles, _, height, width = pixels.shape
+    pixels = pixels.reshape(tiles, 3, height // patch, patch, width // patch, patch)
+    return pixels.permute(0, 2, 4, 1, 3, 5).flatten()
+
+
+def generate_picture(name):
+    config, norm, (settings, kind), (width, height), (place, spelled) = PICTURES[name]
+    processor = getattr(transformers, kind)(**settings)
+    inputs = dict(processor(images=[Image.fromarray(picture(width, height))], return_tensors="pt"))
+    # The mask of a picture that is not padded.
+    inputs.pop("pixel_attention_mask", None)
+    inputs.pop("num_patches", None)
+    pixels = inputs["pixel_values"]
+    is_qwen = "image_grid_thw" in inputs
+    patch = config["vision_config"]["patch_size"]
+    patch = patch[0] if isinstance(patch, list) else patch
+    if is_qwen:
+        flat = pixels.reshape(len(pixels), 3, 2, patch * patch)[:, :, 0].flatten()
+    else:
+        flat = in_patches(pixels.flatten(0, -4), patch)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(config, norm, folder, AutoModelForImageTextToText)
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model.eval()
+        features = model.model.get_image_features(**inputs).pooler_output
+        features = torch.cat(list(features)) if isinstance(features, (list, tuple)) else features
+        features = features.reshape(-1, features.shape[-1]).detach()
+        parts = sum(token is None for token in place)
+        inner = [31] * (len(features) // parts)
+        words = [3 + i * 7 % 26 for i in range(24)]
+        begin = words[:3] + [t for token in place for t in (inner if token is None else [token])]
+        prompt = begin + words[3:12]
+        answer, tokens = [], list(prompt)
+        # The token of pictures ends an answer: behind it, one more picture would be needed.
+        while len(answer) < 8 and 31 not in tokens[len(prompt) :]:
+            ids = torch.tensor([tokens])
+            types = (ids == 31).int()
+            more = {"mm_token_type_ids": types} if is_qwen else {}
+            more = {"token_type_ids": types} if config["model_type"] == "gemma3" else more
+            with torch.no_grad():
+                logits = model(input_ids=ids, use_cache=False, **inputs, **more).logits[0, -1]
+            token = int(logits.argmax())
+            answer.append([token, round(float(logits.log_softmax(-1)[token]), 6)])
+            tokens.append(token)
+    every = max(len(flat) // 40, 1)
+    more = {
+        "processor": {**settings, "image_processor_type": kind.removesuffix("Pil")},
+        "picture": [width, height],
+        "spelled": spelled,
+        "prompt": prompt,
+        "pixels": [len(flat), every, rounded(flat[::every])],
+        "features": [rounded(features[row]) for row in (0, len(features) // 2, len(features) - 1)],
+        "answer": answer,
+    }
+    write(name, config, norm, shapes, [], **more)
+
+
 def generate_adapters(name):
     """Logits with each adapter alone, and with both."""
     from peft import LoraConfig, get_peft_model
@@ -160,11 +229,13 @@ def write(name, config, norm, shapes, rows, **more):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *ADAPTERS]:
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *ADAPTERS]:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
             generate_embedding(name)
+        elif name in PICTURES:
+            generate_picture(name)
         elif name in RANKINGS:
             generate_ranking(name)
         else:

@@ -5,6 +5,7 @@ mod latent;
 mod mixtures;
 mod state_space;
 mod usual;
+mod vision;
 mod windows;
 
 use crate::architectures::row::ArchitectureRow;
@@ -18,6 +19,7 @@ pub(in crate::architectures) fn decoders() -> impl Iterator<Item = &'static Arch
         latent::ROWS,
         delta::ROWS,
         state_space::ROWS,
+        vision::ROWS,
     ]
     .into_iter()
     .flatten()

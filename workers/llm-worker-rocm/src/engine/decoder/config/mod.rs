@@ -85,6 +85,11 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
+    /// Width of the residual stream.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     /// Reads the shape of a file whose architecture has these traits.
     ///
     /// # Errors

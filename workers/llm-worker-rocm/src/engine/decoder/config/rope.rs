@@ -3,7 +3,7 @@
 use super::keys::{ConfigError, Keys, Result};
 use super::{MAX_CONTEXT, MAX_HEAD_DIM};
 use crate::engine::decoder::rotary::{Scaling, Yarn};
-use crate::engine::decoder::traits::DecoderTraits;
+use crate::engine::decoder::traits::{DecoderTraits, Sections};
 
 /// The rotary embedding.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,8 @@ pub(in crate::engine::decoder) struct Rope {
     pub magnitude: f32,
     /// Positions up to which the short factors hold, if there are short and long ones.
     pub original_context: usize,
+    /// For each pair of elements, whether it turns by time (0), row (1) or column (2); empty for models without pictures.
+    pub axes: Vec<u8>,
 }
 
 /// Reads it, for heads of `head_dim` elements.
@@ -72,5 +74,35 @@ pub(super) fn rope(
         scaling,
         magnitude,
         original_context,
+        axes: axes(keys, dims / 2, traits.sections)?,
     })
+}
+
+/// What each pair turns by, from the number of pairs for time, row and column.
+fn axes(keys: &Keys, pairs: usize, sections: Sections) -> Result<Vec<u8>> {
+    const KEY: &str = "rope.dimension_sections";
+    if sections == Sections::None {
+        return Ok(Vec::new());
+    }
+    let numbers = keys.gguf.get_i32s(&keys.full(KEY))?.unwrap_or_default();
+    let used: Vec<usize> = numbers.iter().take(3).map(|n| *n as usize).collect();
+    let rest = numbers.iter().skip(3).any(|n| *n != 0);
+    let most = |n: &i32| !(0..=pairs as i32).contains(n);
+    if used.len() != 3 || rest || numbers.iter().any(most) || used.iter().sum::<usize>() != pairs {
+        return Err(keys.bad(
+            KEY,
+            format!("{numbers:?}"),
+            format!("three numbers with the sum {pairs} are needed"),
+        ));
+    }
+    let axis = |pair: usize| match sections {
+        Sections::Interleaved => match pair % 3 {
+            axis if axis > 0 && pair < 3 * used[axis] => axis,
+            _ => 0,
+        },
+        _ if pair < used[0] => 0,
+        _ if pair < used[0] + used[1] => 1,
+        _ => 2,
+    };
+    Ok((0..pairs).map(|pair| axis(pair) as u8).collect())
 }

@@ -53,7 +53,7 @@ impl Attention {
                 Some(rotary) => cache.turn(&query, batch, rotary)?,
                 None => query,
             };
-            return self.output.forward(&self.attend(&query, cache, batch)?);
+            return self.finish(&query, cache, pass);
         }
         let [query, key, value] = self.projections.forward(x, self.heads)?;
         let query = normed(query, &self.query_norm)?;
@@ -63,16 +63,36 @@ impl Attention {
             (None, Some(factors)) => query.broadcast_mul(factors)?,
             _ => query,
         };
-        let query = match rotary {
-            Some(_) => cache.write(Some(&query), &key, &value, batch, rotary)?,
-            None => cache.write(None, &key, &value, batch, None)?,
-        }
-        .unwrap_or(query);
+        let turned = pass.media.turned.as_ref().filter(|_| self.rotary.is_some());
+        let query = match (turned, rotary) {
+            (Some(turned), _) => {
+                cache.write(None, &turned.turn(&key)?, &value, batch, None)?;
+                turned.turn(&query)?
+            }
+            (None, Some(_)) => cache
+                .write(Some(&query), &key, &value, batch, rotary)?
+                .unwrap_or(query),
+            (None, None) => {
+                cache.write(None, &key, &value, batch, None)?;
+                query
+            }
+        };
         let query = match &self.norms_behind {
             Some(weights) => query.broadcast_mul(weights)?,
             None => query,
         };
-        self.output.forward(&self.attend(&query, cache, batch)?)
+        self.finish(&query, cache, pass)
+    }
+
+    /// Attention to what is cached, and the matrix behind it.
+    fn finish(&self, query: &Tensor, cache: &PagedCache, pass: &Pass) -> Result<Tensor> {
+        if pass.media.ahead.is_empty() {
+            let mixed = self.attend(query, cache, pass.batch)?;
+            return self.output.forward(&mixed);
+        }
+        let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+        let mixed = self.attend_ahead(query, cache, pass)?;
+        self.output.forward(&mixed.reshape(shape)?.into())
     }
 
     /// The shape of its cache.
@@ -90,17 +110,58 @@ impl Attention {
         }
     }
 
-    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the
-    /// device has it in one.
-    fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
-        let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
-        let scores = Attend {
+    /// Attention of which some rows see beyond themselves: each of these as a sequence of its own that ends where it
+    /// sees to.
+    fn attend_ahead(&self, query: &Tensor, cache: &PagedCache, pass: &Pass) -> Result<Tensor> {
+        let attend = |query: &Tensor, batch: &PagedBatch, left: Option<usize>| {
+            let scores = Attend {
+                left,
+                ..self.scores()
+            };
+            cache.attend(query, batch, &scores)
+        };
+        let all = attend(query, pass.batch, self.left)?;
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for ahead in &pass.media.ahead {
+            if ahead.row > done {
+                parts.push(all.narrow(0, done, ahead.row - done)?);
+            }
+            done = ahead.row + ahead.rows;
+            let rows = query.narrow(0, ahead.row, ahead.rows)?.contiguous()?;
+            match self.left.filter(|left| left + 1 < ahead.keys) {
+                None => parts.push(attend(&rows, &ahead.together, None)?),
+                // Each begins elsewhere.
+                Some(left) => {
+                    for row in 0..ahead.rows {
+                        let left = left + ahead.rows - 1 - row;
+                        let row = rows.narrow(0, row, 1)?;
+                        parts.push(attend(&row, &ahead.alone, Some(left))?);
+                    }
+                }
+            }
+        }
+        if done < all.dim(0)? {
+            parts.push(all.narrow(0, done, all.dim(0)? - done)?);
+        }
+        Tensor::cat(&parts, 0)
+    }
+
+    fn scores(&self) -> Attend<'_> {
+        Attend {
             scale: self.scale,
             left: self.left,
             chunk: self.chunk,
             softcap: self.softcap,
             sinks: self.sinks.as_ref(),
-        };
+        }
+    }
+
+    /// `(tokens, heads, size)` to `(tokens, width)`; in 8 bits as well, where that is for the matrix behind and the
+    /// device has it in one.
+    fn attend(&self, query: &Tensor, cache: &PagedCache, batch: &PagedBatch) -> Result<Input> {
+        let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+        let scores = self.scores();
         if self.output.takes_quantized() && rocm::gains_by_quantized(query, shape) {
             let (floats, quantized) = cache.attend_quantized(query, batch, &scores)?;
             return Ok(Input {

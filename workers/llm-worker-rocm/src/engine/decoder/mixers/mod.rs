@@ -21,6 +21,7 @@ pub(super) use state_space::{Mamba, Mamba2};
 use super::config::Base;
 use super::experts::FeedForward;
 use super::input::Input;
+use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use candle_core::{Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, Rotary};
@@ -38,6 +39,8 @@ pub(super) struct Pass<'a> {
     pub per_block: Option<Tensor>,
     /// What queries of blocks that do not turn them are multiplied by, `(rows, 1, 1)`.
     pub temperatures: Option<Tensor>,
+    /// What rows have besides their tokens.
+    pub media: &'a MediaPass,
 }
 
 impl Pass<'_> {

@@ -3,6 +3,7 @@
 from .adapters import ADAPTERS
 from . import delta, latent, mixtures, state_space, usual, windows
 from .embeddings import EMBEDDINGS
+from .pictures import PICTURES
 from .rankings import RANKINGS
 
 CASES = {

@@ -1,0 +1,131 @@
+//! What rows of a pass have besides their tokens: other embeddings, other positions, a view ahead.
+
+use super::rotary::{Tables, TurnedRows};
+use crate::engine::forward::Step;
+use crate::engine::media::StepMedia;
+use candle_core::{bail, Result, Tensor};
+use candle_rocm_flash_attn::paged::{PagedBatch, PagedSequence};
+
+/// The same on the device, for all blocks.
+#[derive(Default)]
+pub(super) struct MediaPass {
+    /// Rows whose embeddings are others: the first one, and what they are.
+    rows: Vec<(usize, Tensor)>,
+    /// What is added behind each of the first blocks, at the same rows.
+    deep: Vec<Vec<(usize, Tensor)>>,
+    /// What rows are turned by, where that is not their place.
+    pub turned: Option<TurnedRows>,
+    /// Rows that see beyond themselves.
+    pub ahead: Vec<AheadRows>,
+}
+
+/// Rows that see all keys up to the same one.
+pub(super) struct AheadRows {
+    /// The first one.
+    pub row: usize,
+    pub rows: usize,
+    pub keys: usize,
+    /// Each as the last row of a sequence of its own.
+    pub together: PagedBatch,
+    /// One of them.
+    pub alone: PagedBatch,
+}
+
+impl MediaPass {
+    pub(super) fn new(
+        media: &StepMedia,
+        step: &Step,
+        block_size: usize,
+        tables: &Tables,
+        axes: &[u8],
+    ) -> Result<Self> {
+        let device = tables.device();
+        if !media.turns.is_empty() && axes.is_empty() {
+            bail!("this model has one position for each token, not three")
+        }
+        let depth = media.rows.iter().map(|(_, f)| f.deep.len()).max();
+        let deep = (0..depth.unwrap_or(0)).map(|block| {
+            let rows = media.rows.iter();
+            rows.filter_map(|(row, f)| Some((*row, f.deep.get(block)?.clone())))
+                .collect()
+        });
+        let ahead = media.ahead.iter().map(|ahead| {
+            let alone = PagedSequence {
+                blocks: &step.sequences[ahead.sequence].blocks,
+                keys: ahead.keys,
+                rows: 1,
+            };
+            Ok(AheadRows {
+                row: ahead.row,
+                rows: ahead.rows,
+                keys: ahead.keys,
+                together: PagedBatch::new(&vec![alone; ahead.rows], block_size, device)?,
+                alone: PagedBatch::new(&[alone], block_size, device)?,
+            })
+        });
+        Ok(Self {
+            rows: media
+                .rows
+                .iter()
+                .map(|(row, features)| (*row, features.rows.clone()))
+                .collect(),
+            deep: deep.collect(),
+            turned: match media.turns.is_empty() {
+                true => None,
+                false => Some(tables.turned(&media.turns, axes)?),
+            },
+            ahead: ahead.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Embeddings with the pictures' rows in their places.
+    pub(super) fn placed(&self, x: Tensor) -> Result<Tensor> {
+        if self.rows.is_empty() {
+            return Ok(x);
+        }
+        let width = x.dim(1)?;
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for (row, features) in &self.rows {
+            if features.dim(1)? != width {
+                bail!(
+                    "rows of a picture have {} elements, those of the model {width}",
+                    features.dim(1)?
+                )
+            }
+            if *row > done {
+                parts.push(x.narrow(0, done, row - done)?);
+            }
+            parts.push(features.to_dtype(x.dtype())?);
+            done = row + features.dim(0)?;
+        }
+        if done < x.dim(0)? {
+            parts.push(x.narrow(0, done, x.dim(0)? - done)?);
+        }
+        Tensor::cat(&parts, 0)
+    }
+
+    /// Whether anything is added behind a block.
+    pub(super) fn has_behind(&self, block: usize) -> bool {
+        self.deep.get(block).is_some_and(|deep| !deep.is_empty())
+    }
+
+    /// What is added behind a block, for all rows of a pass like `x`.
+    pub(super) fn behind(&self, block: usize, x: &Tensor) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let nothing = |rows: usize| Tensor::zeros((rows, width), x.dtype(), x.device());
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for (row, features) in &self.deep[block] {
+            if *row > done {
+                parts.push(nothing(row - done)?);
+            }
+            parts.push(features.to_dtype(x.dtype())?);
+            done = row + features.dim(0)?;
+        }
+        if done < rows {
+            parts.push(nothing(rows - done)?);
+        }
+        Tensor::cat(&parts, 0)
+    }
+}

@@ -1,0 +1,343 @@
+//! Pictures in prompts, as the engine has them: rows whose embeddings come from an encoder.
+
+use super::forward::Forward;
+use crate::vision::Pixels;
+use candle_core::Tensor;
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes of features that are kept for prompts to come.
+const KEPT_BYTES: usize = 256 << 20;
+/// Pictures that are known by name at most.
+const KEPT_NAMES: usize = 1 << 16;
+
+/// A picture as the encoder takes it.
+#[derive(Debug)]
+pub struct Picture {
+    /// SHA-256 of its pixels: what it is known by.
+    pub key: [u8; 32],
+    /// The encoder's input.
+    pub pixels: Pixels,
+}
+
+impl Picture {
+    /// A picture with its key.
+    pub fn new(pixels: Pixels) -> Self {
+        let mut hash = Sha256::new();
+        for side in [pixels.grid.0, pixels.grid.1, pixels.tiles.len()] {
+            hash.update((side as u64).to_le_bytes());
+        }
+        for tile in &pixels.tiles {
+            for side in [tile.rows, tile.columns] {
+                hash.update((side as u64).to_le_bytes());
+            }
+            hash.update(&tile.patches);
+        }
+        Self {
+            key: hash.finalize().into(),
+            pixels,
+        }
+    }
+}
+
+/// What an encoder gives for a picture.
+#[derive(Debug, Clone)]
+pub struct Features {
+    /// `(rows of the prompt, width)`.
+    pub rows: Tensor,
+    /// As many further ones, added behind the decoder's first blocks.
+    pub deep: Vec<Tensor>,
+}
+
+impl Features {
+    fn bytes(&self) -> usize {
+        let tensors = self.deep.iter().chain([&self.rows]);
+        tensors
+            .map(|t| t.elem_count() * t.dtype().size_in_bytes())
+            .sum()
+    }
+}
+
+/// Tokens of a prompt that stand for a picture, or a part of it.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// The first one.
+    pub start: usize,
+    /// How many there are.
+    pub len: usize,
+    /// What they stand for.
+    pub picture: Arc<Picture>,
+    /// The first of the picture's rows that it has.
+    pub first: usize,
+}
+
+/// Time, row and column that a token is turned by.
+pub type Turn = [u32; 3];
+
+/// The pictures of a prompt.
+#[derive(Debug, Default)]
+pub struct Media {
+    /// Where they stand, in their order.
+    pub spans: Vec<Span>,
+    /// What each token of the prompt is turned by, where that is not its place.
+    pub turns: Option<Vec<Turn>>,
+    /// Tokens of a span see all of it, not only those before them.
+    pub whole: bool,
+}
+
+impl Media {
+    /// What is wrong with them in a prompt of so many tokens.
+    pub(super) fn refuse(&self, prompt: usize) -> Option<String> {
+        let mut end = 0;
+        for span in &self.spans {
+            if span.start < end || span.len == 0 || span.start + span.len > prompt {
+                return Some(format!(
+                    "a picture at token {} of {} does not fit a prompt of {prompt}",
+                    span.start, span.len
+                ));
+            }
+            end = span.start + span.len;
+        }
+        let turns = self.turns.as_ref().map_or(prompt, Vec::len);
+        (turns != prompt).then(|| format!("{turns} positions for a prompt of {prompt} tokens"))
+    }
+}
+
+/// What a step's rows have besides their tokens.
+#[derive(Debug, Default)]
+pub struct StepMedia {
+    /// Rows whose embeddings are others: the first one, and what they are.
+    pub rows: Vec<(usize, Features)>,
+    /// What each row is turned by; empty if that is its place in its sequence.
+    pub turns: Vec<Turn>,
+    /// Rows that see beyond themselves: the first one, how many, and the sequence's tokens up to the last they see.
+    pub ahead: Vec<Ahead>,
+}
+
+/// Rows that see all tokens up to the last one of their span.
+#[derive(Debug, Clone)]
+pub struct Ahead {
+    /// The first row.
+    pub row: usize,
+    /// How many there are.
+    pub rows: usize,
+    /// Which sequence of the step has them.
+    pub sequence: usize,
+    /// Tokens of the sequence up to the end of the span.
+    pub keys: usize,
+}
+
+impl StepMedia {
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.turns.is_empty() && self.ahead.is_empty()
+    }
+}
+
+/// A sequence's pictures.
+pub(super) struct SequenceMedia {
+    pub media: Arc<Media>,
+    /// For each span, the number that stands for its picture where prefixes are told apart.
+    names: Vec<u32>,
+    /// For each span, the picture's features, while they are needed.
+    features: Vec<Option<Features>>,
+}
+
+impl SequenceMedia {
+    /// Tokens from `start` on with the pictures' names in the places of their spans.
+    pub(super) fn named(&self, start: usize, tokens: &[u32]) -> Vec<u32> {
+        let mut named = tokens.to_vec();
+        for (span, name) in self.media.spans.iter().zip(&self.names) {
+            let first = span.start.max(start);
+            let end = (span.start + span.len).min(start + tokens.len());
+            if first < end {
+                named[first - start..end - start].fill(*name);
+            }
+        }
+        named
+    }
+
+    /// Rows from `computed` on that can be computed now, of `rows` that there is room for: up to the first picture
+    /// whose features are missing, and none of a part of a picture whose rows see all of it.
+    pub(super) fn ready(&self, computed: usize, rows: usize) -> usize {
+        let end = computed + rows;
+        for (span, features) in self.media.spans.iter().zip(&self.features) {
+            let span_end = span.start + span.len;
+            if span_end <= computed {
+                continue;
+            }
+            if span.start >= end {
+                break;
+            }
+            if features.is_none() {
+                return span.start.saturating_sub(computed);
+            }
+            if self.media.whole && span_end > end {
+                // All of it, if nothing comes before.
+                return match span.start > computed {
+                    true => span.start - computed,
+                    false => span_end - computed,
+                };
+            }
+        }
+        rows
+    }
+
+    /// The first span among the next `rows` whose features are missing.
+    pub(super) fn missing(&self, computed: usize, rows: usize) -> Option<usize> {
+        let spans = self.media.spans.iter().zip(&self.features);
+        let mut spans = spans.enumerate();
+        let found = spans.find(|(_, (span, features))| {
+            span.start + span.len > computed && span.start < computed + rows && features.is_none()
+        });
+        found.map(|(index, _)| index)
+    }
+
+    pub(super) fn picture(&self, span: usize) -> &Arc<Picture> {
+        &self.media.spans[span].picture
+    }
+
+    /// Takes a picture's features for all of its spans.
+    pub(super) fn take(&mut self, key: &[u8; 32], features: &Features) {
+        for (span, place) in self.media.spans.iter().zip(&mut self.features) {
+            if span.picture.key == *key {
+                *place = Some(features.clone());
+            }
+        }
+    }
+
+    /// Forgets what is computed.
+    pub(super) fn forget(&mut self, computed: usize) {
+        for (span, features) in self.media.spans.iter().zip(&mut self.features) {
+            if span.start + span.len <= computed {
+                *features = None;
+            }
+        }
+    }
+
+    /// What a token is turned by.
+    fn turn(&self, position: usize) -> Option<Turn> {
+        let turns = self.media.turns.as_ref()?;
+        Some(match turns.get(position) {
+            Some(turn) => *turn,
+            None => {
+                let last = turns.iter().flatten().max().copied().unwrap_or(0);
+                [last + 1 + (position - turns.len()) as u32; 3]
+            }
+        })
+    }
+
+    /// Adds what `rows` tokens from `start` on have to a step, of which they are `sequence` and begin at `row`.
+    pub(super) fn add(
+        &self,
+        step: &mut StepMedia,
+        (sequence, row): (usize, usize),
+        (start, rows): (usize, usize),
+    ) -> candle_core::Result<()> {
+        for (span, features) in self.media.spans.iter().zip(&self.features) {
+            let (first, end) = (
+                span.start.max(start),
+                (span.start + span.len).min(start + rows),
+            );
+            if first >= end {
+                continue;
+            }
+            let Some(features) = features else {
+                candle_core::bail!("a picture's rows are computed before it is encoded")
+            };
+            let (from, count) = (span.first + first - span.start, end - first);
+            let part = |tensor: &Tensor| tensor.narrow(0, from, count);
+            let features = Features {
+                rows: part(&features.rows)?,
+                deep: features.deep.iter().map(part).collect::<Result<_, _>>()?,
+            };
+            step.rows.push((row + first - start, features));
+            if self.media.whole {
+                step.ahead.push(Ahead {
+                    row: row + first - start,
+                    rows: count,
+                    sequence,
+                    keys: end,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the same tokens are turned by.
+    pub(super) fn turns(&self, start: usize, rows: usize) -> Option<Vec<Turn>> {
+        (start..start + rows)
+            .map(|place| self.turn(place))
+            .collect()
+    }
+}
+
+/// What is known of pictures: numbers that stand for them, and the features of the last ones.
+pub(super) struct MediaStore {
+    names: HashMap<[u8; 32], u32>,
+    next: u32,
+    /// The last used ones at the end.
+    features: VecDeque<([u8; 32], Features)>,
+    bytes: usize,
+}
+
+impl MediaStore {
+    pub(super) fn new() -> Self {
+        Self {
+            names: HashMap::new(),
+            next: u32::MAX,
+            features: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
+    /// A sequence's pictures. Names count down from the largest number, far beyond every vocabulary, and none is used
+    /// twice: a picture that was forgotten gets another one, and prefixes with it are computed anew.
+    pub(super) fn sequence(&mut self, media: Arc<Media>) -> SequenceMedia {
+        if self.names.len() >= KEPT_NAMES {
+            self.names.clear();
+        }
+        let next = &mut self.next;
+        let names = media.spans.iter().map(|span| {
+            *self.names.entry(span.picture.key).or_insert_with(|| {
+                *next -= 1;
+                *next + 1
+            })
+        });
+        SequenceMedia {
+            names: names.collect(),
+            features: vec![None; media.spans.len()],
+            media,
+        }
+    }
+
+    /// A picture's features, from an earlier prompt or computed now.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn features(
+        &mut self,
+        forward: &mut dyn Forward,
+        picture: &Picture,
+    ) -> candle_core::Result<Features> {
+        let known = self
+            .features
+            .iter()
+            .position(|(key, _)| *key == picture.key);
+        if let Some(known) = known.and_then(|index| self.features.remove(index)) {
+            let features = known.1.clone();
+            self.features.push_back(known);
+            return Ok(features);
+        }
+        let features = forward.encode(picture)?;
+        self.bytes += features.bytes();
+        self.features.push_back((picture.key, features.clone()));
+        while self.bytes > KEPT_BYTES {
+            match self.features.pop_front() {
+                Some((_, old)) => self.bytes -= old.bytes(),
+                None => break,
+            }
+        }
+        Ok(features)
+    }
+}

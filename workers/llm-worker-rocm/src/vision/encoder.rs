@@ -1,0 +1,121 @@
+//! An encoder of pictures on a device.
+
+use super::config::VisionConfig;
+use super::file::VisionFile;
+use super::preprocess::{Pixels, Tile};
+use super::projector::{last_norm, Projector};
+use super::tower::Tower;
+use super::weights::{Loader, Norm};
+use crate::engine::media::Features;
+use candle_core::quantized::GgmlDType;
+use candle_core::{DType, Device, Module, Result, Tensor};
+use std::cell::RefCell;
+use worker::gguf::Weights;
+
+/// Tiles that are computed at once.
+const TILES: usize = 8;
+
+/// An encoder's weights on a device.
+pub struct Encoder {
+    config: VisionConfig,
+    tower: Tower,
+    norm: Option<Norm>,
+    projector: Projector,
+    /// Behind which block each is applied.
+    deep: Vec<(usize, Projector)>,
+    device: Device,
+    dtype: DType,
+}
+
+/// What activations are in: halves on a GPU if the matrices are, else f32.
+fn activations(file: &dyn Weights, device: &Device) -> DType {
+    let matrix = file.header().tensor("v.blk.0.attn_out.weight");
+    match matrix.and_then(|t| t.dtype().ok()) {
+        Some(GgmlDType::F16) if !device.is_cpu() => DType::F16,
+        Some(GgmlDType::BF16) if !device.is_cpu() => DType::BF16,
+        _ => DType::F32,
+    }
+}
+
+impl Encoder {
+    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`](worker::Error::BadModel) for a file that lacks a tensor or has one too many,
+    /// [`Error::Candle`](worker::Error::Candle) if the device has no room.
+    pub fn load(
+        file: &VisionFile,
+        device: &Device,
+        progress: &dyn Fn(u64),
+    ) -> worker::Result<Self> {
+        let config = file.config().clone();
+        let dtype = activations(file.weights(), device);
+        let loader = Loader {
+            file: file.weights(),
+            device,
+            dtype,
+            progress,
+            seen: RefCell::default(),
+        };
+        let deep = config.deepstack.iter().map(|block| {
+            let projector = Projector::load_deep(&loader, &config, *block)?;
+            Ok((*block, projector))
+        });
+        let encoder = Self {
+            tower: Tower::load(&loader, &config)?,
+            norm: last_norm(&loader, &config)?,
+            projector: Projector::load(&loader, &config)?,
+            deep: deep.collect::<worker::Result<_>>()?,
+            device: device.clone(),
+            dtype,
+            config: config.clone(),
+        };
+        loader.check_all_seen(&config)?;
+        Ok(encoder)
+    }
+
+    /// Elements of the rows that it gives.
+    pub fn width(&self) -> usize {
+        self.config.output()
+    }
+
+    /// Whether rows are turned by time, row and column.
+    pub fn needs_sections(&self) -> bool {
+        self.config.traits.sections
+    }
+
+    /// Rows that stand in for the embeddings of a picture's tokens.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn encode(&self, pixels: &Pixels) -> Result<Features> {
+        let (mut rows, mut deep) = (Vec::new(), vec![Vec::new(); self.deep.len()]);
+        for tiles in pixels.tiles.chunks(TILES) {
+            let tiles: Vec<&Tile> = tiles.iter().collect();
+            let grid = (tiles[0].rows, tiles[0].columns);
+            let c = &self.config;
+            let take = |block: usize, x: &Tensor| -> Result<()> {
+                for ((at, projector), deep) in self.deep.iter().zip(&mut deep) {
+                    if *at == block {
+                        deep.push(projector.forward(c, x, tiles.len(), grid)?);
+                    }
+                }
+                Ok(())
+            };
+            let mut x = self
+                .tower
+                .forward(c, &tiles, &self.device, self.dtype, take)?;
+            if let Some(norm) = &self.norm {
+                x = norm.forward(&x)?;
+            }
+            rows.push(self.projector.forward(c, &x, tiles.len(), grid)?);
+        }
+        Ok(Features {
+            rows: Tensor::cat(&rows, 0)?,
+            deep: deep
+                .iter()
+                .map(|parts| Tensor::cat(parts, 0))
+                .collect::<Result<_>>()?,
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! The table of encoders.
+
+use super::resample::Filter;
+
+/// An encoder with what makes rows of the language model's width of what it gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Qwen2Vl,
+    Qwen25Vl,
+    Qwen3Vl,
+    Gemma3,
+    Llava,
+    Idefics3,
+    InternVl,
+}
+
+/// The activation of feed-forward parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Activation {
+    /// GELU, as it is defined.
+    Gelu,
+    /// GELU by tanh.
+    GeluTanh,
+    /// `x sigmoid(1.702 x)`.
+    QuickGelu,
+    Silu,
+}
+
+/// What a kind does in its own way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traits {
+    pub(crate) kind: Kind,
+    /// llama.cpp's name of it (`clip.projector_type`).
+    pub(crate) projector: &'static str,
+    /// `model_type` of folders with it.
+    pub(crate) folders: &'static [&'static str],
+    /// That of the folder's `vision_config`, where the kind goes with one encoder only.
+    pub(crate) tower: Option<&'static str>,
+    pub(super) activation: Activation,
+    /// Norms divide by the root mean square only.
+    pub(super) rms: bool,
+    /// Patches are turned by their row and column.
+    pub(super) turned: bool,
+    /// Rows of the prompt are turned by time, row and column of a picture.
+    pub(super) sections: bool,
+    /// How pictures are resized.
+    pub(super) filter: Filter,
+    /// Patches of a side that become one row, unless the file says.
+    pub(super) merge: usize,
+    /// What a template writes for a picture.
+    pub(super) placeholder: &'static str,
+    /// The token whose embedding a picture's rows take the place of.
+    pub(super) token: &'static str,
+    /// What stands before and behind a picture's tokens where the template has written its placeholder.
+    pub(super) around: (&'static str, &'static str),
+    /// The same where no template did.
+    pub(super) alone: (&'static str, &'static str),
+}
+
+const QWEN: Traits = Traits {
+    kind: Kind::Qwen25Vl,
+    projector: "qwen2.5vl_merger",
+    folders: &["qwen2_5_vl"],
+    tower: None,
+    activation: Activation::Silu,
+    rms: true,
+    turned: true,
+    sections: true,
+    filter: Filter::Bicubic,
+    merge: 2,
+    placeholder: "<|image_pad|>",
+    token: "<|image_pad|>",
+    around: ("", ""),
+    alone: ("<|vision_start|>", "<|vision_end|>"),
+};
+
+static TABLE: &[Traits] = &[
+    Traits {
+        kind: Kind::Qwen2Vl,
+        projector: "qwen2vl_merger",
+        folders: &["qwen2_vl"],
+        activation: Activation::QuickGelu,
+        rms: false,
+        ..QWEN
+    },
+    QWEN,
+    Traits {
+        kind: Kind::Qwen3Vl,
+        projector: "qwen3vl_merger",
+        folders: &["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"],
+        activation: Activation::GeluTanh,
+        rms: false,
+        ..QWEN
+    },
+    Traits {
+        kind: Kind::Gemma3,
+        projector: "gemma3",
+        folders: &["gemma3"],
+        tower: Some("siglip_vision_model"),
+        activation: Activation::GeluTanh,
+        rms: false,
+        turned: false,
+        sections: false,
+        filter: Filter::Bilinear,
+        merge: 4,
+        placeholder: "<start_of_image>",
+        token: "<image_soft_token>",
+        around: ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+        alone: ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+    },
+    Traits {
+        kind: Kind::Llava,
+        projector: "mlp",
+        folders: &["llava"],
+        tower: Some("clip_vision_model"),
+        activation: Activation::QuickGelu,
+        rms: false,
+        turned: false,
+        sections: false,
+        filter: Filter::Bicubic,
+        merge: 1,
+        placeholder: "<image>",
+        token: "<image>",
+        around: ("", ""),
+        alone: ("", "\n"),
+    },
+    Traits {
+        kind: Kind::Idefics3,
+        projector: "idefics3",
+        folders: &["idefics3", "smolvlm"],
+        tower: None,
+        activation: Activation::GeluTanh,
+        rms: false,
+        turned: false,
+        sections: false,
+        filter: Filter::Lanczos,
+        merge: 4,
+        placeholder: "<image>",
+        token: "<image>",
+        around: ("", ""),
+        alone: ("", ""),
+    },
+    Traits {
+        kind: Kind::InternVl,
+        projector: "internvl",
+        folders: &["internvl"],
+        tower: Some("internvl_vision"),
+        activation: Activation::Gelu,
+        rms: false,
+        turned: false,
+        sections: false,
+        filter: Filter::Bicubic,
+        merge: 2,
+        placeholder: "<IMG_CONTEXT>",
+        token: "<IMG_CONTEXT>",
+        around: ("<img>", "</img>"),
+        alone: ("<img>", "</img>\n"),
+    },
+];
+
+/// Whether a text is a kind's name in an `mmproj` file or a folder's `model_type`.
+pub(crate) fn traits_of(name: &str) -> Option<&'static Traits> {
+    TABLE
+        .iter()
+        .find(|t| t.projector == name || t.folders.contains(&name))
+}
+
+/// Names of all kinds, as `mmproj` files have them.
+pub(super) fn projectors() -> String {
+    let names: Vec<&str> = TABLE.iter().map(|t| t.projector).collect();
+    names.join(", ")
+}

@@ -1,0 +1,142 @@
+//! From the tower's rows to the language model's.
+
+use super::config::VisionConfig;
+use super::kinds::{Activation, Kind};
+use super::tower::activate;
+use super::weights::{Linear, Loader, Norm};
+use candle_core::{Module, Result, Tensor};
+use worker::{Error, Result as WorkerResult};
+
+/// Epsilon of norms that are the library's own.
+const USUAL_EPSILON: f32 = 1e-5;
+
+/// What makes rows of the language model's width.
+pub(super) enum Projector {
+    /// Groups of patches behind each other, then two matrices; a norm of a group comes first where there is one.
+    Merger {
+        norm: Option<Norm>,
+        first: Linear,
+        second: Linear,
+    },
+    /// The mean of each group, a norm and a matrix.
+    Mean { norm: Norm, matrix: Linear },
+    /// Groups behind each other, then a matrix.
+    Shuffle { matrix: Linear },
+}
+
+impl Projector {
+    pub(super) fn load(loader: &Loader, c: &VisionConfig) -> WorkerResult<Self> {
+        let wide = c.width * c.merge * c.merge;
+        Ok(match c.traits.kind {
+            Kind::Qwen2Vl | Kind::Qwen25Vl | Kind::Qwen3Vl | Kind::Llava => {
+                let first = loader.linear_from("mm.0", wide)?;
+                Self::Merger {
+                    norm: None,
+                    second: loader.linear("mm.2", first.outputs(), c.output)?,
+                    first,
+                }
+            }
+            Kind::InternVl => {
+                let first = loader.linear_from("mm.1", wide)?;
+                Self::Merger {
+                    norm: Some(loader.norm("mm.0", wide, false, USUAL_EPSILON)?),
+                    second: loader.linear("mm.3", first.outputs(), c.output)?,
+                    first,
+                }
+            }
+            Kind::Gemma3 => {
+                let shape = [c.width, c.output];
+                let matrix = Linear {
+                    weight: loader.shaped("mm.input_projection.weight", &shape)?,
+                    bias: None,
+                };
+                Self::Mean {
+                    norm: loader.norm("mm.soft_emb_norm", c.width, true, c.epsilon)?,
+                    matrix,
+                }
+            }
+            Kind::Idefics3 => Self::Shuffle {
+                matrix: loader.linear("mm.model.fc", wide, c.output)?,
+            },
+        })
+    }
+
+    /// What a block's rows give besides, for the decoder's first blocks.
+    pub(super) fn load_deep(loader: &Loader, c: &VisionConfig, block: usize) -> WorkerResult<Self> {
+        let wide = c.width * c.merge * c.merge;
+        let name = |part: &str| format!("v.deepstack.{block}.{part}");
+        let first = loader.linear_from(&name("fc1"), wide)?;
+        Ok(Self::Merger {
+            norm: Some(loader.norm(&name("norm"), wide, false, c.epsilon)?),
+            second: loader.linear(&name("fc2"), first.outputs(), c.output)?,
+            first,
+        })
+    }
+
+    /// Rows of `tiles` tiles of `grid` patches, in groups already where the tower's patches come in groups.
+    pub(super) fn forward(
+        &self,
+        c: &VisionConfig,
+        x: &Tensor,
+        tiles: usize,
+        grid: (usize, usize),
+    ) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let group = c.merge * c.merge;
+        let grouped = |x: &Tensor| match c.traits.turned || group == 1 {
+            true => x.reshape((rows / group, group * width)),
+            false => neighbours(x, tiles, grid, c.merge)?.reshape((rows / group, group * width)),
+        };
+        match self {
+            Self::Merger {
+                norm,
+                first,
+                second,
+            } => {
+                let mut x = grouped(x)?;
+                if let Some(norm) = norm {
+                    x = norm.forward(&x)?;
+                }
+                second.forward(&activate(&first.forward(&x)?, Activation::Gelu)?)
+            }
+            Self::Mean { norm, matrix } => {
+                let mean = neighbours(x, tiles, grid, c.merge)?.mean(1)?;
+                matrix.forward(&norm.forward(&mean)?)
+            }
+            Self::Shuffle { matrix } => matrix.forward(&grouped(x)?),
+        }
+    }
+}
+
+/// `(tiles * rows * columns, width)` to `(groups, side * side, width)`: groups of `side` x `side` neighbours.
+fn neighbours(
+    x: &Tensor,
+    tiles: usize,
+    (rows, columns): (usize, usize),
+    side: usize,
+) -> Result<Tensor> {
+    let width = x.dim(1)?;
+    let (down, across) = (rows / side, columns / side);
+    x.reshape((tiles * down, side, across, side * width))?
+        .transpose(1, 2)?
+        .contiguous()?
+        .reshape((tiles * down * across, side * side, width))
+}
+
+/// The tower's last norm, where it has one that counts.
+pub(super) fn last_norm(loader: &Loader, c: &VisionConfig) -> WorkerResult<Option<Norm>> {
+    let norm = loader.norm_if_there("v.post_ln", c.width, c.traits.rms, c.epsilon)?;
+    let needed = matches!(
+        c.traits.kind,
+        Kind::Qwen2Vl | Kind::Qwen25Vl | Kind::Qwen3Vl | Kind::Gemma3 | Kind::Idefics3
+    );
+    match norm {
+        None if needed => Err(Error::BadModel {
+            path: loader.file.path().to_path_buf(),
+            reason: "tensor v.post_ln.weight is missing".to_string(),
+        }),
+        // Features are taken before it.
+        Some(_) if c.traits.kind == Kind::Llava => Ok(None),
+        norm => Ok(norm),
+    }
+}

@@ -1,0 +1,179 @@
+//! An encoder's matrices, vectors and norms on a device.
+
+use super::config::VisionConfig;
+use candle_core::{DType, Device, Module, Result as CandleResult, Tensor};
+use candle_nn::ops;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use worker::gguf::{load, Weights};
+use worker::{Error, Result};
+
+/// Takes a file's tensors one after another.
+pub(super) struct Loader<'a> {
+    pub file: &'a dyn Weights,
+    pub device: &'a Device,
+    pub dtype: DType,
+    /// Called with the bytes of every tensor that has arrived.
+    pub progress: &'a dyn Fn(u64),
+    /// Names of those that were asked for.
+    pub seen: RefCell<BTreeSet<String>>,
+}
+
+/// A matrix with an optional bias.
+pub(super) struct Linear {
+    /// `(inputs, outputs)`.
+    pub weight: Tensor,
+    pub bias: Option<Tensor>,
+}
+
+/// A norm along the last dimension.
+pub(super) struct Norm {
+    weight: Tensor,
+    /// None for those that divide by the root mean square only.
+    bias: Option<Tensor>,
+    epsilon: f32,
+}
+
+impl Linear {
+    /// `(rows, inputs)` to `(rows, outputs)`.
+    pub(super) fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
+        let product = x.matmul(&self.weight)?;
+        match &self.bias {
+            Some(bias) => product.broadcast_add(bias),
+            None => Ok(product),
+        }
+    }
+
+    pub(super) fn outputs(&self) -> usize {
+        self.weight.dims()[1]
+    }
+}
+
+impl Module for Norm {
+    fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
+        match &self.bias {
+            Some(bias) => ops::layer_norm(x, &self.weight, bias, self.epsilon),
+            None => ops::rms_norm(x, &self.weight, self.epsilon),
+        }
+    }
+}
+
+impl Loader<'_> {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.file.header().tensor(name).is_some()
+    }
+
+    pub(super) fn bad(&self, reason: String) -> Error {
+        Error::BadModel {
+            path: self.file.path().to_path_buf(),
+            reason,
+        }
+    }
+
+    /// A tensor of the file, of any shape.
+    pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
+        let loaded = load(self.file, name, self.device)?;
+        self.seen.borrow_mut().insert(name.to_string());
+        if let Some(info) = self.file.header().tensor(name) {
+            (self.progress)(info.bytes);
+        }
+        loaded
+            .dequantize(self.device)
+            .and_then(|tensor| tensor.to_dtype(self.dtype))
+            .map_err(Error::candle("loading the encoder of pictures"))
+    }
+
+    /// The same, of a shape.
+    pub(super) fn shaped(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let tensor = self.tensor(name)?;
+        match tensor.dims() == shape {
+            true => Ok(tensor),
+            false => Err(self.bad(format!(
+                "tensor {name} has shape {:?}, {shape:?} is expected",
+                tensor.dims()
+            ))),
+        }
+    }
+
+    pub(super) fn vector(&self, name: &str, length: usize) -> Result<Tensor> {
+        self.shaped(name, &[length])
+    }
+
+    fn bias(&self, name: &str, length: usize) -> Result<Option<Tensor>> {
+        let name = format!("{name}.bias");
+        match self.has(&name) {
+            true => self.vector(&name, length).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// A matrix and its bias, if there is one.
+    pub(super) fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+        let weight = self.shaped(&format!("{name}.weight"), &[outputs, inputs])?;
+        self.turned(weight, self.bias(name, outputs)?)
+    }
+
+    /// The same of any number of outputs.
+    pub(super) fn linear_from(&self, name: &str, inputs: usize) -> Result<Linear> {
+        let weight = self.tensor(&format!("{name}.weight"))?;
+        match *weight.dims() {
+            [outputs, columns] if columns == inputs => {
+                self.turned(weight, self.bias(name, outputs)?)
+            }
+            _ => Err(self.bad(format!(
+                "tensor {name}.weight has shape {:?}, {inputs} inputs are expected",
+                weight.dims()
+            ))),
+        }
+    }
+
+    /// Of a weight `(outputs, inputs)`.
+    pub(super) fn turned(&self, weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
+        let weight = weight.t().and_then(|weight| weight.contiguous());
+        Ok(Linear {
+            weight: weight.map_err(Error::candle("loading the encoder of pictures"))?,
+            bias,
+        })
+    }
+
+    pub(super) fn norm(&self, name: &str, width: usize, rms: bool, epsilon: f32) -> Result<Norm> {
+        let weight = self.vector(&format!("{name}.weight"), width)?;
+        let bias = match rms {
+            true => None,
+            false => Some(self.vector(&format!("{name}.bias"), width)?),
+        };
+        Ok(Norm {
+            weight,
+            bias,
+            epsilon,
+        })
+    }
+
+    pub(super) fn norm_if_there(
+        &self,
+        name: &str,
+        width: usize,
+        rms: bool,
+        epsilon: f32,
+    ) -> Result<Option<Norm>> {
+        self.has(&format!("{name}.weight"))
+            .then(|| self.norm(name, width, rms, epsilon))
+            .transpose()
+    }
+
+    /// Refuses a file with tensors that nobody asked for: it does more than this program. Those of blocks that do not
+    /// count, and of a norm behind them, are left.
+    pub(super) fn check_all_seen(&self, c: &VisionConfig) -> Result<()> {
+        let seen = self.seen.borrow();
+        let left = |name: &str| {
+            let block = name.strip_prefix("v.blk.").and_then(|n| n.split_once('.'));
+            let block = block.and_then(|(block, _)| block.parse::<usize>().ok());
+            block.is_some_and(|block| block >= c.blocks) || name.starts_with("a.")
+        };
+        let mut names = self.file.header().tensors().map(|(name, _)| name);
+        match names.find(|name| !seen.contains(*name) && !left(name)) {
+            Some(name) => Err(self.bad(format!("tensor {name} is not implemented here"))),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+"""Families that see: a tiny model each, how its processor is set up, and the size of a picture."""
+
+from .common import COMMON
+
+TEXT = {key: value for key, value in COMMON.items() if key != "rope_theta"}
+QWEN_VISION = {
+    "depth": 4,
+    "patch_size": 4,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "in_channels": 3,
+}
+QWEN_SIZES = {
+    "patch_size": 4,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "min_pixels": 512,
+    "max_pixels": 2304,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+SPECIAL = {
+    "image_token_id": 31,
+    "video_token_id": 32,
+    "vision_start_token_id": 33,
+    "vision_end_token_id": 34,
+}
+SIGLIP = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+CLIP = {key: QWEN_SIZES[key] for key in ("image_mean", "image_std")}
+
+
+def sections(sizes, **more):
+    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sizes, **more}
+
+
+# The configuration, the norms' weight, the processor's configuration and class, width and height of the picture, what
+# stands for it in the prompt (PART for the tokens of a tile, or of all), and the spellings of these tokens.
+PART = None
+QWEN_PLACE = [33, PART, 34], {31: "<|image_pad|>", 33: "<|vision_start|>", 34: "<|vision_end|>"}
+GEMMA_PLACE = [33, PART, 34], {31: "<image_soft_token>", 33: "<start_of_image>", 34: "<end_of_image>"}
+LLAVA_PLACE = [PART], {31: "<image>"}
+IDEFICS_PLACE = (
+    [32, 36, PART, 32, 37, PART, 32, 38, PART, 32, 39, PART, 32, 35, PART, 32],
+    {
+        31: "<image>",
+        32: "<fake_token_around_image>",
+        35: "<global-img>",
+        36: "<row_1_col_1>",
+        37: "<row_1_col_2>",
+        38: "<row_2_col_1>",
+        39: "<row_2_col_2>",
+    },
+)
+INTERN_PLACE = [33, PART, 34], {31: "<IMG_CONTEXT>", 33: "<img>", 34: "</img>"}
+
+PICTURES = {
+    "qwen2-vl": (
+        {
+            "architectures": ["Qwen2VLForConditionalGeneration"],
+            "model_type": "qwen2_vl",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                "model_type": "qwen2_vl_text",
+                "use_sliding_window": False,
+                "rope_parameters": sections([2, 3, 3]),
+            },
+            "vision_config": {
+                **QWEN_VISION,
+                "model_type": "qwen2_vl_vision",
+                "embed_dim": 32,
+                "hidden_size": 64,
+                "num_heads": 2,
+                "mlp_ratio": 2,
+                "hidden_act": "quick_gelu",
+            },
+        },
+        1.0,
+        (QWEN_SIZES, "Qwen2VLImageProcessorPil"),
+        (61, 37),
+        QWEN_PLACE,
+    ),
+    "qwen2.5-vl": (
+        {
+            "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+            "model_type": "qwen2_5_vl",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                "model_type": "qwen2_5_vl_text",
+                "use_sliding_window": False,
+                "rope_parameters": sections([2, 3, 3]),
+            },
+            "vision_config": {
+                **QWEN_VISION,
+                "model_type": "qwen2_5_vl_vision",
+                "hidden_size": 32,
+                "out_hidden_size": 64,
+                "intermediate_size": 48,
+                "num_heads": 2,
+                "window_size": 16,
+                "fullatt_block_indexes": [1, 3],
+                "tokens_per_second": 2,
+                "hidden_act": "silu",
+            },
+        },
+        1.0,
+        (QWEN_SIZES, "Qwen2VLImageProcessorPil"),
+        (61, 37),
+        QWEN_PLACE,
+    ),
+    "qwen3-vl": (
+        {
+            "architectures": ["Qwen3VLForConditionalGeneration"],
+            "model_type": "qwen3_vl",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                "model_type": "qwen3_vl_text",
+                "num_hidden_layers": 3,
+                "head_dim": 16,
+                "rope_parameters": sections([4, 2, 2], mrope_interleaved=True),
+            },
+            "vision_config": {
+                **QWEN_VISION,
+                "model_type": "qwen3_vl_vision",
+                "hidden_size": 32,
+                "out_hidden_size": 64,
+                "intermediate_size": 48,
+                "num_heads": 2,
+                "num_position_embeddings": 36,
+                "deepstack_visual_indexes": [0, 2],
+                "hidden_act": "gelu_pytorch_tanh",
+            },
+        },
+        1.0,
+        ({**QWEN_SIZES, **SIGLIP}, "Qwen2VLImageProcessorPil"),
+        (45, 53),
+        QWEN_PLACE,
+    ),
+    "gemma3-vision": (
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "model_type": "gemma3",
+            "image_token_index": 31,
+            "boi_token_index": 33,
+            "eoi_token_index": 34,
+            "mm_tokens_per_image": 16,
+            "text_config": {
+                **COMMON,
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 7,
+                "head_dim": 16,
+                "hidden_activation": "gelu_pytorch_tanh",
+                "hidden_act": "gelu_pytorch_tanh",
+                "query_pre_attn_scalar": 24,
+                "tie_word_embeddings": True,
+                "sliding_window": 12,
+                "rope_local_base_freq": 10000.0,
+                "rope_theta": 1000000.0,
+            },
+            "vision_config": {
+                "model_type": "siglip_vision_model",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 32,
+                "patch_size": 4,
+                "hidden_act": "gelu_pytorch_tanh",
+                "vision_use_head": False,
+            },
+        },
+        0.0,
+        ({**SIGLIP, "size": {"height": 32, "width": 32}, "image_seq_length": 16}, "Gemma3ImageProcessorPil"),
+        (61, 37),
+        GEMMA_PLACE,
+    ),
+    "llava": (
+        {
+            "architectures": ["LlavaForConditionalGeneration"],
+            "model_type": "llava",
+            "image_token_index": 31,
+            "vision_feature_layer": -2,
+            "vision_feature_select_strategy": "default",
+            "projector_hidden_act": "gelu",
+            "tie_word_embeddings": False,
+            "text_config": {**COMMON, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 2,
+                "image_size": 16,
+                "patch_size": 4,
+                "hidden_act": "quick_gelu",
+                "projection_dim": 32,
+            },
+        },
+        1.0,
+        (
+            {**CLIP, "size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}},
+            "CLIPImageProcessorPil",
+        ),
+        (61, 37),
+        LLAVA_PLACE,
+    ),
+    "smolvlm": (
+        {
+            "architectures": ["Idefics3ForConditionalGeneration"],
+            "model_type": "idefics3",
+            "image_token_id": 31,
+            "scale_factor": 2,
+            "tie_word_embeddings": False,
+            "text_config": {**COMMON, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+            "vision_config": {
+                "model_type": "idefics3_vision",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": 16,
+                "patch_size": 4,
+                "hidden_act": "gelu_pytorch_tanh",
+            },
+        },
+        1.0,
+        (
+            {**SIGLIP, "size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}},
+            "Idefics3ImageProcessorPil",
+        ),
+        (61, 37),
+        IDEFICS_PLACE,
+    ),
+    "internvl": (
+        {
+            "architectures": ["InternVLForConditionalGeneration"],
+            "model_type": "internvl",
+            "image_token_id": 31,
+            "downsample_ratio": 0.5,
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "default",
+            "projector_hidden_act": "gelu",
+            "tie_word_embeddings": False,
+            "text_config": {**COMMON, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"]},
+            "vision_config": {
+                "model_type": "internvl_vision",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "image_size": [16, 16],
+                "patch_size": [4, 4],
+                "hidden_act": "gelu",
+                "norm_type": "layer_norm",
+                "use_mean_pooling": True,
+                "use_absolute_position_embeddings": True,
+                "use_qk_norm": False,
+                "attention_bias": True,
+            },
+        },
+        1.0,
+        (
+            {
+                "image_mean": [0.485, 0.456, 0.406],
+                "image_std": [0.229, 0.224, 0.225],
+                "size": {"height": 16, "width": 16},
+                "crop_to_patches": True,
+                "min_patches": 1,
+                "max_patches": 6,
+            },
+            "GotOcr2ImageProcessorPil",
+        ),
+        (61, 37),
+        INTERN_PLACE,
+    ),
+}
