@@ -26,6 +26,8 @@ pub(super) struct Form {
     pub(super) no_content: bool,
     /// The role "developer" (OpenAI's newer name of "system").
     pub(super) developer: bool,
+    /// The template itself leaves places for pictures.
+    pub(super) pictures: bool,
 }
 
 /// Roles whose content may be a list of parts.
@@ -58,6 +60,7 @@ impl Default for Form {
             arguments: Arguments::None,
             no_content: false,
             developer: false,
+            pictures: false,
         }
     }
 }
@@ -208,11 +211,18 @@ impl Form {
             arguments: Arguments::None,
             no_content: false,
             developer: mention("developer"),
+            pictures: false,
         };
         if takes_parts {
             let in_parts = |role: &str| json!({"role": role, "content": parts(NEEDLE)});
             form.parts.system = shows_part(&plain(&[in_parts("system"), user()])?);
             form.parts.assistant = shows_part(&plain(&[user(), in_parts("assistant"), user()])?);
+        }
+        if takes_parts && mention("image") {
+            let seen = json!([{"type": "image"}, {"type": "text", "text": NEEDLE}]);
+            let seen = plain(&[json!({"role": "user", "content": seen})])?;
+            let place = seen.text().zip(as_parts.text());
+            form.pictures = shows_part(&seen) && place.is_some_and(|(with, none)| with != none);
         }
         if mention("tool_calls") {
             form.find_calls(&prober)?;

@@ -2,11 +2,15 @@
 
 use super::calls::Ids;
 use super::form::{Arguments, Form};
+use crate::vision::MARK;
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
 /// Names of a message's reasoning: the first is OpenAI's servers', which most templates read.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Types of parts that are pictures: OpenAI's two, and that of templates.
+pub(crate) const PICTURES: [&str; 3] = ["image_url", "input_image", "image"];
 
 /// The role of results in words until those of one turn are one message of the user.
 const ANSWERS: &str = "answers in words";
@@ -79,14 +83,12 @@ impl Form {
             Some(Json::Array(parts)) => {
                 let texts = parts
                     .iter()
-                    .map(part_text)
+                    .map(Part::of)
                     .collect::<std::result::Result<Vec<_>, _>>()?;
+                let pictures = self.pictures && role == "user" && takes_parts;
                 Some(match takes_parts {
-                    true => texts
-                        .iter()
-                        .map(|t| json!({"type": "text", "text": t}))
-                        .collect(),
-                    false => self.content(texts.join("\n")),
+                    true => texts.iter().map(|part| part.json(pictures)).collect(),
+                    false => self.content(joined(&texts)),
                 })
             }
             Some(_) => return Err("\"content\" must be a text or a list of parts".to_string()),
@@ -178,16 +180,50 @@ impl Form {
     }
 }
 
-/// The text of a content part.
-fn part_text(part: &Json) -> std::result::Result<String, String> {
-    let kind = part["type"].as_str().unwrap_or("text");
-    match (kind, part["text"].as_str().or(part.as_str())) {
-        ("text", Some(text)) => Ok(text.to_string()),
-        ("text", None) => Err("a text part has no \"text\"".to_string()),
-        (other, _) => Err(format!(
-            "content of type {other:?} is not supported, only \"text\" is"
-        )),
+/// A content part.
+enum Part {
+    Text(String),
+    Picture,
+}
+
+impl Part {
+    fn of(part: &Json) -> std::result::Result<Self, String> {
+        let kind = part["type"].as_str().unwrap_or("text");
+        match (kind, part["text"].as_str().or(part.as_str())) {
+            ("text", Some(text)) => Ok(Self::Text(text.to_string())),
+            ("text", None) => Err("a text part has no \"text\"".to_string()),
+            (kind, _) if PICTURES.contains(&kind) => Ok(Self::Picture),
+            (other, _) => Err(format!(
+                "content of type {other:?} is not supported, only \"text\" and \"image_url\" are"
+            )),
+        }
     }
+
+    /// The part for a template that takes parts, and pictures among them or not.
+    fn json(&self, pictures: bool) -> Json {
+        match self {
+            Self::Text(text) => json!({"type": "text", "text": text}),
+            Self::Picture if pictures => json!({"type": "image"}),
+            Self::Picture => json!({"type": "text", "text": MARK}),
+        }
+    }
+}
+
+/// Parts as one text: a line for each, but that pictures stand before what follows them.
+fn joined(parts: &[Part]) -> String {
+    let mut text = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        match part {
+            Part::Text(part) => {
+                text.push_str(part);
+                if index + 1 < parts.len() {
+                    text.push('\n');
+                }
+            }
+            Part::Picture => text.push_str(MARK),
+        }
+    }
+    text
 }
 
 pub(super) fn text_of(content: &Json) -> String {

@@ -8,9 +8,11 @@ mod builtin;
 mod calls;
 mod form;
 mod messages;
+mod pictures;
 
 pub use crate::jinja::Rendered;
 pub use builtin::BUILTIN_NAMES;
+pub use pictures::picture_addresses;
 
 use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable, FUEL};
 use form::Form;
@@ -50,6 +52,14 @@ pub struct ChatTemplate {
     eos: String,
     form: Form,
     note: Option<String>,
+}
+
+/// A user's message with pictures before its text.
+pub fn message_with_pictures(pictures: &[String], text: &str) -> Json {
+    let picture = |address: &String| json!({"type": "image_url", "image_url": {"url": address}});
+    let mut parts: Vec<Json> = pictures.iter().map(picture).collect();
+    parts.push(json!({"type": "text", "text": text}));
+    json!({"role": "user", "content": parts})
 }
 
 /// A message of text only.
@@ -131,7 +141,7 @@ impl ChatTemplate {
     /// spelled there text). `messages` and `tools` are those of OpenAI's chat completions.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a message is malformed or has content other than text, or the template refuses the messages
+    /// [`Error::Usage`] if a message is malformed or has content other than text and pictures, or the template refuses the messages
     /// or fails.
     pub fn render(
         &self,

@@ -1,17 +1,20 @@
 //! `llm-worker-rocm generate`.
 
+use super::pictures::{address, prompt, PictureArgs};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use super::source::read_text;
-use crate::chat::{message, RenderOptions};
+use crate::chat::{message, message_with_pictures, RenderOptions};
 use crate::completion::{Finish, Output, StopReason, TextOptions, Timings, Usage};
 use crate::engine::api::{Constraint, EngineOptions, Request};
+use crate::engine::media::Media;
 use crate::grammar::Grammars;
 use crate::model::ModelFile;
 use crate::tokenizer::TokenizerError;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use worker::cli::output::{print, print_json, print_line};
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -29,6 +32,9 @@ pub struct GenerateArgs {
     /// Answer this message through the model's chat template; `-` reads standard input.
     #[arg(long, value_name = "MESSAGE")]
     chat: Option<String>,
+
+    #[command(flatten)]
+    pictures: PictureArgs,
 
     /// System message of the chat.
     #[arg(long, value_name = "TEXT", requires = "chat")]
@@ -153,8 +159,15 @@ impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
         let sampling = self.sampling.options();
         sampling.validate()?;
-        let file = self.session.open()?;
-        let prompt = self.prompt_tokens(&file)?;
+        let mut file = self.session.open()?;
+        if !self.pictures.image.is_empty() {
+            if self.chat.is_none() {
+                let reason = "--image needs --chat: a picture belongs to a message";
+                return Err(Error::Usage(reason.to_string()));
+            }
+            file = file.with_vision(self.pictures.mmproj.as_deref())?;
+        }
+        let (prompt, media) = self.prompt_tokens(&file)?;
         let context = self
             .session
             .context
@@ -176,6 +189,7 @@ impl GenerateArgs {
         let request = Request {
             max_tokens: Some(self.max_tokens),
             constraint,
+            media,
             ..Request::new(prompt.clone(), sampling)
         };
         let answer = self.answer(&session, request)?;
@@ -236,7 +250,7 @@ impl GenerateArgs {
         })
     }
 
-    fn prompt_tokens(&self, file: &ModelFile) -> Result<Vec<u32>> {
+    fn prompt_tokens(&self, file: &ModelFile) -> Result<(Vec<u32>, Option<Arc<Media>>)> {
         let usage = |e: TokenizerError| Error::Usage(e.to_string());
         match &self.chat {
             Some(text) => {
@@ -244,20 +258,27 @@ impl GenerateArgs {
                 if let Some(system) = &self.system {
                     messages.push(message("system", system));
                 }
-                messages.push(message("user", &or_stdin(text)?));
+                let pictures = self.pictures.image.iter().map(|path| address(path));
+                let pictures = pictures.collect::<Result<Vec<_>>>()?;
+                let text = or_stdin(text)?;
+                messages.push(match pictures.is_empty() {
+                    true => message("user", &text),
+                    false => message_with_pictures(&pictures, &text),
+                });
                 let options = RenderOptions {
                     enable_thinking: self.thinking,
                     ..RenderOptions::default()
                 };
                 let template = template(self.chat_template.as_deref(), file)?;
-                let prompt = template.render(&messages, None, &options)?;
-                file.tokenizer()
-                    .encode_rendered(&prompt, !self.raw)
-                    .map_err(usage)
+                let rendered = template.render(&messages, None, &options)?;
+                let processor = file.pictures();
+                let (processor, tokenizer) = (processor.as_ref(), file.tokenizer());
+                prompt(&messages, &rendered, processor, tokenizer, !self.raw)
             }
             None => {
                 let text = or_stdin(&self.prompt.join(" "))?;
-                file.tokenizer().encode(&text, !self.raw).map_err(usage)
+                let tokens = file.tokenizer().encode(&text, !self.raw);
+                Ok((tokens.map_err(usage)?, None))
             }
         }
     }

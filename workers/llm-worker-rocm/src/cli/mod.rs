@@ -8,6 +8,7 @@ mod chat;
 mod generate;
 mod graph;
 mod perplexity;
+mod pictures;
 mod pull;
 mod quantize;
 mod rerank;

@@ -16,11 +16,12 @@ use candle_core::Device;
 use clap::builder::PossibleValuesParser;
 use clap::Args;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use worker::device::DeviceArgs;
 use worker::kernels::CompileArgs;
+use worker::picture::Sources;
 use worker::serve::Progress;
 use worker::{Error, Result};
 
@@ -66,6 +67,18 @@ pub struct ServeArgs {
     /// How the model writes calls of tools, where its chat template does not tell.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CallForm::names()))]
     tool_format: Option<String>,
+
+    /// The encoder of pictures of a GGUF model: an mmproj file; the one beside the model if absent.
+    #[arg(long, value_name = "FILE")]
+    mmproj: Option<PathBuf>,
+
+    /// A folder whose pictures requests may name by path.
+    #[arg(long, value_name = "FOLDER")]
+    media_path: Option<PathBuf>,
+
+    /// Hosts that requests may name pictures of, which the server then fetches; none of private addresses.
+    #[arg(long, value_delimiter = ',', value_name = "HOST")]
+    allowed_media_domains: Vec<String>,
 
     #[command(flatten)]
     device: DeviceArgs,
@@ -239,7 +252,7 @@ impl ServeArgs {
     }
 
     fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
-        let file = ModelFile::open(path)?;
+        let file = ModelFile::open(path)?.with_vision(self.mmproj.as_deref())?;
         let kernels = file.kernels(self.kv_dtype);
         self.compile.ahead(device, &kernels, progress);
         progress.begin("loading the model");
@@ -253,6 +266,7 @@ impl ServeArgs {
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let model = (self.speculation).with_draft(model, &self.source, device, &options)?;
         let tokenizer = model.tokenizer.clone();
+        let pictures = model.pictures.clone();
         let template = ChatTemplate::choose(
             self.chat_template.as_deref(),
             template.as_deref(),
@@ -284,6 +298,12 @@ impl ServeArgs {
         text.parallel = self.parallel;
         text.adapters = options.adapters;
         text.format = format;
+        text.processor = pictures;
+        text.sources = Sources {
+            folder: self.media_path.clone(),
+            domains: self.allowed_media_domains.clone(),
+            ..Sources::default()
+        };
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();
         }

@@ -9,6 +9,7 @@ use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
 use crate::engine::{is_not_a_number, Engine};
 use crate::model::{LoadOptions, ModelFile};
 use crate::tokenizer::Tokenizer;
+use crate::vision::Processor;
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ pub struct SessionArgs {
 pub(super) struct Session {
     pub engine: Engine,
     pub tokenizer: Arc<Tokenizer>,
+    /// What makes pictures and prompts with them, or why the model takes none.
+    pub pictures: std::result::Result<Arc<Processor>, String>,
     pub selected: Selected,
     pub load: Duration,
     runtime: Runtime,
@@ -94,6 +97,7 @@ impl SessionArgs {
         let model = file.load(&selected.device, &load)?;
         let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;
         let tokenizer = model.tokenizer.clone();
+        let pictures = model.pictures.clone();
         let engine = Engine::start(model, &options)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -103,6 +107,7 @@ impl SessionArgs {
             load: start.elapsed(),
             engine,
             tokenizer,
+            pictures,
             selected,
             runtime,
         })

@@ -8,9 +8,11 @@ use crate::engine::Engine;
 use crate::grammar::Grammars;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;
+use crate::vision::Processor;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::http::ApiError;
+use worker::picture::Sources;
 use worker::serve::{self, Figure, Served};
 use worker::Error;
 
@@ -74,6 +76,10 @@ pub struct TextModel {
     pub adapters: Vec<AdapterSource>,
     /// How long the prompts are that are computed before the first request.
     pub warm_up: Vec<usize>,
+    /// What makes pictures and prompts with them, or why the model takes none.
+    pub processor: Result<Arc<Processor>, String>,
+    /// Where pictures may come from.
+    pub sources: Sources,
     grammars: Result<Grammars, String>,
 }
 
@@ -92,6 +98,8 @@ impl TextModel {
             longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
             adapters: Vec::new(),
+            processor: Err("it has no encoder of pictures".to_string()),
+            sources: Sources::default(),
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
             template,
@@ -117,6 +125,20 @@ impl TextModel {
                 Some(_) => {}
                 None => return Err(failed("the engine ended".to_string())),
             }
+        }
+    }
+
+    /// What makes pictures and prompts with them.
+    ///
+    /// # Errors
+    /// 400 for a model that takes none.
+    pub fn pictures(&self) -> Result<&Processor, ApiError> {
+        match &self.processor {
+            Ok(processor) => Ok(processor),
+            Err(reason) => Err(ApiError::field(
+                "messages",
+                format!("this model takes no pictures: {reason}"),
+            )),
         }
     }
 

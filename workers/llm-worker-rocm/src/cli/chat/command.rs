@@ -10,6 +10,7 @@ pub(super) const HELP: &str = "\
 /clear             forget the conversation, keep the system message
 /system [TEXT]     start again with this system message, or none
 /regen             answer the last message again
+/image FILE        show a picture with the next message
 /save FILE         write the conversation as JSON
 /load FILE         go on with a conversation
 /stats             figures of the last answer and of the cache
@@ -24,6 +25,7 @@ pub(super) enum Command {
     Help,
     Clear,
     System(Option<String>),
+    Image(PathBuf),
     Save(PathBuf),
     Load(PathBuf),
     Regenerate,
@@ -64,6 +66,7 @@ impl Command {
             "system" => Ok(Self::System(
                 (!argument.is_empty()).then(|| argument.to_string()),
             )),
+            "image" => file().map(Self::Image),
             "save" => file().map(Self::Save),
             "load" => file().map(Self::Load),
             "regen" => Ok(Self::Regenerate),
@@ -131,6 +134,7 @@ mod tests {
             Command::System(Some("be brief".to_string()))
         );
         assert_eq!(parse("/system"), Command::System(None));
+        assert_eq!(parse("/image a.png"), Command::Image("a.png".into()));
         assert_eq!(parse("/save a b.json"), Command::Save("a b.json".into()));
         assert_eq!(parse("/set"), Command::Settings);
         assert_eq!(

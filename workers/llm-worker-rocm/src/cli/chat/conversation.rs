@@ -1,6 +1,6 @@
 //! What was said so far.
 
-use crate::chat::message;
+use crate::chat::{message, message_with_pictures};
 use serde_json::{json, Value as Json};
 use std::path::Path;
 use worker::{file, Error, Result};
@@ -26,6 +26,11 @@ impl Conversation {
 
     pub(super) fn say(&mut self, role: &str, text: &str) {
         self.messages.push(message(role, text));
+    }
+
+    /// What the user says about pictures, whose addresses these are.
+    pub(super) fn show(&mut self, pictures: &[String], text: &str) {
+        self.messages.push(message_with_pictures(pictures, text));
     }
 
     /// Forgets all but the system message.

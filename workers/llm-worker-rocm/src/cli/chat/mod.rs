@@ -4,6 +4,7 @@ mod command;
 mod conversation;
 mod input;
 
+use super::pictures::{address, prompt as tokens_of, PictureArgs};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use crate::chat::{ChatTemplate, RenderOptions};
@@ -38,6 +39,9 @@ pub struct ChatArgs {
     #[arg(long, value_name = "FILE|NAME")]
     chat_template: Option<String>,
 
+    #[command(flatten)]
+    pictures: PictureArgs,
+
     /// Whether a model that can think aloud first does so: true or false.
     #[arg(long, value_name = "BOOL")]
     thinking: Option<bool>,
@@ -53,6 +57,9 @@ pub struct ChatArgs {
 impl ChatArgs {
     pub(super) fn run(self) -> Result<()> {
         let file = self.session.open()?;
+        let file = file.with_vision(self.pictures.mmproj.as_deref())?;
+        let shown = self.pictures.image.iter().map(|path| address(path));
+        let shown = shown.collect::<Result<_>>()?;
         let template = template(self.chat_template.as_deref(), &file)?;
         let session = self.session.start(
             file,
@@ -67,6 +74,7 @@ impl ChatArgs {
             interrupt: Interrupt::install()?,
             dim: std::io::stdout().is_terminal(),
             last: None,
+            shown,
             args: self,
             template,
             session,
@@ -86,6 +94,8 @@ struct Chat {
     /// Whether reasoning is set apart by colour.
     dim: bool,
     last: Option<Finish>,
+    /// Addresses of pictures that go with the next message.
+    shown: Vec<String>,
 }
 
 impl Chat {
@@ -108,7 +118,10 @@ impl Chat {
             let result = match Command::parse(&text) {
                 None if text.trim().is_empty() => Ok(true),
                 None => {
-                    self.conversation.say("user", &text);
+                    match std::mem::take(&mut self.shown) {
+                        none if none.is_empty() => self.conversation.say("user", &text),
+                        shown => self.conversation.show(&shown, &text),
+                    }
                     self.answer().map(|()| true)
                 }
                 Some(command) => command.and_then(|command| self.obey(command)),
@@ -130,6 +143,7 @@ impl Chat {
             Command::Quit => return Ok(false),
             Command::Clear => self.conversation.clear(),
             Command::System(text) => self.conversation.set_system(text),
+            Command::Image(path) => self.shown.push(address(&path)?),
             Command::Save(path) => self.conversation.save(&path)?,
             Command::Load(path) => self.conversation = Conversation::load(&path)?,
             Command::Regenerate => {
@@ -218,11 +232,10 @@ impl Chat {
         let prompt = self
             .template
             .render(self.conversation.messages(), None, &options)?;
-        let tokens = self
-            .session
-            .tokenizer
-            .encode_rendered(&prompt, true)
-            .map_err(|e| Error::Usage(e.to_string()))?;
+        let processor = self.session.pictures.as_deref();
+        let tokenizer = &self.session.tokenizer;
+        let messages = self.conversation.messages();
+        let (tokens, media) = tokens_of(messages, &prompt, processor, tokenizer, true)?;
         let mut parser = OutputParser::new(
             self.format,
             ParserOptions {
@@ -233,6 +246,7 @@ impl Chat {
         )?;
         let request = Request {
             max_tokens: self.args.max_tokens,
+            media,
             ..Request::new(tokens, self.args.sampling.options())
         };
         let text = TextOptions {

@@ -6,14 +6,20 @@ use super::form::{Form, Source};
 use super::length::check_length;
 use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use crate::chat::{RenderOptions, Rendered};
+use crate::chat::{picture_addresses, RenderOptions, Rendered};
+use crate::engine::api::Failure;
+use crate::engine::media::Picture;
 use crate::server::backend::TextModel;
-use crate::server::error::from_worker;
+use crate::server::error::{from_failure, from_worker};
 use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ToolChoice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 use worker::http::{json, ApiError};
+
+/// Most pictures of a chat.
+const MOST_PICTURES: usize = 64;
 
 /// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat
 /// templates take.
@@ -166,12 +172,23 @@ impl ChatFields {
             None => OfferedForm::of(model, &rules, &parser)?,
         };
         check_length(model, &text.text)?;
-        let tokens = model
-            .tokenizer
-            .encode_rendered(&text, true)
-            .map_err(|e| ApiError::field("messages", e.to_string()))?;
+        let (tokens, media) = match self.pictures(model)? {
+            pictures if pictures.is_empty() => {
+                let tokens = model.tokenizer.encode_rendered(&text, true);
+                let tokens = tokens.map_err(|e| ApiError::field("messages", e.to_string()))?;
+                (tokens, None)
+            }
+            pictures => {
+                let (tokens, media) = model
+                    .pictures()?
+                    .prompt(&text, &pictures, &model.tokenizer, true)
+                    .map_err(of_messages)?;
+                (tokens, Some(Arc::new(media)))
+            }
+        };
         let prompt = Prompt {
             tokens,
+            media,
             form,
             calls,
             top_logprobs: self.top_logprobs()?,
@@ -188,6 +205,36 @@ impl ChatFields {
         Ok((prompt, parser))
     }
 
+    /// The pictures of the messages, fetched and decoded.
+    fn pictures(&self, model: &TextModel) -> Result<Vec<Arc<Picture>>, ApiError> {
+        let addresses = picture_addresses(&self.messages).map_err(of_messages)?;
+        if addresses.is_empty() {
+            return Ok(Vec::new());
+        }
+        let processor = model.pictures()?;
+        if addresses.len() > MOST_PICTURES {
+            return Err(ApiError::field(
+                "messages",
+                format!("{} pictures; {MOST_PICTURES} are the most", addresses.len()),
+            ));
+        }
+        let context = model.backend.context();
+        let mut rows = 0;
+        let mut pictures = Vec::new();
+        for address in addresses {
+            let bytes = model.sources.load(address).map_err(of_messages)?;
+            let picture = processor.picture(&bytes, &model.sources.limits);
+            let picture = picture.map_err(of_messages)?;
+            rows += processor.config().rows_of(&picture.pixels);
+            if rows >= context {
+                let prompt = rows;
+                return Err(from_failure(&Failure::TooLong { prompt, context }));
+            }
+            pictures.push(picture);
+        }
+        Ok(pictures)
+    }
+
     fn top_logprobs(&self) -> Result<Option<usize>, ApiError> {
         match (self.logprobs.unwrap_or(false), self.top_logprobs) {
             (false, None | Some(0)) => Ok(None),
@@ -197,6 +244,13 @@ impl ChatFields {
             )),
             (true, top) => check_top_logprobs("top_logprobs", top.unwrap_or(0)).map(Some),
         }
+    }
+}
+
+fn of_messages(error: worker::Error) -> ApiError {
+    ApiError {
+        param: Some("messages".to_string()),
+        ..from_worker(&error)
     }
 }
 

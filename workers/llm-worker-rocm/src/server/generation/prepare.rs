@@ -5,9 +5,11 @@ use super::form::Form;
 use super::sampling::SamplingFields;
 use crate::completion::TextOptions;
 use crate::engine::api::{Constraint, Request};
+use crate::engine::media::Media;
 use crate::grammar::Compiled;
 use crate::server::app::App;
 use crate::tools::OfferedCalls;
+use std::sync::Arc;
 use std::time::Instant;
 use worker::http::{ApiError, Caller};
 
@@ -16,6 +18,8 @@ use worker::http::{ApiError, Caller};
 pub struct Prompt {
     /// The prompt's tokens.
     pub tokens: Vec<u32>,
+    /// Its pictures, if it has some.
+    pub media: Option<Arc<Media>>,
     /// What answers must look like.
     pub form: Option<Form>,
     /// What calls in them must look like, if they may have some.
@@ -34,6 +38,7 @@ impl Prompt {
     pub fn plain(tokens: Vec<u32>, fields: &SamplingFields) -> Result<Self, ApiError> {
         Ok(Self {
             tokens,
+            media: None,
             form: Form::requested(fields)?,
             calls: None,
             top_logprobs: None,
@@ -108,6 +113,7 @@ impl Common<'_> {
                 deadline: self.deadline,
                 namespace: self.caller.0,
                 adapters: self.app.wanted_adapters(fields)?,
+                media: prompt.media.clone(),
                 ..Request::new(prompt.tokens.clone(), sampling)
             },
             text: TextOptions {
