@@ -2,10 +2,13 @@
 
 import json
 import os
+import tempfile
 import unittest
+from pathlib import Path
 
 import openai
 
+import tiny_vision
 from worker import Worker, exact_cases
 
 MINILM = os.environ.get("CANDLE_ROCM_MINILM")
@@ -24,6 +27,42 @@ def client_of(worker, key="none"):
     return openai.OpenAI(base_url=worker.url + "/v1", api_key=key, max_retries=0, timeout=120)
 
 
+class Pictures(unittest.TestCase):
+    def test_a_picture_is_seen(self):
+        case = tiny_vision.CASE
+        prompt = case["prompt"]
+        last = max(i for i, token in enumerate(prompt) if token > 29)
+        with tempfile.TemporaryDirectory() as folder:
+            tiny_vision.write(Path(folder))
+            worker = Worker(model=folder)
+            try:
+                def ask(address):
+                    content = [
+                        {"type": "text", "text": tiny_vision.words(prompt[:3])},
+                        {"type": "image_url", "image_url": {"url": address}},
+                        {"type": "text", "text": tiny_vision.words(prompt[last + 1 :])},
+                    ]
+                    more = {"return_tokens": True, "ignore_eos": True}
+                    messages = [{"role": "user", "content": content}]
+                    return client_of(worker).chat.completions.create(
+                        messages=messages, max_tokens=8, extra_body=more, **GREEDY
+                    )
+
+                answer = ask(tiny_vision.picture())
+                self.assertEqual(answer.choices[0].tokens, [token for token, _ in case["answer"]])
+                self.assertEqual(answer.usage.prompt_tokens, len(prompt))
+                # Where it may not come from is told.
+                for address, reason in [
+                    ("/etc/passwd", "--media-path"),
+                    ("https://example.org/a.png", "--allowed-media-domains"),
+                    ("data:image/png;base64,aGVsbG8=", "neither PNG"),
+                ]:
+                    with self.assertRaisesRegex(openai.BadRequestError, reason):
+                        ask(address)
+            finally:
+                worker.stop()
+
+
 class Text(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -40,6 +79,11 @@ class Text(unittest.TestCase):
     def chat(self, content, **fields):
         messages = [{"role": "user", "content": content}]
         return self.client.chat.completions.create(messages=messages, **{**GREEDY, **fields})
+
+    def test_a_model_that_does_not_see_says_so(self):
+        content = [{"type": "image_url", "image_url": {"url": tiny_vision.picture()}}]
+        with self.assertRaisesRegex(openai.BadRequestError, "takes no pictures"):
+            self.chat(content)
 
     def test_the_references_answers(self):
         cases = exact_cases()

@@ -44,6 +44,20 @@ HOSTILE = """# T <b>x</b>
 ```
 """
 
+# Pastes a picture of four pixels.
+PASTE = """
+const done = arguments[arguments.length - 1];
+const canvas = document.createElement("canvas");
+canvas.width = canvas.height = 2;
+canvas.toBlob((blob) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.items.add(new File([blob], "a.png", { type: "image/png" }));
+  const paste = new ClipboardEvent("paste", { clipboardData, cancelable: true, bubbles: true });
+  document.getElementById("input").dispatchEvent(paste);
+  done();
+});
+"""
+
 RENDER = """
 const done = arguments[arguments.length - 1];
 import("/markdown.js").then(({ markdown }) => {
@@ -141,6 +155,21 @@ class Page(unittest.TestCase):
         self.until(lambda: self.figures() == ["stopped"])
         self.assertTrue(self.find("#send").is_displayed())
         self.assertGreater(len(self.find(".assistant").text), len("stopped"))
+
+    def test_a_picture_is_pasted_and_sent(self):
+        self.set("key", "secret")
+        for _ in range(2):
+            self.browser.execute_async_script(PASTE)
+        self.until(lambda: len(self.all("#pictures img")) == 2)
+        self.find("#pictures button").click()
+        self.assertEqual(len(self.all("#pictures img")), 1)
+        self.say("What is this?")
+        self.until(lambda: self.all(".assistant .error"))
+        # This model does not see.
+        self.assertIn("takes no pictures", self.find(".assistant .error").text)
+        self.assertTrue(self.find(".user img").get_attribute("src").startswith("data:image/png;base64,"))
+        self.assertEqual(self.all("#pictures img"), [])
+        self.browser.get_log("browser")
 
     def test_what_a_model_writes_stays_text(self):
         result = self.browser.execute_async_script(RENDER, HOSTILE)

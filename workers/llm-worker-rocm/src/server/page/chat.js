@@ -2,6 +2,8 @@ import { markdown } from "./markdown.js";
 
 const $ = (id) => document.getElementById(id);
 const HEALTH_EVERY = 1000;
+// Pixels of a picture's longer side; encoders see no more of most pictures.
+const MOST_SIDE = 1536;
 
 // What stays between visits: chats in this browser, the key in this tab.
 const load = (name, otherwise) => {
@@ -22,6 +24,8 @@ const save = (name, value) => {
 let chats = load("chats", []);
 let current = null;
 let running = null;
+// Data URLs of the pictures that go with the next message.
+let pictures = [];
 
 const tell = (text, isError = false) => {
   $("status").textContent = text;
@@ -37,11 +41,60 @@ const element = (name, className, ...children) => {
   return node;
 };
 
+const image = (address) => {
+  const node = element("img", "picture");
+  node.src = address;
+  node.alt = "picture";
+  return node;
+};
+
+// Those of the next message; a click takes one out.
+const showPictures = () => {
+  $("pictures").replaceChildren(...pictures.map((address, index) => {
+    const remove = element("button", "", image(address));
+    remove.type = "button";
+    remove.setAttribute("aria-label", "Take this picture out");
+    remove.addEventListener("click", () => {
+      pictures.splice(index, 1);
+      showPictures();
+    });
+    return remove;
+  }));
+};
+
+// A file of any format that the browser knows, upright and not too large.
+const dataUrl = async (file) => {
+  const bitmap = await createImageBitmap(file);
+  const scale = Math.min(1, MOST_SIDE / Math.max(bitmap.width, bitmap.height));
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(bitmap.width * scale));
+  canvas.height = Math.max(1, Math.round(bitmap.height * scale));
+  const context = canvas.getContext("2d");
+  context.fillStyle = "white";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
+  const isSmall = scale === 1 && file.type === "image/png";
+  return canvas.toDataURL(isSmall ? "image/png" : "image/jpeg", 0.92);
+};
+
+const addPictures = async (files) => {
+  for (const file of files) {
+    try {
+      pictures.push(await dataUrl(file));
+    } catch {
+      tell(`${file.name || "This"} is no picture that the browser can show.`, true);
+    }
+  }
+  showPictures();
+};
+
+const picturesIn = (transfer) => [...(transfer?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+
 const showMessage = (message) => {
   const node = element("article", message.role);
   node.update = () => {
     if (message.role === "user") {
-      node.replaceChildren(message.content);
+      node.replaceChildren(...(message.pictures ?? []).map(image), message.content);
       return;
     }
     const parts = [];
@@ -129,13 +182,18 @@ async function* events(response) {
   }
 }
 
+const parts = (shown, text) => [
+  ...shown.map((url) => ({ type: "image_url", image_url: { url } })),
+  { type: "text", text },
+];
+
 const request = (chat) => {
   const system = $("system").value.trim();
   const temperature = $("temperature").valueAsNumber;
   const maxTokens = $("max-tokens").valueAsNumber;
   const messages = chat.messages
     .filter(({ role, content }) => role === "user" || content)
-    .map(({ role, content }) => ({ role, content }));
+    .map(({ role, content, pictures: shown }) => ({ role, content: shown ? parts(shown, content) : content }));
   return {
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     stream: true,
@@ -247,13 +305,15 @@ const health = async () => {
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = $("input").value.trim();
-  if (!text || running || $("send").disabled) return;
+  if (!(text || pictures.length) || running || $("send").disabled) return;
   if (!current) {
-    current = { title: text.slice(0, 60), messages: [] };
+    current = { title: text.slice(0, 60) || "Picture", messages: [] };
     chats.unshift(current);
     showChats();
   }
-  const message = { role: "user", content: text };
+  const message = { role: "user", content: text, ...(pictures.length && { pictures }) };
+  pictures = [];
+  showPictures();
   current.messages.push(message);
   showMessage(message);
   $("input").value = "";
@@ -274,6 +334,19 @@ const grow = () => {
   $("input").style.height = `${$("input").scrollHeight + 2}px`;
 };
 $("input").addEventListener("input", grow);
+
+$("input").addEventListener("paste", (event) => {
+  const files = picturesIn(event.clipboardData);
+  if (files.length === 0) return;
+  event.preventDefault();
+  addPictures(files);
+});
+
+document.addEventListener("dragover", (event) => event.preventDefault());
+document.addEventListener("drop", (event) => {
+  event.preventDefault();
+  addPictures(picturesIn(event.dataTransfer));
+});
 
 $("stop").addEventListener("click", () => running?.abort());
 $("new").addEventListener("click", () => open(null));
