@@ -341,3 +341,95 @@ impl MediaStore {
         Ok(features)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{DType, Device};
+
+    fn picture(rows: usize) -> Arc<Picture> {
+        Arc::new(Picture::new(Pixels {
+            tiles: Vec::new(),
+            grid: (rows, 1),
+        }))
+    }
+
+    /// Tokens 2 to 5 stand for a picture, 8 and 9 for another one.
+    fn sequence(store: &mut MediaStore, whole: bool) -> SequenceMedia {
+        let span = |start, len| Span {
+            start,
+            len,
+            picture: picture(len),
+            first: 0,
+        };
+        store.sequence(Arc::new(Media {
+            spans: vec![span(2, 4), span(8, 2)],
+            turns: None,
+            whole,
+        }))
+    }
+
+    fn features(rows: usize) -> Features {
+        Features {
+            rows: Tensor::zeros((rows, 1), DType::F32, &Device::Cpu).unwrap(),
+            deep: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rows_wait_for_their_picture() {
+        let mut media = sequence(&mut MediaStore::new(), false);
+        // Up to the picture, and none of it.
+        assert_eq!((media.ready(0, 9), media.ready(2, 9)), (2, 0));
+        assert_eq!((media.missing(0, 2), media.missing(0, 3)), (None, Some(0)));
+        let key = media.picture(0).key;
+        media.take(&key, &features(4));
+        // A part of it, and what follows up to the next one.
+        assert_eq!((media.ready(0, 4), media.ready(0, 20)), (4, 8));
+        assert_eq!(media.missing(3, 20), Some(1));
+        // Once computed, its features are not kept.
+        media.forget(6);
+        assert_eq!((media.ready(6, 1), media.missing(6, 2)), (1, None));
+        assert_eq!(media.ready(5, 1), 0);
+    }
+
+    #[test]
+    fn a_picture_that_sees_all_of_itself_is_not_cut() {
+        let mut media = sequence(&mut MediaStore::new(), true);
+        let key = media.picture(0).key;
+        media.take(&key, &features(4));
+        // Before it, then all of it, whatever there is room for.
+        assert_eq!((media.ready(0, 4), media.ready(2, 1)), (2, 4));
+        assert_eq!(media.ready(0, 7), 7);
+        // A prefix that was known may end within it.
+        assert_eq!(media.ready(3, 1), 3);
+    }
+
+    #[test]
+    fn pictures_have_names_of_their_own() {
+        let mut store = MediaStore::new();
+        let tokens: Vec<u32> = (0..10).collect();
+        let first = sequence(&mut store, false).named(0, &tokens);
+        let again = sequence(&mut store, false);
+        assert_eq!(again.named(0, &tokens), first);
+        assert_eq!(again.named(4, &tokens[4..8]), first[4..8]);
+        assert_eq!((first[1], first[6]), (1, 6));
+        assert!(first[2..6].iter().all(|name| *name == first[2]) && first[2] > 1 << 31);
+        assert_ne!(first[2], first[8]);
+        // Forgotten names are not used again.
+        store.names.clear();
+        let new = sequence(&mut store, false).named(0, &tokens);
+        assert!(!first.contains(&new[2]) && !first.contains(&new[8]));
+    }
+
+    #[test]
+    fn answers_turn_by_what_follows_the_prompt() {
+        let mut store = MediaStore::new();
+        let media = store.sequence(Arc::new(Media {
+            turns: Some(vec![[0; 3], [1, 1, 2], [1, 2, 1], [3; 3]]),
+            ..Media::default()
+        }));
+        let turns = media.turns(2, 4).unwrap();
+        assert_eq!(turns, [[1, 2, 1], [3; 3], [4; 3], [5; 3]]);
+    }
+}

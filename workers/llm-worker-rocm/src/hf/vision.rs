@@ -3,7 +3,7 @@
 
 use super::names::is_of_vision;
 use crate::folder::{read_json, required_json, weight_files};
-use crate::vision::{traits_of, Kind};
+use crate::vision::{traits_of_folder, Kind};
 use half::{bf16, f16};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
@@ -20,6 +20,8 @@ enum Change {
     None,
     /// One is added: norms that store their weight less one.
     PlusOne,
+    /// Rows of each of so many heads from halves to neighbours.
+    Neighbours(usize),
     /// One of two frames of `(outputs, channels, frames, rows, columns)`.
     Frame(usize),
 }
@@ -85,7 +87,18 @@ impl VisionFolder {
     /// [`Error::Io`] if something cannot be read, [`Error::BadModel`] naming what is damaged or not implemented.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         let config = required_json(path, "config.json")?;
-        let traits = config["model_type"].as_str().and_then(traits_of);
+        let tower = config["vision_config"]["model_type"].as_str();
+        let model = config["model_type"].as_str().unwrap_or_default();
+        let traits = traits_of_folder(model, tower);
+        if traits.is_none() && traits_of_folder(model, None).is_some() {
+            return Err(Error::BadModel {
+                path: path.to_path_buf(),
+                reason: format!(
+                    "config.json: an encoder of type {} is not implemented here",
+                    tower.unwrap_or_default()
+                ),
+            });
+        }
         let (Some(traits), true) = (traits, config["vision_config"].is_object()) else {
             return Ok(None);
         };
@@ -94,13 +107,6 @@ impl VisionFolder {
             reason,
         };
         let preprocessor = read_json(path, "preprocessor_config.json")?.unwrap_or(Json::Null);
-        let tower = config["vision_config"]["model_type"].as_str();
-        if traits.tower.is_some() && tower.is_some() && tower != traits.tower {
-            return Err(bad(format!(
-                "config.json: an encoder of type {} is not implemented here",
-                tower.unwrap_or_default()
-            )));
-        }
         let metadata = metadata(traits.kind, traits.projector, &config, &preprocessor);
         let metadata = metadata.map_err(bad)?;
         let deep: Vec<u64> = list(&config["vision_config"]["deepstack_visual_indexes"]);
@@ -108,7 +114,9 @@ impl VisionFolder {
         let mut places = HashMap::new();
         for file in weight_files(path)? {
             let map = map_file(&file)?;
-            add(&map, maps.len(), traits.kind, &deep, &mut places).map_err(bad)?;
+            let heads = config["vision_config"]["num_attention_heads"].as_u64();
+            let model = (traits.kind, heads.unwrap_or(1) as usize);
+            add(&map, maps.len(), model, &deep, &mut places).map_err(bad)?;
             maps.push(map);
         }
         let info = |(name, place): (&String, &Place)| (name.clone(), place.info());
@@ -126,7 +134,7 @@ impl VisionFolder {
 fn add(
     map: &Mmap,
     shard: usize,
-    kind: Kind,
+    (kind, heads): (Kind, usize),
     deep: &[u64],
     places: &mut HashMap<String, Place>,
 ) -> std::result::Result<(), String> {
@@ -166,6 +174,15 @@ fn add(
                 places.insert("v.patch_embd.weight".to_string(), place(Change::Frame(0)));
                 places.insert("v.patch_embd.weight.1".to_string(), place(Change::Frame(1)));
             }
+            [rows, _]
+                if kind == Kind::Pixtral
+                    && (found.ends_with(".attn_q.weight") || found.ends_with(".attn_k.weight")) =>
+            {
+                if heads == 0 || rows % (2 * heads) != 0 {
+                    return Err(format!("tensor {name} does not belong to {heads} heads"));
+                }
+                places.insert(found.clone(), place(Change::Neighbours(heads)));
+            }
             _ if found == "mm.soft_emb_norm.weight" => {
                 places.insert(found.clone(), place(Change::PlusOne));
             }
@@ -179,7 +196,7 @@ fn add(
 
 /// llama.cpp's name of a tensor: `Some(None)` for what counts for nothing, `None` for a name that is unknown.
 fn gguf_name(kind: Kind, name: &str, deep: &[u64]) -> Option<Option<String>> {
-    const PREFIXES: [&str; 8] = [
+    const PREFIXES: [&str; 9] = [
         "model.",
         "visual.",
         "vision_tower.",
@@ -188,6 +205,7 @@ fn gguf_name(kind: Kind, name: &str, deep: &[u64]) -> Option<Option<String>> {
         "connector.",
         "embeddings.",
         "encoder.",
+        "transformer.",
     ];
     let mut inner = name;
     for prefix in PREFIXES {
@@ -233,16 +251,24 @@ fn gguf_name(kind: Kind, name: &str, deep: &[u64]) -> Option<Option<String>> {
         let part = match (part, end) {
             ("", "lambda_1") => return Some(Some(format!("v.blk.{block}.ls1.weight"))),
             ("", "lambda_2") => return Some(Some(format!("v.blk.{block}.ls2.weight"))),
-            ("norm1" | "layer_norm1" | "layernorm_before", _) => "ln1",
-            ("norm2" | "layer_norm2" | "layernorm_after", _) => "ln2",
+            ("norm1" | "layer_norm1" | "layernorm_before" | "attention_norm", _) => "ln1",
+            ("norm2" | "layer_norm2" | "layernorm_after" | "ffn_norm", _) => "ln2",
             ("attn.qkv", _) => "attn_qkv",
-            ("attn.proj" | "self_attn.out_proj" | "attention.projection_layer", _) => "attn_out",
+            (
+                "attn.proj"
+                | "self_attn.out_proj"
+                | "attention.projection_layer"
+                | "attention.o_proj",
+                _,
+            ) => "attn_out",
             ("self_attn.q_proj" | "attention.q_proj", _) => "attn_q",
             ("self_attn.k_proj" | "attention.k_proj", _) => "attn_k",
             ("self_attn.v_proj" | "attention.v_proj", _) => "attn_v",
-            ("mlp.gate_proj", _) => "ffn_gate",
-            ("mlp.up_proj" | "mlp.fc1" | "mlp.linear_fc1", _) => "ffn_up",
-            ("mlp.down_proj" | "mlp.fc2" | "mlp.linear_fc2", _) => "ffn_down",
+            ("mlp.gate_proj" | "feed_forward.gate_proj", _) => "ffn_gate",
+            ("mlp.up_proj" | "mlp.fc1" | "mlp.linear_fc1" | "feed_forward.up_proj", _) => "ffn_up",
+            ("mlp.down_proj" | "mlp.fc2" | "mlp.linear_fc2" | "feed_forward.down_proj", _) => {
+                "ffn_down"
+            }
             _ => return None,
         };
         return Some(Some(format!("v.blk.{block}.{part}.{end}")));
@@ -261,7 +287,12 @@ fn gguf_name(kind: Kind, name: &str, deep: &[u64]) -> Option<Option<String>> {
         (_, "patch_embed.proj" | "patch_embedding" | "patch_embeddings.projection") => {
             "v.patch_embd"
         }
-        (_, "pre_layrnorm") => "v.pre_ln",
+        (_, "patch_conv") => "v.patch_embd",
+        (_, "pre_layrnorm" | "ln_pre") => "v.pre_ln",
+        (Kind::Pixtral, "norm") => "mm.input_norm",
+        (Kind::Pixtral, "patch_merger.merging_layer") => "mm.patch_merger",
+        (Kind::Pixtral, "linear_1") => "mm.1",
+        (Kind::Pixtral, "linear_2") => "mm.2",
         (_, "post_layernorm" | "layernorm" | "merger.ln_q" | "merger.norm") => "v.post_ln",
         (Kind::InternVl, "layer_norm") => "mm.0",
         (Kind::InternVl, "linear_1") => "mm.1",
@@ -350,29 +381,26 @@ fn metadata(
     let epsilon = match kind {
         // Their code's own.
         Kind::Qwen2Vl | Kind::Qwen25Vl | Kind::Qwen3Vl => 1e-6,
+        Kind::Pixtral => 1e-5,
         Kind::Llava => vision["layer_norm_eps"].as_f64().unwrap_or(1e-5),
         _ => vision["layer_norm_eps"].as_f64().unwrap_or(1e-6),
     };
     set("attention.layer_norm_epsilon", Value::F32(epsilon as f32));
-    let expected = match kind {
+    let usual = match kind {
         Kind::Qwen2Vl | Kind::Llava => "quick_gelu",
         Kind::Qwen25Vl => "silu",
-        Kind::InternVl => "gelu",
+        Kind::InternVl | Kind::Pixtral => "gelu",
         _ => "gelu_pytorch_tanh",
     };
-    match vision["hidden_act"].as_str() {
-        None => {}
-        Some(activation) if activation == expected => {}
-        Some(other) => {
-            return Err(format!(
-                "config.json: vision_config.hidden_act {other} is not implemented here"
-            ))
-        }
+    let activation = vision["hidden_act"].as_str().unwrap_or(usual);
+    if activation != usual && (kind, activation) != (Kind::Pixtral, "silu") {
+        return Err(format!(
+            "config.json: vision_config.hidden_act {activation} is not implemented here"
+        ));
     }
-    // llama.cpp's name for it, which says nothing beyond the kind.
-    match kind {
-        Kind::Qwen2Vl | Kind::Llava => {}
-        Kind::Qwen25Vl => all.push(("clip.use_silu".to_string(), Value::Bool(true))),
+    match activation {
+        "quick_gelu" => {}
+        "silu" => all.push(("clip.use_silu".to_string(), Value::Bool(true))),
         _ => all.push(("clip.use_gelu".to_string(), Value::Bool(true))),
     }
     let mut set = |key: &str, value: Value| all.push((format!("clip.vision.{key}"), value));
@@ -401,6 +429,29 @@ fn metadata(
             let ratio = config["downsample_ratio"].as_f64().unwrap_or(0.5);
             let merge = (1.0 / ratio).round() as u32;
             set("projector.scale_factor", Value::U32(merge));
+            merge
+        }
+        Kind::Pixtral => {
+            let merge = config["spatial_merge_size"].as_u64().unwrap_or(1) as u32;
+            set("spatial_merge_size", Value::U32(merge));
+            let own = |json: &Json, key: &str, expected: f64| match json[key].as_f64() {
+                Some(value) if value != expected => Err(format!(
+                    "config.json: {key} {value} is not implemented here"
+                )),
+                _ => Ok(()),
+            };
+            own(vision, "rope_theta", 10_000.0)?;
+            own(&vision["rope_parameters"], "rope_theta", 10_000.0)?;
+            if merge > 1 {
+                // That of the projector's norm.
+                own(text, "rms_norm_eps", 1e-5)?;
+            }
+            if config["vision_feature_layer"]
+                .as_i64()
+                .is_some_and(|layer| layer != -1)
+            {
+                return Err("config.json: vision_feature_layer is not -1".to_string());
+            }
             merge
         }
         Kind::Llava => 1,
@@ -443,7 +494,8 @@ fn metadata(
             );
         }
     }
-    if let Some(size) = side(&vision["image_size"]) {
+    let bounded = kind == Kind::Pixtral;
+    if let Some(size) = side(&vision["image_size"]).filter(|_| !bounded) {
         set("image_size", Value::U32(size as u32));
     }
     preprocessing(kind, merge, vision, preprocessor, &mut set)?;
@@ -530,6 +582,16 @@ fn preprocessing(
                 set("preproc_min_tiles", Value::U32(count("min_patches", 1)));
                 set("preproc_max_tiles", Value::U32(count("max_patches", 12)));
             }
+        }
+        Kind::Pixtral => {
+            let patch = &json["patch_size"];
+            let patch = patch.get("height").unwrap_or(patch);
+            if !patch.is_null() && *patch != vision["patch_size"] {
+                return refuse("patch_size");
+            }
+            let longest = pixels(&size["longest_edge"]);
+            let longest = longest.ok_or_else(|| format!("{FILE}: size.longest_edge is missing"))?;
+            set("image_size", Value::U32(longest));
         }
         Kind::Llava => {
             let side = &vision["image_size"];

@@ -1,6 +1,6 @@
 //! An encoder's shape, read from metadata in the terms of llama.cpp's `mmproj` files and checked.
 
-use super::kinds::{projectors, traits_of, Kind, Traits};
+use super::kinds::{projectors, traits_of, Activation, Kind, Traits};
 use worker::gguf::{Array, Gguf, Value};
 
 /// Widest head, largest picture and so on that make sense.
@@ -23,6 +23,7 @@ pub struct VisionConfig {
     /// Pixels of a picture's side, where all are of one size.
     pub(super) side: usize,
     pub(super) epsilon: f32,
+    pub(super) activation: Activation,
     /// Width of what it gives.
     pub(super) output: usize,
     /// Patches of a side that become one row.
@@ -66,6 +67,19 @@ fn computed_blocks(gguf: &Gguf, kind: Kind, blocks: usize) -> Result<usize, Stri
         None => Ok(blocks - 1),
         Some([layer]) if (0..=blocks as i32).contains(layer) => Ok(*layer as usize),
         Some(layers) => Err(format!("{KEY} {layers:?} is not implemented")),
+    }
+}
+
+/// A kind's activation, or what the file says where its models differ.
+fn activation(gguf: &Gguf, traits: &Traits) -> Result<Activation, String> {
+    if traits.kind != Kind::Pixtral {
+        return Ok(traits.activation);
+    }
+    let is = |key: &str| gguf.get_bool(key).map_err(|e| e.to_string());
+    match (is("clip.use_silu")?, is("clip.use_gelu")?) {
+        (Some(true), _) => Ok(Activation::Silu),
+        (_, Some(true)) => Ok(Activation::Gelu),
+        _ => Err("neither clip.use_silu nor clip.use_gelu is set".to_string()),
     }
 }
 
@@ -161,6 +175,7 @@ impl VisionConfig {
                 .get_f32("clip.vision.attention.layer_norm_epsilon")
                 .map_err(text)?
                 .unwrap_or(1e-6),
+            activation: activation(gguf, traits)?,
             output: count("projection_dim")?,
             merge,
             mean: three(floats("clip.vision.image_mean")?, "clip.vision.image_mean")?,
@@ -179,7 +194,7 @@ impl VisionConfig {
     }
 
     fn check(&self) -> Result<(), String> {
-        let of_one_size = !self.traits.sections;
+        let of_one_size = !self.traits.turned;
         let grid = self.side / self.patch;
         if of_one_size && (self.side % self.patch != 0 || grid % self.merge != 0) {
             return Err(format!(
@@ -200,6 +215,14 @@ impl VisionConfig {
             return Err(format!("heads of {} elements", self.width / self.heads));
         }
         Ok(())
+    }
+
+    /// Patches of a side that lie behind each other as a group; 1 where they lie line by line.
+    pub(super) fn group(&self) -> usize {
+        match self.traits.sections {
+            true => self.merge,
+            false => 1,
+        }
     }
 
     /// Width of the rows that it gives.

@@ -12,6 +12,7 @@ pub(crate) enum Kind {
     Llava,
     Idefics3,
     InternVl,
+    Pixtral,
 }
 
 /// The activation of feed-forward parts.
@@ -141,6 +142,22 @@ static TABLE: &[Traits] = &[
         alone: ("", ""),
     },
     Traits {
+        kind: Kind::Pixtral,
+        projector: "pixtral",
+        folders: &["llava", "mistral3"],
+        tower: Some("pixtral"),
+        activation: Activation::Silu,
+        rms: true,
+        turned: true,
+        sections: false,
+        filter: Filter::Bicubic,
+        merge: 1,
+        placeholder: "[IMG]",
+        token: "[IMG]",
+        around: ("", ""),
+        alone: ("", ""),
+    },
+    Traits {
         kind: Kind::InternVl,
         projector: "internvl",
         folders: &["internvl"],
@@ -163,6 +180,12 @@ pub(crate) fn traits_of(name: &str) -> Option<&'static Traits> {
     TABLE
         .iter()
         .find(|t| t.projector == name || t.folders.contains(&name))
+}
+
+/// The kind of a folder with this `model_type`, whose encoder has that one.
+pub(crate) fn traits_of_folder(model: &str, tower: Option<&str>) -> Option<&'static Traits> {
+    let mut all = TABLE.iter().filter(|t| t.folders.contains(&model));
+    all.find(|t| t.tower.is_none() || tower.is_none() || t.tower == tower)
 }
 
 /// Names of all kinds, as `mmproj` files have them.

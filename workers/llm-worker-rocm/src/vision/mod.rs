@@ -28,6 +28,6 @@ mod weights;
 pub use config::VisionConfig;
 pub use encoder::Encoder;
 pub use file::VisionFile;
-pub(crate) use kinds::{traits_of, Kind};
+pub(crate) use kinds::{traits_of, traits_of_folder, Kind};
 pub use preprocess::Pixels;
 pub use prompt::{Processor, MARK};

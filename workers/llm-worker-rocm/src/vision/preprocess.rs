@@ -62,6 +62,14 @@ impl VisionConfig {
                     grid: (1, 1),
                 })
             }
+            Kind::Pixtral => {
+                let (width, height) = self.bounded_size(width, height);
+                let resized = self.resized(picture, width, height);
+                Ok(Pixels {
+                    tiles: vec![self.tile(&resized, 1)],
+                    grid: (1, 1),
+                })
+            }
             Kind::Idefics3 => Ok(self.split(picture)),
             Kind::InternVl => Ok(self.in_tiles(picture)),
         }
@@ -95,6 +103,18 @@ impl VisionConfig {
             (wide, high) = (larger(w), larger(h));
         }
         Ok((wide as usize, high as usize))
+    }
+
+    /// A size within a square, in whole groups of patches.
+    fn bounded_size(&self, width: usize, height: usize) -> (usize, usize) {
+        let ratio = width.max(height) as f64 / self.side as f64;
+        let unit = self.patch * self.merge;
+        let fit = |x: usize| match ratio > 1.0 {
+            true => ((x as f64 / ratio).floor() as usize).max(1),
+            false => x,
+        };
+        let whole = |x: usize| fit(x).div_ceil(unit) * unit;
+        (whole(width), whole(height))
     }
 
     /// The middle of a picture whose shorter side has the encoder's size.

@@ -20,6 +20,12 @@ pub(super) enum Projector {
     },
     /// The mean of each group, a norm and a matrix.
     Mean { norm: Norm, matrix: Linear },
+    /// A norm of each patch and a matrix for groups, where there are groups, then two matrices.
+    Merged {
+        groups: Option<(Norm, Linear)>,
+        first: Linear,
+        second: Linear,
+    },
     /// Groups behind each other, then a matrix.
     Shuffle { matrix: Linear },
 }
@@ -55,6 +61,29 @@ impl Projector {
                     matrix,
                 }
             }
+            Kind::Pixtral => {
+                let groups = match c.merge {
+                    1 => None,
+                    merge => {
+                        let name = "mm.patch_merger.weight";
+                        let weight = loader.shaped(name, &[c.width, wide])?;
+                        // Of each element first, then of the patches of a group.
+                        let weight = weight
+                            .reshape((c.width, c.width, merge * merge))
+                            .and_then(|weight| weight.transpose(1, 2)?.contiguous())
+                            .and_then(|weight| weight.reshape((c.width, wide)))
+                            .map_err(Error::candle("loading the encoder of pictures"))?;
+                        let norm = loader.norm("mm.input_norm", c.width, true, c.epsilon)?;
+                        Some((norm, loader.turned(weight, None)?))
+                    }
+                };
+                let first = loader.linear_from("mm.1", c.width)?;
+                Self::Merged {
+                    groups,
+                    second: loader.linear("mm.2", first.outputs(), c.output)?,
+                    first,
+                }
+            }
             Kind::Idefics3 => Self::Shuffle {
                 matrix: loader.linear("mm.model.fc", wide, c.output)?,
             },
@@ -83,7 +112,7 @@ impl Projector {
     ) -> Result<Tensor> {
         let (rows, width) = x.dims2()?;
         let group = c.merge * c.merge;
-        let grouped = |x: &Tensor| match c.traits.turned || group == 1 {
+        let grouped = |x: &Tensor| match c.traits.sections || group == 1 {
             true => x.reshape((rows / group, group * width)),
             false => neighbours(x, tiles, grid, c.merge)?.reshape((rows / group, group * width)),
         };
@@ -102,6 +131,17 @@ impl Projector {
             Self::Mean { norm, matrix } => {
                 let mean = neighbours(x, tiles, grid, c.merge)?.mean(1)?;
                 matrix.forward(&norm.forward(&mean)?)
+            }
+            Self::Merged {
+                groups,
+                first,
+                second,
+            } => {
+                let x = match groups {
+                    Some((norm, matrix)) => matrix.forward(&grouped(&norm.forward(x)?)?)?,
+                    None => x.clone(),
+                };
+                second.forward(&activate(&first.forward(&x)?, Activation::Gelu)?)
             }
             Self::Shuffle { matrix } => matrix.forward(&grouped(x)?),
         }

@@ -193,6 +193,14 @@ impl Processor {
                 text += &format!("{EDGE}<global-img>{token}{EDGE}");
                 Expansion { text, runs }
             }
+            Kind::Pixtral => {
+                let tile = &pixels.tiles[0];
+                let rows = tile.rows / self.config.merge;
+                Expansion {
+                    text: vec![token; rows].join("[IMG_BREAK]") + "[IMG_END]",
+                    runs: vec![tile.columns / self.config.merge; rows],
+                }
+            }
             // Tiles behind each other.
             _ => Expansion {
                 text: format!("{before}{token}{behind}"),

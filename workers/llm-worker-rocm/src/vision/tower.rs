@@ -4,7 +4,7 @@
 //! Bai et al., 2025.
 
 use super::config::VisionConfig;
-use super::kinds::Activation;
+use super::kinds::{Activation, Kind};
 use super::preprocess::Tile;
 use super::weights::{Linear, Loader, Norm};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
@@ -244,8 +244,13 @@ impl Block {
         let all = match loader.has(&name("attn_qkv.weight")) {
             true => loader.linear(&name("attn_qkv"), width, 3 * width)?,
             false => {
-                let parts = ["attn_q", "attn_k", "attn_v"];
-                let parts = parts.map(|part| loader.linear(&name(part), width, width));
+                let parts = ["attn_q", "attn_k", "attn_v"].map(|part| {
+                    let turns = c.traits.kind == Kind::Pixtral && part != "attn_v";
+                    match turns {
+                        true => in_halves(loader, &name(part), width, c.heads),
+                        false => loader.linear(&name(part), width, width),
+                    }
+                });
                 let parts = parts.into_iter().collect::<WorkerResult<Vec<_>>>()?;
                 let weights: Vec<&Tensor> = parts.iter().map(|p| &p.weight).collect();
                 let biases: Option<Vec<&Tensor>> = parts.iter().map(|p| p.bias.as_ref()).collect();
@@ -304,8 +309,8 @@ impl Block {
         let input = self.norms[1].forward(&x)?;
         let up = self.up.forward(&input)?;
         let inner = match &self.gate {
-            Some(gate) => (activate(&gate.forward(&input)?, c.traits.activation)? * up)?,
-            None => activate(&up, c.traits.activation)?,
+            Some(gate) => (activate(&gate.forward(&input)?, c.activation)? * up)?,
+            None => activate(&up, c.activation)?,
         };
         let fed = self.down.forward(&inner)?;
         x + scaled(fed, &self.scales[1])?
@@ -338,6 +343,17 @@ impl Attention {
         };
         self.output.forward(&mixed.reshape((rows, width))?)
     }
+}
+
+/// A matrix whose heads' rows GGUF has in the order of pairs of neighbours, in that of halves.
+fn in_halves(loader: &Loader, name: &str, width: usize, heads: usize) -> WorkerResult<Linear> {
+    let weight = loader.shaped(&format!("{name}.weight"), &[width, width])?;
+    let turned = weight
+        .reshape((heads, width / heads / 2, 2, width))
+        .and_then(|weight| weight.transpose(1, 2)?.contiguous())
+        .and_then(|weight| weight.reshape((width, width)));
+    let turned = turned.map_err(Error::candle("loading the encoder of pictures"))?;
+    loader.turned(turned, None)
 }
 
 /// Attention on the CPU, where products of matrices are fastest: the scores of one head at a time.
@@ -380,11 +396,13 @@ fn places(tile: &Tile, group: usize) -> impl Iterator<Item = (usize, usize)> + '
 /// Cosines and sines of patches, f32 `(patches, half of a head)`: a quarter turns by the row, a quarter by the column.
 fn angles(tile: &Tile, c: &VisionConfig, device: &Device) -> Result<(Tensor, Tensor)> {
     let quarter = c.width / c.heads / 4;
-    let frequency = |i: usize| ROTARY_BASE.powf(-(i as f64) / quarter as f64);
+    let frequency = |i: f64| ROTARY_BASE.powf(-i / quarter as f64);
     let mut values = Vec::with_capacity(tile.rows * tile.columns * 2 * quarter);
-    for (row, column) in places(tile, c.merge) {
-        for place in [row, column] {
-            values.extend((0..quarter).map(|i| place as f64 * frequency(i)));
+    // Pixtral's columns have the frequencies between those of rows.
+    let between = if c.traits.sections { 0.0 } else { 0.5 };
+    for (row, column) in places(tile, c.group()) {
+        for (place, shift) in [(row, 0.0), (column, between)] {
+            values.extend((0..quarter).map(|i| place as f64 * frequency(i as f64 + shift)));
         }
     }
     let shape = (values.len() / (2 * quarter), 2 * quarter);

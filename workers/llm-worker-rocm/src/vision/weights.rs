@@ -168,7 +168,9 @@ impl Loader<'_> {
         let left = |name: &str| {
             let block = name.strip_prefix("v.blk.").and_then(|n| n.split_once('.'));
             let block = block.and_then(|(block, _)| block.parse::<usize>().ok());
-            block.is_some_and(|block| block >= c.blocks) || name.starts_with("a.")
+            // A break between lines is a token of the vocabulary.
+            let is_break = name == "v.token_embd.img_break";
+            block.is_some_and(|block| block >= c.blocks) || name.starts_with("a.") || is_break
         };
         let mut names = self.file.header().tensors().map(|(name, _)| name);
         match names.find(|name| !seen.contains(*name) && !left(name)) {

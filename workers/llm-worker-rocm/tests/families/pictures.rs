@@ -241,6 +241,8 @@ fn models_that_see_answer_as_transformers_does() {
         "llava",
         "smolvlm",
         "internvl",
+        "pixtral",
+        "mistral3-vision",
     ] {
         compare(name);
     }

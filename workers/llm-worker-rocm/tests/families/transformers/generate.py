@@ -133,6 +133,11 @@ def in_patches(pixels, patch):
 def generate_picture(name):
     config, norm, (settings, kind), (width, height), (place, spelled) = PICTURES[name]
     processor = getattr(transformers, kind)(**settings)
+    merge = config.get("spatial_merge_size", 1)
+    if merge > 1:
+        # As the processor of pictures and text calls it.
+        side = settings["patch_size"]["height"] * merge
+        processor.patch_size = {"height": side, "width": side}
     inputs = dict(processor(images=[Image.fromarray(picture(width, height))], return_tensors="pt"))
     # The mask of a picture that is not padded.
     inputs.pop("pixel_attention_mask", None)

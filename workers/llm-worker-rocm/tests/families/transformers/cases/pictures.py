@@ -28,6 +28,18 @@ SPECIAL = {
 SIGLIP = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 CLIP = {key: QWEN_SIZES[key] for key in ("image_mean", "image_std")}
 
+PIXTRAL_VISION = {
+    "model_type": "pixtral",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "head_dim": 16,
+    "image_size": 32,
+    "patch_size": 4,
+    "hidden_act": "gelu",
+}
+
 
 def sections(sizes, **more):
     return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sizes, **more}
@@ -51,6 +63,7 @@ IDEFICS_PLACE = (
         39: "<row_2_col_2>",
     },
 )
+PIXTRAL_SPELLED = {31: "[IMG]", 33: "[IMG_BREAK]", 34: "[IMG_END]"}
 INTERN_PLACE = [33, PART, 34], {31: "<IMG_CONTEXT>", 33: "<img>", 34: "</img>"}
 
 PICTURES = {
@@ -277,5 +290,40 @@ PICTURES = {
         ),
         (61, 37),
         INTERN_PLACE,
+    ),
+    "pixtral": (
+        {
+            "architectures": ["LlavaForConditionalGeneration"],
+            "model_type": "llava",
+            "image_token_index": 31,
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+            "projector_hidden_act": "gelu",
+            "tie_word_embeddings": False,
+            "text_config": {**COMMON, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+            "vision_config": PIXTRAL_VISION,
+        },
+        1.0,
+        ({**CLIP, "size": {"longest_edge": 32}, "patch_size": {"height": 4, "width": 4}}, "PixtralImageProcessorPil"),
+        (61, 37),
+        (([PART, 33] * 5)[:-1] + [34], PIXTRAL_SPELLED),
+    ),
+    "mistral3-vision": (
+        {
+            "architectures": ["Mistral3ForConditionalGeneration"],
+            "model_type": "mistral3",
+            "image_token_index": 31,
+            "spatial_merge_size": 2,
+            "vision_feature_layer": -1,
+            "projector_hidden_act": "gelu",
+            "multimodal_projector_bias": False,
+            "tie_word_embeddings": False,
+            "text_config": {**COMMON, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+            "vision_config": {**PIXTRAL_VISION, "hidden_act": "silu"},
+        },
+        1.0,
+        ({**CLIP, "size": {"longest_edge": 32}, "patch_size": {"height": 4, "width": 4}}, "PixtralImageProcessorPil"),
+        (61, 37),
+        (([PART, 33] * 3)[:-1] + [34], PIXTRAL_SPELLED),
     ),
 }
