@@ -2,6 +2,7 @@
 //! `config.json` and `preprocessor_config.json`, and its names of tensors.
 
 use super::names::is_of_vision;
+use super::tensors::interleave;
 use crate::folder::{read_json, required_json, weight_files};
 use crate::vision::{traits_of_folder, Kind};
 use half::{bf16, f16};
@@ -641,6 +642,7 @@ impl Weights for VisionFolder {
         match place.change {
             Change::None if place.start % 4 == 0 => Cow::Borrowed(data),
             Change::None => Cow::Owned(data.to_vec()),
+            Change::Neighbours(heads) => Cow::Owned(interleave(data, place.shape[0], heads)),
             Change::Frame(frame) => {
                 let bytes: usize = place.shape[3..].iter().product::<usize>() * place.size();
                 let frames = data.chunks_exact(bytes).skip(frame).step_by(2);

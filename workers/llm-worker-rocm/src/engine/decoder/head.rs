@@ -9,6 +9,7 @@ use super::block::Block;
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
 use super::lora::Attached;
+use super::media::MediaPass;
 use super::memory::LayerMemory;
 use super::mixers::{FirstValues, Pass};
 use super::network::Network;
@@ -144,7 +145,9 @@ impl Network {
         let joined = head.join.forward(&Tensor::cat(&both, 1)?.into())?;
         let sequences = step.step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
+        let media = MediaPass::default();
         let pass = Pass {
+            media: &media,
             batch: &batch,
             states: None,
             global: self.tables.rows(batch.positions())?,

@@ -43,6 +43,7 @@ impl Scheduler {
         let alone = Chunk {
             id: self.running[index].id,
             rows: 0,
+            drafts: 0,
         };
         self.suspect(&[alone], fault, shared);
         true
