@@ -91,6 +91,8 @@ pub enum ConfigRule {
     Float(&'static str, &'static str),
     /// Scores are divided by the root of this number; in GGUF only where it is not the size of a head.
     ScoreRoot(&'static str),
+    /// GGUF's number of folders of this name that do not have the key: a name, a key, GGUF's key and the number.
+    NumberOf(&'static str, &'static str, &'static str, u32),
     /// Each so-manieth layer sees everything, the others a window: other patterns are refused.
     FullAttentionEvery(usize),
     /// Which layers have the window, if there is one: `layer_types` lists them, else `sliding_window_pattern` says, else

@@ -1,5 +1,6 @@
 //! What becomes of a tensor's numbers and shape on the way to GGUF.
 
+use super::latent::{HeadPart, LatentSizes};
 use half::{bf16, f16};
 use safetensors::Dtype;
 use worker::gguf::{Format, TensorInfo};
@@ -21,6 +22,8 @@ pub(super) enum Change {
     Transposed,
     /// One of two halves of the rows.
     Half(usize),
+    /// What heads have for keys or values of the one matrix for both.
+    HeadPart(HeadPart, LatentSizes),
     /// Runs of rows have factors: how many rows, and the factor; the last run is as long as needed.
     Scaled(Vec<(usize, f64)>),
 }
@@ -34,6 +37,7 @@ impl Change {
             Self::Squeezed | Self::Scaled(_) | Self::Flat => true,
             Self::Transposed => shape.len() == 3,
             Self::Groups(groups) => shape.len() == 1 && shape[0].is_multiple_of(*groups),
+            Self::HeadPart(_, sizes) => shape == sizes.whole(),
             Self::Half(_) => shape.len() >= 2 && shape[shape.len() - 2].is_multiple_of(2),
         };
         (!fits).then(|| format!("a shape of {shape:?} is not expected"))
@@ -61,6 +65,7 @@ impl Change {
     /// Matrices stay as they are stored; the small ones of recurrences are float32.
     fn gives_floats(&self, shape: &[usize]) -> bool {
         match self {
+            Self::HeadPart(..) => false,
             Self::Half(_) | Self::Scaled(_) | Self::Transposed => shape.len() == 1,
             _ => true,
         }
@@ -73,6 +78,7 @@ impl Change {
             Self::Groups(groups) => vec![*groups, shape[0] / groups],
             Self::Flat => vec![shape.iter().product()],
             Self::Transposed => vec![shape[0], shape[2], shape[1]],
+            Self::HeadPart(part, sizes) => sizes.shape(*part),
             Self::Half(_) => {
                 let mut shape = shape.to_vec();
                 let rows = shape.len() - 2;
@@ -90,6 +96,10 @@ impl Change {
             let size = data.len() / matrices / 2;
             let halves = data.chunks_exact(size).skip(*half).step_by(2);
             return halves.flatten().copied().collect();
+        }
+        if let Self::HeadPart(part, sizes) = self {
+            let size = data.len() / shape.iter().product::<usize>();
+            return sizes.take(*part, data, size);
         }
         if *self == Self::Transposed {
             let (rows, columns) = (shape[1], shape[2]);

@@ -3,6 +3,7 @@
 use super::change::Change;
 use super::experts;
 use super::gemma;
+use super::latent::LatentSizes;
 use super::layers;
 use super::metadata::MetadataWriter;
 use super::names::{TensorName, TensorNames};
@@ -29,6 +30,8 @@ pub(super) struct Config {
     pub names: TensorNames,
     /// Of a family with a recurrence.
     recurrent: Option<Recurrent>,
+    /// Of a family with latent attention.
+    latent: Option<LatentSizes>,
     pub blocks: u32,
     /// Layers behind these that predict tokens further ahead.
     predicting: u32,
@@ -91,6 +94,7 @@ impl Config {
         refuse_other_activations(json, folder, name)?;
         let heads = number(json, "num_attention_heads")?;
         let width = number(json, "hidden_size")?;
+        let latent = LatentSizes::read(json, heads, traits.latent)?;
         let head_dim = match optional(json, "head_dim")? {
             Some(dim) => dim,
             None => width / heads,
@@ -104,6 +108,13 @@ impl Config {
         let rotary = match optional(json, "rotary_dim")? {
             Some(rotary) => rotary,
             None => (f64::from(head_dim) * fraction) as u32,
+        };
+        let (head_dim, value_dim, rotary, kv_heads) = match &latent {
+            Some(latent) => {
+                let (stored, value, turning) = latent.stored();
+                (stored, value, turning, 1)
+            }
+            None => (head_dim, head_dim, rotary, kv_heads),
         };
         if head_dim == 0
             || !head_dim.is_multiple_of(2)
@@ -143,7 +154,7 @@ impl Config {
             ("attention.head_count", heads),
             ("attention.head_count_kv", kv_heads),
             ("attention.key_length", head_dim),
-            ("attention.value_length", head_dim),
+            ("attention.value_length", value_dim),
             ("rope.dimension_count", rotary),
             ("vocab_size", vocab),
         ] {
@@ -159,10 +170,13 @@ impl Config {
         };
         writer.float(epsilon_key, epsilon);
         rope.write(&mut writer);
+        if let Some(latent) = &latent {
+            latent.write(json, traits.latent, &mut writer)?;
+        }
         if experts > 0 {
             experts::write(json, experts, &mut writer)?;
         }
-        write_own(json, folder.rules, experts, head_dim, &mut writer)?;
+        write_own(json, folder.rules, name, experts, head_dim, &mut writer)?;
         let recurrent = folder.recurrent;
         let recurrent = recurrent.map(|family| Recurrent::write(family, json, &mut writer));
         Ok(Self {
@@ -170,6 +184,7 @@ impl Config {
             predicting: json["num_nextn_predict_layers"]
                 .as_u64()
                 .map_or(0, |layers| layers.min(u64::from(MAX_PREDICTING)) as u32),
+            latent,
             vocab,
             tied: [json, outer]
                 .iter()
@@ -208,6 +223,11 @@ impl Config {
             return Ok(places);
         }
         let place = self.names.place(name, self.tied)?;
+        if let (Some(latent), Some(whole)) = (&self.latent, &place) {
+            if let Some(parts) = latent.places(whole) {
+                return Ok(parts);
+            }
+        }
         Ok(place.into_iter().map(|place| (place, None)).collect())
     }
 
@@ -237,6 +257,7 @@ fn text_row(json: &Json) -> Option<&'static ArchitectureRow> {
 fn write_own(
     json: &Json,
     rules: &[ConfigRule],
+    name: &str,
     experts: u32,
     head_dim: u32,
     writer: &mut MetadataWriter,
@@ -270,6 +291,11 @@ fn write_own(
                 }
             }
             ConfigRule::PictureSections => write_sections(json, writer)?,
+            ConfigRule::NumberOf(folder, key, gguf, value) => {
+                if folder == name && json[key].is_null() {
+                    writer.number(gguf, value);
+                }
+            }
             ConfigRule::FullAttentionEvery(period) => refuse_other_layers(json, period)?,
             ConfigRule::Windows(period) => layers::write_windows(json, period, writer)?,
             ConfigRule::TurnedLayers(period) => layers::write_turned(json, period, writer)?,

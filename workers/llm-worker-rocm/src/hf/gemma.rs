@@ -52,7 +52,8 @@ pub(super) fn write(json: &Json, head_dim: u32, writer: &mut MetadataWriter) -> 
             true => width,
             false => 2 * width,
         };
-        writer.numbers("feed_forward_length", (0..layers).map(of).collect());
+        let widths: Vec<u32> = (0..layers).map(of).collect();
+        writer.numbers("feed_forward_length", &widths);
     }
     let full = optional(json, "num_global_key_value_heads")?;
     if let (Some(full), true) = (full, json["attention_k_eq_v"] == true) {
@@ -66,7 +67,8 @@ pub(super) fn write(json: &Json, head_dim: u32, writer: &mut MetadataWriter) -> 
                 heads
             }
         };
-        writer.numbers("attention.head_count_kv", kinds.iter().map(of).collect());
+        let heads: Vec<u32> = kinds.iter().map(of).collect();
+        writer.numbers("attention.head_count_kv", &heads);
     }
     if let Some(count) = optional(json, "altup_num_inputs")? {
         writer.number("altup.num_inputs", count);

@@ -67,10 +67,6 @@ impl MetadataWriter {
         self.set(key, Value::Array(Array::Bool(values)));
     }
 
-    pub(super) fn numbers(&mut self, key: &str, values: Vec<u32>) {
-        self.set(key, Value::Array(Array::U32(values)));
-    }
-
     pub(super) fn floats(&mut self, key: &str, values: Vec<f32>) {
         self.set(key, Value::Array(Array::F32(values)));
     }

@@ -5,6 +5,7 @@ mod change;
 mod config;
 mod experts;
 mod gemma;
+mod latent;
 mod layers;
 mod metadata;
 mod names;

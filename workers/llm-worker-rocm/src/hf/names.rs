@@ -194,6 +194,16 @@ impl TensorNames {
             "self_attn.k_proj" => "attn_k",
             "self_attn.v_proj" => "attn_v",
             "self_attn.qkv_proj" | "attention.query_key_value" => "attn_qkv",
+            "self_attn.q_a_proj" => "attn_q_a",
+            "self_attn.q_a_layernorm" => "attn_q_a_norm",
+            "self_attn.q_b_proj" => "attn_q_b",
+            "self_attn.kv_a_proj_with_mqa" => "attn_kv_a_mqa",
+            "self_attn.kv_a_layernorm" => "attn_kv_a_norm",
+            "self_attn.kv_b_proj" => "attn_kv_b",
+            "self_attn.indexer.wq_b" => "indexer.attn_q_b",
+            "self_attn.indexer.wk" => "indexer.attn_k",
+            "self_attn.indexer.k_norm" => "indexer.k_norm",
+            "self_attn.indexer.weights_proj" => "indexer.proj",
             "self_attn.o_proj" | "self_attn.dense" | "attention.dense" => "attn_output",
             "self_attn.q_norm" | "self_attn.query_layernorm" | "attention.query_layernorm" => {
                 "attn_q_norm"

@@ -29,6 +29,8 @@ enum Scaling {
         betas: [Option<f64>; 2],
         /// Frequencies change from a whole pair on and up to one.
         whole_pairs: bool,
+        /// Of the logarithm of the factor, where scores as a whole are scaled.
+        multiplier: Option<f64>,
     },
     Long {
         original: f64,
@@ -92,12 +94,15 @@ impl Rope {
                 }
             }
             Some("yarn") => {
-                for key in ["mscale", "mscale_all_dim"] {
-                    if scaling.get(key).is_some_and(|v| !v.is_null()) {
-                        return Err(format!(
-                            "config.json: rope_scaling.{key} is not implemented for safetensors; take a GGUF file of the model"
-                        ));
-                    }
+                let (of_rotation, of_all) = (
+                    positive(&scaling["mscale"], "mscale")?,
+                    positive(&scaling["mscale_all_dim"], "mscale_all_dim")?,
+                );
+                if of_rotation != of_all {
+                    return Err(format!(
+                        "config.json: rope_scaling.mscale {} with mscale_all_dim {} is not implemented",
+                        scaling["mscale"], scaling["mscale_all_dim"]
+                    ));
                 }
                 rope.scaling = Scaling::Yarn {
                     factor: get("factor")?,
@@ -107,6 +112,7 @@ impl Rope {
                         positive(&scaling["beta_slow"], "beta_slow")?,
                     ],
                     whole_pairs: scaling["truncate"].as_bool().unwrap_or(true),
+                    multiplier: of_all.map(|all| 0.1 * all),
                 }
             }
             Some("longrope" | "su") => rope.read_long(json, scaling, dim)?,
@@ -188,6 +194,7 @@ impl Rope {
                 factor,
                 original,
                 betas,
+                multiplier,
                 ..
             } => {
                 writer.text("rope.scaling.type", "yarn");
@@ -198,6 +205,9 @@ impl Rope {
                     if let Some(beta) = beta {
                         writer.float(key, beta);
                     }
+                }
+                if let Some(multiplier) = multiplier {
+                    writer.float("rope.scaling.yarn_log_multiplier", multiplier);
                 }
             }
             Scaling::Long {

@@ -6,6 +6,8 @@ mod adapters;
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
 mod embedding;
+mod formats;
+mod latent;
 mod list;
 mod mixtures;
 mod pictures;

@@ -5,14 +5,6 @@ use crate::engine::sequential::{load, SequentialModel};
 
 /// What runs through candle-transformers.
 pub(in crate::architectures) static SEQUENTIAL: &[ArchitectureRow] = &[
-    ArchitectureRow::sequential(
-        &["DeepseekV2ForCausalLM"],
-        "DeepSeek-V2",
-        SequentialModel {
-            halves: true,
-            ..SequentialModel::of(load::deepseek2)
-        },
-    ),
     ArchitectureRow {
         gguf: Some("lfm2"),
         ..ArchitectureRow::sequential(

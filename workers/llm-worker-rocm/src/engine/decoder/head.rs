@@ -16,7 +16,8 @@ use super::network::Network;
 use super::norm::{Norm, Residual};
 use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::PagedBatch;
+use std::cell::RefCell;
 use std::sync::Arc;
 use worker::gguf::Weights;
 
@@ -29,7 +30,7 @@ pub(super) struct Head {
     hidden_norm: Norm,
     /// Of both norms' results behind each other to the block's input.
     join: Linear,
-    block: Block,
+    pub(super) block: Block,
     /// Before the output matrix; the model's last norm if there is none.
     norm: Option<Norm>,
     memory: Vec<LayerMemory>,
@@ -65,13 +66,6 @@ impl Loader<'_> {
     }
 }
 
-impl Head {
-    /// The shape of its cache of keys and values, if it has one.
-    pub(super) fn cache_shape(&self, blocks: usize, block_size: usize) -> Option<CacheShape> {
-        self.block.mixer.cache_shape(blocks, block_size)
-    }
-}
-
 impl Network {
     /// Loads the head; gives whether the file has one.
     pub(super) fn load_head(
@@ -94,13 +88,10 @@ impl Network {
 
     /// Reserves the head's cache beside that of the blocks.
     pub(super) fn reserve_head(&mut self, cache: &CacheOptions) -> Result<()> {
-        if let Some(head) = &mut self.head {
-            let shape = head.cache_shape(cache.blocks, cache.block_size);
-            let new = |shape| PagedCache::new(shape, cache.dtype.into(), &self.device);
-            head.memory = vec![LayerMemory {
-                cache: shape.map(new).transpose()?,
-                state: Vec::new(),
-            }];
+        let reserve = |head: &Head| head.block.mixer.reserve(cache, &self.device);
+        let memory = self.head.as_ref().map(reserve).transpose()?;
+        if let (Some(head), Some(memory)) = (&mut self.head, memory) {
+            head.memory = vec![memory];
             head.hidden = None;
         }
         self.hidden = None;
@@ -154,6 +145,7 @@ impl Network {
             local: self.local_tables.rows(batch.positions())?,
             per_block: None,
             temperatures: self.temperatures.rows(&batch, &self.device)?,
+            chosen: RefCell::new(None),
         };
         let mut stream = Residual::new(joined);
         head.block

@@ -30,6 +30,8 @@ impl StatePart {
 pub(super) struct LayerMemory {
     /// Keys and values, where it has attention with a cache of its own.
     pub cache: Option<PagedCache>,
+    /// Keys of an indexer, where it has one.
+    pub index: Option<PagedCache>,
     /// Recurrent states, `(slots, ...)` for each [`StatePart`], written in place.
     pub state: Vec<Tensor>,
 }

@@ -24,6 +24,7 @@ mod model;
 mod network;
 mod norm;
 mod per_block;
+mod per_head;
 mod projections;
 mod rocm;
 mod rotary;
@@ -35,6 +36,6 @@ pub use config::{ConfigError, DecoderConfig};
 pub use experts::{Routing, Scores};
 pub use model::Decoder;
 pub use traits::{
-    Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Layers, LogitScale,
+    Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Latent, Layers, LogitScale,
     NormKind, Recurrence, Sections, Temperature,
 };

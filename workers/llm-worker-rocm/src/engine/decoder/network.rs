@@ -17,7 +17,8 @@ use super::temperature::Temperatures;
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
 use candle_core::{DType, Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheDType, PagedBatch, PagedCache};
+use candle_rocm_flash_attn::paged::{CacheDType, PagedBatch};
+use std::cell::RefCell;
 use std::sync::Arc;
 
 /// A model's weights on a device, and its cache.
@@ -146,6 +147,7 @@ impl Network {
             per_block,
             temperatures: self.temperatures.rows(batch, &self.device)?,
             media,
+            chosen: RefCell::new(None),
         };
         if let Some(streams) = &self.streams {
             let mut all = streams.spread(&stream.sum()?)?;
@@ -185,15 +187,7 @@ impl Network {
     /// Reserves the cache, in place of one reserved before.
     pub(super) fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
         self.memories = Vec::new();
-        let memory = |block: &Block| -> Result<LayerMemory> {
-            let shape = block.mixer.cache_shape(cache.blocks, cache.block_size);
-            let new = |shape| PagedCache::new(shape, cache.dtype.into(), &self.device);
-            let paged = shape.map(new).transpose()?;
-            Ok(LayerMemory {
-                cache: paged,
-                state: LayerMemory::states(&block.mixer.state(), cache.states, &self.device)?,
-            })
-        };
+        let memory = |block: &Block| block.mixer.reserve(cache, &self.device);
         self.memories = self.blocks.iter().map(memory).collect::<Result<_>>()?;
         self.block_size = cache.block_size;
         self.slots = cache.states;
@@ -202,11 +196,9 @@ impl Network {
 
     /// Bytes of a token's keys and values.
     pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
-        let of_blocks = self.blocks.iter();
-        let of_blocks = of_blocks.filter_map(|block| block.mixer.cache_shape(1, 1));
-        let of_head = self.head.iter().filter_map(|head| head.cache_shape(1, 1));
-        let shapes = of_blocks.chain(of_head);
-        shapes.map(|shape| shape.bytes(dtype)).sum()
+        let head = self.head.iter().map(|head| &head.block);
+        let blocks = self.blocks.iter().chain(head);
+        blocks.map(|block| block.mixer.token_bytes(dtype)).sum()
     }
 
     /// Blocks of the cache.

@@ -307,7 +307,7 @@ impl Stack {
     }
 
     /// `x` `(tokens, used or 1, inputs)` to `(tokens, used, outputs)`.
-    fn forward(&self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         match self {
             Self::Blocks(blocks, shape) => {
                 let dtype = x.dtype();

@@ -66,6 +66,22 @@ pub struct DecoderTraits {
     pub recurrence: Recurrence,
     /// Which blocks have it, and what they have beside it.
     pub parts: BlockParts,
+    /// What attention keeps in place of keys and values.
+    pub latent: Latent,
+}
+
+/// Whether attention keeps a latent vector for each token in place of keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latent {
+    /// It does not.
+    None,
+    /// It does.
+    Plain,
+    /// It does, and looks at the keys that an indexer chooses.
+    Indexed {
+        /// The indexer's rotary embedding turns neighbours, not halves.
+        interleaved: bool,
+    },
 }
 
 /// What mixes tokens by a state.
@@ -219,5 +235,6 @@ impl DecoderTraits {
         recurrence: Recurrence::None,
         parts: BlockParts::Attention,
         sections: Sections::None,
+        latent: Latent::None,
     };
 }

@@ -3,7 +3,7 @@
 use super::keys::{ConfigError, Keys, Result};
 use super::MAX_BLOCKS;
 use crate::engine::decoder::experts::{Routing, Scores};
-use crate::engine::decoder::traits::DecoderTraits;
+use crate::engine::decoder::traits::{DecoderTraits, Latent};
 
 /// Most experts in use are 512.
 const MAX_EXPERTS: u32 = 4096;
@@ -74,6 +74,7 @@ fn routing(keys: &Keys, traits: &DecoderTraits) -> Result<Routing> {
     Ok(Routing {
         // llama.cpp's numbers.
         scores: match keys.u32("expert_gating_func")? {
+            None | Some(0) if biased(keys, traits) => Scores::Sigmoid,
             None | Some(0) => own.scores,
             Some(1) => Scores::Softmax,
             Some(2) => Scores::Sigmoid,
@@ -88,6 +89,13 @@ fn routing(keys: &Keys, traits: &DecoderTraits) -> Result<Routing> {
         normalised: keys.bool("expert_weights_norm")?.unwrap_or(own.normalised),
         ..own
     })
+}
+
+/// Whether it is one of the files of DeepSeek-V3's kind that do not say what its scores are: its routers have biases,
+/// which those of V2 have not.
+fn biased(keys: &Keys, traits: &DecoderTraits) -> bool {
+    let mut tensors = keys.gguf.tensors();
+    traits.latent != Latent::None && tensors.any(|(name, _)| name.ends_with("exp_probs_b.bias"))
 }
 
 fn groups(keys: &Keys, count: usize, used: usize) -> Result<Option<Groups>> {

@@ -5,6 +5,7 @@
 
 mod experts;
 mod keys;
+mod latent;
 mod layers;
 mod rope;
 mod sizes;
@@ -12,11 +13,13 @@ mod state_space;
 
 pub(super) use experts::{Groups, MixtureConfig};
 pub use keys::ConfigError;
+pub(super) use latent::{IndexerConfig, LatentConfig};
 pub(super) use layers::{Base, MixerKind};
 pub(super) use rope::Rope;
 pub(super) use sizes::StreamConfig;
 pub(super) use state_space::StateSpace;
 
+use super::rotary::Scaling;
 use super::traits::{
     Activation, BlockParts, DecoderTraits, EmbeddingScale, LogitScale, NormKind, Temperature,
 };
@@ -82,6 +85,7 @@ pub struct DecoderConfig {
     /// The recurrence of blocks that have one.
     pub(super) state_space: Option<StateSpace>,
     sizes: sizes::Sizes,
+    pub(super) latent: Option<LatentConfig>,
 }
 
 impl DecoderConfig {
@@ -151,6 +155,12 @@ impl DecoderConfig {
         let v_head_dim = keys
             .count("attention.value_length", MAX_HEAD_DIM)?
             .unwrap_or(head_dim);
+        let latent = latent::latent(&keys, traits)?;
+        // All heads look at one latent vector of each token.
+        let (kv_heads, head_dim, v_head_dim) = match &latent {
+            Some(latent) => (1, latent.stored(), latent.rank),
+            None => (kv_heads, head_dim, v_head_dim),
+        };
         let context_length = keys.require_count("context_length", MAX_CONTEXT)?;
         let epsilon = match traits.norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
@@ -164,7 +174,7 @@ impl DecoderConfig {
                 None => gguf.require_f32(&keys.full(epsilon))?,
             },
         };
-        let rope = rope::rope(&keys, traits, head_dim, context_length)?;
+        let mut rope = rope::rope(&keys, traits, head_dim, context_length)?;
         let logit_scale =
             keys.positive("logit_scale", true)?
                 .map(|scale| match traits.logit_scale {
@@ -188,7 +198,11 @@ impl DecoderConfig {
             (None, None) => keys.require_count("feed_forward_length", u32::MAX)?,
         };
         let own_scale = keys.positive("attention.scale", true)?;
-        let score_scale = match own_scale.or(traits.score_scale) {
+        let latent_scale = match &latent {
+            Some(latent) => Some(latent.score_scale(&keys, &mut rope)?),
+            None => None,
+        };
+        let score_scale = match own_scale.or(traits.score_scale).or(latent_scale) {
             Some(scale) => scale,
             None => {
                 let by_width = traits.scores_by_width_at == Some(blocks);
@@ -246,6 +260,7 @@ impl DecoderConfig {
                 && traits.parts == BlockParts::RecurrentWithoutHeads,
             state_space: state_space::state_space(&keys, traits)?,
             sizes,
+            latent,
         };
         config.refuse_what_is_ignored(&keys)?;
         Ok(config)
@@ -275,6 +290,13 @@ impl DecoderConfig {
             }
         }
         let chunked = self.traits.chunk.is_some();
+        let multiplier = "rope.scaling.yarn_log_multiplier";
+        if self.latent.is_none() && keys.positive(multiplier, true)?.is_some() {
+            return Err(ConfigError::Unsupported(format!(
+                "metadata {}",
+                keys.full(multiplier)
+            )));
+        }
         // Within a chunk attention is whole.
         let chunk = keys.count("attention.chunk_size", u32::MAX)?;
         if !chunked && chunk.is_some_and(|chunk| chunk < self.context_length) {

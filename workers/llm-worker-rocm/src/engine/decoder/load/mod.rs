@@ -4,6 +4,7 @@ mod altup;
 mod attention;
 mod feed_forward;
 mod griffin;
+mod latent;
 mod per_block;
 mod rotary;
 mod rwkv;
@@ -135,7 +136,10 @@ impl Loader<'_> {
             }
         };
         let mixer = match c.mixer(block) {
-            MixerKind::Attention => Mixer::Attention(self.attention(block)?),
+            MixerKind::Attention => match &c.latent {
+                Some(shape) => Mixer::Latent(Box::new(self.latent(block, shape)?)),
+                None => Mixer::Attention(self.attention(block)?),
+            },
             MixerKind::Recurrent => Mixer::Recurrent(self.recurrent(block)?),
             MixerKind::Both => {
                 Mixer::Both(Box::new((self.attention(block)?, self.recurrent(block)?)))

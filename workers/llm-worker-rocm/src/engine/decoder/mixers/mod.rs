@@ -5,6 +5,7 @@ mod convolution;
 mod device;
 mod griffin;
 mod host;
+mod latent;
 mod rocm;
 mod rwkv;
 mod scan;
@@ -14,6 +15,7 @@ mod walk;
 pub(super) use attention::Attention;
 pub(super) use convolution::{Convolution, MAX_KERNEL};
 pub(super) use griffin::{Blocks, Diagonal, Griffin};
+pub(super) use latent::{Indexer, LatentAttention, Query};
 pub(super) use rwkv::{Channel, FirstValues, LowRank, Rwkv7};
 pub(super) use scan::Selective;
 pub(super) use state_space::{Mamba, Mamba2};
@@ -23,8 +25,10 @@ use super::experts::FeedForward;
 use super::input::Input;
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
-use candle_core::{Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheShape, PagedBatch, Rotary};
+use crate::engine::forward::CacheOptions;
+use candle_core::{Device, Result, Tensor};
+use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache, Rotary};
+use std::cell::RefCell;
 
 /// What a pass of rows has for all blocks.
 pub(super) struct Pass<'a> {
@@ -41,6 +45,8 @@ pub(super) struct Pass<'a> {
     pub temperatures: Option<Tensor>,
     /// What rows have besides their tokens.
     pub media: &'a MediaPass,
+    /// The keys that the last indexer chose for each row, if that is not all.
+    pub chosen: RefCell<Option<Tensor>>,
 }
 
 impl Pass<'_> {
@@ -63,6 +69,7 @@ impl Pass<'_> {
 /// Mixes tokens, `(tokens, width)` to the same.
 pub(super) enum Mixer {
     Attention(Attention),
+    Latent(Box<LatentAttention>),
     Recurrent(Box<dyn Recurrent>),
     /// Both on the same input; what they give is added.
     Both(Box<(Attention, Box<dyn Recurrent>)>),
@@ -93,6 +100,7 @@ impl Mixer {
         let attention = match self {
             Self::Attention(attention) => attention,
             Self::Both(both) => &both.0,
+            Self::Latent(latent) => return Some(latent.cache_shape(blocks, block_size)),
             _ => return None,
         };
         let own = attention.source.is_none();
@@ -103,16 +111,50 @@ impl Mixer {
     pub(super) fn takes_quantized(&self) -> bool {
         match self {
             Self::Attention(attention) => attention.projections.takes_quantized(),
+            Self::Latent(latent) => latent.takes_quantized(),
             Self::Recurrent(recurrent) => recurrent.takes_quantized(),
             Self::Both(both) => both.0.projections.takes_quantized() && both.1.takes_quantized(),
             Self::FeedForward(feed_forward) => feed_forward.takes_quantized(),
         }
     }
 
+    /// Bytes of what a token leaves in its caches.
+    pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
+        match (self, self.cache_shape(1, 1)) {
+            (_, None) => 0,
+            (Self::Latent(attention), Some(shape)) => {
+                let index = attention.index_shape(shape);
+                let shapes = index.iter().chain([&shape]);
+                shapes.map(|shape| shape.latent_bytes(dtype)).sum()
+            }
+            (_, Some(shape)) => shape.bytes(dtype),
+        }
+    }
+
+    /// Reserves what it keeps.
+    pub(super) fn reserve(&self, cache: &CacheOptions, device: &Device) -> Result<LayerMemory> {
+        let dtype = cache.dtype.into();
+        let latent = |shape| PagedCache::latent(shape, dtype, device);
+        let shape = self.cache_shape(cache.blocks, cache.block_size);
+        let (paged, index) = match (self, shape) {
+            (_, None) => (None, None),
+            (Self::Latent(attention), Some(shape)) => {
+                let index = attention.index_shape(shape).map(latent).transpose()?;
+                (Some(latent(shape)?), index)
+            }
+            (_, Some(shape)) => (Some(PagedCache::new(shape, dtype, device)?), None),
+        };
+        Ok(LayerMemory {
+            cache: paged,
+            index,
+            state: LayerMemory::states(&self.state(), cache.states, device)?,
+        })
+    }
+
     /// What a sequence leaves behind in it besides keys and values.
     pub(super) fn state(&self) -> Vec<StatePart> {
         match self {
-            Self::Attention(_) | Self::FeedForward(_) => Vec::new(),
+            Self::Attention(_) | Self::Latent(_) | Self::FeedForward(_) => Vec::new(),
             Self::Recurrent(recurrent) => recurrent.state(),
             Self::Both(both) => both.1.state(),
         }
@@ -132,6 +174,7 @@ impl Mixer {
         let memory = &mut memories[source.unwrap_or(layer)];
         match self {
             Self::Attention(attention) => attention.forward(x, memory, pass),
+            Self::Latent(latent) => latent.forward(x, memory, pass),
             Self::Recurrent(recurrent) => recurrent.forward(x, memory, pass.states()?),
             Self::Both(both) => {
                 let attended = both.0.forward(x, memory, pass)?;

@@ -3,6 +3,7 @@
 mod attention;
 mod feed_forward;
 mod gemma;
+mod latent;
 mod state_space;
 
 use super::config::{ConfigError, DecoderConfig, MixerKind};
@@ -69,7 +70,10 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
         let name = |part: &str| format!("blk.{block}.{part}");
         let own = &*c.of_block(block);
         match c.mixer(block) {
-            MixerKind::Attention => check.attention(own, block, &name)?,
+            MixerKind::Attention => match &c.latent {
+                Some(shape) => check.latent(own, shape, block, &name)?,
+                None => check.attention(own, block, &name)?,
+            },
             MixerKind::Recurrent => check.recurrent(own, &name)?,
             MixerKind::Both => {
                 check.attention(own, block, &name)?;

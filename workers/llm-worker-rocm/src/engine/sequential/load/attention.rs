@@ -6,31 +6,6 @@ use candle_nn::VarBuilder;
 use candle_transformers::models as m;
 use serde_json::{json, Value as Json};
 
-/// DeepSeek-V2: multi-head latent attention, whose keys and values are stored for each head.
-pub(crate) fn deepseek2(settings: &Settings, weights: VarBuilder) -> LoadResult {
-    if !settings.get("n_routed_experts").is_null() {
-        settings.number("num_experts_per_tok")?;
-    }
-    let (context, config) = settings.parse_bounded(&[])?;
-    let head = settings.number("qk_rope_head_dim")?
-        + settings.number("qk_nope_head_dim")?
-        + settings.number("v_head_dim")?;
-    let model = m::deepseek2::DeepSeekV2::new(&config, weights)?;
-    Ok(Loaded {
-        forward: forgetting(
-            model,
-            |model| model.clear_kv_cache(),
-            |model, tokens, position| model.forward(tokens, position),
-        ),
-        vocab_size: settings.number("vocab_size")?,
-        context,
-        token_elements: settings.number("num_hidden_layers")?
-            * settings.number("num_attention_heads")?
-            * head,
-        pieces: Pieces::Any,
-    })
-}
-
 /// Falcon of the first architecture: one head of keys and values, rotary positions.
 pub(crate) fn falcon(settings: &Settings, weights: VarBuilder) -> LoadResult {
     let defaults = [

@@ -8,5 +8,5 @@
 mod attention;
 mod lfm2;
 
-pub(crate) use attention::{bigcode, deepseek2, falcon, helium, olmo, stable_lm};
+pub(crate) use attention::{bigcode, falcon, helium, olmo, stable_lm};
 pub(crate) use lfm2::{lfm2, LFM2_GGUF};

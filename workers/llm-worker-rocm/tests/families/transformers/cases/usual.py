@@ -23,29 +23,6 @@ EXPERTS = {
     "mlp_only_layers": [],
 }
 
-DEEPSEEK = {
-    "hidden_size": 32,
-    "num_key_value_heads": 4,
-    "attention_bias": False,
-    "q_lora_rank": None,
-    "kv_lora_rank": 16,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 12,
-    "v_head_dim": 10,
-    "moe_intermediate_size": 24,
-    "n_routed_experts": 8,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 3,
-    "first_k_dense_replace": 1,
-    "moe_layer_freq": 1,
-    "n_group": 4,
-    "topk_group": 2,
-    "norm_topk_prob": False,
-    "routed_scaling_factor": 1.5,
-    "scoring_func": "softmax",
-    "topk_method": "greedy",
-}
-
 LLAMA3 = {
     "rope_type": "llama3",
     "factor": 8.0,
@@ -149,10 +126,6 @@ CASES = {
     ),
     "ernie4_5": case("Ernie4_5ForCausalLM", "ernie4_5", head_dim=16, use_bias=False, tie_word_embeddings=True),
     # Through candle-transformers.
-    "deepseek2": case("DeepseekV2ForCausalLM", "deepseek_v2", **DEEPSEEK),
-    "deepseek2-groups": case(
-        "DeepseekV2ForCausalLM", "deepseek_v2", **{**DEEPSEEK, "topk_method": "group_limited_greedy", "q_lora_rank": 12}
-    ),
     "lfm2": case(
         "Lfm2ForCausalLM",
         "lfm2",
