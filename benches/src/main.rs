@@ -9,6 +9,7 @@ mod convolution;
 mod experts;
 mod host;
 mod images;
+mod latent;
 mod measure;
 mod operations;
 mod products;
@@ -46,6 +47,7 @@ const GROUPS: &[Group] = &[
     ("quantized", quantized::run),
     ("recorded", quantized::recorded),
     ("attention", attention::run),
+    ("latent", latent::run),
     ("experts", experts::run),
     ("convolution", convolution::run),
     ("image", images::run),

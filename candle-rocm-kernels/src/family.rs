@@ -74,6 +74,8 @@ families! {
     Gemm = "matmul/gemm.hip";
     /// Matrices of floats times a few vectors.
     Gemv = "matmul/gemv.hip";
+    /// The choice of experts.
+    MoeRouter = "moe/router.hip";
     /// Matrices of experts times the rows routed to them.
     MoeRows = "moe/rows.hip";
     /// Attention by tiles.
@@ -82,6 +84,8 @@ families! {
     AttentionBackward = "attention/backward.hip";
     /// Attention of a few rows to many keys.
     AttentionDecode = "attention/decode.hip";
+    /// Attention to latent vectors, and the choice of keys for it.
+    AttentionLatent = "attention/latent.hip";
     /// Attention by matrix instructions on f16.
     AttentionMatrixF16 = "attention/matrix_f16.hip";
     /// The same on bf16.

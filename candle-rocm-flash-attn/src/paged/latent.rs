@@ -84,7 +84,7 @@ impl PagedCache {
         }
         match &self.store {
             Store::Cpu(store) => store.choose(&self.shape, q, weights, batch, most),
-            Store::Rocm(_) => bail!("keys are chosen on the CPU only"),
+            Store::Rocm(store) => store.choose(q, weights, batch, most),
         }
     }
 
@@ -112,7 +112,7 @@ impl PagedCache {
         }
         match &self.store {
             Store::Cpu(store) => store.attend_chosen(&self.shape, q, batch, scale, chosen),
-            Store::Rocm(_) => bail!("chosen keys are attended to on the CPU only"),
+            Store::Rocm(store) => store.attend_latent(&self.shape, q, batch, scale, Some(chosen)),
         }
     }
 }

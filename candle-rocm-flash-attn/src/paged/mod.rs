@@ -275,6 +275,9 @@ impl PagedCache {
         self.check_queries(q, batch, scores)?;
         match &self.store {
             Store::Cpu(store) => store.attend(&self.shape, q, batch, scores),
+            Store::Rocm(store) if store.suits_latent(&self.shape, scores) => {
+                store.attend_latent(&self.shape, q, batch, scores.scale, None)
+            }
             Store::Rocm(store) => Ok(store.attend(&self.shape, q, batch, scores, false)?.0),
         }
     }

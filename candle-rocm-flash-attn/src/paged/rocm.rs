@@ -5,6 +5,7 @@ use candle::op::BackpropOp;
 use candle::rocm_backend::{candle_rocm, RocmDevice};
 use candle::{bail, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_rocm::ops::attention::kv_cache::{self, KvCache, Tokens};
+use candle_rocm::ops::attention::latent;
 use candle_rocm::ops::attention::{attention, Attention, Lengths, Window};
 use candle_rocm::ops::quantized::QuantizedActivations;
 use candle_rocm::{Buffer, DType, View};
@@ -179,6 +180,87 @@ impl Store {
 
     pub(super) fn has_values(&self) -> bool {
         self.values.is_some()
+    }
+
+    /// Whether one kernel reads keys with their values once for all heads.
+    pub(super) fn suits_latent(&self, shape: &CacheShape, scores: &Attend) -> bool {
+        let turning = shape.head_size.saturating_sub(shape.v_head_size);
+        !self.has_values()
+            && shape.kv_heads == 1
+            && scores.left.is_none()
+            && scores.softcap.is_none()
+            && scores.chunk.is_none()
+            && scores.sinks.is_none()
+            && latent::takes(turning, shape.v_head_size)
+    }
+
+    /// Attention of all heads to the only one of keys, or to the `chosen` ones.
+    pub(super) fn attend_latent(
+        &self,
+        shape: &CacheShape,
+        q: &Tensor,
+        batch: &PagedBatch,
+        scale: f32,
+        chosen: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let most = batch.positions();
+        let batch = device_batch(batch)?;
+        with_view!(query = q);
+        with_view!(cu_rows = batch.cu_rows);
+        with_view!(cu_keys = batch.cu_keys);
+        with_view!(blocks = batch.table);
+        // What is not there borrows the queries' place and is not used.
+        with_view!(list = chosen.unwrap_or(q));
+        let keys = latent::Keys {
+            keys: self.keys.view(),
+            scales: self.keys.scales(),
+            cu_rows,
+            cu_keys,
+            blocks,
+            most,
+        };
+        let turning = shape.head_size - shape.v_head_size;
+        let list = chosen.is_some().then_some(&list);
+        let device = self.device.device();
+        let out = latent::attend(device, &query, &keys, turning, scale, list)?;
+        let (tokens, heads, _) = q.dims3()?;
+        tensor(q, out, Shape::from((tokens, heads, shape.v_head_size)))
+    }
+
+    /// See [`PagedCache::choose`](super::PagedCache::choose).
+    pub(super) fn choose(
+        &self,
+        q: &Tensor,
+        weights: &Tensor,
+        batch: &PagedBatch,
+        most: usize,
+    ) -> Result<Tensor> {
+        let longest = batch.positions();
+        let batch = device_batch(batch)?;
+        let weights = weights.contiguous()?;
+        with_view!(query = q);
+        with_view!(shares = weights);
+        with_view!(cu_rows = batch.cu_rows);
+        with_view!(cu_keys = batch.cu_keys);
+        with_view!(blocks = batch.table);
+        let keys = latent::Keys {
+            keys: self.keys.view(),
+            scales: self.keys.scales(),
+            cu_rows,
+            cu_keys,
+            blocks,
+            most: longest,
+        };
+        let chosen = latent::choose(self.device.device(), &query, &shares, &keys, most)?;
+        let shape = Shape::from((q.dim(0)?, most));
+        let count = shape.elem_count();
+        let storage = RocmStorage::new(chosen, self.device.clone(), candle::DType::U32, count);
+        Ok(Tensor::from_storage(
+            Storage::Rocm(storage),
+            shape,
+            BackpropOp::none(),
+            false,
+        ))
     }
 
     fn value_dims(&self, size: usize) -> ValueDims {

@@ -6,6 +6,7 @@
 pub mod attention;
 pub mod ck;
 mod definition;
+pub mod latent;
 pub mod matmul;
 pub mod quantized;
 mod recurrent;
@@ -38,6 +39,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         group_norm,
         index_error,
         indexing,
+        latent,
         matmul,
         moe,
         norm,

@@ -47,7 +47,7 @@ const EXTRAS: &[Family] = &[
 ];
 /// What experts need beyond that.
 const EXPERTS: &[Family] = &[
-    Family::Softmax,
+    Family::MoeRouter,
     Family::Sort,
     Family::MoeRows,
     Family::MoeGate,
@@ -93,19 +93,31 @@ const USUAL_FORMATS: [Format; 8] = [
 /// What the engine's decoder uses for a model; `kv_dtype` is how keys and values are to be stored.
 pub fn of_decoder(header: &Gguf, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
     let formats: HashSet<Format> = header.tensors().map(|(_, info)| info.format).collect();
-    let has_experts = header.tensors().any(|(name, _)| name.contains("_exps."));
-    of_formats(&formats, kv_dtype, has_experts)
+    let has = |part: &str| header.tensors().any(|(name, _)| name.contains(part));
+    let parts = Parts {
+        experts: has("_exps."),
+        latent: has(".attn_kv_a_mqa."),
+    };
+    of_formats(&formats, kv_dtype, parts)
 }
 
 /// What models usually use.
 pub fn usual() -> Vec<CodeObject> {
-    of_formats(&USUAL_FORMATS.into_iter().collect(), None, false)
+    of_formats(&USUAL_FORMATS.into_iter().collect(), None, Parts::default())
+}
+
+/// What only some models have.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    experts: bool,
+    /// Latent vectors in place of keys and values.
+    latent: bool,
 }
 
 fn of_formats(
     formats: &HashSet<Format>,
     kv_dtype: Option<KvDType>,
-    has_experts: bool,
+    parts: Parts,
 ) -> Vec<CodeObject> {
     let named =
         |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
@@ -136,6 +148,9 @@ fn of_formats(
     };
     // The form for f32 verifies the others.
     add(&[Family::AttentionDecode], &named(&[kept, "f32"]));
+    if parts.latent {
+        add(&[Family::AttentionLatent], &named(&[kept, "f32"]));
+    }
     if is_quantized {
         add(QUANTIZED_STEP, &weights);
     }
@@ -150,7 +165,7 @@ fn of_formats(
     if is_quantized {
         add(QUANTIZED_PROMPT, &weights);
     }
-    if has_experts {
+    if parts.experts {
         add(EXPERTS, &activations);
         add(&[Family::MoeQuantized], &weights);
     }

@@ -27,6 +27,7 @@ mod split;
 mod tiled;
 
 pub mod kv_cache;
+pub mod latent;
 
 use super::cast::cast;
 use super::check::Op;
@@ -44,6 +45,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
     [
         backward::declared(),
         kv_cache::declared(),
+        latent::declared(),
         matrix::declared(),
         naive::declared(),
         split::declared(),

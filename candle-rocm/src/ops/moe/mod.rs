@@ -3,14 +3,22 @@
 
 mod gate;
 mod quantized;
+mod router;
 mod rows;
 
 use crate::DeclaredKernel;
 pub use gate::{gate_experts, sum_experts, ClampedGate};
 pub use quantized::indexed_moe;
+pub use router::{route, Route, Scores};
 pub use rows::{moe_gemm, moe_gemm_with, MoeKernel, Routing};
 
 /// Every kernel that is declared here.
 pub(super) fn declared() -> Vec<DeclaredKernel> {
-    [gate::declared(), quantized::declared(), rows::declared()].concat()
+    [
+        gate::declared(),
+        quantized::declared(),
+        router::declared(),
+        rows::declared(),
+    ]
+    .concat()
 }

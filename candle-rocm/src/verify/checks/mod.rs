@@ -10,6 +10,7 @@ mod conv;
 mod elementwise;
 mod experts;
 mod indexing;
+mod latent;
 mod libraries;
 mod order;
 mod products;
@@ -65,6 +66,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         }
         Family::AttentionTiled => (attention::tiled, "attention as it is written"),
         Family::AttentionDecode => (attention::split, "attention by tiles"),
+        Family::AttentionLatent => (latent::attention, "attention by tiles"),
         Family::KvCache if kernel.name == "kv_cache_write" => (attention::kv_cache, ""),
         Family::MatvecSmall | Family::MatvecK | Family::MatvecCodebook | Family::MatvecLevels => {
             (quantized::matvec, "the product by tiles, or of floats")
@@ -75,6 +77,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Gemm => (products::tiles, ""),
         Family::Gemv => (products::vectors, "the product in tiles"),
         Family::MoeQuantized => (experts::quantized, "the other product of experts"),
+        Family::MoeRouter => (latent::router, ""),
         Family::MoeRows => (experts::rows, "the other product of experts"),
         Family::MoeGate => (experts::gates, ""),
         Family::Instructions

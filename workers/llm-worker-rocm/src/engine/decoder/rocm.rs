@@ -1,5 +1,6 @@
 //! Quantized matrices on AMD GPUs, where activations are quantized once for all matrices that they meet.
 
+use super::experts::{Choice, Scores};
 use super::input::Input;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
@@ -203,6 +204,45 @@ fn with_views<const N: usize>(
     let views = views.collect::<Result<Vec<_>>>()?;
     let device = rocm(storages[0].0.deref())?.buffer().device();
     compute(device, std::array::from_fn(|i| &views[i]))
+}
+
+/// The experts of each token and their weights, in one launch.
+pub(super) fn route(
+    logits: &Tensor,
+    bias: Option<&Tensor>,
+    choice: &Choice,
+) -> Result<(Tensor, Tensor)> {
+    let (tokens, _) = logits.dims2()?;
+    let logits = logits.contiguous()?;
+    let (storage, layout) = logits.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let view = storage.view(layout, OP)?;
+    // What is not there borrows the numbers' place and is not used.
+    let (bias_storage, bias_layout) = bias.unwrap_or(&logits).storage_and_layout();
+    let added = rocm(bias_storage.deref())?.view(bias_layout, OP)?;
+    let routing = choice.routing;
+    let route = experts::Route {
+        used: choice.used,
+        scores: match routing.scores {
+            Scores::Softmax => experts::Scores::Softmax,
+            Scores::Sigmoid => experts::Scores::Sigmoid,
+            Scores::Chosen => experts::Scores::Chosen,
+        },
+        groups: choice
+            .groups
+            .map_or((1, 1), |groups| (groups.count, groups.used)),
+        best_of_group: choice.best_of_group(),
+        normalised: routing.normalised.then_some(routing.epsilon),
+        scale: choice.scale as f32,
+    };
+    let added = bias.is_some().then_some(&added);
+    let (ids, weights) = experts::route(storage.buffer().device(), &view, added, &route)?;
+    let shape = (tokens, choice.used);
+    let wrapped = |buffer, dtype| {
+        let count = tokens * choice.used;
+        tensor(storage.with_buffer(buffer, dtype, count), shape)
+    };
+    Ok((wrapped(ids, DType::U32), wrapped(weights, DType::F32)))
 }
 
 /// All experts' matrices, one kernel for those of all tokens.

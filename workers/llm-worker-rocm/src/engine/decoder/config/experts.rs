@@ -5,8 +5,10 @@ use super::MAX_BLOCKS;
 use crate::engine::decoder::experts::{Routing, Scores};
 use crate::engine::decoder::traits::{DecoderTraits, Latent};
 
-/// Most experts in use are 512.
-const MAX_EXPERTS: u32 = 4096;
+/// Most experts in use are 512; a kernel chooses among so many.
+const MAX_EXPERTS: u32 = 1024;
+/// Most experts of a token are 22.
+const MAX_USED: u32 = 64;
 
 /// A mixture of experts in place of the feed-forward part.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,7 +47,7 @@ pub(super) fn experts(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Mixt
     else {
         return Ok(None);
     };
-    let used = keys.require_count("expert_used_count", count as u32)?;
+    let used = keys.require_count("expert_used_count", MAX_USED.min(count as u32))?;
     let hidden = match keys.count("expert_feed_forward_length", u32::MAX)? {
         Some(hidden) => hidden,
         None => keys.require_count("feed_forward_length", u32::MAX)?,

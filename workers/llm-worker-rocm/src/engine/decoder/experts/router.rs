@@ -8,8 +8,8 @@ use super::routing::{Routing, Scores};
 use crate::engine::decoder::config::{Groups, MixtureConfig};
 use crate::engine::decoder::input::Input;
 use crate::engine::decoder::linear::Linear;
-use candle_core::{DType, Device, Result, Tensor, D};
-use candle_nn::ops;
+use crate::engine::decoder::rocm;
+use candle_core::{DType, Device, Result, Tensor};
 
 /// Chooses the experts of each token.
 pub(in crate::engine::decoder) struct Router {
@@ -49,7 +49,7 @@ impl Router {
         let logits = self.matrix.forward(input)?.to_dtype(DType::F32)?;
         match logits.device() {
             Device::Cpu => self.choice.on_host(&logits, self.bias.as_ref()),
-            _ => self.choice.on_device(&logits, self.bias.as_ref()),
+            _ => rocm::route(&logits, self.bias.as_ref(), &self.choice),
         }
     }
 }
@@ -131,53 +131,11 @@ impl Choice {
 
     /// Of how many experts the scores make a group's: DeepSeek-V2 takes the best one's probability, DeepSeek-V3 and who
     /// followed it the sum of the best two's sigmoids.
-    fn best_of_group(&self) -> usize {
+    pub(in crate::engine::decoder) fn best_of_group(&self) -> usize {
         match self.routing.scores {
             Scores::Sigmoid => 2,
             Scores::Softmax | Scores::Chosen => 1,
         }
-    }
-
-    fn on_device(&self, logits: &Tensor, bias: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-        let scores = match self.routing.scores {
-            Scores::Softmax => ops::softmax_last_dim(logits)?,
-            Scores::Sigmoid => ops::sigmoid(logits)?,
-            Scores::Chosen => logits.clone(),
-        };
-        let mut ranks = match bias {
-            Some(bias) => scores.broadcast_add(bias)?,
-            None => scores.clone(),
-        };
-        if let Some(groups) = self.groups {
-            let (tokens, experts) = ranks.dims2()?;
-            let size = experts / groups.count;
-            let counted = self.best_of_group().min(size);
-            let by_group = ranks.reshape((tokens, groups.count, size))?;
-            let (sorted, _) = by_group.sort_last_dim(false)?;
-            let merits = sorted.narrow(2, 0, counted)?.sum(2)?;
-            let (sorted, _) = merits.sort_last_dim(false)?;
-            let least = sorted.narrow(1, groups.used - 1, 1)?;
-            let left = merits.broadcast_ge(&least)?.unsqueeze(2)?;
-            let hidden = Tensor::full(f32::NEG_INFINITY, by_group.shape(), by_group.device())?;
-            let left = left.broadcast_as(by_group.shape())?;
-            ranks = left
-                .where_cond(&by_group, &hidden)?
-                .reshape((tokens, experts))?;
-        }
-        let order = ranks.arg_sort_last_dim(false)?;
-        let ids = order.narrow(1, 0, self.used)?.contiguous()?;
-        let mut weights = scores.gather(&ids, 1)?;
-        if self.routing.scores == Scores::Chosen {
-            weights = ops::softmax_last_dim(&weights)?;
-        }
-        if self.routing.normalised {
-            let sum = (weights.sum_keepdim(D::Minus1)? + f64::from(self.routing.epsilon))?;
-            weights = weights.broadcast_div(&sum)?;
-        }
-        if self.scale != 1.0 {
-            weights = (weights * self.scale)?;
-        }
-        Ok((ids, weights))
     }
 }
 
@@ -207,17 +165,6 @@ mod tests {
     fn choose(choice: Choice, logits: &[f32], bias: Option<&[f32]>) -> (Vec<u32>, Vec<f32>) {
         let (mut ids, mut weights) = (vec![0; choice.used], vec![0.0; choice.used]);
         choice.of_token(logits, bias, &mut ids, &mut weights);
-        let logits = Tensor::new(logits, &Device::Cpu)
-            .unwrap()
-            .unsqueeze(0)
-            .unwrap();
-        let bias = bias.map(|bias| Tensor::new(bias, &Device::Cpu).unwrap());
-        // What a device does with single operations, is the same.
-        let (other_ids, other) = choice.on_device(&logits, bias.as_ref()).unwrap();
-        assert_eq!(other_ids.to_vec2::<u32>().unwrap(), [&ids[..]]);
-        for (a, b) in other.to_vec2::<f32>().unwrap()[0].iter().zip(&weights) {
-            assert!((a - b).abs() < 1e-6, "{a} {b}");
-        }
         (ids, weights)
     }
 
