@@ -44,6 +44,7 @@ fn attention_takes_memory_linear_in_length() {
             dtype: KvDType::F16,
             context: tokens,
             states: 0,
+            window_blocks: 0,
         };
         model.reserve(&cache).unwrap();
         let cache_bytes = model.kv_token_bytes(KvDType::F16) * tokens;
@@ -55,7 +56,7 @@ fn attention_takes_memory_linear_in_length() {
                 blocks: (0..(tokens / BLOCK) as u32).collect(),
                 keys: tokens,
                 rows: ROWS,
-                state: None,
+                ..StepSequence::default()
             }],
             outputs: vec![ROWS as u32 - 1],
         };

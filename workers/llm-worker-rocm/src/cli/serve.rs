@@ -109,6 +109,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N")]
     kv_blocks: Option<usize>,
 
+    /// Keep all keys and values of layers with a sliding window, not only those that the window reaches.
+    #[arg(long)]
+    full_windows: bool,
+
     /// Slots of recurrent state, for models that have such: each request that is computed needs one, the others are
     /// checkpoints for equal beginnings; as many as are of use and fit if absent.
     #[arg(long, value_name = "N")]
@@ -283,6 +287,7 @@ impl ServeArgs {
                 context: self.context,
                 kv_blocks: self.kv_blocks,
                 kv_dtype: self.kv_dtype,
+                full_windows: self.full_windows,
                 states: self.states,
                 state_distance: self.state_distance,
                 max_sequences: self.parallel,

@@ -56,6 +56,7 @@ impl DecoderEmbedder {
                 dtype: decoder.kv_dtype(),
                 context: self.max_tokens,
                 states: needed,
+                window_blocks: 0,
             })?;
             *blocks = needed;
         }
@@ -114,6 +115,7 @@ fn steps(texts: &[&[u32]]) -> Vec<Step> {
                     from: (done > rows).then_some(id as u32),
                     after: vec![id as u32],
                 }),
+                ..StepSequence::default()
             });
         }
     }

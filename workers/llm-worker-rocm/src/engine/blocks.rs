@@ -8,6 +8,10 @@
 //! A recurrent model cannot go on behind a prefix without the state there. Such states lie in slots, and a slot that is
 //! attached to a known block is a checkpoint: known prefixes are of use up to the last block that has one. It goes with
 //! its block.
+//!
+//! Layers with a sliding window have blocks of their own, of which a sequence keeps those that its window reaches. They
+//! are attached to the known blocks of the same tokens, and a prefix is of use where the window before its end is still
+//! there.
 
 use super::places::Places;
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +42,10 @@ pub(super) struct BlockPool {
     /// Slots of recurrent state; none if the model has no such state.
     states: Places,
     state_distance: usize,
+    /// Blocks of layers with a window; none if they have the same blocks as the others.
+    windows: Places,
+    /// Keys before its own that a token sees in these layers.
+    left: usize,
 }
 
 #[derive(Default)]
@@ -47,6 +55,8 @@ struct Block {
     key: Option<Key>,
     /// The slot that has the state behind it.
     state: Option<u32>,
+    /// The block of the same tokens in layers with a window.
+    window: Option<u32>,
     /// When it was last used, while it is kept.
     kept_since: u64,
 }
@@ -59,6 +69,8 @@ pub(super) struct Known {
     pub prefix: Prefix,
     /// The checkpoint behind it, of recurrent models.
     pub state: Option<u32>,
+    /// The last blocks of layers with a window.
+    pub windows: Vec<u32>,
 }
 
 impl BlockPool {
@@ -75,6 +87,8 @@ impl BlockPool {
             clock: 0,
             states: Places::new(0),
             state_distance: 0,
+            windows: Places::new(0),
+            left: 0,
         }
     }
 
@@ -82,6 +96,14 @@ impl BlockPool {
     pub(super) fn with_states(mut self, slots: usize, distance: usize) -> Self {
         self.states = Places::new(slots);
         self.state_distance = distance.next_multiple_of(self.block_size);
+        self
+    }
+
+    /// Adds blocks of layers with a window, which see `left` keys before a token's own. None are added if these layers
+    /// have the same blocks as the others.
+    pub(super) fn with_windows(mut self, blocks: usize, left: usize) -> Self {
+        self.windows = Places::new(blocks);
+        self.left = left;
         self
     }
 
@@ -134,15 +156,15 @@ impl BlockPool {
             };
             path.push((next, Some(block)));
         }
-        if self.is_recurrent() {
-            let has_state =
-                |block: Option<u32>| block.is_none_or(|b| self.blocks[b as usize].state.is_some());
-            while !has_state(path[path.len() - 1].1) {
-                path.pop();
-            }
+        while !self.is_usable(&path) {
+            path.pop();
         }
         let (prefix, last) = path[path.len() - 1];
         let blocks: Vec<u32> = path.into_iter().filter_map(|(_, block)| block).collect();
+        let seen = &blocks[self.first_seen(blocks.len() * self.block_size)..];
+        let windows = seen.iter().filter_map(|b| self.blocks[*b as usize].window);
+        let windows: Vec<u32> = windows.collect();
+        windows.iter().for_each(|window| self.windows.hold(*window));
         for block in &blocks {
             let held = &mut self.blocks[*block as usize];
             if held.holders == 0 {
@@ -158,7 +180,20 @@ impl BlockPool {
             blocks,
             prefix,
             state,
+            windows,
         }
+    }
+
+    /// Whether a sequence can go on from a path of known blocks behind the empty prefix.
+    fn is_usable(&self, path: &[(Prefix, Option<u32>)]) -> bool {
+        let at = |block: Option<u32>| block.map(|block| &self.blocks[block as usize]);
+        let end = at(path[path.len() - 1].1);
+        if self.is_recurrent() && end.is_some_and(|block| block.state.is_none()) {
+            return false;
+        }
+        let blocks = path[1..].iter().filter_map(|(_, block)| at(*block));
+        let mut seen = blocks.skip(self.first_seen((path.len() - 1) * self.block_size));
+        !self.has_windows() || seen.all(|block| block.window.is_some())
     }
 
     /// Makes a full block known, which its holder has behind `prefix`. Gives the name of the prefix that ends with it,
@@ -197,9 +232,13 @@ impl BlockPool {
         let old = std::mem::take(&mut self.blocks[known as usize]);
         self.kept.remove(&old.kept_since);
         self.free.push(known);
+        let new = &mut self.blocks[by as usize];
+        (new.state, new.window) = (old.state, old.window);
         if let Some(slot) = old.state {
-            self.blocks[by as usize].state = Some(slot);
             self.states.attach(slot, by);
+        }
+        if let Some(window) = old.window {
+            self.windows.attach(window, by);
         }
     }
 
@@ -230,6 +269,50 @@ impl BlockPool {
         if let Some(slot) = block.state.take() {
             self.states.detach(slot);
         }
+        if let Some(window) = block.window.take() {
+            self.windows.detach(window);
+        }
+    }
+}
+
+/// Blocks of layers with a window.
+impl BlockPool {
+    /// Whether such layers have blocks of their own.
+    pub(super) fn has_windows(&self) -> bool {
+        self.windows.total() > 0
+    }
+
+    /// These blocks.
+    pub(super) fn windows(&self) -> &Places {
+        &self.windows
+    }
+
+    /// The first block that such a layer sees from behind so many tokens.
+    pub(super) fn first_seen(&self, tokens: usize) -> usize {
+        tokens.saturating_sub(self.left) / self.block_size
+    }
+
+    /// Takes a block, one of the least recently used prefix if none is free.
+    pub(super) fn take_window(&mut self) -> Option<u32> {
+        let (window, block) = self.windows.take()?;
+        if let Some(block) = block {
+            self.blocks[block as usize].window = None;
+        }
+        Some(window)
+    }
+
+    /// Keeps a held block with the known block of the same tokens, unless that has one.
+    pub(super) fn keep_window(&mut self, block: u32, window: u32) {
+        let kept = &mut self.blocks[block as usize].window;
+        if kept.is_none() {
+            *kept = Some(window);
+            self.windows.attach(window, block);
+        }
+    }
+
+    /// Ends one hold of a block.
+    pub(super) fn give_back_window(&mut self, window: u32) {
+        self.windows.give_back(window);
     }
 }
 
@@ -450,5 +533,33 @@ mod tests {
         let known = pool.take_known(ROOT, &[1, 2, 3]);
         assert_eq!((known.blocks, known.state), (vec![anew], Some(slot)));
         assert_eq!((pool.held(), pool.available()), (1, 3));
+    }
+
+    #[test]
+    fn a_prefix_is_of_use_where_the_window_before_its_end_is_known() {
+        // A token sees 3 keys before its own, in blocks of 2.
+        let mut pool = BlockPool::new(8, 2, true).with_windows(5, 3);
+        let tokens: Vec<u32> = (0..8).collect();
+        let mut prefix = ROOT;
+        let mut windows = Vec::new();
+        for chunk in tokens.chunks_exact(2) {
+            let (block, window) = (pool.take().unwrap(), pool.take_window().unwrap());
+            prefix = pool.remember(prefix, block, chunk).0;
+            pool.keep_window(block, window);
+            windows.push(window);
+        }
+        assert_eq!([0, 2, 4, 6, 8].map(|n| pool.first_seen(n)), [0, 0, 0, 1, 2]);
+        // The first two are behind a window.
+        windows[..2].iter().for_each(|w| pool.give_back_window(*w));
+        assert_eq!((pool.windows.kept(), pool.windows.held()), (2, 2));
+        let known = pool.take_known(ROOT, &tokens);
+        assert_eq!((known.blocks.len(), &known.windows[..]), (4, &windows[2..]));
+        // With the second one gone, three blocks are not enough of a prefix, nor are two.
+        assert!(pool.take_window().is_some());
+        assert_eq!(pool.take_window(), Some(windows[0]));
+        assert_eq!(pool.take_window(), Some(windows[1]));
+        assert_eq!(pool.take_window(), None);
+        assert_eq!(pool.take_known(ROOT, &tokens[..7]).blocks.len(), 0);
+        assert_eq!(pool.take_known(ROOT, &tokens).blocks.len(), 4);
     }
 }

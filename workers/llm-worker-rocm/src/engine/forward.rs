@@ -40,6 +40,18 @@ pub trait Forward: Send {
     /// Bytes of a token's keys and values in all layers.
     fn kv_token_bytes(&self, dtype: KvDType) -> usize;
 
+    /// Keys before its own that a token sees in layers with a sliding window, the widest of them; none if there are no
+    /// such layers. They can keep their keys and values in blocks of their own: [`CacheOptions::window_blocks`].
+    fn window(&self) -> Option<usize> {
+        None
+    }
+
+    /// Of a token's bytes of keys and values, those of layers with a sliding window.
+    fn kv_window_bytes(&self, dtype: KvDType) -> usize {
+        let _ = dtype;
+        0
+    }
+
     /// Bytes of one slot of recurrent state in all layers, see [`StepState`]; 0 where keys and values are all that a
     /// sequence leaves behind.
     fn state_bytes(&self) -> usize {
@@ -202,6 +214,8 @@ pub struct CacheOptions {
     pub context: usize,
     /// Slots of recurrent state, see [`StepState`].
     pub states: usize,
+    /// Number of blocks of layers with a sliding window; 0 if they have the same blocks as the others.
+    pub window_blocks: usize,
 }
 
 impl From<KvDType> for CacheDType {
@@ -244,10 +258,20 @@ impl Step {
 
     /// Its rows as sequences of one new token each, for attention over the cache.
     pub(super) fn paged_rows(&self) -> Vec<PagedSequence<'_>> {
+        self.rows_by(|sequence| &sequence.blocks)
+    }
+
+    /// The same in layers with a sliding window that have their own blocks.
+    pub(super) fn paged_window_rows(&self) -> Vec<PagedSequence<'_>> {
+        self.rows_by(|sequence| &sequence.window_blocks)
+    }
+
+    fn rows_by(&self, blocks: impl Fn(&StepSequence) -> &[u32]) -> Vec<PagedSequence<'_>> {
         let rows = self.sequences.iter().flat_map(|sequence| {
             let before = sequence.keys - sequence.rows;
+            let blocks = blocks(sequence);
             (1..=sequence.rows).map(move |row| PagedSequence {
-                blocks: &sequence.blocks,
+                blocks,
                 keys: before + row,
                 rows: 1,
             })
@@ -257,8 +281,17 @@ impl Step {
 
     /// Its sequences as attention over the cache takes them.
     pub(super) fn paged(&self) -> Vec<PagedSequence<'_>> {
+        self.paged_by(|sequence| &sequence.blocks)
+    }
+
+    /// The same in layers with a sliding window that have their own blocks.
+    pub(super) fn paged_windows(&self) -> Vec<PagedSequence<'_>> {
+        self.paged_by(|sequence| &sequence.window_blocks)
+    }
+
+    fn paged_by(&self, blocks: impl Fn(&StepSequence) -> &[u32]) -> Vec<PagedSequence<'_>> {
         let sequences = self.sequences.iter().map(|sequence| PagedSequence {
-            blocks: &sequence.blocks,
+            blocks: blocks(sequence),
             keys: sequence.keys,
             rows: sequence.rows,
         });
@@ -291,6 +324,9 @@ pub struct StepSequence {
     pub id: u64,
     /// Its blocks, in the order of positions.
     pub blocks: Vec<u32>,
+    /// Its blocks in layers with a sliding window, where these have [their own](CacheOptions::window_blocks): any block
+    /// of the sequence where the window of the first new token does not reach.
+    pub window_blocks: Vec<u32>,
     /// Its tokens, the new ones included.
     pub keys: usize,
     /// New tokens.

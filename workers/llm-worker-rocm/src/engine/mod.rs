@@ -26,6 +26,7 @@ mod scheduler;
 pub mod score;
 mod sequence;
 pub mod sequential;
+mod sizes;
 mod speculation;
 mod start;
 

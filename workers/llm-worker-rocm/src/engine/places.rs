@@ -1,4 +1,5 @@
-//! Places of memory that belong to known prefixes beside their blocks, by number: slots of recurrent state.
+//! Places of memory that belong to known prefixes beside their blocks, by number: slots of recurrent state, blocks of
+//! layers with a sliding window.
 //!
 //! A place is free, held by sequences, or attached to a known block: it has what a sequence needs to go on behind that
 //! block's prefix. An attached place that nobody holds is kept, and taken for something else only when none is free,
@@ -38,6 +39,11 @@ impl Places {
         self.places.len()
     }
 
+    /// Places that can be taken.
+    pub(super) fn available(&self) -> usize {
+        self.free.len() + self.kept.len()
+    }
+
     /// Places that are kept for known prefixes.
     pub(super) fn kept(&self) -> usize {
         self.kept.len()
@@ -45,7 +51,7 @@ impl Places {
 
     /// Places that sequences hold.
     pub(super) fn held(&self) -> usize {
-        self.total() - self.free.len() - self.kept.len()
+        self.total() - self.available()
     }
 
     /// Takes hold of a place that nobody holds, if there is one. Gives the block that it was attached to as well.

@@ -62,6 +62,7 @@ impl Scorer {
                 dtype: self.forward.kv_dtype(),
                 context: blocks * BLOCK_SIZE,
                 states: 1,
+                window_blocks: 0,
             };
             self.forward
                 .reserve(&cache)
@@ -78,6 +79,7 @@ impl Scorer {
                     keys: start + chunk.len(),
                     rows: chunk.len(),
                     state: Some(StepState::of_only(start)),
+                    ..StepSequence::default()
                 }],
                 outputs: (0..chunk.len() as u32).collect(),
             };

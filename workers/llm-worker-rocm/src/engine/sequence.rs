@@ -13,6 +13,7 @@ use super::media::{MediaStore, SequenceMedia};
 use super::sampling::SamplingRequest;
 use super::speculation::{Ask, Drafts};
 use memory::States;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,6 +26,10 @@ pub(super) struct Sequence {
     /// Tokens whose keys and values are in the cache.
     pub computed: usize,
     pub blocks: Vec<u32>,
+    /// Its blocks of layers with a window of which it still has those from `windows_start` on, if such layers have
+    /// blocks of their own.
+    windows: VecDeque<u32>,
+    windows_start: usize,
     /// The name of the prefix that the first `remembered` blocks make.
     prefix: Prefix,
     /// The empty prefix of its namespace.
@@ -62,6 +67,8 @@ impl Sequence {
             tokens: request.prompt,
             computed: 0,
             blocks: Vec::new(),
+            windows: VecDeque::new(),
+            windows_start: 0,
             prefix: root(namespace),
             root: root(namespace),
             remembered: 0,

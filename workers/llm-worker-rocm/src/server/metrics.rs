@@ -177,6 +177,25 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             status.decode.enqueue.as_secs_f64(),
         ),
     ];
+    if status.kv_window_blocks_total > 0 {
+        figures.extend([
+            Figure::gauge(
+                "kv_window_blocks",
+                "Blocks of layers with a sliding window",
+                status.kv_window_blocks_total as f64,
+            ),
+            Figure::gauge(
+                "kv_window_blocks_used",
+                "Blocks of layers with a sliding window that running requests hold",
+                status.kv_window_blocks_used as f64,
+            ),
+            Figure::gauge(
+                "kv_window_blocks_cached",
+                "Blocks of layers with a sliding window that are kept for equal prefixes and free to reuse",
+                status.kv_window_blocks_cached as f64,
+            ),
+        ]);
+    }
     if status.states_total > 0 {
         figures.extend([
             Figure::gauge(

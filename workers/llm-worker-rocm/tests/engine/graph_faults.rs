@@ -112,6 +112,7 @@ fn with_cache(dtype: GgmlDType, graphs: GraphUse) -> Box<dyn Forward> {
         dtype: KvDType::F16,
         context: 64,
         states: 0,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(graphs);
@@ -125,7 +126,7 @@ fn step_of(keys: usize, count: u32) -> Step {
         blocks: vec![id],
         keys,
         rows: 1,
-        state: None,
+        ..StepSequence::default()
     });
     Step {
         tokens: (0..count).map(|id| 4 + keys as u32 + id).collect(),

@@ -85,7 +85,7 @@ impl Driven {
             blocks: (0..9).map(|i| self.id as u32 + 8 * i).collect(),
             keys,
             rows,
-            state: None,
+            ..StepSequence::default()
         }
     }
 }
@@ -105,6 +105,7 @@ pub fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f
         dtype: kv,
         context: 144,
         states: 0,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(used(graphs));
@@ -208,6 +209,7 @@ fn padding_changes_no_logits() {
         dtype: KvDType::F32,
         context: 64,
         states: 0,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     for count in [1, 3, 5, 7] {
@@ -217,7 +219,7 @@ fn padding_changes_no_logits() {
             blocks: vec![63 - i],
             keys: 1,
             rows: 1,
-            state: None,
+            ..StepSequence::default()
         });
         let step = Step {
             tokens,

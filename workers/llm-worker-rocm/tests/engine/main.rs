@@ -146,6 +146,7 @@ fn steps_and_company_change_no_row() {
             dtype,
             context: 64,
             states: 0,
+            window_blocks: 0,
         };
         forward.reserve(&cache).unwrap();
         let mut run = |parts: &[(&[u32], &[u32], usize)]| -> Vec<Vec<f32>> {
@@ -157,7 +158,7 @@ fn steps_and_company_change_no_row() {
                     blocks: blocks.to_vec(),
                     keys: before + tokens.len(),
                     rows: tokens.len(),
-                    state: None,
+                    ..StepSequence::default()
                 });
             }
             step.outputs = (0..step.tokens.len() as u32).collect();

@@ -1,5 +1,5 @@
-//! Sequences with recurrent state, against a model whose state is a hash of all tokens: an answer that went on from
-//! another state, or from other blocks, is another answer.
+//! Sequences with recurrent state and with windows, against a model whose state is a hash of all tokens: an answer that
+//! went on from another state, or from other blocks, is another answer.
 
 use super::speculation::look_up;
 use super::*;
@@ -34,10 +34,14 @@ fn expected(prompt: &[u32], count: usize) -> Vec<u32> {
     (0..count).map(next).collect()
 }
 
-/// A model whose next token depends on a recurrent state and on all tokens in its blocks.
+/// A model whose next token depends on a recurrent state, on all tokens in its blocks, and on those in the blocks of its
+/// window.
 struct Remembering {
     slots: Vec<u64>,
     blocks: Vec<Vec<u32>>,
+    window_blocks: Vec<Vec<u32>>,
+    /// Keys before its own that a token sees in these.
+    left: Option<usize>,
     block_size: usize,
     steps: Arc<AtomicUsize>,
     /// Each so many steps of several sequences fail, 0 for none.
@@ -86,6 +90,14 @@ impl Forward for Remembering {
         4
     }
 
+    fn window(&self) -> Option<usize> {
+        self.left
+    }
+
+    fn kv_window_bytes(&self, _: KvDType) -> usize {
+        2 * usize::from(self.left.is_some())
+    }
+
     fn state_bytes(&self) -> usize {
         8
     }
@@ -97,6 +109,7 @@ impl Forward for Remembering {
     fn reserve(&mut self, cache: &CacheOptions) -> candle_core::Result<()> {
         self.slots = vec![0; cache.states];
         self.blocks = vec![vec![0; cache.block_size]; cache.blocks];
+        self.window_blocks = vec![vec![0; cache.block_size]; cache.window_blocks];
         self.block_size = cache.block_size;
         Ok(())
     }
@@ -123,16 +136,21 @@ impl Forward for Remembering {
             let StepState { from, after } = sequence.state.clone().unwrap();
             assert_eq!(from.is_some(), start > 0);
             let mut state = from.map_or(1, |slot| self.slots[slot as usize]);
-            let place = |position: usize| {
-                let block = sequence.blocks[position / self.block_size] as usize;
-                (block, position % self.block_size)
+            let size = self.block_size;
+            let place = |blocks: &[u32], position: usize| {
+                let block = blocks[position / size] as usize;
+                (block, position % size)
             };
             let mut read: Vec<u32> = Vec::new();
             for position in 0..sequence.keys {
-                let (block, within) = place(position);
+                let (block, within) = place(&sequence.blocks, position);
                 if position >= start {
                     let token = *tokens.next().unwrap();
                     self.blocks[block][within] = token;
+                    if self.left.is_some() {
+                        let (block, within) = place(&sequence.window_blocks, position);
+                        self.window_blocks[block][within] = token;
+                    }
                     state = next_state(state, token);
                     if let Some(i) = (position + after.len()).checked_sub(sequence.keys) {
                         self.slots[after[i] as usize] = state;
@@ -141,7 +159,16 @@ impl Forward for Remembering {
                 read.push(self.blocks[block][within]);
                 if position >= start {
                     // If blocks and state have seen different tokens, another one.
-                    let wrong = u32::from(state_of(&read) != state);
+                    let first = self
+                        .left
+                        .map_or(position, |left| position.saturating_sub(left));
+                    let seen = (first..=position).all(|at| {
+                        self.left.is_none() || {
+                            let (block, within) = place(&sequence.window_blocks, at);
+                            self.window_blocks[block][within] == read[at]
+                        }
+                    });
+                    let wrong = u32::from(state_of(&read) != state || !seen);
                     let token = (token_behind(state) + wrong) as usize;
                     let mut row = vec![0f32; VOCABULARY];
                     row[token] = 1.0;
@@ -155,11 +182,17 @@ impl Forward for Remembering {
     }
 }
 
-fn remembering(options: &EngineOptions, fails_each: usize) -> (Engine, Arc<AtomicUsize>) {
+fn remembering(
+    options: &EngineOptions,
+    left: Option<usize>,
+    fails_each: usize,
+) -> (Engine, Arc<AtomicUsize>) {
     let steps = Arc::new(AtomicUsize::new(0));
     let forward = Box::new(Remembering {
         slots: Vec::new(),
         blocks: Vec::new(),
+        window_blocks: Vec::new(),
+        left,
         block_size: 1,
         steps: steps.clone(),
         fails_each,
@@ -181,12 +214,12 @@ fn options() -> EngineOptions {
 }
 
 fn none_held(status: &Status) -> bool {
-    nothing_held(status) && status.states_used == 0
+    nothing_held(status) && status.states_used == 0 && status.kv_window_blocks_used == 0
 }
 
 #[test]
 fn requests_go_on_from_checkpoints() {
-    let (engine, steps) = remembering(&options(), 0);
+    let (engine, steps) = remembering(&options(), None, 0);
     let ask = |prompt: &[u32]| {
         let mut ticket = engine
             .submit(request(prompt.to_vec(), SamplingOptions::greedy(), 10))
@@ -225,6 +258,7 @@ fn slots_are_as_many_as_are_asked_for_and_sequences_no_more() {
             states: Some(3),
             ..options()
         },
+        None,
         0,
     );
     let mut tickets: Vec<Ticket> = (0..8)
@@ -245,13 +279,13 @@ fn slots_are_as_many_as_are_asked_for_and_sequences_no_more() {
 /// fail now and then, and tokens are guessed, mostly wrongly.
 #[test]
 fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
-    for (states, kv_blocks, prefix_cache, fails_each, guesses) in [
-        (None, 320, true, 0, false),
-        (Some(8), 60, true, 7, false),
-        (Some(11), 40, true, 0, true),
-        (Some(20), 50, true, 5, false),
-        (None, 50, false, 6, true),
-        (None, 320, true, 0, true),
+    for (states, left, kv_blocks, prefix_cache, fails_each, guesses) in [
+        (None, None, 320, true, 0, false),
+        (Some(8), Some(10), 60, true, 7, false),
+        (Some(11), None, 40, true, 0, true),
+        (Some(200), Some(1), 320, true, 0, true),
+        (Some(20), Some(20), 50, true, 5, false),
+        (None, Some(13), 50, false, 6, true),
     ] {
         let (engine, _) = remembering(
             &EngineOptions {
@@ -266,6 +300,7 @@ fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
                 },
                 ..options()
             },
+            left,
             fails_each,
         );
         let client = |id: u32| {
@@ -317,5 +352,6 @@ fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
         assert_eq!(status.states_cached > 0, prefix_cache, "{status:?}");
         assert_eq!(status.preemptions > 0, kv_blocks < 100, "{status:?}");
         assert_eq!(status.drafts.accepted > 0, guesses, "{status:?}");
+        assert_eq!(status.kv_window_blocks_total > 0, left.is_some());
     }
 }

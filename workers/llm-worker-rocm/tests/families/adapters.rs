@@ -165,6 +165,7 @@ fn reserve(forward: &mut dyn Forward) {
         dtype: forward.kv_dtype(),
         context: 32,
         states: 4,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
 }
@@ -179,6 +180,7 @@ fn sequence(id: u32, keys: usize, rows: usize) -> StepSequence {
             from: (keys > rows).then_some(id),
             after: vec![id],
         }),
+        ..StepSequence::default()
     }
 }
 

@@ -39,6 +39,7 @@ pub fn difference_in_steps(case: &Case, path: &Path) -> f32 {
         dtype: forward.kv_dtype(),
         context: 32,
         states: 1,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(GraphUse::On);
@@ -53,6 +54,7 @@ pub fn difference_in_steps(case: &Case, path: &Path) -> f32 {
                 keys: i + 1,
                 rows: 1,
                 state: Some(StepState::of_only(i)),
+                window_blocks: Vec::new(),
             }],
             outputs: vec![0],
         };

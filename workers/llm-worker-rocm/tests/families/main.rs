@@ -18,6 +18,7 @@ mod register;
 mod sequential;
 mod transformers;
 mod weights;
+mod window_caches;
 mod windows;
 
 use candle_core::{Device, Tensor};
@@ -161,6 +162,7 @@ fn every_family_decodes_what_its_reference_does() {
                 dtype: KvDType::F32,
                 context: 32,
                 states: 1,
+                window_blocks: 0,
             })
             .unwrap();
         forward.set_graphs(GraphUse::On);
@@ -175,6 +177,7 @@ fn every_family_decodes_what_its_reference_does() {
                     keys: i + 1,
                     rows: 1,
                     state: Some(StepState::of_only(i)),
+                    ..StepSequence::default()
                 }],
                 outputs: vec![0],
             };

@@ -38,6 +38,7 @@ pub fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
         dtype: forward.kv_dtype(),
         context: 32,
         states: 1,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(GraphUse::On);
@@ -52,6 +53,7 @@ pub fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
                 keys: i + 1,
                 rows: 1,
                 state: Some(StepState::of_only(i)),
+                ..StepSequence::default()
             }],
             outputs: vec![0],
         };

@@ -46,6 +46,7 @@ fn part(first: u32, start: usize, end: usize, state: StepState) -> StepSequence 
         keys: end,
         rows: end - start,
         state: Some(state),
+        ..StepSequence::default()
     }
 }
 
@@ -60,6 +61,7 @@ fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
             dtype: forward.kv_dtype(),
             context: 32,
             states: 4,
+            window_blocks: 0,
         })
         .unwrap();
     forward.set_graphs(GraphUse::On);

@@ -154,6 +154,7 @@ fn halves_compute_about_the_same() {
                     keys: end,
                     rows: end - start,
                     state: Some(StepState::of_only(start)),
+                    ..StepSequence::default()
                 }],
                 outputs: vec![(end - start) as u32 - 1],
             };

@@ -177,6 +177,7 @@ impl Case {
             dtype: forward.kv_dtype(),
             context: 32,
             states: 1,
+            window_blocks: 0,
         };
         forward.reserve(&cache).unwrap();
         let last = tokens().len() - 1;
@@ -188,6 +189,7 @@ impl Case {
                 keys: last + 1,
                 rows: last + 1,
                 state: Some(StepState::of_only(0)),
+                ..StepSequence::default()
             }],
             outputs: vec![last as u32],
         };

@@ -14,6 +14,8 @@ pub struct EngineOptions {
     pub block_size: usize,
     /// How keys and values are stored; `None` is f16 on a GPU (bf16 for a bf16 model) and f32 on the CPU.
     pub kv_dtype: Option<KvDType>,
+    /// Whether layers with a sliding window keep all keys and values, not only those that the window reaches.
+    pub full_windows: bool,
     /// Slots of recurrent state, for models that have such: each sequence that runs needs one, the others are
     /// checkpoints of prefixes. `None` is as many as are of use, within an eighth of the memory for the cache.
     pub states: Option<usize>,
@@ -41,6 +43,7 @@ impl Default for EngineOptions {
             kv_blocks: None,
             block_size: 16,
             kv_dtype: None,
+            full_windows: false,
             states: None,
             state_distance: 2048,
             max_sequences: 16,

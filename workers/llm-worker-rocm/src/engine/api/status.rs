@@ -16,6 +16,12 @@ pub struct Status {
     pub kv_blocks_used: usize,
     /// Blocks that are kept for prefixes and free to reuse.
     pub kv_blocks_cached: usize,
+    /// Blocks of layers with a sliding window; 0 if these have the same blocks as the others.
+    pub kv_window_blocks_total: usize,
+    /// Of these, the ones that running requests hold.
+    pub kv_window_blocks_used: usize,
+    /// Of these, the ones that are kept for prefixes and free to reuse.
+    pub kv_window_blocks_cached: usize,
     /// Slots of recurrent state; 0 for a model without.
     pub states_total: usize,
     /// Slots that running requests hold.

@@ -47,6 +47,8 @@ pub(super) struct Prepared {
     /// Tokens, choices and the batch's numbers behind each other, u32.
     inputs: Tensor,
     batch: PagedBatch,
+    /// That of blocks with a sliding window, if these have a cache of their own.
+    windows: Option<PagedBatch>,
     /// Where states come from and go, if the model has states.
     states: Option<StateBatch>,
     /// Rows that a sequence has at most, where that changes launches.
@@ -200,9 +202,12 @@ impl Prepared {
         } else {
             0
         };
-        let words = before + shape.numbers() + states;
+        let windowed = network.window_blocks > 0;
+        let batches = shape.numbers() * if windowed { 2 } else { 1 };
+        let words = before + batches + states;
         let inputs = Tensor::zeros(words, DType::U32, device)?;
         let exchange = Exchange::new(rocm(device)?.device(), words, shape.sequences)?;
+        let batch = |start: usize| shape.batch(&inputs.narrow(0, start, shape.numbers())?);
         let states = inputs.narrow(0, words - states, states)?;
         let states = recurrent.then(|| StateBatch::view(&states, rows, rows, longest));
         Ok(Self {
@@ -210,7 +215,10 @@ impl Prepared {
             tries: Tries::default(),
             states: states.transpose()?,
             longest,
-            batch: shape.batch(&inputs.narrow(0, before, shape.numbers())?)?,
+            batch: batch(before)?,
+            windows: windowed
+                .then(|| batch(before + shape.numbers()))
+                .transpose()?,
             shape,
             inputs,
             exchange: Arc::new(exchange),
@@ -233,13 +241,17 @@ impl Prepared {
         let samples = samples.unwrap_or_default().iter();
         words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
-        let blocks = network.cache_blocks();
-        let sequences = step.paged_rows();
-        let outside = |s: &PagedSequence| s.blocks.iter().any(|block| *block as usize >= blocks);
-        if sequences.iter().any(outside) {
-            bail!("a sequence has a block beyond the {blocks} of the cache")
+        let mut write = |sequences: &[PagedSequence], blocks: usize| {
+            let outside = |s: &PagedSequence| s.blocks.iter().any(|b| *b as usize >= blocks);
+            if sequences.iter().any(outside) {
+                bail!("a sequence has a block beyond the {blocks} of the cache")
+            }
+            self.shape.write(sequences, words)
+        };
+        write(&step.paged_rows(), network.cache_blocks)?;
+        if self.windows.is_some() {
+            write(&step.paged_window_rows(), network.window_blocks)?;
         }
-        self.shape.write(&sequences, words)?;
         if self.states.is_some() {
             words.extend(StateBatch::words(step, network.slots, n, n)?);
         }
@@ -267,7 +279,12 @@ impl Prepared {
     /// Enqueues the forward pass: logits of all rows, the padding's included.
     pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
-        let mut stream = network.run(&ids, &self.batch, self.states.as_ref())?;
+        let mut stream = network.run(
+            &ids,
+            &self.batch,
+            self.windows.as_ref(),
+            self.states.as_ref(),
+        )?;
         let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
         network.keep_hidden(&hidden.floats);
         network.logits(&hidden)?.contiguous()
@@ -319,7 +336,7 @@ mod tests {
                 blocks: Vec::new(),
                 keys: if id == 0 { keys } else { 1 },
                 rows: 1,
-                state: None,
+                ..StepSequence::default()
             };
             let step = Step {
                 tokens: vec![0; sequences],

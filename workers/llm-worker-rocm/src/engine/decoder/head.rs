@@ -140,6 +140,7 @@ impl Network {
         let pass = Pass {
             media: &media,
             batch: &batch,
+            windows: None,
             states: None,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,

@@ -25,17 +25,32 @@ pub(super) struct AheadRows {
     pub row: usize,
     pub rows: usize,
     pub keys: usize,
+    /// In the blocks of the cache, and in those of a sliding window where these are others.
+    all: AheadBatches,
+    windows: Option<AheadBatches>,
+}
+
+/// Where rows that see ahead find their keys.
+pub(super) struct AheadBatches {
     /// Each as the last row of a sequence of its own.
     pub together: PagedBatch,
     /// One of them.
     pub alone: PagedBatch,
 }
 
+impl AheadRows {
+    /// Those of a block that sees `left` keys before a row's own, or all.
+    pub(super) fn batches(&self, left: Option<usize>) -> &AheadBatches {
+        let windows = self.windows.as_ref();
+        windows.filter(|_| left.is_some()).unwrap_or(&self.all)
+    }
+}
+
 impl MediaPass {
     pub(super) fn new(
         media: &StepMedia,
         step: &Step,
-        block_size: usize,
+        (block_size, has_windows): (usize, bool),
         tables: &Tables,
         axes: &[u8],
     ) -> Result<Self> {
@@ -50,17 +65,27 @@ impl MediaPass {
                 .collect()
         });
         let ahead = media.ahead.iter().map(|ahead| {
-            let alone = PagedSequence {
-                blocks: &step.sequences[ahead.sequence].blocks,
-                keys: ahead.keys,
-                rows: 1,
+            let batches = |blocks: &[u32]| -> Result<AheadBatches> {
+                let alone = PagedSequence {
+                    blocks,
+                    keys: ahead.keys,
+                    rows: 1,
+                };
+                Ok(AheadBatches {
+                    together: PagedBatch::new(&vec![alone; ahead.rows], block_size, device)?,
+                    alone: PagedBatch::new(&[alone], block_size, device)?,
+                })
             };
+            let sequence = &step.sequences[ahead.sequence];
             Ok(AheadRows {
                 row: ahead.row,
                 rows: ahead.rows,
                 keys: ahead.keys,
-                together: PagedBatch::new(&vec![alone; ahead.rows], block_size, device)?,
-                alone: PagedBatch::new(&[alone], block_size, device)?,
+                all: batches(&sequence.blocks)?,
+                windows: match has_windows {
+                    true => Some(batches(&sequence.window_blocks)?),
+                    false => None,
+                },
             })
         });
         Ok(Self {

@@ -142,6 +142,14 @@ impl Forward for Decoder {
         self.network.token_bytes(dtype.into())
     }
 
+    fn window(&self) -> Option<usize> {
+        self.network.window()
+    }
+
+    fn kv_window_bytes(&self, dtype: KvDType) -> usize {
+        self.network.window_bytes(dtype.into())
+    }
+
     fn state_bytes(&self) -> usize {
         self.network.state_bytes()
     }

@@ -45,11 +45,15 @@ pub(super) struct Network {
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
+    /// Blocks of the other caches.
+    pub cache_blocks: usize,
     /// Slots of recurrent state.
     pub slots: usize,
     /// Which rows want which adapters, and how many there are.
     pub lora: Arc<Active>,
     pub adapters: usize,
+    /// Blocks of the caches of blocks with a sliding window; 0 if these have the same ones as the others.
+    pub window_blocks: usize,
     pub activations: DType,
     pub device: Device,
 }
@@ -69,15 +73,28 @@ impl Network {
     pub(super) fn hidden_with(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
         let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
+        let windows = match self.window_blocks {
+            0 => None,
+            _ => {
+                let sequences = step.paged_windows();
+                Some(PagedBatch::new(&sequences, self.block_size, &self.device)?)
+            }
+        };
         let states = match self.is_recurrent() {
             true => Some(StateBatch::new(step, self.slots, &self.device)?),
             false => None,
         };
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
         let axes = &self.config.rope.axes;
-        let media = MediaPass::new(media, step, self.block_size, &self.tables, axes)?;
+        let media = MediaPass::new(
+            media,
+            step,
+            (self.block_size, self.window_blocks > 0),
+            &self.tables,
+            axes,
+        )?;
         let mut stream = self
-            .run_with(&ids, &batch, states.as_ref(), &media)?
+            .run_with(&ids, &batch, windows.as_ref(), states.as_ref(), &media)?
             .sum()?;
         if self.head.is_some() {
             let hidden = self.norm.forward(&stream)?;
@@ -114,15 +131,17 @@ impl Network {
         &mut self,
         ids: &Tensor,
         batch: &PagedBatch,
+        windows: Option<&PagedBatch>,
         states: Option<&StateBatch>,
     ) -> Result<Residual> {
-        self.run_with(ids, batch, states, &MediaPass::default())
+        self.run_with(ids, batch, windows, states, &MediaPass::default())
     }
 
     fn run_with(
         &mut self,
         ids: &Tensor,
         batch: &PagedBatch,
+        windows: Option<&PagedBatch>,
         states: Option<&StateBatch>,
         media: &MediaPass,
     ) -> Result<Residual> {
@@ -141,6 +160,7 @@ impl Network {
         let mut stream = Residual::new(x);
         let pass = Pass {
             batch,
+            windows,
             states,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
@@ -187,10 +207,22 @@ impl Network {
     /// Reserves the cache, in place of one reserved before.
     pub(super) fn reserve(&mut self, cache: &CacheOptions) -> Result<()> {
         self.memories = Vec::new();
-        let memory = |block: &Block| block.mixer.reserve(cache, &self.device);
+        let memory = |block: &Block| {
+            let windowed = cache.window_blocks > 0 && block.mixer.window().is_some();
+            let blocks = if windowed {
+                cache.window_blocks
+            } else {
+                cache.blocks
+            };
+            block
+                .mixer
+                .reserve(&CacheOptions { blocks, ..*cache }, &self.device)
+        };
         self.memories = self.blocks.iter().map(memory).collect::<Result<_>>()?;
         self.block_size = cache.block_size;
+        self.cache_blocks = cache.blocks;
         self.slots = cache.states;
+        self.window_blocks = cache.window_blocks;
         self.reserve_head(cache)
     }
 
@@ -201,12 +233,16 @@ impl Network {
         blocks.map(|block| block.mixer.token_bytes(dtype)).sum()
     }
 
-    /// Blocks of the cache.
-    pub(super) fn cache_blocks(&self) -> usize {
-        let mut caches = self.memories.iter().filter_map(|m| m.cache.as_ref());
-        // Without keys and values nothing lies in blocks.
-        caches
-            .next()
-            .map_or(usize::MAX, |cache| cache.shape().blocks)
+    /// Of these, those of blocks with a sliding window.
+    pub(super) fn window_bytes(&self, dtype: CacheDType) -> usize {
+        let windowed = |block: &&Block| block.mixer.window().is_some();
+        let windowed = self.blocks.iter().filter(windowed);
+        windowed.map(|block| block.mixer.token_bytes(dtype)).sum()
+    }
+
+    /// Keys before its own that a row sees at most in blocks with a sliding window.
+    pub(super) fn window(&self) -> Option<usize> {
+        let windows = self.blocks.iter().filter_map(|block| block.mixer.window());
+        windows.max()
     }
 }

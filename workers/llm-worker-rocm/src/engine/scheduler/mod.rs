@@ -169,9 +169,9 @@ impl Scheduler {
 
     /// Starts sequences as long as there are blocks for all that they have so far.
     fn admit(&mut self, waiting: &mut VecDeque<Waiting>, shared: &Shared) {
-        let size = self.pool.block_size();
-        let missing = |s: &Sequence| (s.tokens.len().div_ceil(size)).saturating_sub(s.blocks.len());
-        let mut promised: usize = self.running.iter().map(missing).sum();
+        let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
+        let missing = self.running.iter().map(|s| s.missing(&self.pool));
+        let mut promised = missing.fold([0; 2], sum);
         while self.running.len() < self.max_sequences {
             let next = self.preempted.pop_front();
             let media = &mut self.media;
@@ -182,13 +182,15 @@ impl Scheduler {
             if self.forward.shares_prefixes() {
                 sequence.take_known(&mut self.pool);
             }
-            let needed = missing(&sequence);
-            if promised + needed > self.pool.available() && !self.running.is_empty() {
+            let needed = sum(promised, sequence.missing(&self.pool));
+            let windows = self.pool.windows().available();
+            let fits = needed[0] <= self.pool.available() && needed[1] <= windows;
+            if !fits && !self.running.is_empty() {
                 sequence.give_back(&mut self.pool);
                 self.preempted.push_front(sequence);
                 return;
             }
-            promised += needed;
+            promised = needed;
             if sequence.start() {
                 shared.status().prefix_hit_tokens += sequence.cached() as u64;
             }
@@ -238,6 +240,8 @@ impl Scheduler {
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();
         status.kv_blocks_cached = self.pool.kept();
+        status.kv_window_blocks_used = self.pool.windows().held();
+        status.kv_window_blocks_cached = self.pool.windows().kept();
         status.states_used = self.pool.states().held();
         status.states_cached = self.pool.states().kept();
         status.buffers = buffer_memory(self.forward.device());

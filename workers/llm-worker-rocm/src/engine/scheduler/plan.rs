@@ -69,13 +69,10 @@ impl Scheduler {
     pub(super) fn take_blocks(&mut self, chunk: Chunk, shared: &Shared) {
         while let Some(index) = self.running.iter().position(|s| s.id == chunk.id) {
             let sequence = &mut self.running[index];
-            let needed = (sequence.computed + chunk.rows).div_ceil(self.pool.block_size());
-            if sequence.blocks.len() >= needed {
+            if sequence.take_blocks(&mut self.pool, chunk.rows) {
                 return;
             }
-            if let Some(block) = self.pool.take() {
-                sequence.blocks.push(block);
-            } else if let Some(mut youngest) = self.running.pop() {
+            if let Some(mut youngest) = self.running.pop() {
                 youngest.give_back(&mut self.pool);
                 shared.status().preemptions += 1;
                 let place = self.preempted.partition_point(|s| s.id < youngest.id);
@@ -95,6 +92,7 @@ impl Scheduler {
             step.sequences.push(StepSequence {
                 id: sequence.id,
                 blocks: sequence.blocks.clone(),
+                window_blocks: sequence.window_blocks(),
                 keys,
                 rows: chunk.rows,
                 state: sequence.step_state(),

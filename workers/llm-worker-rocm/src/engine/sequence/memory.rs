@@ -1,4 +1,5 @@
-//! What a sequence holds of the pool: blocks of keys and values, slots of recurrent state.
+//! What a sequence holds of the pool: blocks of keys and values, also of layers with a window, and slots of recurrent
+//! state.
 
 use super::Sequence;
 use crate::engine::blocks::BlockPool;
@@ -22,12 +23,19 @@ impl Sequence {
         self.computed = known.blocks.len() * pool.block_size();
         self.remembered = known.blocks.len();
         self.prefix = known.prefix;
+        self.windows_start = known.blocks.len() - known.windows.len();
+        self.windows = known.windows.into();
         self.blocks = known.blocks;
         self.states.current = known.state;
     }
 
     /// Gives everything back, to be computed anew.
     pub(in crate::engine) fn give_back(&mut self, pool: &mut BlockPool) {
+        // As with the others, the last first.
+        while let Some(window) = self.windows.pop_back() {
+            pool.give_back_window(window);
+        }
+        self.windows_start = 0;
         pool.give_back(std::mem::take(&mut self.blocks));
         self.give_back_slots(pool);
         if let Some(slot) = self.states.current.take() {
@@ -43,6 +51,48 @@ impl Sequence {
     pub(in crate::engine) fn start_over(&mut self, pool: &mut BlockPool) {
         self.give_back(pool);
         self.take_known(pool);
+    }
+
+    /// Blocks of both kinds that it would have to take for all of its tokens.
+    pub(in crate::engine) fn missing(&self, pool: &BlockPool) -> [usize; 2] {
+        let len = self.tokens.len();
+        let all = len.div_ceil(pool.block_size());
+        let windows = match pool.has_windows() {
+            true => all - pool.first_seen(len),
+            false => 0,
+        };
+        [
+            all.saturating_sub(self.blocks.len()),
+            windows.saturating_sub(self.windows.len()),
+        ]
+    }
+
+    /// Takes blocks for so many more tokens. Gives whether there were enough; if not, it has those that there were.
+    pub(in crate::engine) fn take_blocks(&mut self, pool: &mut BlockPool, rows: usize) -> bool {
+        let needed = (self.computed + rows).div_ceil(pool.block_size());
+        while self.blocks.len() < needed {
+            match pool.take() {
+                Some(block) => self.blocks.push(block),
+                None => return false,
+            }
+        }
+        while pool.has_windows() && self.windows_start + self.windows.len() < needed {
+            match pool.take_window() {
+                Some(window) => self.windows.push_back(window),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// The block table of layers with a window. In place of blocks that it does not have any more, which nothing that is
+    /// used is read from, stand those of the first that it has.
+    pub(in crate::engine) fn window_blocks(&self) -> Vec<u32> {
+        let Some(first) = self.windows.front() else {
+            return Vec::new();
+        };
+        let gone = std::iter::repeat_n(first, self.windows_start);
+        gone.chain(&self.windows).copied().collect()
     }
 
     /// Up to where its next step may go: the first place for a checkpoint behind what is computed. Those are the last
@@ -142,11 +192,22 @@ impl Sequence {
             let tokens = self.named(start..start + size);
             let block = self.blocks[self.remembered];
             let (prefix, block) = pool.remember(self.prefix, block, &tokens);
+            let window = self.windows.get(self.remembered - self.windows_start);
+            if let Some((block, window)) = block.zip(window) {
+                pool.keep_window(block, *window);
+            }
             self.prefix = prefix;
             self.remembered += 1;
             if let Some((block, slot)) = block.zip(at(start + size)) {
                 self.keep_state(pool, block, slot);
             }
+        }
+        while self.windows_start < pool.first_seen(self.computed) {
+            let Some(window) = self.windows.pop_front() else {
+                break;
+            };
+            pool.give_back_window(window);
+            self.windows_start += 1;
         }
         for (_, slot) in &behind {
             if Some(*slot) != self.states.current {

@@ -137,7 +137,7 @@ impl DraftModel {
             blocks: text.blocks.clone(),
             keys: text.tokens.len() + tokens.len(),
             rows: tokens.len(),
-            state: None,
+            ..StepSequence::default()
         });
     }
 

@@ -73,7 +73,7 @@ impl HeadDrafter {
                 blocks: ask.blocks.to_vec(),
                 keys: end,
                 rows,
-                state: None,
+                ..StepSequence::default()
             });
             hidden.extend((part.row..part.row + rows).map(|row| row as u32));
             if ask.most > 0 && end + 1 == ask.tokens.len() {
@@ -142,7 +142,7 @@ impl HeadDrafter {
                 blocks: turn.ask.blocks.to_vec(),
                 keys: turn.ask.tokens.len() - 1 + turn.guesses.len(),
                 rows: 1,
-                state: None,
+                ..StepSequence::default()
             });
         }
         let hidden = HiddenRows::OfHead(hidden);

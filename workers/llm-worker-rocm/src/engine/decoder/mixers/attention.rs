@@ -45,7 +45,7 @@ impl Attention {
         pass: &Pass,
     ) -> Result<Tensor> {
         let cache = memory.cache()?;
-        let batch = pass.batch;
+        let batch = pass.batch(self.left);
         let rotary = pass.rotary(self.rotary);
         if self.source.is_some() {
             let query = normed(self.projections.query(x, self.heads)?, &self.query_norm)?;
@@ -87,7 +87,7 @@ impl Attention {
     /// Attention to what is cached, and the matrix behind it.
     fn finish(&self, query: &Tensor, cache: &PagedCache, pass: &Pass) -> Result<Tensor> {
         if pass.media.ahead.is_empty() {
-            let mixed = self.attend(query, cache, pass.batch)?;
+            let mixed = self.attend(query, cache, pass.batch(self.left))?;
             return self.output.forward(&mixed);
         }
         let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
@@ -120,7 +120,7 @@ impl Attention {
             };
             cache.attend(query, batch, &scores)
         };
-        let all = attend(query, pass.batch, self.left)?;
+        let all = attend(query, pass.batch(self.left), self.left)?;
         let mut parts = Vec::new();
         let mut done = 0;
         for ahead in &pass.media.ahead {
@@ -128,15 +128,16 @@ impl Attention {
                 parts.push(all.narrow(0, done, ahead.row - done)?);
             }
             done = ahead.row + ahead.rows;
+            let batches = ahead.batches(self.left);
             let rows = query.narrow(0, ahead.row, ahead.rows)?.contiguous()?;
             match self.left.filter(|left| left + 1 < ahead.keys) {
-                None => parts.push(attend(&rows, &ahead.together, None)?),
+                None => parts.push(attend(&rows, &batches.together, None)?),
                 // Each begins elsewhere.
                 Some(left) => {
                     for row in 0..ahead.rows {
                         let left = left + ahead.rows - 1 - row;
                         let row = rows.narrow(0, row, 1)?;
-                        parts.push(attend(&row, &ahead.alone, Some(left))?);
+                        parts.push(attend(&row, &batches.alone, Some(left))?);
                     }
                 }
             }

@@ -34,6 +34,8 @@ use std::cell::RefCell;
 pub(super) struct Pass<'a> {
     /// Where keys and values of the rows go.
     pub batch: &'a PagedBatch,
+    /// The same in blocks with a sliding window, where these have a cache of their own.
+    pub windows: Option<&'a PagedBatch>,
     /// Where states come from and go, if the model has states.
     pub states: Option<&'a StateBatch>,
     /// Rotary tables of the file and of blocks with a base of their own, as far as there are such blocks.
@@ -55,6 +57,13 @@ impl Pass<'_> {
             Base::Global => self.global,
             Base::Local => self.local,
         }
+    }
+
+    /// Where keys and values of a block go that sees `left` keys before a row's own, or all.
+    pub(super) fn batch(&self, left: Option<usize>) -> &PagedBatch {
+        self.windows
+            .filter(|_| left.is_some())
+            .unwrap_or(self.batch)
     }
 
     /// What a recurrent block needs.
@@ -157,6 +166,15 @@ impl Mixer {
             Self::Attention(_) | Self::Latent(_) | Self::FeedForward(_) => Vec::new(),
             Self::Recurrent(recurrent) => recurrent.state(),
             Self::Both(both) => both.1.state(),
+        }
+    }
+
+    /// Keys before its own that a row sees, where it has a cache and a sliding window.
+    pub(super) fn window(&self) -> Option<usize> {
+        match self {
+            Self::Attention(attention) => attention.left,
+            Self::Both(both) => both.0.left,
+            Self::Latent(_) | Self::Recurrent(_) | Self::FeedForward(_) => None,
         }
     }
 
