@@ -93,6 +93,20 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "N")]
     context: Option<usize>,
 
+    /// Let answers go on at the end of the context: the older half of the tokens behind the first ones (--keep) is
+    /// dropped, and the rest is computed anew. Answers without max_tokens then end only where the model ends them.
+    #[arg(long)]
+    context_shift: bool,
+
+    /// First tokens that stay when the context is shifted.
+    #[arg(
+        long,
+        default_value_t = 4,
+        value_name = "N",
+        requires = "context_shift"
+    )]
+    keep: usize,
+
     /// Most requests that are computed at once.
     #[arg(long, default_value_t = EngineOptions::default().max_sequences, value_name = "N")]
     parallel: usize,
@@ -285,6 +299,7 @@ impl ServeArgs {
             model,
             &EngineOptions {
                 context: self.context,
+                context_shift: self.context_shift.then_some(self.keep),
                 kv_blocks: self.kv_blocks,
                 kv_dtype: self.kv_dtype,
                 full_windows: self.full_windows,

@@ -6,7 +6,7 @@ use super::api::{
     namespace, AdapterUse, Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken,
     SamplingOptions, Summary,
 };
-use super::blocks::{root, Prefix};
+use super::blocks::{root, BlockPool, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::media::{MediaStore, SequenceMedia};
@@ -20,9 +20,12 @@ use std::time::Instant;
 /// Its tokens, and how far their keys and values are computed.
 pub(super) struct Sequence {
     pub id: u64,
-    /// The prompt and what was generated.
+    /// The prompt and what was generated, as far as it was not dropped.
     pub tokens: Vec<u32>,
+    /// How many of these are the prompt's.
     pub prompt: usize,
+    /// Tokens of the prompt and of the answer that were dropped.
+    dropped: [usize; 2],
     /// Tokens whose keys and values are in the cache.
     pub computed: usize,
     pub blocks: Vec<u32>,
@@ -65,6 +68,7 @@ impl Sequence {
             id: waiting.id,
             prompt: request.prompt.len(),
             tokens: request.prompt,
+            dropped: [0; 2],
             computed: 0,
             blocks: Vec::new(),
             windows: VecDeque::new(),
@@ -97,7 +101,7 @@ impl Sequence {
     }
 
     pub(super) fn generated(&self) -> usize {
-        self.tokens.len() - self.prompt
+        self.tokens.len() - self.prompt + self.dropped[1]
     }
 
     /// Nobody waits for it any more.
@@ -183,7 +187,7 @@ impl Sequence {
             options: &self.sampling,
             history: &self.tokens,
             drafts: &self.drafts.tokens()[..drafts],
-            generated: self.generated() + drafts,
+            generated: self.tokens.len() - self.prompt + drafts,
             mask,
             top_logprobs: self.top_logprobs,
         }
@@ -275,12 +279,29 @@ impl Sequence {
         }
     }
 
+    /// Drops half of the tokens behind the first `keep`, the older half; what is left is to be computed anew. Gives
+    /// whether there was anything to drop.
+    pub(super) fn shift(&mut self, pool: &mut BlockPool, keep: usize) -> bool {
+        let count = self.tokens.len().saturating_sub(keep) / 2;
+        let of_prompt = self.prompt.clamp(keep, keep + count) - keep;
+        // Pictures have places in the prompt.
+        if count == 0 || self.media.is_some() {
+            return false;
+        }
+        self.tokens.drain(keep..keep + count);
+        self.prompt -= of_prompt;
+        self.dropped[0] += of_prompt;
+        self.dropped[1] += count - of_prompt;
+        self.start_over(pool);
+        true
+    }
+
     pub(super) fn finish(&self, reason: FinishReason) {
         let first = self.first_token.unwrap_or_else(Instant::now);
         let started = self.started.unwrap_or(first);
         self.send(Event::Finished(Summary {
             reason,
-            prompt_tokens: self.prompt,
+            prompt_tokens: self.prompt + self.dropped[0],
             cached_tokens: self.cached,
             generated_tokens: self.generated(),
             drafts: self.drafts.count,

@@ -60,13 +60,19 @@ impl Sizes {
         ];
         let bytes = token_bytes.map(|bytes| bytes * size);
         let blocks = Blocks::choose(forward, options, bytes, (context, max_sequences), room)?;
+        let taken = context.min(blocks.full.saturating_mul(size));
+        if let Some(keep) = options.context_shift.filter(|keep| keep + 2 > taken) {
+            return Err(Error::Usage(format!(
+                "{keep} tokens that stay when a context of {taken} tokens is shifted leave none to drop"
+            )));
+        }
         Ok(Self {
             cache: CacheOptions {
                 blocks: blocks.full,
                 window_blocks: blocks.windows,
                 block_size: size,
                 dtype,
-                context: context.min(blocks.full.saturating_mul(size)),
+                context: taken,
                 states,
             },
             max_sequences,

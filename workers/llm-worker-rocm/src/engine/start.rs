@@ -96,6 +96,7 @@ impl Engine {
             max_sequences,
             options.max_step_tokens,
             speculation,
+            options.context_shift,
         );
         Engine::spawn(Arc::new(shared), move |shared| scheduler.run(shared))
             .map_err(|error| Error::Runtime(format!("the engine's thread does not start: {error}")))

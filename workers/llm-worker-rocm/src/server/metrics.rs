@@ -122,6 +122,11 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             status.preemptions,
         ),
         Figure::counter(
+            "context_shifts",
+            "Times that a request reached the context and dropped tokens to go on",
+            status.context_shifts,
+        ),
+        Figure::counter(
             "decode_steps",
             "Steps of one new token for each sequence",
             status.decode.steps,

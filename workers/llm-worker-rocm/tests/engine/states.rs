@@ -275,6 +275,68 @@ fn slots_are_as_many_as_are_asked_for_and_sequences_no_more() {
     assert!(status.states_cached > 0);
 }
 
+/// What the model says behind a prompt whose context is shifted at its end.
+fn expected_with_shifts(prompt: &[u32], count: usize, context: usize, keep: usize) -> Vec<u32> {
+    let mut tokens = prompt.to_vec();
+    let next = |_| {
+        let token = token_behind(state_of(&tokens));
+        tokens.push(token);
+        if tokens.len() == context {
+            tokens.drain(keep..keep + (context - keep) / 2);
+        }
+        token
+    };
+    (0..count).map(next).collect()
+}
+
+#[test]
+fn a_context_that_is_shifted_keeps_its_beginning_and_its_newer_half() {
+    for (keep, left, guesses) in [(0, None, false), (5, Some(10), true), (40, Some(10), false)] {
+        let (engine, _) = remembering(
+            &EngineOptions {
+                context: Some(64),
+                context_shift: Some(keep),
+                max_step_tokens: 24,
+                speculation: match guesses {
+                    true => look_up(),
+                    false => Default::default(),
+                },
+                ..options()
+            },
+            left,
+            0,
+        );
+        let mut tickets: Vec<Ticket> = (0..6)
+            .map(|i| {
+                let prompt = prompt(i, 10 + 9 * i);
+                engine
+                    .submit(request(prompt, SamplingOptions::greedy(), 150))
+                    .unwrap()
+            })
+            .collect();
+        for (i, ticket) in (0..).zip(&mut tickets) {
+            let prompt = prompt(i, 10 + 9 * i);
+            let expected = expected_with_shifts(&prompt, 150, 64, keep);
+            let (found, end) = outcome(ticket);
+            assert_eq!(found.iter().map(|t| t.token).collect::<Vec<_>>(), expected);
+            let summary = end.unwrap();
+            assert_eq!(summary.reason, FinishReason::Length);
+            assert_eq!(
+                (summary.prompt_tokens, summary.generated_tokens),
+                (prompt.len(), 150)
+            );
+        }
+        let status = eventually(&engine, none_held);
+        assert!(status.context_shifts >= 6 * 2, "{status:?}");
+    }
+    let useless = EngineOptions {
+        context: Some(64),
+        context_shift: Some(63),
+        ..options()
+    };
+    assert!(Engine::start(model(|_| {}), &useless).is_err());
+}
+
 /// Clients with common prefixes that come, stay or leave early, or are at fault, while blocks and slots are few, steps
 /// fail now and then, and tokens are guessed, mostly wrongly.
 #[test]

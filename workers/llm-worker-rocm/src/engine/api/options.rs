@@ -8,6 +8,10 @@ use std::str::FromStr;
 pub struct EngineOptions {
     /// Longest sequence in tokens, prompt and answer together; `None` is the model's own, as far as memory goes.
     pub context: Option<usize>,
+    /// Whether a sequence that reaches the context goes on: it keeps so many of its first tokens, drops the older half of
+    /// the others, and is computed anew. An answer without [`max_tokens`](super::Request::max_tokens) then has no end
+    /// but the model's own.
+    pub context_shift: Option<usize>,
     /// Blocks of the cache of keys and values; `None` is as many as fit into free memory, or as full sequences can use.
     pub kv_blocks: Option<usize>,
     /// Tokens of a block.
@@ -40,6 +44,7 @@ impl Default for EngineOptions {
     fn default() -> Self {
         Self {
             context: None,
+            context_shift: None,
             kv_blocks: None,
             block_size: 16,
             kv_dtype: None,

@@ -36,6 +36,8 @@ pub struct Status {
     pub prefix_hit_tokens: u64,
     /// Requests that lost their blocks to others and were computed anew.
     pub preemptions: u64,
+    /// Times that a request reached the context and dropped tokens to go on.
+    pub context_shifts: u64,
     /// Requests that ended with an answer.
     pub requests_finished: u64,
     /// Requests that ended without one.

@@ -36,6 +36,8 @@ pub(super) struct Scheduler {
     pub max_sequences: usize,
     pub max_step_tokens: usize,
     pub speculation: Speculation,
+    /// First tokens that a sequence keeps when it drops others at the end of the context, if it does.
+    pub context_shift: Option<usize>,
     /// Those that have blocks, or had none before their first step; oldest first.
     running: Vec<Sequence>,
     /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
@@ -72,6 +74,7 @@ impl Scheduler {
         max_sequences: usize,
         max_step_tokens: usize,
         speculation: Speculation,
+        context_shift: Option<usize>,
     ) -> Self {
         Self {
             forward,
@@ -81,6 +84,7 @@ impl Scheduler {
             max_sequences,
             max_step_tokens,
             speculation,
+            context_shift,
             running: Vec::new(),
             preempted: VecDeque::new(),
             suspects: Vec::new(),

@@ -57,10 +57,26 @@ impl Scheduler {
             sequence.give_back_surplus(&mut self.pool);
         }
         match (reason, taken.failure) {
+            (Some(FinishReason::Context), _) if self.shift(index) => {
+                shared.status().context_shifts += 1;
+            }
             (Some(reason), _) => self.finish(index, reason, shared),
             (None, Some(failure)) => self.fail(index, failure, shared),
             (None, None) => {}
         }
+    }
+
+    /// Drops tokens of a sequence that has reached the context, if that is wanted. Gives whether it can go on.
+    fn shift(&mut self, index: usize) -> bool {
+        let sequence = &mut self.running[index];
+        let shifted = self
+            .context_shift
+            .is_some_and(|keep| sequence.shift(&mut self.pool, keep));
+        if shifted {
+            sequence.drafts.clear();
+            self.speculation.forget(sequence.id);
+        }
+        shifted
     }
 
     pub(super) fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {

@@ -144,6 +144,12 @@ impl Sequence {
         if used < self.blocks.len() {
             pool.give_back(self.blocks.split_off(used));
         }
+        while self.windows_start + self.windows.len() > used {
+            let Some(window) = self.windows.pop_back() else {
+                break;
+            };
+            pool.give_back_window(window);
+        }
     }
 
     /// Gives back what [`Self::take_slots`] took.
@@ -229,7 +235,9 @@ impl Sequence {
         }
         let tokens = self.remembered * pool.block_size();
         let regular = pool.state_distance().is_some_and(|d| tokens % d == 0);
-        if regular || tokens == (self.prompt - 1) / pool.block_size() * pool.block_size() {
+        if regular
+            || tokens == self.prompt.saturating_sub(1) / pool.block_size() * pool.block_size()
+        {
             return;
         }
         if let Some((slot, since)) = self.states.fleeting.replace((slot, 0)) {
