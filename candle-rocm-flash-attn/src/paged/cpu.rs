@@ -69,6 +69,55 @@ impl Half {
         }
     }
 
+    /// Bytes of so many elements.
+    fn bytes(&self, elements: usize) -> usize {
+        match self {
+            Self::F32(_) => 4 * elements,
+            Self::F16(_) | Self::BF16(_) => 2 * elements,
+            Self::Q8_0 { .. } => elements + elements / SCALED * 2,
+        }
+    }
+
+    fn append_bytes(&self, range: Range<usize>, out: &mut Vec<u8>) {
+        match self {
+            Self::F32(data) => out.extend(data[range].iter().flat_map(|x| x.to_le_bytes())),
+            Self::F16(data) | Self::BF16(data) => {
+                out.extend(data[range].iter().flat_map(|x| x.to_le_bytes()));
+            }
+            Self::Q8_0 { values, scales } => {
+                let factors = &scales[range.start / SCALED..range.end / SCALED];
+                out.extend(values[range].iter().map(|x| *x as u8));
+                out.extend(factors.iter().flat_map(|x| x.to_le_bytes()));
+            }
+        }
+    }
+
+    fn take_bytes(&mut self, range: Range<usize>, bytes: &[u8]) {
+        fn words(to: &mut [u16], bytes: &[u8]) {
+            for (to, pair) in to.iter_mut().zip(bytes.chunks_exact(2)) {
+                *to = u16::from_le_bytes([pair[0], pair[1]]);
+            }
+        }
+        match self {
+            Self::F32(data) => {
+                for (to, x) in data[range].iter_mut().zip(bytes.chunks_exact(4)) {
+                    *to = f32::from_le_bytes([x[0], x[1], x[2], x[3]]);
+                }
+            }
+            Self::F16(data) | Self::BF16(data) => words(&mut data[range], bytes),
+            Self::Q8_0 { values, scales } => {
+                let (of_values, factors) = bytes.split_at(range.len());
+                words(
+                    &mut scales[range.start / SCALED..range.end / SCALED],
+                    factors,
+                );
+                for (to, x) in values[range].iter_mut().zip(of_values) {
+                    *to = *x as i8;
+                }
+            }
+        }
+    }
+
     pub(super) fn read<'a>(&'a self, range: Range<usize>, scratch: &'a mut Vec<f32>) -> &'a [f32] {
         scratch.clear();
         match self {
@@ -189,6 +238,37 @@ impl Store {
 
     pub(super) fn has_values(&self) -> bool {
         self.values.is_some()
+    }
+
+    /// Elements of a block's keys and values.
+    fn block_elements(shape: &CacheShape) -> [usize; 2] {
+        let entries = shape.block_size * shape.kv_heads;
+        [entries * shape.head_size, entries * shape.v_head_size]
+    }
+
+    pub(super) fn block_bytes(&self, shape: &CacheShape) -> usize {
+        let [keys, values] = Self::block_elements(shape);
+        let of_values = self.values.as_ref().map_or(0, |half| half.bytes(values));
+        self.keys.bytes(keys) + of_values
+    }
+
+    pub(super) fn read_block(&self, shape: &CacheShape, block: usize, out: &mut Vec<u8>) {
+        let [keys, values] = Self::block_elements(shape);
+        self.keys
+            .append_bytes(block * keys..(block + 1) * keys, out);
+        if let Some(half) = &self.values {
+            half.append_bytes(block * values..(block + 1) * values, out);
+        }
+    }
+
+    pub(super) fn write_block(&mut self, shape: &CacheShape, block: usize, bytes: &[u8]) {
+        let [keys, values] = Self::block_elements(shape);
+        let (of_keys, of_values) = bytes.split_at(self.keys.bytes(keys));
+        self.keys
+            .take_bytes(block * keys..(block + 1) * keys, of_keys);
+        if let Some(half) = &mut self.values {
+            half.take_bytes(block * values..(block + 1) * values, of_values);
+        }
     }
 
     pub(super) fn write(

@@ -157,6 +157,55 @@ impl PagedCache {
         &self.shape
     }
 
+    /// Bytes of a block's keys and values.
+    pub fn block_bytes(&self) -> usize {
+        match &self.store {
+            Store::Cpu(store) => store.block_bytes(&self.shape),
+            Store::Rocm(store) => store.block_bytes(),
+        }
+    }
+
+    /// Appends a block's keys and values as they lie in memory.
+    ///
+    /// # Errors
+    /// If there is no such block, or the device fails.
+    pub fn read_block(&self, block: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.check_block(block)?;
+        match &self.store {
+            Store::Cpu(store) => store.read_block(&self.shape, block, out),
+            Store::Rocm(store) => store.read_block(block, out)?,
+        }
+        Ok(())
+    }
+
+    /// Overwrites a block with what [`PagedCache::read_block`] gave of a cache of the same format on the same kind of
+    /// device.
+    ///
+    /// # Errors
+    /// If there is no such block, for another number of bytes, or if the device fails.
+    pub fn write_block(&mut self, block: usize, bytes: &[u8]) -> Result<()> {
+        self.check_block(block)?;
+        if bytes.len() != self.block_bytes() {
+            bail!(
+                "{} bytes for a block of {}",
+                bytes.len(),
+                self.block_bytes()
+            )
+        }
+        match &mut self.store {
+            Store::Cpu(store) => store.write_block(&self.shape, block, bytes),
+            Store::Rocm(store) => store.write_block(block, bytes)?,
+        }
+        Ok(())
+    }
+
+    fn check_block(&self, block: usize) -> Result<()> {
+        if block >= self.shape.blocks {
+            bail!("block {block} lies outside of {:?}", self.shape)
+        }
+        Ok(())
+    }
+
     /// Turns queries and keys by their positions and writes keys and values to their blocks. `q` is
     /// `(tokens, heads, head_size)`, `k` `(tokens, kv_heads, head_size)`, `v` `(tokens, kv_heads, v_head_size)`, f32,
     /// f16 or bf16 with a dense last dimension. Gives the turned queries, if there are queries.

@@ -66,6 +66,14 @@ impl Half {
         })
     }
 
+    /// Its buffers, and the bytes of a block in each: blocks lie behind each other.
+    fn blocks(&self) -> impl Iterator<Item = (&Buffer, usize)> {
+        let data = (&self.data, self.strides[0] * self.dtype.size_in_bytes());
+        let scales = self.scales.iter();
+        let scales = scales.map(|(buffer, _, strides)| (buffer, strides[0] * 2));
+        std::iter::once(data).chain(scales)
+    }
+
     fn view(&self) -> View<'_> {
         View {
             buffer: &self.data,
@@ -269,6 +277,39 @@ impl Store {
             values: [blocks, block_size, kv_heads, size],
             scales: [blocks, block_size, kv_heads, size / SCALED],
         }
+    }
+
+    /// The buffers of keys and values, and the bytes of a block in each.
+    fn blocks(&self) -> impl Iterator<Item = (&Buffer, usize)> {
+        self.keys
+            .blocks()
+            .chain(self.values.iter().flat_map(Half::blocks))
+    }
+
+    pub(super) fn block_bytes(&self) -> usize {
+        self.blocks().map(|(_, bytes)| bytes).sum()
+    }
+
+    pub(super) fn read_block(&self, block: usize, out: &mut Vec<u8>) -> Result<()> {
+        for (buffer, bytes) in self.blocks() {
+            let start = out.len();
+            out.resize(start + bytes, 0);
+            let device = self.device.device();
+            device.download(buffer, block * bytes, &mut out[start..])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_block(&self, block: usize, bytes: &[u8]) -> Result<()> {
+        let mut rest = bytes;
+        for (buffer, bytes) in self.blocks() {
+            let (first, after) = rest.split_at(bytes);
+            self.device
+                .device()
+                .upload_into(first, buffer, block * bytes)?;
+            rest = after;
+        }
+        Ok(())
     }
 
     pub(super) fn write(

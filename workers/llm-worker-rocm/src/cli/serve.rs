@@ -7,7 +7,7 @@ use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::KvDType;
-use crate::engine::{Engine, EngineOptions, SamplingOptions};
+use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
 use crate::server::{App, AppOptions, Loaded, TextModel};
@@ -144,6 +144,15 @@ pub struct ServeArgs {
     #[arg(long)]
     no_prefix_cache: bool,
 
+    /// A folder for what POST /slots/ID?action=save saves of the cache; without, nothing is saved.
+    #[arg(long, value_name = "FOLDER")]
+    slot_save_path: Option<PathBuf>,
+
+    /// Seconds without a request after which weights and cache are given back; the next request loads the model again,
+    /// and waits for that. 0 is never.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    sleep_after: u64,
+
     #[command(flatten)]
     graph: GraphArgs,
 
@@ -270,6 +279,13 @@ impl ServeArgs {
     }
 
     fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
+        if let Some(folder) = self.slot_save_path.as_ref().filter(|path| !path.is_dir()) {
+            let reason = format!(
+                "--slot-save-path {}: there is no such folder",
+                folder.display()
+            );
+            return Err(Error::Usage(reason));
+        }
         let file = ModelFile::open(path)?.with_vision(self.mmproj.as_deref())?;
         let kernels = file.kernels(self.kv_dtype);
         self.compile.ahead(device, &kernels, progress);
@@ -295,7 +311,13 @@ impl ServeArgs {
             tracing::warn!("{note}");
         }
         let format = OutputFormat::choose(&template, self.tool_format.as_deref())?;
-        let engine = Engine::start(
+        let (path, stream) = (path.to_path_buf(), device.clone());
+        let (mmproj, again) = (self.mmproj.clone(), options.clone());
+        let reload: Reload = Box::new(move || {
+            let file = ModelFile::open(&path)?.with_vision(mmproj.as_deref())?;
+            Ok(file.load_with(&stream, &again, &|_| {})?.forward)
+        });
+        let engine = Engine::start_reloadable(
             model,
             &EngineOptions {
                 context: self.context,
@@ -311,8 +333,12 @@ impl ServeArgs {
                 prefix_cache: !self.no_prefix_cache,
                 graphs: self.graph.graphs(),
                 speculation: self.speculation.options(),
+                sleep_after: Some(self.sleep_after)
+                    .filter(|&seconds| seconds > 0)
+                    .map(Duration::from_secs),
                 ..EngineOptions::default()
             },
+            Some(reload),
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.parallel = self.parallel;
@@ -324,6 +350,7 @@ impl ServeArgs {
             domains: self.allowed_media_domains.clone(),
             ..Sources::default()
         };
+        text.slot_save_path = self.slot_save_path.clone();
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();
         }

@@ -107,6 +107,14 @@ impl BlockPool {
         self
     }
 
+    /// Forgets everything; nobody holds anything.
+    pub(super) fn clear(&mut self) {
+        let new = Self::new(self.total(), self.block_size, self.keep)
+            .with_states(self.states.total(), self.state_distance)
+            .with_windows(self.windows.total(), self.left);
+        *self = new;
+    }
+
     /// Tokens of a block.
     pub(super) fn block_size(&self) -> usize {
         self.block_size
@@ -259,6 +267,102 @@ impl BlockPool {
                 self.free.push(block);
             }
         }
+    }
+
+    /// Whether prefixes are remembered.
+    pub(super) fn keeps(&self) -> bool {
+        self.keep
+    }
+
+    /// Blocks of windows that belong to a known prefix of so many blocks.
+    pub(super) fn known_windows(&self, blocks: usize) -> usize {
+        match self.has_windows() {
+            true => blocks - self.first_seen(blocks * self.block_size),
+            false => 0,
+        }
+    }
+
+    /// Takes hold of as many blocks of windows again before those of a known prefix, as far as they are there, so that
+    /// also a somewhat shorter prefix is of use.
+    pub(super) fn take_earlier_windows(&mut self, known: &mut Known) {
+        let first = known.blocks.len() - known.windows.len();
+        let earlier = known.blocks[..first].iter().rev().take(known.windows.len());
+        let earlier = earlier.map_while(|block| self.blocks[*block as usize].window);
+        let earlier: Vec<u32> = earlier.collect();
+        earlier.iter().for_each(|window| self.windows.hold(*window));
+        known.windows.splice(..0, earlier.into_iter().rev());
+    }
+
+    /// Takes so many of everything, if there are so many.
+    pub(super) fn take_places(
+        &mut self,
+        blocks: usize,
+        windows: usize,
+        states: usize,
+    ) -> Option<Known> {
+        let there = blocks <= self.available()
+            && windows <= self.windows.available()
+            && states <= self.states.available();
+        there.then(|| Known {
+            prefix: root(0),
+            windows: (0..windows).filter_map(|_| self.take_window()).collect(),
+            state: (0..states).filter_map(|_| self.take_state()).last(),
+            blocks: (0..blocks).filter_map(|_| self.take()).collect(),
+        })
+    }
+
+    /// Makes the prefix known that was written to places behind the empty prefix `root`: whole blocks of `tokens`.
+    pub(super) fn remember_all(&mut self, root: Prefix, places: &Known, tokens: &[u32]) {
+        let first_window = places.blocks.len() - places.windows.len();
+        let mut prefix = root;
+        let chunks = tokens.chunks_exact(self.block_size);
+        for (i, (block, chunk)) in places.blocks.iter().zip(chunks).enumerate() {
+            let (next, known) = self.remember(prefix, *block, chunk);
+            prefix = next;
+            let Some(known) = known else {
+                return;
+            };
+            if let Some(window) = i
+                .checked_sub(first_window)
+                .and_then(|i| places.windows.get(i))
+            {
+                self.keep_window(known, *window);
+            }
+            if let Some(slot) = places.state.filter(|_| i + 1 == places.blocks.len()) {
+                self.keep_state(known, slot);
+            }
+        }
+    }
+
+    /// Gives back what [`Self::take_known`] or [`Self::take_places`] took.
+    pub(super) fn give_back_known(&mut self, known: Known) {
+        for window in known.windows.into_iter().rev() {
+            self.give_back_window(window);
+        }
+        self.give_back(known.blocks);
+        if let Some(slot) = known.state {
+            self.give_back_state(slot);
+        }
+    }
+
+    /// Forgets the known blocks that `tokens` begins with and that nobody holds. Gives how many tokens that were.
+    pub(super) fn forget_known(&mut self, root: Prefix, tokens: &[u32]) -> usize {
+        let mut prefix = root;
+        let mut blocks = Vec::new();
+        for chunk in tokens.chunks_exact(self.block_size) {
+            let Some(&(next, block)) = self.known.get(&(prefix, chunk.into())) else {
+                break;
+            };
+            blocks.push(block);
+            prefix = next;
+        }
+        blocks.retain(|block| self.blocks[*block as usize].holders == 0);
+        for block in blocks.iter().rev() {
+            self.kept.remove(&self.blocks[*block as usize].kept_since);
+            self.forget(*block);
+            self.free.push(*block);
+        }
+        blocks.len() * self.block_size
     }
 
     fn forget(&mut self, block: u32) {

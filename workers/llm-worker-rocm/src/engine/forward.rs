@@ -2,6 +2,7 @@
 
 use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
 use super::media::{Features, Picture, StepMedia};
+use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
@@ -56,6 +57,11 @@ pub trait Forward: Send {
     /// sequence leaves behind.
     fn state_bytes(&self) -> usize {
         0
+    }
+
+    /// Its memory as bytes, if that can be had.
+    fn snapshots(&mut self) -> Option<&mut dyn Snapshots> {
+        None
     }
 
     /// Reserves the cache, in place of one reserved before.

@@ -1,7 +1,11 @@
 //! The engine from outside, and the queue between it and its thread.
 
-use super::api::{EventSender, Failure, Request, Status, Ticket, MAX_TOP_LOGPROBS};
+use super::api::{
+    EventSender, Failure, Request, SlotAction, SlotDone, SlotStatus, Status, Ticket,
+    MAX_TOP_LOGPROBS,
+};
 use std::collections::VecDeque;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,9 +43,33 @@ pub(super) struct Queue {
     pub waiting: VecDeque<Waiting>,
     /// No requests come any more; those that run may take until then.
     pub stop_by: Option<Instant>,
+    /// What else the thread is to do.
+    pub commands: Vec<Command>,
+    /// The thread has ended.
+    closed: bool,
     /// Moving mean of what a request takes once it runs.
     pub mean_time: Duration,
     next_id: u64,
+}
+
+/// Where an answer goes.
+pub(super) type Reply<T> = Sender<Result<T, Failure>>;
+
+/// What the thread does between steps.
+pub(super) enum Command {
+    /// Tells what the slots have.
+    Slots(Reply<Vec<SlotStatus>>),
+    /// Does something with a slot.
+    Slot {
+        id: usize,
+        namespace: u64,
+        action: SlotAction,
+        reply: Reply<SlotDone>,
+    },
+    /// Gives weights and cache back.
+    Sleep(Reply<()>),
+    /// Loads them again.
+    Wake(Reply<()>),
 }
 
 /// A request in the queue.
@@ -64,6 +92,8 @@ impl Shared {
             queue: Mutex::new(Queue {
                 waiting: VecDeque::new(),
                 stop_by: None,
+                commands: Vec::new(),
+                closed: false,
                 mean_time: Duration::from_secs(1),
                 next_id: 1,
             }),
@@ -77,12 +107,24 @@ impl Shared {
         lock(&self.queue)
     }
 
-    /// The queue, once it has requests or the engine is to stop.
-    pub(super) fn wait(&self) -> MutexGuard<'_, Queue> {
-        let idle = |queue: &mut Queue| queue.waiting.is_empty() && queue.stop_by.is_none();
-        self.wake
-            .wait_while(self.queue(), idle)
-            .unwrap_or_else(PoisonError::into_inner)
+    /// The queue, once it has requests or commands, the engine is to stop, or the time is over.
+    pub(super) fn wait(&self, most: Option<Duration>) -> MutexGuard<'_, Queue> {
+        let idle = |queue: &mut Queue| queue.has_nothing();
+        let queue = self.queue();
+        match most {
+            None => (self.wake.wait_while(queue, idle)).unwrap_or_else(PoisonError::into_inner),
+            Some(most) => {
+                let waited = self.wake.wait_timeout_while(queue, most, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    /// Nobody hears commands any more.
+    fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        queue.commands.clear();
     }
 
     pub(super) fn status(&self) -> MutexGuard<'_, Status> {
@@ -105,6 +147,22 @@ impl Shared {
     }
 }
 
+impl Queue {
+    /// Whether there is nothing to do.
+    pub(super) fn has_nothing(&self) -> bool {
+        self.waiting.is_empty() && self.stop_by.is_none() && self.commands.is_empty()
+    }
+}
+
+/// Closes the queue at the thread's end, however it ends.
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Engine {
     /// Starts the thread; `run` is its body.
     ///
@@ -117,7 +175,10 @@ impl Engine {
         let inner = shared.clone();
         let thread = std::thread::Builder::new()
             .name("engine".to_string())
-            .spawn(move || run(&inner))?;
+            .spawn(move || {
+                let _closing = CloseOnDrop(inner.clone());
+                run(&inner);
+            })?;
         *lock(&shared.thread) = Some(thread);
         Ok(Self {
             _last: Arc::new(StopOnDrop(shared.clone())),
@@ -166,6 +227,59 @@ impl Engine {
         drop(queue);
         self.shared.wake.notify_all();
         Ok(ticket)
+    }
+
+    /// What the slots have. Waits for the step that is computed.
+    ///
+    /// # Errors
+    /// [`Failure::Stopping`] or [`Failure::DeviceLost`].
+    pub fn slots(&self) -> Result<Vec<SlotStatus>, Failure> {
+        self.command(Command::Slots)
+    }
+
+    /// Does something with a slot, for requests of a namespace; nothing is computed meanwhile. Waits for it.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] for a slot that there is not or that has nothing to save, a file that is damaged or of
+    /// another model, a model whose memory cannot be saved, and a cache without room; those of [`Engine::slots`].
+    pub fn slot(&self, id: usize, namespace: u64, action: SlotAction) -> Result<SlotDone, Failure> {
+        self.command(|reply| Command::Slot {
+            id,
+            namespace,
+            action,
+            reply,
+        })
+    }
+
+    /// Gives weights and cache back until the next request. Known prefixes are lost.
+    ///
+    /// # Errors
+    /// [`Failure::Invalid`] while requests run, or if the model cannot be loaded again; those of [`Engine::slots`].
+    pub fn sleep(&self) -> Result<(), Failure> {
+        self.command(Command::Sleep)
+    }
+
+    /// Loads the model again, if it sleeps.
+    ///
+    /// # Errors
+    /// [`Failure::Internal`] if loading fails; those of [`Engine::slots`].
+    pub fn wake_up(&self) -> Result<(), Failure> {
+        self.command(Command::Wake)
+    }
+
+    fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Failure> {
+        let (reply, answer) = mpsc::channel();
+        let mut queue = self.shared.queue();
+        if let Some(reason) = &self.shared.status().lost {
+            return Err(Failure::DeviceLost(reason.clone()));
+        }
+        if queue.stop_by.is_some() || queue.closed {
+            return Err(Failure::Stopping);
+        }
+        queue.commands.push(command(reply));
+        drop(queue);
+        self.shared.wake.notify_all();
+        answer.recv().unwrap_or(Err(Failure::Stopping))
     }
 
     fn check(&self, request: &Request) -> Result<(), Failure> {

@@ -6,6 +6,9 @@ use crate::vision::Processor;
 use std::sync::Arc;
 use worker::{Error, Result};
 
+/// Loads a model's forward pass again.
+pub type Reload = Box<dyn Fn() -> worker::Result<Box<dyn Forward>> + Send>;
+
 /// A model on its device, ready for [`Engine::start`](super::Engine::start).
 pub struct LoadedModel {
     /// The file's tokenizer.

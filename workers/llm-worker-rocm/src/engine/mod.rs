@@ -7,6 +7,7 @@
 //! | [`forward`]   | the border to models: a forward pass over new tokens of many sequences   |
 //! | [`decoder`]   | the llama-like families behind that border                               |
 //! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
+//! | [`snapshots`] | the border to models whose memory can be saved                           |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
 //! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and the slots of
@@ -22,15 +23,17 @@ mod loaded;
 pub mod media;
 mod places;
 mod sampling;
+mod saved;
 mod scheduler;
 pub mod score;
 mod sequence;
 pub mod sequential;
 mod sizes;
+pub mod snapshots;
 mod speculation;
 mod start;
 
 pub use api::{EngineOptions, SamplingOptions};
 pub use handle::Engine;
-pub use loaded::LoadedModel;
+pub use loaded::{LoadedModel, Reload};
 pub(crate) use sampling::is_not_a_number;

@@ -104,6 +104,11 @@ impl Sequence {
         self.tokens.len() - self.prompt + self.dropped[1]
     }
 
+    /// The empty prefix of its namespace.
+    pub(super) fn root(&self) -> Prefix {
+        self.root
+    }
+
     /// Nobody waits for it any more.
     pub(super) fn is_cancelled(&self) -> bool {
         self.events.is_closed()

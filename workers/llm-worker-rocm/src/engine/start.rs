@@ -4,8 +4,8 @@ use super::api::{DraftSource, EngineOptions, Status};
 use super::blocks::BlockPool;
 use super::forward::{CacheOptions, Forward};
 use super::handle::{Engine, Limits, Shared};
-use super::loaded::LoadedModel;
-use super::scheduler::Scheduler;
+use super::loaded::{LoadedModel, Reload};
+use super::scheduler::{Scheduler, Settings, Sleep};
 use super::sizes::Sizes;
 use super::speculation::{DraftLimits, DraftModel, Speculation};
 use std::sync::Arc;
@@ -19,6 +19,18 @@ impl Engine {
     /// [`Error::Usage`] for options that make no sense, [`Error::Runtime`] if memory does not suffice for a single
     /// block, [`Error::Candle`] if the device fails.
     pub fn start(model: LoadedModel, options: &EngineOptions) -> Result<Self> {
+        Self::start_reloadable(model, options, None)
+    }
+
+    /// As [`Engine::start`], of a model that can sleep, as `reload` loads it again.
+    ///
+    /// # Errors
+    /// Those of [`Engine::start`].
+    pub fn start_reloadable(
+        model: LoadedModel,
+        options: &EngineOptions,
+        reload: Option<Reload>,
+    ) -> Result<Self> {
         let mut forward = model.forward;
         let draft =
             match (options.speculation.source, model.draft) {
@@ -35,6 +47,7 @@ impl Engine {
                 (DraftSource::Model, draft) => draft,
                 _ => None,
             };
+        let lone = draft.is_none();
         let draft_bytes = draft.as_ref().map_or(0, |d| d.kv_token_bytes(d.kv_dtype()));
         let Sizes {
             cache,
@@ -91,12 +104,22 @@ impl Engine {
         let scheduler = Scheduler::new(
             forward,
             pool,
-            model.end_tokens,
-            cache.context,
-            max_sequences,
-            options.max_step_tokens,
             speculation,
-            options.context_shift,
+            Settings {
+                end_tokens: model.end_tokens,
+                context: cache.context,
+                max_sequences,
+                max_step_tokens: options.max_step_tokens,
+                context_shift: options.context_shift,
+                sleep: Sleep {
+                    // A draft model would stay.
+                    reload: reload.filter(|_| lone),
+                    after: options.sleep_after,
+                    cache,
+                    graphs: options.graphs,
+                },
+                saves: lone,
+            },
         );
         Engine::spawn(Arc::new(shared), move |shared| scheduler.run(shared))
             .map_err(|error| Error::Runtime(format!("the engine's thread does not start: {error}")))

@@ -3,12 +3,15 @@
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
-use crate::engine::api::{Event, Failure, Request, SamplingOptions, Status, Ticket};
+use crate::engine::api::{
+    Event, Failure, Request, SamplingOptions, SlotAction, SlotDone, SlotStatus, Status, Ticket,
+};
 use crate::engine::Engine;
 use crate::grammar::Grammars;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;
 use crate::vision::Processor;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::http::ApiError;
@@ -36,6 +39,39 @@ pub trait Backend: Send + Sync {
     /// Longest sequence in tokens, prompt and answer together.
     fn context(&self) -> usize;
 
+    /// What the slots have.
+    ///
+    /// # Errors
+    /// Why nothing is known.
+    fn slots(&self) -> Result<Vec<SlotStatus>, Failure> {
+        Ok(Vec::new())
+    }
+
+    /// Does something with a slot.
+    ///
+    /// # Errors
+    /// Why that was not done.
+    fn slot(&self, id: usize, namespace: u64, action: SlotAction) -> Result<SlotDone, Failure> {
+        let _ = (namespace, action);
+        Err(Failure::Invalid(format!("there is no slot {id}")))
+    }
+
+    /// Gives weights and cache back until the next request.
+    ///
+    /// # Errors
+    /// Why it stays awake.
+    fn sleep(&self) -> Result<(), Failure> {
+        Err(Failure::Invalid("this model does not sleep".to_string()))
+    }
+
+    /// Loads the model again, if it sleeps.
+    ///
+    /// # Errors
+    /// Why it goes on sleeping.
+    fn wake_up(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Takes nothing new, gives running requests `grace` to finish, and returns when all have ended.
     fn stop(&self, grace: Duration);
 }
@@ -51,6 +87,22 @@ impl Backend for Engine {
 
     fn context(&self) -> usize {
         Self::context(self)
+    }
+
+    fn slots(&self) -> Result<Vec<SlotStatus>, Failure> {
+        Self::slots(self)
+    }
+
+    fn slot(&self, id: usize, namespace: u64, action: SlotAction) -> Result<SlotDone, Failure> {
+        Self::slot(self, id, namespace, action)
+    }
+
+    fn sleep(&self) -> Result<(), Failure> {
+        Self::sleep(self)
+    }
+
+    fn wake_up(&self) -> Result<(), Failure> {
+        Self::wake_up(self)
     }
 
     fn stop(&self, grace: Duration) {
@@ -80,6 +132,8 @@ pub struct TextModel {
     pub processor: Result<Arc<Processor>, String>,
     /// Where pictures may come from.
     pub sources: Sources,
+    /// Where slots are saved, if they may be.
+    pub slot_save_path: Option<PathBuf>,
     grammars: Result<Grammars, String>,
 }
 
@@ -97,6 +151,7 @@ impl TextModel {
             parallel: usize::MAX,
             longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
+            slot_save_path: None,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures".to_string()),
             sources: Sources::default(),
@@ -213,6 +268,9 @@ impl Served for Loaded {
             degraded: (status.without_graphs)
                 .map(|reason| format!("no graphs: {reason}"))
                 .into_iter()
+                .chain((status.asleep).then(|| {
+                    "the model sleeps: the next request waits until it is loaded again".to_string()
+                }))
                 .collect(),
         }
     }

@@ -101,6 +101,11 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             "Part of the blocks that running requests hold",
             status.kv_blocks_used as f64 / blocks,
         ),
+        Figure::gauge(
+            "asleep",
+            "1 while weights and cache are given back until the next request",
+            f64::from(u8::from(status.asleep)),
+        ),
         Figure::counter(
             "prompt_tokens",
             "Prompt tokens that were computed",

@@ -9,6 +9,7 @@
 //! | [`turns`]      | work that runs alone on its device                                     |
 //! | [`openai`]     | `/v1/chat/completions` and its sisters                                 |
 //! | [`native`]     | properties, tokens, templates                                          |
+//! | [`slots`]      | the sequences that run, their files, and sleep                         |
 //! | [`rbee`]       | the jobs of rbee's workers                                             |
 //! | [`metrics`]    | the figures of `/metrics`                                              |
 //! | [`page`]       | the chat page                                                          |
@@ -24,6 +25,7 @@ mod native;
 mod openai;
 mod page;
 mod rbee;
+mod slots;
 mod turns;
 
 pub use app::{App, AppOptions};
@@ -95,6 +97,26 @@ fn routes() -> Routes<App> {
             "/props",
             "What the worker is and how it is set",
             native::props,
+        ),
+        Route::get("/slots", "The sequences that run at once", slots::list),
+        Route::post(
+            "/slots/{id}",
+            "Saves, restores or forgets (?action=save, restore, erase) what the cache knows of a slot's tokens",
+            slots::act,
+        )
+        .takes::<slots::SlotFields>(),
+        Route::post(
+            "/sleep",
+            "Gives weights and cache back until the next request",
+            slots::sleep,
+        )
+        .takes::<slots::SleepFields>(),
+        Route::post("/wake_up", "Loads the model again", slots::wake_up)
+            .takes::<slots::SleepFields>(),
+        Route::get(
+            "/is_sleeping",
+            "Whether weights and cache are given back",
+            slots::is_sleeping,
         ),
         Route::post("/v1/jobs", create, rbee::create)
             .takes::<rbee::JobFields>()

@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod graph_faults;
 mod graphs;
+mod slots;
 mod speculation;
 mod states;
 

@@ -38,7 +38,7 @@ fn answers(file: &File, full_windows: bool) -> (Vec<Answer>, Status) {
     let submit = |i: u32| {
         let prompt: Vec<u32> = (0..20 + 9 * i).map(|t| 3 + t * (7 + i / 2) % 29).collect();
         let request = Request {
-            max_tokens: Some(20),
+            max_tokens: Some(if on_cpu { 20 } else { 8 }),
             ignore_end: true,
             top_logprobs: Some(0),
             ..Request::new(prompt, SamplingOptions::greedy())
@@ -59,8 +59,11 @@ fn answers(file: &File, full_windows: bool) -> (Vec<Answer>, Status) {
 
 #[test]
 fn windows_that_keep_what_they_reach_change_no_bit() {
-    for name in ["phi3", "gemma2", "gemma3", "cohere2"] {
-        let family = families().into_iter().find(|f| f.name == name).unwrap();
+    // One with both kinds of blocks is enough where each step takes seconds.
+    let names = ["gemma2", "phi3", "gemma3", "cohere2"];
+    let count = if device().is_cpu() { names.len() } else { 1 };
+    for name in &names[..count] {
+        let family = families().into_iter().find(|f| f.name == *name).unwrap();
         let file = file(&family, &tensors(&family));
         let (full, of_full) = answers(&file, true);
         let (found, status) = answers(&file, false);

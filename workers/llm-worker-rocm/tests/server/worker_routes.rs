@@ -257,3 +257,29 @@ async fn the_page_and_the_document() {
     assert!(status == 404 && message.contains("/nowhere"));
     assert_eq!(server.get("/v1/completions").await.error().0, 405);
 }
+
+#[tokio::test]
+async fn slots_are_files_by_plain_names_and_only_where_they_may_be() {
+    let server = Server::new([]);
+    let act = |action: &'static str, name: &'static str| {
+        let server = &server;
+        let path = format!("/slots/0?action={action}");
+        async move { server.post(&path, &json!({"filename": name})).await.error() }
+    };
+    let (status, _, message) = act("save", "a.bin").await;
+    assert_eq!(status, 400);
+    assert!(message.contains("--slot-save-path"), "{message}");
+    let (status, _, message) = act("burn", "a.bin").await;
+    assert_eq!(status, 400);
+    assert!(message.contains("burn"), "{message}");
+    assert_eq!(server.get("/slots").await.json(), json!([]));
+    let sleeping = server.get("/is_sleeping").await.json();
+    assert_eq!(sleeping, json!({"is_sleeping": false}));
+    server.script.status.lock().unwrap().asleep = true;
+    let sleeping = server.get("/is_sleeping").await.json();
+    assert_eq!(sleeping, json!({"is_sleeping": true}));
+    let health = server.get("/health").await;
+    assert!(health.text.contains("the model sleeps"), "{}", health.text);
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("llm_asleep 1"), "{metrics}");
+}

@@ -9,6 +9,7 @@
 //! | `failure`  | why a request gave no answer                             |
 //! | `options`  | how an engine runs                                       |
 //! | `speculation` | whether next tokens are guessed, and how              |
+//! | `slots`    | the sequences that run at once, and what to do with them |
 //! | `status`   | figures of an engine                                     |
 
 mod adapters;
@@ -17,6 +18,7 @@ mod failure;
 mod options;
 mod request;
 mod sampling;
+mod slots;
 mod speculation;
 mod status;
 
@@ -27,5 +29,6 @@ pub use failure::Failure;
 pub use options::{EngineOptions, GraphUse, KvDType};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::SamplingOptions;
+pub use slots::{SlotAction, SlotDone, SlotStatus};
 pub use speculation::{DraftSource, SpeculationOptions};
 pub use status::{DecodeFigures, DraftFigures, Status};

@@ -2,6 +2,7 @@
 
 use super::speculation::SpeculationOptions;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// How an engine runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +34,8 @@ pub struct EngineOptions {
     pub max_waiting: usize,
     /// Whether keys and values of equal prefixes are shared among requests.
     pub prefix_cache: bool,
+    /// How long nothing is asked until weights and cache are given back, where the model can be loaded again.
+    pub sleep_after: Option<Duration>,
     /// Whether steps of one new token for each sequence are recorded and enqueued as one graph, on devices that have
     /// graphs.
     pub graphs: GraphUse,
@@ -55,6 +58,7 @@ impl Default for EngineOptions {
             max_step_tokens: 512,
             max_waiting: 64,
             prefix_cache: true,
+            sleep_after: None,
             graphs: GraphUse::Auto,
             speculation: SpeculationOptions::default(),
         }

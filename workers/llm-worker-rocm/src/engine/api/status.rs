@@ -56,6 +56,8 @@ pub struct Status {
     pub device_bytes_total: Option<u64>,
     /// What the engine's buffers have taken of it.
     pub buffers: Option<BufferMemory>,
+    /// Whether weights and cache were given back until the next request.
+    pub asleep: bool,
     /// Why the device is gone, if it is.
     pub lost: Option<String>,
 }

@@ -81,6 +81,7 @@ impl Network {
             attached: &Attached::new(&[], Arc::default()),
             progress,
             first_values: FirstValues::default(),
+            digest: RefCell::default(),
         };
         self.head = loader.head()?;
         Ok(self.head.is_some())

@@ -7,7 +7,9 @@ use super::mixers::FirstValues;
 use super::norm::Norm;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use worker::gguf::{TensorInfo, Weights};
 use worker::{Error, Result};
 
@@ -23,7 +25,12 @@ pub(super) struct Loader<'a> {
     pub progress: &'a dyn Fn(u64),
     /// What RWKV's blocks share.
     pub first_values: FirstValues,
+    /// What [`Loader::fingerprint`] is made of.
+    pub digest: RefCell<Sha256>,
 }
+
+/// Bytes of a tensor's beginning, middle and end that tell it from others.
+const SAMPLE: usize = 4096;
 
 impl Loader<'_> {
     pub(super) fn has(&self, name: &str) -> bool {
@@ -53,10 +60,30 @@ impl Loader<'_> {
         f: impl FnOnce(&[u8], GgmlDType) -> candle_core::Result<T>,
     ) -> Result<T> {
         let (info, dtype) = self.info(name)?;
-        let taken = f(&self.file.bytes(name, info), dtype);
+        let bytes = self.file.bytes(name, info);
+        self.note(name, &bytes);
+        let taken = f(&bytes, dtype);
         self.file.give_back(name, info);
         (self.progress)(info.bytes);
         taken.map_err(Error::candle("loading the model"))
+    }
+
+    /// Takes a tensor into the fingerprint.
+    fn note(&self, name: &str, bytes: &[u8]) {
+        let mut digest = self.digest.borrow_mut();
+        digest.update(name);
+        digest.update(bytes.len().to_le_bytes());
+        let middle = bytes.len() / 2;
+        for start in [0, middle, bytes.len().saturating_sub(SAMPLE)] {
+            digest.update(&bytes[start..(start + SAMPLE).min(bytes.len())]);
+        }
+    }
+
+    /// What tells this model from others: its configuration, and parts of all tensors that were taken.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        let mut digest = self.digest.borrow().clone();
+        digest.update(format!("{:?}", self.config));
+        digest.finalize().into()
     }
 
     pub(super) fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Weight> {

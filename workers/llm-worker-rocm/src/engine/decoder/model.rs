@@ -9,6 +9,7 @@ use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
 use crate::engine::media::{Features, Picture, StepMedia};
+use crate::engine::snapshots::Snapshots;
 use crate::vision::Encoder;
 use candle_core::{DType, Device, Result, Tensor};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use worker::gguf::Weights;
 
 /// A model on a device.
 pub struct Decoder {
-    network: Network,
+    pub(super) network: Network,
     decoding: Decoding,
     /// The encoder of pictures, if there is one.
     vision: Option<Encoder>,
@@ -148,6 +149,14 @@ impl Forward for Decoder {
 
     fn kv_window_bytes(&self, dtype: KvDType) -> usize {
         self.network.window_bytes(dtype.into())
+    }
+
+    fn snapshots(&mut self) -> Option<&mut dyn Snapshots> {
+        // A head has keys and values of its own.
+        match self.network.head {
+            Some(_) => None,
+            None => Some(self),
+        }
     }
 
     fn state_bytes(&self) -> usize {

@@ -14,6 +14,7 @@ use super::norm::{Norm, Residual};
 use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
+use crate::engine::api::KvDType;
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
 use candle_core::{DType, Device, Result, Tensor};
@@ -45,6 +46,8 @@ pub(super) struct Network {
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDType,
     /// Blocks of the other caches.
     pub cache_blocks: usize,
     /// Slots of recurrent state.
@@ -55,6 +58,8 @@ pub(super) struct Network {
     /// Blocks of the caches of blocks with a sliding window; 0 if these have the same ones as the others.
     pub window_blocks: usize,
     pub activations: DType,
+    /// Identifies configuration and weights.
+    pub fingerprint: [u8; 32],
     pub device: Device,
 }
 
@@ -220,6 +225,7 @@ impl Network {
         };
         self.memories = self.blocks.iter().map(memory).collect::<Result<_>>()?;
         self.block_size = cache.block_size;
+        self.kv_dtype = cache.dtype;
         self.cache_blocks = cache.blocks;
         self.slots = cache.states;
         self.window_blocks = cache.window_blocks;

@@ -10,15 +10,20 @@ mod guess;
 mod media;
 mod outcome;
 mod plan;
+mod sleep;
+mod slots;
+
+pub(super) use sleep::Sleep;
 
 use crate::engine::api::{DecodeFigures, Event, Failure};
 use crate::engine::blocks::BlockPool;
 use crate::engine::device::{self, DeviceFault};
 use crate::engine::forward::Forward;
-use crate::engine::handle::{Shared, Waiting};
+use crate::engine::handle::{Command, Shared, Waiting};
 use crate::engine::media::MediaStore;
 use crate::engine::sequence::Sequence;
 use crate::engine::speculation::Speculation;
+use slots::Slots;
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -47,6 +52,22 @@ pub(super) struct Scheduler {
     memory_seen: Option<Instant>,
     decode: DecodeFigures,
     media: MediaStore,
+    slots: Slots,
+    sleep: Sleep,
+    asleep: bool,
+    saves: bool,
+}
+
+/// How a scheduler works.
+pub(super) struct Settings {
+    pub end_tokens: Vec<u32>,
+    pub context: usize,
+    pub max_sequences: usize,
+    pub max_step_tokens: usize,
+    pub context_shift: Option<usize>,
+    pub sleep: Sleep,
+    /// Whether slots can be saved: not where a draft model has keys and values of its own.
+    pub saves: bool,
 }
 
 /// A sequence of a step that failed.
@@ -69,28 +90,28 @@ impl Scheduler {
     pub(super) fn new(
         forward: Box<dyn Forward>,
         pool: BlockPool,
-        end_tokens: Vec<u32>,
-        context: usize,
-        max_sequences: usize,
-        max_step_tokens: usize,
         speculation: Speculation,
-        context_shift: Option<usize>,
+        settings: Settings,
     ) -> Self {
         Self {
             forward,
             pool,
-            end_tokens,
-            context,
-            max_sequences,
-            max_step_tokens,
+            end_tokens: settings.end_tokens,
+            context: settings.context,
+            max_sequences: settings.max_sequences,
+            max_step_tokens: settings.max_step_tokens,
             speculation,
-            context_shift,
+            context_shift: settings.context_shift,
             running: Vec::new(),
             preempted: VecDeque::new(),
             suspects: Vec::new(),
             memory_seen: None,
             decode: DecodeFigures::default(),
             media: MediaStore::new(),
+            slots: Slots::new(settings.max_sequences),
+            sleep: settings.sleep,
+            saves: settings.saves,
+            asleep: false,
         }
     }
 
@@ -136,7 +157,28 @@ impl Scheduler {
     /// Takes what is new from the queue; waits for it if there is nothing else to do. Gives whether to go on.
     fn take_requests(&mut self, shared: &Shared) -> bool {
         let idle = self.running.is_empty() && self.preempted.is_empty();
-        let mut queue = if idle { shared.wait() } else { shared.queue() };
+        let mut queue = match idle {
+            true => shared.wait(self.until_sleep()),
+            false => shared.queue(),
+        };
+        let commands = std::mem::take(&mut queue.commands);
+        let waiting = queue.waiting.len();
+        let bored = idle && commands.is_empty() && queue.has_nothing();
+        let must_wake = self.asleep && waiting > 0 && queue.stop_by.is_none();
+        if !commands.is_empty() || bored || must_wake {
+            drop(queue);
+            for command in commands {
+                self.obey(command, shared);
+            }
+            if bored {
+                // That it has nothing to load again from was asked before.
+                let _ = self.fall_asleep(shared);
+            }
+            if must_wake {
+                self.wake_for(waiting, shared);
+            }
+            return true;
+        }
         let now = Instant::now();
         if let Some(by) = queue.stop_by {
             let waiting = std::mem::take(&mut queue.waiting);
@@ -171,6 +213,48 @@ impl Scheduler {
         true
     }
 
+    /// Does what else is asked of it.
+    fn obey(&mut self, command: Command, shared: &Shared) {
+        // Whoever asked may be gone.
+        match command {
+            Command::Slots(reply) => {
+                let _ = reply.send(Ok(self.slot_status()));
+            }
+            Command::Slot {
+                id,
+                namespace,
+                action,
+                reply,
+            } => {
+                let done = match self.wake_up(shared) {
+                    Ok(()) => self.slot(id, namespace, &action),
+                    Err(failure) => Err(failure),
+                };
+                self.publish(shared);
+                let _ = reply.send(done);
+            }
+            Command::Sleep(reply) => {
+                let _ = reply.send(self.fall_asleep(shared));
+            }
+            Command::Wake(reply) => {
+                let _ = reply.send(self.wake_up(shared));
+            }
+        }
+    }
+
+    /// Loads the model again for the first requests that wait, which fail if that fails.
+    fn wake_for(&mut self, waiting: usize, shared: &Shared) {
+        if let Err(failure) = self.wake_up(shared) {
+            let mut queue = shared.queue();
+            let count = waiting.min(queue.waiting.len());
+            let refused: Vec<Waiting> = queue.waiting.drain(..count).collect();
+            drop(queue);
+            for waiting in &refused {
+                refuse(waiting, failure.clone(), shared);
+            }
+        }
+    }
+
     /// Starts sequences as long as there are blocks for all that they have so far.
     fn admit(&mut self, waiting: &mut VecDeque<Waiting>, shared: &Shared) {
         let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
@@ -197,6 +281,7 @@ impl Scheduler {
             promised = needed;
             if sequence.start() {
                 shared.status().prefix_hit_tokens += sequence.cached() as u64;
+                self.slots.start(&sequence);
             }
             let place = self.running.partition_point(|other| other.id < sequence.id);
             self.running.insert(place, sequence);
@@ -206,7 +291,8 @@ impl Scheduler {
     /// Takes out sequences that nobody waits for, and those whose time is over.
     fn drop_cancelled(&mut self, shared: &Shared) {
         let now = Instant::now();
-        let (pool, speculation) = (&mut self.pool, &mut self.speculation);
+        let (pool, slots) = (&mut self.pool, &mut self.slots);
+        let speculation = &mut self.speculation;
         let mut stays = |sequence: &mut Sequence| {
             let cancelled = sequence.is_cancelled();
             if !cancelled && !sequence.is_late(now) {
@@ -220,6 +306,7 @@ impl Scheduler {
                 shared.status().requests_failed += 1;
                 sequence.fail(Failure::Timeout(sequence.generated()));
             }
+            slots.end(sequence);
             sequence.give_back(pool);
             speculation.forget(sequence.id);
             false
@@ -237,6 +324,7 @@ impl Scheduler {
             self.memory_seen = Some(Instant::now());
         }
         let mut status = shared.status();
+        status.asleep = self.asleep;
         status.decode = self.decode;
         status.drafts = self.speculation.figures;
         status.without_graphs = self.forward.without_graphs().map(str::to_string);

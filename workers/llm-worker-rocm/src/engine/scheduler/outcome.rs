@@ -81,6 +81,7 @@ impl Scheduler {
 
     pub(super) fn finish(&mut self, index: usize, reason: FinishReason, shared: &Shared) {
         let mut sequence = self.running.remove(index);
+        self.slots.end(&sequence);
         sequence.give_back(&mut self.pool);
         self.speculation.forget(sequence.id);
         // Figures first: whoever sees the event sees them, too.
@@ -91,6 +92,7 @@ impl Scheduler {
 
     pub(super) fn fail(&mut self, index: usize, failure: Failure, shared: &Shared) {
         let mut sequence = self.running.remove(index);
+        self.slots.end(&sequence);
         sequence.give_back(&mut self.pool);
         self.speculation.forget(sequence.id);
         shared.status().requests_failed += 1;
@@ -141,6 +143,7 @@ impl Scheduler {
         let mut ended: Vec<Sequence> = self.running.drain(..).collect();
         ended.extend(self.preempted.drain(..));
         for sequence in &mut ended {
+            self.slots.end(sequence);
             sequence.give_back(&mut self.pool);
             self.speculation.forget(sequence.id);
         }

@@ -20,8 +20,10 @@ use super::network::Network;
 use super::temperature::Temperatures;
 use super::traits::Recurrence;
 use crate::adapters::Adapter;
+use crate::engine::api::KvDType;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
+use std::cell::RefCell;
 use std::sync::Arc;
 use worker::gguf::Weights;
 use worker::{Error, Result};
@@ -63,6 +65,7 @@ impl Network {
             attached: &attached,
             progress,
             first_values: FirstValues::default(),
+            digest: RefCell::default(),
         };
         let c = &config;
         let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
@@ -97,10 +100,12 @@ impl Network {
             hidden: None,
             memories: Vec::new(),
             block_size: 0,
+            kv_dtype: KvDType::F32,
             cache_blocks: 0,
             slots: 0,
             window_blocks: 0,
             activations,
+            fingerprint: loader.fingerprint(),
             device: device.clone(),
             config,
         })

@@ -1,0 +1,165 @@
+//! The decoder's memory as bytes.
+
+use super::block::Block;
+use super::model::Decoder;
+use super::network::Network;
+use crate::engine::snapshots::{Place, Snapshots};
+use candle_core::{bail, DType, Device, Result, Tensor, WithDType};
+use candle_rocm_flash_attn::paged::PagedCache;
+use half::{bf16, f16};
+
+impl Network {
+    /// The caches that have blocks of a kind.
+    fn caches(&self, of_windows: bool) -> impl Iterator<Item = &PagedCache> {
+        let blocks = self.blocks.iter().zip(&self.memories);
+        let of_kind = blocks.filter(move |(block, _)| self.is_of(block, of_windows));
+        of_kind.flat_map(|(_, memory)| memory.cache.iter().chain(&memory.index))
+    }
+
+    /// Whether a block's caches have blocks of a kind.
+    fn is_of(&self, block: &Block, of_windows: bool) -> bool {
+        (self.window_blocks > 0 && block.mixer.window().is_some()) == of_windows
+    }
+
+    fn states(&self) -> impl Iterator<Item = &Tensor> {
+        self.memories.iter().flat_map(|memory| &memory.state)
+    }
+}
+
+impl Snapshots for Decoder {
+    fn model(&self) -> [u8; 32] {
+        self.network.fingerprint
+    }
+
+    fn format(&self) -> String {
+        let network = &self.network;
+        let kind = match network.device {
+            Device::Cpu => "CPU",
+            _ => "GPU",
+        };
+        let dtypes: Vec<String> = network
+            .states()
+            .map(|s| format!("{:?}", s.dtype()))
+            .collect();
+        let states = match dtypes.first() {
+            Some(dtype) => format!(", states of {dtype}"),
+            None => String::new(),
+        };
+        let windows = match network.window_blocks {
+            0 => "",
+            _ => ", windows by themselves",
+        };
+        format!(
+            "{} in blocks of {} on a {kind}{windows}{states}",
+            network.kv_dtype, network.block_size
+        )
+    }
+
+    fn bytes(&self, place: Place) -> usize {
+        let network = &self.network;
+        match place {
+            Place::Block(_) => network.caches(false).map(PagedCache::block_bytes).sum(),
+            Place::WindowBlock(_) => network.caches(true).map(PagedCache::block_bytes).sum(),
+            Place::State(_) => network.states().map(bytes_of_slot).sum(),
+        }
+    }
+
+    fn read(&self, place: Place, out: &mut Vec<u8>) -> Result<()> {
+        let network = &self.network;
+        let mut read = |of_windows: bool, block: u32| {
+            let mut caches = network.caches(of_windows);
+            caches.try_for_each(|cache| cache.read_block(block as usize, out))
+        };
+        match place {
+            Place::Block(block) => read(false, block),
+            Place::WindowBlock(block) => read(true, block),
+            Place::State(slot) => network
+                .states()
+                .try_for_each(|state| read_slot(state, slot, out)),
+        }
+    }
+
+    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != self.bytes(place) {
+            bail!(
+                "{} bytes for {place:?}, which has {}",
+                bytes.len(),
+                self.bytes(place)
+            )
+        }
+        let network = &mut self.network;
+        let mut rest = bytes;
+        let mut next = |count: usize| {
+            let (first, after) = rest.split_at(count);
+            rest = after;
+            first
+        };
+        let (of_windows, block) = match place {
+            Place::State(slot) => {
+                let mut states = network.states();
+                return states
+                    .try_for_each(|state| write_slot(state, slot, next(bytes_of_slot(state))));
+            }
+            Place::Block(block) => (false, block),
+            Place::WindowBlock(block) => (true, block),
+        };
+        let windows = network.window_blocks > 0;
+        for (own, memory) in network.blocks.iter().zip(&mut network.memories) {
+            if (windows && own.mixer.window().is_some()) != of_windows {
+                continue;
+            }
+            for cache in memory.cache.iter_mut().chain(&mut memory.index) {
+                let bytes = next(cache.block_bytes());
+                cache.write_block(block as usize, bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a slot of one tensor.
+fn bytes_of_slot(state: &Tensor) -> usize {
+    state.elem_count() / state.dims()[0].max(1) * state.dtype().size_in_bytes()
+}
+
+fn read_slot(state: &Tensor, slot: u32, out: &mut Vec<u8>) -> Result<()> {
+    let state = state.narrow(0, slot as usize, 1)?.flatten_all()?;
+    match state.dtype() {
+        DType::F32 => out.extend(state.to_vec1::<f32>()?.iter().flat_map(|x| x.to_le_bytes())),
+        DType::F16 => out.extend(state.to_vec1::<f16>()?.iter().flat_map(|x| x.to_le_bytes())),
+        DType::BF16 => out.extend(
+            state
+                .to_vec1::<bf16>()?
+                .iter()
+                .flat_map(|x| x.to_le_bytes()),
+        ),
+        other => bail!("saving states of {other:?} is not implemented"),
+    }
+    Ok(())
+}
+
+fn write_slot(state: &Tensor, slot: u32, bytes: &[u8]) -> Result<()> {
+    fn numbers<T: WithDType, const N: usize>(
+        state: &Tensor,
+        bytes: &[u8],
+        number: fn([u8; N]) -> T,
+    ) -> Result<Tensor> {
+        let chunks = bytes
+            .chunks_exact(N)
+            .filter_map(|chunk| chunk.try_into().ok());
+        let mut shape = state.dims().to_vec();
+        shape[0] = 1;
+        Tensor::from_vec(
+            chunks.map(number).collect::<Vec<T>>(),
+            shape,
+            state.device(),
+        )
+    }
+    let new = match state.dtype() {
+        DType::F32 => numbers(state, bytes, f32::from_le_bytes)?,
+        DType::F16 => numbers(state, bytes, f16::from_le_bytes)?,
+        DType::BF16 => numbers(state, bytes, bf16::from_le_bytes)?,
+        other => bail!("restoring states of {other:?} is not implemented"),
+    };
+    state.slice_set(&new, 0, slot as usize)
+}

@@ -1,0 +1,176 @@
+//! Slots that are saved and restored, and models that sleep.
+
+use super::*;
+use llm_worker_rocm::engine::api::SlotAction;
+use llm_worker_rocm::engine::Reload;
+use std::path::Path;
+
+/// As a llama with a window of 10 tokens.
+fn windowed(file: &mut File) {
+    file.set("llama.attention.sliding_window", u32(10));
+}
+
+fn ask(engine: &Engine, namespace: u64, prompt: Vec<u32>) -> (Vec<u32>, usize) {
+    let mut asked = request(prompt, SamplingOptions::greedy(), 4);
+    asked.namespace = namespace;
+    let (found, end) = outcome(&mut engine.submit(asked).unwrap());
+    let found = found.iter().map(|t| t.token).collect();
+    (found, end.unwrap().cached_tokens)
+}
+
+fn refusal(engine: &Engine, action: SlotAction) -> String {
+    match engine.slot(0, 1, action) {
+        Err(Failure::Invalid(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_slot_knows_outlives_its_engine() {
+    for (change, kv_dtype) in [
+        (windowed as fn(&mut File), KvDType::F32),
+        (|_: &mut File| {}, KvDType::F16),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slot.bin");
+        let (save, restore) = (
+            SlotAction::Save(path.clone()),
+            SlotAction::Restore(path.clone()),
+        );
+        let options = EngineOptions {
+            kv_dtype: Some(kv_dtype),
+            max_step_tokens: 16,
+            ..options()
+        };
+        let engine = Engine::start(model(change), &options).unwrap();
+        assert!(refusal(&engine, save.clone()).contains("nothing"));
+        let (answer, cached) = ask(&engine, 1, prompt(3, 50));
+        assert_eq!(cached, 0);
+        // 53 of 54 tokens are computed, 52 of them in whole blocks.
+        let done = engine.slot(0, 1, save.clone()).unwrap();
+        assert_eq!(
+            (done.tokens, done.bytes),
+            (52, path.metadata().unwrap().len())
+        );
+        assert!(engine.slot(0, 2, save.clone()).is_err(), "another client's");
+        let slots = engine.slots().unwrap();
+        assert_eq!(
+            (slots.len(), slots[0].tokens, slots[0].request),
+            (16, 54, None)
+        );
+
+        let other = Engine::start(model(change), &options).unwrap();
+        let done = other.slot(5, 1, restore.clone()).unwrap();
+        assert_eq!((done.tokens, other.status().prompt_tokens), (52, 0));
+        assert_eq!(ask(&other, 2, prompt(3, 50)).1, 0);
+        assert_eq!(ask(&other, 1, prompt(3, 50)), (answer.clone(), 48));
+        assert_eq!(other.slot(5, 1, SlotAction::Erase).unwrap().tokens, 52);
+        assert_eq!(ask(&other, 1, prompt(3, 50)), (answer, 0));
+        eventually(&other, nothing_held);
+
+        // Files of others, and no files.
+        let refused = |engine: &Engine, what: &str| {
+            let reason = refusal(engine, restore.clone());
+            assert!(
+                reason.contains(what) && reason.contains("slot.bin"),
+                "{reason}"
+            );
+            eventually(engine, nothing_held);
+        };
+        let another = model(|file| {
+            change(file);
+            file.set("llama.rope.freq_base", common::f32(5e5));
+        });
+        refused(&Engine::start(another, &options).unwrap(), "another model");
+        let bits = Engine::start(
+            model(change),
+            &EngineOptions {
+                kv_dtype: Some(KvDType::Bf16),
+                ..options.clone()
+            },
+        );
+        refused(&bits.unwrap(), "bf16");
+        let whole = std::fs::read(&path).unwrap();
+        let fresh = Engine::start(model(change), &options).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        refused(&fresh, "bytes");
+        let mut changed = whole.clone();
+        changed[whole.len() / 2] ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        refused(&fresh, "checksum");
+        assert_eq!(ask(&fresh, 1, prompt(3, 50)).1, 0, "nothing of it is known");
+        std::fs::remove_file(&path).unwrap();
+        refused(&fresh, "slot.bin");
+        assert!(fresh.slot(16, 1, restore.clone()).is_err());
+    }
+}
+
+/// A llama that can be loaded again, unless its file is gone.
+fn reloadable(path: &Path, options: &EngineOptions) -> Engine {
+    tiny_llama().write(path);
+    let loaded = |path: &Path| {
+        let file = ModelFile::open(path)?;
+        file.load(&device(), &LoadOptions::default())
+    };
+    let own = path.to_path_buf();
+    let reload: Reload = Box::new(move || Ok(loaded(&own)?.forward));
+    Engine::start_reloadable(loaded(path).unwrap(), options, Some(reload)).unwrap()
+}
+
+#[test]
+fn a_model_sleeps_and_the_next_request_wakes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    let endless = EngineOptions {
+        context_shift: Some(4),
+        ..options()
+    };
+    let engine = reloadable(&path, &endless);
+    let (answer, _) = ask(&engine, 1, prompt(3, 50));
+    engine.sleep().unwrap();
+    engine.sleep().unwrap();
+    let status = engine.status();
+    assert!(status.asleep && status.kv_blocks_cached == 0, "{status:?}");
+    // Its prefixes are lost, its answers the same.
+    assert_eq!(ask(&engine, 1, prompt(3, 50)), (answer.clone(), 0));
+    assert!(!engine.status().asleep);
+    let long = engine
+        .submit(request(prompt(1, 20), warm(1), usize::MAX))
+        .unwrap();
+    eventually(&engine, |status| status.running == 1);
+    assert!(matches!(engine.sleep(), Err(Failure::Invalid(_))));
+    drop(long);
+    eventually(&engine, nothing_held);
+    engine.sleep().unwrap();
+    let gone = folder.path().join("gone.gguf");
+    std::fs::rename(&path, &gone).unwrap();
+    let mut failed = engine.submit(request(prompt(1, 20), warm(1), 5)).unwrap();
+    let (_, end) = outcome(&mut failed);
+    assert!(matches!(end, Err(Failure::Internal(text)) if text.contains("sleeps")));
+    assert!(engine.wake_up().is_err() && engine.status().asleep);
+    std::fs::rename(&gone, &path).unwrap();
+    engine.wake_up().unwrap();
+    assert_eq!(ask(&engine, 1, prompt(3, 50)), (answer, 0));
+    engine.sleep().unwrap();
+    engine.stop(Duration::from_secs(5));
+    assert_eq!(engine.wake_up(), Err(Failure::Stopping));
+}
+
+#[test]
+fn a_model_falls_asleep_when_nothing_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = EngineOptions {
+        sleep_after: Some(Duration::from_millis(50)),
+        ..options()
+    };
+    let engine = reloadable(&folder.path().join("model.gguf"), &options);
+    eventually(&engine, |status| status.asleep);
+    let (answer, _) = ask(&engine, 1, prompt(3, 50));
+    eventually(&engine, |status| status.asleep);
+    assert_eq!(ask(&engine, 1, prompt(3, 50)).0, answer);
+    // Without a way back nobody sleeps.
+    let other = start(options);
+    assert!(matches!(other.sleep(), Err(Failure::Invalid(_))));
+    std::thread::sleep(Duration::from_millis(150));
+    assert!(!other.status().asleep);
+}
