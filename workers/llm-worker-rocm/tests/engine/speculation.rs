@@ -466,3 +466,159 @@ fn a_draft_model_of_another_vocabulary_is_refused() {
     };
     assert!(Engine::start(model(|_| {}), &wanted).is_err());
 }
+
+/// The token behind another one in models that look at nothing else.
+fn next(token: u32) -> u32 {
+    match token {
+        0..3 => token,
+        token => 3 + (token - 3 + 7) % 30,
+    }
+}
+
+/// Whether the `i`th element of a token's embedding is 1, and not -1.
+fn sign(token: u32, i: u64) -> f32 {
+    let mixed = (u64::from(token) * 64 + i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    [-1.0, 1.0][(mixed >> 40) as usize % 2]
+}
+
+/// A model whose next token is [`next`] of the last one, with a head that predicts by the embedding of its token or by
+/// the hidden state alone.
+fn with_head(by_embedding: bool, change: impl FnOnce(&mut File)) -> LoadedModel {
+    const WIDTH: u64 = 32;
+    let before = |token: u32| (3..33).find(|t| next(*t) == token).unwrap_or(token);
+    let mut file = tiny_llama();
+    file.set("llama.block_count", u32(2))
+        .set("llama.nextn_predict_layers", u32(1));
+    let rows = |name: &str, of: &dyn Fn(u32) -> u32| {
+        let value = |i: u64| sign(of((i / WIDTH) as u32), i % WIDTH);
+        FileTensor::f32(name, &[WIDTH, 33], value)
+    };
+    for tensor in &mut file.tensors {
+        let silent = ["attn_output", "ffn_down"];
+        if silent.iter().any(|part| tensor.name.contains(part)) {
+            *tensor = FileTensor::f32(&tensor.name, &tensor.dims, |_| 0.0);
+        } else if tensor.name.ends_with("norm.weight") {
+            *tensor = FileTensor::f32(&tensor.name, &tensor.dims, |_| 1.0);
+        } else if tensor.name == "token_embd.weight" {
+            *tensor = rows("token_embd.weight", &|token| token);
+        }
+    }
+    let of_head: Vec<FileTensor> = file
+        .tensors
+        .iter()
+        .filter(|tensor| tensor.name.starts_with("blk.0."))
+        .map(|tensor| FileTensor {
+            name: tensor.name.replace("blk.0.", "blk.1."),
+            dims: tensor.dims.clone(),
+            data: tensor.data.clone(),
+            type_code: tensor.type_code,
+            offset: tensor.offset,
+        })
+        .collect();
+    file.tensors.extend(of_head);
+    file.tensors.push(rows("output.weight", &before));
+    for norm in ["enorm", "hnorm"] {
+        let name = format!("blk.1.nextn.{norm}.weight");
+        file.tensors.push(FileTensor::f32(&name, &[WIDTH], |_| 1.0));
+    }
+    let half = if by_embedding { 0 } else { WIDTH };
+    let join = |i: u64| f32::from(u8::from(i % (2 * WIDTH) == half + i / (2 * WIDTH)));
+    file.tensors.push(FileTensor::f32(
+        "blk.1.nextn.eh_proj.weight",
+        &[2 * WIDTH, WIDTH],
+        join,
+    ));
+    if !by_embedding {
+        let own = rows("blk.1.nextn.shared_head_head.weight", &|t| {
+            before(before(t))
+        });
+        file.tensors.push(own);
+    }
+    change(&mut file);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    file.write(&path);
+    let options = LoadOptions {
+        head: true,
+        ..LoadOptions::default()
+    };
+    let opened = ModelFile::open(&path).unwrap();
+    opened.load(&device(), &options).unwrap()
+}
+
+/// A head that is always right has all of its guesses accepted: it is asked for the right tokens behind the right hidden
+/// states, whatever is taken back, read in pieces, shared with others or computed anew.
+#[test]
+fn a_head_guesses_from_what_the_model_has_computed() {
+    for (by_embedding, max) in [(true, 4), (false, 1)] {
+        let speculation = SpeculationOptions {
+            source: DraftSource::Head,
+            max,
+            least_probability: 0.0,
+            ..look_up()
+        };
+        let engine = Engine::start(
+            with_head(by_embedding, |_| {}),
+            &EngineOptions {
+                kv_blocks: Some(60),
+                block_size: 16,
+                max_step_tokens: 24,
+                speculation,
+                ..options()
+            },
+        )
+        .unwrap();
+        let expected = |prompt: &[u32], count: usize| -> Vec<u32> {
+            let last = *prompt.last().unwrap();
+            std::iter::successors(Some(next(last)), |t| Some(next(*t)))
+                .take(count)
+                .collect()
+        };
+        // Alone, then many at once.
+        for count in [1, 9] {
+            let prompts: Vec<Vec<u32>> = (0..count).map(|i| prompt(i % 4, 30 + 9 * i)).collect();
+            let mut tickets: Vec<Ticket> = prompts
+                .iter()
+                .map(|prompt| {
+                    let asked = request(prompt.clone(), SamplingOptions::greedy(), 25);
+                    engine.submit(asked).unwrap()
+                })
+                .collect();
+            for (prompt, ticket) in prompts.iter().zip(&mut tickets) {
+                let (found, summary) = outcome(ticket);
+                let found: Vec<u32> = found.iter().map(|t| t.token).collect();
+                assert_eq!(found, expected(prompt, 25));
+                let drafts = summary.unwrap().drafts;
+                assert_eq!(drafts.accepted, drafts.drafted, "{by_embedding} {count}");
+                // At the end of a block there is room for one guess only; many together share the rows of a step.
+                let least = [25 * max / (max + 1) * 2 / 3, 0][usize::from(count > 1)];
+                assert!(drafts.accepted >= least, "{drafts:?}");
+            }
+        }
+        eventually(&engine, nothing_held);
+    }
+}
+
+#[test]
+fn a_damaged_head_is_refused() {
+    let open =
+        |change: fn(&mut File)| std::panic::catch_unwind(|| drop(with_head(true, change))).is_err();
+    assert!(!open(|_| {}));
+    for change in [
+        (|file: &mut File| {
+            file.tensors
+                .retain(|t| t.name != "blk.1.nextn.enorm.weight");
+        }) as fn(&mut File),
+        |file| {
+            file.tensors.retain(|t| t.name != "blk.1.ffn_up.weight");
+        },
+        |file| {
+            let wrong = |t: &FileTensor| t.name == "blk.1.nextn.eh_proj.weight";
+            file.tensors.retain(|t| !wrong(t));
+            let short = FileTensor::f32("blk.1.nextn.eh_proj.weight", &[32, 32], |_| 0.0);
+            file.tensors.push(short);
+        },
+    ] {
+        assert!(open(change));
+    }
+}

@@ -7,6 +7,7 @@ mod adapters;
 mod common;
 mod embedding;
 mod formats;
+mod heads;
 mod latent;
 mod list;
 mod mixtures;

@@ -240,34 +240,76 @@ impl Reference<'_> {
         out
     }
 
-    pub fn logits(&self, tokens: &[u32]) -> Rows {
-        let f = self.f;
+    fn embeddings(&self, tokens: &[u32]) -> Rows {
         let table = self.values("token_embd.weight");
-        let mut x: Rows = tokens
-            .iter()
-            .map(|t| {
-                let row = &table[*t as usize * WIDTH..(*t as usize + 1) * WIDTH];
-                row.iter().map(|x| x * f.embedding_scale).collect()
-            })
-            .collect();
-        for block in 0..f.blocks {
-            let n = |part: &str| format!("blk.{block}.{part}");
-            let input = self.norm(&x, &n("attn_norm"));
-            let attended = self.attention(&input, block);
-            let attended = self.norm(&attended, &n("post_attention_norm"));
-            let before = x.clone();
-            x = plus(&x, &attended, f.residual_scale);
-            let input = match (f.parallel, f.parallel_norm) {
-                (false, _) => self.norm(&x, &n("ffn_norm")),
-                (true, true) => self.norm(&before, &n("ffn_norm")),
-                (true, false) => input,
-            };
-            let fed: Rows = input.iter().map(|x| self.feed_forward(x, block)).collect();
-            let fed = self.norm(&fed, &n("post_ffw_norm"));
-            x = plus(&x, &fed, f.residual_scale);
-        }
-        let head = if f.tied { "token_embd" } else { "output" };
+        let embedding = |t: &u32| {
+            let row = &table[*t as usize * WIDTH..(*t as usize + 1) * WIDTH];
+            row.iter().map(|x| x * self.f.embedding_scale).collect()
+        };
+        tokens.iter().map(embedding).collect()
+    }
+
+    /// The stream behind a block.
+    fn block(&self, x: Rows, block: usize) -> Rows {
+        let f = self.f;
+        let n = |part: &str| format!("blk.{block}.{part}");
+        let input = self.norm(&x, &n("attn_norm"));
+        let attended = self.attention(&input, block);
+        let attended = self.norm(&attended, &n("post_attention_norm"));
+        let before = x.clone();
+        let x = plus(&x, &attended, f.residual_scale);
+        let input = match (f.parallel, f.parallel_norm) {
+            (false, _) => self.norm(&x, &n("ffn_norm")),
+            (true, true) => self.norm(&before, &n("ffn_norm")),
+            (true, false) => input,
+        };
+        let fed: Rows = input.iter().map(|x| self.feed_forward(x, block)).collect();
+        let fed = self.norm(&fed, &n("post_ffw_norm"));
+        plus(&x, &fed, f.residual_scale)
+    }
+
+    /// The stream behind the last norm.
+    fn hidden(&self, tokens: &[u32]) -> Rows {
+        let x = self.embeddings(tokens);
+        let x = (0..self.f.blocks).fold(x, |x, block| self.block(x, block));
         self.norm(&x, "output_norm")
+    }
+
+    pub fn logits(&self, tokens: &[u32]) -> Rows {
+        self.outputs(&self.hidden(tokens))
+    }
+
+    /// What the head in the block behind the last one predicts: for each token but the first the one behind it, from the
+    /// hidden state before; then the one behind `further`, from the head's own last hidden state.
+    pub fn predictions(&self, tokens: &[u32], further: u32) -> Rows {
+        let block = self.f.blocks;
+        let n = |part: &str| format!("blk.{block}.nextn.{part}");
+        let join = |hidden: &[f64], embedding: &[f64]| {
+            let both = [
+                self.norm_by(embedding, &n("enorm"), false),
+                self.norm_by(hidden, &n("hnorm"), false),
+            ];
+            self.linear(&both.concat(), &n("eh_proj"))
+        };
+        let pairs = self.hidden(tokens).into_iter();
+        let pairs = pairs.zip(self.embeddings(&tokens[1..]));
+        let mut joined: Rows = pairs.map(|(h, e)| join(&h, &e)).collect();
+        let norm = match self.has(&n("shared_head_norm.weight")) {
+            true => n("shared_head_norm"),
+            false => "output_norm".to_string(),
+        };
+        let first = self.norm(&self.block(joined.clone(), block), &norm);
+        joined.push(join(
+            &first[first.len() - 1],
+            &self.embeddings(&[further])[0],
+        ));
+        self.outputs(&self.norm(&self.block(joined, block), &norm))
+    }
+
+    fn outputs(&self, hidden: &Rows) -> Rows {
+        let f = self.f;
+        let head = if f.tied { "token_embd" } else { "output" };
+        hidden
             .iter()
             .map(|x| {
                 let logits = self.linear(x, head);

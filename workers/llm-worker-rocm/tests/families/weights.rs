@@ -119,6 +119,22 @@ pub fn tensors(f: &Family) -> Tensors {
     m.tensors
 }
 
+/// The tensors of a head in a block that is there, which predicts further tokens.
+pub fn head_tensors(tensors: &mut Tensors, block: usize, own_norm: bool) {
+    let mut m = Maker {
+        state: block as u64,
+        tensors: std::mem::take(tensors),
+    };
+    let n = |part: &str| format!("blk.{block}.nextn.{part}");
+    m.matrix(&n("eh_proj"), 2 * WIDTH, WIDTH, false);
+    m.norm(&n("enorm"), WIDTH, false);
+    m.norm(&n("hnorm"), WIDTH, false);
+    if own_norm {
+        m.norm(&n("shared_head_norm"), WIDTH, false);
+    }
+    *tensors = m.tensors;
+}
+
 /// The family's file, with the tokenizer of the tiny llama.
 pub fn file(f: &Family, tensors: &Tensors) -> File {
     let mut file = File::default();

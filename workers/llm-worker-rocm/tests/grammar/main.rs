@@ -182,3 +182,24 @@ fn what_the_grammar_forbids_is_refused() {
     assert!(error(grammars.gbnf("root ::= missing")).contains("missing"));
     assert!(error(grammars.lark(&"a".repeat(2 << 20))).contains("longer"));
 }
+
+/// Guesses are cut at what the grammar forbids, and asking changes nothing.
+#[test]
+fn guesses_are_allowed_as_far_as_masks_allow_them() {
+    let tokenizer = tokenizer();
+    let grammars = Grammars::new(&tokenizer).unwrap();
+    let mut constraint = grammars.regex("the cat (sat|ran)( away)?").unwrap();
+    let encode = |text: &str| tokenizer.encode(text, false).unwrap();
+    let right = encode("the cat sat away");
+    let (head, wrong) = (encode("the cat"), encode("the cat barks"));
+    assert_eq!(constraint.allowed(&right), right.len());
+    assert_eq!(constraint.allowed(&wrong), head.len());
+    assert_eq!(constraint.allowed(&encode("a dog")), 0);
+    for (i, token) in right.iter().enumerate() {
+        assert_eq!(constraint.allowed(&right[i..]), right.len() - i);
+        let mask = constraint.mask().unwrap();
+        assert_eq!(mask[*token as usize / 32] >> (token % 32) & 1, 1);
+        constraint.accept(*token).unwrap();
+    }
+    assert_eq!(constraint.allowed(&right), 0);
+}

@@ -50,7 +50,13 @@ impl Decoder {
     /// # Errors
     /// [`Error::Usage`](worker::Error::Usage) if the file has none, and those of [`Decoder::load`].
     pub fn with_head(mut self, file: &dyn Weights, progress: &dyn Fn(u64)) -> worker::Result<Self> {
-        match self.network.load_head(file, progress)? {
+        let config = &self.network.config;
+        let there = config.check_head(file.header());
+        let there = there.map_err(|error| worker::Error::BadModel {
+            path: file.path().to_path_buf(),
+            reason: error.to_string(),
+        })?;
+        match there && self.network.load_head(file, progress)? {
             true => Ok(self),
             false => Err(worker::Error::Usage(
                 "the model has no head that predicts further tokens (nextn_predict_layers); guess by ngram or a draft model"

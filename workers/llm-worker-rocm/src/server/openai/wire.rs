@@ -174,3 +174,27 @@ fn timings_json(finish: &Finish) -> Value {
     }
     timings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::api::DraftCount;
+
+    #[test]
+    fn timings_tell_of_guesses_where_there_were_any() {
+        let timings = |drafted: usize, accepted: usize| {
+            timings_json(&Finish {
+                reason: StopReason::End,
+                usage: Usage::default(),
+                timings: Timings::default(),
+                drafts: DraftCount { drafted, accepted },
+            })
+        };
+        let guessed = timings(9, 4);
+        assert_eq!(
+            (&guessed["draft_n"], &guessed["draft_n_accepted"]),
+            (&json!(9), &json!(4))
+        );
+        assert!(timings(0, 0).get("draft_n").is_none());
+    }
+}

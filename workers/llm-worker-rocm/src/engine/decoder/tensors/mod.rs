@@ -3,6 +3,7 @@
 mod attention;
 mod feed_forward;
 mod gemma;
+mod head;
 mod latent;
 mod state_space;
 
