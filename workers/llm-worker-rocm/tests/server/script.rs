@@ -156,6 +156,7 @@ impl Backend for Script {
             deadline,
             namespace,
             adapters,
+            media: _,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {
