@@ -53,6 +53,9 @@ const EXPERTS: &[Family] = &[
     Family::MoeGate,
 ];
 
+/// What recurrences need.
+const RECURRENT: &[Family] = &[Family::CausalConv, Family::StateSpace];
+
 /// The operations of candle's own code.
 const CANDLE: &[Family] = &[
     Family::Instructions,
@@ -98,7 +101,19 @@ pub fn of_decoder(header: &Gguf, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
         experts: has("_exps."),
         latent: has(".attn_kv_a_mqa."),
     };
-    of_formats(&formats, kv_dtype, parts)
+    let mut objects = of_formats(&formats, kv_dtype, parts);
+    if has(".ssm_") || has(".time_mix_") {
+        // Some scans are of f32 whatever activations are.
+        let mut parts: HashSet<String> = ["f32".to_string()].into();
+        let halves = [Format::F16, Format::BF16].into_iter();
+        parts.extend(
+            halves
+                .filter(|f| formats.contains(f))
+                .map(|f| f.to_string()),
+        );
+        objects.extend(CodeObject::select(RECURRENT, &parts));
+    }
+    objects
 }
 
 /// What models usually use.

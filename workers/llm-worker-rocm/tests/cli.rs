@@ -415,9 +415,9 @@ fn hostile_files_are_refused_in_one_line_and_little_memory() {
         (
             "other architecture",
             |f| {
-                f.set("general.architecture", string("mamba"));
+                f.set("general.architecture", string("rwkv6"));
             },
-            "\"mamba\"",
+            "\"rwkv6\"",
         ),
         (
             "heads",

@@ -243,8 +243,8 @@ fn what_is_not_implemented_is_refused_by_name() {
     };
     let check = |message: String, why: &str| assert!(message.contains(why), "{message}");
     check(
-        refusal(|b| b.config["architectures"] = json!(["MambaForCausalLM"])),
-        "MambaForCausalLM",
+        refusal(|b| b.config["architectures"] = json!(["RwkvForCausalLM"])),
+        "RwkvForCausalLM",
     );
     check(
         refusal(|b| b.config["rope_scaling"] = json!({"rope_type": "dynamic"})),

@@ -77,7 +77,7 @@ mod tests {
         let gguf = |name| by_base_name(name).and_then(|row| row.gguf);
         assert_eq!(gguf("Qwen3Model"), Some("qwen3"));
         assert_eq!(gguf("LlamaModel"), Some("llama"));
-        assert_eq!(gguf("MambaModel"), None);
+        assert_eq!(gguf("FalconModel"), None);
         assert_eq!(gguf("Qwen3"), None);
     }
 }

@@ -40,10 +40,6 @@ impl MetadataWriter {
         self.set(key, Value::Array(Array::U32(values.to_vec())));
     }
 
-    pub(super) fn switch(&mut self, key: &str, value: bool) {
-        self.set(key, Value::Bool(value));
-    }
-
     /// Takes a key back.
     pub(super) fn remove(&mut self, key: &str) {
         let key = format!("{}.{key}", self.architecture);

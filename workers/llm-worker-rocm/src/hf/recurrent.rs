@@ -153,6 +153,12 @@ impl Recurrent {
                 let kinds = kinds(json)?;
                 set("num_hidden_layers", kinds.len().into());
                 set("hidden_act", json["mlp_hidden_act"].clone());
+                let act = &json["mamba_hidden_act"];
+                if !act.is_null() && act != "silu" {
+                    return Err(format!(
+                        "config.json: mamba_hidden_act {act} is not implemented"
+                    ));
+                }
                 let head = number(json, &["head_dim", "attention_head_dim"])?;
                 set("head_dim", head.into());
                 if let Some(epsilon) = json["layer_norm_epsilon"].as_f64() {
@@ -160,17 +166,19 @@ impl Recurrent {
                 }
                 if kinds.contains(&Kind::Experts) {
                     architecture = Some("nemotron_h_moe");
-                    set("num_experts", json["n_routed_experts"].clone());
-                    let shared = &json["moe_shared_expert_intermediate_size"];
-                    set("shared_expert_intermediate_size", shared.clone());
                     set("intermediate_size", json["moe_intermediate_size"].clone());
                 } else {
-                    set("num_experts", Json::Null);
-                    set("num_local_experts", Json::Null);
+                    for key in ["num_experts", "num_local_experts", "n_routed_experts"] {
+                        set(key, Json::Null);
+                    }
                 }
             }
             RecurrentFolder::FalconH1 => {}
             RecurrentFolder::Griffin => {
+                // Its code looks at no other size of heads.
+                let width = number(json, &["hidden_size"])?;
+                let heads = number(json, &["num_attention_heads"])?;
+                set("head_dim", (width / heads).into());
                 // Both halves of the gated part together.
                 let both = number(json, &["intermediate_size"])?;
                 set("intermediate_size", (both / 2).into());
@@ -233,7 +241,7 @@ impl Recurrent {
                 let falcon = json["model_type"] == "falcon_mamba";
                 let states = number(json, &["state_size"])?;
                 state_space(writer, [kernel, inner, states, rank, 1]);
-                writer.switch("ssm.dt_b_c_rms", falcon);
+                writer.bool("ssm.dt_b_c_rms", falcon);
                 if falcon {
                     let epsilon = json["mixer_rms_eps"].as_f64().unwrap_or(1e-6);
                     writer.float("ssm.norm_rms_epsilon", epsilon);
@@ -271,7 +279,7 @@ impl Recurrent {
                 let kinds = kinds(json)?;
                 heads_of(&kinds, json, writer)?;
                 let position = &json["position_embedding_type"];
-                writer.switch("rope.scaling.finetuned", position == "rope");
+                writer.bool("rope.scaling.finetuned", position == "rope");
             }
             RecurrentFolder::Nemotron => {
                 let heads = number(json, &["mamba_num_heads"])?;
@@ -350,6 +358,10 @@ impl Recurrent {
         name: &str,
         tied: bool,
     ) -> Option<Vec<(TensorName, Option<Change>)>> {
+        // What predicts tokens further ahead.
+        if self.family == RecurrentFolder::Nemotron && name.starts_with("mtp.") {
+            return Some(Vec::new());
+        }
         let inner = name
             .strip_prefix("backbone.")
             .or(name.strip_prefix("model."));
@@ -524,6 +536,10 @@ impl Recurrent {
             "down_proj.bias" => ("ffn_down.bias", None),
             "gate.weight" => ("ffn_gate_inp.weight", None),
             "gate.e_score_correction_bias" => ("exp_probs_b.bias", None),
+            "fc1_latent_proj.weight" => ("ffn_latent_down.weight", None),
+            "fc1_latent_proj.bias" => ("ffn_latent_down.bias", None),
+            "fc2_latent_proj.weight" => ("ffn_latent_up.weight", None),
+            "fc2_latent_proj.bias" => ("ffn_latent_up.bias", None),
             "shared_experts.up_proj.weight" => ("ffn_up_shexp.weight", None),
             "shared_experts.down_proj.weight" => ("ffn_down_shexp.weight", None),
             _ => return None,

@@ -16,6 +16,7 @@ mod ranking;
 mod recurrent;
 mod reference;
 mod register;
+mod rwkv;
 mod sequential;
 mod transformers;
 mod weights;

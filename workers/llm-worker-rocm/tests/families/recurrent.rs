@@ -11,30 +11,36 @@ use llm_worker_rocm::engine::forward::{
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use llm_worker_rocm::quantize::{Conversion, Plan};
+use std::cell::Cell;
 use std::path::Path;
 use worker::signal::Interrupt;
 
 /// Of each family, the ways that it can be.
-const CASES: [&str; 10] = [
+const CASES: [&str; 13] = [
     "mamba",
     "falcon-mamba",
     "mamba2",
     "mamba2-groups",
     "granite4",
+    "granite4-experts",
     "falcon-h1",
     "falcon-h1-norm",
     "nemotron-h",
+    "nemotron-h-experts",
+    "nemotron-h-latent",
     "recurrent-gemma",
     "recurrent-gemma-window",
 ];
-const BLOCK: usize = 16;
+pub const BLOCK: usize = 16;
+/// Where tokens no longer come one by one.
+const STEPS_END: usize = 16;
 
 fn load(path: &Path) -> llm_worker_rocm::model::LoadedModel {
     let file = ModelFile::open(path).unwrap();
     file.load(&device(), &LoadOptions::default()).unwrap()
 }
 
-fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
+pub fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
     logits.to_vec2().unwrap()
 }
 
@@ -50,9 +56,9 @@ fn part(first: u32, start: usize, end: usize, state: StepState) -> StepSequence 
     }
 }
 
-/// The text in two pieces beside another one, with a checkpoint on the way; then the rest token by token, once more from
-/// the checkpoint, beside a sequence that changes all that it may.
-fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
+/// The text in pieces beside another one, with a checkpoint on the way; a few tokens one by one, on a GPU as graphs from
+/// the second on; the rest; and once more from the checkpoint.
+pub fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
     let text = tokens();
     forward
         .reserve(&CacheOptions {
@@ -65,6 +71,7 @@ fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
         })
         .unwrap();
     forward.set_graphs(GraphUse::On);
+    let graphs = Cell::new(0);
     let mut run = |tokens: Vec<u32>, sequences: Vec<StepSequence>| {
         let outputs = (0..tokens.len() as u32).collect();
         let step = Step {
@@ -74,10 +81,14 @@ fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
         };
         match step.is_decode() {
             false => rows(&forward.forward(&step).unwrap()),
-            true => match forward.decode(&step, None).unwrap().output {
-                DecodeOutput::Logits(logits, _) => rows(&logits),
-                DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
-            },
+            true => {
+                let decoded = forward.decode(&step, None).unwrap();
+                graphs.set(graphs.get() + usize::from(decoded.graph));
+                match decoded.output {
+                    DecodeOutput::Logits(logits, _) => rows(&logits),
+                    DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
+                }
+            }
         }
     };
     let state = |from: Option<u32>, after: &[u32]| StepState {
@@ -98,13 +109,21 @@ fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
         part(2, 3, 9, state(Some(0), &[0])),
     ];
     found.extend(run(both, sequences).into_iter().take(5));
-    for at in 12..text.len() {
+    for at in 12..STEPS_END {
         let sequences = vec![
             part(2, at - 3, at - 2, state(Some(0), &[0])),
             part(0, at, at + 1, state(Some(3), &[3])),
         ];
         found.extend(run(vec![other[at - 3], text[at]], sequences).split_off(1));
     }
+    let rest = vec![part(0, STEPS_END, text.len(), state(Some(3), &[3]))];
+    found.extend(run(text[STEPS_END..].to_vec(), rest));
+    let expected = if device().is_rocm() {
+        STEPS_END - 13
+    } else {
+        0
+    };
+    assert_eq!(graphs.get(), expected);
     // From the checkpoint, as if the seventh token had been taken back.
     let again = run(
         text[6..14].to_vec(),
@@ -146,7 +165,10 @@ fn both_formats_compute_what_transformers_does() {
             )),
             case.difference_of(&in_steps(load(&file).forward)),
         ];
-        println!("{name}: {differences:?}");
+        println!(
+            "{name}: {}",
+            differences.map(|d| format!("{d:.1e}")).join(" ")
+        );
         if differences.iter().any(|d| d.is_nan() || *d > tolerance()) {
             wrong.push((name, differences));
         }

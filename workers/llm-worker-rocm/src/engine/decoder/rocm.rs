@@ -11,7 +11,7 @@ use candle_core::rocm_backend::candle_rocm::ops::quantized::{
     self, Epilogue, QuantizedActivations, QuantizedMatrix,
 };
 use candle_core::rocm_backend::candle_rocm::{self, Buffer, DType as DeviceDType, View};
-use candle_core::{bail, DType, Device, Result, RocmStorage, Shape, Storage, Tensor};
+use candle_core::{bail, DType, Device, Module, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_nn::{fused, moe, Activation};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -248,7 +248,8 @@ pub(super) fn route(
 /// All experts' matrices, one kernel for those of all tokens.
 pub(super) struct Experts {
     pub biased: Option<Biased>,
-    pub gate: Stack,
+    /// None where only the activation is between the others.
+    pub gate: Option<Stack>,
     pub up: Stack,
     pub down: Stack,
 }
@@ -277,9 +278,11 @@ impl Experts {
         ids: &Tensor,
         activation: Activation,
     ) -> Result<Tensor> {
-        let gate = self.gate.forward(x, ids)?;
         let up = self.up.forward(x, ids)?;
-        let hidden = fused::gate_mul(activation, &gate, &up)?;
+        let hidden = match &self.gate {
+            Some(gate) => fused::gate_mul(activation, &gate.forward(x, ids)?, &up)?,
+            None => activation.forward(&up)?,
+        };
         self.down.forward(&hidden, ids)
     }
 
@@ -291,10 +294,10 @@ impl Experts {
         ids: &Tensor,
         weights: &Tensor,
     ) -> Result<Option<Tensor>> {
-        let Some(biased) = &self.biased else {
+        let (Some(biased), Some(gate)) = (&self.biased, &self.gate) else {
             return Ok(None);
         };
-        let gate = self.gate.forward(x, ids)?;
+        let gate = gate.forward(x, ids)?;
         let up = self.up.forward(x, ids)?;
         let hidden = with_views(
             [&gate, &up, &biased.gate, &biased.up, ids],

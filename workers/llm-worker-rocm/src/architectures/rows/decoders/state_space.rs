@@ -3,13 +3,24 @@
 use super::usual::{GEMMA, GEMMA_FOLDER, HALVES, LLAMA, USUAL, WINDOW};
 use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits, RecurrentFolder};
 use crate::architectures::row::ArchitectureRow;
-use crate::engine::decoder::{Activation, BlockParts, DecoderTraits, Layers, NormKind, Recurrence};
+use crate::engine::decoder::{
+    Activation, BlockParts, DecoderTraits, Layers, NormKind, Recurrence, Routing,
+};
 use Accepted::{Absent, Bool};
 use ConfigRule::{Count, Float, Only};
 
 const MAMBA: DecoderTraits = DecoderTraits {
     recurrence: Recurrence::Mamba,
     parts: BlockParts::Recurrent,
+    ..LLAMA
+};
+
+const NEMOTRON: DecoderTraits = DecoderTraits {
+    recurrence: Recurrence::Mamba2,
+    parts: BlockParts::One,
+    activation: Activation::SquaredRelu,
+    layers: Layers::Positionless { period: 1 },
+    routing: Routing::SIGMOID,
     ..LLAMA
 };
 
@@ -89,25 +100,17 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         },
     )
     .compared_with("transformers: with and without a norm of the state space"),
-    ArchitectureRow::decoder(
-        "nemotron_h",
-        "Nemotron-H",
-        DecoderTraits {
-            recurrence: Recurrence::Mamba2,
-            parts: BlockParts::One,
-            activation: Activation::SquaredRelu,
-            layers: Layers::Positionless { period: 1 },
-            ..LLAMA
-        },
-    )
-    .folders(
-        &["NemotronHForCausalLM"],
-        FolderTraits {
-            activations: &["relu2"],
-            ..folder(RecurrentFolder::Nemotron)
-        },
-    )
-    .compared_with("transformers"),
+    ArchitectureRow::decoder("nemotron_h_moe", "Nemotron 3", NEMOTRON)
+        .compared_with("transformers: with and without fewer channels for experts"),
+    ArchitectureRow::decoder("nemotron_h", "Nemotron-H", NEMOTRON)
+        .folders(
+            &["NemotronHForCausalLM"],
+            FolderTraits {
+                activations: &["relu2"],
+                ..folder(RecurrentFolder::Nemotron)
+            },
+        )
+        .compared_with("transformers"),
     ArchitectureRow::decoder(
         "rwkv7",
         "RWKV 7",

@@ -4,13 +4,16 @@ use super::Expert;
 use crate::engine::decoder::input::Input;
 use crate::engine::decoder::linear::Linear;
 use crate::engine::decoder::traits::ClampedGate;
-use candle_core::{Result, Tensor};
+use candle_core::{bail, Result, Tensor};
 use candle_nn::ops;
 
 impl Expert {
     /// `(rows, width)` to the same.
     pub(super) fn forward_clamped(&self, x: &Input, clamp: ClampedGate) -> Result<Tensor> {
-        let [gate, up] = Linear::forward_each([&self.gate, &self.up], x)?;
+        let Some(gate) = &self.gate else {
+            bail!("experts whose gates are clamped have gates")
+        };
+        let [gate, up] = Linear::forward_each([gate, &self.up], x)?;
         self.down.forward(&gated(&gate, &up, clamp)?.into())
     }
 }

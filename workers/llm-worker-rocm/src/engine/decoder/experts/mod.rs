@@ -13,7 +13,7 @@ use super::input::Input;
 use super::linear::Linear;
 use super::rocm;
 use super::traits::ClampedGate;
-use candle_core::{DType, Device, Result, Tensor, D};
+use candle_core::{DType, Device, Module, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
 /// Experts, and what chooses among them.
@@ -25,6 +25,8 @@ pub(super) struct Mixture {
     /// The experts' gate, where it is not the activation.
     pub clamp: Option<ClampedGate>,
     pub shared: Option<Shared>,
+    /// From the model's width to the experts' and back, where theirs is another.
+    pub latent: Option<(Linear, Linear)>,
 }
 
 /// The experts' matrices.
@@ -37,7 +39,8 @@ pub(super) enum Experts {
 
 /// One expert.
 pub(super) struct Expert {
-    pub gate: Linear,
+    /// None where only the activation is between the others.
+    pub gate: Option<Linear>,
     pub up: Linear,
     pub down: Linear,
 }
@@ -51,7 +54,10 @@ pub(super) struct Shared {
 
 impl Expert {
     pub(super) fn forward(&self, x: &Input, activation: Activation) -> Result<Tensor> {
-        let hidden = Linear::gated(&self.gate, &self.up, activation, x)?;
+        let hidden = match &self.gate {
+            Some(gate) => Linear::gated(gate, &self.up, activation, x)?,
+            None => activation.forward(&self.up.forward(x)?)?,
+        };
         self.down.forward(&hidden.into())
     }
 }
@@ -64,7 +70,11 @@ impl Mixture {
 
     /// The same with experts and weights, `(tokens, used)`, that were chosen before.
     fn forward_routed(&self, input: &Input, (ids, weights): (Tensor, Tensor)) -> Result<Tensor> {
-        let x = &input.floats;
+        let narrowed = match &self.latent {
+            Some((down, _)) => Some(down.forward(input)?),
+            None => None,
+        };
+        let x = narrowed.as_ref().unwrap_or(&input.floats);
         let weights = weights.unsqueeze(D::Minus1)?;
         // `(tokens, used or 1, width)`
         let scales_input = self.router.choice.routing.scales_input;
@@ -89,6 +99,9 @@ impl Mixture {
             false => each.broadcast_mul(&weights)?,
         };
         let mut out = weighted.sum(1)?.to_dtype(x.dtype())?;
+        if let Some((_, up)) = &self.latent {
+            out = up.forward(&out.into())?;
+        }
         if let Some(shared) = &self.shared {
             let mut y = shared.expert.forward(input, self.activation)?;
             if let Some(gate) = &shared.gate {
@@ -174,7 +187,6 @@ impl FeedForward {
     }
 
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
-        use candle_core::Module;
         match self {
             Self::Gated {
                 gate,

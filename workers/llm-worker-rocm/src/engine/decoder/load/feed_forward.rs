@@ -80,12 +80,25 @@ impl Loader<'_> {
                     .transpose()?;
                 Some(Shared {
                     expert: Expert {
-                        gate: self.linear(&name("ffn_gate_shexp"), hidden, c.width)?,
+                        gate: self
+                            .has(&name("ffn_gate_shexp.weight"))
+                            .then(|| self.linear(&name("ffn_gate_shexp"), hidden, c.width))
+                            .transpose()?,
                         up: self.linear(&name("ffn_up_shexp"), hidden, c.width)?,
                         down: self.linear(&name("ffn_down_shexp"), c.width, hidden)?,
                     },
                     gate: gate.map(|gate| Linear::new(gate, None)),
                 })
+            }
+        };
+        let latent = match self.has(&name("ffn_latent_down.weight")) {
+            false => None,
+            true => {
+                let narrow = self.info(&name("ffn_latent_down.weight"))?.0.dims[1] as usize;
+                Some((
+                    self.linear(&name("ffn_latent_down"), narrow, c.width)?,
+                    self.linear(&name("ffn_latent_up"), c.width, narrow)?,
+                ))
             }
         };
         Ok(Mixture {
@@ -99,6 +112,7 @@ impl Loader<'_> {
             activation: c.activation(),
             clamp: c.traits.clamped_gates,
             shared,
+            latent,
         })
     }
 
@@ -180,9 +194,10 @@ impl Loader<'_> {
     }
 
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {
-        let width = self.config.width;
         let name = |part: &str| format!("blk.{block}.{part}.weight");
         let halves = self.gates_and_ups(block, count)?;
+        let width = self.info(&name("ffn_down_exps"))?.0.dims[1] as usize;
+        let gated = halves.is_some() || self.has(&name("ffn_gate_exps"));
         if self.device.is_rocm() {
             let stack = |part: &str, outputs: usize, inputs: usize| {
                 self.take_half(&halves, &name(part), |bytes, dtype| {
@@ -206,7 +221,9 @@ impl Loader<'_> {
             };
             return Ok(Experts::Together(Box::new(rocm::Experts {
                 biased,
-                gate: stack("ffn_gate_exps", hidden, width)?,
+                gate: gated
+                    .then(|| stack("ffn_gate_exps", hidden, width))
+                    .transpose()?,
                 up: stack("ffn_up_exps", hidden, width)?,
                 down: stack("ffn_down_exps", width, hidden)?,
             })));
@@ -224,7 +241,13 @@ impl Loader<'_> {
                 bytes.chunks_exact(each).enumerate().map(matrix).collect()
             })
         };
-        let gates = apart("ffn_gate_exps", hidden, width)?;
+        let gates: Vec<Option<Linear>> = match gated {
+            true => apart("ffn_gate_exps", hidden, width)?
+                .into_iter()
+                .map(Some)
+                .collect(),
+            false => (0..count).map(|_| None).collect(),
+        };
         let ups = apart("ffn_up_exps", hidden, width)?;
         let downs = apart("ffn_down_exps", width, hidden)?;
         let experts = gates.into_iter().zip(ups).zip(downs);

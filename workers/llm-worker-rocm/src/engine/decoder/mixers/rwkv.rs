@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 /// The exponent of the fastest decay: `e^-0.5`.
 const FASTEST: f64 = -0.606_530_659_712_633_4;
-/// What normalised keys are at least divided by.
-const LEAST_LENGTH: f64 = 1e-12;
+/// Added to the square of what normalised keys are divided by.
+const LEAST_SQUARE: f64 = 1e-24;
 
 /// Values of the first block in this pass, which the others mix into their own.
 pub(in crate::engine::decoder) type FirstValues = Arc<Mutex<Option<Tensor>>>;
@@ -123,11 +123,8 @@ impl Rwkv7 {
 
         let by_head = |x: &Tensor| x.reshape((rows, heads, size));
         let removed = by_head(&key.broadcast_mul(&self.removed)?)?;
-        let length = removed
-            .sqr()?
-            .sum_keepdim(D::Minus1)?
-            .sqrt()?
-            .maximum(LEAST_LENGTH)?;
+        let square = removed.sqr()?.sum_keepdim(D::Minus1)?;
+        let length = (square + LEAST_SQUARE)?.sqrt()?;
         let removed = removed.broadcast_div(&length)?;
         let scaled = key.broadcast_mul(&self.rates)?;
         let key = (key + ((&rate * &scaled)? - scaled)?)?;

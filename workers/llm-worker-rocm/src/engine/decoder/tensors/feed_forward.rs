@@ -2,6 +2,7 @@
 
 use super::{Check, Result};
 use crate::engine::decoder::config::{DecoderConfig, MixerKind};
+use crate::engine::decoder::traits::Activation;
 
 impl Check<'_> {
     pub(super) fn feed_forward(
@@ -39,10 +40,25 @@ impl Check<'_> {
         };
         self.linear(&name("ffn_gate_inp"), width, experts.count)?;
         self.allow(&name("exp_probs_b.bias"), &[experts.count])?;
-        for part in ["ffn_gate_exps.weight", "ffn_up_exps.weight"] {
-            self.require(&name(part), &[width, experts.hidden, experts.count])?;
+        // Nemotron-H's have no gates, and may work on fewer channels.
+        let gated = c.traits.activation != Activation::SquaredRelu;
+        let latent = self.gguf.tensor(&name("ffn_latent_down.weight"));
+        let narrow = match latent.filter(|_| !gated).map(|t| &t.dims[..]) {
+            Some(&[_, narrow]) => {
+                let narrow = narrow as usize;
+                self.linear(&name("ffn_latent_down"), width, narrow)?;
+                self.linear(&name("ffn_latent_up"), narrow, width)?;
+                narrow
+            }
+            _ => width,
+        };
+        if gated {
+            let gates = [narrow, experts.hidden, experts.count];
+            self.require(&name("ffn_gate_exps.weight"), &gates)?;
         }
-        let down = [experts.hidden, width, experts.count];
+        let ups = [narrow, experts.hidden, experts.count];
+        self.require(&name("ffn_up_exps.weight"), &ups)?;
+        let down = [experts.hidden, narrow, experts.count];
         self.require(&name("ffn_down_exps.weight"), &down)?;
         if c.traits.clamped_gates.is_some() {
             for part in ["ffn_gate_exps.bias", "ffn_up_exps.bias"] {
@@ -59,7 +75,9 @@ impl Check<'_> {
         };
         if let Some(hidden) = shared {
             self.allow(&name("ffn_gate_inp_shexp.weight"), &[width])?;
-            self.require(&name("ffn_gate_shexp.weight"), &[width, hidden])?;
+            if gated {
+                self.require(&name("ffn_gate_shexp.weight"), &[width, hidden])?;
+            }
             self.require(&name("ffn_up_shexp.weight"), &[width, hidden])?;
             self.require(&name("ffn_down_shexp.weight"), &[hidden, width])?;
         }

@@ -75,7 +75,7 @@ impl Check<'_> {
         for norm in ["attn_norm", "attn_norm_2", "time_mix_ln"] {
             self.norm(&name(norm), &[width])?;
         }
-        self.require(&name("time_mix_lerp_fused.weight"), &[width, 1, 1, 6])?;
+        self.elements(&name("time_mix_lerp_fused.weight"), 6 * width)?;
         for vector in ["w0", "a0", "k_k", "k_a", "r_k"] {
             self.require(&name(&format!("time_mix_{vector}.weight")), &[width])?;
         }
@@ -96,8 +96,19 @@ impl Check<'_> {
             self.require(&down, &[width, rank])?;
             self.require(&name(&format!("time_mix_{letter}2.weight")), &[rank, width])?;
         }
-        self.require(&name("channel_mix_lerp_k.weight"), &[width, 1, 1])?;
+        self.elements(&name("channel_mix_lerp_k.weight"), width)?;
         self.linear(&name("channel_mix_key"), width, c.hidden)?;
         self.linear(&name("channel_mix_value"), c.hidden, width)
+    }
+
+    /// A tensor of so many numbers, in whatever dimensions: converters keep some of 1 or not.
+    fn elements(&mut self, name: &str, count: usize) -> Result<()> {
+        let dims = self.gguf.tensor(name).map(|tensor| tensor.dims.clone());
+        let dims = dims.filter(|dims| dims.iter().product::<u64>() == count as u64);
+        let dims: Vec<usize> = match dims {
+            Some(dims) => dims.into_iter().map(|d| d as usize).collect(),
+            None => vec![count],
+        };
+        self.require(name, &dims)
     }
 }

@@ -56,6 +56,20 @@ NEMOTRON = {
 }
 NEMOTRON_DROP = ["rms_norm_eps", "rope_theta", "hidden_act"]
 
+NEMOTRON_EXPERTS = {
+    "hybrid_override_pattern": "ME*E",
+    "num_hidden_layers": 4,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 40,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5,
+}
+
 FALCON_H1 = {
     "hidden_size": 32,
     "head_dim": 16,
@@ -84,7 +98,81 @@ FALCON_H1 = {
     "ssm_out_multiplier": 0.6,
 }
 
+GRIFFIN = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "lru_width": 64,
+    "attention_window_size": 128,
+    "conv1d_width": 4,
+    "logits_soft_cap": 30.0,
+    "rms_norm_eps": 1e-6,
+    "partial_rotary_factor": 0.5,
+    "block_types": ["recurrent", "recurrent", "attention"],
+    "hidden_activation": "gelu_pytorch_tanh",
+    "attention_bias": False,
+    "tie_word_embeddings": True,
+}
+GRIFFIN_DROP = ["hidden_act", "max_position_embeddings"]
+
 CASES = {
+    "mamba": case(
+        "MambaForCausalLM",
+        "mamba",
+        hidden_size=32,
+        num_hidden_layers=2,
+        state_size=16,
+        expand=2,
+        conv_kernel=4,
+        time_step_rank=2,
+        use_bias=False,
+        use_conv_bias=True,
+        layer_norm_epsilon=1e-5,
+        residual_in_fp32=True,
+        tie_word_embeddings=True,
+        drop=NO_ATTENTION,
+    ),
+    "mamba2": case(
+        "Mamba2ForCausalLM",
+        "mamba2",
+        hidden_size=32,
+        num_hidden_layers=2,
+        state_size=16,
+        expand=2,
+        head_dim=8,
+        num_heads=8,
+        n_groups=1,
+        conv_kernel=4,
+        use_bias=False,
+        use_conv_bias=True,
+        layer_norm_epsilon=1e-5,
+        rms_norm=True,
+        chunk_size=8,
+        norm_before_gate=False,
+        residual_in_fp32=True,
+        tie_word_embeddings=True,
+        drop=NO_ATTENTION,
+    ),
+    # Attention alone, with a rotary embedding.
+    "granite-hybrid": case(
+        "GraniteMoeHybridForCausalLM",
+        "granitemoehybrid",
+        hidden_size=32,
+        layer_types=["attention", "attention"],
+        mamba_n_heads=8,
+        shared_intermediate_size=48,
+        num_local_experts=0,
+        num_experts_per_tok=0,
+        position_embedding_type="rope",
+        attention_multiplier=0.3,
+        embedding_multiplier=12.0,
+        residual_multiplier=0.22,
+        logits_scaling=8.0,
+        tie_word_embeddings=True,
+        attention_bias=False,
+    ),
     "falcon-mamba": case(
         "FalconMambaForCausalLM",
         "falcon_mamba",
@@ -139,46 +227,23 @@ CASES = {
         drop=NEMOTRON_DROP,
     ),
     "nemotron-h-experts": case(
-        "NemotronHForCausalLM",
-        "nemotron_h",
-        **NEMOTRON,
-        hybrid_override_pattern="ME*E",
-        num_hidden_layers=4,
-        n_routed_experts=8,
-        n_shared_experts=1,
-        num_experts_per_tok=3,
-        n_group=1,
-        topk_group=1,
-        moe_intermediate_size=24,
-        moe_shared_expert_intermediate_size=40,
-        norm_topk_prob=True,
-        routed_scaling_factor=2.5,
-        drop=NEMOTRON_DROP,
+        "NemotronHForCausalLM", "nemotron_h", **NEMOTRON, **NEMOTRON_EXPERTS, drop=NEMOTRON_DROP
+    ),
+    # Experts work on fewer channels than the model has.
+    "nemotron-h-latent": case(
+        "NemotronHForCausalLM", "nemotron_h", **NEMOTRON, **NEMOTRON_EXPERTS, moe_latent_size=16, drop=NEMOTRON_DROP
     ),
     "falcon-h1": case("FalconH1ForCausalLM", "falcon_h1", **FALCON_H1, mamba_rms_norm=False),
     "falcon-h1-norm": case(
         "FalconH1ForCausalLM", "falcon_h1", **{**FALCON_H1, "mamba_rms_norm": True, "tie_word_embeddings": True}
     ),
-    # A window shorter than the text.
+    "recurrent-gemma": case("RecurrentGemmaForCausalLM", "recurrent_gemma", norm=0.0, **GRIFFIN, drop=GRIFFIN_DROP),
+    # A window shorter than the text, and channels that are not as many as the model is wide.
     "recurrent-gemma-window": case(
         "RecurrentGemmaForCausalLM",
         "recurrent_gemma",
         norm=0.0,
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        head_dim=8,
-        lru_width=48,
-        attention_window_size=7,
-        conv1d_width=4,
-        logits_soft_cap=30.0,
-        rms_norm_eps=1e-6,
-        partial_rotary_factor=0.5,
-        block_types=["recurrent", "recurrent", "attention"],
-        hidden_activation="gelu_pytorch_tanh",
-        attention_bias=False,
-        tie_word_embeddings=True,
-        drop=["hidden_act", "max_position_embeddings"],
+        **{**GRIFFIN, "attention_window_size": 7, "num_key_value_heads": 1, "lru_width": 48},
+        drop=GRIFFIN_DROP,
     ),
 }
