@@ -74,8 +74,8 @@ impl SpeculationArgs {
             Some(draft) if self.source() == DraftSource::Model => {
                 let file = ModelFile::open(&source.resolve_other(draft)?)?;
                 let options = LoadOptions {
-                    head: false,
-                    ..options.clone()
+                    context: options.context,
+                    ..LoadOptions::default()
                 };
                 model.with_draft(file.load(device, &options)?)
             }

@@ -230,6 +230,7 @@ impl Sequence {
             blocks: &self.blocks,
             computed: self.computed,
             most: most.min(self.max_drafts.unwrap_or(usize::MAX)),
+            is_plain: self.media.is_none() && self.adapters.is_empty(),
             is_read: self.pending() == 1,
         }
     }

@@ -134,6 +134,8 @@ impl Forward for Decoder {
     }
 
     fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
+        // Those of the step before are of other rows.
+        self.use_adapters(&Step::default(), &[])?;
         self.network.predict(step)
     }
 

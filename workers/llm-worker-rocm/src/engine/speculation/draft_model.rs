@@ -153,7 +153,7 @@ impl DraftModel {
         for ask in asks {
             let known = |token: &u32| (*token as usize) < self.forward.vocab_size();
             let fits = ask.tokens.len() + ask.most <= self.limits.context;
-            if ask.most == 0 || !fits || !ask.tokens.iter().all(known) {
+            if ask.most == 0 || !ask.is_plain || !fits || !ask.tokens.iter().all(known) {
                 read.push(false);
                 continue;
             }

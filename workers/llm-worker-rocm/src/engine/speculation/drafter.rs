@@ -22,6 +22,8 @@ pub(in crate::engine) struct Ask<'a> {
     pub computed: usize,
     /// Most guesses that are of use; none while a prompt is read.
     pub most: usize,
+    /// Whether its tokens are all that decides: no pictures, and no adapters.
+    pub is_plain: bool,
     /// Whether all but its last token are computed.
     pub is_read: bool,
 }

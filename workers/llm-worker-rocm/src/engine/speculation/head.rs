@@ -62,7 +62,7 @@ impl HeadDrafter {
             let ask = &asks[index];
             // The last token has no hidden state yet; of sequences that lost their blocks nothing counts.
             let end = (part.start + part.rows).min(ask.tokens.len() - 1);
-            if end <= part.start || end > ask.computed {
+            if end <= part.start || end > ask.computed || !ask.is_plain {
                 continue;
             }
             let rows = end - part.start;

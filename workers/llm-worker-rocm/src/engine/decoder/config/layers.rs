@@ -88,7 +88,9 @@ pub(super) fn of_any_block(
 impl DecoderConfig {
     /// What mixes tokens in a block.
     pub(in crate::engine::decoder) fn mixer(&self, block: usize) -> MixerKind {
-        self.mixers[block]
+        // A head that predicts further tokens has attention, whatever the blocks before it have.
+        let mixer = self.mixers.get(block).copied();
+        mixer.unwrap_or(MixerKind::Attention)
     }
 
     /// Whether a block has a feed-forward part behind its mixer.
@@ -120,7 +122,7 @@ impl DecoderConfig {
     /// What a block differs in from others.
     pub(in crate::engine::decoder) fn layer(&self, block: usize) -> LayerKind {
         let every = |period: u32| (block + 1).is_multiple_of(period.max(1) as usize);
-        let of_file = |switches: &Option<Vec<bool>>| switches.as_ref().map(|all| all[block]);
+        let of_file = |switches: &Option<Vec<bool>>| switches.as_ref()?.get(block).copied();
         let is_global = |period: u32| match of_file(&self.window_blocks) {
             Some(window) => !window,
             None => every(self.window_period.unwrap_or(period)),

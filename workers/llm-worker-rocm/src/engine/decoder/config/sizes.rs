@@ -125,7 +125,10 @@ impl DecoderConfig {
         if sizes.kv_heads.is_none() && sizes.hidden.is_none() && local_head.is_none() {
             return Cow::Borrowed(self);
         }
-        let of = |list: &Option<Vec<usize>>, all| list.as_ref().map_or(all, |list| list[block]);
+        let of = |list: &Option<Vec<usize>>, all| {
+            let own = list.as_ref().and_then(|list| list.get(block));
+            own.copied().unwrap_or(all)
+        };
         Cow::Owned(Self {
             kv_heads: of(&sizes.kv_heads, self.kv_heads),
             hidden: of(&sizes.hidden, self.hidden),
@@ -166,7 +169,7 @@ impl DecoderConfig {
 
     /// Deviations above the mean up to which a block's gates are closed, if any are.
     pub(in crate::engine::decoder) fn closed_gates(&self, block: usize) -> Option<f32> {
-        let deviations = self.sizes.sparsity.as_ref()?[block];
+        let deviations = *self.sizes.sparsity.as_ref()?.get(block)?;
         // What all are above closes none.
         deviations.is_finite().then_some(deviations)
     }

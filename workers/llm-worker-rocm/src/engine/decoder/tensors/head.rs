@@ -29,8 +29,7 @@ impl DecoderConfig {
         for matrix in ["nextn.embed_tokens", "nextn.shared_head_head"] {
             check.allow(&name(&format!("{matrix}.weight")), &[width, vocab])?;
         }
-        check.attention(self, &name)?;
-        check.feed_forward(self, block, &name)?;
+        check.block(self, block)?;
         Ok(true)
     }
 }

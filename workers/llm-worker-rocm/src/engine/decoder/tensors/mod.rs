@@ -68,27 +68,9 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
         check.norm("per_layer_proj_norm", &[c.per_block()])?;
     }
     for block in 0..c.blocks {
+        check.block(c, block)?;
         let name = |part: &str| format!("blk.{block}.{part}");
-        let own = &*c.of_block(block);
-        match c.mixer(block) {
-            MixerKind::Attention => match &c.latent {
-                Some(shape) => check.latent(own, shape, block, &name)?,
-                None => check.attention(own, block, &name)?,
-            },
-            MixerKind::Recurrent => check.recurrent(own, &name)?,
-            MixerKind::Both => {
-                check.attention(own, block, &name)?;
-                check.recurrent(own, &name)?;
-            }
-            MixerKind::FeedForward => {
-                check.norm(&name("attn_norm"), &[width])?;
-                check.feed_forward(own, block, &name)?;
-            }
-        }
-        if c.has_feed_forward() {
-            check.feed_forward(own, block, &name)?;
-        }
-        check.gemma(own, block, &name)?;
+        check.gemma(&c.of_block(block), block, &name)?;
     }
     for block in c.blocks..c.blocks + c.predicting {
         check.leave_alone(&format!("blk.{block}."));
@@ -121,6 +103,31 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// What a block mixes tokens with, and its feed-forward part.
+    fn block(&mut self, c: &DecoderConfig, block: usize) -> Result<()> {
+        let name = |part: &str| format!("blk.{block}.{part}");
+        let own = &*c.of_block(block);
+        match c.mixer(block) {
+            MixerKind::Attention => match &c.latent {
+                Some(shape) => self.latent(own, shape, block, &name)?,
+                None => self.attention(own, block, &name)?,
+            },
+            MixerKind::Recurrent => self.recurrent(own, &name)?,
+            MixerKind::Both => {
+                self.attention(own, block, &name)?;
+                self.recurrent(own, &name)?;
+            }
+            MixerKind::FeedForward => {
+                self.norm(&name("attn_norm"), &[c.width])?;
+                self.feed_forward(own, block, &name)?;
+            }
+        }
+        if c.has_feed_forward() {
+            self.feed_forward(own, block, &name)?;
+        }
+        Ok(())
+    }
+
     pub(super) fn require(&mut self, name: &str, dims: &[usize]) -> Result<()> {
         let dims: Vec<u64> = dims.iter().map(|d| *d as u64).collect();
         self.gguf.require_tensor(name, &dims)?;
