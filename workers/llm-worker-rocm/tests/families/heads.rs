@@ -38,6 +38,7 @@ fn heads_predict_what_their_reference_does() {
             dtype: KvDType::F32,
             context: 64,
             states: 0,
+            window_blocks: 0,
         };
         forward.reserve(&cache).unwrap();
         let step = |tokens: &[u32], keys: usize, outputs: Vec<u32>| Step {
@@ -48,6 +49,7 @@ fn heads_predict_what_their_reference_does() {
                 keys,
                 rows: tokens.len(),
                 state: None,
+                window_blocks: Vec::new(),
             }],
             outputs,
         };
