@@ -177,6 +177,14 @@ fn what_is_not_done_is_refused_by_name() {
         ModelFile::open(folder.path()).err().unwrap().to_string()
     };
     let check = |message: String, why: &str| assert!(message.contains(why), "{message}");
+    let mut case = Case::read("deepseek32");
+    case.json["config"]["q_lora_rank"] = json!(null);
+    let folder = tempfile::tempdir().unwrap();
+    case.write(folder.path());
+    check(
+        ModelFile::open(folder.path()).err().unwrap().to_string(),
+        "q_lora_rank",
+    );
     check(
         refusal(&|c| c["rope_parameters"]["mscale"] = json!(0.5)),
         "mscale",

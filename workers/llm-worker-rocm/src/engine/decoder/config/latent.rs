@@ -99,8 +99,14 @@ pub(super) fn latent(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Laten
             format!("at most {MAX_HEAD_DIM} elements are stored for a token"),
         ));
     }
+    let of_queries = "attention.q_lora_rank";
+    let query_rank = match keys.count(of_queries, MAX_RANK)? {
+        // An indexer works on the vector that makes queries.
+        None if traits.latent != Latent::Plain => Some(keys.require_count(of_queries, MAX_RANK)?),
+        rank => rank,
+    };
     Ok(Some(LatentConfig {
-        query_rank: keys.count("attention.q_lora_rank", MAX_RANK)?,
+        query_rank,
         rank,
         turning,
         plain: head - turning,
