@@ -80,8 +80,18 @@ impl DraftModel {
 
     /// What is known of a sequence, without what was taken back: all but its last token at most.
     fn text(&mut self, ask: &Ask) -> &mut Text {
-        let pool = &mut self.pool;
         let before = &ask.tokens[..ask.tokens.len() - 1];
+        let common = |text: &Text| {
+            let pairs = text.tokens.iter().zip(before);
+            pairs.take_while(|(a, b)| a == b).count()
+        };
+        let size = self.pool.block_size();
+        let changed = |text: &Text| common(text) < text.remembered * size;
+        if self.texts.get(&ask.id).is_some_and(changed) {
+            // Not guesses that were taken back, but another text: a context that was shifted.
+            self.forget(ask.id);
+        }
+        let pool = &mut self.pool;
         let text = self.texts.entry(ask.id).or_insert_with(|| {
             let known = pool.take_known(ask.root, before);
             Text {
@@ -91,9 +101,7 @@ impl DraftModel {
                 prefix: known.prefix,
             }
         });
-        let pairs = text.tokens.iter().zip(before);
-        let same = pairs.take_while(|(a, b)| a == b).count();
-        text.tokens.truncate(same);
+        text.tokens.truncate(common(text));
         text
     }
 
