@@ -220,6 +220,7 @@ mod tests {
             type_of("Q4_0", &[], "blk.0.ffn_gate_inp.weight", &[512, 8]),
             "F32"
         );
+        assert_eq!(type_of("Q4_0", &[], "blk.0.ssm_a", &[1, 64]), "F32");
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn rwkv7(keys: &Keys) -> Result<StateSpace> {
 fn griffin(keys: &Keys, inner: usize) -> Result<StateSpace> {
     let kernel = keys.require_count("ssm.conv_kernel", MAX_KERNEL as u32)?;
     let rank = keys.require_count("ssm.time_step_rank", MAX_CHANNELS)?;
-    if kernel < 2 || inner % rank != 0 {
+    if kernel < 2 || !inner.is_multiple_of(rank) {
         return Err(keys.bad(
             "ssm.time_step_rank",
             rank,

@@ -145,7 +145,7 @@ impl Loader<'_> {
         let mixer = match c.mixer(block) {
             MixerKind::Attention => match &c.latent {
                 Some(shape) => Mixer::Latent(Box::new(self.latent(block, shape)?)),
-                None => Mixer::Attention(self.attention(block)?),
+                None => Mixer::Attention(Box::new(self.attention(block)?)),
             },
             MixerKind::Recurrent => Mixer::Recurrent(self.recurrent(block)?),
             MixerKind::Both => {

@@ -77,7 +77,7 @@ impl Pass<'_> {
 
 /// Mixes tokens, `(tokens, width)` to the same.
 pub(super) enum Mixer {
-    Attention(Attention),
+    Attention(Box<Attention>),
     Latent(Box<LatentAttention>),
     Recurrent(Box<dyn Recurrent>),
     /// Both on the same input; what they give is added.
