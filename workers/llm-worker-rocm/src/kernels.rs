@@ -113,6 +113,14 @@ pub fn of_decoder(header: &Gguf, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
         );
         objects.extend(CodeObject::select(RECURRENT, &parts));
     }
+    let parts = activations(&formats);
+    let convolves = has(".ssm_conv1d.") || has(".shortconv.");
+    if convolves {
+        objects.extend(CodeObject::select(&[Family::CausalConv], &parts));
+    }
+    if convolves && (has(".ssm_ba.") || has(".ssm_beta.")) {
+        objects.extend(CodeObject::select(&[Family::DeltaRule], &parts));
+    }
     objects
 }
 
@@ -129,6 +137,14 @@ struct Parts {
     latent: bool,
 }
 
+/// What activations may be in.
+fn activations(formats: &HashSet<Format>) -> HashSet<String> {
+    let halves = [Format::F16, Format::BF16].into_iter();
+    let halves = halves.filter(|f| formats.contains(f));
+    let all = [Format::F32].into_iter().chain(halves);
+    all.map(|f| f.to_string()).collect()
+}
+
 fn of_formats(
     formats: &HashSet<Format>,
     kv_dtype: Option<KvDType>,
@@ -138,13 +154,7 @@ fn of_formats(
         |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
     let is_quantized = formats.iter().any(|format| format.block_size() > 1);
     let weights: HashSet<String> = formats.iter().map(Format::to_string).collect();
-    let mut activations = named(&["f32"]);
-    let halves = [Format::F16, Format::BF16].into_iter();
-    activations.extend(
-        halves
-            .filter(|f| formats.contains(f))
-            .map(|f| f.to_string()),
-    );
+    let activations = activations(formats);
     let kept = match kv_dtype {
         Some(KvDType::F32) => "f32",
         Some(KvDType::F16) => "f16",

@@ -5,7 +5,7 @@ pub use crate::engine::LoadedModel;
 
 use crate::adapters::{Adapter, AdapterSource};
 use crate::architectures::{
-    by_folder_name, by_gguf_name, decoder_config, name_in_config, ArchitectureRow, Engine,
+    by_folder_name, decoder_config, name_in_config, ArchitectureRow, Engine,
 };
 use crate::chat::ChatTemplate;
 use crate::engine::api::KvDType;
@@ -88,13 +88,7 @@ impl ModelFile {
             };
         }
         let file = MappedGguf::open(path)?;
-        let name = file.header().get_str("general.architecture");
-        match sequential(name.ok().flatten().and_then(by_gguf_name)) {
-            Some(model) => Self::of_weights(path, file, |file| {
-                Ok(Runner::Sequential(Source::of_gguf(file, model)?))
-            }),
-            None => Self::of_weights(path, file, decoder),
-        }
+        Self::of_weights(path, file, decoder)
     }
 
     /// A model that has GGUF's metadata.

@@ -21,6 +21,19 @@ pub struct FolderTraits {
     pub experts: ExpertFiles,
     /// The words of families with a recurrence.
     pub recurrent: Option<RecurrentFolder>,
+    /// The words of families with a delta rule or short convolutions.
+    pub delta: Option<DeltaFolder>,
+}
+
+/// Families with a delta rule or short convolutions, whose configurations and tensors have names of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeltaFolder {
+    /// Qwen3-Next.
+    Qwen3Next,
+    /// Qwen 3.5.
+    Qwen35,
+    /// LFM2, with and without experts.
+    Lfm2,
 }
 
 /// How the matrices of experts lie in the files of a folder.
@@ -62,6 +75,7 @@ impl FolderTraits {
         rules: &[],
         experts: ExpertFiles::Apart,
         recurrent: None,
+        delta: None,
     };
 
     /// The same with these rules.

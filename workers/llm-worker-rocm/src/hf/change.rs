@@ -1,6 +1,7 @@
 //! What becomes of a tensor's numbers and shape on the way to GGUF.
 
 use super::latent::{HeadPart, LatentSizes};
+use super::picked::Picked;
 use half::{bf16, f16};
 use safetensors::Dtype;
 use worker::gguf::{Format, TensorInfo};
@@ -26,6 +27,8 @@ pub(super) enum Change {
     HeadPart(HeadPart, LatentSizes),
     /// Runs of rows have factors: how many rows, and the factor; the last run is as long as needed.
     Scaled(Vec<(usize, f64)>),
+    /// Rows or columns in another order, or some of them.
+    Picked(Picked),
 }
 
 impl Change {
@@ -38,6 +41,7 @@ impl Change {
             Self::Transposed => shape.len() == 3,
             Self::Groups(groups) => shape.len() == 1 && shape[0].is_multiple_of(*groups),
             Self::HeadPart(_, sizes) => shape == sizes.whole(),
+            Self::Picked(picked) => picked.fits(shape),
             Self::Half(_) => shape.len() >= 2 && shape[shape.len() - 2].is_multiple_of(2),
         };
         (!fits).then(|| format!("a shape of {shape:?} is not expected"))
@@ -66,6 +70,7 @@ impl Change {
     fn gives_floats(&self, shape: &[usize]) -> bool {
         match self {
             Self::HeadPart(..) => false,
+            Self::Picked(picked) => picked.gives_floats(shape),
             Self::Half(_) | Self::Scaled(_) | Self::Transposed => shape.len() == 1,
             _ => true,
         }
@@ -76,6 +81,7 @@ impl Change {
             Self::Rates | Self::Column if shape.len() == 1 => vec![shape[0], 1],
             Self::Squeezed => shape.iter().copied().filter(|d| *d > 1).collect(),
             Self::Groups(groups) => vec![*groups, shape[0] / groups],
+            Self::Picked(picked) => picked.shape(shape),
             Self::Flat => vec![shape.iter().product()],
             Self::Transposed => vec![shape[0], shape[2], shape[1]],
             Self::HeadPart(part, sizes) => sizes.shape(*part),
@@ -91,6 +97,9 @@ impl Change {
 
     /// The numbers that come of these.
     pub(super) fn apply(&self, data: &[u8], dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+        if let Self::Picked(picked) = self {
+            return picked.apply(data, dtype, shape);
+        }
         if let Self::Half(half) = self {
             let matrices: usize = shape[..shape.len() - 2].iter().product();
             let size = data.len() / matrices / 2;

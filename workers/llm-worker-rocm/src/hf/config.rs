@@ -1,6 +1,7 @@
 //! `config.json` in the terms of GGUF's metadata.
 
 use super::change::Change;
+use super::delta::Delta;
 use super::experts;
 use super::gemma;
 use super::latent::LatentSizes;
@@ -32,6 +33,8 @@ pub(super) struct Config {
     recurrent: Option<Recurrent>,
     /// Of a family with latent attention.
     latent: Option<LatentSizes>,
+    /// Of a family with a delta rule or short convolutions.
+    delta: Option<Delta>,
     pub blocks: u32,
     /// Layers behind these that predict tokens further ahead.
     predicting: u32,
@@ -86,6 +89,9 @@ impl Config {
             Some((json, other)) => (json, other.unwrap_or(architecture)),
             None => (json, architecture),
         };
+        let usual = folder.delta.map(|family| Delta::usual(family, json));
+        let usual = usual.transpose()?;
+        let json = usual.as_ref().unwrap_or(json);
         let blocks_are_read = folder.experts == ExpertFiles::Turns
             && outer["quantization_config"]["quant_method"] == "mxfp4";
         if !blocks_are_read {
@@ -179,6 +185,8 @@ impl Config {
         write_own(json, folder.rules, name, experts, head_dim, &mut writer)?;
         let recurrent = folder.recurrent;
         let recurrent = recurrent.map(|family| Recurrent::write(family, json, &mut writer));
+        let delta = folder.delta;
+        let delta = delta.map(|family| Delta::write(family, json, &mut writer));
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
             predicting: json["num_nextn_predict_layers"]
@@ -197,6 +205,7 @@ impl Config {
             folder: *folder,
             names: TensorNames::of(traits, folder),
             recurrent: recurrent.transpose()?,
+            delta: delta.transpose()?,
             heads,
             kv_heads,
             experts,
@@ -215,6 +224,9 @@ impl Config {
     /// Where a tensor goes and what becomes of it: nowhere, to one place or several. `Err` for a name that the
     /// architecture does not have.
     pub(super) fn places(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
+        if let Some(delta) = &self.delta {
+            return delta.places(name, &self.names, self.tied);
+        }
         if let Some(places) = self
             .recurrent
             .as_ref()

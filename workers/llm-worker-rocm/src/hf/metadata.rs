@@ -67,6 +67,11 @@ impl MetadataWriter {
         self.set(key, Value::Array(Array::F32(values)));
     }
 
+    /// A whole number for each block, or for something else.
+    pub(super) fn list(&mut self, key: &str, values: Vec<i32>) {
+        self.set(key, Value::Array(Array::I32(values)));
+    }
+
     pub(super) fn text(&mut self, key: &str, value: &str) {
         self.set(key, Value::String(value.to_string()));
     }

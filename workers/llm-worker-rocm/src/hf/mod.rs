@@ -3,6 +3,7 @@
 
 mod change;
 mod config;
+mod delta;
 mod experts;
 mod gemma;
 mod latent;
@@ -10,6 +11,7 @@ mod layers;
 mod metadata;
 mod names;
 mod packed;
+mod picked;
 mod recurrent;
 mod rope;
 mod tensors;

@@ -145,9 +145,15 @@ impl Plan {
         let matrix = dims.len() >= 2 && dims[1] > 1 && name.ends_with(".weight");
         if !matrix
             || name.ends_with(".bias")
-            || ["norm", "ffn_gate_inp", "conv1d", "rope_freqs"]
-                .iter()
-                .any(|part| name.contains(part))
+            || [
+                "norm",
+                "ffn_gate_inp",
+                "conv1d",
+                "shortconv.conv",
+                "rope_freqs",
+            ]
+            .iter()
+            .any(|part| name.contains(part))
         {
             return Format::F32;
         }

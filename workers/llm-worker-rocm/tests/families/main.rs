@@ -5,6 +5,7 @@
 mod adapters;
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
+mod delta;
 mod embedding;
 mod formats;
 mod heads;

@@ -1,8 +1,7 @@
 //! Families that run through candle-transformers, behind the engine: answers, turns, cancellation, refusals.
 
-use super::common::{self, tiny_llama, File, Tensor as FileTensor};
 use super::device;
-use super::transformers::{tokens, tolerance, Case};
+use super::transformers::{tokens, Case};
 use candle_core::{DType, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models as m;
@@ -10,15 +9,13 @@ use llm_worker_rocm::engine::api::{
     EngineOptions, Event, KvDType, Request, SamplingOptions, Ticket,
 };
 use llm_worker_rocm::engine::forward::{Forward, Step, StepSequence, StepState};
-use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::Engine;
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
 use std::time::{Duration, Instant};
 
-const FAMILIES: [&str; 7] = [
+const FAMILIES: [&str; 6] = [
     "deepseek2",
-    "lfm2",
     "falcon",
     "stablelm",
     "olmo",
@@ -252,10 +249,6 @@ fn what_these_families_do_not_have_is_refused_by_name() {
         }),
         "sinks",
     );
-    check(
-        refusal("lfm2", &|j| j["config"]["layer_types"] = json!(["conv"])),
-        "layer_types",
-    );
     // Keys and values are stored as the model code stores them.
     let options = EngineOptions {
         kv_dtype: Some(KvDType::Q8_0),
@@ -264,98 +257,4 @@ fn what_these_families_do_not_have_is_refused_by_name() {
     let model = Case::read("helium").load(&LoadOptions::default());
     let error = Engine::start(model, &options).err().unwrap();
     assert!(error.to_string().contains("q8_0"), "{error}");
-}
-
-/// The case `lfm2` as llama.cpp would write it.
-fn lfm2_file(case: &Case) -> File {
-    let mut file = File::default();
-    for (key, value) in tiny_llama().metadata {
-        if key.starts_with("tokenizer.") {
-            file.metadata.push((key, value));
-        }
-    }
-    file.set("general.architecture", common::string("lfm2"));
-    for (key, value) in [
-        ("block_count", 3),
-        ("context_length", 128),
-        ("embedding_length", 32),
-        ("feed_forward_length", 32),
-        ("attention.head_count", 4),
-        ("shortconv.l_cache", 3),
-    ] {
-        file.set(&format!("lfm2.{key}"), common::u32(value));
-    }
-    file.set("lfm2.attention.head_count_kv", common::i32s(&[0, 2, 0]))
-        .set("lfm2.attention.layer_norm_rms_epsilon", common::f32(1e-5))
-        .set("lfm2.rope.freq_base", common::f32(10_000.0));
-    let parts = [
-        ("model.embed_tokens", "token_embd"),
-        ("model.embedding_norm", "token_embd_norm"),
-        ("model.layers", "blk"),
-        ("operator_norm", "attn_norm"),
-        ("self_attn.q_layernorm", "attn_q_norm"),
-        ("self_attn.k_layernorm", "attn_k_norm"),
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.out_proj", "attn_output"),
-        ("feed_forward.w1", "ffn_gate"),
-        ("feed_forward.w2", "ffn_down"),
-        ("feed_forward.w3", "ffn_up"),
-        ("conv.in_proj", "shortconv.in_proj"),
-        ("conv.out_proj", "shortconv.out_proj"),
-        ("conv.conv", "shortconv.conv"),
-    ];
-    for (name, shape, data) in case.tensors() {
-        let name = parts
-            .iter()
-            .fold(name, |name, (from, to)| name.replace(from, to));
-        let dims = shape.iter().rev().filter(|d| **d > 1);
-        file.tensors.push(FileTensor {
-            name,
-            dims: dims.map(|d| *d as u64).collect(),
-            type_code: 0,
-            offset: None,
-            data,
-        });
-    }
-    file
-}
-
-#[test]
-fn a_gguf_file_is_the_same_model() {
-    let case = Case::read("lfm2");
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.gguf");
-    lfm2_file(&case).write(&path);
-    let load = || {
-        let file = ModelFile::open(&path).unwrap();
-        assert_eq!(file.context_length(), 128);
-        file.load(&device(), &LoadOptions::default()).unwrap()
-    };
-    let logits = Scorer::new(load()).all_logits(&tokens()).unwrap();
-    let difference = case.difference_of(&logits.to_vec2().unwrap());
-    println!("lfm2 from GGUF: {difference:.1e}");
-    assert!(difference <= tolerance(), "{difference:e}");
-    let options = EngineOptions {
-        max_step_tokens: 7,
-        ..EngineOptions::default()
-    };
-    let engine = Engine::start(load(), &options).unwrap();
-    // The file's tokenizer has fewer tokens than the table has rows; both formats end alike.
-    let folder_engine = self::engine(&case);
-    for prompt in [prompt(0), vec![9], prompt(5)] {
-        let found = answer(submit(&engine, prompt.clone(), ANSWER));
-        assert_eq!(found, answer(submit(&folder_engine, prompt, ANSWER)));
-    }
-    for (key, value) in [
-        ("lfm2.attention.head_count", 0),
-        ("lfm2.shortconv.l_cache", u32::MAX),
-    ] {
-        let mut file = lfm2_file(&case);
-        file.set(key, common::u32(value)).write(&path);
-        let error = ModelFile::open(&path).err().unwrap();
-        assert_eq!(error.exit_code(), 2, "{error}");
-        assert!(error.to_string().contains(key), "{error}");
-    }
 }

@@ -5,19 +5,6 @@ use crate::engine::sequential::{load, SequentialModel};
 
 /// What runs through candle-transformers.
 pub(in crate::architectures) static SEQUENTIAL: &[ArchitectureRow] = &[
-    ArchitectureRow {
-        gguf: Some("lfm2"),
-        ..ArchitectureRow::sequential(
-            &["Lfm2ForCausalLM"],
-            "LFM2",
-            SequentialModel {
-                tied: true,
-                halves: true,
-                gguf: Some(load::LFM2_GGUF),
-                ..SequentialModel::of(load::lfm2)
-            },
-        )
-    },
     ArchitectureRow::sequential(
         &["FalconForCausalLM"],
         "Falcon 7B (one head of keys and values)",

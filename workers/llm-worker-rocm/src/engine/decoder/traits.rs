@@ -66,6 +66,10 @@ pub struct DecoderTraits {
     pub recurrence: Recurrence,
     /// Which blocks have it, and what they have beside it.
     pub parts: BlockParts,
+    /// The matrix of queries has a gate behind each head's, whose sigmoid multiplies what attention gives.
+    pub gated_attention: bool,
+    /// Heads of a gated delta rule go from key head to key head, and do not share one with their neighbours.
+    pub tiled_heads: bool,
     /// What attention keeps in place of keys and values.
     pub latent: Latent,
 }
@@ -97,6 +101,10 @@ pub enum Recurrence {
     Griffin,
     /// RWKV 7's, with the part that takes the feed-forward part's place.
     Rwkv7,
+    /// The gated delta rule, behind a convolution.
+    Delta,
+    /// A gated convolution alone.
+    ShortConvolution,
 }
 
 /// The parts of blocks.
@@ -108,6 +116,8 @@ pub enum BlockParts {
     Recurrent,
     /// The recurrence in place of attention where a block has no heads of keys and values.
     RecurrentWithoutHeads,
+    /// The recurrence in place of attention in blocks that the file lists, or between each so-manieth.
+    RecurrentBetween,
     /// One part each: attention where there are heads of keys and values, else the feed-forward part where it has a
     /// width, else the recurrence.
     One,
@@ -236,5 +246,7 @@ impl DecoderTraits {
         parts: BlockParts::Attention,
         sections: Sections::None,
         latent: Latent::None,
+        gated_attention: false,
+        tiled_heads: false,
     };
 }

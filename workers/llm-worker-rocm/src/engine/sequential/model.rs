@@ -1,10 +1,8 @@
 //! What the register of architectures says of a model of candle-transformers, and what loading one gives.
 
 use super::settings::Settings;
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
-use std::path::Path;
-use worker::gguf::Gguf;
 
 /// An architecture that candle-transformers runs.
 #[derive(Debug, Clone, Copy)]
@@ -17,8 +15,6 @@ pub struct SequentialModel {
     pub(crate) stand_ins: &'static [(&'static str, &'static str)],
     /// Makes it of a folder.
     pub(crate) load: fn(&Settings, VarBuilder) -> LoadResult,
-    /// Makes it of a GGUF file.
-    pub(crate) gguf: Option<GgufLoader>,
 }
 
 impl SequentialModel {
@@ -29,18 +25,8 @@ impl SequentialModel {
             halves: false,
             stand_ins: &[],
             load,
-            gguf: None,
         }
     }
-}
-
-/// How a model is made of a GGUF file.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct GgufLoader {
-    /// Checks what the model's code divides by and allocates from.
-    pub check: fn(&Gguf) -> std::result::Result<(), String>,
-    /// Loads a checked file for sequences of at most so many tokens, if that is known.
-    pub load: fn(&Path, &Gguf, &Device, Option<usize>) -> Result<Loaded>,
 }
 
 /// What loading a folder gives.

@@ -1,7 +1,7 @@
-//! A file or folder of an architecture that runs through candle-transformers, from its checks to the device.
+//! A folder of an architecture that runs through candle-transformers, from its checks to the device.
 
 use super::forward::Sequential;
-use super::model::{GgufLoader, LoadError, Loaded, SequentialModel};
+use super::model::{LoadError, Loaded, SequentialModel};
 use super::settings::{Settings, MAX_CONTEXT};
 use super::weights::Files;
 use crate::description::Description;
@@ -13,24 +13,13 @@ use serde_json::Value as Json;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use worker::fault::OutOfMemory;
-use worker::gguf::{MappedGguf, Weights};
 use worker::{file, Error, Result};
 
 /// A checked model that is not loaded yet.
 pub struct Source {
     path: PathBuf,
-    format: Format,
-}
-
-enum Format {
-    Folder {
-        model: &'static SequentialModel,
-        config: Json,
-    },
-    Gguf {
-        loader: GgufLoader,
-        file: MappedGguf,
-    },
+    model: &'static SequentialModel,
+    config: Json,
 }
 
 impl Source {
@@ -42,32 +31,11 @@ impl Source {
         let settings = Settings::new(config.clone(), None);
         let source = Self {
             path: path.to_path_buf(),
-            format: Format::Folder { model, config },
+            model,
+            config,
         };
         settings.map_err(|reason| source.bad(reason))?;
         weight_files(path)?;
-        Ok(source)
-    }
-
-    /// The model of a GGUF file.
-    ///
-    /// # Errors
-    /// [`Error::BadModel`] if it is hostile or not supported.
-    pub fn of_gguf(file: MappedGguf, model: &SequentialModel) -> Result<Self> {
-        let path = file.path().to_path_buf();
-        let Some(loader) = model.gguf else {
-            let reason = "GGUF files of its architecture are not implemented; take a folder";
-            return Err(Error::BadModel {
-                path,
-                reason: reason.to_string(),
-            });
-        };
-        let checked = (loader.check)(file.header());
-        let source = Self {
-            path,
-            format: Format::Gguf { loader, file },
-        };
-        checked.map_err(|reason| source.bad(reason))?;
         Ok(source)
     }
 
@@ -80,30 +48,19 @@ impl Source {
 
     /// Longest sequence in tokens that the files speak of.
     pub fn context_length(&self) -> usize {
-        let own = match &self.format {
-            Format::Folder { config, .. } => [
-                "max_position_embeddings",
-                "n_positions",
-                "attention_window_size",
-            ]
-            .iter()
-            .find_map(|key| config[*key].as_u64()),
-            Format::Gguf { file, .. } => {
-                let header = file.header();
-                let name = header.get_str("general.architecture").ok().flatten();
-                let key = format!("{}.context_length", name.unwrap_or_default());
-                header.get_u32(&key).ok().flatten().map(u64::from)
-            }
-        };
+        let own = [
+            "max_position_embeddings",
+            "n_positions",
+            "attention_window_size",
+        ]
+        .iter()
+        .find_map(|key| self.config[*key].as_u64());
         own.map_or(MAX_CONTEXT, |own| MAX_CONTEXT.min(own as usize))
     }
 
     /// Size of the files in bytes.
     pub fn file_bytes(&self) -> u64 {
-        let files = match &self.format {
-            Format::Folder { .. } => weight_files(&self.path).unwrap_or_default(),
-            Format::Gguf { .. } => vec![self.path.clone()],
-        };
+        let files = weight_files(&self.path).unwrap_or_default();
         let sizes = files.iter().filter_map(|file| file.metadata().ok());
         sizes.map(|data| data.len()).sum()
     }
@@ -113,24 +70,19 @@ impl Source {
     /// # Errors
     /// [`Error::BadModel`] if the files are damaged.
     pub fn describe(&self) -> Result<Description> {
-        match &self.format {
-            Format::Gguf { file, .. } => Description::of(file.header())
-                .ok_or_else(|| self.bad("its architecture is missing".to_string())),
-            Format::Folder { config, .. } => {
-                let files = self.map()?;
-                let tensors = files.tensors();
-                let named = config["_name_or_path"].as_str().filter(|n| !n.is_empty());
-                Ok(Description {
-                    name: named.unwrap_or("model").to_string(),
-                    architecture: architecture(config).to_string(),
-                    bytes: tensors.iter().map(|(_, t)| t.data().len() as u64).sum(),
-                    parameters: tensors
-                        .iter()
-                        .map(|(_, t)| t.shape().iter().product::<usize>() as u64)
-                        .sum(),
-                })
-            }
-        }
+        let files = self.map()?;
+        let tensors = files.tensors();
+        let config = &self.config;
+        let named = config["_name_or_path"].as_str().filter(|n| !n.is_empty());
+        Ok(Description {
+            name: named.unwrap_or("model").to_string(),
+            architecture: architecture(config).to_string(),
+            bytes: tensors.iter().map(|(_, t)| t.data().len() as u64).sum(),
+            parameters: tensors
+                .iter()
+                .map(|(_, t)| t.shape().iter().product::<usize>() as u64)
+                .sum(),
+        })
     }
 
     /// The folder's files.
@@ -149,27 +101,15 @@ impl Source {
     /// [`Error::BadModel`] if tensors do not fit the configuration, [`Error::Candle`] if the device has no room.
     pub fn load(&self, device: &Device, context: Option<usize>) -> Result<Sequential> {
         // The model code indexes and divides by what the files say.
-        let loaded = catch_unwind(AssertUnwindSafe(|| match &self.format {
-            Format::Folder { model, config } => self.load_folder(model, config, device, context),
-            Format::Gguf { loader, file } => {
-                (loader.load)(&self.path, file.header(), device, context)
-                    .map(|loaded| (loaded, DType::F32))
-                    .map_err(|error| self.diagnose(device, error))
-            }
-        }));
+        let loaded = catch_unwind(AssertUnwindSafe(|| self.load_folder(device, context)));
         let (loaded, dtype) = loaded.unwrap_or_else(|_| {
             Err(self.bad("the model's code does not take this configuration".to_string()))
         })?;
         Ok(Sequential::new(loaded, dtype, device.clone()))
     }
 
-    fn load_folder(
-        &self,
-        model: &SequentialModel,
-        config: &Json,
-        device: &Device,
-        context: Option<usize>,
-    ) -> Result<(Loaded, DType)> {
+    fn load_folder(&self, device: &Device, context: Option<usize>) -> Result<(Loaded, DType)> {
+        let (model, config) = (self.model, &self.config);
         let settings = Settings::new(config.clone(), context).map_err(|e| self.bad(e))?;
         let files = self.map()?;
         let dtype = match model.halves {

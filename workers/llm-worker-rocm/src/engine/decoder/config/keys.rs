@@ -100,27 +100,6 @@ impl Keys<'_> {
         }
     }
 
-    /// A list of switches, one for each of `count` blocks; writers of files have them in several types.
-    pub(super) fn switches(&self, key: &str, count: usize) -> Result<Option<Vec<bool>>> {
-        let Some(Value::Array(array)) = self.gguf.get(&self.full(key)) else {
-            return Ok(None);
-        };
-        let switches: Vec<bool> = match array {
-            Array::Bool(values) => values.clone(),
-            Array::U32(values) => values.iter().map(|v| *v != 0).collect(),
-            Array::I32(values) => values.iter().map(|v| *v != 0).collect(),
-            _ => return Err(self.bad(key, "a list", "switches are expected")),
-        };
-        match switches.len() {
-            found if found == count => Ok(Some(switches)),
-            found => Err(self.bad(
-                key,
-                format!("a list of {found}"),
-                format!("the model has {count} blocks"),
-            )),
-        }
-    }
-
     /// A number of each block: the file has one for all, or a list.
     pub(super) fn of_blocks(&self, key: &str, blocks: usize) -> Result<Option<Vec<usize>>> {
         let Some(Value::Array(array)) = self.gguf.get(&self.full(key)) else {
@@ -140,6 +119,27 @@ impl Keys<'_> {
                 key,
                 format!("a list of {}", array.len()),
                 format!("a number for each of {blocks} blocks is expected"),
+            )),
+        }
+    }
+
+    /// A list of switches, one for each of `count` blocks; writers of files have them in several types.
+    pub(super) fn switches(&self, key: &str, count: usize) -> Result<Option<Vec<bool>>> {
+        let Some(Value::Array(array)) = self.gguf.get(&self.full(key)) else {
+            return Ok(None);
+        };
+        let switches: Vec<bool> = match array {
+            Array::Bool(values) => values.clone(),
+            Array::U32(values) => values.iter().map(|v| *v != 0).collect(),
+            Array::I32(values) => values.iter().map(|v| *v != 0).collect(),
+            _ => return Err(self.bad(key, "a list", "switches are expected")),
+        };
+        match switches.len() {
+            found if found == count => Ok(Some(switches)),
+            found => Err(self.bad(
+                key,
+                format!("a list of {found}"),
+                format!("the model has {count} blocks"),
             )),
         }
     }

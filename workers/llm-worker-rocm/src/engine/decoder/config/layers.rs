@@ -31,6 +31,9 @@ pub(in crate::engine::decoder) enum MixerKind {
     FeedForward,
 }
 
+/// Every how many blocks there is attention between recurrences, unless the file says.
+const ATTENTION_EVERY: usize = 4;
+
 /// What mixes tokens in each block.
 pub(super) fn mixers(keys: &Keys, traits: &DecoderTraits, blocks: usize) -> Result<Vec<MixerKind>> {
     let with_heads = || -> Result<Vec<bool>> {
@@ -49,6 +52,18 @@ pub(super) fn mixers(keys: &Keys, traits: &DecoderTraits, blocks: usize) -> Resu
                 false => MixerKind::Recurrent,
             };
             with_heads()?.into_iter().map(kind).collect()
+        }
+        BlockParts::RecurrentBetween => {
+            let listed = keys.switches("attention.recurrent_layers", blocks)?;
+            let interval = keys.count("full_attention_interval", u32::MAX)?;
+            let interval = interval.unwrap_or(ATTENTION_EVERY);
+            let between = || (1..=blocks).map(|block| !block.is_multiple_of(interval));
+            let recurrent = listed.unwrap_or_else(|| between().collect());
+            let kind = |recurrent| match recurrent {
+                true => MixerKind::Recurrent,
+                false => MixerKind::Attention,
+            };
+            recurrent.into_iter().map(kind).collect()
         }
         BlockParts::One => {
             let widths = keys.of_blocks("feed_forward_length", blocks)?;

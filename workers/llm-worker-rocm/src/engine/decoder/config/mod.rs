@@ -3,6 +3,7 @@
 //! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for
 //! more than it does: a wrong answer is worse than none.
 
+mod delta;
 mod experts;
 mod keys;
 mod latent;
@@ -11,6 +12,7 @@ mod rope;
 mod sizes;
 mod state_space;
 
+pub(super) use delta::DeltaSizes;
 pub(super) use experts::{Groups, MixtureConfig};
 pub use keys::ConfigError;
 pub(super) use latent::{IndexerConfig, LatentConfig};
@@ -86,6 +88,10 @@ pub struct DecoderConfig {
     pub(super) state_space: Option<StateSpace>,
     sizes: sizes::Sizes,
     pub(super) latent: Option<LatentConfig>,
+    /// Of blocks with a gated delta rule.
+    pub(super) delta: Option<DeltaSizes>,
+    /// Rows that a short convolution sees; 0 where there is none.
+    pub(super) short_convolution: usize,
 }
 
 impl DecoderConfig {
@@ -261,6 +267,8 @@ impl DecoderConfig {
             state_space: state_space::state_space(&keys, traits)?,
             sizes,
             latent,
+            delta: delta::delta(&keys, traits)?,
+            short_convolution: delta::short_convolution(&keys, traits)?,
         };
         config.refuse_what_is_ignored(&keys)?;
         Ok(config)

@@ -40,7 +40,10 @@ impl StateSpace {
 
 /// Reads it, if blocks have one.
 pub(super) fn state_space(keys: &Keys, traits: &DecoderTraits) -> Result<Option<StateSpace>> {
-    if traits.recurrence == Recurrence::None {
+    if matches!(
+        traits.recurrence,
+        Recurrence::None | Recurrence::Delta | Recurrence::ShortConvolution
+    ) {
         return Ok(None);
     }
     if traits.recurrence == Recurrence::Rwkv7 {

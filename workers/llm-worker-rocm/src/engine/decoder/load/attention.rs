@@ -1,5 +1,6 @@
 //! Attention's matrices.
 
+use crate::engine::decoder::linear::Linear;
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::mixers::Attention;
 use crate::engine::decoder::norm::Norm;
@@ -43,14 +44,17 @@ impl Loader<'_> {
             .then(|| ones(c.v_head_dim))
             .transpose()?;
         let kind = c.layer(block);
+        let (projections, gate) = match source {
+            Some(_) => {
+                let query = self.linear(&name("attn_q"), heads.count * heads.size, c.width)?;
+                (Projections::Query(query), None)
+            }
+            None if c.traits.gated_attention => self.gated_projections(&name, heads)?,
+            None => (self.projections(&name, heads)?, None),
+        };
         Ok(Attention {
-            projections: match source {
-                Some(_) => {
-                    let query = self.linear(&name("attn_q"), heads.count * heads.size, c.width)?;
-                    Projections::Query(query)
-                }
-                None => self.projections(&name, heads)?,
-            },
+            projections,
+            gate,
             value_norm,
             source,
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
@@ -80,6 +84,27 @@ impl Loader<'_> {
         let weights = (weight("attn_q_norm")? * weight("attn_k_norm")?)
             .map_err(Error::candle("loading the model"))?;
         Ok(Some(weights))
+    }
+
+    /// Three matrices, and what gates the heads: the rows behind each head's of queries.
+    fn gated_projections(
+        &self,
+        name: &dyn Fn(&str) -> String,
+        heads: Heads,
+    ) -> Result<(Projections, Option<Linear>)> {
+        let width = self.config.width;
+        let rows = |first: usize| -> Vec<usize> {
+            let starts = (0..heads.count).map(|head| 2 * head * heads.size + first);
+            starts.flat_map(|start| start..start + heads.size).collect()
+        };
+        let parts = [rows(0), rows(heads.size)];
+        let [query, gate] = self.picked(&name("attn_q"), &parts, width)?;
+        let projections = Projections::Apart {
+            query,
+            key: self.linear(&name("attn_k"), heads.kv_count * heads.size, width)?,
+            value: self.linear(&name("attn_v"), heads.kv_count * heads.v_size, width)?,
+        };
+        Ok((projections, Some(gate)))
     }
 
     /// One matrix where the file has one, or three that can be joined.

@@ -2,6 +2,7 @@
 
 mod altup;
 mod attention;
+mod delta;
 mod feed_forward;
 mod griffin;
 mod latent;
@@ -34,7 +35,13 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
         return DType::F32;
     }
     // The first block's last matrix, whatever the block has.
-    let mut matrices = ["attn_output", "ssm_out", "time_mix_output"].into_iter();
+    let matrices = [
+        "attn_output",
+        "ssm_out",
+        "shortconv.out_proj",
+        "time_mix_output",
+    ];
+    let mut matrices = matrices.into_iter();
     let matrix = |part| file.header().tensor(&format!("blk.0.{part}.weight"));
     match matrices.find_map(matrix).and_then(|t| t.dtype().ok()) {
         // Models that scale their embedding so much go beyond what f16 can hold.
@@ -91,10 +98,13 @@ impl Network {
             streams: loader.streams()?,
             per_block: loader.per_block()?,
             temperatures: Temperatures::new(config.temperature, activations),
-            norm: loader.norm("output_norm")?,
+            norm: loader.norm(c.output_norm(file.header()))?,
             output: Linear::new(output, loader.bias("output")?),
             embedding,
-            embedding_norm: loader.norm_if_there("token_embd_norm")?,
+            embedding_norm: match c.output_norm(file.header()) {
+                "output_norm" => loader.norm_if_there("token_embd_norm")?,
+                _ => None,
+            },
             blocks,
             head: None,
             hidden: None,

@@ -16,6 +16,13 @@ impl Loader<'_> {
     pub(super) fn recurrent(&self, block: usize) -> Result<Box<dyn Recurrent>> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.{part}");
+        match (c.traits.recurrence, c.delta) {
+            (Recurrence::Delta, Some(sizes)) => return Ok(Box::new(self.delta(&name, sizes)?)),
+            (Recurrence::ShortConvolution, _) => {
+                return Ok(Box::new(self.short_convolution(&name)?))
+            }
+            _ => {}
+        }
         let sizes = c.state_space;
         let sizes = sizes.ok_or_else(|| self.bad("there are no sizes of a state space".into()))?;
         match c.traits.recurrence {

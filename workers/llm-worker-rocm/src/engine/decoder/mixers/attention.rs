@@ -9,11 +9,14 @@ use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{normed, Heads, Projections};
 use crate::engine::decoder::rocm;
 use candle_core::{Result, Tensor};
+use candle_nn::ops;
 use candle_rocm_flash_attn::paged::{Attend, CacheShape, PagedBatch, PagedCache};
 
 /// Grouped-query attention over a paged cache.
 pub(in crate::engine::decoder) struct Attention {
     pub projections: Projections,
+    /// What attention gives is multiplied by the sigmoid of.
+    pub gate: Option<Linear>,
     pub output: Linear,
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
@@ -81,6 +84,16 @@ impl Attention {
             Some(weights) => query.broadcast_mul(weights)?,
             None => query,
         };
+        if let Some(gate) = &self.gate {
+            let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
+            let attended = match pass.media.ahead.is_empty() {
+                true => cache.attend(&query, pass.batch(self.left), &self.scores())?,
+                false => self.attend_ahead(&query, cache, pass)?,
+            };
+            let open = ops::sigmoid(&gate.forward(x)?)?;
+            let gated = (attended.reshape(shape)? * open)?;
+            return self.output.forward(&gated.into());
+        }
         self.finish(&query, cache, pass)
     }
 

@@ -2,6 +2,7 @@
 
 mod attention;
 mod convolution;
+mod delta;
 mod device;
 mod griffin;
 mod host;
@@ -9,15 +10,18 @@ mod latent;
 mod rocm;
 mod rwkv;
 mod scan;
+mod short_convolution;
 mod state_space;
 mod walk;
 
 pub(super) use attention::Attention;
 pub(super) use convolution::{Convolution, MAX_KERNEL};
+pub(super) use delta::GatedDelta;
 pub(super) use griffin::{Blocks, Diagonal, Griffin};
 pub(super) use latent::{Indexer, LatentAttention, Query};
 pub(super) use rwkv::{Channel, FirstValues, LowRank, Rwkv7};
 pub(super) use scan::Selective;
+pub(super) use short_convolution::ShortConvolution;
 pub(super) use state_space::{Mamba, Mamba2};
 
 use super::config::Base;

@@ -21,6 +21,7 @@ impl Check<'_> {
         }
         let shares = c.source_of_keys(block).is_some();
         let tied = c.traits.keys_as_values && self.gguf.tensor(&name("attn_v.weight")).is_none();
+        let together = self.gguf.tensor(&name("attn_qkv.weight")).is_some();
         if shares {
             self.linear(&name("attn_q"), width, queries)?;
             // Some files have what is not used.
@@ -30,10 +31,11 @@ impl Check<'_> {
         } else if tied {
             self.linear(&name("attn_q"), width, queries)?;
             self.linear(&name("attn_k"), width, keys)?;
-        } else if self.gguf.tensor(&name("attn_qkv.weight")).is_some() {
+        } else if together && !c.traits.gated_attention {
             self.linear(&name("attn_qkv"), width, queries + keys + values)?;
         } else {
-            self.linear(&name("attn_q"), width, queries)?;
+            let gated = if c.traits.gated_attention { 2 } else { 1 };
+            self.linear(&name("attn_q"), width, gated * queries)?;
             self.linear(&name("attn_k"), width, keys)?;
             self.linear(&name("attn_v"), width, values)?;
         }

@@ -1,6 +1,7 @@
 //! The tensors that a model has to have, those that it may have, and their shapes.
 
 mod attention;
+mod delta;
 mod feed_forward;
 mod gemma;
 mod head;
@@ -39,7 +40,7 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     let c = config;
     let (width, vocab) = (c.width, c.vocab_size);
     check.require("token_embd.weight", &[width, vocab])?;
-    check.norm("output_norm", &[width])?;
+    check.norm(c.output_norm(gguf), &[width])?;
     if c.traits.recurrence == Recurrence::Rwkv7 {
         check.norm("token_embd_norm", &[width])?;
     }
@@ -86,6 +87,15 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
 }
 
 impl DecoderConfig {
+    /// The last norm: files of LFM2 from before September 2025 have it by another name.
+    pub(super) fn output_norm(&self, gguf: &Gguf) -> &'static str {
+        let convolves = self.traits.recurrence == Recurrence::ShortConvolution;
+        match convolves && gguf.tensor("output_norm.weight").is_none() {
+            true => "token_embd_norm",
+            false => "output_norm",
+        }
+    }
+
     /// The norm before the feed-forward part, by its name in a block: in files of some families the one that others
     /// have behind attention.
     pub(super) fn ffn_norm(&self, gguf: &Gguf, name: &dyn Fn(&str) -> String) -> &'static str {

@@ -11,6 +11,11 @@ impl Check<'_> {
         name: &dyn Fn(&str) -> String,
     ) -> Result<()> {
         let recurrence = c.traits.recurrence;
+        match recurrence {
+            Recurrence::Delta => return self.delta(c, name),
+            Recurrence::ShortConvolution => return self.short_convolution(c, name),
+            _ => {}
+        }
         let Some(s) = &c.state_space else {
             return Err(ConfigError::Unsupported(format!(
                 "a recurrence of architecture {}",
