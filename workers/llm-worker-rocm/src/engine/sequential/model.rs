@@ -107,18 +107,3 @@ pub(super) fn forgetting<M: Send + 'static>(
         forward(&mut model, tokens, position)
     })
 }
-
-/// A model whose state lies beside it and is made anew for each sequence.
-pub(super) fn with_state<M: Send + 'static, S: Send + 'static>(
-    mut model: M,
-    fresh: impl Fn() -> Result<S> + Send + 'static,
-    forward: fn(&mut M, &Tensor, usize, &mut S) -> Result<Tensor>,
-) -> Result<ForwardFn> {
-    let mut state = fresh()?;
-    Ok(Box::new(move |tokens, position| {
-        if position == 0 {
-            state = fresh()?;
-        }
-        forward(&mut model, tokens, position, &mut state)
-    }))
-}
