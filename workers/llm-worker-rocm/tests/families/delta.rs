@@ -37,7 +37,8 @@ fn run(forward: &mut dyn Forward, sequences: &[(&[u32], usize, StepState, u32)])
                 keys: first + tokens.len(),
                 rows: tokens.len(),
                 state: Some(state.clone()),
-            })
+window_blocks: Vec::new(),
+})
             .collect(),
     };
     forward.forward(&step).unwrap().to_vec2().unwrap()
@@ -109,8 +110,9 @@ fn folders_and_files_compute_what_transformers_does() {
                 difference_in_steps(&case, folder.path())
             }];
             println!("{name}: {found:?}");
-            found.into_iter().fold(0.0, f32::max)
-        });
+            found.into_iter().fold(0.0, f32::max),
+window_blocks: 0,
+});
         let difference = outcome.unwrap_or(f32::INFINITY);
         if difference.is_nan() || difference > tolerance() {
             wrong.push(format!("{name} {difference:e}"));
