@@ -315,7 +315,7 @@ mod tests {
             let mut once = PagedCache::latent(SHAPE, dtype, &Device::Cpu).unwrap();
             once.write_latent(None, &keys, &batch, None).unwrap();
             let of = |cache: &PagedCache| {
-                let out = cache.attend(&queries, &batch, 0.2, None, None).unwrap();
+                let out = cache.attend(&queries, &batch, &Attend::new(0.2)).unwrap();
                 out.flatten_all().unwrap().to_vec1::<f32>().unwrap()
             };
             assert_eq!(of(&apart), of(&once), "{dtype:?}");
@@ -341,7 +341,7 @@ mod tests {
         let weights = numbers((1, tokens, heads), 3).squeeze(0).unwrap();
         let chosen = cache.choose(&queries, &weights, &batch, 32).unwrap();
         let some = cache.attend_chosen(&queries, &batch, 0.2, &chosen).unwrap();
-        let all = cache.attend(&queries, &batch, 0.2, None, None).unwrap();
+        let all = cache.attend(&queries, &batch, &Attend::new(0.2)).unwrap();
         let difference = (some - &all).unwrap().abs().unwrap().flatten_all().unwrap();
         assert!(difference.max(0).unwrap().to_scalar::<f32>().unwrap() < 1e-6);
 
