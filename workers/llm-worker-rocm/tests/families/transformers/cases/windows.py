@@ -21,6 +21,7 @@ LLAMA4 = {
 }
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+# Scores are not scaled: norms of queries and keys near 1 would make the softmax of so small heads too sharp for keys of f16.
 GEMMA4 = {
     "hidden_size": 32,
     "head_dim": 16,
@@ -68,6 +69,7 @@ CASES = {
     "gemma3n": case(
         "Gemma3nForCausalLM",
         "gemma3n_text",
+        norm=0.5,
         drop=("rope_theta", "hidden_act"),
         hidden_size=32,
         head_dim=16,
@@ -95,12 +97,13 @@ CASES = {
     ),
     # Values are what keys are made of in layers that see everything, which have fewer and wider heads of them.
     "gemma4": case(
-        "Gemma4ForCausalLM", "gemma4_text", drop=("rope_theta", "hidden_act"), **GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1
+        "Gemma4ForCausalLM", "gemma4_text", norm=0.5, drop=("rope_theta", "hidden_act"), **GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1
     ),
     # Inputs of each layer, and keys of earlier layers in the last two.
     "gemma4-shared": case(
         "Gemma4ForCausalLM",
         "gemma4_text",
+        norm=0.5,
         drop=("rope_theta", "hidden_act"),
         **{
             **GEMMA4,
@@ -114,6 +117,7 @@ CASES = {
     "gemma4-experts": case(
         "Gemma4ForCausalLM",
         "gemma4_text",
+        norm=0.5,
         drop=("rope_theta", "hidden_act"),
         **GEMMA4,
         enable_moe_block=True,
