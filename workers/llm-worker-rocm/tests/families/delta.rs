@@ -37,8 +37,8 @@ fn run(forward: &mut dyn Forward, sequences: &[(&[u32], usize, StepState, u32)])
                 keys: first + tokens.len(),
                 rows: tokens.len(),
                 state: Some(state.clone()),
-window_blocks: Vec::new(),
-})
+                window_blocks: Vec::new(),
+            })
             .collect(),
     };
     forward.forward(&step).unwrap().to_vec2().unwrap()
@@ -54,6 +54,7 @@ fn difference_in_pieces(case: &Case) -> f32 {
         dtype: forward.kv_dtype(),
         context: 32,
         states: 6,
+        window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
     let state = |from: Option<u32>, after: &[u32]| StepState {
@@ -110,9 +111,8 @@ fn folders_and_files_compute_what_transformers_does() {
                 difference_in_steps(&case, folder.path())
             }];
             println!("{name}: {found:?}");
-            found.into_iter().fold(0.0, f32::max),
-window_blocks: 0,
-});
+            found.into_iter().fold(0.0, f32::max)
+        });
         let difference = outcome.unwrap_or(f32::INFINITY);
         if difference.is_nan() || difference > tolerance() {
             wrong.push(format!("{name} {difference:e}"));

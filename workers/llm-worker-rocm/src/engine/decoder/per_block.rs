@@ -3,15 +3,15 @@
 use super::input::Input;
 use super::linear::{Linear, Weight};
 use super::norm::Norm;
-use candle_core::{Module, Result, Tensor};
+use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::Activation;
 
 /// Makes them of tokens and of the embedding.
 pub(super) struct PerBlock {
     /// A row for each token with all blocks' elements.
     pub table: Weight,
-    /// Tokens from this one on have the row of the first.
-    pub tokens: Option<u32>,
+    /// u32 `(1)`: tokens from this one on have the row of the first.
+    pub tokens: Option<Tensor>,
     /// From the embedding to as many.
     pub projection: Linear,
     pub norm: Norm,
@@ -33,11 +33,10 @@ impl PerBlock {
     pub(super) fn rows(&self, ids: &Tensor, embedding: &Tensor) -> Result<Tensor> {
         let (rows, width) = embedding.dims2()?;
         let shape = (rows, self.blocks, self.size);
-        let own = match self.tokens {
+        let own = match &self.tokens {
             Some(tokens) => {
-                let first = ids.zeros_like()?;
-                self.table
-                    .rows(&ids.lt(tokens)?.where_cond(ids, &first)?, embedding.dtype())?
+                let there = ids.broadcast_lt(tokens)?.to_dtype(DType::U32)?;
+                self.table.rows(&(there * ids)?, embedding.dtype())?
             }
             None => self.table.rows(ids, embedding.dtype())?,
         };

@@ -4,7 +4,7 @@ use crate::engine::decoder::linear::Linear;
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::per_block::{PerBlock, PerBlockInput};
 use candle_core::Tensor;
-use worker::Result;
+use worker::{Error, Result};
 
 impl Loader<'_> {
     pub(super) fn per_block(&self) -> Result<Option<PerBlock>> {
@@ -19,7 +19,10 @@ impl Loader<'_> {
         let tokens = self.info(TABLE)?.0.dims[1] as usize;
         Ok(Some(PerBlock {
             table: self.matrix(TABLE, tokens, all)?,
-            tokens: (tokens < c.vocab_size).then_some(tokens as u32),
+            tokens: (tokens < c.vocab_size)
+                .then(|| Tensor::new(&[tokens as u32], self.device))
+                .transpose()
+                .map_err(Error::candle("loading the model"))?,
             projection: Linear::new(projection, None),
             norm: self.norm("per_layer_proj_norm")?,
             blocks: c.blocks,
