@@ -1,6 +1,7 @@
 //! A Hugging Face model folder (`config.json`, `tokenizer.json`, safetensors) seen in GGUF's terms, so that everything
 //! that reads GGUF reads it, too: the same checks, the same tokenizer, the same forward pass, and `quantize`.
 
+mod activations;
 mod change;
 mod config;
 mod delta;
@@ -69,6 +70,7 @@ impl HfFolder {
         let mut metadata = config.metadata();
         metadata.extend(tokenizer::metadata(path, &config)?);
         let shards = Shards::open(path, &config)?;
+        metadata.extend(shards.activations.metadata());
         let header = Gguf::from_parts(metadata, shards.table());
         Ok(Self {
             path: path.to_path_buf(),

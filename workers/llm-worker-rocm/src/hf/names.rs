@@ -189,7 +189,7 @@ impl TensorNames {
             _ => None,
         };
         let name = match part {
-            "input_layernorm" => "attn_norm",
+            "input_layernorm" | "attention_layernorm" => "attn_norm",
             "self_attn.q_proj" => "attn_q",
             "self_attn.k_proj" => "attn_k",
             "self_attn.v_proj" => "attn_v",
@@ -226,7 +226,7 @@ impl TensorNames {
             "per_layer_input_gate" => "inp_gate",
             "per_layer_projection" => "proj",
             "post_per_layer_input_norm" => "post_norm",
-            "pre_feedforward_layernorm" => "ffn_norm",
+            "pre_feedforward_layernorm" | "feedforward_layernorm" => "ffn_norm",
             "post_feedforward_layernorm" | "post_mlp_layernorm" => "post_ffw_norm",
             "mlp.gate_proj" | "feed_forward.gate_proj" => "ffn_gate",
             "mlp.up_proj"

@@ -94,6 +94,8 @@ impl Rope {
                 }
             }
             Some("yarn") => {
+                let given = positive(&scaling["attention_factor"], "attention_factor")?;
+                refuse_other_factor(given, get("factor")?)?;
                 let (of_rotation, of_all) = (
                     positive(&scaling["mscale"], "mscale")?,
                     positive(&scaling["mscale_all_dim"], "mscale_all_dim")?,
@@ -232,6 +234,17 @@ fn positive(json: &Json, key: &str) -> Result<Option<f64>, String> {
                 "config.json: {key} must be a number above 0, it is {other}"
             )),
         },
+    }
+}
+
+/// Refuses a factor of YaRN's cosines and sines that does not follow from that of the context.
+fn refuse_other_factor(given: Option<f64>, factor: f64) -> Result<(), String> {
+    let usual = 1.0 + 0.1 * factor.ln();
+    match given {
+        Some(given) if (given - usual).abs() > 1e-4 => Err(format!(
+            "config.json: rope_scaling.attention_factor {given} is not implemented; {usual:.6} is"
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The folder's safetensors files: names and rows as GGUF has them.
 
+use super::activations::Activations;
 use super::change::Change;
 use super::config::Config;
 use super::names::{RotatedHeads, TensorName};
@@ -80,6 +81,8 @@ pub(super) struct Shards {
     places: HashMap<String, Place>,
     /// Experts whose matrices lie in one tensor.
     packed: PackedExperts,
+    /// What GGUF has among its metadata.
+    pub activations: Activations,
     /// Tensors that are in no file, float32.
     extra: HashMap<&'static str, Vec<u8>>,
 }
@@ -90,6 +93,7 @@ impl Shards {
         let mut shards = Self {
             maps: Vec::new(),
             places: HashMap::new(),
+            activations: Activations::default(),
             packed: PackedExperts::default(),
             extra: config
                 .rope
@@ -134,7 +138,7 @@ impl Shards {
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
-            if config.leaves_out(name) {
+            if config.leaves_out(name) || self.activations.take(name, &view)? {
                 continue;
             }
             let source = Source {

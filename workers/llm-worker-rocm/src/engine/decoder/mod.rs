@@ -32,6 +32,7 @@ mod snapshots;
 mod temperature;
 mod tensors;
 mod traits;
+mod xielu;
 
 pub use config::{ConfigError, DecoderConfig};
 pub use experts::{Routing, Scores};

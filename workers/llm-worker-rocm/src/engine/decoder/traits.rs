@@ -153,6 +153,8 @@ pub enum Activation {
     Gelu,
     /// The square of ReLU.
     SquaredRelu,
+    /// xIELU, with numbers of each block; there is no gate.
+    Xielu,
 }
 
 /// The factor of the embedding.

@@ -54,6 +54,23 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("seed_oss", "Seed-OSS", HALVES)
         .folders(&["SeedOssForCausalLM"], NAMED)
         .compared_with(TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "apertus",
+        "Apertus",
+        DecoderTraits {
+            qk_norms: true,
+            activation: Activation::Xielu,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["ApertusForCausalLM"],
+        FolderTraits {
+            activations: &["xielu"],
+            ..USUAL
+        },
+    )
+    .compared_with(TRANSFORMERS),
     ArchitectureRow::decoder("hunyuan-dense", "Hunyuan", HUNYUAN)
         .folders(&["HunYuanDenseV1ForCausalLM"], USUAL.rules(HUNYUAN_RULES))
         .compared_with(TRANSFORMERS),

@@ -5,9 +5,10 @@ use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{
     Activation, DecoderTraits, EmbeddingScale, Layers, LogitScale, NormKind, Routing,
 };
-use Accepted::{Absent, Bool};
+use Accepted::{Absent, Bool, Text};
 use ConfigRule::{
-    Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot, TurnedLayers,
+    Count, Float, FullAttentionEvery, Only, OnlyWithExperts, OptionalCount, ScoreRoot,
+    TurnedLayers, Windows,
 };
 
 pub(super) const USUAL: FolderTraits = FolderTraits::USUAL;
@@ -79,7 +80,16 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             USUAL.rules(&[OPTIONAL_WINDOW]),
         )
         .compared_with("f64, transformers: plain, biases, Llama 3 and linear scaling"),
-    ArchitectureRow::decoder("mistral3", "Mistral 3", LLAMA),
+    ArchitectureRow::decoder("mistral3", "Mistral 3", LLAMA)
+        .folders(
+            &["Mistral3ForConditionalGeneration"],
+            // Ministral 3's queries have a temperature.
+            USUAL.rules(&[
+                OPTIONAL_WINDOW,
+                Only("model_type", &[Absent, Text("mistral")]),
+            ]),
+        )
+        .compared_with("transformers' numbers of Mistral, both formats"),
     ArchitectureRow::decoder("internlm2", "InternLM 2", LLAMA),
     ArchitectureRow::decoder("ernie4_5", "ERNIE 4.5", LLAMA)
         .folders(
@@ -170,18 +180,25 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("exaone", "EXAONE", HALVES),
     ArchitectureRow::decoder(
         "olmo2",
-        "OLMo 2",
+        "OLMo 2, 3",
         DecoderTraits {
             pre_norms: false,
             post_norms: true,
             qk_norms: true,
+            // OLMo 3's windows.
+            layers: Layers::MaybeWindowed {
+                period: 4,
+                unscaled: true,
+                positionless: false,
+            },
             ..HALVES
         },
     )
     .folders(
-        &["Olmo2ForCausalLM"],
+        &["Olmo2ForCausalLM", "Olmo3ForCausalLM"],
         FolderTraits {
             post_attention_is_ffn_norm: false,
+            rules: &[Windows(4)],
             ..USUAL
         },
     )

@@ -207,7 +207,7 @@ impl DecoderConfig {
                 local_base: Some(base),
                 ..
             } => base as f32,
-            _ => self.rope.base,
+            _ => self.sizes.local_base.unwrap_or(self.rope.base),
         }
     }
 }

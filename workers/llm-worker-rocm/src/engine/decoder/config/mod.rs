@@ -25,6 +25,7 @@ use super::rotary::Scaling;
 use super::traits::{
     Activation, BlockParts, DecoderTraits, EmbeddingScale, LogitScale, NormKind, Temperature,
 };
+use super::xielu::Xielu;
 use keys::{Keys, Result};
 use worker::gguf::{Gguf, GgufError};
 
@@ -92,6 +93,8 @@ pub struct DecoderConfig {
     pub(super) delta: Option<DeltaSizes>,
     /// Rows that a short convolution sees; 0 where there is none.
     pub(super) short_convolution: usize,
+    /// The numbers of each block's activation, where it has some.
+    pub(super) xielu: Vec<Xielu>,
 }
 
 impl DecoderConfig {
@@ -216,7 +219,12 @@ impl DecoderConfig {
                 1.0 / (size as f32).sqrt()
             }
         };
+        let xielu = match traits.activation {
+            Activation::Xielu => xielu(gguf, blocks)?,
+            _ => Vec::new(),
+        };
         let config = Self {
+            xielu,
             architecture: name.to_string(),
             traits: *traits,
             context_length,
@@ -329,10 +337,11 @@ impl DecoderConfig {
             Activation::Silu => candle_nn::Activation::Silu,
             Activation::Gelu => candle_nn::Activation::GeluPytorchTanh,
             Activation::SquaredRelu => candle_nn::Activation::Relu2,
+            // Blocks with xIELU have no gates and no experts; they ask for their numbers.
+            Activation::Xielu => candle_nn::Activation::Relu,
         }
     }
 }
-
 /// What queries without positions are multiplied by, if the architecture does that.
 fn temperature(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Temperature>> {
     let Some(own) = traits.temperature else {
@@ -347,6 +356,31 @@ fn temperature(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Temperature
             None => own.length,
         },
     }))
+}
+
+/// The numbers of the activation of each block.
+fn xielu(gguf: &Gguf, blocks: usize) -> Result<Vec<Xielu>> {
+    let list = |name: &str| -> Result<Vec<f64>> {
+        let key = format!("xielu.{name}");
+        let values = gguf.get_f32s(&key)?.unwrap_or_default();
+        match values.len() == blocks && values.iter().all(|v| v.is_finite()) {
+            true => Ok(values.iter().map(|v| f64::from(*v)).collect()),
+            false => Err(ConfigError::BadValue {
+                key,
+                value: format!("a list of {}", values.len()),
+                reason: format!("{blocks} numbers are needed"),
+            }),
+        }
+    };
+    let (alpha_p, alpha_n) = (list("alpha_p")?, list("alpha_n")?);
+    let (beta, eps) = (list("beta")?, list("eps")?);
+    let of_block = |block: usize| Xielu {
+        alpha_p: alpha_p[block],
+        alpha_n: alpha_n[block],
+        beta: beta[block],
+        eps: eps[block],
+    };
+    Ok((0..blocks).map(of_block).collect())
 }
 
 /// The embedding table's rows: at least one per token, some models pad.

@@ -13,6 +13,7 @@ use super::input::Input;
 use super::linear::Linear;
 use super::rocm;
 use super::traits::ClampedGate;
+use super::xielu::Xielu;
 use candle_core::{DType, Device, Module, Result, Tensor, D};
 use candle_nn::{ops, Activation};
 
@@ -171,6 +172,11 @@ pub(super) enum FeedForward {
         down: Linear,
         activation: Activation,
     },
+    Xielu {
+        up: Linear,
+        down: Linear,
+        xielu: Xielu,
+    },
     Mixture(Box<Mixture>),
 }
 
@@ -181,7 +187,7 @@ impl FeedForward {
             Self::Gated { gate, up, .. } | Self::Sparse { gate, up, .. } => {
                 gate.takes_quantized() && up.takes_quantized()
             }
-            Self::Plain { up, .. } => up.takes_quantized(),
+            Self::Plain { up, .. } | Self::Xielu { up, .. } => up.takes_quantized(),
             Self::Mixture(_) => false,
         }
     }
@@ -210,6 +216,9 @@ impl FeedForward {
                 down,
                 activation,
             } => down.forward(&activation.forward(&up.forward(x)?)?.into()),
+            Self::Xielu { up, down, xielu } => {
+                down.forward(&xielu.forward(&up.forward(x)?)?.into())
+            }
             Self::Mixture(mixture) => mixture.forward(x),
         }
     }

@@ -58,6 +58,13 @@ impl Loader<'_> {
                 activation,
             });
         }
+        if let Some(xielu) = c.xielu.get(block) {
+            return Ok(FeedForward::Xielu {
+                up: self.linear(&up, hidden, width)?,
+                down,
+                xielu: *xielu,
+            });
+        }
         Ok(FeedForward::Plain {
             up: self.linear(&up, hidden, width)?,
             down,

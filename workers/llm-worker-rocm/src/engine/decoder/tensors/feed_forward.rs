@@ -31,7 +31,8 @@ impl Check<'_> {
             if packed {
                 self.linear(&name("ffn_up"), width, 2 * hidden)?;
             } else {
-                if self.allow(&name("ffn_gate.weight"), &[width, hidden])? {
+                let gated = c.traits.activation != Activation::Xielu;
+                if gated && self.allow(&name("ffn_gate.weight"), &[width, hidden])? {
                     self.allow(&name("ffn_gate.bias"), &[hidden])?;
                 }
                 self.linear(&name("ffn_up"), width, hidden)?;

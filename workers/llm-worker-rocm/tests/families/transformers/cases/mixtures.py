@@ -13,16 +13,6 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 FOUR = {"hidden_size": 32, "num_hidden_layers": 4, "head_dim": 16}
 SLIDING, FULL = "sliding_attention", "full_attention"
 ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
-MINISTRAL = {
-    **YARN,
-    "rope_theta": 10000.0,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-    "llama_4_scaling_beta": 0.1,
-}
-
 ROUTED = {
     "hidden_size": 32,
     "head_dim": 16,
@@ -80,12 +70,12 @@ CASES = {
         hidden_size=64,
         num_hidden_layers=4,
         sliding_window=7,
+        rope_theta=500000.0,
         layer_types=[SLIDING, FULL, SLIDING, FULL],
         rope_scaling={**YARN, "attention_factor": 1.1386294361119891, "beta_fast": 32.0, "beta_slow": 1.0},
     ),
-    "apertus": case("ApertusForCausalLM", "apertus", hidden_size=64, hidden_act="xielu", rope_scaling=LLAMA3),
+    "apertus": case("ApertusForCausalLM", "apertus", hidden_act="xielu", rope_scaling=LLAMA3),
     "arcee": case("ArceeForCausalLM", "arcee", hidden_size=32, head_dim=16, hidden_act="relu2", rope_scaling=YARN),
-    "ministral3": case("Ministral3ForCausalLM", "ministral3", hidden_size=32, head_dim=16, rope_parameters=MINISTRAL),
     # With experts.
     "glm4-moe": case(
         "Glm4MoeForCausalLM",
@@ -154,17 +144,6 @@ CASES = {
         rope_scaling=ALPHA,
         num_experts=4,
         moe_topk=2,
-        tie_word_embeddings=True,
-    ),
-    "granite-moe": case(
-        "GraniteMoeForCausalLM",
-        "granitemoe",
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        attention_multiplier=0.3,
-        embedding_multiplier=12.0,
-        residual_multiplier=0.22,
-        logits_scaling=8.0,
         tie_word_embeddings=True,
     ),
 }
