@@ -57,6 +57,7 @@ pub fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
             keys: PROMPT,
             rows: PROMPT,
             state: Some(StepState::of_only(0)),
+            window_blocks: Vec::new(),
         }],
         outputs: (0..PROMPT as u32).collect(),
     };
