@@ -1,10 +1,12 @@
-//! Quantized matrices times one vector and times many, for every format.
+//! Quantized matrices times one vector, a few and many, for every format.
 
 use crate::measure::{Bench, Random, Work};
 use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
 use candle_rocm::{DType, Result};
 
 const SHAPES: [(usize, usize); 3] = [(4096, 4096), (14336, 4096), (32000, 4096)];
+/// A step of one sequence, of several, and a prompt.
+const COLUMNS: [usize; 7] = [1, 4, 8, 16, 32, 64, MANY];
 const MANY: usize = 512;
 /// Copies of a matrix are taken in turn until they exceed every cache, as the layers of a model are.
 const CYCLE_BYTES: usize = 512 << 20;
@@ -51,7 +53,7 @@ fn time(bench: &Bench, format: Format, (rows, cols): (usize, usize), recorded: b
             .device
             .copy(&buffer, 0, &buffer, copy * bytes, bytes)?;
     }
-    for columns in [1, 4, MANY] {
+    for columns in COLUMNS {
         let x = bench.random(DType::F32, &[columns, cols])?;
         let (name, work) = match columns {
             MANY => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),

@@ -76,6 +76,9 @@ named! {
         /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS)
         /// columns.
         Matvec = "matvec",
+        /// Matrix instructions on 8-bit integers for up to
+        /// [`FEW_MAX_COLUMNS`](crate::ops::quantized::FEW_MAX_COLUMNS) columns.
+        Few = "few",
         /// Tiles of 8-bit integers, for any number of columns.
         Matmul = "matmul",
         /// The matrix as floats of the vectors' dtype, then a product of floats.

@@ -8,8 +8,9 @@ mod ggml;
 mod isolated;
 
 use candle_rocm::ops::quantized::{
-    gated, gated_matvec, linear, linear_quantized, matmul, matvec, multiplies_floats, Activation,
-    Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, MATVEC_MAX_COLUMNS,
+    few, gated, gated_matvec, linear, linear_quantized, matmul, matvec, multiplies_floats,
+    Activation, Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, FEW_MAX_COLUMNS,
+    MATVEC_MAX_COLUMNS,
 };
 use candle_rocm::{Buffer, DType, Device, Error, View};
 use common::{assert_close, device, download, upload, Element, HostTensor, Layout, Rng};
@@ -141,12 +142,17 @@ fn check_shape(
         let y = matvec(device, &weights.matrix(), &quantized, &none, DType::F32).unwrap();
         check(y, "matvec");
     }
+    let y = few(device, &weights.matrix(), &quantized, &none, DType::F32);
+    match device.properties().arch.generation().matrix() {
+        Some(_) if columns <= FEW_MAX_COLUMNS => check(y.unwrap(), "few"),
+        _ => assert!(matches!(y, Err(Error::InvalidArgument { .. }))),
+    }
     let y = matmul(device, &weights.matrix(), &quantized, &none, DType::F32).unwrap();
     check(y, "matmul");
 }
 
 /// Columns at which kernels, tiles and loops change.
-const COLUMNS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 31, 64, 255, 256];
+const COLUMNS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 64, 255, 256];
 
 /// Every number of columns with few rows, and many rows with few elements.
 fn check_family(format: Format, multiple: usize) {

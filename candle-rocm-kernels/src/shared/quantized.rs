@@ -27,6 +27,8 @@ shared! {
     const NARROW_WAVES: u32 = 2;
     /// As MMA_WIDE_BYTES, with a narrow tile.
     const MMA_NARROW_BYTES: u32 = 22784;
+    /// Waves that take the steps of a product with few columns in turn.
+    const FEW_WAVES: u32 = 8;
     /// Numbers of the dtypes of results.
     const OUTPUT_F32: u32 = 0;
     /// See `OUTPUT_F32`.

@@ -1,8 +1,9 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
+use super::few::{self, few, FEW_MAX_COLUMNS};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
-use super::select::{choose, Path};
+use super::select::{choose, few_gain, Path};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
@@ -94,6 +95,7 @@ fn linear_quantized_by(
 ) -> Result<Buffer> {
     match path {
         Path::Matvec => matvec(device, weights, x, epilogue, to),
+        Path::Few => few(device, weights, x, epilogue, to),
         Path::Dequantize | Path::Bf16 if !matmul::works(device, weights.format, x.columns())? => {
             let floats = x.to_floats(device, to)?;
             let dims = [x.columns(), x.vector_len()];
@@ -199,6 +201,10 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
     let Some(forced) = device.config().quantized else {
+        let format = weights.format;
+        if few_gain(device, format, columns) && few::works(device, format, columns)? {
+            return Ok(Path::Few);
+        }
         let chosen = choose(device, weights.format, columns, dtype);
         return usable(device, chosen, weights.format, columns, dtype);
     };
@@ -208,7 +214,10 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
             "{columns} vectors, and matvec takes at most {}",
             super::MATVEC_MAX_COLUMNS
         ),
-        Path::Matvec | Path::Matmul if plain => {
+        Path::Few if columns > FEW_MAX_COLUMNS => {
+            format!("{columns} vectors, and few takes at most {FEW_MAX_COLUMNS}")
+        }
+        Path::Matvec | Path::Few | Path::Matmul if plain => {
             format!("{} is not a quantized format", weights.format)
         }
         _ => return Ok(forced),

@@ -8,6 +8,7 @@ mod activations;
 mod crossovers;
 mod dequantize;
 mod embedding;
+mod few;
 pub(super) mod format;
 mod linear;
 pub(super) mod matmul;
@@ -21,6 +22,7 @@ use crate::DeclaredKernel;
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
+pub use few::{few, FEW_MAX_COLUMNS};
 pub use ggml_formats::Format;
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
@@ -61,6 +63,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         activations::declared(),
         dequantize::declared(),
         embedding::declared(),
+        few::declared(),
         matmul::declared(),
         matvec::declared(),
     ]

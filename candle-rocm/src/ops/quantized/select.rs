@@ -1,6 +1,7 @@
 //! Which kernel multiplies, and with how many threads: tables by format, generation of the GPU and number of columns.
 
 use super::crossovers::Crossovers;
+use super::few::FEW_MAX_COLUMNS;
 use super::Format;
 use crate::blas::refusal;
 pub use crate::config::Path;
@@ -77,7 +78,19 @@ fn dequantize_above(generation: Generation, format: Format) -> Option<usize> {
     }
 }
 
-/// The path for `columns` columns of a dtype, unless another is forced.
+/// Whether the kernel for a few columns is the fastest, on a GPU that has it: behind what one pass takes, all it can.
+pub(super) fn few_gain(device: &Device, format: Format, columns: usize) -> bool {
+    let generation = device.properties().arch.generation();
+    let most = match generation {
+        // Measured: beyond, bf16 is the faster (benches/results/h200.md).
+        Generation::Nvptx => 16,
+        // Tiles of 16 columns and 32 rows would leave most of a GPU without work.
+        _ => FEW_MAX_COLUMNS,
+    };
+    format.block_size() > 1 && (matvec_columns(generation, format) + 1..=most).contains(&columns)
+}
+
+/// The path for `columns` columns of a dtype, unless another is forced or a [few](few_gain) gain.
 pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();
     if format.block_size() == 1 {

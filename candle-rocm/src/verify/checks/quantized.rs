@@ -4,8 +4,8 @@ use super::rows::normalized;
 use super::{split_dtype, unknown};
 use crate::ops::norm;
 use crate::ops::quantized::{
-    dequantize, matmul as product_by_tiles, matvec as product_in_one_pass, Epilogue, Format,
-    QuantizedActivations, QuantizedMatrix,
+    dequantize, few as product_of_few, matmul as product_by_tiles, matvec as product_in_one_pass,
+    Epilogue, Format, QuantizedActivations, QuantizedMatrix,
 };
 use crate::verify::admit::Finding;
 use crate::verify::bench::{
@@ -204,10 +204,18 @@ pub(super) fn matmul(device: &Device, kernel: &DeclaredKernel) -> Finding {
     let Some(format) = format_of(&kernel.name, None) else {
         return unknown(kernel);
     };
-    let columns = match kernel.name.starts_with("matmul_wide") {
-        true => 71,
-        false => 19,
+    let few = ["matmul_few_16", "matmul_few_32"].map(|few| kernel.name.starts_with(few));
+    let columns = match few {
+        [true, _] => 11,
+        [_, true] => 19,
+        _ if kernel.name.starts_with("matmul_wide") => 71,
+        _ => 19,
     };
+    if few.contains(&true) {
+        return check(device, format, (columns, 75), |device, w, x| {
+            product_of_few(device, w, x, &Epilogue::default(), DType::F32)
+        });
+    }
     check(device, format, (columns, 75), |device, w, x| {
         product_by_tiles(device, w, x, &Epilogue::default(), DType::F32)
     })
