@@ -53,8 +53,10 @@ INDEXED = {
     **V3,
     "n_group": 1,
     "topk_group": 1,
+    # What turns halves on a GPU turns 16 elements.
+    "qk_rope_head_dim": 16,
     "index_topk": 6,
-    "index_head_dim": 16,
+    "index_head_dim": 32,
     "index_n_heads": 16,
     "drop": ["num_nextn_predict_layers", "rope_theta"],
 }
