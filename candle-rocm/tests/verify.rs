@@ -93,7 +93,7 @@ fn checks_of_attention_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_products_launch_their_kernels_and_find_them_right() {
-    try_families(&["matmul", "moe/rows", "quantized/activations"]);
+    try_families(&["matmul", "moe/router", "moe/rows", "quantized/activations"]);
 }
 
 #[test]
