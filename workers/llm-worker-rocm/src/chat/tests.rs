@@ -102,8 +102,8 @@ fn content_takes_the_form_that_the_template_knows() {
     );
     for (bad, reason) in [
         (
-            json!({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}),
-            "image_url",
+            json!({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}),
+            "input_audio",
         ),
         (json!({"content": "x"}), "messages[0]: \"role\""),
         (json!("x"), "must be an object"),

@@ -187,9 +187,10 @@ impl Blocks {
         let part = (room as f64 / wanted.max(1.0)).min(1.0);
         let windows = ((self.windows as f64 * part) as usize).max(least);
         let rest = room.saturating_sub(windows * of_windows);
-        let fit = rest / of_full.max(1);
+        // Where all layers have a window, the other blocks cost nothing.
+        let fit = rest.checked_div(of_full).unwrap_or(self.full);
         Self {
-            full: if rest == 0 { 0 } else { self.full.min(fit) },
+            full: self.full.min(fit),
             windows,
         }
     }

@@ -14,14 +14,7 @@ use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
 use std::time::{Duration, Instant};
 
-const FAMILIES: [&str; 6] = [
-    "deepseek2",
-    "falcon",
-    "stablelm",
-    "olmo",
-    "bigcode",
-    "helium",
-];
+const FAMILIES: [&str; 5] = ["falcon", "stablelm", "olmo", "bigcode", "helium"];
 const ANSWER: usize = 6;
 
 fn engine(case: &Case) -> Engine {
@@ -219,12 +212,6 @@ fn what_these_families_do_not_have_is_refused_by_name() {
         error.to_string()
     };
     let check = |message: String, why: &str| assert!(message.contains(why), "{message}");
-    check(
-        refusal("deepseek2", &|j| {
-            j["config"]["scoring_func"] = json!("sigmoid");
-        }),
-        "sigmoid",
-    );
     check(
         refusal("falcon", &|j| j["config"]["alibi"] = json!(true)),
         "alibi",

@@ -30,7 +30,10 @@ impl Scheduler {
             let reading = self.running.iter().filter(|s| s.pending() > 1);
             for sequence in decoding.chain(reading) {
                 let drafts = sequence.drafts.tokens().len();
-                let rows = (rows(sequence, room) + drafts).min(room);
+                let rows = match drafts {
+                    0 => rows(sequence, room),
+                    _ => (rows(sequence, room) + drafts).min(room),
+                };
                 if rows > 0 && chunks.len() < self.forward.max_sequences() {
                     // A picture that is computed at once may be longer.
                     room = room.saturating_sub(rows);

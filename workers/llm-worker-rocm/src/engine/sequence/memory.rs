@@ -303,6 +303,7 @@ mod tests {
             slots: vec![Vec::new(); 12],
             random: 1,
         };
+        let mut shared = 0;
         for round in 0..60 {
             let prompt: Vec<u32> = (0..1 + model.random(40) as u32)
                 .map(|i| i + round % 2)
@@ -335,10 +336,14 @@ mod tests {
                     cached = cached.max(sequence.computed);
                 }
             }
-            assert!(round < 10 || prompt.len() < 5 || cached > 0);
+            shared += usize::from(cached > 0);
             sequence.give_back(&mut pool);
             assert_eq!((pool.held(), pool.states().held()), (0, 0));
         }
+        assert!(
+            shared >= 20,
+            "{shared} of 60 sequences began with what others left"
+        );
     }
 
     #[test]
