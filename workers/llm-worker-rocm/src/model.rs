@@ -44,7 +44,7 @@ enum Runner {
     /// The engine's decoder.
     Decoder {
         file: Box<dyn Weights>,
-        config: DecoderConfig,
+        config: Box<DecoderConfig>,
     },
     /// candle-transformers, one sequence at a time.
     Sequential(Source),
@@ -260,7 +260,7 @@ impl ModelFile {
                 let adapters = (options.adapters.iter())
                     .map(|source| Adapter::open(source, file.header()))
                     .collect::<Result<Vec<_>>>()?;
-                let decoder = Decoder::load(config, &*file, device, context, &adapters, progress)?;
+                let decoder = Decoder::load(*config, &*file, device, context, &adapters, progress)?;
                 let mut decoder = match options.head {
                     true => decoder.with_head(&*file, progress)?,
                     false => decoder,
@@ -312,7 +312,7 @@ fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
     let config = decoder_config(file.header()).map_err(|e| bad_model(file.path(), e))?;
     Ok(Runner::Decoder {
         file: Box::new(file),
-        config,
+        config: Box::new(config),
     })
 }
 

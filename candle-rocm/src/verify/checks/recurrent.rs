@@ -44,7 +44,7 @@ impl Numbers {
     }
 
     /// First row, rows, the old state of slot 0 or zeros, and the new state's slot of each sequence.
-    fn each<'a>(&self, old: &'a [f64]) -> [(usize, usize, Vec<f64>, usize); 2] {
+    fn each(&self, old: &[f64]) -> [(usize, usize, Vec<f64>, usize); 2] {
         let state = &old[..old.len() / SLOTS];
         let [first, second] = self.rows;
         [

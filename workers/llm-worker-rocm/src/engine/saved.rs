@@ -65,10 +65,8 @@ impl Contents {
     fn file_bytes(&self) -> Option<u64> {
         let head = MAGIC.len() + 32 + 4 + self.format.len() + 16 + 24 + 4 * self.tokens.len();
         let places = self.counts.iter().zip(self.bytes);
-        let places = places.map(|(count, bytes)| u64::from(*count).checked_mul(bytes));
-        places.fold(Some(head as u64 + 32), |sum, bytes| {
-            sum?.checked_add(bytes?)
-        })
+        let mut places = places.map(|(count, bytes)| u64::from(*count).checked_mul(bytes));
+        places.try_fold(head as u64 + 32, |sum, bytes| sum.checked_add(bytes?))
     }
 }
 

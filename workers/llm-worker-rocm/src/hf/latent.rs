@@ -170,7 +170,11 @@ fn indexers(json: &Json) -> Result<Option<Vec<bool>>, String> {
                 return Ok(None);
             };
             let first = json["index_skip_topk_offset"].as_u64().unwrap_or(2) as usize;
-            let kind = |block: usize| (block + 1).saturating_sub(first) % every as usize == 0;
+            let kind = |block: usize| {
+                (block + 1)
+                    .saturating_sub(first)
+                    .is_multiple_of(every as usize)
+            };
             (0..blocks).map(kind).collect()
         }
         _ => return Err("config.json: these indexer_types are not implemented".to_string()),

@@ -381,7 +381,7 @@ mod tests {
     fn neighbours_become_halves() {
         // Number i of a block is i % 16.
         let pairs: Vec<u8> = (0..16)
-            .map(|i| (2 * i % 16) | (2 * i + 1) % 16 << 4)
+            .map(|i| (2 * i % 16) | ((2 * i + 1) % 16) << 4)
             .collect();
         let other = [0; 16];
         let numbers = [&pairs[..], &other[..]].concat();

@@ -196,7 +196,9 @@ impl VisionConfig {
     fn check(&self) -> Result<(), String> {
         let of_one_size = !self.traits.turned;
         let grid = self.side / self.patch;
-        if of_one_size && (self.side % self.patch != 0 || grid % self.merge != 0) {
+        if of_one_size
+            && (!self.side.is_multiple_of(self.patch) || !grid.is_multiple_of(self.merge))
+        {
             return Err(format!(
                 "pictures of {} pixels have no whole patches of {} in groups of {}",
                 self.side, self.patch, self.merge
@@ -211,7 +213,7 @@ impl VisionConfig {
                 self.blocks
             ));
         }
-        if self.traits.turned && (self.width / self.heads) % 4 != 0 {
+        if self.traits.turned && !(self.width / self.heads).is_multiple_of(4) {
             return Err(format!("heads of {} elements", self.width / self.heads));
         }
         Ok(())

@@ -102,7 +102,8 @@ fn guesses_change_no_answer() {
     let few_blocks = |options: &mut EngineOptions| options.kv_blocks = Some(40);
     let no_prefixes = |options: &mut EngineOptions| options.prefix_cache = false;
     let small_steps = |options: &mut EngineOptions| options.max_step_tokens = 9;
-    let changes: [(&str, Box<dyn FnOnce(&mut EngineOptions)>); 4] = [
+    type Change = Box<dyn FnOnce(&mut EngineOptions)>;
+    let changes: [(&str, Change); 4] = [
         ("as it is", Box::new(|_| {})),
         ("few blocks", Box::new(few_blocks)),
         ("no prefixes", Box::new(no_prefixes)),

@@ -118,7 +118,7 @@ impl Forward for Remembering {
         Self::check(step);
         let count = self.steps.fetch_add(1, Ordering::SeqCst) + 1;
         let several = step.sequences.len() > 1;
-        let fails = several && self.fails_each > 0 && count % self.fails_each == 0;
+        let fails = several && self.fails_each > 0 && count.is_multiple_of(self.fails_each);
         if fails || step.tokens.contains(&POISON) {
             // Halfway: states have changed already.
             for state in step.sequences.iter().filter_map(|s| s.state.as_ref()) {

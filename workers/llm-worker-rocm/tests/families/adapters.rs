@@ -231,9 +231,9 @@ fn sequences_of_a_step_have_adapters_of_their_own() {
 
     // Without adapters steps are graphs again.
     let mut graphs = 0;
-    for i in 0..3 {
+    for (i, token) in all.iter().take(3).enumerate() {
         let step = Step {
-            tokens: vec![all[i]],
+            tokens: vec![*token],
             sequences: vec![sequence(0, i + 1, 1)],
             outputs: vec![0],
         };

@@ -88,7 +88,7 @@ fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<Picture>]) -> (Vec<u
     let marks = MARK.repeat(pictures.len());
     let text = format!("{}{marks}{}", words(&tokens[..3]), words(&tokens[rest..]));
     let rendered = Rendered {
-        input: vec![0..text.len()],
+        input: std::iter::once(0..text.len()).collect(),
         text,
     };
     let processor = model.pictures.as_ref().unwrap();
@@ -154,9 +154,9 @@ fn check(name: &str, case: &Case, path: &Path) {
     }
 
     let other = processor.picture_of(&picture(case, 1)).unwrap();
-    let (tokens, media) = prompt(case, &model, &[seen.clone()]);
+    let (tokens, media) = prompt(case, &model, std::slice::from_ref(&seen));
     assert_eq!(json!(tokens), case.json["prompt"], "{name}");
-    let (_, of_other) = prompt(case, &model, &[other.clone()]);
+    let (_, of_other) = prompt(case, &model, std::slice::from_ref(&other));
     let (of_both, both) = prompt(case, &model, &[seen, other]);
     // Small blocks and steps: pictures are cut wherever they may be.
     let options = EngineOptions {

@@ -234,7 +234,9 @@ impl Sequence {
             return;
         }
         let tokens = self.remembered * pool.block_size();
-        let regular = pool.state_distance().is_some_and(|d| tokens % d == 0);
+        let regular = pool
+            .state_distance()
+            .is_some_and(|d| tokens.is_multiple_of(d));
         if regular
             || tokens == self.prompt.saturating_sub(1) / pool.block_size() * pool.block_size()
         {

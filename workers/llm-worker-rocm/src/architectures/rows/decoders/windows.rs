@@ -174,7 +174,7 @@ fn llama4_as_its_size_has_it(json: &Json) -> Result<(), String> {
     if let Some(kinds) = json["layer_types"].as_array() {
         let turns = |i: usize| match &json["no_rope_layers"] {
             Json::Array(list) if !list.is_empty() => list.get(i).and_then(Json::as_u64) == Some(1),
-            _ => (i + 1) % 4 != 0,
+            _ => !(i + 1).is_multiple_of(4),
         };
         let chunked = |i: usize| match turns(i) {
             true => "chunked_attention",

@@ -15,6 +15,9 @@ use candle_core::{Result, Tensor};
 use candle_nn::{fused, Activation};
 use rayon::prelude::*;
 
+/// What is given for a head of a sequence, and the states that are kept, by slot.
+type Done = (Vec<f32>, Vec<(usize, Vec<f32>)>);
+
 /// Added to the squared lengths of keys and queries, as transformers does.
 const EPSILON: f32 = 1e-6;
 
@@ -152,7 +155,7 @@ impl GatedDelta {
                 .flat_map(|sequence| (0..heads).map(move |head| (sequence, head)))
                 .collect();
             let old = &*slots;
-            let done: Vec<(Vec<f32>, Vec<(usize, Vec<f32>)>)> = tasks
+            let done: Vec<Done> = tasks
                 .par_iter()
                 .map(|(sequence, head)| {
                     let (sequence, head) = (&sequences[*sequence], *head);
