@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
-use super::select::families;
+use super::select::{families, FEW_MAX_COLUMNS};
 use super::{Format, QuantizedActivations, QUANTIZED};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Error, LaunchConfig, Only, Result};
@@ -17,8 +17,6 @@ kernels! {
 
 const OP: &str = "quantized matmul";
 
-/// Most vectors that [`few`] multiplies at once.
-pub const FEW_MAX_COLUMNS: usize = 32;
 /// Rows of the matrix that a block multiplies.
 const ROWS: usize = 16;
 

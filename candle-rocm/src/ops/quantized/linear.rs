@@ -1,9 +1,9 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
-use super::few::{self, few, FEW_MAX_COLUMNS};
+use super::few::{self, few};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
-use super::select::{choose, few_gain, Path};
+use super::select::{choose, few_gain, Path, FEW_MAX_COLUMNS};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};

@@ -22,13 +22,13 @@ use crate::DeclaredKernel;
 pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
-pub use few::{few, FEW_MAX_COLUMNS};
+pub use few::few;
 pub use ggml_formats::Format;
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
 pub use matvec::{gated_matvec, matvec};
-pub use select::{Path, MATVEC_MAX_COLUMNS};
+pub use select::{Path, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS};
 pub use tune::{forget, tune, Crossover, Timing};
 
 impl Axis for Format {}

@@ -1,7 +1,6 @@
 //! Which kernel multiplies, and with how many threads: tables by format, generation of the GPU and number of columns.
 
 use super::crossovers::Crossovers;
-use super::few::FEW_MAX_COLUMNS;
 use super::Format;
 use crate::blas::refusal;
 pub use crate::config::Path;
@@ -11,6 +10,8 @@ use ggml_formats::Encoding;
 
 /// Most vectors that [`matvec`](fn@super::matvec) and [`gated_matvec`](super::gated_matvec) multiply at once.
 pub const MATVEC_MAX_COLUMNS: usize = 8;
+/// Most vectors that [`few`](fn@super::few) multiplies at once.
+pub const FEW_MAX_COLUMNS: usize = 32;
 
 /// The kernels of a format.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +82,12 @@ fn dequantize_above(generation: Generation, format: Format) -> Option<usize> {
 /// Whether the kernel for a few columns is the fastest, on a GPU that has it: behind what one pass takes, all it can.
 pub(super) fn few_gain(device: &Device, format: Format, columns: usize) -> bool {
     let generation = device.properties().arch.generation();
-    let most = match generation {
-        // Measured: beyond, bf16 is the faster (benches/results/h200.md).
-        Generation::Nvptx => 16,
+    let measured = Crossovers::of(device).get(device.gpu(), format);
+    let most = match (measured, generation) {
+        // On this GPU bf16 was found to be the faster beyond.
+        (Some(Some(above)), _) => above.min(FEW_MAX_COLUMNS),
+        // Measured there: beyond, bf16 is the faster.
+        (None, Generation::Nvptx) => 16,
         // Tiles of 16 columns and 32 rows would leave most of a GPU without work.
         _ => FEW_MAX_COLUMNS,
     };

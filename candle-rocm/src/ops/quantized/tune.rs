@@ -5,9 +5,10 @@
 //! rocBLAS.
 
 use super::crossovers::Crossovers;
+use super::few;
 use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
-use super::{Epilogue, Format, Path, QuantizedMatrix, MATVEC_MAX_COLUMNS};
+use super::{Epilogue, Format, Path, QuantizedMatrix, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS};
 use crate::measure::fastest;
 use crate::{contiguous_strides, ops, DType, Device, Error, Result, View};
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub struct Crossover {
 pub struct Timing {
     /// Vectors that were multiplied.
     pub columns: usize,
-    /// By tiles of integers.
+    /// By integers: in tiles, or as a few.
     pub matmul: Duration,
     /// By rocBLAS, the dequantizing included.
     pub bf16: Duration,
@@ -73,9 +74,13 @@ pub fn tune(
                 linear_by(device, path, &weights, (&x, columns), &Epilogue::default()).map(drop)
             })
         };
+        let integers = match columns <= FEW_MAX_COLUMNS && few::works(device, format, columns)? {
+            true => Path::Few,
+            false => Path::Matmul,
+        };
         timings.push(Timing {
             columns,
-            matmul: time(Path::Matmul)?,
+            matmul: time(integers)?,
             bf16: time(Path::Bf16)?,
         });
     }
