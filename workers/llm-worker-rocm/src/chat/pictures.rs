@@ -55,7 +55,7 @@ mod tests {
         let seen = rendered(SEES);
         assert_eq!(seen.text, "<image>What?");
         // The place is the template's, not somebody's text.
-        assert_eq!(seen.input, Vec::from_iter([7..12]));
+        assert_eq!(seen.input.as_slice(), std::slice::from_ref(&(7..12)));
         for blind in [
             "{% for m in messages %}{{ m.content }}{% endfor %}",
             "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
