@@ -1,27 +1,15 @@
 //! Families with a gated delta rule or short convolutions: from folders and GGUF files, in pieces beside each other, token
 //! by token, and on from states that others have left.
 
-use super::device;
-use super::mixtures::difference_in_steps;
+use super::formats::{difference_of_file, difference_of_prompt};
 use super::transformers::{tokens, tolerance, Case};
 use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
-use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{open_weights, LoadOptions, LoadedModel, ModelFile};
+use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use serde_json::json;
 use std::path::Path;
 use worker::gguf::{Array, Format, GgufWriter, NewTensor, Value, Weights};
 
 const CASES: [&str; 5] = ["qwen3-next", "qwen3_5", "qwen3_5-moe", "lfm2", "lfm2-moe"];
-
-fn load(path: &Path) -> LoadedModel {
-    let file = ModelFile::open(path).unwrap();
-    file.load(&device(), &LoadOptions::default()).unwrap()
-}
-
-fn difference(case: &Case, path: &Path) -> f32 {
-    let logits = Scorer::new(load(path)).all_logits(&tokens()).unwrap();
-    case.difference_of(&logits.to_vec2().unwrap())
-}
 
 /// Logits of `sequences` of tokens, each with its first position, state, and first block of two.
 fn run(forward: &mut dyn Forward, sequences: &[(&[u32], usize, StepState, u32)]) -> Vec<Vec<f32>> {
@@ -108,7 +96,7 @@ fn folders_and_files_compute_what_transformers_does() {
             let found = [case.difference(), difference_in_pieces(&case), {
                 let folder = tempfile::tempdir().unwrap();
                 case.write(folder.path());
-                difference_in_steps(&case, folder.path())
+                difference_of_file(&case, folder.path())
             }];
             println!("{name}: {found:?}");
             found.into_iter().fold(0.0, f32::max)
@@ -176,7 +164,7 @@ fn blocks_that_draft_tokens_are_left_alone() {
         });
     };
     add(true);
-    let difference = difference(&case, &path);
+    let difference = difference_of_prompt(&case, &path);
     assert!(difference <= tolerance(), "{difference:e}");
     // Without the key it is a block as others are.
     add(false);
@@ -195,7 +183,7 @@ fn other_names_and_orders_in_files_are_read() {
             .find(|(t, _)| t.name == "output_norm.weight");
         norm.unwrap().0.name = "token_embd_norm.weight".to_string();
     });
-    let found = difference(&case, &path);
+    let found = difference_of_prompt(&case, &path);
     assert!(found <= tolerance(), "lfm2 {found:e}");
     // Qwen3-Next's first files have the matrix as folders do.
     let case = Case::read("qwen3-next");
@@ -223,7 +211,7 @@ fn other_names_and_orders_in_files_are_read() {
         let interval = "qwen3next.full_attention_interval";
         set(metadata, interval, Value::U32(2));
     });
-    let found = difference(&case, &path);
+    let found = difference_of_prompt(&case, &path);
     assert!(found <= tolerance(), "qwen3-next {found:e}");
 }
 
@@ -279,7 +267,7 @@ fn the_language_part_of_a_model_that_sees_is_read() {
         }),
     };
     other.write_tensors(folder.path(), safetensors::Dtype::F32, &tensors);
-    let found = difference(&case, folder.path());
+    let found = difference_of_prompt(&case, folder.path());
     assert!(found <= tolerance(), "{found:e}");
 }
 

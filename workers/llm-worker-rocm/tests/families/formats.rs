@@ -5,11 +5,15 @@ use super::transformers::{tokens, tolerance, Case};
 use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::engine::LoadedModel;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use llm_worker_rocm::quantize::{Conversion, Plan};
 use std::path::Path;
 use worker::gguf::Weights;
 use worker::signal::Interrupt;
+
+/// Tokens that come at once where not all come one by one.
+const PROMPT: usize = 15;
 
 /// Writes weights as a GGUF file of f32.
 pub fn write_gguf(weights: &dyn Weights, path: &Path) {
@@ -18,21 +22,33 @@ pub fn write_gguf(weights: &dyn Weights, path: &Path) {
     conversion.write(path, &Interrupt::manual()).unwrap();
 }
 
+/// A folder or file on the device of the tests.
+pub fn load(path: &Path) -> LoadedModel {
+    let file = ModelFile::open(path).unwrap();
+    file.load(&device(), &LoadOptions::default()).unwrap()
+}
+
 /// The largest difference of the rows that the case has, of a model whose prompt comes at once.
 pub fn difference_of_prompt(case: &Case, path: &Path) -> f32 {
-    let file = ModelFile::open(path).unwrap();
-    let model = file.load(&device(), &LoadOptions::default()).unwrap();
-    let logits = Scorer::new(model).all_logits(&tokens()).unwrap();
+    let logits = Scorer::new(load(path)).all_logits(&tokens()).unwrap();
     case.difference_of(&logits.to_vec2().unwrap())
 }
 
 /// The same of a model that gets token by token; on a GPU all but the first are graphs.
 pub fn difference_in_steps(case: &Case, path: &Path) -> f32 {
-    let file = ModelFile::open(path).unwrap();
-    let mut forward = file
-        .load(&device(), &LoadOptions::default())
-        .unwrap()
-        .forward;
+    difference_behind(case, path, 0)
+}
+
+/// The same of the GGUF file of a folder, most of the tokens at once: steps take their time on a simulated device.
+pub fn difference_of_file(case: &Case, folder: &Path) -> f32 {
+    let path = folder.join("model.gguf");
+    write_gguf(&*open_weights(folder).unwrap(), &path);
+    difference_behind(case, &path, PROMPT)
+}
+
+/// The same where so many tokens come at once, the others one by one.
+fn difference_behind(case: &Case, path: &Path, prompt: usize) -> f32 {
+    let mut forward = load(path).forward;
     let cache = CacheOptions {
         blocks: 2,
         block_size: 16,
@@ -43,22 +59,27 @@ pub fn difference_in_steps(case: &Case, path: &Path) -> f32 {
     };
     forward.reserve(&cache).unwrap();
     forward.set_graphs(GraphUse::On);
+    let all = tokens();
+    let step = |start: usize, end: usize| Step {
+        tokens: all[start..end].to_vec(),
+        sequences: vec![StepSequence {
+            id: 1,
+            blocks: vec![1, 0],
+            keys: end,
+            rows: end - start,
+            state: Some(StepState::of_only(start)),
+            ..StepSequence::default()
+        }],
+        outputs: (0..(end - start) as u32).collect(),
+    };
     let mut graphs = 0;
     let mut rows = Vec::new();
-    for (i, token) in tokens().into_iter().enumerate() {
-        let step = Step {
-            tokens: vec![token],
-            sequences: vec![StepSequence {
-                id: 1,
-                blocks: vec![1, 0],
-                keys: i + 1,
-                rows: 1,
-                state: Some(StepState::of_only(i)),
-                window_blocks: Vec::new(),
-            }],
-            outputs: vec![0],
-        };
-        let decoded = forward.decode(&step, None).unwrap();
+    if prompt > 0 {
+        let logits = forward.forward(&step(0, prompt)).unwrap();
+        rows.extend(logits.to_vec2().unwrap());
+    }
+    for i in prompt..all.len() {
+        let decoded = forward.decode(&step(i, i + 1), None).unwrap();
         graphs += usize::from(decoded.graph);
         match decoded.output {
             DecodeOutput::Logits(logits, _) => rows.extend(logits.to_vec2().unwrap()),
@@ -66,7 +87,7 @@ pub fn difference_in_steps(case: &Case, path: &Path) -> f32 {
         }
     }
     if device().is_rocm() {
-        assert_eq!(graphs, rows.len() - 1);
+        assert_eq!(graphs, rows.len() - prompt - 1);
     }
     case.difference_of(&rows)
 }

@@ -2,91 +2,13 @@
 //! transformers.
 
 use super::device;
+use super::formats::difference_of_file;
 use super::transformers::{tokens, tolerance, Case};
 use llm_worker_rocm::architectures::decoder_config;
-use llm_worker_rocm::engine::api::GraphUse;
-use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::quantize::{Conversion, Plan};
+use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::json;
-use std::path::Path;
 use worker::gguf::{Gguf, MappedGguf, TensorInfo, Value, Weights};
-use worker::signal::Interrupt;
-
-/// Tokens of a prompt.
-const PROMPT: usize = 15;
-
-/// Writes a folder as a GGUF file.
-fn write_gguf(folder: &Path, path: &Path) {
-    let weights = open_weights(folder).unwrap();
-    let plan = Plan::new("F32".parse().unwrap(), Vec::new());
-    let conversion = Conversion::new(&*weights, &plan).unwrap();
-    conversion.write(path, &Interrupt::manual()).unwrap();
-}
-
-/// The largest difference of the rows that the case has, of the GGUF file of a folder: a prompt, then token by
-/// token, on a GPU as graphs but for the first.
-pub fn difference_in_steps(case: &Case, folder: &Path) -> f32 {
-    let path = folder.join("model.gguf");
-    write_gguf(folder, &path);
-    let file = ModelFile::open(&path).unwrap();
-    let mut forward = file
-        .load(&device(), &LoadOptions::default())
-        .unwrap()
-        .forward;
-    let cache = CacheOptions {
-        blocks: 2,
-        block_size: 16,
-        dtype: forward.kv_dtype(),
-        context: 32,
-        states: 1,
-        window_blocks: 0,
-    };
-    forward.reserve(&cache).unwrap();
-    forward.set_graphs(GraphUse::On);
-    let mut graphs = 0;
-    let mut rows = Vec::new();
-    // The first ones at once: steps take their time on a simulated device.
-    let all = tokens();
-    let step = Step {
-        tokens: all[..PROMPT].to_vec(),
-        sequences: vec![StepSequence {
-            id: 1,
-            blocks: vec![1, 0],
-            keys: PROMPT,
-            rows: PROMPT,
-            state: Some(StepState::of_only(0)),
-            window_blocks: Vec::new(),
-        }],
-        outputs: (0..PROMPT as u32).collect(),
-    };
-    rows.extend(forward.forward(&step).unwrap().to_vec2().unwrap());
-    for (i, token) in all.into_iter().enumerate().skip(PROMPT) {
-        let step = Step {
-            tokens: vec![token],
-            sequences: vec![StepSequence {
-                id: 1,
-                blocks: vec![1, 0],
-                keys: i + 1,
-                rows: 1,
-                state: Some(StepState::of_only(i)),
-                ..StepSequence::default()
-            }],
-            outputs: vec![0],
-        };
-        let decoded = forward.decode(&step, None).unwrap();
-        graphs += usize::from(decoded.graph);
-        match decoded.output {
-            DecodeOutput::Logits(logits, _) => rows.extend(logits.to_vec2().unwrap()),
-            DecodeOutput::Tokens(_) => panic!("tokens that nobody asked for"),
-        }
-    }
-    if device().is_rocm() {
-        assert_eq!(graphs, rows.len() - PROMPT - 1);
-    }
-    case.difference_of(&rows)
-}
 
 #[test]
 fn folders_and_files_compute_what_transformers_does() {
@@ -113,7 +35,7 @@ fn folders_and_files_compute_what_transformers_does() {
             let case = Case::read(name);
             let folder = tempfile::tempdir().unwrap();
             case.write(folder.path());
-            let in_steps = difference_in_steps(&case, folder.path());
+            let in_steps = difference_of_file(&case, folder.path());
             case.difference().max(in_steps)
         });
         let difference = outcome.unwrap_or(f32::INFINITY);
@@ -174,7 +96,7 @@ fn ling_computes_what_glm_does() {
     let loaded = model.load(&device(), &LoadOptions::default()).unwrap();
     let logits = Scorer::new(loaded).all_logits(&tokens()).unwrap();
     let at_once = case.difference_of(&logits.to_vec2().unwrap());
-    let difference = at_once.max(difference_in_steps(&case, folder.path()));
+    let difference = at_once.max(difference_of_file(&case, folder.path()));
     println!("ling2: {difference:.1e}");
     assert!(difference <= tolerance(), "{difference:e}");
 }
@@ -193,7 +115,7 @@ fn layers_behind_the_last_are_left_alone() {
     }
     let folder = tempfile::tempdir().unwrap();
     case.write(folder.path());
-    let difference = difference_in_steps(&case, folder.path());
+    let difference = difference_of_file(&case, folder.path());
     assert!(difference <= tolerance(), "{difference:e}");
     case.json["config"]["num_nextn_predict_layers"] = json!(0);
     case.write(folder.path());
@@ -257,7 +179,7 @@ fn mistral_3_computes_what_mistral_does() {
     });
     let folder = tempfile::tempdir().unwrap();
     case.write_tensors(folder.path(), safetensors::Dtype::F32, &tensors);
-    let difference = difference_in_steps(&case, folder.path());
+    let difference = difference_of_file(&case, folder.path());
     println!("mistral3: {difference:.1e}");
     assert!(difference <= tolerance(), "{difference:e}");
     // Ministral 3's queries have a temperature, which is not there.

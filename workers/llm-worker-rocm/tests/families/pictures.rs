@@ -2,6 +2,7 @@
 //! numbers.
 
 use super::device;
+use super::formats::write_gguf;
 use super::transformers::Case;
 use image::RgbImage;
 use llm_worker_rocm::engine::api::{Event, Request, SamplingOptions};
@@ -9,13 +10,10 @@ use llm_worker_rocm::engine::media::{Media, Picture};
 use llm_worker_rocm::engine::{Engine, EngineOptions, LoadedModel};
 use llm_worker_rocm::jinja::Rendered;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::quantize::{Conversion, Plan};
 use llm_worker_rocm::vision::{Processor, VisionFile, MARK};
 use serde_json::{json, Value as Json};
 use std::path::Path;
 use std::sync::Arc;
-use worker::gguf::Weights;
-use worker::signal::Interrupt;
 
 /// The formula of `generate.py`.
 fn picture(case: &Case, shift: u32) -> RgbImage {
@@ -204,13 +202,6 @@ fn check(name: &str, case: &Case, path: &Path) {
         cached > first && cached <= known,
         "{name}: {cached} of {known}"
     );
-}
-
-/// Writes weights as a GGUF file of plain numbers.
-fn write_gguf(weights: &dyn Weights, path: &Path) {
-    let plan = Plan::new("F32".parse().unwrap(), Vec::new());
-    let conversion = Conversion::new(weights, &plan).unwrap();
-    conversion.write(path, &Interrupt::manual()).unwrap();
 }
 
 /// From its folder, and from GGUF files of the text part and of the encoder beside it.

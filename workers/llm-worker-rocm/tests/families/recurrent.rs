@@ -2,6 +2,7 @@
 //! prompts beside each other, and token by token from states that others have left.
 
 use super::device;
+use super::formats::{load, write_gguf};
 use super::transformers::{tokens, tolerance, Case};
 use candle_core::Tensor;
 use llm_worker_rocm::engine::api::GraphUse;
@@ -9,11 +10,8 @@ use llm_worker_rocm::engine::forward::{
     CacheOptions, DecodeOutput, Forward, Step, StepSequence, StepState,
 };
 use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::quantize::{Conversion, Plan};
+use llm_worker_rocm::model::open_weights;
 use std::cell::Cell;
-use std::path::Path;
-use worker::signal::Interrupt;
 
 /// Of each family, the ways that it can be.
 const CASES: [&str; 13] = [
@@ -34,11 +32,6 @@ const CASES: [&str; 13] = [
 pub const BLOCK: usize = 16;
 /// Where tokens no longer come one by one.
 const STEPS_END: usize = 16;
-
-fn load(path: &Path) -> llm_worker_rocm::model::LoadedModel {
-    let file = ModelFile::open(path).unwrap();
-    file.load(&device(), &LoadOptions::default()).unwrap()
-}
 
 pub fn rows(logits: &Tensor) -> Vec<Vec<f32>> {
     logits.to_vec2().unwrap()
@@ -149,10 +142,7 @@ fn both_formats_compute_what_transformers_does() {
         let folder = tempfile::tempdir().unwrap();
         case.write(folder.path());
         let file = folder.path().join("model.gguf");
-        let weights = open_weights(folder.path()).unwrap();
-        let plan = Plan::new("f32".parse().unwrap(), Vec::new());
-        let conversion = Conversion::new(&*weights, &plan).unwrap();
-        conversion.write(&file, &Interrupt::manual()).unwrap();
+        write_gguf(&*open_weights(folder.path()).unwrap(), &file);
         let differences = [
             case.difference_of(&rows(
                 &Scorer::new(load(folder.path()))

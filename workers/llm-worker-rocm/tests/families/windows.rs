@@ -1,22 +1,16 @@
 //! Families of windows, sinks and shared caches, from folders and from the GGUF files that `quantize` writes of them,
 //! against Hugging Face transformers.
 
-use super::device;
-use super::mixtures::difference_in_steps;
+use super::formats::{difference_of_file, load};
 use super::transformers::{tokens, tolerance, Case};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::Device;
 use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{open_weights, LoadOptions, LoadedModel, ModelFile};
+use llm_worker_rocm::model::open_weights;
 use safetensors::tensor::TensorView;
 use safetensors::Dtype;
 use std::borrow::Cow;
 use std::path::Path;
-
-fn load(path: &Path) -> LoadedModel {
-    let file = ModelFile::open(path).unwrap();
-    file.load(&device(), &LoadOptions::default()).unwrap()
-}
 
 #[test]
 fn folders_and_files_compute_what_transformers_does() {
@@ -36,7 +30,7 @@ fn folders_and_files_compute_what_transformers_does() {
             let folder = tempfile::tempdir().unwrap();
             case.write(folder.path());
             case.difference()
-                .max(difference_in_steps(&case, folder.path()))
+                .max(difference_of_file(&case, folder.path()))
         });
         let difference = outcome.unwrap_or(f32::INFINITY);
         println!("{name}: {difference:.1e}");
