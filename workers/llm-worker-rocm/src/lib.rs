@@ -11,7 +11,8 @@
 //! | [`chat`]      | chat messages to prompt text, by the model's template                       |
 //! | [`jinja`]     | the language of chat templates                                              |
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
-//! | [`vision`]    | pictures in prompts: their pixels, their places, their encoders            |
+//! | [`media`]     | where pictures and sounds stand in prompts                                  |
+//! | [`vision`]    | pictures: their pixels and encoders                                         |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
@@ -36,6 +37,7 @@ pub mod grammar;
 pub mod hf;
 pub mod jinja;
 pub mod kernels;
+pub mod media;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;

@@ -2,7 +2,7 @@
 
 use super::calls::Ids;
 use super::form::{Arguments, Form};
-use crate::vision::MARK;
+use crate::media::PICTURE_MARK;
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
@@ -204,7 +204,7 @@ impl Part {
         match self {
             Self::Text(text) => json!({"type": "text", "text": text}),
             Self::Picture if pictures => json!({"type": "image"}),
-            Self::Picture => json!({"type": "text", "text": MARK}),
+            Self::Picture => json!({"type": "text", "text": PICTURE_MARK}),
         }
     }
 }
@@ -220,7 +220,7 @@ fn joined(parts: &[Part]) -> String {
                     text.push('\n');
                 }
             }
-            Part::Picture => text.push_str(MARK),
+            Part::Picture => text.push_str(PICTURE_MARK),
         }
     }
     text

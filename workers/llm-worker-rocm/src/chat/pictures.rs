@@ -38,7 +38,7 @@ pub fn picture_addresses(messages: &[Json]) -> Result<Vec<&str>> {
 mod tests {
     use super::*;
     use crate::chat::{message_with_pictures, ChatTemplate, RenderOptions};
-    use crate::vision::MARK;
+    use crate::media::PICTURE_MARK;
     use serde_json::json;
 
     /// The rendering of a user's message with a picture.
@@ -60,7 +60,7 @@ mod tests {
             "{% for m in messages %}{{ m.content }}{% endfor %}",
             "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}",
         ] {
-            assert_eq!(rendered(blind).text, format!("{MARK}What?"), "{blind}");
+            assert_eq!(rendered(blind).text, format!("{PICTURE_MARK}What?"), "{blind}");
         }
     }
 

@@ -3,8 +3,8 @@
 use crate::chat::picture_addresses;
 use crate::engine::media::Media;
 use crate::jinja::Rendered;
+use crate::media::Processor;
 use crate::tokenizer::Tokenizer;
-use crate::vision::Processor;
 use base64::Engine;
 use clap::Args;
 use serde_json::Value as Json;

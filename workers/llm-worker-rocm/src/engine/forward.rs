@@ -1,7 +1,7 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
 use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
-use super::media::{Features, Picture, StepMedia};
+use super::media::{Features, MediaItem, StepMedia};
 use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
@@ -88,13 +88,13 @@ pub trait Forward: Send {
         }
     }
 
-    /// The rows that stand in for the embeddings of a picture's tokens.
+    /// The rows that stand in for the embeddings of an item's tokens.
     ///
     /// # Errors
-    /// If the device fails, and for a model without pictures.
-    fn encode(&mut self, picture: &Picture) -> Result<Features> {
-        let _ = picture;
-        candle_core::bail!("this model takes no pictures")
+    /// If the device fails, and for a model without an encoder of such items.
+    fn encode(&mut self, item: &MediaItem) -> Result<Features> {
+        let _ = item;
+        candle_core::bail!("this model takes text only")
     }
 
     /// As [`Forward::forward`] for a step all of whose logits are wanted: of one new token for each sequence, or a few

@@ -1,8 +1,8 @@
 //! A model that is loaded.
 
 use super::forward::Forward;
+use crate::media::Processor;
 use crate::tokenizer::Tokenizer;
-use crate::vision::Processor;
 use std::sync::Arc;
 use worker::{Error, Result};
 

@@ -12,31 +12,42 @@ const KEPT_BYTES: usize = 256 << 20;
 /// Pictures that are known by name at most.
 const KEPT_NAMES: usize = 1 << 16;
 
-/// A picture as the encoder takes it.
+/// Something that is not text, as its encoder takes it.
 #[derive(Debug)]
-pub struct Picture {
-    /// SHA-256 of its pixels: what it is known by.
+pub struct MediaItem {
+    /// SHA-256 of its content: what it is known by.
     pub key: [u8; 32],
     /// The encoder's input.
-    pub pixels: Pixels,
+    pub content: Content,
 }
 
-impl Picture {
-    /// A picture with its key.
-    pub fn new(pixels: Pixels) -> Self {
+/// What an item is.
+#[derive(Debug)]
+pub enum Content {
+    /// A picture.
+    Picture(Pixels),
+}
+
+impl MediaItem {
+    /// An item with its key.
+    pub fn new(content: Content) -> Self {
         let mut hash = Sha256::new();
-        for side in [pixels.grid.0, pixels.grid.1, pixels.tiles.len()] {
-            hash.update((side as u64).to_le_bytes());
-        }
-        for tile in &pixels.tiles {
-            for side in [tile.rows, tile.columns] {
-                hash.update((side as u64).to_le_bytes());
+        match &content {
+            Content::Picture(pixels) => {
+                for side in [pixels.grid.0, pixels.grid.1, pixels.tiles.len()] {
+                    hash.update((side as u64).to_le_bytes());
+                }
+                for tile in &pixels.tiles {
+                    for side in [tile.rows, tile.columns] {
+                        hash.update((side as u64).to_le_bytes());
+                    }
+                    hash.update(&tile.patches);
+                }
             }
-            hash.update(&tile.patches);
         }
         Self {
             key: hash.finalize().into(),
-            pixels,
+            content,
         }
     }
 }
@@ -59,7 +70,7 @@ impl Features {
     }
 }
 
-/// Tokens of a prompt that stand for a picture, or a part of it.
+/// Tokens of a prompt that stand for an item, or a part of it.
 #[derive(Debug, Clone)]
 pub struct Span {
     /// The first one.
@@ -67,8 +78,8 @@ pub struct Span {
     /// How many there are.
     pub len: usize,
     /// What they stand for.
-    pub picture: Arc<Picture>,
-    /// The first of the picture's rows that it has.
+    pub item: Arc<MediaItem>,
+    /// The first of the item's rows that it has.
     pub first: usize,
 }
 
@@ -193,14 +204,14 @@ impl SequenceMedia {
         found.map(|(index, _)| index)
     }
 
-    pub(super) fn picture(&self, span: usize) -> &Arc<Picture> {
-        &self.media.spans[span].picture
+    pub(super) fn item(&self, span: usize) -> &Arc<MediaItem> {
+        &self.media.spans[span].item
     }
 
     /// Takes a picture's features for all of its spans.
     pub(super) fn take(&mut self, key: &[u8; 32], features: &Features) {
         for (span, place) in self.media.spans.iter().zip(&mut self.features) {
-            if span.picture.key == *key {
+            if span.item.key == *key {
                 *place = Some(features.clone());
             }
         }
@@ -299,7 +310,7 @@ impl MediaStore {
         }
         let next = &mut self.next;
         let names = media.spans.iter().map(|span| {
-            *self.names.entry(span.picture.key).or_insert_with(|| {
+            *self.names.entry(span.item.key).or_insert_with(|| {
                 *next -= 1;
                 *next + 1
             })
@@ -318,20 +329,17 @@ impl MediaStore {
     pub(super) fn features(
         &mut self,
         forward: &mut dyn Forward,
-        picture: &Picture,
+        item: &MediaItem,
     ) -> candle_core::Result<Features> {
-        let known = self
-            .features
-            .iter()
-            .position(|(key, _)| *key == picture.key);
+        let known = self.features.iter().position(|(key, _)| *key == item.key);
         if let Some(known) = known.and_then(|index| self.features.remove(index)) {
             let features = known.1.clone();
             self.features.push_back(known);
             return Ok(features);
         }
-        let features = forward.encode(picture)?;
+        let features = forward.encode(item)?;
         self.bytes += features.bytes();
-        self.features.push_back((picture.key, features.clone()));
+        self.features.push_back((item.key, features.clone()));
         while self.bytes > KEPT_BYTES {
             match self.features.pop_front() {
                 Some((_, old)) => self.bytes -= old.bytes(),
@@ -347,11 +355,11 @@ mod tests {
     use super::*;
     use candle_core::{DType, Device};
 
-    fn picture(rows: usize) -> Arc<Picture> {
-        Arc::new(Picture::new(Pixels {
+    fn picture(rows: usize) -> Arc<MediaItem> {
+        Arc::new(MediaItem::new(Content::Picture(Pixels {
             tiles: Vec::new(),
             grid: (rows, 1),
-        }))
+        })))
     }
 
     /// Tokens 2 to 5 stand for a picture, 8 and 9 for another one.
@@ -359,7 +367,7 @@ mod tests {
         let span = |start, len| Span {
             start,
             len,
-            picture: picture(len),
+            item: picture(len),
             first: 0,
         };
         store.sequence(Arc::new(Media {
@@ -382,7 +390,7 @@ mod tests {
         // Up to the picture, and none of it.
         assert_eq!((media.ready(0, 9), media.ready(2, 9)), (2, 0));
         assert_eq!((media.missing(0, 2), media.missing(0, 3)), (None, Some(0)));
-        let key = media.picture(0).key;
+        let key = media.item(0).key;
         media.take(&key, &features(4));
         // A part of it, and what follows up to the next one.
         assert_eq!((media.ready(0, 4), media.ready(0, 20)), (4, 8));
@@ -396,7 +404,7 @@ mod tests {
     #[test]
     fn a_picture_that_sees_all_of_itself_is_not_cut() {
         let mut media = sequence(&mut MediaStore::new(), true);
-        let key = media.picture(0).key;
+        let key = media.item(0).key;
         media.take(&key, &features(4));
         // Before it, then all of it, whatever there is room for.
         assert_eq!((media.ready(0, 4), media.ready(2, 1)), (2, 4));

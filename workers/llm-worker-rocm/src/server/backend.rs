@@ -8,9 +8,9 @@ use crate::engine::api::{
 };
 use crate::engine::Engine;
 use crate::grammar::Grammars;
+use crate::media::Processor;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;
-use crate::vision::Processor;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,34 +12,34 @@ const MOST_TILES: usize = 64;
 /// An encoder's shape.
 #[derive(Debug, Clone)]
 pub struct VisionConfig {
-    pub(super) traits: &'static Traits,
-    pub(super) width: usize,
+    pub(crate) traits: &'static Traits,
+    pub(crate) width: usize,
     /// Blocks that count; a file may have more.
-    pub(super) blocks: usize,
-    pub(super) heads: usize,
-    pub(super) hidden: usize,
+    pub(crate) blocks: usize,
+    pub(crate) heads: usize,
+    pub(crate) hidden: usize,
     /// Pixels of a patch's side.
-    pub(super) patch: usize,
+    pub(crate) patch: usize,
     /// Pixels of a picture's side, where all are of one size.
-    pub(super) side: usize,
-    pub(super) epsilon: f32,
-    pub(super) activation: Activation,
+    pub(crate) side: usize,
+    pub(crate) epsilon: f32,
+    pub(crate) activation: Activation,
     /// Width of what it gives.
-    pub(super) output: usize,
+    pub(crate) output: usize,
     /// Patches of a side that become one row.
-    pub(super) merge: usize,
-    pub(super) mean: [f32; 3],
-    pub(super) deviation: [f32; 3],
+    pub(crate) merge: usize,
+    pub(crate) mean: [f32; 3],
+    pub(crate) deviation: [f32; 3],
     /// Fewest and most pixels of a picture, where sizes differ.
-    pub(super) pixels: (usize, usize),
+    pub(crate) pixels: (usize, usize),
     /// Every how many blocks one sees the whole picture, and not a window of so many pixels of a side.
-    pub(super) windows: Option<(usize, usize)>,
+    pub(crate) windows: Option<(usize, usize)>,
     /// Blocks behind which further rows are taken, for the decoder's first blocks.
-    pub(super) deepstack: Vec<usize>,
+    pub(crate) deepstack: Vec<usize>,
     /// Longest side that a picture is brought to before it is cut into tiles.
-    pub(super) longest: usize,
+    pub(crate) longest: usize,
     /// Fewest and most tiles.
-    pub(super) tiles: (usize, usize),
+    pub(crate) tiles: (usize, usize),
 }
 
 fn three(values: Option<&[f32]>, key: &str) -> Result<[f32; 3], String> {
@@ -220,7 +220,7 @@ impl VisionConfig {
     }
 
     /// Patches of a side that lie behind each other as a group; 1 where they lie line by line.
-    pub(super) fn group(&self) -> usize {
+    pub(crate) fn group(&self) -> usize {
         match self.traits.sections {
             true => self.merge,
             false => 1,

@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 
 /// The activation of feed-forward parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Activation {
+pub(crate) enum Activation {
     /// GELU, as it is defined.
     Gelu,
     /// GELU by tanh.
@@ -37,25 +37,25 @@ pub(crate) struct Traits {
     pub(crate) folders: &'static [&'static str],
     /// That of the folder's `vision_config`, where the kind goes with one encoder only.
     pub(crate) tower: Option<&'static str>,
-    pub(super) activation: Activation,
+    pub(crate) activation: Activation,
     /// Norms divide by the root mean square only.
-    pub(super) rms: bool,
+    pub(crate) rms: bool,
     /// Patches are turned by their row and column.
-    pub(super) turned: bool,
+    pub(crate) turned: bool,
     /// Rows of the prompt are turned by time, row and column of a picture.
-    pub(super) sections: bool,
+    pub(crate) sections: bool,
     /// How pictures are resized.
     pub(super) filter: Filter,
     /// Patches of a side that become one row, unless the file says.
-    pub(super) merge: usize,
+    pub(crate) merge: usize,
     /// What a template writes for a picture.
-    pub(super) placeholder: &'static str,
+    pub(crate) placeholder: &'static str,
     /// The token whose embedding a picture's rows take the place of.
-    pub(super) token: &'static str,
+    pub(crate) token: &'static str,
     /// What stands before and behind a picture's tokens where the template has written its placeholder.
-    pub(super) around: (&'static str, &'static str),
+    pub(crate) around: (&'static str, &'static str),
     /// The same where no template did.
-    pub(super) alone: (&'static str, &'static str),
+    pub(crate) alone: (&'static str, &'static str),
 }
 
 const QWEN: Traits = Traits {
@@ -189,7 +189,7 @@ pub(crate) fn traits_of_folder(model: &str, tower: Option<&str>) -> Option<&'sta
 }
 
 /// Names of all kinds, as `mmproj` files have them.
-pub(super) fn projectors() -> String {
+pub(crate) fn projectors() -> String {
     let names: Vec<&str> = TABLE.iter().map(|t| t.projector).collect();
     names.join(", ")
 }

@@ -1,4 +1,4 @@
-//! Pictures in prompts: from a file's pixels to rows that stand in for tokens' embeddings.
+//! Pictures: from a file's pixels to rows that stand in for tokens' embeddings.
 //!
 //! | Module       | Gives                                                                              |
 //! |--------------|------------------------------------------------------------------------------------|
@@ -6,7 +6,6 @@
 //! | `config`     | an encoder's shape, from `clip.*` metadata in llama.cpp's terms                      |
 //! | `resample`   | pictures at another size, as Pillow makes them                                      |
 //! | `preprocess` | pixels as an encoder takes them                                                     |
-//! | `prompt`     | where pictures stand in a prompt, and the positions of their rows                   |
 //! | `tower`      | a vision transformer                                                                |
 //! | `projector`  | from its width to the language model's                                              |
 //! | `encoder`    | both together                                                                       |
@@ -20,7 +19,6 @@ mod file;
 mod kinds;
 mod preprocess;
 mod projector;
-mod prompt;
 mod resample;
 mod tower;
 mod weights;
@@ -30,4 +28,3 @@ pub use encoder::Encoder;
 pub use file::VisionFile;
 pub(crate) use kinds::{traits_of, traits_of_folder, Kind};
 pub use preprocess::Pixels;
-pub use prompt::{Processor, MARK};

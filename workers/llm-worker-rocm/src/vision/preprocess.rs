@@ -246,7 +246,7 @@ impl VisionConfig {
             .sum()
     }
 
-    pub(super) fn rows_of_tile(&self, tile: &Tile) -> usize {
+    pub(crate) fn rows_of_tile(&self, tile: &Tile) -> usize {
         tile.rows * tile.columns / (self.merge * self.merge)
     }
 }

@@ -6,11 +6,12 @@ use super::formats::write_gguf;
 use super::transformers::Case;
 use image::RgbImage;
 use llm_worker_rocm::engine::api::{Event, Request, SamplingOptions};
-use llm_worker_rocm::engine::media::{Media, Picture};
+use llm_worker_rocm::engine::media::{Content, Media, MediaItem};
 use llm_worker_rocm::engine::{Engine, EngineOptions, LoadedModel};
 use llm_worker_rocm::jinja::Rendered;
+use llm_worker_rocm::media::{Processor, PICTURE_MARK};
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::vision::{Processor, VisionFile, MARK};
+use llm_worker_rocm::vision::VisionFile;
 use serde_json::{json, Value as Json};
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +73,7 @@ fn difference(got: &[f32], want: &[f32]) -> f32 {
 }
 
 /// The prompt's tokens and pictures, of a text with a mark where the picture is.
-fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<Picture>]) -> (Vec<u32>, Media) {
+fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<MediaItem>]) -> (Vec<u32>, Media) {
     let tokens: Vec<u32> = serde_json::from_value(case.json["prompt"].clone()).unwrap();
     let letter = |token: &u32| (b'a' + (*token - 4) as u8) as char;
     let letters = |tokens: &[u32]| tokens.iter().map(letter).collect::<String>();
@@ -83,7 +84,7 @@ fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<Picture>]) -> (Vec<u
         Some(3) => format!(" {}", letters(&tokens[1..])),
         _ => letters(tokens),
     };
-    let marks = MARK.repeat(pictures.len());
+    let marks = PICTURE_MARK.repeat(pictures.len());
     let text = format!("{}{marks}{}", words(&tokens[..3]), words(&tokens[rest..]));
     let rendered = Rendered {
         input: std::iter::once(0..text.len()).collect(),
@@ -123,9 +124,10 @@ fn check(name: &str, case: &Case, path: &Path) {
     let file = ModelFile::open(path).unwrap().with_vision(None).unwrap();
     let processor: Processor = file.pictures().unwrap();
     let seen = processor.picture_of(&picture(case, 0)).unwrap();
-    let tiles = seen.pixels.tiles.iter();
+    let Content::Picture(of_picture) = &seen.content;
+    let tiles = of_picture.tiles.iter();
     let pixels: Vec<f32> = tiles
-        .flat_map(|tile| processor.config().floats(tile))
+        .flat_map(|tile| processor.vision().floats(tile))
         .collect();
     assert_eq!(
         pixels.len(),

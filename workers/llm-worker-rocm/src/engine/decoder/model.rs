@@ -8,7 +8,7 @@ use crate::engine::api::{AdapterUse, GraphUse, KvDType};
 use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
-use crate::engine::media::{Features, Picture, StepMedia};
+use crate::engine::media::{Content, Features, MediaItem, StepMedia};
 use crate::engine::snapshots::Snapshots;
 use crate::vision::Encoder;
 use candle_core::{DType, Device, Result, Tensor};
@@ -188,10 +188,10 @@ impl Forward for Decoder {
         }
     }
 
-    fn encode(&mut self, picture: &Picture) -> Result<Features> {
-        match &self.vision {
-            Some(vision) => vision.encode(&picture.pixels),
-            None => candle_core::bail!("this model takes no pictures"),
+    fn encode(&mut self, item: &MediaItem) -> Result<Features> {
+        match (&item.content, &self.vision) {
+            (Content::Picture(pixels), Some(vision)) => vision.encode(pixels),
+            (Content::Picture(_), None) => candle_core::bail!("this model takes no pictures"),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Pictures of prompts: encoded between steps, one at a time, so that others wait for one at most.
+//! Pictures and sounds of prompts: encoded between steps, one at a time, so that others wait for one at most.
 
 use super::{Chunk, Scheduler};
 use crate::engine::api::Failure;
@@ -9,7 +9,7 @@ use crate::engine::media::StepMedia;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 impl Scheduler {
-    /// Encodes the picture that is needed next, if there is one. Gives whether to go on: not if the device is lost.
+    /// Encodes the item that is needed next, if there is one. Gives whether to go on: not if the device is lost.
     pub(super) fn encode_next(&mut self, shared: &Shared) -> bool {
         let most = self.max_step_tokens;
         let needed = self
@@ -19,22 +19,22 @@ impl Scheduler {
             .find_map(|(index, sequence)| {
                 let media = sequence.media.as_ref()?;
                 let span = media.missing(sequence.computed, most)?;
-                Some((index, media.picture(span).clone()))
+                Some((index, media.item(span).clone()))
             });
-        let Some((index, picture)) = needed else {
+        let Some((index, item)) = needed else {
             return true;
         };
         let (store, forward) = (&mut self.media, &mut *self.forward);
-        let outcome = catch_unwind(AssertUnwindSafe(|| store.features(forward, &picture)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| store.features(forward, &item)));
         let fault = match outcome {
             Ok(Ok(features)) => {
                 if let Some(media) = &mut self.running[index].media {
-                    media.take(&picture.key, &features);
+                    media.take(&item.key, &features);
                 }
                 return true;
             }
             Ok(Err(error)) => device::diagnose(self.forward.device(), &error),
-            Err(_) => DeviceFault::Other("the encoder of pictures panicked".to_string()),
+            Err(_) => DeviceFault::Other("the encoder panicked".to_string()),
         };
         if let DeviceFault::Lost(reason) = fault {
             self.end(Failure::DeviceLost(reason), shared);

@@ -8,7 +8,7 @@ use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
 use crate::chat::{picture_addresses, RenderOptions, Rendered};
 use crate::engine::api::Failure;
-use crate::engine::media::Picture;
+use crate::engine::media::MediaItem;
 use crate::server::backend::TextModel;
 use crate::server::error::{from_failure, from_worker};
 use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ToolChoice};
@@ -206,7 +206,7 @@ impl ChatFields {
     }
 
     /// The pictures of the messages, fetched and decoded.
-    fn pictures(&self, model: &TextModel) -> Result<Vec<Arc<Picture>>, ApiError> {
+    fn pictures(&self, model: &TextModel) -> Result<Vec<Arc<MediaItem>>, ApiError> {
         let addresses = picture_addresses(&self.messages).map_err(of_messages)?;
         if addresses.is_empty() {
             return Ok(Vec::new());
@@ -225,7 +225,7 @@ impl ChatFields {
             let bytes = model.sources.load(address).map_err(of_messages)?;
             let picture = processor.picture(&bytes, &model.sources.limits);
             let picture = picture.map_err(of_messages)?;
-            rows += processor.config().rows_of(&picture.pixels);
+            rows += processor.rows_of(&picture);
             if rows >= context {
                 let prompt = rows;
                 return Err(from_failure(&Failure::TooLong { prompt, context }));

@@ -1,0 +1,52 @@
+//! What stands for a picture in a prompt.
+
+use super::{Expansion, Processor};
+use crate::vision::{Kind, Pixels};
+
+impl Processor {
+    /// A picture's part of a prompt; `is_alone` where the template has left no place for it.
+    pub(super) fn expansion(&self, pixels: &Pixels, token: &str, is_alone: bool) -> Expansion {
+        let traits = self.vision.traits;
+        let (before, behind) = if is_alone {
+            traits.alone
+        } else {
+            traits.around
+        };
+        let runs: Vec<usize> = pixels
+            .tiles
+            .iter()
+            .map(|tile| self.vision.rows_of_tile(tile))
+            .collect();
+        match traits.kind {
+            Kind::Idefics3 => {
+                const EDGE: &str = "<fake_token_around_image>";
+                let (rows, columns) = pixels.grid;
+                let mut text = String::new();
+                for row in 1..=rows {
+                    for column in 1..=columns {
+                        text += &format!("{EDGE}<row_{row}_col_{column}>{token}");
+                    }
+                    text += "\n";
+                }
+                if rows > 0 {
+                    text += "\n";
+                }
+                text += &format!("{EDGE}<global-img>{token}{EDGE}");
+                Expansion { text, runs }
+            }
+            Kind::Pixtral => {
+                let tile = &pixels.tiles[0];
+                let rows = tile.rows / self.vision.merge;
+                Expansion {
+                    text: vec![token; rows].join("[IMG_BREAK]") + "[IMG_END]",
+                    runs: vec![tile.columns / self.vision.merge; rows],
+                }
+            }
+            // Tiles behind each other.
+            _ => Expansion {
+                text: format!("{before}{token}{behind}"),
+                runs: vec![runs.iter().sum()],
+            },
+        }
+    }
+}
