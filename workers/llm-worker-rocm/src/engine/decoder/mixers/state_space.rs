@@ -9,6 +9,11 @@ use crate::engine::decoder::norm::Norm;
 use candle_core::{Result, Tensor, D};
 use candle_nn::{fused, Activation};
 
+/// What a sequence carries on: the last rows of the convolution, and the states of the scan behind it.
+fn state_of(convolution: &Convolution, scan: &Selective) -> Vec<StatePart> {
+    vec![convolution.state(), scan.state()]
+}
+
 /// Mamba 2 (arXiv 2405.21060): gate, what is convolved, and steps come of one product.
 pub(in crate::engine::decoder) struct Mamba2 {
     pub input: Linear,
@@ -24,7 +29,7 @@ pub(in crate::engine::decoder) struct Mamba2 {
 
 impl Recurrent for Mamba2 {
     fn state(&self) -> Vec<StatePart> {
-        vec![self.convolution.state(), self.scan.state()]
+        state_of(&self.convolution, &self.scan)
     }
 
     fn takes_quantized(&self) -> bool {
@@ -85,7 +90,7 @@ pub(in crate::engine::decoder) struct Mamba {
 
 impl Recurrent for Mamba {
     fn state(&self) -> Vec<StatePart> {
-        vec![self.convolution.state(), self.scan.state()]
+        state_of(&self.convolution, &self.scan)
     }
 
     fn takes_quantized(&self) -> bool {
