@@ -1,7 +1,7 @@
 //! Families with a gated delta rule or short convolutions: from folders and GGUF files, in pieces beside each other, token
 //! by token, and on from states that others have left.
 
-use super::formats::{difference_of_file, difference_of_prompt};
+use super::formats::{difference_of_both, difference_of_prompt, each};
 use super::transformers::{tokens, tolerance, Case};
 use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
@@ -25,7 +25,7 @@ fn run(forward: &mut dyn Forward, sequences: &[(&[u32], usize, StepState, u32)])
                 keys: first + tokens.len(),
                 rows: tokens.len(),
                 state: Some(state.clone()),
-                window_blocks: Vec::new(),
+                ..StepSequence::default()
             })
             .collect(),
     };
@@ -89,24 +89,9 @@ fn difference_in_pieces(case: &Case) -> f32 {
 
 #[test]
 fn folders_and_files_compute_what_transformers_does() {
-    let mut wrong = Vec::new();
-    for name in CASES {
-        let outcome = std::panic::catch_unwind(|| {
-            let case = Case::read(name);
-            let found = [case.difference(), difference_in_pieces(&case), {
-                let folder = tempfile::tempdir().unwrap();
-                case.write(folder.path());
-                difference_of_file(&case, folder.path())
-            }];
-            println!("{name}: {found:?}");
-            found.into_iter().fold(0.0, f32::max)
-        });
-        let difference = outcome.unwrap_or(f32::INFINITY);
-        if difference.is_nan() || difference > tolerance() {
-            wrong.push(format!("{name} {difference:e}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:?}");
+    each(&CASES, |case, folder| {
+        difference_of_both(case, folder).max(difference_in_pieces(case))
+    });
 }
 
 type Contents = (Vec<(String, Value)>, Vec<(NewTensor, Vec<u8>)>);

@@ -8,6 +8,7 @@ use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::LoadedModel;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use llm_worker_rocm::quantize::{Conversion, Plan};
+use std::panic::RefUnwindSafe;
 use std::path::Path;
 use worker::gguf::Weights;
 use worker::signal::Interrupt;
@@ -92,30 +93,27 @@ fn difference_behind(case: &Case, path: &Path, prompt: usize) -> f32 {
     case.difference_of(&rows)
 }
 
-/// Compares the folders of cases, the files written of them, and the files in steps; tells of all before it fails.
-pub fn compare(names: &[&str]) {
-    let outcomes = names.iter().map(|name| {
+/// The larger one of a folder's difference, whose prompt comes at once, and that of its GGUF file in steps.
+pub fn difference_of_both(case: &Case, folder: &Path) -> f32 {
+    let of_file = difference_of_file(case, folder);
+    case.difference(folder).max(of_file)
+}
+
+/// Writes the folders of cases and gives them to `difference`; tells of all before it fails.
+pub fn each(names: &[&str], difference: impl Fn(&Case, &Path) -> f32 + RefUnwindSafe) {
+    let mut wrong = Vec::new();
+    for name in names {
         let outcome = std::panic::catch_unwind(|| {
             let case = Case::read(name);
             let folder = tempfile::tempdir().unwrap();
             case.write(folder.path());
-            let path = folder.path().join("model.gguf");
-            write_gguf(&*open_weights(folder.path()).unwrap(), &path);
-            [
-                difference_of_prompt(&case, folder.path()),
-                difference_of_prompt(&case, &path),
-                difference_in_steps(&case, &path),
-            ]
+            difference(&case, folder.path())
         });
-        let differences = outcome.unwrap_or([f32::INFINITY; 3]);
-        let [folder, file, steps] = differences;
-        println!("{name}: {folder:.1e}, as GGUF {file:.1e}, in steps {steps:.1e}");
-        (name, differences)
-    });
-    let outcomes: Vec<_> = outcomes.collect();
-    let wrong: Vec<_> = outcomes
-        .iter()
-        .filter(|(_, d)| d.iter().any(|d| d.is_nan() || *d > tolerance()))
-        .collect();
+        let difference = outcome.unwrap_or(f32::INFINITY);
+        println!("{name}: {difference:.1e}");
+        if difference.is_nan() || difference > tolerance() {
+            wrong.push(format!("{name} {difference:e}"));
+        }
+    }
     assert!(wrong.is_empty(), "{wrong:?}");
 }

@@ -1,12 +1,10 @@
 //! Newer families from folders and from the GGUF files that `quantize` writes of them, against Hugging Face
 //! transformers.
 
-use super::device;
-use super::formats::difference_of_file;
-use super::transformers::{tokens, tolerance, Case};
+use super::formats::{difference_of_both, difference_of_file, each};
+use super::transformers::{tolerance, Case};
 use llm_worker_rocm::architectures::decoder_config;
-use llm_worker_rocm::engine::score::Scorer;
-use llm_worker_rocm::model::{LoadOptions, ModelFile};
+use llm_worker_rocm::model::ModelFile;
 use serde_json::json;
 use worker::gguf::{Gguf, MappedGguf, TensorInfo, Value, Weights};
 
@@ -29,22 +27,7 @@ fn folders_and_files_compute_what_transformers_does() {
         "ernie4_5-moe",
         "hunyuan-moe",
     ];
-    let mut wrong = Vec::new();
-    for name in names {
-        let outcome = std::panic::catch_unwind(|| {
-            let case = Case::read(name);
-            let folder = tempfile::tempdir().unwrap();
-            case.write(folder.path());
-            let in_steps = difference_of_file(&case, folder.path());
-            case.difference().max(in_steps)
-        });
-        let difference = outcome.unwrap_or(f32::INFINITY);
-        println!("{name}: {difference:.1e}");
-        if difference.is_nan() || difference > tolerance() {
-            wrong.push(format!("{name} {difference:e}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:?}");
+    each(&names, difference_of_both);
 }
 
 /// GLM 4.5 with norms of queries and keys and without biases, under Ling's names: queries, keys and values in one.
@@ -92,11 +75,7 @@ fn ling_computes_what_glm_does() {
     config.insert("score_function".to_string(), json!("sigmoid"));
     let folder = tempfile::tempdir().unwrap();
     case.write_tensors(folder.path(), safetensors::Dtype::F32, &tensors);
-    let model = ModelFile::open(folder.path()).unwrap();
-    let loaded = model.load(&device(), &LoadOptions::default()).unwrap();
-    let logits = Scorer::new(loaded).all_logits(&tokens()).unwrap();
-    let at_once = case.difference_of(&logits.to_vec2().unwrap());
-    let difference = at_once.max(difference_of_file(&case, folder.path()));
+    let difference = difference_of_both(&case, folder.path());
     println!("ling2: {difference:.1e}");
     assert!(difference <= tolerance(), "{difference:e}");
 }

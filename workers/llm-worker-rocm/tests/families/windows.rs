@@ -1,8 +1,8 @@
 //! Families of windows, sinks and shared caches, from folders and from the GGUF files that `quantize` writes of them,
 //! against Hugging Face transformers.
 
-use super::formats::{difference_of_file, load};
-use super::transformers::{tokens, tolerance, Case};
+use super::formats::{difference_of_both, each, load};
+use super::transformers::{tokens, Case};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::Device;
 use llm_worker_rocm::engine::score::Scorer;
@@ -23,22 +23,7 @@ fn folders_and_files_compute_what_transformers_does() {
         "gemma4-shared",
         "gemma4-experts",
     ];
-    let mut wrong = Vec::new();
-    for name in names {
-        let outcome = std::panic::catch_unwind(|| {
-            let case = Case::read(name);
-            let folder = tempfile::tempdir().unwrap();
-            case.write(folder.path());
-            case.difference()
-                .max(difference_of_file(&case, folder.path()))
-        });
-        let difference = outcome.unwrap_or(f32::INFINITY);
-        println!("{name}: {difference:.1e}");
-        if difference.is_nan() || difference > tolerance() {
-            wrong.push(format!("{name} {difference:e}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:?}");
+    each(&names, difference_of_both);
 }
 
 /// The positive numbers of e2m1, by their codes.
