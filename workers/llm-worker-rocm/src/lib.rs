@@ -13,6 +13,7 @@
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
 //! | [`media`]     | where pictures and sounds stand in prompts                                  |
 //! | [`vision`]    | pictures: their pixels and encoders                                         |
+//! | [`audio`]     | sounds: their samples, spectrograms and encoder                             |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
@@ -25,6 +26,7 @@
 
 pub mod adapters;
 pub mod architectures;
+pub mod audio;
 pub mod chat;
 pub mod cli;
 pub mod completion;

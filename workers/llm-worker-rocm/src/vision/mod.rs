@@ -6,6 +6,7 @@
 //! | `config`     | an encoder's shape, from `clip.*` metadata in llama.cpp's terms                      |
 //! | `resample`   | pictures at another size, as Pillow makes them                                      |
 //! | `preprocess` | pixels as an encoder takes them                                                     |
+//! | `attention`  | attention of encoders                                                               |
 //! | `tower`      | a vision transformer                                                                |
 //! | `projector`  | from its width to the language model's                                              |
 //! | `encoder`    | both together                                                                       |
@@ -13,6 +14,7 @@
 //!
 //! A folder is seen in the terms of an `mmproj` file (`hf`), so that both are read by the same code.
 
+pub(crate) mod attention;
 mod config;
 mod encoder;
 mod file;
@@ -21,7 +23,7 @@ mod preprocess;
 mod projector;
 mod resample;
 mod tower;
-mod weights;
+pub(crate) mod weights;
 
 pub use config::VisionConfig;
 pub use encoder::Encoder;

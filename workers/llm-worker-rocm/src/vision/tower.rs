@@ -3,13 +3,13 @@
 //! "An Image is Worth 16x16 Words", Dosovitskiy et al., 2020; windows and turned patches: "Qwen2.5-VL Technical Report",
 //! Bai et al., 2025.
 
+use super::attention::{attend, Segments};
 use super::config::VisionConfig;
 use super::kinds::{Activation, Kind};
 use super::preprocess::Tile;
 use super::weights::{Linear, Loader, Norm};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
 use candle_nn::{ops, rotary_emb::rope_thd};
-use candle_rocm_flash_attn::flash_attn_varlen;
 use worker::{Error, Result as WorkerResult};
 
 /// Base of the rotary frequencies of patches.
@@ -42,30 +42,6 @@ struct Attention {
     all: Linear,
     output: Linear,
     heads: usize,
-}
-
-/// What attention of some rows needs.
-struct Segments {
-    /// Running sums of rows.
-    sums: Vec<u32>,
-    /// The same on the device.
-    starts: Tensor,
-    longest: usize,
-}
-
-impl Segments {
-    fn new(lengths: impl Iterator<Item = usize>, device: &Device) -> Result<Self> {
-        let (mut sums, mut longest) = (vec![0u32], 0);
-        for length in lengths {
-            longest = longest.max(length);
-            sums.push(sums[sums.len() - 1] + length as u32);
-        }
-        Ok(Self {
-            starts: Tensor::new(sums.as_slice(), device)?,
-            sums,
-            longest,
-        })
-    }
 }
 
 pub(super) fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
@@ -333,14 +309,7 @@ impl Attention {
             let turned = |x: Tensor| rope_thd(&x.unsqueeze(0)?, cos, sin)?.squeeze(0);
             (q, k) = (turned(q)?, turned(k)?);
         }
-        let scale = 1.0 / (size as f32).sqrt();
-        let mixed = match x.device() {
-            Device::Cpu => by_products(&q, &k, &v, segments, scale)?,
-            _ => {
-                let (starts, longest) = (&segments.starts, segments.longest);
-                flash_attn_varlen(&q, &k, &v, starts, starts, longest, longest, scale, false)?
-            }
-        };
+        let mixed = attend(&q, &k, &v, segments)?;
         self.output.forward(&mixed.reshape((rows, width))?)
     }
 }
@@ -354,33 +323,6 @@ fn in_halves(loader: &Loader, name: &str, width: usize, heads: usize) -> WorkerR
         .and_then(|weight| weight.reshape((width, width)));
     let turned = turned.map_err(Error::candle("loading the encoder of pictures"))?;
     loader.turned(turned, None)
-}
-
-/// Attention on the CPU, where products of matrices are fastest: the scores of one head at a time.
-fn by_products(
-    q: &Tensor,
-    k: &Tensor,
-    v: &Tensor,
-    segments: &Segments,
-    scale: f32,
-) -> Result<Tensor> {
-    let heads = q.dim(1)?;
-    let mut parts = Vec::with_capacity(segments.sums.len());
-    for two in segments.sums.windows(2) {
-        let (start, rows) = (two[0] as usize, (two[1] - two[0]) as usize);
-        let head = |x: &Tensor, head: usize| -> Result<Tensor> {
-            x.narrow(0, start, rows)?
-                .narrow(1, head, 1)?
-                .squeeze(1)?
-                .contiguous()
-        };
-        let mixed = (0..heads).map(|h| {
-            let scores = (head(q, h)?.matmul(&head(k, h)?.t()?)? * f64::from(scale))?;
-            ops::softmax_last_dim(&scores)?.matmul(&head(v, h)?)
-        });
-        parts.push(Tensor::stack(&mixed.collect::<Result<Vec<_>>>()?, 1)?);
-    }
-    Tensor::cat(&parts, 0)
 }
 
 /// Rows and columns of a tile's patches, in their order.

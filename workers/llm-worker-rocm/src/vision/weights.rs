@@ -9,7 +9,7 @@ use worker::gguf::{load, Weights};
 use worker::{Error, Result};
 
 /// Takes a file's tensors one after another.
-pub(super) struct Loader<'a> {
+pub(crate) struct Loader<'a> {
     pub file: &'a dyn Weights,
     pub device: &'a Device,
     pub dtype: DType,
@@ -20,14 +20,14 @@ pub(super) struct Loader<'a> {
 }
 
 /// A matrix with an optional bias.
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// `(inputs, outputs)`.
     pub weight: Tensor,
     pub bias: Option<Tensor>,
 }
 
 /// A norm along the last dimension.
-pub(super) struct Norm {
+pub(crate) struct Norm {
     weight: Tensor,
     /// None for those that divide by the root mean square only.
     bias: Option<Tensor>,
@@ -36,7 +36,7 @@ pub(super) struct Norm {
 
 impl Linear {
     /// `(rows, inputs)` to `(rows, outputs)`.
-    pub(super) fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
+    pub(crate) fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
         let product = x.matmul(&self.weight)?;
         match &self.bias {
             Some(bias) => product.broadcast_add(bias),
@@ -44,7 +44,7 @@ impl Linear {
         }
     }
 
-    pub(super) fn outputs(&self) -> usize {
+    pub(crate) fn outputs(&self) -> usize {
         self.weight.dims()[1]
     }
 }
@@ -59,11 +59,11 @@ impl Module for Norm {
 }
 
 impl Loader<'_> {
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.file.header().tensor(name).is_some()
     }
 
-    pub(super) fn bad(&self, reason: String) -> Error {
+    pub(crate) fn bad(&self, reason: String) -> Error {
         Error::BadModel {
             path: self.file.path().to_path_buf(),
             reason,
@@ -71,7 +71,7 @@ impl Loader<'_> {
     }
 
     /// A tensor of the file, of any shape.
-    pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
+    pub(crate) fn tensor(&self, name: &str) -> Result<Tensor> {
         let loaded = load(self.file, name, self.device)?;
         self.seen.borrow_mut().insert(name.to_string());
         if let Some(info) = self.file.header().tensor(name) {
@@ -84,7 +84,7 @@ impl Loader<'_> {
     }
 
     /// The same, of a shape.
-    pub(super) fn shaped(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+    pub(crate) fn shaped(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.tensor(name)?;
         match tensor.dims() == shape {
             true => Ok(tensor),
@@ -95,7 +95,7 @@ impl Loader<'_> {
         }
     }
 
-    pub(super) fn vector(&self, name: &str, length: usize) -> Result<Tensor> {
+    pub(crate) fn vector(&self, name: &str, length: usize) -> Result<Tensor> {
         self.shaped(name, &[length])
     }
 
@@ -108,13 +108,13 @@ impl Loader<'_> {
     }
 
     /// A matrix and its bias, if there is one.
-    pub(super) fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
+    pub(crate) fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear> {
         let weight = self.shaped(&format!("{name}.weight"), &[outputs, inputs])?;
         self.turned(weight, self.bias(name, outputs)?)
     }
 
     /// The same of any number of outputs.
-    pub(super) fn linear_from(&self, name: &str, inputs: usize) -> Result<Linear> {
+    pub(crate) fn linear_from(&self, name: &str, inputs: usize) -> Result<Linear> {
         let weight = self.tensor(&format!("{name}.weight"))?;
         match *weight.dims() {
             [outputs, columns] if columns == inputs => {
@@ -128,7 +128,7 @@ impl Loader<'_> {
     }
 
     /// Of a weight `(outputs, inputs)`.
-    pub(super) fn turned(&self, weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
+    pub(crate) fn turned(&self, weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
         let weight = weight.t().and_then(|weight| weight.contiguous());
         Ok(Linear {
             weight: weight.map_err(Error::candle("loading the encoder of pictures"))?,
@@ -136,7 +136,7 @@ impl Loader<'_> {
         })
     }
 
-    pub(super) fn norm(&self, name: &str, width: usize, rms: bool, epsilon: f32) -> Result<Norm> {
+    pub(crate) fn norm(&self, name: &str, width: usize, rms: bool, epsilon: f32) -> Result<Norm> {
         let weight = self.vector(&format!("{name}.weight"), width)?;
         let bias = match rms {
             true => None,
@@ -149,7 +149,7 @@ impl Loader<'_> {
         })
     }
 
-    pub(super) fn norm_if_there(
+    pub(crate) fn norm_if_there(
         &self,
         name: &str,
         width: usize,
@@ -163,7 +163,7 @@ impl Loader<'_> {
 
     /// Refuses a file with tensors that nobody asked for: it does more than this program. Those of blocks that do not
     /// count, and of a norm behind them, are left.
-    pub(super) fn check_all_seen(&self, c: &VisionConfig) -> Result<()> {
+    pub(crate) fn check_all_seen(&self, c: &VisionConfig) -> Result<()> {
         let seen = self.seen.borrow();
         let left = |name: &str| {
             let block = name.strip_prefix("v.blk.").and_then(|n| n.split_once('.'));
