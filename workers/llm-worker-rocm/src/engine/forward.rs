@@ -1,7 +1,7 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
 use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
-use super::media::{Features, MediaItem, StepMedia};
+use super::media::{Features, MediaItem, StepMedia, Turn};
 use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
@@ -262,6 +262,19 @@ impl Step {
         self.outputs.len() == self.tokens.len()
     }
 
+    /// What each row is turned by, if that is not the place of each.
+    pub(super) fn turns(&self) -> Vec<Turn> {
+        if self.sequences.iter().all(|s| s.turned.is_none()) {
+            return Vec::new();
+        }
+        let rows = self.sequences.iter().flat_map(|sequence| {
+            let place = (sequence.keys - sequence.rows) as u32;
+            let first = sequence.turned.unwrap_or(place);
+            (first..first + sequence.rows as u32).map(|turn| [turn; 3])
+        });
+        rows.collect()
+    }
+
     /// Its rows as sequences of one new token each, for attention over the cache.
     pub(super) fn paged_rows(&self) -> Vec<PagedSequence<'_>> {
         self.rows_by(|sequence| &sequence.blocks)
@@ -339,6 +352,9 @@ pub struct StepSequence {
     pub rows: usize,
     /// Its recurrent state, if the model has such ([`Forward::state_bytes`]).
     pub state: Option<StepState>,
+    /// What its first new token is turned by, and the others by what follows it, if that is not their place: text
+    /// behind pictures of a model whose tokens have three positions each.
+    pub turned: Option<u32>,
 }
 
 /// Where a sequence's recurrent state lies, in slots of the [reserved](CacheOptions::states) ones.

@@ -152,6 +152,8 @@ pub(super) struct SequenceMedia {
     names: Vec<u32>,
     /// For each span, the picture's features, while they are needed.
     features: Vec<Option<Features>>,
+    /// What the first token behind the prompt is turned by.
+    next: u32,
 }
 
 impl SequenceMedia {
@@ -231,11 +233,18 @@ impl SequenceMedia {
         let turns = self.media.turns.as_ref()?;
         Some(match turns.get(position) {
             Some(turn) => *turn,
-            None => {
-                let last = turns.iter().flatten().max().copied().unwrap_or(0);
-                [last + 1 + (position - turns.len()) as u32; 3]
-            }
+            None => [self.next + (position - turns.len()) as u32; 3],
         })
+    }
+
+    /// What a token is turned by that stands with those that follow it, `rows` in all, as text does behind pictures: by
+    /// one number, and each by the one behind.
+    pub(super) fn turn_of_text(&self, start: usize, rows: usize) -> Option<u32> {
+        let [first, ..] = self.turn(start)?;
+        let end = start + rows;
+        let in_prompt = start..end.min(self.media.turns.as_ref()?.len());
+        let goes_on = |place: usize| self.turn(place) == Some([first + (place - start) as u32; 3]);
+        in_prompt.into_iter().all(goes_on).then_some(first)
     }
 
     /// Adds what `rows` tokens from `start` on have to a step, of which they are `sequence` and begin at `row`.
@@ -315,9 +324,11 @@ impl MediaStore {
                 *next + 1
             })
         });
+        let turns = media.turns.iter().flatten().flatten();
         SequenceMedia {
             names: names.collect(),
             features: vec![None; media.spans.len()],
+            next: turns.max().map_or(0, |last| last + 1),
             media,
         }
     }
@@ -439,5 +450,10 @@ mod tests {
         }));
         let turns = media.turns(2, 4).unwrap();
         assert_eq!(turns, [[1, 2, 1], [3; 3], [4; 3], [5; 3]]);
+        // Text behind the picture, in the prompt and behind it.
+        assert_eq!(media.turn_of_text(3, 2), Some(3));
+        assert_eq!(media.turn_of_text(5, 1), Some(5));
+        assert_eq!(media.turn_of_text(2, 2), None);
+        assert_eq!(media.turn_of_text(1, 1), None);
     }
 }

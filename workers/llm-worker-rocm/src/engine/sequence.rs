@@ -138,6 +138,11 @@ impl Sequence {
         media.map_or(rows, |media| media.ready(self.computed, rows))
     }
 
+    /// What the next of `rows` rows is turned by, if that is not its place and all are text.
+    pub(super) fn turn_of_text(&self, rows: usize) -> Option<u32> {
+        self.media.as_ref()?.turn_of_text(self.computed, rows)
+    }
+
     /// Tells that it left the queue, the first time that it does. Gives whether this is.
     pub(super) fn start(&mut self) -> bool {
         let first = self.started.is_none();

@@ -85,6 +85,8 @@ impl Driven {
             blocks: (0..9).map(|i| self.id as u32 + 8 * i).collect(),
             keys,
             rows,
+            // Some turn by other numbers than their places, as behind pictures.
+            turned: (self.id % 3 == 2).then_some(self.computed as u32 + 50),
             ..StepSequence::default()
         }
     }

@@ -61,7 +61,12 @@ pub(super) struct Prepared {
 
 fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
     let sequences = step.tokens.len();
-    let longest = step.sequences.iter().map(|s| s.keys).max().unwrap_or(0);
+    let positions = step.sequences.iter().map(|s| {
+        // Rotary tables go as far as the room for keys does.
+        let turned = s.turned.map_or(0, |first| first as usize + s.rows);
+        turned.max(s.keys)
+    });
+    let longest = positions.max().unwrap_or(0);
     DecodeShape {
         sequences: if sequences <= POWERS {
             sequences.next_power_of_two()
@@ -71,6 +76,20 @@ fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
         capacity: longest.next_power_of_two().max(LEAST_KEYS),
         block_size,
     }
+}
+
+/// Lets rows behind pictures turn by what they do, in the numbers of a batch.
+fn turn(step: &Step, shape: &DecodeShape, numbers: &mut [u32]) -> Result<()> {
+    let mut row = 0;
+    for sequence in &step.sequences {
+        for place in 0..sequence.rows {
+            if let Some(first) = sequence.turned {
+                shape.turn(numbers, row, first as usize + place)?;
+            }
+            row += 1;
+        }
+    }
+    Ok(())
 }
 
 /// Rows of the sequence that has most of them, as a power of two.
@@ -246,7 +265,9 @@ impl Prepared {
             if sequences.iter().any(outside) {
                 bail!("a sequence has a block beyond the {blocks} of the cache")
             }
-            self.shape.write(sequences, words)
+            let start = words.len();
+            self.shape.write(sequences, words)?;
+            turn(step, &self.shape, &mut words[start..])
         };
         write(&step.paged_rows(), network.cache_blocks)?;
         if self.windows.is_some() {

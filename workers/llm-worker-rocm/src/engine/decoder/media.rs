@@ -58,6 +58,10 @@ impl MediaPass {
         if !media.turns.is_empty() && axes.is_empty() {
             bail!("this model has one position for each token, not three")
         }
+        let turns = match media.turns.is_empty() {
+            true => &step.turns(),
+            false => &media.turns,
+        };
         let depth = media.rows.iter().map(|(_, f)| f.deep.len()).max();
         let deep = (0..depth.unwrap_or(0)).map(|block| {
             let rows = media.rows.iter();
@@ -95,9 +99,9 @@ impl MediaPass {
                 .map(|(row, features)| (*row, features.rows.clone()))
                 .collect(),
             deep: deep.collect(),
-            turned: match media.turns.is_empty() {
+            turned: match turns.is_empty() {
                 true => None,
-                false => Some(tables.turned(&media.turns, axes)?),
+                false => Some(tables.turned(turns, axes)?),
             },
             ahead: ahead.collect::<Result<_>>()?,
         })

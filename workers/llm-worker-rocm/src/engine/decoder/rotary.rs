@@ -146,9 +146,11 @@ impl Tables {
         &self.device
     }
 
-    /// Cosines and sines of rows, each pair turned by one of three numbers: which one, `axes` tells.
+    /// Cosines and sines of rows, each pair turned by one of three numbers: which one, `axes` tells; by the first where
+    /// it does not.
     pub(super) fn turned(&self, turns: &[Turn], axes: &[u8]) -> Result<TurnedRows> {
         let angles = |turn: &Turn| {
+            let axes = axes.iter().chain(std::iter::repeat(&0));
             let pairs = self.frequencies.iter().zip(axes);
             let by = pairs.map(|(f, axis)| f64::from(turn[usize::from(*axis)]) * f);
             by.collect::<Vec<f64>>()

@@ -62,7 +62,8 @@ impl Scheduler {
                 own.add(&mut media, (index, row), (start, part.rows))?;
             }
             let turns = own.and_then(|own| own.turns(start, part.rows));
-            turned |= turns.is_some();
+            // Text behind pictures says so itself.
+            turned |= turns.is_some() && part.turned.is_none();
             let plain = || (start..part.keys).map(|place| [place as u32; 3]).collect();
             media.turns.extend(turns.unwrap_or_else(plain));
             row += part.rows;

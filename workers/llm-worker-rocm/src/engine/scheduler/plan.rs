@@ -99,6 +99,7 @@ impl Scheduler {
                 keys,
                 rows: chunk.rows,
                 state: sequence.step_state(),
+                turned: sequence.turn_of_text(chunk.rows),
             });
             if known == sequence.tokens.len() {
                 let end = step.tokens.len() as u32;
