@@ -18,10 +18,26 @@ struct Case {
     key_size: usize,
     value_size: usize,
     tiled: bool,
-    /// Rows of each sequence, the slot before, and the slots behind its last rows.
-    sequences: Vec<(usize, u32, Vec<u32>)>,
+    sequences: Vec<Rows>,
     /// At least so many rows are said to be in the longest.
     longest: usize,
+}
+
+/// Rows of a sequence, the slot before, and the slots behind its last rows.
+type Rows = (usize, u32, Vec<u32>);
+
+/// A case of heads of keys and values and their sizes.
+fn case(sizes: [usize; 4], tiled: bool, sequences: Vec<Rows>) -> Case {
+    let [key_heads, value_heads, key_size, value_size] = sizes;
+    Case {
+        key_heads,
+        value_heads,
+        key_size,
+        value_size,
+        tiled,
+        sequences,
+        longest: 0,
+    }
 }
 
 const SLOTS: usize = 12;
@@ -176,7 +192,7 @@ fn check<T: Element>(device: &Device, case: &Case) {
 }
 
 /// Begin with nothing, go on in their slot, go on from a slot that stays, keep several states, keep none, have no rows.
-fn short() -> Vec<(usize, u32, Vec<u32>)> {
+fn short() -> Vec<Rows> {
     vec![
         (1, NONE, vec![3]),
         (9, 0, vec![0]),
@@ -188,7 +204,7 @@ fn short() -> Vec<(usize, u32, Vec<u32>)> {
     ]
 }
 
-fn long() -> Vec<(usize, u32, Vec<u32>)> {
+fn long() -> Vec<Rows> {
     let mut sequences = short();
     sequences.extend([(133, 2, vec![2]), (64, NONE, vec![10, 11])]);
     sequences
@@ -197,20 +213,11 @@ fn long() -> Vec<(usize, u32, Vec<u32>)> {
 #[test]
 fn rows_one_by_one() {
     let device = device();
-    let case = |key_heads, value_heads, key_size, value_size, tiled| Case {
-        key_heads,
-        value_heads,
-        key_size,
-        value_size,
-        tiled,
-        sequences: short(),
-        longest: 0,
-    };
     for case in [
-        case(2, 4, 16, 32, false),
-        case(2, 4, 24, 40, true),
-        case(1, 2, 128, 128, false),
-        case(1, 1, 200, 64, false),
+        case([2, 4, 16, 32], false, short()),
+        case([2, 4, 24, 40], true, short()),
+        case([1, 2, 128, 128], false, short()),
+        case([1, 1, 200, 64], false, short()),
     ] {
         check::<f32>(&device, &case);
         if case.key_size == 24 {
@@ -223,20 +230,11 @@ fn rows_one_by_one() {
 #[test]
 fn rows_in_chunks() {
     let device = device();
-    let case = |key_heads, value_heads, key_size, value_size, tiled| Case {
-        key_heads,
-        value_heads,
-        key_size,
-        value_size,
-        tiled,
-        sequences: long(),
-        longest: 0,
-    };
     for case in [
-        case(1, 2, 16, 32, false),
-        case(2, 4, 24, 40, true),
-        case(1, 1, 128, 32, false),
-        case(1, 1, 200, 16, false),
+        case([1, 2, 16, 32], false, long()),
+        case([2, 4, 24, 40], true, long()),
+        case([1, 1, 128, 32], false, long()),
+        case([1, 1, 200, 16], false, long()),
     ] {
         check::<f32>(&device, &case);
         if case.key_size == 16 {
@@ -246,9 +244,8 @@ fn rows_in_chunks() {
     }
     // Beside a longer sequence, short ones come in chunks, too.
     let case = Case {
-        sequences: short(),
         longest: 70,
-        ..case(2, 2, 40, 8, false)
+        ..case([2, 2, 40, 8], false, short())
     };
     check::<f32>(&device, &case);
 }
