@@ -50,13 +50,14 @@ DEVICE_FN u64 rank(float value, u32 token) { return (u64)(is_nan(value) ? NAN_KE
 
 struct Filter {
     float score;    // at least
+    float ceiling;  // at most
     u32 token;      // up to, where the score is `tie`
     float tie;
     float mean;
     float distance;  // from the mean at most
 
     DEVICE_FN bool keeps(float s, u32 t) const {
-        return s >= score && !(s == tie && t > token) && (s > mean ? s - mean : mean - s) <= distance;
+        return s >= score && s <= ceiling && !(s == tie && t > token) && (s > mean ? s - mean : mean - s) <= distance;
     }
 };
 
@@ -134,9 +135,43 @@ template <typename F> DEVICE_FN u32 last_where(u32 most, F f) {
     return low;
 }
 
-DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
-    Filter filter{lowest(), 0xffffffffu, lowest(), 0.f, __builtin_inff()};
+// No temperature is lower: below, the most likely token is all that is left.
+constexpr float LEAST_TEMPERATURE = 1e-3f;
+
+// The least score that is near enough to the largest in standard deviations, and a temperature by how sure the model is.
+DEVICE_FN void prepare(Row& row, Filter& filter, const Choice& choice) {
+    const float temperature = row.temperature;
+    row.temperature = 1.f;
+    const auto each_kept = [&](auto f) {
+        return row.sum([&](float s, u32) { return s > lowest() && s >= filter.score ? f(s) : 0.f; });
+    };
+    if (choice.top_n_sigma > 0.f) {
+        const float count = each_kept([](float) { return 1.f; });
+        const float mean = each_kept([](float s) { return s; }) / count;
+        const float square = each_kept([&](float s) { return (s - mean) * (s - mean); });
+        filter.score = -choice.top_n_sigma * math::sqrt(square / count);
+    }
+    row.temperature = temperature;
+    if (choice.dynamic_range > 0.f) {
+        row.temperature = 1.f;
+        const float count = each_kept([](float) { return 1.f; });
+        const float total = each_kept([](float s) { return math::exp(s); });
+        const float mean = each_kept([](float s) { const float w = math::exp(s); return w > 0.f ? w * s : 0.f; }) / total;
+        const float entropy = math::log(total) - mean;
+        const float share = count > 1.f ? Most::apply(entropy, 0.f) / math::log(count) : 0.f;
+        const float least = Most::apply(temperature - choice.dynamic_range, 0.f);
+        // To the power of 0 all are 1.
+        const float power = choice.dynamic_exponent == 0.f ? 1.f : share > 0.f ? math::exp(choice.dynamic_exponent * math::log(share)) : 0.f;
+        row.temperature = Most::apply(least + (temperature + choice.dynamic_range - least) * (power < 1.f ? power : 1.f), LEAST_TEMPERATURE);
+    }
+    filter.score /= row.temperature;
+}
+
+DEVICE_FN u32 draw(Row& row, const Choice& choice) {
+    Filter filter{lowest(), -lowest(), 0xffffffffu, lowest(), 0.f, -lowest()};
+    if (choice.top_n_sigma > 0.f || choice.dynamic_range > 0.f) prepare(row, filter, choice);
     const auto weight = [&](float s, u32 t) { return s > lowest() && filter.keeps(s, t) ? math::exp(s) : 0.f; };
+    // Those that are left out by their deviation are among the least.
     if (choice.top_k && choice.top_k < row.vocab) {
         // Scores are not above 0.
         const u32 key = last_where(ordered(0.f), [&](u32 key) {
@@ -150,7 +185,7 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
         const u32 token = ties == missing ? row.vocab - 1 : last_where(row.vocab - 1, [&](u32 last) {
             return row.count([&](float s, u32 t) { return s == least && t < last; }) < missing;
         });
-        filter.score = least;
+        filter.score = Most::apply(filter.score, least);
         filter.tie = least;
         filter.token = token;
     }
@@ -180,8 +215,16 @@ DEVICE_FN u32 draw(const Row& row, const Choice& choice) {
         return filter.keeps(s, token) ? s : lowest();
     };
     const u64 first = row.best(kept);
-    const float most = unordered((u32)(first >> 32));
+    float most = unordered((u32)(first >> 32));
     filter.score = Most::apply(filter.score, most + choice.log_min_p);
+    if (choice.xtc_threshold < 1.f) {
+        const float wanted = choice.xtc_threshold * row.sum(weight);
+        const u64 last = row.best([&](float logit, u32 token) {
+            const float s = kept(logit, token);
+            return s > lowest() && math::exp(s) >= wanted ? -s : lowest();
+        });
+        if (last) most = filter.ceiling = -unordered((u32)(last >> 32));
+    }
     const float hopeless = most + LEAST_GUMBEL - MOST_GUMBEL;
     const u64 chosen = row.best([&](float logit, u32 token) {
         const float s = kept(logit, token);

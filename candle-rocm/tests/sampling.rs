@@ -9,7 +9,7 @@ use candle_rocm::{Buffer, DType, Device, Error, View};
 use common::{device, download, upload, Rng};
 
 const VOCAB: usize = 1234;
-const ROWS: usize = 12;
+const ROWS: usize = 18;
 
 fn plain() -> Choice {
     Choice {
@@ -18,6 +18,10 @@ fn plain() -> Choice {
         typical_p: 1.0,
         top_p: 1.0,
         log_min_p: f32::NEG_INFINITY,
+        top_n_sigma: 0.0,
+        dynamic_range: 0.0,
+        dynamic_exponent: 1.0,
+        xtc_threshold: 1.0,
         seed: [0, 0],
         position: 0,
     }
@@ -57,8 +61,25 @@ fn expected(logits: &[f32], choice: &Choice) -> u32 {
     }
     let mut kept: Vec<(u32, f64)> = (0..)
         .zip(logits)
-        .map(|(token, logit)| (token, f64::from((logit - max) / choice.temperature)))
+        .map(|(token, logit)| (token, f64::from(logit - max)))
         .collect();
+    if choice.top_n_sigma > 0.0 {
+        let mean = kept.iter().map(|k| k.1).sum::<f64>() / kept.len() as f64;
+        let square = kept.iter().map(|k| (k.1 - mean).powi(2)).sum::<f64>();
+        let deviation = (square / kept.len() as f64).sqrt();
+        kept.retain(|k| k.1 >= -f64::from(choice.top_n_sigma) * deviation);
+    }
+    let mut temperature = f64::from(choice.temperature);
+    if choice.dynamic_range > 0.0 {
+        let total: f64 = kept.iter().map(|k| k.1.exp()).sum();
+        let surprise = |k: &(u32, f64)| k.1.exp() / total * (total.ln() - k.1);
+        let entropy: f64 = kept.iter().map(surprise).sum();
+        let share = entropy / (kept.len() as f64).ln();
+        let range = f64::from(choice.dynamic_range);
+        let (least, most) = ((temperature - range).max(0.0), temperature + range);
+        temperature = least + (most - least) * share.powf(choice.dynamic_exponent.into());
+    }
+    kept.iter_mut().for_each(|k| k.1 /= temperature);
     kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     if choice.top_k > 0 {
         kept.truncate(choice.top_k as usize);
@@ -84,6 +105,10 @@ fn expected(logits: &[f32], choice: &Choice) -> u32 {
     share(&mut kept, choice.top_p);
     let most = kept[0].1;
     kept.retain(|k| k.1 >= most + f64::from(choice.log_min_p));
+    let total: f64 = kept.iter().map(|k| k.1.exp()).sum();
+    let wanted = f64::from(choice.xtc_threshold) * total;
+    let likely = kept.iter().take_while(|k| k.1.exp() >= wanted).count();
+    kept.drain(..likely.saturating_sub(1));
     let noisy = |k: &(u32, f64)| k.1 + gumbel(choice, k.0);
     let best = kept.iter().max_by(|a, b| noisy(a).total_cmp(&noisy(b)));
     best.unwrap().0
@@ -147,6 +172,40 @@ fn filters_and_draws() {
         },
         Choice {
             top_p: 0.999,
+            ..plain()
+        },
+        Choice {
+            top_n_sigma: 1.2,
+            ..plain()
+        },
+        Choice {
+            dynamic_range: 0.6,
+            dynamic_exponent: 2.0,
+            temperature: 0.8,
+            ..plain()
+        },
+        Choice {
+            dynamic_range: 0.5,
+            temperature: 0.2,
+            ..plain()
+        },
+        Choice {
+            xtc_threshold: 0.003,
+            ..plain()
+        },
+        Choice {
+            xtc_threshold: 0.4,
+            temperature: 0.3,
+            ..plain()
+        },
+        Choice {
+            top_n_sigma: 1.6,
+            dynamic_range: 0.3,
+            temperature: 0.9,
+            top_k: 90,
+            top_p: 0.9,
+            log_min_p: 0.05f32.ln(),
+            xtc_threshold: 0.02,
             ..plain()
         },
     ];

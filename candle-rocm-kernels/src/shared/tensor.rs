@@ -469,6 +469,14 @@ pub mod sampling {
             top_p: f32,
             /// Only those whose logarithm of the probability is no further below the largest; minus infinity is all.
             log_min_p: f32,
+            /// Only those so many standard deviations of the logits below the largest at most; 0 is all.
+            top_n_sigma: f32,
+            /// The temperature goes up and down by so much, by the logits' entropy; 0 is off.
+            dynamic_range: f32,
+            /// What the share of the largest entropy is raised to for that.
+            dynamic_exponent: f32,
+            /// Of those with this share, all but the least likely are left out; 1 is off.
+            xtc_threshold: f32,
             /// The low and the high word of the seed.
             seed: [u32; 2],
             /// Place in the random sequence.

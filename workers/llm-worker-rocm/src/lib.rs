@@ -43,6 +43,7 @@ pub mod media;
 pub mod model;
 pub mod perplexity;
 pub mod quantize;
+mod samplers;
 pub mod server;
 pub mod tokenizer;
 pub mod tools;

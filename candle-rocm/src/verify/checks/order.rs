@@ -96,6 +96,10 @@ fn choose(device: &Device, logits: &Tensor) -> Finding {
         typical_p: 1.0,
         top_p: 1.0,
         log_min_p: f32::NEG_INFINITY,
+        top_n_sigma: 0.0,
+        dynamic_range: 0.0,
+        dynamic_exponent: 1.0,
+        xtc_threshold: 1.0,
         seed: [1, 2],
         position: 3,
     };

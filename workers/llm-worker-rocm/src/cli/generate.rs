@@ -157,7 +157,7 @@ struct Answer {
 
 impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
-        let sampling = self.sampling.options();
+        let sampling = self.sampling.options()?;
         sampling.validate()?;
         let mut file = self.session.open()?;
         if !self.pictures.image.is_empty() {

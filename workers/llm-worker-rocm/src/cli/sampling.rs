@@ -1,7 +1,9 @@
 //! How a command chooses tokens.
 
 use crate::engine::api::SamplingOptions;
+use crate::samplers::SamplerSettings;
 use clap::Args;
+use worker::{Error, Result};
 
 /// The arguments that choose the next token.
 #[derive(Debug, Clone, Args)]
@@ -49,12 +51,18 @@ pub struct SamplingArgs {
     /// Makes tokens less likely that were generated at all.
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     pub presence_penalty: f32,
+
+    #[command(flatten)]
+    pub samplers: SamplerSettings,
 }
 
 impl SamplingArgs {
     /// What the engine takes; a missing seed is random.
-    pub(super) fn options(&self) -> SamplingOptions {
-        SamplingOptions {
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for settings that there are not.
+    pub(super) fn options(&self) -> Result<SamplingOptions> {
+        let options = SamplingOptions {
             temperature: if self.greedy { 0.0 } else { self.temperature },
             top_k: self.top_k,
             top_p: self.top_p,
@@ -64,10 +72,11 @@ impl SamplingArgs {
             repeat_last_n: self.repeat_last_n,
             frequency_penalty: self.frequency_penalty,
             presence_penalty: self.presence_penalty,
-            logit_bias: Default::default(),
             seed: self
                 .seed
                 .unwrap_or_else(|| worker::ids::seed(worker::ids::JAVASCRIPT_BITS)),
-        }
+            ..SamplingOptions::greedy()
+        };
+        self.samplers.applied(options).map_err(Error::Usage)
     }
 }

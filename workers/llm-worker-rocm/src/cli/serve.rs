@@ -10,6 +10,7 @@ use crate::engine::api::KvDType;
 use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
+use crate::samplers::SamplerSettings;
 use crate::server::{App, AppOptions, Loaded, TextModel};
 use crate::tools::{CallForm, OutputFormat};
 use candle_core::Device;
@@ -190,24 +191,28 @@ struct SamplingDefaults {
     /// Makes recent tokens less likely: 1 is off, 1.1 is mild.
     #[arg(long, default_value_t = 1.0, value_name = "X")]
     repeat_penalty: f32,
+
+    #[command(flatten)]
+    samplers: SamplerSettings,
 }
 
 impl SamplingDefaults {
-    fn options(&self) -> SamplingOptions {
-        SamplingOptions {
+    fn options(&self) -> Result<SamplingOptions> {
+        let options = SamplingOptions {
             temperature: self.temperature,
             top_k: Some(self.top_k).filter(|&k| k > 0),
             top_p: Some(self.top_p).filter(|&p| p != 1.0),
             min_p: Some(self.min_p).filter(|&p| p != 0.0),
             repeat_penalty: self.repeat_penalty,
             ..SamplingOptions::greedy()
-        }
+        };
+        self.samplers.applied(options).map_err(Error::Usage)
     }
 }
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
-        let sampling = self.sampling.options();
+        let sampling = self.sampling.options()?;
         sampling.validate()?;
         let args = self.server.clone();
         let device = self.device.request()?;

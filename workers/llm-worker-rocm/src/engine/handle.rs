@@ -4,6 +4,8 @@ use super::api::{
     EventSender, Failure, Request, SlotAction, SlotDone, SlotStatus, Status, Ticket,
     MAX_TOP_LOGPROBS,
 };
+use super::sampling::Breakers;
+use crate::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,9 +31,15 @@ pub(super) struct Limits {
     pub adapters: usize,
 }
 
+/// Texts and their tokens.
+type KnownBreakers = (Arc<[String]>, Arc<Breakers>);
+
 /// What handles and the thread share.
 pub(super) struct Shared {
     pub limits: Limits,
+    tokenizer: Arc<Tokenizer>,
+    /// The last texts that end runs of tokens, and these tokens.
+    breakers: Mutex<KnownBreakers>,
     queue: Mutex<Queue>,
     wake: Condvar,
     status: Mutex<Status>,
@@ -78,6 +86,8 @@ pub(super) struct Waiting {
     pub request: Request,
     pub events: EventSender,
     pub arrived: Instant,
+    /// What ends runs of tokens, for its sampling.
+    pub breakers: Arc<Breakers>,
 }
 
 /// A panic elsewhere leaves plain figures behind, never a half-made state.
@@ -86,9 +96,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(super) fn new(limits: Limits, status: Status) -> Self {
+    pub(super) fn new(limits: Limits, status: Status, tokenizer: Arc<Tokenizer>) -> Self {
         Self {
             limits,
+            tokenizer,
+            breakers: Mutex::new((Arc::new([]), Arc::default())),
             queue: Mutex::new(Queue {
                 waiting: VecDeque::new(),
                 stop_by: None,
@@ -193,6 +205,7 @@ impl Engine {
     /// [`Failure::DeviceLost`].
     pub fn submit(&self, request: Request) -> Result<Ticket, Failure> {
         self.check(&request)?;
+        let breakers = self.breakers(&request);
         let mut queue = self.shared.queue();
         // Under the queue's lock: the thread empties the queue after it has set this.
         if let Some(reason) = &self.shared.status().lost {
@@ -223,10 +236,26 @@ impl Engine {
             request,
             events,
             arrived: Instant::now(),
+            breakers,
         });
         drop(queue);
         self.shared.wake.notify_all();
         Ok(ticket)
+    }
+
+    /// The tokens that end runs for a request: found anew only where the texts are others than the last request's, as
+    /// this looks at the whole vocabulary.
+    fn breakers(&self, request: &Request) -> Arc<Breakers> {
+        let Some(dry) = &request.sampling.dry else {
+            return Arc::default();
+        };
+        let known = lock(&self.shared.breakers).clone();
+        if known.0 == dry.breakers {
+            return known.1;
+        }
+        let breakers = Arc::new(Breakers::new(&dry.breakers, &self.shared.tokenizer));
+        *lock(&self.shared.breakers) = (dry.breakers.clone(), breakers.clone());
+        breakers
     }
 
     /// What the slots have. Waits for the step that is computed.

@@ -10,7 +10,7 @@ use super::blocks::{root, BlockPool, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::media::{MediaStore, SequenceMedia};
-use super::sampling::SamplingRequest;
+use super::sampling::{AimState, Breakers, SamplingRequest};
 use super::speculation::{Ask, Drafts};
 use memory::States;
 use std::collections::VecDeque;
@@ -42,6 +42,10 @@ pub(super) struct Sequence {
     states: States,
     pub adapters: Arc<[AdapterUse]>,
     sampling: SamplingOptions,
+    /// What ends runs of tokens, for its sampling.
+    breakers: Arc<Breakers>,
+    /// What its sampling has learned of the tokens chosen so far, if it aims at something.
+    aim: Option<AimState>,
     top_logprobs: Option<usize>,
     max_tokens: Option<usize>,
     ignore_end: bool,
@@ -78,6 +82,8 @@ impl Sequence {
             remembered: 0,
             states: States::default(),
             adapters: request.adapters,
+            aim: request.sampling.aim.map(AimState::new),
+            breakers: waiting.breakers,
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
             max_tokens: request.max_tokens,
@@ -167,9 +173,9 @@ impl Sequence {
         self.cached
     }
 
-    /// Whether each token decides which ones may come behind it.
-    pub(super) fn has_constraint(&self) -> bool {
-        self.constraint.is_some()
+    /// Whether each token decides which ones may come behind it, or how they are chosen.
+    pub(super) fn goes_by_token(&self) -> bool {
+        self.constraint.is_some() || self.aim.is_some()
     }
 
     /// Whether something besides the logits decides which tokens may come next.
@@ -195,9 +201,12 @@ impl Sequence {
     ) -> SamplingRequest<'_> {
         SamplingRequest {
             options: &self.sampling,
+            breakers: Some(&self.breakers),
+            aim: self.aim,
             history: &self.tokens,
             drafts: &self.drafts.tokens()[..drafts],
             generated: self.tokens.len() - self.prompt + drafts,
+            position: (self.generated() + drafts) as u32,
             mask,
             top_logprobs: self.top_logprobs,
         }
@@ -209,9 +218,10 @@ impl Sequence {
         let plain = !self.is_constrained()
             && self.top_logprobs.is_none()
             && options.logit_bias.is_empty()
-            && options.repeat_penalty == 1.0
-            && options.frequency_penalty == 0.0
-            && options.presence_penalty == 0.0;
+            && options.dry.is_none()
+            && !options.has_penalties()
+            && options.aim.is_none()
+            && options.is_usual_order();
         plain.then(|| SampleParams {
             options,
             position: (self.generated() + drafts) as u32,
@@ -255,12 +265,17 @@ impl Sequence {
         self.drafts.cut(count);
     }
 
-    /// Tells the constraint of a token that was chosen. Gives whether the answer may go on behind it.
-    pub(super) fn follow(&mut self, token: u32, end: &[u32]) -> Result<bool, Failure> {
+    /// Tells constraint and aim of a token that was chosen. Gives whether the answer may go on behind it.
+    pub(super) fn follow(&mut self, chosen: &GeneratedToken, end: &[u32]) -> Result<bool, Failure> {
         if let Some(constraint) = &mut self.constraint {
-            constraint.accept(token).map_err(Failure::Invalid)?;
+            constraint.accept(chosen.token).map_err(Failure::Invalid)?;
         }
-        Ok(self.ignore_end || !end.contains(&token))
+        if let (Some(state), Some(aim), Some(share)) =
+            (&mut self.aim, self.sampling.aim, chosen.share)
+        {
+            state.learn(aim, share);
+        }
+        Ok(self.ignore_end || !end.contains(&chosen.token))
     }
 
     /// Takes the next token, which [`Sequence::follow`] has let pass. Gives why the sequence ends with it, if it does.

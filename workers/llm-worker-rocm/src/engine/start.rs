@@ -73,6 +73,7 @@ impl Engine {
                 states_total: cache.states,
                 ..Status::default()
             },
+            model.tokenizer,
         );
         let model_of_drafts = match draft {
             Some(draft) => {

@@ -34,6 +34,7 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
             "repeat_last_n": sampling.repeat_last_n,
             "frequency_penalty": sampling.frequency_penalty,
             "presence_penalty": sampling.presence_penalty,
+            "samplers": sampling.order.samplers().iter().map(|s| s.name()).collect::<Vec<_>>(),
             "timeout_ms": app.options.timeout.map(|t| t.as_millis() as u64),
         },
     });

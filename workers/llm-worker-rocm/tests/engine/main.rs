@@ -14,8 +14,8 @@ mod states;
 use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};
 use llm_worker_rocm::engine::api::{
-    Constraint, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType, Request,
-    SamplingOptions, Status, Summary, Ticket,
+    Aim, Constraint, Dry, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType,
+    Request, SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
@@ -497,6 +497,24 @@ fn senseless_requests_are_refused_at_once() {
         },
         SamplingOptions {
             typical_p: Some(1.5),
+            ..greedy()
+        },
+        SamplingOptions {
+            top_n_sigma: Some(0.0),
+            ..greedy()
+        },
+        SamplingOptions {
+            dry: Some(Dry {
+                breakers: vec![String::new()].into(),
+                ..Dry::new(1.0)
+            }),
+            ..greedy()
+        },
+        SamplingOptions {
+            aim: Some(Aim::AdaptiveP {
+                target: 0.5,
+                decay: 1.0,
+            }),
             ..greedy()
         },
         SamplingOptions {

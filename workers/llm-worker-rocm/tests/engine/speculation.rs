@@ -3,7 +3,9 @@
 use super::graphs::{llama, used};
 use super::*;
 use candle_core::quantized::GgmlDType;
-use llm_worker_rocm::engine::api::{DraftSource, SpeculationOptions};
+use llm_worker_rocm::engine::api::{
+    DraftSource, DynamicTemperature, MirostatVersion, SpeculationOptions, Xtc,
+};
 
 /// All guesses are checked.
 pub fn look_up() -> SpeculationOptions {
@@ -25,9 +27,9 @@ fn repeated(seed: u32, len: usize) -> Vec<u32> {
     prompt(seed, 7).into_iter().cycle().take(len).collect()
 }
 
-/// Greedy requests and drawn ones, with penalties, bias, probabilities and constraints.
+/// Greedy requests and drawn ones, with penalties, bias, an aim, probabilities and constraints.
 fn requests() -> Vec<Request> {
-    let kinds: [fn(u64) -> SamplingOptions; 4] = [
+    let kinds: [fn(u64) -> SamplingOptions; 6] = [
         |_| SamplingOptions::greedy(),
         |seed| SamplingOptions {
             temperature: 0.3,
@@ -45,10 +47,30 @@ fn requests() -> Vec<Request> {
             min_p: Some(0.1),
             ..warm(seed)
         },
+        |seed| SamplingOptions {
+            dry: Some(Dry::new(0.3)),
+            dynamic_temperature: Some(DynamicTemperature {
+                range: 0.2,
+                exponent: 1.0,
+            }),
+            xtc: Some(Xtc {
+                probability: 0.3,
+                threshold: 0.1,
+            }),
+            ..warm(seed)
+        },
+        |seed| SamplingOptions {
+            aim: Some(Aim::Mirostat {
+                version: MirostatVersion::V2,
+                tau: 2.0,
+                eta: 0.3,
+            }),
+            ..warm(seed)
+        },
     ];
     (0..12)
         .map(|i| {
-            let sampling = kinds[i as usize % 4](i.into());
+            let sampling = kinds[i as usize % kinds.len()](i.into());
             let mut asked = request(repeated(i, 8 + 5 * i as usize), sampling, 24 + i as usize);
             asked.top_logprobs = (i % 5 == 0).then_some(2);
             if i == 6 || i == 9 {

@@ -2,7 +2,7 @@
 
 use crate::client::{json_post, Server};
 use crate::script::{token, Play};
-use llm_worker_rocm::engine::api::Failure;
+use llm_worker_rocm::engine::api::{Aim, Failure, MirostatVersion};
 use serde_json::{json, Value};
 use std::time::{Duration, Instant};
 
@@ -304,7 +304,12 @@ async fn reasoning_is_told_apart() {
 
 #[tokio::test]
 async fn fields_reach_the_engine() {
-    let server = Server::new([Play::Say("x"), Play::Say("x"), Play::Say("x")]);
+    let server = Server::new([
+        Play::Say("x"),
+        Play::Say("x"),
+        Play::Say("x"),
+        Play::Say("x"),
+    ]);
     let body = json!({
         "prompt": [5, 6], "max_tokens": 9, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "min_p": 0.125, "typical_p": 0.75,
         "repetition_penalty": 1.5, "repeat_last_n": -1, "frequency_penalty": 0.5, "presence_penalty": -0.5,
@@ -314,6 +319,12 @@ async fn fields_reach_the_engine() {
     // What is off on the wire is absent in the engine.
     let off = json!({"prompt": "", "top_p": 1, "top_k": 0, "min_p": 0, "typical_p": 1.0, "max_tokens": -1, "seed": -1});
     server.post(TEXT, &off).await.json();
+    let samplers = json!({
+        "prompt": [5], "xtc_probability": 0.5, "dry_multiplier": 0.8, "dry_penalty_last_n": 99,
+        "dry_sequence_breakers": ["x"], "dynatemp_range": 0.25, "mirostat": 2, "mirostat_tau": 3.0,
+        "samplers": ["top_k", "xtc", "dry", "temperature"], "top_n_sigma": 2.0,
+    });
+    server.post(TEXT, &samplers).await.json();
     server
         .post(TEXT, &json!({"prompt": "p", "seed": null, "stop": null}))
         .await
@@ -350,8 +361,27 @@ async fn fields_reach_the_engine() {
         (None, None, None, None)
     );
     assert_eq!((off.temperature, seen[1].max_tokens), (0.8, None));
-    assert_eq!(seen[2].sampling.top_k, Some(40), "the server's default");
-    assert_ne!(off.seed, seen[2].sampling.seed, "seeds are random");
+    let further = &seen[2].sampling;
+    let order = further.order.to_string();
+    assert_eq!(order, "top_k;xtc;dry;temperature");
+    // What the order lacks is off.
+    assert_eq!((further.top_n_sigma, further.min_p), (None, None));
+    let xtc = further.xtc.unwrap();
+    assert_eq!((xtc.probability, xtc.threshold), (0.5, 0.1));
+    let dry = further.dry.as_ref().unwrap();
+    assert_eq!(
+        (dry.multiplier, dry.last_n, &dry.breakers[..]),
+        (0.8, 99, &["x".to_string()][..])
+    );
+    assert_eq!(further.dynamic_temperature.unwrap().range, 0.25);
+    let aim = Aim::Mirostat {
+        version: MirostatVersion::V2,
+        tau: 3.0,
+        eta: 0.1,
+    };
+    assert_eq!(further.aim, Some(aim));
+    assert_eq!(seen[3].sampling.top_k, Some(40), "the server's default");
+    assert_ne!(off.seed, seen[3].sampling.seed, "seeds are random");
 }
 
 #[tokio::test]
@@ -369,6 +399,8 @@ async fn mistakes_are_named() {
         ),
         (CHAT, chat(json!({"model": "gpt-9"})), 404, "org/model"),
         (CHAT, chat(json!({"n": 0})), 400, "n 0"),
+        (CHAT, chat(json!({"samplers": "top_k;best"})), 400, "best"),
+        (CHAT, chat(json!({"mirostat": 3})), 400, "mirostat 3"),
         (CHAT, chat(json!({"n": 129})), 400, "128"),
         (CHAT, chat(json!({"max_tokens": 0})), 400, "max_tokens"),
         (

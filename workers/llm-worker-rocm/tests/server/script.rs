@@ -122,6 +122,7 @@ fn generated(id: u32, top: Option<usize>, at: Instant) -> Event {
         token: id,
         logprob: top.map(|_| -0.25),
         top: alternatives[..top.unwrap_or(0).min(3)].to_vec(),
+        share: None,
     };
     Event::Token {
         token,

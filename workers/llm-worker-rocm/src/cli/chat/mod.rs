@@ -247,7 +247,7 @@ impl Chat {
         let request = Request {
             max_tokens: self.args.max_tokens,
             media,
-            ..Request::new(tokens, self.args.sampling.options())
+            ..Request::new(tokens, self.args.sampling.options()?)
         };
         let text = TextOptions {
             visible_tokens: self.format.visible_tokens(),

@@ -97,6 +97,8 @@ pub struct GeneratedToken {
     pub logprob: Option<f32>,
     /// The most likely tokens with theirs, most likely first.
     pub top: Vec<(u32, f32)>,
+    /// Its probability among the tokens that the samplers have left, for an [`Aim`](super::Aim) to learn from.
+    pub share: Option<f32>,
 }
 
 /// Guesses at a request's tokens.

@@ -28,7 +28,9 @@ pub use event::{DraftCount, Event, EventSender, FinishReason, GeneratedToken, Su
 pub use failure::Failure;
 pub use options::{EngineOptions, GraphUse, KvDType};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
-pub use sampling::SamplingOptions;
+pub use sampling::{
+    Aim, Dry, DynamicTemperature, MirostatVersion, Sampler, SamplerOrder, SamplingOptions, Xtc,
+};
 pub use slots::{SlotAction, SlotDone, SlotStatus};
 pub use speculation::{DraftSource, SpeculationOptions};
 pub use status::{DecodeFigures, DraftFigures, Status};

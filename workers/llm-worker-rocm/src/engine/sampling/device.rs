@@ -1,7 +1,9 @@
 //! The choice on an AMD GPU: the chosen tokens come back, and the probabilities that are asked for.
 
+use super::chain::xtc_now;
 use super::chosen::{not_a_number, nothing_left, Chosen};
-use super::request::{penalties, SamplingRequest};
+use super::host;
+use super::request::SamplingRequest;
 use crate::engine::api::{GeneratedToken, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
 use candle_core::rocm_backend::candle_rocm::{Buffer, Device};
@@ -18,8 +20,36 @@ fn rocm(storage: &Storage) -> Result<&RocmStorage> {
     }
 }
 
-/// See [`super::choose`]. May change `logits`.
+/// See [`super::choose`]. May change `logits`. Rows that ask for what the device does not do are brought to the host.
 pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Vec<Chosen>> {
+    let of_host = |on_host: bool| {
+        let rows = (0u32..).zip(requests);
+        rows.filter(move |(_, request)| request.needs_host() == on_host)
+    };
+    let rows: Vec<u32> = of_host(true).map(|(row, _)| row).collect();
+    if rows.is_empty() {
+        let requests: Vec<&SamplingRequest> = requests.iter().collect();
+        return choose_there(logits, &requests);
+    }
+    let part = |rows: &[u32]| logits.index_select(&Tensor::new(rows, logits.device())?, 0);
+    let (others, there): (Vec<u32>, Vec<&SamplingRequest>) = of_host(false).unzip();
+    let there = match others.is_empty() {
+        true => Vec::new(),
+        false => choose_there(&part(&others)?, &there)?,
+    };
+    let here = part(&rows)?.to_vec2::<f32>()?;
+    let (mut here, mut there) = (here.into_iter(), there.into_iter());
+    let all = requests.iter().map(|request| {
+        let chosen = match request.needs_host() {
+            true => here.next().map(|row| host::choose(&row, request)),
+            false => there.next(),
+        };
+        chosen.unwrap_or_else(|| Err(not_a_number()))
+    });
+    Ok(all.collect())
+}
+
+fn choose_there(logits: &Tensor, requests: &[&SamplingRequest]) -> Result<Vec<Chosen>> {
     let vocab = logits.dim(1)?;
     let logits = logits.contiguous()?;
     let edits = edits(requests);
@@ -43,7 +73,7 @@ pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Ve
     sampling::mask(device, &view, &masked, &masks)?;
     let choices: Vec<Choice> = requests
         .iter()
-        .map(|request| choice(request.options, request.generated as u32))
+        .map(|request| choice(request.options, request.position))
         .collect();
     let tokens = sampling::choose(device, &view, &choices)?;
     let mut chosen: Vec<Chosen> = words(device, &tokens)?.into_iter().map(chosen).collect();
@@ -54,7 +84,7 @@ pub(super) fn choose(logits: &Tensor, requests: &[SamplingRequest]) -> Result<Ve
 }
 
 /// Bias and penalties, one edit for a row and token.
-fn edits(requests: &[SamplingRequest]) -> Vec<Edit> {
+fn edits(requests: &[&SamplingRequest]) -> Vec<Edit> {
     let mut edits = Vec::new();
     for (row, request) in (0..).zip(requests) {
         let mut of_row: HashMap<u32, Edit> = HashMap::new();
@@ -68,9 +98,9 @@ fn edits(requests: &[SamplingRequest]) -> Vec<Edit> {
         for (token, bias) in &request.options.logit_bias {
             of_row.entry(*token).or_insert(plain(*token)).bias = *bias;
         }
-        for (token, (penalty, subtract)) in penalties(request) {
+        for (token, of_token) in request.edits(&request.samplers().0) {
             let edit = of_row.entry(token).or_insert(plain(token));
-            (edit.penalty, edit.subtract) = (penalty, subtract);
+            (edit.penalty, edit.subtract) = (of_token.factor, of_token.less);
         }
         edits.extend(of_row.into_values());
     }
@@ -78,7 +108,7 @@ fn edits(requests: &[SamplingRequest]) -> Vec<Edit> {
 }
 
 /// Rows with a constraint, and their masks behind each other, each as long as the vocabulary asks for.
-fn masks(requests: &[SamplingRequest], vocab: usize) -> (Vec<u32>, Vec<u32>) {
+fn masks(requests: &[&SamplingRequest], vocab: usize) -> (Vec<u32>, Vec<u32>) {
     let words = vocab.div_ceil(32);
     let (mut rows, mut masks) = (Vec::new(), Vec::new());
     for (row, request) in (0..).zip(requests) {
@@ -99,12 +129,13 @@ pub(super) fn chosen(token: u32) -> Chosen {
             token,
             logprob: None,
             top: Vec::new(),
+            share: None,
         }),
     }
 }
 
-/// The token behind `generated` others, as kernels are told.
-pub(in crate::engine) fn choice(options: &SamplingOptions, generated: u32) -> Choice {
+/// The token behind `position` others, as kernels are told.
+pub(in crate::engine) fn choice(options: &SamplingOptions, position: u32) -> Choice {
     Choice {
         temperature: options.temperature,
         top_k: options
@@ -113,15 +144,19 @@ pub(in crate::engine) fn choice(options: &SamplingOptions, generated: u32) -> Ch
         typical_p: options.typical_p.unwrap_or(1.0),
         top_p: options.top_p.unwrap_or(1.0),
         log_min_p: options.min_p.unwrap_or(0.0).ln(),
+        top_n_sigma: options.top_n_sigma.unwrap_or(0.0),
+        dynamic_range: options.dynamic_temperature.map_or(0.0, |d| d.range),
+        dynamic_exponent: options.dynamic_temperature.map_or(1.0, |d| d.exponent),
+        xtc_threshold: xtc_now(options, position).unwrap_or(1.0),
         seed: [options.seed as u32, (options.seed >> 32) as u32],
-        position: generated,
+        position,
     }
 }
 
 /// Adds the probabilities that were asked for.
 fn report(
     logits: &Tensor,
-    requests: &[SamplingRequest],
+    requests: &[&SamplingRequest],
     tokens: &Buffer,
     rows: &[u32],
     chosen: &mut [Chosen],

@@ -20,7 +20,8 @@ pub(super) fn keep_largest(candidates: &mut Vec<Candidate>, count: usize) {
     }
 }
 
-fn weight(candidate: &Candidate) -> f64 {
+/// The probability, up to a factor, of a score.
+pub(super) fn weight(candidate: &Candidate) -> f64 {
     f64::from(candidate.1).exp()
 }
 
@@ -85,4 +86,28 @@ pub(super) fn keep_likely(candidates: &mut Vec<Candidate>, p: f32) {
         .map(|c| c.1)
         .fold(f32::NEG_INFINITY, f32::max);
     candidates.retain(|c| c.1 >= most + p.ln());
+}
+
+/// Keeps the candidates that are at most `n` standard deviations below the largest.
+pub(super) fn keep_dense(candidates: &mut Vec<Candidate>, n: f32) {
+    let count = candidates.len() as f64;
+    let scores = || candidates.iter().map(|c| f64::from(c.1));
+    let mean = scores().sum::<f64>() / count;
+    let variance = scores().map(|s| (s - mean).powi(2)).sum::<f64>() / count;
+    let most = candidates.iter().map(|c| c.1);
+    let most = most.fold(f32::NEG_INFINITY, f32::max);
+    let least = most - n * variance.sqrt() as f32;
+    candidates.retain(|c| c.1 >= least);
+}
+
+/// Of the candidates that have the probability `threshold`, leaves out all but the least likely.
+pub(super) fn leave_top(candidates: &mut Vec<Candidate>, threshold: f32) {
+    let sum: f64 = candidates.iter().map(weight).sum();
+    let wanted = f64::from(threshold) * sum;
+    let least = candidates
+        .iter()
+        .filter(|c| weight(c) >= wanted)
+        .map(|c| c.1)
+        .fold(f32::INFINITY, f32::min);
+    candidates.retain(|c| c.1 <= least);
 }

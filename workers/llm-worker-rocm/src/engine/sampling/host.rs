@@ -1,29 +1,32 @@
 //! The choice from a row of logits in memory.
 
+use super::chain;
 use super::chosen::{not_a_number, nothing_left};
-use super::filters::{descending, keep_largest, keep_likely, keep_top, keep_typical, Candidate};
+use super::filters::{descending, keep_largest, Candidate};
 use super::random::{gumbel, MAX_GUMBEL};
-use super::request::{penalties, SamplingRequest};
-use crate::engine::api::{Failure, GeneratedToken, SamplingOptions};
+use super::request::SamplingRequest;
+use crate::engine::api::{Aim, Failure, GeneratedToken, Sampler};
 
 /// Chooses the next token.
 pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<GeneratedToken, Failure> {
     if logits.iter().any(|x| x.is_nan()) {
         return Err(not_a_number());
     }
-    let adjusted = adjust(logits, request);
+    let (leading, samplers) = request.samplers();
+    let adjusted = adjust(logits, request, &leading);
     let adjusted = adjusted.as_deref().unwrap_or(logits);
     let best = largest(adjusted).ok_or_else(nothing_left)?;
-    let token = if request.options.temperature == 0.0 {
-        best.0
+    let (token, share) = if request.options.temperature == 0.0 {
+        (best.0, None)
     } else {
-        sample(adjusted, best, request.options, request.generated as u32)
+        sample(adjusted, best, request, &samplers)
     };
     let Some(count) = request.top_logprobs else {
         return Ok(GeneratedToken {
             token,
             logprob: None,
             top: Vec::new(),
+            share,
         });
     };
     let normaliser = log_sum_exp(logits);
@@ -37,27 +40,24 @@ pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<Genera
             .into_iter()
             .map(|(token, logit)| (token, logit - normaliser))
             .collect(),
+        share,
     })
 }
 
-/// Bias, penalties and constraint; `None` if there are none.
-fn adjust(logits: &[f32], request: &SamplingRequest) -> Option<Vec<f32>> {
+/// Bias, the samplers that come first, and constraint; `None` if there are none.
+fn adjust(logits: &[f32], request: &SamplingRequest, leading: &[Sampler]) -> Option<Vec<f32>> {
     let bias = &request.options.logit_bias;
-    let penalties = penalties(request);
-    if bias.is_empty() && penalties.is_empty() && request.mask.is_none() {
+    let edits = request.edits(leading);
+    if bias.is_empty() && edits.is_empty() && request.mask.is_none() {
         return None;
     }
     let mut adjusted = logits.to_vec();
     for (token, bias) in bias {
         adjusted[*token as usize] += bias;
     }
-    for (token, (factor, less)) in penalties {
+    for (token, edit) in edits {
         let logit = &mut adjusted[token as usize];
-        *logit = if *logit > 0.0 {
-            *logit / factor
-        } else {
-            *logit * factor
-        } - less;
+        *logit = edit.of(*logit);
     }
     if let Some(mask) = &request.mask {
         for (token, logit) in adjusted.iter_mut().enumerate() {
@@ -89,61 +89,89 @@ fn log_sum_exp(logits: &[f32]) -> f32 {
     max + sum.ln() as f32
 }
 
-/// Samples a token; `best` is the one with the largest logit.
-fn sample(logits: &[f32], best: Candidate, options: &SamplingOptions, position: u32) -> u32 {
-    let scaled = |logit: f32| (logit - best.1) / options.temperature;
-    let noisy = |(token, score): &Candidate| score + gumbel(options.seed, position, *token);
-    let filtered = options.top_k.is_some()
-        || options.typical_p.is_some()
-        || options.top_p.is_some()
-        || options.min_p.is_some();
-    let mut chosen = (best.0, f32::NEG_INFINITY);
-    let mut consider = |candidate: &Candidate| {
-        // What cannot win any more needs no random number.
-        if candidate.1 + MAX_GUMBEL >= chosen.1 {
-            let score = noisy(candidate);
-            if score > chosen.1 || score == chosen.1 && candidate.0 < chosen.0 {
-                chosen = (candidate.0, score);
-            }
-        }
+/// Samples a token; `best` is the one with the largest logit. Gives its probability among those that were left, too, for
+/// an aim to learn from.
+fn sample(
+    logits: &[f32],
+    best: Candidate,
+    request: &SamplingRequest,
+    samplers: &[Sampler],
+) -> (u32, Option<f32>) {
+    let options = request.options;
+    let score = |logit: f32| logit - best.1;
+    let mut draw = Draw {
+        seed: options.seed,
+        position: request.position,
+        chosen: (best.0, f32::NEG_INFINITY),
+        place: 0,
     };
-    if !filtered {
-        consider(&(best.0, 0.0));
+    let is_plain = samplers.iter().all(|s| *s == Sampler::Temperature);
+    if is_plain && options.dynamic_temperature.is_none() && request.aim.is_none() {
+        draw.consider(0, &(best.0, 0.0));
         for (token, logit) in (0..).zip(logits) {
-            consider(&(token, scaled(*logit)));
+            draw.consider(0, &(token, score(*logit) / options.temperature));
         }
-        return chosen.0;
+        return (draw.chosen.0, None);
     }
     let mut candidates: Vec<Candidate> = (0..)
-        .zip(logits.iter().map(|logit| scaled(*logit)))
+        .zip(logits.iter().map(|logit| score(*logit)))
         .filter(|(_, score)| *score > f32::NEG_INFINITY)
         .collect();
-    if let Some(k) = options.top_k {
-        keep_largest(&mut candidates, k);
+    let shares = match (options.aim, request.aim) {
+        (Some(aim), Some(state)) => {
+            match aim {
+                Aim::Mirostat { .. } => chain::warm(&mut candidates, options),
+                Aim::AdaptiveP { .. } => chain::apply(samplers, request, &mut candidates),
+            }
+            Some(state.apply(aim, &mut candidates))
+        }
+        _ => {
+            chain::apply(samplers, request, &mut candidates);
+            None
+        }
+    };
+    for (place, candidate) in candidates.iter().enumerate() {
+        draw.consider(place, candidate);
     }
-    if let Some(p) = options.typical_p.filter(|p| *p < 1.0) {
-        keep_typical(&mut candidates, p);
+    (draw.chosen.0, shares.map(|shares| shares[draw.place]))
+}
+
+/// The candidate with the largest sum of score and noise so far.
+struct Draw {
+    seed: u64,
+    position: u32,
+    chosen: Candidate,
+    place: usize,
+}
+
+impl Draw {
+    fn consider(&mut self, place: usize, candidate: &Candidate) {
+        // What cannot win any more needs no random number.
+        if candidate.1 + MAX_GUMBEL >= self.chosen.1 {
+            let sum = candidate.1 + gumbel(self.seed, self.position, candidate.0);
+            if sum > self.chosen.1 || sum == self.chosen.1 && candidate.0 < self.chosen.0 {
+                self.chosen = (candidate.0, sum);
+                self.place = place;
+            }
+        }
     }
-    if let Some(p) = options.top_p.filter(|p| *p < 1.0) {
-        keep_top(&mut candidates, p);
-    }
-    if let Some(p) = options.min_p.filter(|p| *p > 0.0) {
-        keep_likely(&mut candidates, p);
-    }
-    candidates.iter().for_each(&mut consider);
-    chosen.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::api::{Dry, DynamicTemperature, SamplingOptions, Xtc};
+    use crate::engine::sampling::AimState;
 
     fn request<'a>(options: &'a SamplingOptions, history: &'a [u32]) -> SamplingRequest<'a> {
         SamplingRequest {
             options,
+            breakers: None,
+            aim: options.aim.map(AimState::new),
             history,
             drafts: &[],
             generated: history.len(),
+            position: history.len() as u32,
             mask: None,
             top_logprobs: None,
         }
@@ -241,6 +269,144 @@ mod tests {
             };
             close(&frequencies(&logits(), typical), &want);
         }
+    }
+
+    #[test]
+    fn newer_samplers_keep_what_they_should() {
+        let ninths = [0.0, 4.0 / 9.0, 2.0 / 9.0, 3.0 / 9.0];
+        // The logarithms have a mean of -1.506 and a deviation of 0.517: 0.2 is 1.34 of these below 0.4.
+        for (n, want) in [
+            (1.0, [0.0, 4.0 / 7.0, 0.0, 3.0 / 7.0]),
+            (1.4, ninths),
+            (3.0, [0.1, 0.4, 0.2, 0.3]),
+        ] {
+            let top_n_sigma = SamplingOptions {
+                top_n_sigma: Some(n),
+                ..warm()
+            };
+            close(&frequencies(&logits(), top_n_sigma), &want);
+        }
+        let xtc = |probability, threshold| SamplingOptions {
+            xtc: Some(Xtc {
+                probability,
+                threshold,
+            }),
+            ..warm()
+        };
+        // 0.4, 0.3 and 0.2 reach it: the last of them stays.
+        close(
+            &frequencies(&logits(), xtc(1.0, 0.2)),
+            &[1.0 / 3.0, 0.0, 2.0 / 3.0, 0.0],
+        );
+        // One alone stays.
+        close(
+            &frequencies(&logits(), xtc(1.0, 0.35)),
+            &[0.1, 0.4, 0.2, 0.3],
+        );
+        let half = |a: f64, b: f64| (a + b) / 2.0;
+        close(
+            &frequencies(&logits(), xtc(0.5, 0.2)),
+            &[
+                half(1.0 / 3.0, 0.1),
+                half(0.0, 0.4),
+                half(2.0 / 3.0, 0.2),
+                half(0.0, 0.3),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_dynamic_temperature_follows_the_entropy() {
+        let dynamic = |temperature: f32, exponent: f32| SamplingOptions {
+            temperature,
+            dynamic_temperature: Some(DynamicTemperature {
+                range: 0.5,
+                exponent,
+            }),
+            ..warm()
+        };
+        // 1.280 of 1.386 nats: a temperature of 0.5 + 0.9233.
+        let warmth = 0.5 + 1.279_854 / 4f64.ln();
+        let weights = [0.1f64, 0.4, 0.2, 0.3].map(|p| p.powf(1.0 / warmth));
+        let sum: f64 = weights.iter().sum();
+        close(
+            &frequencies(&logits(), dynamic(1.0, 1.0)),
+            &weights.map(|w| w / sum),
+        );
+        // An exponent of 0 is the largest temperature.
+        let weights = [0.1f64, 0.4, 0.2, 0.3].map(|p| p.powf(1.0 / 1.5));
+        let sum: f64 = weights.iter().sum();
+        close(
+            &frequencies(&logits(), dynamic(1.0, 0.0)),
+            &weights.map(|w| w / sum),
+        );
+        // All alike, or one alone: the warmest and the coldest.
+        let sure = [30.0, 0.0, 0.0];
+        assert_eq!(token(&sure, &dynamic(0.4, 1.0), &[]), 0);
+    }
+
+    #[test]
+    fn the_order_of_samplers_counts() {
+        let options = |order: &str| {
+            SamplingOptions {
+                temperature: 3.0,
+                top_p: Some(0.69),
+                ..warm()
+            }
+            .in_order(order.parse().unwrap())
+        };
+        let cube = |ps: [f64; 4]| {
+            let weights = ps.map(|p| p.powf(1.0 / 3.0));
+            weights.map(|w| w / weights.iter().sum::<f64>())
+        };
+        // Warm first, four tokens have 0.2 to 0.3: three are needed.
+        let warm_first = frequencies(&logits(), options("temperature;top_p"));
+        close(&warm_first, &cube([0.0, 0.4, 0.2, 0.3]));
+        let warm_last = frequencies(&logits(), options("top_p;temperature"));
+        close(&warm_last, &cube([0.0, 0.4, 0.0, 0.3]));
+        // What the order lacks is off.
+        close(
+            &frequencies(&logits(), options("top_k")),
+            &[0.1, 0.4, 0.2, 0.3],
+        );
+        // A penalty behind a filter only concerns what is left.
+        let punished = |order: &str| {
+            let options = SamplingOptions {
+                top_k: Some(1),
+                presence_penalty: 5.0,
+                ..warm()
+            };
+            let options = options.in_order(order.parse().unwrap());
+            (0..20)
+                .map(|seed| {
+                    token(
+                        &logits(),
+                        &SamplingOptions {
+                            seed,
+                            ..options.clone()
+                        },
+                        &[1],
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(punished("top_k;penalties"), [1; 20]);
+        assert_eq!(punished("penalties;top_k"), [3; 20]);
+    }
+
+    #[test]
+    fn repetitions_are_left() {
+        let options = SamplingOptions {
+            dry: Some(Dry::new(1.0)),
+            ..SamplingOptions::greedy()
+        };
+        let logits = [0.0, 0.5, 0.0, 0.2];
+        // 2 3 was followed by 1: one off at the length that is allowed, and 1.75 at the next.
+        assert_eq!(token(&logits, &options, &[2, 3, 1, 2, 3]), 3);
+        assert_eq!(token(&logits, &options, &[2, 3, 1, 3, 3]), 1);
+        let near = [0.0, 1.5, 0.0, 0.2];
+        assert_eq!(token(&near, &options, &[2, 3, 1, 2, 3]), 1);
+        assert_eq!(token(&near, &options, &[0, 2, 3, 1, 0, 2, 3]), 3);
     }
 
     #[test]

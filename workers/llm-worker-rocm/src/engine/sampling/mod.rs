@@ -4,15 +4,20 @@
 //! depends on seed, position and token only, and taking the largest sum: this needs no sum over the vocabulary, no
 //! order of tokens, and comes out the same alone and in a batch, on the host and on the device.
 
+mod aim;
+mod chain;
 mod chosen;
 mod device;
+mod dry;
 mod filters;
 mod host;
 mod random;
 mod request;
 
+pub(super) use aim::AimState;
 pub(crate) use chosen::is_not_a_number;
 pub(super) use device::choice;
+pub(super) use dry::Breakers;
 pub(super) use request::SamplingRequest;
 
 use crate::engine::forward::Answer;
@@ -42,7 +47,9 @@ pub(super) fn read(answer: &Answer) -> Result<Vec<Chosen>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::api::{Failure, SamplingOptions};
+    use crate::engine::api::{
+        Aim, Dry, DynamicTemperature, Failure, MirostatVersion, SamplingOptions, Xtc,
+    };
     use worker::device::DeviceRequest;
 
     const VOCAB: usize = 777;
@@ -84,6 +91,52 @@ mod tests {
                 ..warm()
             },
             SamplingOptions {
+                top_n_sigma: Some(1.5),
+                ..warm()
+            },
+            SamplingOptions {
+                xtc: Some(Xtc {
+                    probability: 0.5,
+                    threshold: 0.02,
+                }),
+                ..warm()
+            },
+            SamplingOptions {
+                dynamic_temperature: Some(DynamicTemperature {
+                    range: 0.5,
+                    exponent: 2.0,
+                }),
+                ..warm()
+            },
+            SamplingOptions {
+                dry: Some(Dry::new(2.0)),
+                top_n_sigma: Some(2.0),
+                dynamic_temperature: Some(DynamicTemperature {
+                    range: 0.9,
+                    exponent: 1.0,
+                }),
+                top_p: Some(0.9),
+                xtc: Some(Xtc {
+                    probability: 0.9,
+                    threshold: 0.05,
+                }),
+                ..warm()
+            },
+            // The host's rows beside the device's.
+            SamplingOptions {
+                aim: Some(Aim::Mirostat {
+                    version: MirostatVersion::V2,
+                    tau: 3.0,
+                    eta: 0.1,
+                }),
+                ..warm()
+            },
+            SamplingOptions {
+                top_p: Some(0.7),
+                ..warm()
+            }
+            .in_order("top_p;temperature".parse().unwrap()),
+            SamplingOptions {
                 top_k: Some(40),
                 typical_p: Some(0.95),
                 top_p: Some(0.9),
@@ -101,9 +154,12 @@ mod tests {
             .enumerate()
             .map(|(i, options)| SamplingRequest {
                 options,
+                breakers: None,
+                aim: options.aim.map(AimState::new),
                 history: &history,
                 drafts: &[],
                 generated: 25,
+                position: 25,
                 mask: (i % 3 == 1).then(|| vec![0x5555_5555; VOCAB.div_ceil(32)]),
                 top_logprobs: [None, Some(0), Some(5)][i % 3],
             })
@@ -139,9 +195,12 @@ mod tests {
         let wrong = Tensor::new(&[[0f32, f32::NAN], [1.0, 0.0], [0.0, 0.0]], &device.device);
         let request = |mask| SamplingRequest {
             options: &kinds[2],
+            breakers: None,
+            aim: None,
             history: &[],
             drafts: &[],
             generated: 0,
+            position: 0,
             mask,
             top_logprobs: Some(1),
         };

@@ -6,10 +6,18 @@ pub(super) const MAX_GUMBEL: f32 = 17.5;
 
 /// A number of the standard Gumbel distribution.
 pub(super) fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
-    let bits = philox([token, position, 0, 0], [seed as u32, (seed >> 32) as u32]);
-    // The middle of one of 2^24 equal parts of (0, 1).
-    let uniform = ((bits >> 8) as f32 + 0.5) * (1.0 / (1 << 24) as f32);
-    -(-uniform.ln()).ln()
+    -(-fraction(seed, [token, position, 0, 0]).ln()).ln()
+}
+
+/// A number between 0 and 1 for a position, which has nothing to do with those of its tokens.
+pub(super) fn uniform(seed: u64, position: u32) -> f32 {
+    fraction(seed, [0, position, 1, 0])
+}
+
+/// The middle of one of 2^24 equal parts of (0, 1).
+fn fraction(seed: u64, counter: [u32; 4]) -> f32 {
+    let bits = philox(counter, [seed as u32, (seed >> 32) as u32]);
+    ((bits >> 8) as f32 + 0.5) * (1.0 / (1 << 24) as f32)
 }
 
 /// The first word of the block.

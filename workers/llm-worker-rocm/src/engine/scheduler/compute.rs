@@ -42,7 +42,7 @@ impl Turn {
         chosen: Result<GeneratedToken, Failure>,
         end: &[u32],
     ) {
-        let followed = chosen.and_then(|chosen| Ok((sequence.follow(chosen.token, end)?, chosen)));
+        let followed = chosen.and_then(|chosen| Ok((sequence.follow(&chosen, end)?, chosen)));
         match followed {
             Ok((goes_on, chosen)) => {
                 let draft = sequence.drafts.tokens().get(self.next());
@@ -137,7 +137,7 @@ impl Scheduler {
             for (i, turn) in turns.iter_mut().enumerate().filter(|(_, t)| t.is_open) {
                 let sequence = &mut self.running[turn.index];
                 let first = turn.next();
-                let last = match sequence.has_constraint() {
+                let last = match sequence.goes_by_token() {
                     true => first,
                     false => sequence.drafts.tokens().len(),
                 };

@@ -262,6 +262,7 @@ mod tests {
             request: Request::new(prompt.to_vec(), SamplingOptions::greedy()),
             events: Ticket::new(1).1,
             arrived: Instant::now(),
+            breakers: std::sync::Arc::default(),
         };
         Sequence::new(waiting, &mut MediaStore::new())
     }

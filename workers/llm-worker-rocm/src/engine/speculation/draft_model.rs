@@ -234,9 +234,12 @@ impl DraftModel {
                     .iter()
                     .map(|turn| SamplingRequest {
                         options: &turn.options,
+                        breakers: None,
+                        aim: None,
                         history: &[],
                         drafts: &[],
                         generated: position(turn),
+                        position: position(turn) as u32,
                         mask: None,
                         top_logprobs: (least > 0.0).then_some(0),
                     })
@@ -274,6 +277,10 @@ fn guessing(options: &SamplingOptions) -> SamplingOptions {
         top_p: options.top_p,
         min_p: options.min_p,
         typical_p: options.typical_p,
+        top_n_sigma: options.top_n_sigma,
+        xtc: options.xtc,
+        dynamic_temperature: options.dynamic_temperature,
+        order: options.order.clone(),
         seed: options.seed,
         ..SamplingOptions::greedy()
     }

@@ -83,6 +83,7 @@ mod tests {
                 token: *token,
                 logprob: None,
                 top: Vec::new(),
+                share: None,
             };
             tokens.iter().map(token).collect()
         };

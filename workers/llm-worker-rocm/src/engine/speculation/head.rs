@@ -103,9 +103,12 @@ impl HeadDrafter {
             .iter()
             .map(|turn| SamplingRequest {
                 options: turn.ask.sampling,
+                breakers: None,
+                aim: None,
                 history: turn.ask.tokens,
                 drafts: &turn.guesses,
                 generated: turn.ask.generated + turn.guesses.len(),
+                position: (turn.ask.generated + turn.guesses.len()) as u32,
                 mask: None,
                 top_logprobs: (least > 0.0).then_some(0),
             })

@@ -1,6 +1,7 @@
 //! How to choose tokens, and the limits of a request: the fields that all APIs have in common.
 
-use crate::engine::api::{SamplingOptions, MAX_TOP_LOGPROBS};
+use crate::engine::api::{SamplerOrder, SamplingOptions, MAX_TOP_LOGPROBS};
+use crate::samplers::SamplerSettings;
 use crate::server::app::AppOptions;
 use schemars::JsonSchema;
 use serde::de::{Error as _, SeqAccess, Visitor};
@@ -125,6 +126,38 @@ pub struct SamplingFields {
     pub frequency_penalty: Option<f32>,
     /// Taken from a token's logit if it was generated in this answer; tokens of the prompt do not count.
     pub presence_penalty: Option<f32>,
+    /// Only tokens whose logit is at most so many standard deviations below the largest; 0 or less is off.
+    pub top_n_sigma: Option<f32>,
+    /// How often all tokens that reach `xtc_threshold` are left out but the least likely of them; 0 is off.
+    pub xtc_probability: Option<f32>,
+    /// The probability that counts as likely for that.
+    pub xtc_threshold: Option<f32>,
+    /// Makes tokens less likely that would go on with a repetition; 0 is off.
+    pub dry_multiplier: Option<f32>,
+    /// By how much each further token of a repetition counts more.
+    pub dry_base: Option<f32>,
+    /// Repetitions up to this length are not punished.
+    pub dry_allowed_length: Option<usize>,
+    /// How many recent tokens, the prompt's included, are looked at for repetitions; -1 is all, 0 is off.
+    pub dry_penalty_last_n: Option<i64>,
+    /// Texts that no repetition goes across.
+    pub dry_sequence_breakers: Option<Texts>,
+    /// The temperature goes up and down by so much, as the model is less or more sure; 0 is off.
+    pub dynatemp_range: Option<f32>,
+    /// What the share of the largest entropy is raised to for that.
+    pub dynatemp_exponent: Option<f32>,
+    /// Mirostat's version, 1 or 2, in place of all samplers but penalties and temperature; 0 is off.
+    pub mirostat: Option<u32>,
+    /// The surprise in bits that Mirostat aims at.
+    pub mirostat_tau: Option<f32>,
+    /// How fast Mirostat learns.
+    pub mirostat_eta: Option<f32>,
+    /// The probability of tokens that is aimed at (adaptive-p); below 0 is off.
+    pub adaptive_target: Option<f32>,
+    /// How much earlier tokens count for that, up to 0.99.
+    pub adaptive_decay: Option<f32>,
+    /// The order of samplers, by names or by letters in one text; those that are missing are off.
+    pub samplers: Option<Texts>,
     /// Added to logits, by token.
     pub logit_bias: Option<HashMap<String, f32>>,
     /// The same seed gives the same answer; absent, null or negative is random, and told in the answer.
@@ -168,7 +201,7 @@ impl SamplingFields {
             Some(value) => Some(value),
             None => default,
         };
-        Ok(SamplingOptions {
+        let options = SamplingOptions {
             temperature: self.temperature.unwrap_or(defaults.temperature),
             top_k: match self.top_k {
                 Some(k) => usize::try_from(k).ok().filter(|&k| k > 0),
@@ -186,6 +219,38 @@ impl SamplingFields {
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
             logit_bias: self.logit_bias()?,
             seed,
+            ..defaults.clone()
+        };
+        let settings = self.sampler_settings()?;
+        let refused = |reason: String| ApiError::field("mirostat", reason);
+        settings.applied(options).map_err(refused)
+    }
+
+    /// The fields of further samplers.
+    fn sampler_settings(&self) -> Result<SamplerSettings, ApiError> {
+        let order = self.samplers.clone().map(|names| match names {
+            Texts::One(text) => text.parse(),
+            Texts::Many(names) => SamplerOrder::of_names(&names),
+        });
+        Ok(SamplerSettings {
+            top_n_sigma: self.top_n_sigma,
+            xtc_probability: self.xtc_probability,
+            xtc_threshold: self.xtc_threshold,
+            dry_multiplier: self.dry_multiplier,
+            dry_base: self.dry_base,
+            dry_allowed_length: self.dry_allowed_length,
+            dry_penalty_last_n: self.dry_penalty_last_n,
+            dry_sequence_breakers: self.dry_sequence_breakers.clone().map(Texts::into_vec),
+            dynatemp_range: self.dynatemp_range,
+            dynatemp_exponent: self.dynatemp_exponent,
+            mirostat: self.mirostat,
+            mirostat_tau: self.mirostat_tau,
+            mirostat_eta: self.mirostat_eta,
+            adaptive_target: self.adaptive_target,
+            adaptive_decay: self.adaptive_decay,
+            order: order.transpose().map_err(|reason: String| {
+                ApiError::field("samplers", format!("samplers: {reason}"))
+            })?,
         })
     }
 
