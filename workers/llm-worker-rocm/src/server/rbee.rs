@@ -7,7 +7,6 @@ use super::jobs::{Job, MAX_JOBS};
 use crate::completion::{StopReason, TextToken};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::response::sse::Event;
 use axum::response::Response;
 use axum::Json;
 use schemars::JsonSchema;
@@ -17,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use worker::http::error::INVALID_REQUEST;
-use worker::http::sse::{self, Protocol};
+use worker::http::sse::{self, Encoding, Frame, Protocol};
 use worker::http::{ApiError, Both, Caller, JsonBody};
 use worker::time::timestamp;
 
@@ -28,6 +27,7 @@ const MAX_PROMPT_CHARS: usize = 32_768;
 
 /// Errors are frames of a type of their own, with one of five codes.
 const PROTOCOL: Protocol = Protocol {
+    encoding: Encoding::Events,
     failure: error_frame,
     done: Some("[DONE]"),
 };
@@ -174,7 +174,7 @@ struct JobWriter {
 }
 
 impl Writer<PlainText> for JobWriter {
-    fn start(&mut self) -> Vec<Event> {
+    fn start(&mut self) -> Vec<Frame> {
         vec![sse::data(&json!({
             "type": "started",
             "job_id": self.id,
@@ -183,7 +183,7 @@ impl Writer<PlainText> for JobWriter {
         }))]
     }
 
-    fn part(&mut self, part: String, _tokens: &[TextToken]) -> Vec<Event> {
+    fn part(&mut self, part: String, _tokens: &[TextToken]) -> Vec<Frame> {
         if part.is_empty() {
             return Vec::new();
         }
@@ -192,7 +192,7 @@ impl Writer<PlainText> for JobWriter {
         vec![sse::data(&token)]
     }
 
-    fn end(&mut self, end: &End, _tokens: &[TextToken]) -> Vec<Event> {
+    fn end(&mut self, end: &End, _tokens: &[TextToken]) -> Vec<Frame> {
         let finish = &end.finish;
         let metrics = json!({
             "type": "metrics",
@@ -214,7 +214,7 @@ impl Writer<PlainText> for JobWriter {
     }
 }
 
-fn error_frame(error: &ApiError) -> Event {
+fn error_frame(error: &ApiError) -> Frame {
     let code = match error.code {
         VRAM_OOM | CANCELLED | TIMEOUT => error.code,
         _ if error.status.is_client_error() => INVALID_REQUEST,

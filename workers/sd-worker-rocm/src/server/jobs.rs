@@ -17,7 +17,7 @@ use axum::Json;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
-use worker::http::sse::{self, Frames, Protocol};
+use worker::http::sse::{self, Encoding, Frames, Protocol};
 use worker::http::{ApiError, JsonBody};
 use worker::serve::{Model, Route};
 use worker::time::unix_seconds;
@@ -27,6 +27,7 @@ const MAX_GUIDANCE: f64 = 20.0;
 
 /// rbee's streams: events by name, an error is one of them.
 const RBEE: Protocol = Protocol {
+    encoding: Encoding::Events,
     failure: |error| {
         sse::named(
             "error",

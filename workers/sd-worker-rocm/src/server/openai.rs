@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::Json;
 use serde_json::{json, Value};
 use std::sync::Arc;
-use worker::http::sse::{self, Protocol};
+use worker::http::sse::{self, Encoding, Protocol};
 use worker::http::{base_url, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 use worker::time::unix;
@@ -196,6 +196,7 @@ fn streamed(
     kind: &'static str,
 ) -> Result<Response, ApiError> {
     const PROTOCOL: Protocol = Protocol {
+        encoding: Encoding::Events,
         failure: |error| {
             let mut body = error.to_json();
             body["type"] = json!("error");

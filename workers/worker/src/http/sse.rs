@@ -1,4 +1,4 @@
-//! Server-sent events that never end without saying so.
+//! Streams of server-sent events, or of lines of JSON, that never end without saying so.
 //!
 //! The frames of an answer are made by a future that sends them into a [`Frames`]. Whatever becomes of it, the client
 //! sees how it ended: success ends with the protocol's last frame, an error or a panic with the protocol's error frame
@@ -7,6 +7,8 @@
 
 use super::blocking::panic_text;
 use super::ApiError;
+use axum::body::Body as HttpBody;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_core::Stream;
@@ -25,29 +27,70 @@ const WAITING_FRAMES: usize = 16;
 /// A comment after this silence keeps proxies from closing the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// A part of a stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frame {
+    /// The event's name, where it has one.
+    name: Option<String>,
+    /// JSON.
+    data: String,
+}
+
+impl Frame {
+    fn event(self) -> Event {
+        let event = Event::default().data(self.data);
+        match self.name {
+            Some(name) => event.event(name),
+            None => event,
+        }
+    }
+
+    fn line(self) -> String {
+        self.data + "\n"
+    }
+}
+
+/// How frames are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// `text/event-stream`.
+    Events,
+    /// `application/x-ndjson`: a line of JSON for each, without names.
+    Lines,
+}
+
 /// How a kind of stream tells a failure and its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Protocol {
+    /// How frames are written.
+    pub encoding: Encoding,
     /// The frame for an error.
-    pub failure: fn(&ApiError) -> Event,
+    pub failure: fn(&ApiError) -> Frame,
     /// Data of the very last frame, after success and after an error.
     pub done: Option<&'static str>,
 }
 
 /// OpenAI's streams: an error is its body as data, the last frame is `[DONE]`.
 pub const OPENAI: Protocol = Protocol {
+    encoding: Encoding::Events,
     failure: |error| data(&error.to_json()),
     done: Some("[DONE]"),
 };
 
 /// A frame that is data only.
-pub fn data(value: &impl Serialize) -> Event {
-    Event::default().data(to_json(value))
+pub fn data(value: &impl Serialize) -> Frame {
+    Frame {
+        name: None,
+        data: to_json(value),
+    }
 }
 
 /// A frame with a name.
-pub fn named(name: &str, value: &impl Serialize) -> Event {
-    Event::default().event(name).data(to_json(value))
+pub fn named(name: &str, value: &impl Serialize) -> Frame {
+    Frame {
+        name: Some(name.to_string()),
+        data: to_json(value),
+    }
 }
 
 fn to_json(value: &impl Serialize) -> String {
@@ -57,11 +100,11 @@ fn to_json(value: &impl Serialize) -> String {
 
 /// Where a producer puts its frames.
 #[derive(Debug, Clone)]
-pub struct Frames(mpsc::Sender<Event>);
+pub struct Frames(mpsc::Sender<Frame>);
 
 impl Frames {
     /// Sends a frame, waiting while the client is slow.
-    pub async fn send(&self, frame: Event) {
+    pub async fn send(&self, frame: Frame) {
         // The receiver lives in the same body as the producer: without it, nobody is here to send.
         let _ = self.0.send(frame).await;
     }
@@ -74,29 +117,49 @@ where
     F: Future<Output = Result<(), ApiError>> + Send + 'static,
 {
     let (sender, frames) = mpsc::channel(WAITING_FRAMES);
-    let body = Body {
-        frames,
-        producer: Some(Box::pin(produce(Frames(sender)))),
-        last: Vec::new(),
-        protocol,
-    };
-    Sse::new(body)
-        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
-        .into_response()
+    let producer: Producer = Box::pin(produce(Frames(sender)));
+    match protocol.encoding {
+        Encoding::Events => Sse::new(Body::new(frames, producer, protocol, Frame::event))
+            .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+            .into_response(),
+        Encoding::Lines => {
+            let body = Body::new(frames, producer, protocol, Frame::line);
+            let kind = [(CONTENT_TYPE, "application/x-ndjson")];
+            (kind, HttpBody::from_stream(body)).into_response()
+        }
+    }
 }
 
 type Producer = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send>>;
 
-struct Body {
-    frames: mpsc::Receiver<Event>,
+struct Body<T> {
+    frames: mpsc::Receiver<Frame>,
     producer: Option<Producer>,
     /// What follows the producer's frames, last first.
-    last: Vec<Event>,
+    last: Vec<Frame>,
     protocol: Protocol,
+    encode: fn(Frame) -> T,
 }
 
-impl Stream for Body {
-    type Item = Result<Event, Infallible>;
+impl<T> Body<T> {
+    fn new(
+        frames: mpsc::Receiver<Frame>,
+        producer: Producer,
+        protocol: Protocol,
+        encode: fn(Frame) -> T,
+    ) -> Self {
+        Self {
+            frames,
+            producer: Some(producer),
+            last: Vec::new(),
+            protocol,
+            encode,
+        }
+    }
+}
+
+impl<T> Stream for Body<T> {
+    type Item = Result<T, Infallible>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
@@ -110,8 +173,10 @@ impl Stream for Body {
             };
             if let Some(result) = result {
                 this.producer = None;
-                this.last
-                    .extend(this.protocol.done.map(|done| Event::default().data(done)));
+                this.last.extend(this.protocol.done.map(|done| Frame {
+                    name: None,
+                    data: done.to_string(),
+                }));
                 if let Err(error) = result {
                     this.last.push((this.protocol.failure)(&error));
                 }
@@ -119,14 +184,15 @@ impl Stream for Body {
         }
         if this.producer.is_some() {
             return match this.frames.poll_recv(context) {
-                Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(Some(frame)) => Poll::Ready(Some(Ok((this.encode)(frame)))),
                 _ => Poll::Pending,
             };
         }
         // Not `poll_recv`: tokio lets a busy task wait although frames are there, which is not the end. The producer
         // may have left a sender with somebody else; after its end nothing more counts.
         let frame = this.frames.try_recv().ok();
-        Poll::Ready(frame.or_else(|| this.last.pop()).map(Ok))
+        let frame = frame.or_else(|| this.last.pop());
+        Poll::Ready(frame.map(|frame| Ok((this.encode)(frame))))
     }
 }
 
@@ -155,6 +221,22 @@ mod tests {
         let text = text(response).await;
         assert_eq!(text.matches("data: ").count(), 3 * WAITING_FRAMES + 1);
         assert!(text.ends_with("data: 47\n\ndata: [DONE]\n\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn lines_of_json() {
+        const LINES: Protocol = Protocol {
+            encoding: Encoding::Lines,
+            failure: |error| data(&error.message),
+            done: None,
+        };
+        let response = stream(LINES, |frames| async move {
+            frames.send(data(&"a\nb")).await;
+            frames.send(named("unseen", &2)).await;
+            Err(ApiError::internal("broken"))
+        });
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/x-ndjson");
+        assert_eq!(text(response).await, "\"a\\nb\"\n2\n\"broken\"\n");
     }
 
     #[tokio::test]

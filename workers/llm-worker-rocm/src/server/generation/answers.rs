@@ -9,11 +9,10 @@ use crate::engine::api::Failure;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::{blocking, from_failure, QUEUE_FULL};
-use axum::response::sse::Event;
 use futures_util::future::try_join_all;
 use std::sync::Arc;
 use std::time::Instant;
-use worker::http::sse::Frames;
+use worker::http::sse::{Frame, Frames};
 use worker::http::{ApiError, Caller};
 
 /// Takes an answer's text apart while it arrives.
@@ -46,15 +45,15 @@ pub trait Parse: Clone + Send + 'static {
 /// How an API tells one answer as the frames of a stream.
 pub trait Writer<P: Parse>: Send {
     /// The frames before the answer.
-    fn start(&mut self) -> Vec<Event> {
+    fn start(&mut self) -> Vec<Frame> {
         Vec::new()
     }
 
     /// The frames for a part of it. `tokens` are those that were chosen for it and not told before.
-    fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Event>;
+    fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Frame>;
 
     /// The frames for its end. `tokens` are those that belong to no part.
-    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event>;
+    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Frame>;
 }
 
 /// How an answer ended.
@@ -279,7 +278,7 @@ impl<P: Parse> Choice<P> {
     }
 }
 
-async fn send(frames: &Frames, events: Vec<Event>) {
+async fn send(frames: &Frames, events: Vec<Frame>) {
     for event in events {
         frames.send(event).await;
     }

@@ -10,11 +10,11 @@ pub use crate::server::generation::ChatFields;
 use crate::server::generation::{Answer, Call, ChatParser, End, Message, SamplingFields, Writer};
 use crate::tools::Delta;
 use axum::extract::State;
-use axum::response::sse::Event;
 use axum::response::Response;
 use axum::Json;
 use serde_json::{json, Map, Value};
 use std::sync::Arc;
+use worker::http::sse::Frame;
 use worker::http::{ApiError, Both, Caller, JsonBody};
 
 pub async fn create(
@@ -68,7 +68,7 @@ struct ChunkWriter<'a> {
 }
 
 impl ChunkWriter<'_> {
-    fn chunk(&self, delta: Value, tokens: &[TextToken], end: Option<&End>) -> Vec<Event> {
+    fn chunk(&self, delta: Value, tokens: &[TextToken], end: Option<&End>) -> Vec<Frame> {
         let logprobs = logprobs::of_chat(&self.wire.model, tokens);
         let choice = (self.wire).choice(self.index, ("delta", delta), logprobs, tokens, end);
         vec![self.wire.chunk(choice, end)]
@@ -76,15 +76,15 @@ impl ChunkWriter<'_> {
 }
 
 impl Writer<ChatParser> for ChunkWriter<'_> {
-    fn start(&mut self) -> Vec<Event> {
+    fn start(&mut self) -> Vec<Frame> {
         self.chunk(json!({"role": "assistant", "content": ""}), &[], None)
     }
 
-    fn part(&mut self, part: Delta, tokens: &[TextToken]) -> Vec<Event> {
+    fn part(&mut self, part: Delta, tokens: &[TextToken]) -> Vec<Frame> {
         self.chunk(delta_json(part), tokens, None)
     }
 
-    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event> {
+    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Frame> {
         self.chunk(json!({}), tokens, Some(end))
     }
 }

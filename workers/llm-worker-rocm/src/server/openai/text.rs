@@ -11,7 +11,6 @@ use crate::server::generation::{
     check_length, check_top_logprobs, Answer, End, PlainText, Prompt, SamplingFields, Writer,
 };
 use axum::extract::State;
-use axum::response::sse::Event;
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::de::value::SeqAccessDeserializer;
@@ -19,6 +18,7 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{json, Value};
 use std::sync::Arc;
+use worker::http::sse::Frame;
 use worker::http::{ApiError, Both, Caller, JsonBody};
 
 /// Most texts of any list; each route takes fewer, and says how many.
@@ -269,7 +269,7 @@ struct ChunkWriter<'a> {
 }
 
 impl ChunkWriter<'_> {
-    fn chunk(&mut self, text: &str, tokens: &[TextToken], end: Option<&End>) -> Vec<Event> {
+    fn chunk(&mut self, text: &str, tokens: &[TextToken], end: Option<&End>) -> Vec<Frame> {
         let logprobs = logprobs::of_text(&self.wire.model, tokens, self.offset);
         self.offset += text.chars().count();
         let choice = (self.wire).choice(self.index, ("text", json!(text)), logprobs, tokens, end);
@@ -278,11 +278,11 @@ impl ChunkWriter<'_> {
 }
 
 impl Writer<PlainText> for ChunkWriter<'_> {
-    fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Event> {
+    fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Frame> {
         self.chunk(&part, tokens, None)
     }
 
-    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Event> {
+    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Frame> {
         self.chunk("", tokens, Some(end))
     }
 }

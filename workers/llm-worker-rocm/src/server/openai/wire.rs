@@ -4,13 +4,12 @@ use crate::completion::{Finish, StopReason, TextToken, Timings, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::generation::{End, SamplingFields};
-use axum::response::sse::Event;
 use chrono::Utc;
 use serde_json::{json, Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use worker::http::sse;
+use worker::http::sse::{self, Frame};
 
 /// What a reply and all chunks of it say.
 pub struct Wire {
@@ -83,7 +82,7 @@ impl Wire {
     }
 
     /// A chunk with a choice, the last of the choice with its end.
-    pub fn chunk(&self, choice: Value, end: Option<&End>) -> Event {
+    pub fn chunk(&self, choice: Value, end: Option<&End>) -> Frame {
         let mut chunk = self.with(json!([choice]));
         if self.include_usage {
             chunk.insert("usage".to_string(), Value::Null);
@@ -96,7 +95,7 @@ impl Wire {
     }
 
     /// The chunk with what all choices used, if that was asked for.
-    pub fn usage_chunk(&self, usage: &Usage) -> Option<Event> {
+    pub fn usage_chunk(&self, usage: &Usage) -> Option<Frame> {
         self.include_usage.then(|| {
             let mut chunk = self.with(json!([]));
             chunk.insert("usage".to_string(), usage_json(usage));
