@@ -3,6 +3,7 @@
 use super::backend::{Loaded, TextModel};
 use super::jobs::Jobs;
 use super::metrics::Metrics;
+use super::responses::Store;
 use super::turns::Turns;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::SamplingOptions;
@@ -45,6 +46,8 @@ pub struct App {
     /// When it started, in seconds since 1970.
     pub(super) created: i64,
     pub(super) jobs: Jobs,
+    /// Responses that later ones go on from.
+    pub(super) responses: Store,
     /// One batch of texts at a time on the device.
     pub(super) embeddings: Turns,
     /// Grammars that are compiled.
@@ -85,6 +88,7 @@ impl App {
             metrics,
             created: worker::time::unix(),
             jobs: Jobs::default(),
+            responses: Store::default(),
             embeddings: Turns::new(1, MAX_EMBEDDING_REQUESTS),
             compilations: Turns::new(COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })

@@ -8,6 +8,9 @@
 //! | [`jobs`]       | jobs whose stream nobody has taken yet                                 |
 //! | [`turns`]      | work that runs alone on its device                                     |
 //! | [`openai`]     | `/v1/chat/completions` and its sisters                                 |
+//! | [`responses`]  | OpenAI's `/v1/responses`                                               |
+//! | [`anthropic`]  | Anthropic's `/v1/messages`                                             |
+//! | [`ollama`]     | Ollama's `/api/chat` and its sisters                                   |
 //! | [`native`]     | properties, tokens, templates                                          |
 //! | [`slots`]      | the sequences that run, their files, and sleep                         |
 //! | [`rbee`]       | the jobs of rbee's workers                                             |
@@ -15,6 +18,7 @@
 //! | [`page`]       | the chat page                                                          |
 
 pub mod adapters;
+mod anthropic;
 mod app;
 pub mod backend;
 mod error;
@@ -22,9 +26,11 @@ mod generation;
 mod jobs;
 pub mod metrics;
 mod native;
+mod ollama;
 mod openai;
 mod page;
 mod rbee;
+mod responses;
 mod slots;
 mod turns;
 
@@ -72,6 +78,45 @@ fn routes() -> Routes<App> {
         )
         .takes::<text::CompletionFields>()
         .takes::<SamplingFields>(),
+        Route::post(
+            "/v1/responses",
+            "Answers a chat, which later responses can go on from; streams server-sent events on request",
+            responses::create,
+        )
+        .takes::<responses::ResponseFields>()
+        .takes::<SamplingFields>(),
+        Route::get("/v1/responses/{id}", "A response that is kept", responses::show),
+        Route::delete("/v1/responses/{id}", "Forgets a response", responses::delete),
+        Route::post(
+            "/v1/messages",
+            "Answers a chat in the form of Anthropic's API; streams server-sent events on request",
+            anthropic::create,
+        )
+        .takes::<anthropic::MessageFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/v1/messages/count_tokens",
+            "How many tokens the prompt of such a chat has",
+            anthropic::count_tokens,
+        )
+        .takes::<anthropic::MessageFields>(),
+        Route::post("/api/chat", "Answers a chat as Ollama does", ollama::chat)
+            .takes::<ollama::ChatFields>(),
+        Route::post(
+            "/api/generate",
+            "Answers a text, or goes on with it, as Ollama does",
+            ollama::generate,
+        )
+        .takes::<ollama::GenerateFields>(),
+        Route::post("/api/embed", "Texts to vectors, as Ollama does", ollama::embed)
+            .takes::<ollama::EmbedFields>(),
+        Route::post("/api/embeddings", "A text to a vector, as Ollama did", ollama::embeddings)
+            .takes::<ollama::EmbeddingsFields>(),
+        Route::post("/api/show", "The model, as Ollama tells it", ollama::show)
+            .takes::<ollama::ShowFields>(),
+        Route::get("/api/tags", "The model in a list, as Ollama tells it", ollama::tags),
+        Route::get("/api/ps", "The model in a list once it is loaded", ollama::ps),
+        Route::get("/api/version", "The version of Ollama's API", ollama::version),
         Route::post("/v1/embeddings", "Texts to vectors", embeddings::create)
             .takes::<embeddings::EmbeddingFields>(),
         Route::post("/v1/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),

@@ -45,7 +45,7 @@ fn model(words: &str, server: &Server) -> TextModel {
     TextModel::new(server.script.clone(), Arc::new(tokenizer()), template)
 }
 
-fn server(words: &str, plays: impl IntoIterator<Item = Play>) -> Server {
+pub fn server(words: &str, plays: impl IntoIterator<Item = Play>) -> Server {
     let server = Server::new(plays);
     let text = model(words, &server);
     server.app.frame.serve(Loaded {

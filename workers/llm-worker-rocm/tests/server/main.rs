@@ -6,6 +6,7 @@ mod common;
 mod smollm2;
 
 mod adapters;
+mod anthropic;
 mod calls;
 mod client;
 mod grammars;
@@ -13,7 +14,9 @@ mod life;
 mod limits;
 mod memory;
 mod model;
+mod ollama;
 mod openai;
 mod rbee;
+mod responses;
 mod script;
 mod worker_routes;

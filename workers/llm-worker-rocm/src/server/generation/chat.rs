@@ -282,6 +282,22 @@ pub struct ChatParser {
 }
 
 impl ChatParser {
+    /// For a text that is gone on with: all of the answer is content.
+    ///
+    /// # Errors
+    /// If the model's way of writing answers cannot be taken apart.
+    pub fn of_text(model: &TextModel) -> Result<Self, ApiError> {
+        let options = ParserOptions {
+            reasoning: false,
+            ..ParserOptions::default()
+        };
+        let parser = OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?;
+        Ok(Self {
+            parser,
+            max_calls: 0,
+        })
+    }
+
     fn allowed(&self, mut deltas: Vec<Delta>) -> Vec<Delta> {
         deltas.retain(
             |delta| !matches!(delta, Delta::ToolCall { index, .. } if *index >= self.max_calls),

@@ -31,5 +31,6 @@ pub(super) use chat::{Call, ChatParser, Message};
 pub(super) use length::check_length;
 pub(super) use prepare::Prompt;
 pub(super) use sampling::check_top_logprobs;
+pub(super) use sampling::Texts;
 pub use sampling::{AdapterFields, SamplingFields};
 pub(super) use text::PlainText;
