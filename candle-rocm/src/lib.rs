@@ -105,6 +105,7 @@ mod sync;
 pub mod sys;
 pub mod topology;
 mod transfer;
+mod upload_stream;
 pub mod verify;
 mod view;
 
@@ -124,4 +125,5 @@ pub use launch::{Args, Kernel, LaunchConfig};
 pub use pool::MemoryStats;
 pub use properties::DeviceProperties;
 pub use stream::Stream;
+pub use upload_stream::UploadStream;
 pub use view::{contiguous_strides, View};

@@ -3,7 +3,7 @@
 
 use crate::gpu::Gpu;
 use crate::module::cache;
-use crate::{Error, Result};
+use crate::{Device, Error, Result};
 use candle_rocm_kernels::{private, Storage};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -83,6 +83,36 @@ pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let part = path.with_extension(format!("{}-{number}.tmp", std::process::id()));
     private::replace(path, &part, text.as_bytes())
+}
+
+impl Device {
+    /// What a program has found out of this GPU and [remembered](Device::remember) under a kind of its own, a plain word:
+    /// names and values. Nothing where there is no cache on disk.
+    pub fn recall(&self, kind: &str) -> Vec<(String, String)> {
+        read(self.gpu(), &of_program(kind), None)
+    }
+
+    /// Remembers names and values of a kind for later processes, in place of those before, if there is a cache on disk;
+    /// neither has tabs or line breaks.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if they cannot be written.
+    pub fn remember(&self, kind: &str, results: &[(String, String)]) -> Result<()> {
+        write(self.gpu(), &of_program(kind), None, results)
+    }
+
+    /// Forgets what was remembered of a kind.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if the file cannot be removed.
+    pub fn forget(&self, kind: &str) -> Result<()> {
+        remove(self.gpu(), &of_program(kind))
+    }
+}
+
+/// The name of a program's kind, apart from those of this crate.
+fn of_program(kind: &str) -> String {
+    format!("program-{kind}")
 }
 
 /// Removes the results of a kind.

@@ -6,7 +6,9 @@ mod isolated;
 use candle_rocm::ops::affine::affine;
 use candle_rocm::sys::hip::Hip;
 use candle_rocm::sys::LoadError;
-use candle_rocm::{blas, contiguous_strides, Buffer, Capture, DType, Device, Error, Event, View};
+use candle_rocm::{
+    blas, contiguous_strides, Buffer, Capture, DType, Device, Error, Event, UploadStream, View,
+};
 use common::{device, download, upload};
 use hip_sim::client::Client;
 use isolated::{in_child, is_child};
@@ -41,6 +43,54 @@ fn events_are_passed_in_order_and_timed() {
     assert!(device.stream().is_idle().unwrap());
     let elapsed = stop.elapsed_since(&start).unwrap();
     assert!(!elapsed.is_zero() && elapsed.as_secs() < 60, "{elapsed:?}");
+}
+
+/// Two buffers take turns: while one is used the other is filled, and none before its last use is over.
+#[test]
+fn uploads_go_on_beside_other_work() {
+    let device = device();
+    let mut uploads = UploadStream::new(&device).unwrap();
+    let count = 1 << 20;
+    let turns = [(); 2].map(|()| device.alloc(4 * count).unwrap());
+    let mut sums = Vec::new();
+    for number in 0..6u32 {
+        let values: Vec<u8> = (0..count)
+            .flat_map(|_| (number as f32 + 0.5).to_le_bytes())
+            .collect();
+        let turn = &turns[number as usize % 2];
+        let half = values.len() / 2;
+        uploads.upload(&values[..half], turn, 0).unwrap();
+        uploads.upload(&values[half..], turn, half).unwrap();
+        uploads.lead().unwrap();
+        uploads.follow().unwrap();
+        sums.push(doubled(&device, turn));
+    }
+    for (number, sum) in sums.iter().enumerate() {
+        let want = 2.0 * number as f32 + 1.0;
+        assert!(download::<f32>(&device, sum).iter().all(|&v| v == want));
+    }
+    let other = Device::new(0).unwrap().alloc(8).unwrap();
+    let error = uploads.upload(&[0; 8], &other, 0).unwrap_err();
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    let error = uploads
+        .upload(&[0; 8], &turns[0], 4 * count - 4)
+        .unwrap_err();
+    assert!(matches!(error, Error::OutOfBounds { .. }), "{error}");
+    uploads.synchronize().unwrap();
+}
+
+#[test]
+fn what_a_program_remembers_of_a_gpu_is_found_again() {
+    let device = device();
+    let kind = format!("test-{}", std::process::id());
+    assert!(device.recall(&kind).is_empty());
+    let results = [("a shape".to_string(), "2.5".to_string())];
+    device.remember(&kind, &results).unwrap();
+    // Nothing is kept where there is no cache on disk.
+    let found = device.recall(&kind);
+    assert!(found.is_empty() || found == results, "{found:?}");
+    device.forget(&kind).unwrap();
+    assert!(device.recall(&kind).is_empty());
 }
 
 #[test]
