@@ -1,8 +1,9 @@
 //! The types of GGUF files, those that upstream lacks among them, against the PyPI package `gguf`: numbers, values to
 //! the bit, and the encodings that it chooses; for the formats that it cannot quantize, how near the values come.
 
-use candle_core::quantized::{gguf_file, GgmlDType, QMatMul, QTensor};
+use candle_core::quantized::{gguf_file, GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Result, Tensor};
+use std::sync::Arc;
 
 /// The types that upstream lacks, their numbers, and bits per value.
 const ADDED: [(GgmlDType, u32, f64); 13] = [
@@ -130,6 +131,50 @@ fn normal(count: usize, scale: f64) -> Vec<f32> {
         ((-2. * radius.ln()).sqrt() * angle.cos() * scale) as f32
     };
     (0..count).map(|_| one()).collect()
+}
+
+/// Blocks that are read where they are give the same products and rows as those that were copied.
+#[test]
+fn blocks_are_read_where_they_are() -> Result<()> {
+    let (n, k) = (6, 512);
+    let x = Tensor::from_vec(normal(3 * k, 1.0), (3, k), &Device::Cpu)?;
+    let weights = Tensor::from_vec(normal(n * k, 0.1), (n, k), &Device::Cpu)?;
+    let upstream = [
+        GgmlDType::F16,
+        GgmlDType::Q4_0,
+        GgmlDType::Q5_1,
+        GgmlDType::Q8_0,
+        GgmlDType::Q3K,
+        GgmlDType::Q4K,
+        GgmlDType::Q6K,
+    ];
+    let added = ADDED.map(|(dtype, _, _)| dtype);
+    for dtype in upstream.into_iter().chain(added) {
+        let copied = QTensor::quantize(&weights, dtype)?;
+        let bytes = Arc::new(copied.data()?.into_owned());
+        let data = Shared(bytes.clone());
+        let in_place = QStorage::in_place(data, dtype).expect("aligned blocks");
+        let in_place = QTensor::new(in_place, (n, k))?;
+        assert_eq!(in_place.data()?.as_ptr(), bytes.as_ptr(), "{dtype:?}");
+        let ids = Tensor::new(&[4u32, 0], &Device::Cpu)?;
+        let rows = |tensor: &QTensor| tensor.embedding(&ids)?.to_vec2::<f32>();
+        assert_eq!(rows(&in_place)?, rows(&copied)?, "{dtype:?}");
+        let product = |tensor| QMatMul::from_qtensor(tensor)?.forward(&x)?.to_vec2::<f32>();
+        assert_eq!(product(in_place)?, product(copied)?, "{dtype:?}");
+        // No whole number of blocks.
+        let cut = Shared(Arc::new(bytes[..bytes.len() - 1].to_vec()));
+        assert!(QStorage::in_place(cut, dtype).is_none(), "{dtype:?}");
+    }
+    Ok(())
+}
+
+/// Bytes that several hold.
+struct Shared(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 #[test]

@@ -4,17 +4,18 @@ use half::f16;
 use rayon::prelude::*;
 
 use super::Codec;
+use crate::quantized::in_place::Data;
 use crate::quantized::{GgmlDType, QuantizedType};
 use crate::{CpuStorage, Result};
 
 /// The blocks of a tensor, as they lie in a file.
 pub struct Blocks {
     codec: &'static Codec,
-    data: Vec<u8>,
+    data: Data,
 }
 
 impl Blocks {
-    pub(super) fn new(codec: &'static Codec, data: Vec<u8>) -> Self {
+    pub(super) fn new(codec: &'static Codec, data: Data) -> Self {
         Self { codec, data }
     }
 
@@ -32,6 +33,7 @@ impl Blocks {
             elements, write, ..
         } = *self.codec;
         self.data
+            .bytes_mut()
             .par_chunks_exact_mut(self.codec.bytes)
             .zip(values.par_chunks_exact(elements))
             .enumerate()
@@ -77,11 +79,11 @@ impl QuantizedType for Blocks {
         if !k.is_multiple_of(elements)
             || lhs.len() != m * k
             || dst.len() != m * n
-            || self.data.len() != n * row_bytes
+            || self.data.bytes().len() != n * row_bytes
         {
             crate::bail!(
                 "{dtype:?} matmul: {} bytes of weights, {} inputs and {} outputs do not fit ({m}, {k}, {n})",
-                self.data.len(),
+                self.data.bytes().len(),
                 lhs.len(),
                 dst.len()
             )
@@ -94,7 +96,7 @@ impl QuantizedType for Blocks {
         let mut columns = vec![0f32; n * m];
         columns
             .par_chunks_exact_mut(m)
-            .zip(self.data.par_chunks_exact(row_bytes))
+            .zip(self.data.bytes().par_chunks_exact(row_bytes))
             .for_each_init(
                 || vec![0f32; k],
                 |weights, (results, row)| {
@@ -130,10 +132,10 @@ impl QuantizedType for Blocks {
             ..
         } = *self.codec;
         let row_bytes = hidden / elements * bytes;
-        if !hidden.is_multiple_of(elements) || self.data.len() != rows * row_bytes {
+        if !hidden.is_multiple_of(elements) || self.data.bytes().len() != rows * row_bytes {
             crate::bail!(
                 "{dtype:?} embedding: {} bytes are not {rows} rows of {hidden} elements",
-                self.data.len()
+                self.data.bytes().len()
             )
         }
         let mut values = vec![0f32; ids.len() * hidden];
@@ -145,7 +147,7 @@ impl QuantizedType for Blocks {
             if row >= rows {
                 crate::bail!("embedding id {row} is out of range for {rows} rows")
             }
-            let blocks = &self.data[row * row_bytes..(row + 1) * row_bytes];
+            let blocks = &self.data.bytes()[row * row_bytes..(row + 1) * row_bytes];
             self.read(blocks, &mut values[i * hidden..(i + 1) * hidden]);
         }
         Ok(CpuStorage::F32(values))
@@ -159,26 +161,26 @@ impl QuantizedType for Blocks {
             read,
             ..
         } = *self.codec;
-        if self.data.len() / bytes * elements != elem_count {
+        if self.data.bytes().len() / bytes * elements != elem_count {
             crate::bail!(
                 "{dtype:?} dequantize: {} bytes are not {elem_count} elements",
-                self.data.len()
+                self.data.bytes().len()
             )
         }
         let mut values = vec![0f32; elem_count];
         values
             .par_chunks_exact_mut(elements)
-            .zip(self.data.par_chunks_exact(bytes))
+            .zip(self.data.bytes().par_chunks_exact(bytes))
             .for_each(|(values, block)| read(block, values));
         Ok(CpuStorage::F32(values))
     }
 
     fn storage_size_in_bytes(&self) -> usize {
-        self.data.len()
+        self.data.bytes().len()
     }
 
     fn as_ptr(&self) -> *const u8 {
-        self.data.as_ptr()
+        self.data.bytes().as_ptr()
     }
 
     fn block_size(&self) -> usize {
@@ -194,6 +196,6 @@ impl QuantizedType for Blocks {
     }
 
     fn size(&self) -> usize {
-        self.data.len()
+        self.data.bytes().len()
     }
 }

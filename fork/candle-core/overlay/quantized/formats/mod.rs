@@ -19,6 +19,7 @@ mod mx;
 mod search;
 mod ternary;
 
+use super::in_place::Data;
 use super::{GgmlDType, QuantizedType};
 use crate::{Error, Result};
 use ggml_formats::Format;
@@ -106,12 +107,17 @@ impl Codec {
     /// `elem_count` zeros: blocks of zero bytes, whose scales are zero.
     pub fn zeros(&'static self, elem_count: usize) -> Box<dyn QuantizedType> {
         let bytes = elem_count / self.elements * self.bytes;
-        Box::new(Blocks::new(self, vec![0; bytes]))
+        self.over(Data::Own(vec![0; bytes]))
     }
 
     /// The blocks that a file holds.
     pub fn from_data(&'static self, data: &[u8]) -> Box<dyn QuantizedType> {
-        Box::new(Blocks::new(self, data.to_vec()))
+        self.over(Data::Own(data.to_vec()))
+    }
+
+    /// Blocks of these bytes.
+    pub(super) fn over(&'static self, data: Data) -> Box<dyn QuantizedType> {
+        Box::new(Blocks::new(self, data))
     }
 }
 
