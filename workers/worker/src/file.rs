@@ -72,12 +72,13 @@ pub fn read_stream(path: &Path, most: u64) -> io::Result<String> {
 }
 
 /// Maps a regular file for reading. It must not be cut short while it is mapped: reading pages that are gone ends the
-/// process, as for every program that maps files.
+/// process, as for every program that maps files, which then says so.
 ///
 /// # Errors
 /// Those of [`open`].
 pub fn map(path: &Path) -> io::Result<Mmap> {
     let file = open(path)?;
+    crate::signal::explain_bus_errors();
     // SAFETY: the map is only read, as bytes; for files that shrink see above.
     unsafe { Mmap::map(&file) }
 }

@@ -1,9 +1,9 @@
-//! Ctrl-C and termination as a flag.
+//! Ctrl-C and termination as a flag, and a word on files that were cut short.
 
 use crate::{Error, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGBUS, SIGINT, SIGTERM};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 /// Shell convention for a process ended by SIGINT: 128 + 2.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
@@ -51,5 +51,63 @@ impl Interrupt {
     /// Whether a signal has arrived.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is said when a page of a mapped file cannot be had.
+const BUS_ERROR: &[u8] = b"a file that is in use was cut short or cannot be read any more (SIGBUS); a model must not be changed while it is used: write the new file beside it and rename that\n";
+
+/// Has the process say so before SIGBUS ends it.
+pub(crate) fn explain_bus_errors() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let explain = || {
+            // SAFETY: the bytes are there, and writing them is allowed in handlers.
+            unsafe {
+                libc::write(
+                    libc::STDERR_FILENO,
+                    BUS_ERROR.as_ptr().cast(),
+                    BUS_ERROR.len(),
+                )
+            };
+            // Ends the process.
+            let _ = signal_hook::low_level::emulate_default_handler(SIGBUS);
+        };
+        // SAFETY: the action does only what handlers may: it writes to a file and takes the signal's usual course.
+        let _ = unsafe { signal_hook::low_level::register(SIGBUS, explain) };
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    const CHILD: &str = "WORKER_TEST_OF_BUS_ERRORS";
+
+    #[test]
+    fn a_file_that_is_cut_short_ends_the_process_with_a_word() {
+        if let Some(path) = std::env::var_os(CHILD) {
+            let map = crate::file::map(path.as_ref()).unwrap();
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_len(0).unwrap();
+            // No longer there.
+            let byte = map[map.len() - 1];
+            unreachable!("{byte}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.gguf");
+        std::fs::write(&path, [1; 10_000]).unwrap();
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "signal::tests::a_file_that_is_cut_short_ends_the_process_with_a_word",
+            ])
+            .env(CHILD, &path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("cut short"), "{said}");
     }
 }

@@ -1,6 +1,6 @@
 //! Model files mapped into memory.
 
-use super::{Gguf, TensorInfo, Weights};
+use super::{Gguf, SharedBytes, TensorInfo, Weights};
 use crate::file;
 use crate::hub::split_of;
 use crate::{Error, Result};
@@ -8,12 +8,14 @@ use memmap2::{Advice, Mmap, UncheckedAdvice};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A checked GGUF file, or all parts of one that is split, in the address space.
 ///
 /// A tensor goes from the page cache straight to the device (through the device layer's pinned buffers), and its pages
-/// are given back afterwards, so loading onto a GPU takes no more host memory than one tensor. The file must not be
-/// truncated while it is mapped: reading pages that are gone ends the process, as for every program that maps files.
+/// are given back afterwards, so loading onto a GPU takes no more host memory than one tensor. On the CPU weights are
+/// used where they lie ([`Weights::shared`]). That all tensors lie in the file is checked when it is opened. It must not be
+/// truncated while it is mapped: reading pages that are gone [ends the process](crate::file::map).
 #[derive(Debug)]
 pub struct MappedGguf {
     /// Metadata of the first part, tensors of all.
@@ -27,7 +29,7 @@ pub struct MappedGguf {
 #[derive(Debug)]
 struct Part {
     data_offset: u64,
-    map: Mmap,
+    map: Arc<Mmap>,
 }
 
 impl MappedGguf {
@@ -77,7 +79,7 @@ impl MappedGguf {
         })
     }
 
-    fn place(&self, name: &str, info: &TensorInfo) -> (&Mmap, usize) {
+    fn place(&self, name: &str, info: &TensorInfo) -> (&Arc<Mmap>, usize) {
         let part = &self.parts[self.later.get(name).copied().unwrap_or(0)];
         // The header's check put the whole range into the file, and the file is mapped.
         (&part.map, (part.data_offset + info.offset) as usize)
@@ -85,7 +87,7 @@ impl MappedGguf {
 }
 
 fn open_part(path: &Path) -> Result<(Gguf, Part)> {
-    let map = map_file(path)?;
+    let map = Arc::new(map_file(path)?);
     let gguf = Gguf::read(std::io::Cursor::new(&map[..])).map_err(|e| Error::BadModel {
         path: path.to_path_buf(),
         reason: e.to_string(),
@@ -106,6 +108,12 @@ impl Weights for MappedGguf {
     fn bytes(&self, name: &str, info: &TensorInfo) -> Cow<'_, [u8]> {
         let (map, start) = self.place(name, info);
         Cow::Borrowed(&map[start..start + info.bytes as usize])
+    }
+
+    fn shared(&self, name: &str, info: &TensorInfo) -> Option<SharedBytes> {
+        let (map, start) = self.place(name, info);
+        let range = start..start + info.bytes as usize;
+        Some(SharedBytes::of_map(map, range))
     }
 
     fn give_back(&self, name: &str, info: &TensorInfo) {

@@ -7,6 +7,7 @@
 
 mod mapped;
 mod reader;
+mod shared;
 mod types;
 mod value;
 mod weights;
@@ -14,6 +15,7 @@ mod write;
 
 pub use ggml_formats::Format;
 pub use mapped::{give_back, map_file, MappedGguf};
+pub use shared::SharedBytes;
 pub use types::{dtype, UnsupportedFormat};
 pub use value::{Array, Value};
 pub use weights::{load, Weights};

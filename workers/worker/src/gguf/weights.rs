@@ -1,6 +1,6 @@
 //! Models on disk, whatever their format, seen in GGUF's terms.
 
-use super::{Gguf, TensorInfo};
+use super::{Gguf, SharedBytes, TensorInfo};
 use crate::{Error, Result};
 use candle_core::quantized::{QStorage, QTensor};
 use candle_core::Device;
@@ -17,6 +17,12 @@ pub trait Weights: Send + Sync {
 
     /// The blocks of a tensor of the table, aligned for its type.
     fn bytes(&self, name: &str, info: &TensorInfo) -> Cow<'_, [u8]>;
+
+    /// The same where they lie, for as long as somebody holds them; none of a tensor that lies nowhere as it is.
+    fn shared(&self, name: &str, info: &TensorInfo) -> Option<SharedBytes> {
+        let _ = (name, info);
+        None
+    }
 
     /// Lets the system drop the pages of a tensor that will not be read again soon.
     fn give_back(&self, name: &str, info: &TensorInfo);
