@@ -8,7 +8,7 @@ use crate::architectures::{
     by_folder_name, decoder_config, name_in_config, ArchitectureRow, Engine,
 };
 use crate::chat::ChatTemplate;
-use crate::engine::api::KvDType;
+use crate::engine::api::{KvDType, WeightOptions};
 use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
 use crate::engine::sequential::Source;
@@ -61,6 +61,8 @@ pub struct LoadOptions {
     pub head: bool,
     /// Adapters beside the weights, in the order of [`AdapterUse::adapter`](crate::engine::api::AdapterUse).
     pub adapters: Vec<AdapterSource>,
+    /// Where weights go.
+    pub weights: WeightOptions,
 }
 
 impl ModelFile {
@@ -255,44 +257,51 @@ impl ModelFile {
     ) -> Result<LoadedModel> {
         let pictures = self.pictures().map(Arc::new);
         let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
-        let forward: Box<dyn Forward> = match self.runner {
-            Runner::Decoder { file, config } => {
-                let context = options.context.unwrap_or(config.context_length);
-                let adapters = (options.adapters.iter())
-                    .map(|source| Adapter::open(source, file.header()))
-                    .collect::<Result<Vec<_>>>()?;
-                let decoder = Decoder::load(*config, &*file, device, context, &adapters, progress)?;
-                let mut decoder = match options.head {
-                    true => decoder.with_head(&*file, progress)?,
-                    false => decoder,
-                };
-                if let Ok(file) = &self.vision {
-                    let encoder = Encoder::load(file, device, progress)?;
-                    decoder
-                        .set_vision(encoder)
-                        .map_err(|reason| bad_model(file.weights().path(), reason))?;
+        let forward: Box<dyn Forward> =
+            match self.runner {
+                Runner::Decoder { file, config } => {
+                    let context = options.context.unwrap_or(config.context_length);
+                    let adapters = (options.adapters.iter())
+                        .map(|source| Adapter::open(source, file.header()))
+                        .collect::<Result<Vec<_>>>()?;
+                    let decoder = Decoder::load(
+                        *config,
+                        &*file,
+                        device,
+                        context,
+                        &adapters,
+                        options.weights,
+                        progress,
+                    )?;
+                    let mut decoder = match options.head {
+                        true => decoder.with_head(&*file, progress)?,
+                        false => decoder,
+                    };
+                    if let Ok(file) = &self.vision {
+                        let encoder = Encoder::load(file, device, progress)?;
+                        decoder
+                            .set_vision(encoder)
+                            .map_err(|reason| bad_model(file.weights().path(), reason))?;
+                    }
+                    Box::new(decoder)
                 }
-                Box::new(decoder)
-            }
-            Runner::Sequential(_) if options.head => {
-                return Err(Error::Usage(
+                Runner::Sequential(_) if options.head => return Err(Error::Usage(
                     "models of this architecture run without a head that predicts further tokens"
                         .to_string(),
-                ))
-            }
-            Runner::Sequential(_) if !options.adapters.is_empty() => {
-                return Err(Error::Usage(
-                    "this model runs through candle-transformers, which takes no adapters"
-                        .to_string(),
-                ));
-            }
-            Runner::Sequential(source) => {
-                let bytes = source.file_bytes();
-                let model = source.load(device, options.context)?;
-                progress(bytes);
-                Box::new(model)
-            }
-        };
+                )),
+                Runner::Sequential(_) if !options.adapters.is_empty() => {
+                    return Err(Error::Usage(
+                        "this model runs through candle-transformers, which takes no adapters"
+                            .to_string(),
+                    ));
+                }
+                Runner::Sequential(source) => {
+                    let bytes = source.file_bytes();
+                    let model = source.load(device, options.context)?;
+                    progress(bytes);
+                    Box::new(model)
+                }
+            };
         release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;

@@ -1,5 +1,6 @@
 //! `llm-worker-rocm perplexity`.
 
+use super::memory::MemoryArgs;
 use super::source::{read_text, SourceArgs};
 use crate::engine::score::Scorer;
 use crate::model::{LoadOptions, ModelFile};
@@ -32,6 +33,9 @@ pub struct PerplexityArgs {
     #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
     device: DeviceRequest,
 
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -51,6 +55,7 @@ impl PerplexityArgs {
         let selected = self.device.open()?;
         let options = LoadOptions {
             context: Some(context),
+            weights: self.memory.options(),
             ..LoadOptions::default()
         };
         let mut model = Scorer::new(file.load(&selected.device, &options)?);

@@ -1,6 +1,7 @@
 //! `llm-worker-rocm serve`.
 
 use super::graph::GraphArgs;
+use super::memory::MemoryArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
 use crate::adapters::AdapterSource;
@@ -158,6 +159,9 @@ pub struct ServeArgs {
     graph: GraphArgs,
 
     #[command(flatten)]
+    memory: MemoryArgs,
+
+    #[command(flatten)]
     speculation: SpeculationArgs,
 
     /// Seconds that a request may take, its time in the queue included; 0 is no limit.
@@ -301,6 +305,7 @@ impl ServeArgs {
             context: self.context,
             head: self.speculation.wants_head(),
             adapters: self.adapters()?,
+            weights: self.memory.options(),
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let model = (self.speculation).with_draft(model, &self.source, device, &options)?;

@@ -1,6 +1,7 @@
 //! A model that runs, for commands that generate.
 
 use super::graph::GraphArgs;
+use super::memory::MemoryArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
 use crate::chat::ChatTemplate;
@@ -48,6 +49,9 @@ pub struct SessionArgs {
     pub graph: GraphArgs,
 
     #[command(flatten)]
+    memory: MemoryArgs,
+
+    #[command(flatten)]
     pub speculation: SpeculationArgs,
 }
 
@@ -92,6 +96,7 @@ impl SessionArgs {
         let load = LoadOptions {
             context: options.context,
             head: self.speculation.wants_head(),
+            weights: self.memory.options(),
             ..LoadOptions::default()
         };
         let model = file.load(&selected.device, &load)?;

@@ -1,7 +1,7 @@
 //! Arguments that say whether next tokens are guessed.
 
 use super::source::SourceArgs;
-use crate::engine::api::{DraftSource, SpeculationOptions};
+use crate::engine::api::{DraftSource, SpeculationOptions, WeightOptions};
 use crate::model::{LoadOptions, LoadedModel, ModelFile};
 use candle_core::Device;
 use clap::Args;
@@ -75,6 +75,11 @@ impl SpeculationArgs {
                 let file = ModelFile::open(&source.resolve_other(draft)?)?;
                 let options = LoadOptions {
                     context: options.context,
+                    // Of the large model's layers.
+                    weights: WeightOptions {
+                        host_experts: None,
+                        ..options.weights
+                    },
                     ..LoadOptions::default()
                 };
                 model.with_draft(file.load(device, &options)?)

@@ -124,6 +124,9 @@ mod measure {
             if self.forget {
                 quantized::forget(device).map_err(failed)?;
                 blas::forget(device).map_err(failed)?;
+                device
+                    .forget(crate::engine::MEASURED_EXPERTS)
+                    .map_err(failed)?;
                 return print_line("forgotten");
             }
             let bar = count_bar("measuring", formats.len() as u64, "formats");

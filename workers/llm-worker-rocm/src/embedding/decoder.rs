@@ -1,5 +1,6 @@
 //! Decoders as embedding models: the vectors behind the last norm, several texts in a step.
 
+use crate::engine::api::WeightOptions;
 use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
 use candle_core::{Device, Result as CandleResult, Tensor};
@@ -32,7 +33,8 @@ impl DecoderEmbedder {
     /// Loads a checked file.
     pub(super) fn load(config: DecoderConfig, file: &dyn Weights, device: &Device) -> Result<Self> {
         let max_tokens = config.context_length.min(MAX_TOKENS);
-        let decoder = Decoder::load(config, file, device, max_tokens, &[], &|_| {})?;
+        let weights = WeightOptions::default();
+        let decoder = Decoder::load(config, file, device, max_tokens, &[], weights, &|_| {})?;
         Ok(Self {
             width: decoder.width(),
             vocab_size: decoder.vocab_size(),

@@ -17,17 +17,27 @@ pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {
     }
 }
 
-/// Bytes that the cache of keys and values may take: most of what is free, for there are activations as well.
-pub(super) fn room_for_cache(device: &Device) -> Option<u64> {
+/// Bytes that the cache of keys and values may take: most of what is free, for there are activations as well. The system
+/// counts pages of mapped files as free; weights that are used there are not.
+pub(super) fn room_for_cache(device: &Device, mapped: u64) -> Option<u64> {
     if device.is_cpu() {
         // The system lends what other programs may need: half of it.
-        return Some(host_memory_room()? / 2);
+        return Some(host_memory_room()?.saturating_sub(mapped) / 2);
     }
     if let Some(room) = shared_memory_room(device) {
         // Other programs live in it, too, and fill it while this one runs.
-        return Some(room / 4 * 3);
+        return Some(room.saturating_sub(mapped) / 4 * 3);
     }
     memory(device).map(|(free, _)| free - reserve(free))
+}
+
+/// Bytes that weights may take on a GPU with memory of its own, so that there is room for keys and values besides; `None`
+/// for other devices.
+pub(super) fn room_for_weights(device: &Device) -> Option<u64> {
+    if device.is_cpu() || shared_memory_room(device).is_some() {
+        return None;
+    }
+    memory(device).map(|(free, _)| (free - reserve(free)) / 16 * 15)
 }
 
 /// Bytes of free GPU memory that the cache leaves: for activations, and for what HIP allocates itself, of which it does

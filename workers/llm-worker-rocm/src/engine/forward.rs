@@ -1,6 +1,6 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
-use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions};
+use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions, WeightBytes};
 use super::media::{Features, MediaItem, StepMedia, Turn};
 use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
@@ -18,6 +18,11 @@ pub trait Forward: Send {
 
     /// Where the weights are.
     fn device(&self) -> &Device;
+
+    /// How much the weights take, as far as that is known.
+    fn weight_bytes(&self) -> WeightBytes {
+        WeightBytes::default()
+    }
 
     /// Sequences that one pass takes.
     fn max_sequences(&self) -> usize {

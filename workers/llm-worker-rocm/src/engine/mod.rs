@@ -34,6 +34,7 @@ mod speculation;
 mod start;
 
 pub use api::{EngineOptions, SamplingOptions};
+pub(crate) use decoder::MEASURED_EXPERTS;
 pub use handle::Engine;
 pub use loaded::{LoadedModel, Reload};
 pub(crate) use sampling::is_not_a_number;

@@ -49,7 +49,8 @@ impl Sizes {
             )));
         }
         let dtype = options.kv_dtype.unwrap_or_else(|| forward.kv_dtype());
-        let room = device::room_for_cache(forward.device()).map(|room| room as usize);
+        let mapped = forward.weight_bytes().mapped;
+        let room = device::room_for_cache(forward.device(), mapped).map(|room| room as usize);
         let wanted = options.max_sequences.min(forward.max_sequences());
         let (states, max_sequences) = states(forward, options, wanted, room)?;
         let room = room.map(|room| room.saturating_sub(states * forward.state_bytes()));

@@ -29,7 +29,7 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use tensors::Shards;
-use worker::gguf::{Gguf, TensorInfo, Weights};
+use worker::gguf::{Gguf, SharedBytes, TensorInfo, Weights};
 use worker::{Error, Result};
 
 /// A checked model folder.
@@ -91,6 +91,10 @@ impl Weights for HfFolder {
 
     fn bytes(&self, name: &str, _info: &TensorInfo) -> Cow<'_, [u8]> {
         self.shards.bytes(name)
+    }
+
+    fn shared(&self, name: &str, _: &TensorInfo) -> Option<SharedBytes> {
+        self.shards.shared(name)
     }
 
     fn give_back(&self, name: &str, _info: &TensorInfo) {

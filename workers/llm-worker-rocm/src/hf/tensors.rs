@@ -13,7 +13,8 @@ use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use worker::gguf::{give_back, map_file, Format, TensorInfo};
+use std::sync::Arc;
+use worker::gguf::{give_back, map_file, Format, SharedBytes, TensorInfo};
 use worker::{Error, Result};
 
 /// Where a tensor's data is, or an expert's part of it.
@@ -77,7 +78,7 @@ impl Place {
 
 /// All shards, mapped.
 pub(super) struct Shards {
-    maps: Vec<Mmap>,
+    maps: Vec<Arc<Mmap>>,
     places: HashMap<String, Place>,
     /// Experts whose matrices lie in one tensor.
     packed: PackedExperts,
@@ -103,7 +104,7 @@ impl Shards {
                 .collect(),
         };
         for path in weight_files(folder)? {
-            let map = map_file(&path)?;
+            let map = Arc::new(map_file(&path)?);
             shards
                 .add(&map, config)
                 .map_err(|reason| Error::BadModel { path, reason })?;
@@ -289,6 +290,21 @@ impl Shards {
             return Cow::Owned(floats(&data, place.dtype, added));
         }
         data
+    }
+
+    /// A tensor where it lies, if it is in a file as GGUF has it.
+    pub(super) fn shared(&self, name: &str) -> Option<SharedBytes> {
+        let place = self.places.get(name)?;
+        let moved = place.change.is_some() || place.heads.is_some();
+        let changes = moved || place.as_floats() || place.plus_one;
+        let mut sources = place.sources.values();
+        match (sources.next(), sources.next()) {
+            (Some(only), None) if !changes => {
+                let range = only.start..only.start + only.bytes;
+                Some(SharedBytes::of_map(&self.maps[only.shard], range))
+            }
+            _ => None,
+        }
     }
 
     pub(super) fn give_back(&self, name: &str) {

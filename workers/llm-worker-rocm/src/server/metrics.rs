@@ -225,7 +225,23 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             ),
         ]);
     }
+    let weights = status.weights;
     let memory = [
+        (
+            "weights_device_bytes",
+            "Weights in the memory of the device",
+            Some(weights.device),
+        ),
+        (
+            "weights_host_bytes",
+            "Weights in the memory of the host",
+            Some(weights.host),
+        ),
+        (
+            "weights_mapped_bytes",
+            "Of these, the ones that are used where the mapped file has them",
+            Some(weights.mapped),
+        ),
         (
             "device_memory_used_bytes",
             "Device memory in use by this process",

@@ -9,6 +9,7 @@ mod delta;
 mod embedding;
 mod formats;
 mod heads;
+mod host_experts;
 mod latent;
 mod list;
 mod mixtures;

@@ -11,6 +11,7 @@
 //! | `speculation` | whether next tokens are guessed, and how              |
 //! | `slots`    | the sequences that run at once, and what to do with them |
 //! | `status`   | figures of an engine                                     |
+//! | `weights`  | where a model's weights are                              |
 
 mod adapters;
 mod event;
@@ -21,6 +22,7 @@ mod sampling;
 mod slots;
 mod speculation;
 mod status;
+mod weights;
 
 pub(in crate::engine) use adapters::namespace;
 pub use adapters::AdapterUse;
@@ -34,3 +36,4 @@ pub use sampling::{
 pub use slots::{SlotAction, SlotDone, SlotStatus};
 pub use speculation::{DraftSource, SpeculationOptions};
 pub use status::{DecodeFigures, DraftFigures, Status};
+pub use weights::{ExpertsBy, WeightBytes, WeightOptions};

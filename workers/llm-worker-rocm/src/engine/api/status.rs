@@ -1,5 +1,6 @@
 //! Figures of an engine.
 
+use super::WeightBytes;
 use std::time::Duration;
 use worker::device::BufferMemory;
 
@@ -50,6 +51,8 @@ pub struct Status {
     pub drafts: DraftFigures,
     /// Why steps are not enqueued as graphs although that was asked for.
     pub without_graphs: Option<String>,
+    /// What the weights take.
+    pub weights: WeightBytes,
     /// Device memory in use by this process.
     pub device_bytes_used: Option<u64>,
     /// Device memory in all.

@@ -116,6 +116,11 @@ impl Decoding {
         self.clear();
     }
 
+    /// Gives graphs up, for this reason.
+    pub(super) fn do_without_graphs(&mut self, reason: String) {
+        self.graphs.turn_off(reason);
+    }
+
     /// See [`Forward::without_graphs`](crate::engine::forward::Forward::without_graphs).
     pub(super) fn without_graphs(&self) -> Option<&str> {
         self.graphs.off()

@@ -17,7 +17,7 @@ use super::norm::{Norm, Residual};
 use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
 use candle_rocm_flash_attn::paged::PagedBatch;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use worker::gguf::Weights;
 
@@ -82,8 +82,19 @@ impl Network {
             progress,
             first_values: FirstValues::default(),
             digest: RefCell::default(),
+            options: self.weight_options,
+            host_blocks: self.host_blocks,
+            streamer: &self.streamer,
+            taken: Cell::new(self.weight_bytes),
         };
-        self.head = loader.head()?;
+        let head = loader.head()?;
+        self.weight_bytes = loader.taken.get();
+        self.head = head;
+        self.streamer
+            .reserve(&self.device)
+            .map_err(worker::Error::candle(
+                "reserving memory for experts of the host",
+            ))?;
         Ok(self.head.is_some())
     }
 

@@ -6,11 +6,13 @@ use super::float::FloatMatrix;
 use super::input::Input;
 use super::lora::MatrixAdapters;
 use super::rocm;
+use super::unpacked::Unpacked;
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{bail, DType, Device, Module, Result, Tensor};
 use candle_nn::{fused, Activation};
 use std::borrow::Cow;
 use std::sync::Arc;
+use worker::gguf::SharedBytes;
 
 /// A matrix with an optional bias.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub(super) struct Linear {
 pub(super) enum Weight {
     /// Blocks on the CPU.
     Blocks(QMatMul),
+    /// Blocks on the CPU that are never copied into another order.
+    Unpacked(Arc<Unpacked>),
     /// Plain numbers on the CPU.
     Floats(Arc<FloatMatrix>),
     /// Plain numbers elsewhere, `(outputs, inputs)` in the dtype of activations.
@@ -34,7 +38,7 @@ pub(super) enum Weight {
 }
 
 /// candle's switch that turns all blocks into plain numbers.
-fn dequantize_all() -> bool {
+pub(super) fn dequantize_all() -> bool {
     std::env::var("CANDLE_DEQUANTIZE_ALL").is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
@@ -80,10 +84,44 @@ impl Weight {
         Ok(Self::Blocks(QMatMul::from_qtensor(tensor)?))
     }
 
+    /// Takes rows on the CPU that stay where they are, if they begin where their format's blocks may; else copies them.
+    pub(super) fn shared(
+        bytes: &SharedBytes,
+        dtype: GgmlDType,
+        shape: (usize, usize),
+    ) -> Result<Self> {
+        if let Some(floats) = FloatMatrix::shared(bytes, dtype, shape) {
+            return Ok(Self::Floats(Arc::new(floats)));
+        }
+        let plain = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+        match QStorage::in_place(bytes.clone(), dtype).filter(|_| !plain && !dequantize_all()) {
+            Some(blocks) => Ok(Self::Blocks(QMatMul::from_qtensor(QTensor::new(
+                blocks, shape,
+            )?)?)),
+            None => Self::new(bytes, dtype, shape, &Device::Cpu, DType::F32),
+        }
+    }
+
+    /// The same of rows that are too many for a copy in another order, which candle makes for some formats.
+    pub(super) fn unpacked(
+        bytes: &SharedBytes,
+        dtype: GgmlDType,
+        shape: (usize, usize),
+    ) -> Result<Self> {
+        let plain = matches!(dtype, GgmlDType::F32 | GgmlDType::F16 | GgmlDType::BF16);
+        match plain {
+            true => Self::shared(bytes, dtype, shape),
+            false => Ok(Self::Unpacked(Arc::new(Unpacked::new(
+                bytes, dtype, shape,
+            )?))),
+        }
+    }
+
     /// Rows `ids` of it, in the dtype of activations.
     pub(super) fn rows(&self, ids: &Tensor, activations: DType) -> Result<Tensor> {
         match self {
             Self::Blocks(blocks) => blocks.embedding(ids)?.to_dtype(activations),
+            Self::Unpacked(blocks) => blocks.rows(&ids.to_vec1()?)?.to_dtype(activations),
             Self::Floats(matrix) => matrix.rows(&ids.to_vec1()?)?.to_dtype(activations),
             Self::Tensor(tensor) => tensor.index_select(ids, 0),
             Self::Rocm(blocks) => blocks.rows(ids)?.to_dtype(activations),
@@ -93,6 +131,7 @@ impl Weight {
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
         match self {
             Self::Blocks(blocks) => multiply_blocks(blocks, &x.floats),
+            Self::Unpacked(blocks) => blocks.forward(&x.floats),
             Self::Floats(matrix) => matrix.forward(&x.floats),
             Self::Tensor(tensor) => x.floats.matmul(&tensor.t()?),
             Self::Rocm(blocks) => blocks.forward(x),

@@ -1,16 +1,20 @@
 //! Tensors of a file as matrices, vectors and norms on a device.
 
 use super::config::DecoderConfig;
-use super::linear::{Linear, Weight};
+use super::experts::Streamer;
+use super::linear::{dequantize_all, Linear, Weight};
 use super::lora::{Attached, Rows};
 use super::mixers::FirstValues;
 use super::norm::Norm;
+use crate::engine::api::{WeightBytes, WeightOptions};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
-use std::cell::RefCell;
-use worker::gguf::{TensorInfo, Weights};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::Arc;
+use worker::gguf::{SharedBytes, TensorInfo, Weights};
 use worker::{Error, Result};
 
 /// Takes a file's tensors one after another.
@@ -27,6 +31,13 @@ pub(super) struct Loader<'a> {
     pub first_values: FirstValues,
     /// What [`Loader::fingerprint`] is made of.
     pub digest: RefCell<Sha256>,
+    pub options: WeightOptions,
+    /// Blocks, from the first on, whose experts stay in the host's memory.
+    pub host_blocks: usize,
+    /// What brings those to the device.
+    pub streamer: &'a Arc<Streamer>,
+    /// What has been taken so far.
+    pub taken: Cell<WeightBytes>,
 }
 
 /// Bytes of a tensor's beginning, middle and end that tell it from others.
@@ -64,8 +75,56 @@ impl Loader<'_> {
         self.note(name, &bytes);
         let taken = f(&bytes, dtype);
         self.file.give_back(name, info);
-        (self.progress)(info.bytes);
+        self.count(info.bytes, self.device.is_cpu(), false);
         taken.map_err(Error::candle("loading the model"))
+    }
+
+    /// Takes note that a tensor has arrived.
+    fn count(&self, bytes: u64, on_host: bool, mapped: bool) {
+        let mut taken = self.taken.get();
+        match on_host {
+            true => taken.host += bytes,
+            false => taken.device += bytes,
+        }
+        taken.mapped += if mapped { bytes } else { 0 };
+        self.taken.set(taken);
+        (self.progress)(bytes);
+    }
+
+    /// Whether a tensor's bytes can be used where the file has them.
+    pub(super) fn is_in_place(&self, name: &str) -> bool {
+        let mapped = || {
+            let info = self.file.header().tensor(name)?;
+            self.file.shared(name, info)
+        };
+        self.device.is_cpu() && !self.options.copy && !dequantize_all() && mapped().is_some()
+    }
+
+    /// The bytes of a tensor for the host: where the file has them, if that can be, else copied.
+    pub(super) fn for_host(&self, name: &str) -> Result<(SharedBytes, GgmlDType)> {
+        let (info, dtype) = self.info(name)?;
+        let shared = (!self.options.copy)
+            .then(|| self.file.shared(name, info))
+            .flatten();
+        let bytes = match shared {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = self.file.bytes(name, info).into_owned();
+                self.file.give_back(name, info);
+                bytes.into()
+            }
+        };
+        if self.options.lock {
+            bytes.lock().map_err(|error| {
+                Error::Runtime(format!(
+                    "--mlock: {} bytes of {name} cannot be kept in memory: {error}; allow more by ulimit -l, or leave --mlock out",
+                    bytes.len()
+                ))
+            })?;
+        }
+        self.note(name, &bytes);
+        self.count(info.bytes, true, bytes.is_mapped());
+        Ok((bytes, dtype))
     }
 
     /// Takes a tensor into the fingerprint.
@@ -87,6 +146,11 @@ impl Loader<'_> {
     }
 
     pub(super) fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Weight> {
+        if self.is_in_place(name) {
+            let (bytes, dtype) = self.for_host(name)?;
+            let weight = Weight::shared(&bytes, dtype, (outputs, inputs));
+            return weight.map_err(Error::candle("loading the model"));
+        }
         self.take(name, |bytes, dtype| {
             let shape = (outputs, inputs);
             Weight::new(bytes, dtype, shape, self.device, self.activations)
@@ -137,8 +201,7 @@ impl Loader<'_> {
     ) -> Result<[Linear; N]> {
         let bias = self.bias(name)?;
         let total: usize = outputs.iter().sum();
-        self.take(&format!("{name}.weight"), |bytes, dtype| {
-            let row = bytes.len() / total;
+        let split = |of_rows: &dyn Fn(Range<usize>) -> candle_core::Result<Weight>| {
             let mut start = 0;
             let parts = outputs
                 .map(|count| {
@@ -146,9 +209,7 @@ impl Loader<'_> {
                     (start - count, count)
                 })
                 .map(|(start, count)| {
-                    let bytes = &bytes[start * row..(start + count) * row];
-                    let shape = (count, inputs);
-                    let weight = Weight::new(bytes, dtype, shape, self.device, self.activations)?;
+                    let weight = of_rows(start..start + count)?;
                     let bias = match &bias {
                         Some(bias) => Some(bias.narrow(0, start, count)?.contiguous()?),
                         None => None,
@@ -164,6 +225,24 @@ impl Loader<'_> {
                 });
             let parts = parts.into_iter().collect::<candle_core::Result<Vec<_>>>()?;
             Ok(parts.try_into().ok().expect("one for each"))
+        };
+        let tensor = format!("{name}.weight");
+        if self.is_in_place(&tensor) {
+            let (bytes, dtype) = self.for_host(&tensor)?;
+            let row = bytes.len() / total;
+            let parts = split(&|rows| {
+                let bytes = bytes.slice(rows.start * row..rows.end * row);
+                Weight::shared(&bytes, dtype, (rows.len(), inputs))
+            });
+            return parts.map_err(Error::candle("loading the model"));
+        }
+        self.take(&tensor, |bytes, dtype| {
+            let row = bytes.len() / total;
+            split(&|rows| {
+                let bytes = &bytes[rows.start * row..rows.end * row];
+                let shape = (rows.len(), inputs);
+                Weight::new(bytes, dtype, shape, self.device, self.activations)
+            })
         })
     }
 

@@ -32,9 +32,11 @@ mod snapshots;
 mod temperature;
 mod tensors;
 mod traits;
+mod unpacked;
 mod xielu;
 
 pub use config::{ConfigError, DecoderConfig};
+pub(crate) use experts::MEASURED_EXPERTS;
 pub use experts::{Routing, Scores};
 pub use model::Decoder;
 pub use traits::{

@@ -4,7 +4,7 @@ use super::config::DecoderConfig;
 use super::decode::Decoding;
 use super::network::Network;
 use crate::adapters::Adapter;
-use crate::engine::api::{AdapterUse, GraphUse, KvDType};
+use crate::engine::api::{AdapterUse, GraphUse, KvDType, WeightBytes, WeightOptions};
 use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
@@ -24,8 +24,8 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked; `context` is the longest
-    /// sequence that will come, `progress` is called with the bytes of each tensor.
+    /// Loads the weights of a file whose [`DecoderConfig`] and tensors have been checked to where `options` say; `context`
+    /// is the longest sequence that will come, `progress` is called with the bytes of each tensor.
     ///
     /// # Errors
     /// [`Error::Candle`](worker::Error::Candle) if the device has no room, [`Error::BadModel`](worker::Error::BadModel)
@@ -36,10 +36,12 @@ impl Decoder {
         device: &Device,
         context: usize,
         adapters: &[Adapter],
+        options: WeightOptions,
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
+        let network = Network::load(config, file, device, context, adapters, options, progress)?;
         Ok(Self {
-            network: Network::load(config, file, device, context, adapters, progress)?,
+            network,
             decoding: Decoding::default(),
             vision: None,
         })
@@ -125,6 +127,10 @@ impl Forward for Decoder {
         &self.network.device
     }
 
+    fn weight_bytes(&self) -> WeightBytes {
+        self.network.weight_bytes
+    }
+
     fn can_take_back(&self) -> bool {
         true
     }
@@ -196,8 +202,9 @@ impl Forward for Decoder {
     }
 
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
-        // Which rows want which adapters is not among a graph's numbers.
-        if !self.network.device.is_rocm() || !self.network.lora.is_empty() {
+        // Which rows want which adapters is not among a graph's numbers, and experts in the host's memory need the host.
+        let network = &self.network;
+        if !network.device.is_rocm() || !network.lora.is_empty() || !network.streamer.is_idle() {
             return Ok(Decoded {
                 output: DecodeOutput::Logits(self.forward(step)?, None),
                 graph: false,
@@ -222,6 +229,10 @@ impl Forward for Decoder {
 
     fn set_graphs(&mut self, graphs: GraphUse) {
         self.decoding.set_graphs(graphs, &self.network.device);
+        if graphs != GraphUse::Off && !self.network.streamer.is_idle() {
+            let reason = "experts are in the host's memory, which has a part in each step";
+            self.decoding.do_without_graphs(reason.to_string());
+        }
     }
 
     fn without_graphs(&self) -> Option<&str> {

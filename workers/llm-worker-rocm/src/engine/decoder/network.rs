@@ -3,6 +3,7 @@
 use super::altup::Streams;
 use super::block::Block;
 use super::config::DecoderConfig;
+use super::experts::Streamer;
 use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
@@ -14,7 +15,7 @@ use super::norm::{Norm, Residual};
 use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
-use crate::engine::api::KvDType;
+use crate::engine::api::{KvDType, WeightBytes, WeightOptions};
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
 use candle_core::{DType, Device, Result, Tensor};
@@ -60,6 +61,12 @@ pub(super) struct Network {
     pub activations: DType,
     /// Identifies configuration and weights.
     pub fingerprint: [u8; 32],
+    /// What the weights take, and where they were to go.
+    pub weight_bytes: WeightBytes,
+    pub weight_options: WeightOptions,
+    /// Blocks, from the first on, whose experts are in the host's memory, and what brings those to the device.
+    pub host_blocks: usize,
+    pub streamer: Arc<Streamer>,
     pub device: Device,
 }
 

@@ -8,13 +8,15 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::rocm_backend::candle_rocm::ops::moe::{self as experts, ClampedGate};
 use candle_core::rocm_backend::candle_rocm::ops::norm as norms;
 use candle_core::rocm_backend::candle_rocm::ops::quantized::{
-    self, Epilogue, QuantizedActivations, QuantizedMatrix,
+    self, Epilogue, Format, QuantizedActivations, QuantizedMatrix,
 };
-use candle_core::rocm_backend::candle_rocm::{self, Buffer, DType as DeviceDType, View};
+pub(super) use candle_core::rocm_backend::candle_rocm::Buffer;
+use candle_core::rocm_backend::candle_rocm::{self, DType as DeviceDType, View};
 use candle_core::{bail, DType, Device, Module, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_nn::{fused, moe, Activation};
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::sync::Arc;
 
 const OP: &str = "linear";
 
@@ -23,6 +25,11 @@ pub(super) struct Blocks {
     storage: QRocmStorage,
     outputs: usize,
     inputs: usize,
+}
+
+/// The device layer's device.
+pub(super) fn device(device: &Device) -> Result<&candle_rocm::Device> {
+    Ok(device.as_rocm_device()?.device())
 }
 
 fn rocm(storage: &Storage) -> Result<&RocmStorage> {
@@ -262,10 +269,24 @@ pub(super) struct Biased {
     pub down: Tensor,
 }
 
+impl Biased {
+    /// That of some experts, u32 `(some)`, in their order.
+    pub(super) fn of(&self, experts: &Tensor) -> Result<Self> {
+        Ok(Self {
+            by: self.by,
+            gate: self.gate.index_select(experts, 0)?,
+            up: self.up.index_select(experts, 0)?,
+            down: self.down.index_select(experts, 0)?,
+        })
+    }
+}
+
 /// A matrix for each expert.
 pub(super) enum Stack {
     /// Blocks of `(experts, outputs, inputs)`.
     Blocks(QRocmStorage, Shape),
+    /// The same, or plain numbers, at the beginning of memory that others have use for, too.
+    Borrowed(Arc<Buffer>, Format, (usize, usize, usize)),
     /// Plain numbers, `(experts, outputs, inputs)` in the dtype of activations.
     Floats(Tensor),
 }
@@ -286,14 +307,17 @@ impl Experts {
         self.down.forward(&hidden, ids)
     }
 
-    /// The same of experts with biases, times `weights`, f32 `(tokens, used, 1)`, and added up: `(tokens, width)`. None
-    /// without biases.
-    pub(super) fn biased_sum(
-        &self,
-        x: &Tensor,
-        ids: &Tensor,
-        weights: &Tensor,
-    ) -> Result<Option<Tensor>> {
+    /// The same, of experts with biases as well.
+    pub(super) fn each(&self, x: &Tensor, ids: &Tensor, activation: Activation) -> Result<Tensor> {
+        let Some((each, biased)) = self.biased_each(x, ids)? else {
+            return self.forward(x, ids, activation);
+        };
+        let biases = biased.down.index_select(&ids.flatten_all()?, 0)?;
+        each.clone() + biases.reshape(each.shape())?
+    }
+
+    /// What experts with biases give, but for that of the last matrix. None without biases.
+    fn biased_each(&self, x: &Tensor, ids: &Tensor) -> Result<Option<(Tensor, &Biased)>> {
         let (Some(biased), Some(gate)) = (&self.biased, &self.gate) else {
             return Ok(None);
         };
@@ -310,6 +334,20 @@ impl Experts {
         )?;
         let hidden = wrap(&gate, hidden, (gate.dim(0)? * gate.dim(1)?, gate.dim(2)?))?;
         let each = self.down.forward(&hidden.reshape(gate.shape())?, ids)?;
+        Ok(Some((each, biased)))
+    }
+
+    /// The same of experts with biases, times `weights`, f32 `(tokens, used, 1)`, and added up: `(tokens, width)`. None
+    /// without biases.
+    pub(super) fn biased_sum(
+        &self,
+        x: &Tensor,
+        ids: &Tensor,
+        weights: &Tensor,
+    ) -> Result<Option<Tensor>> {
+        let Some((each, biased)) = self.biased_each(x, ids)? else {
+            return Ok(None);
+        };
         let weights = weights.reshape(ids.shape())?;
         let (tokens, _, width) = each.dims3()?;
         let count = biased.down.dim(0)?;
@@ -349,6 +387,15 @@ impl Stack {
         }
     }
 
+    /// Matrices, `(experts, outputs, inputs)`, that lie at the beginning of this memory.
+    pub(super) fn borrowed(
+        buffer: Arc<Buffer>,
+        dtype: GgmlDType,
+        shape: (usize, usize, usize),
+    ) -> Result<Self> {
+        Ok(Self::Borrowed(buffer, dtype.try_into()?, shape))
+    }
+
     /// `x` `(tokens, used or 1, inputs)` to `(tokens, used, outputs)`.
     pub(super) fn forward(&self, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         match self {
@@ -360,6 +407,18 @@ impl Stack {
                 let (x, i) = (rocm(x.deref())?, rocm(i.deref())?);
                 let (y, shape) = blocks.indexed_moe_forward(shape, x, x_l, i, ids_l)?;
                 tensor(y, shape).to_dtype(dtype)
+            }
+            Self::Borrowed(buffer, format, shape) => {
+                let dtype = x.dtype();
+                let x = x.to_dtype(DType::F32)?;
+                let y = with_views([&x, ids], |device, [x, ids]| {
+                    let y = experts::indexed_moe(device, *format, buffer, *shape, x, ids);
+                    Ok(y?)
+                })?;
+                let (tokens, used) = ids.dims2()?;
+                let (_, outputs, _) = *shape;
+                let y = wrap(&x, y, (tokens * used, outputs))?;
+                y.reshape((tokens, used, outputs))?.to_dtype(dtype)
             }
             Self::Floats(weights) => {
                 let (tokens, used) = ids.dims2()?;

@@ -327,6 +327,7 @@ impl Scheduler {
         status.asleep = self.asleep;
         status.decode = self.decode;
         status.drafts = self.speculation.figures;
+        status.weights = self.forward.weight_bytes();
         status.without_graphs = self.forward.without_graphs().map(str::to_string);
         status.running = self.running.len() + self.preempted.len();
         status.kv_blocks_total = self.pool.total();

@@ -2,12 +2,17 @@
 
 mod beside;
 mod clamped;
+mod host;
 mod router;
 mod routing;
+mod streamer;
 
 pub(super) use beside::Beside;
+pub(super) use host::{HostExperts, HostStack};
 pub(super) use router::{Choice, Router};
 pub use routing::{Routing, Scores};
+pub(crate) use streamer::KIND as MEASURED_EXPERTS;
+pub(super) use streamer::{Streamer, PLACES_BYTES};
 
 use super::input::Input;
 use super::linear::Linear;
@@ -36,6 +41,8 @@ pub(super) enum Experts {
     Apart(Vec<Expert>),
     /// Those of all on an AMD GPU, one kernel for all tokens.
     Together(Box<rocm::Experts>),
+    /// In the host's memory, for a GPU.
+    Host(Box<HostExperts>),
 }
 
 /// One expert.
@@ -93,6 +100,7 @@ impl Mixture {
         let each = match &self.experts {
             Experts::Apart(experts) => self.apart(experts, &inputs, &ids)?,
             Experts::Together(experts) => experts.forward(&inputs, &ids, self.activation)?,
+            Experts::Host(experts) => experts.forward(self, &inputs, &ids)?,
         };
         let each = each.to_dtype(DType::F32)?;
         let weighted = match scales_input {

@@ -10,6 +10,10 @@ use std::cell::RefCell;
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod numbers;
+
+use numbers::Numbers;
+use worker::gguf::SharedBytes;
 
 /// Rows of the matrix that a thread takes at once.
 const TILE: usize = 8;
@@ -26,9 +30,9 @@ pub(super) struct FloatMatrix {
 }
 
 enum Data {
-    F32(Vec<f32>),
-    F16(Vec<f16>),
-    BF16(Vec<bf16>),
+    F32(Numbers<f32>),
+    F16(Numbers<f16>),
+    BF16(Numbers<bf16>),
 }
 
 impl FloatMatrix {
@@ -49,17 +53,40 @@ impl FloatMatrix {
                 .map(|b| u16::from_le_bytes([b[0], b[1]]))
         };
         let data = match dtype {
-            GgmlDType::F32 => Data::F32(
+            GgmlDType::F32 => Data::F32(Numbers::Own(
                 bytes
                     .chunks_exact(4)
                     .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
                     .collect(),
-            ),
-            GgmlDType::F16 => Data::F16(pairs().map(f16::from_bits).collect()),
-            GgmlDType::BF16 => Data::BF16(pairs().map(bf16::from_bits).collect()),
+            )),
+            GgmlDType::F16 => Data::F16(Numbers::Own(pairs().map(f16::from_bits).collect())),
+            GgmlDType::BF16 => Data::BF16(Numbers::Own(pairs().map(bf16::from_bits).collect())),
             dtype => bail!("{dtype:?} is not a plain format"),
         };
         Ok(Self {
+            data,
+            outputs,
+            inputs,
+        })
+    }
+
+    /// The same of numbers that stay where they are, if they begin where such numbers may.
+    pub(super) fn shared(
+        bytes: &SharedBytes,
+        dtype: GgmlDType,
+        (outputs, inputs): (usize, usize),
+    ) -> Option<Self> {
+        if bytes.len() != outputs * inputs * dtype.type_size() {
+            return None;
+        }
+        let bytes = bytes.clone();
+        let data = match dtype {
+            GgmlDType::F32 => Data::F32(Numbers::shared(bytes)?),
+            GgmlDType::F16 => Data::F16(Numbers::shared(bytes)?),
+            GgmlDType::BF16 => Data::BF16(Numbers::shared(bytes)?),
+            _ => return None,
+        };
+        Some(Self {
             data,
             outputs,
             inputs,

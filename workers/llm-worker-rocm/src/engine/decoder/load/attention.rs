@@ -131,7 +131,9 @@ impl Loader<'_> {
             }
             self.split(&all, sizes, width)?
         } else {
-            if of_one_size && self.are_alike(&parts)? {
+            // Joined they would be a copy.
+            let in_place = self.is_in_place(&format!("{}.weight", parts[0]));
+            if of_one_size && !in_place && self.are_alike(&parts)? {
                 let joined = self.joined(&parts, sizes, width)?;
                 return Ok(Projections::Together(joined));
             }

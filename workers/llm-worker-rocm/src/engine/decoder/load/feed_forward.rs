@@ -200,8 +200,33 @@ impl Loader<'_> {
         there.then(|| self.vector(name, DType::F32)).transpose()
     }
 
+    /// What experts with biases have besides, if they have some: so many of this width, for a stream of that one.
+    pub(super) fn biases_of_experts(
+        &self,
+        block: usize,
+        [count, hidden, width]: [usize; 3],
+    ) -> Result<Option<rocm::Biased>> {
+        let Some(by) = self.config.traits.clamped_gates else {
+            return Ok(None);
+        };
+        let bias = |part: &str, outputs: usize| -> Result<Tensor> {
+            self.vector(&format!("blk.{block}.{part}.bias"), self.activations)?
+                .reshape((count, outputs))
+                .map_err(Error::candle("loading the model"))
+        };
+        Ok(Some(rocm::Biased {
+            by,
+            gate: bias("ffn_gate_exps", hidden)?,
+            up: bias("ffn_up_exps", hidden)?,
+            down: bias("ffn_down_exps", width)?,
+        }))
+    }
+
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {
         let name = |part: &str| format!("blk.{block}.{part}.weight");
+        if self.has_host_experts(block) {
+            return self.host_experts(block, count, hidden);
+        }
         let halves = self.gates_and_ups(block, count)?;
         let width = self.info(&name("ffn_down_exps"))?.0.dims[1] as usize;
         let gated = halves.is_some() || self.has(&name("ffn_gate_exps"));
@@ -212,20 +237,7 @@ impl Loader<'_> {
                     rocm::Stack::new(bytes, dtype, shape, self.device, self.activations)
                 })
             };
-            let bias = |part: &str, outputs: usize| -> Result<Tensor> {
-                self.vector(&format!("blk.{block}.{part}.bias"), self.activations)?
-                    .reshape((count, outputs))
-                    .map_err(Error::candle("loading the model"))
-            };
-            let biased = match self.config.traits.clamped_gates {
-                Some(gate) => Some(rocm::Biased {
-                    by: gate,
-                    gate: bias("ffn_gate_exps", hidden)?,
-                    up: bias("ffn_up_exps", hidden)?,
-                    down: bias("ffn_down_exps", width)?,
-                }),
-                None => None,
-            };
+            let biased = self.biases_of_experts(block, [count, hidden, width])?;
             return Ok(Experts::Together(Box::new(rocm::Experts {
                 biased,
                 gate: gated
@@ -237,6 +249,18 @@ impl Loader<'_> {
         }
         let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
             let biases = self.bias(&format!("blk.{block}.{part}"))?;
+            if self.is_in_place(&name(part)) {
+                let (bytes, dtype) = self.for_host(&name(part))?;
+                let each = bytes.len() / count;
+                let matrix = |expert: usize| {
+                    let bytes = bytes.slice(expert * each..(expert + 1) * each);
+                    let weight = Weight::shared(&bytes, dtype, (outputs, inputs))?;
+                    let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
+                    Ok(Linear::new(weight, biases.as_ref().map(bias).transpose()?))
+                };
+                let matrices = (0..count).map(matrix).collect::<candle_core::Result<_>>();
+                return matrices.map_err(Error::candle("loading the model"));
+            }
             self.take_half(&halves, &name(part), |bytes, dtype| {
                 let each = bytes.len() / count;
                 let matrix = |(expert, bytes): (usize, &[u8])| {

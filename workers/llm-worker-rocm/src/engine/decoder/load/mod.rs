@@ -5,6 +5,7 @@ mod attention;
 mod delta;
 mod feed_forward;
 mod griffin;
+mod host;
 mod latent;
 mod per_block;
 mod rotary;
@@ -13,6 +14,7 @@ mod state_space;
 
 use super::block::Block;
 use super::config::{Base, DecoderConfig, MixerKind};
+use super::experts::Streamer;
 use super::linear::Linear;
 use super::loader::Loader;
 use super::lora::{Active, Attached};
@@ -21,10 +23,10 @@ use super::network::Network;
 use super::temperature::Temperatures;
 use super::traits::Recurrence;
 use crate::adapters::Adapter;
-use crate::engine::api::KvDType;
+use crate::engine::api::{KvDType, WeightOptions};
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use worker::gguf::Weights;
 use worker::{Error, Result};
@@ -59,8 +61,11 @@ impl Network {
         device: &Device,
         context: usize,
         adapters: &[Adapter],
+        options: WeightOptions,
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
+        let host_blocks = host::host_blocks(&config, file.header(), device, &options);
+        let streamer = Arc::new(Streamer::new(options.experts_by));
         let activations = activations(&config, file, device);
         let lora = Arc::new(Active::default());
         let attached = Attached::new(adapters, lora.clone());
@@ -73,6 +78,10 @@ impl Network {
             progress,
             first_values: FirstValues::default(),
             digest: RefCell::default(),
+            options,
+            host_blocks,
+            streamer: &streamer,
+            taken: Cell::default(),
         };
         let c = &config;
         let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
@@ -90,6 +99,9 @@ impl Network {
                 reason: format!("adapters of {tensor} are not implemented for this model"),
             });
         }
+        streamer
+            .reserve(device)
+            .map_err(Error::candle("reserving memory for experts of the host"))?;
         Ok(Self {
             lora,
             adapters: adapters.len(),
@@ -116,6 +128,10 @@ impl Network {
             window_blocks: 0,
             activations,
             fingerprint: loader.fingerprint(),
+            weight_bytes: loader.taken.get(),
+            weight_options: options,
+            host_blocks,
+            streamer: streamer.clone(),
             device: device.clone(),
             config,
         })
