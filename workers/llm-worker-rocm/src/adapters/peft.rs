@@ -1,7 +1,7 @@
 //! Adapters in folders of Hugging Face PEFT: `adapter_config.json` and `adapter_model.safetensors`, in transformers'
 //! names.
 
-use super::{bad, pair_up, Matrix, Part};
+use super::{bad, pair_up, shape_of, Halves, Matrix, Part, EMBEDDING, OUTPUT};
 use crate::architectures::by_gguf_name;
 use crate::folder::required_json;
 use crate::hf::{interleave, RotatedHeads, TensorNames};
@@ -31,9 +31,18 @@ fn parts(
     let names = Names::of(base)?;
     let tensors = candle_core::safetensors::load(path, &Device::Cpu)
         .map_err(|e| format!("{WEIGHTS}: {e}"))?;
-    let mut halves: BTreeMap<String, [Option<Matrix>; 2]> = BTreeMap::new();
+    let mut halves = Halves::new();
     for (name, tensor) in tensors {
+        if let Some(copied) = names.copy_of_base(&name) {
+            check_copy(&name, tensor.dims(), shape_of(base, copied)?)?;
+            continue;
+        }
         let (place, half) = names.place(&name)?;
+        let tensor = match place.name == EMBEDDING && half == 0 {
+            // A row for each token.
+            true => tensor.t().map_err(|e| format!("tensor {name}: {e}"))?,
+            false => tensor,
+        };
         let matrix = || {
             let (rows, columns) = tensor.dims2()?;
             let values = tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
@@ -54,9 +63,26 @@ fn parts(
             }
             matrix.values = interleave(&matrix.values, matrix.rows, heads);
         }
-        halves.entry(place.name).or_default()[half] = Some(matrix);
+        let of_tensor = halves.entry(place.name).or_default();
+        of_tensor.entry(place.expert).or_default()[half] = Some(matrix);
     }
     pair_up(halves, base, |rank| scaling.factor(rank))
+}
+
+/// Refuses a copy of one of the base model's matrices that is of another model, one with more tokens perhaps.
+fn check_copy(
+    name: &str,
+    dims: &[usize],
+    [inputs, outputs, _]: [usize; 3],
+) -> std::result::Result<(), String> {
+    let own = [inputs, outputs];
+    let same = dims == own || dims == [outputs, inputs];
+    match same {
+        true => Ok(()),
+        false => Err(format!(
+            "tensor {name} of {dims:?} is another one than the model's: adapters with tokens of their own are not implemented"
+        )),
+    }
 }
 
 /// What products are multiplied by.
@@ -132,6 +158,8 @@ struct Names {
 
 struct Place {
     name: String,
+    /// Which expert's; 0 for what is of none.
+    expert: u32,
     heads: Option<usize>,
 }
 
@@ -158,23 +186,41 @@ impl Names {
         })
     }
 
+    /// The matrix of the base model of which a tensor is a copy: PEFT saves those of a model's ends beside their
+    /// adapters (`save_embedding_layers`).
+    fn copy_of_base(&self, name: &str) -> Option<&'static str> {
+        let inner = name.strip_prefix("base_model.model.").unwrap_or(name);
+        let module = inner
+            .strip_suffix(".base_layer.weight")
+            .or_else(|| inner.strip_suffix(".weight"))
+            .filter(|module| !module.contains(".lora_"))?;
+        let found = self.names.place(&format!("{module}.weight"), false);
+        let found = found.ok().flatten()?;
+        let name = found.name.strip_suffix(".weight")?;
+        [EMBEDDING, OUTPUT].into_iter().find(|own| *own == name)
+    }
+
     /// Where a tensor belongs, and which half of a pair it is.
     fn place(&self, name: &str) -> std::result::Result<(Place, usize), String> {
         let unknown = || format!("tensor {name} is not implemented for adapters");
         let inner = name.strip_prefix("base_model.model.").unwrap_or(name);
-        let (module, half) = [(".lora_A", 0), (".lora_B", 1)]
-            .into_iter()
+        let marks = [
+            (".lora_A", 0),
+            (".lora_B", 1),
+            (".lora_embedding_A", 0),
+            (".lora_embedding_B", 1),
+        ];
+        let (module, half) = (marks.into_iter())
             .find_map(|(mark, half)| {
                 let (module, rest) = inner.rsplit_once(mark)?;
                 // Files may have the adapter's name between.
-                [".weight", ".default.weight"]
+                ["", ".weight", ".default", ".default.weight"]
                     .contains(&rest)
                     .then_some((module, half))
             })
             .ok_or_else(unknown)?;
         let found = self.names.place(&format!("{module}.weight"), false);
-        let found = found.ok().flatten().filter(|found| found.expert.is_none());
-        let found = found.ok_or_else(unknown)?;
+        let found = found.ok().flatten().ok_or_else(unknown)?;
         let heads = found.heads.map(|heads| match heads {
             RotatedHeads::Query => self.heads,
             RotatedHeads::Key => self.kv_heads,
@@ -183,6 +229,7 @@ impl Names {
         Ok((
             Place {
                 name: name.to_string(),
+                expert: found.expert.unwrap_or(0),
                 heads,
             },
             half,

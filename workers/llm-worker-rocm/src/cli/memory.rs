@@ -40,6 +40,7 @@ impl MemoryArgs {
             experts_by: self.experts_by,
             copy: self.no_mmap,
             lock: self.mlock,
+            ..WeightOptions::default()
         }
     }
 }

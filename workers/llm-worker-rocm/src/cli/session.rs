@@ -4,9 +4,10 @@ use super::graph::GraphArgs;
 use super::memory::MemoryArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
+use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::completion::{Completion, Output, TextOptions};
-use crate::engine::api::{EngineOptions, Failure, KvDType, Request};
+use crate::engine::api::{AdapterUse, EngineOptions, Failure, KvDType, Request};
 use crate::engine::{is_not_a_number, Engine};
 use crate::media::Processor;
 use crate::model::{LoadOptions, ModelFile};
@@ -42,6 +43,11 @@ pub struct SessionArgs {
     #[arg(long, value_name = "TYPE", value_parser = str::parse::<KvDType>)]
     pub kv_type: Option<KvDType>,
 
+    /// A LoRA adapter beside the weights, a GGUF file or a PEFT folder, and how much of it (1 if absent); may be given
+    /// several times.
+    #[arg(long = "lora", value_name = "PATH[=SCALE]", value_parser = AdapterSource::of_path)]
+    adapters: Vec<AdapterSource>,
+
     #[command(flatten)]
     compile: CompileArgs,
 
@@ -62,6 +68,8 @@ pub(super) struct Session {
     /// What makes pictures and prompts with them, or why the model takes none.
     pub pictures: std::result::Result<Arc<Processor>, String>,
     pub selected: Selected,
+    /// Of all requests.
+    adapters: Arc<[AdapterUse]>,
     pub load: Duration,
     runtime: Runtime,
 }
@@ -97,6 +105,7 @@ impl SessionArgs {
             context: options.context,
             head: self.speculation.wants_head(),
             weights: self.memory.options(),
+            adapters: self.adapters.clone(),
             ..LoadOptions::default()
         };
         let model = file.load(&selected.device, &load)?;
@@ -108,7 +117,13 @@ impl SessionArgs {
             .enable_time()
             .build()
             .map_err(|e| Error::Runtime(format!("cannot start a clock: {e}")))?;
+        let adapters = self.adapters.iter().enumerate();
+        let adapters = adapters.map(|(adapter, source)| AdapterUse {
+            adapter,
+            scale: source.scale,
+        });
         Ok(Session {
+            adapters: adapters.filter(|wish| wish.scale != 0.0).collect(),
             load: start.elapsed(),
             engine,
             tokenizer,
@@ -123,6 +138,10 @@ impl Session {
     /// Hands a request to the engine.
     pub(super) fn submit(&self, request: Request, text: TextOptions) -> Result<Completion> {
         let prompt = request.prompt.len();
+        let request = Request {
+            adapters: self.adapters.clone(),
+            ..request
+        };
         let ticket = self.engine.submit(request)?;
         Ok(Completion::new(
             ticket,

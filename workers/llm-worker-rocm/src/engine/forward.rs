@@ -138,7 +138,7 @@ pub trait Forward: Send {
     }
 
     /// Takes which adapters the sequences of a step want, in their order, before it is computed; for models that have
-    /// adapters. Steps with adapters are not enqueued as graphs.
+    /// adapters.
     ///
     /// # Errors
     /// For an adapter that the model does not have.

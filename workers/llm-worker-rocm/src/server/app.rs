@@ -6,9 +6,9 @@ use super::metrics::Metrics;
 use super::responses::Store;
 use super::turns::Turns;
 use crate::embedding::{EmbeddingModel, Reranker};
-use crate::engine::api::SamplingOptions;
+use crate::engine::api::{AdapterUse, SamplingOptions};
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use worker::http::ApiError;
 use worker::serve::{Frame, Identity, Routes, Unready, Worker};
@@ -48,6 +48,8 @@ pub struct App {
     pub(super) jobs: Jobs,
     /// Responses that later ones go on from.
     pub(super) responses: Store,
+    /// The model's adapters for requests that choose none, once they were set.
+    pub(super) adapter_scales: Mutex<Option<Vec<AdapterUse>>>,
     /// One batch of texts at a time on the device.
     pub(super) embeddings: Turns,
     /// Grammars that are compiled.
@@ -89,6 +91,7 @@ impl App {
             created: worker::time::unix(),
             jobs: Jobs::default(),
             responses: Store::default(),
+            adapter_scales: Mutex::default(),
             embeddings: Turns::new(1, MAX_EMBEDDING_REQUESTS),
             compilations: Turns::new(COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })

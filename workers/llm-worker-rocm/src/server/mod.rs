@@ -38,6 +38,7 @@ pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, TextModel};
 
 use axum::extract::State;
+use generation::AdapterFields;
 use openai::{chat, embeddings, models, rerank, text, SamplingFields};
 use std::sync::Arc;
 use worker::serve::{Route, Routes};
@@ -138,6 +139,12 @@ fn routes() -> Routes<App> {
             "The model's adapters, which requests choose by `lora` or by their names",
             adapters::list,
         ),
+        Route::post(
+            "/lora-adapters",
+            "Sets the adapters of requests that choose none",
+            adapters::set,
+        )
+        .takes::<Vec<AdapterFields>>(),
         Route::get(
             "/props",
             "What the worker is and how it is set",

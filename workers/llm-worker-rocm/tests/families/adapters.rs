@@ -5,15 +5,18 @@ use super::common::{self, File, Tensor as FileTensor};
 use super::device;
 use super::transformers::{tokens, tolerance, weight, Case};
 use llm_worker_rocm::adapters::AdapterSource;
-use llm_worker_rocm::engine::api::{AdapterUse, Event, GraphUse, Request, SamplingOptions};
+use llm_worker_rocm::engine::api::{
+    AdapterUse, Event, GraphUse, Request, SamplingOptions, WeightOptions,
+};
 use llm_worker_rocm::engine::forward::{
     CacheOptions, DecodeOutput, Forward, Step, StepSequence, StepState,
 };
 use llm_worker_rocm::engine::{Engine, EngineOptions};
-use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
+use llm_worker_rocm::model::{open_weights, LoadOptions, LoadedModel, ModelFile};
 use serde_json::{json, Value as Json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use worker::gguf::{MappedGguf, Weights};
 
 const NAMES: [&str; 2] = ["first", "second"];
 
@@ -55,6 +58,15 @@ fn neighbours(data: &[u8], rows: usize, heads: usize) -> Vec<u8> {
         .collect()
 }
 
+/// A matrix of f32 with so many rows, the other way round.
+fn transposed(data: &[u8], rows: usize) -> Vec<u8> {
+    let columns = data.len() / 4 / rows;
+    let places = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    places
+        .flat_map(|place| data[4 * place..4 * place + 4].to_vec())
+        .collect()
+}
+
 /// The adapter as llama.cpp's converter writes it, of one without rank stabilisation.
 fn write_gguf(case: &Case, adapter: &str, path: &Path) -> File {
     let mut file = File::default();
@@ -74,13 +86,21 @@ fn write_gguf(case: &Case, adapter: &str, path: &Path) -> File {
             ("mlp.gate_proj", "ffn_gate"),
             ("mlp.up_proj", "ffn_up"),
             ("mlp.down_proj", "ffn_down"),
+            ("base_model.model.model.embed_tokens", "token_embd"),
+            ("base_model.model.lm_head", "output"),
+            (".lora_embedding_A", ".weight.lora_a"),
+            (".lora_embedding_B", ".weight.lora_b"),
             (".lora_A.weight", ".weight.lora_a"),
             (".lora_B.weight", ".weight.lora_b"),
         ];
         let name = (parts.iter()).fold(name, |name, (from, to)| name.replace(from, to));
-        let data = match name.ends_with("attn_q.weight.lora_b") {
-            true => neighbours(&data, shape[0], 4),
-            false => data,
+        let (data, shape) = match name.as_str() {
+            // A row for each token.
+            "token_embd.weight.lora_a" => (transposed(&data, shape[0]), vec![shape[1], shape[0]]),
+            name if name.ends_with("attn_q.weight.lora_b") => {
+                (neighbours(&data, shape[0], 4), shape)
+            }
+            _ => (data, shape),
         };
         file.tensors.push(FileTensor {
             name,
@@ -102,10 +122,15 @@ struct Folder {
 impl Folder {
     /// The base model with both adapters beside it.
     fn new() -> Self {
-        let case = Case::read("llama-lora");
+        Self::of("llama-lora", NAMES)
+    }
+
+    /// The same of another case.
+    fn of(name: &str, adapters: [&str; 2]) -> Self {
+        let case = Case::read(name);
         let folder = tempfile::tempdir().unwrap();
         case.write(folder.path());
-        for name in NAMES {
+        for name in adapters {
             write_folder(&case, name, &folder.path().join(name));
         }
         Self { case, folder }
@@ -213,7 +238,7 @@ fn sequences_of_a_step_have_adapters_of_their_own() {
         };
         forward.use_adapters(&step, &uses).unwrap();
         let decoded = forward.decode(&step, None).unwrap();
-        assert!(!decoded.graph);
+        assert_eq!(decoded.graph, device().is_rocm() && i > half);
         let DecodeOutput::Logits(logits, _) = decoded.output else {
             panic!("tokens that nobody asked for")
         };
@@ -331,7 +356,7 @@ fn what_peft_asks_for_and_is_not_there_is_refused_by_name() {
         assert!(refusal().contains(key));
     }
     write(config);
-    // An output matrix has no adapters.
+    // No matrix of the model.
     let a = [0u8; 4 * 64 * 4];
     let b = [0u8; 40 * 4 * 4];
     let dtype = safetensors::Dtype::F32;
@@ -346,10 +371,10 @@ fn what_peft_asks_for_and_is_not_there_is_refused_by_name() {
         ),
     ];
     let views =
-        views.map(|(half, view)| (format!("base_model.model.lm_head.lora_{half}.weight"), view));
+        views.map(|(half, view)| (format!("base_model.model.score.lora_{half}.weight"), view));
     safetensors::serialize_to_file(views, None, &path.join("adapter_model.safetensors")).unwrap();
     let refusal = refusal();
-    assert!(refusal.contains("adapters of output"), "{refusal}");
+    assert!(refusal.contains("score.lora_"), "{refusal}");
 }
 
 /// Through the engine: the answers differ, and no request takes keys and values of another one's adapters.
@@ -402,4 +427,207 @@ fn requests_choose_and_share_nothing_with_others() {
     request.adapters = Arc::from([wish(2, 1.0)]);
     let error = engine.submit(request).err().unwrap();
     assert!(error.to_string().contains("no adapter 2"), "{error}");
+}
+
+/// Adapters of the table of embeddings and the output matrix, in prompts whose last rows have logits, and in steps.
+#[test]
+fn a_models_ends_have_adapters() {
+    let names = ["ends", "table"];
+    let folder = Folder::of("llama-lora-ends", names);
+    for name in names {
+        write_gguf(&folder.case, name, &folder.path(&format!("{name}.gguf")));
+    }
+    let files = names.map(|name| folder.path(&format!("{name}.gguf")));
+    let choices: [(&str, Arc<[AdapterUse]>); 3] = [
+        ("ends", Arc::from([wish(0, 1.0)])),
+        ("table", Arc::from([wish(1, 1.0)])),
+        ("ends+table", Arc::from([wish(1, 1.0), wish(0, 1.0)])),
+    ];
+    let uses = choices.clone().map(|(_, uses)| uses);
+    for adapters in [names.map(|name| folder.path(name)), files] {
+        let mut forward = folder.load(&adapters).forward;
+        reserve(&mut *forward);
+        forward.set_graphs(GraphUse::On);
+        let all = tokens();
+        let before = all.len() - 4;
+        let mut rows = vec![vec![Vec::new(); before - 1]; 3];
+        let step = Step {
+            tokens: [&all[..before]; 3].concat(),
+            sequences: (0..3).map(|id| sequence(id, before, before)).collect(),
+            outputs: (1..=3).map(|id| (id * before) as u32 - 1).collect(),
+        };
+        forward.use_adapters(&step, &uses).unwrap();
+        let logits = forward.forward(&step).unwrap().to_vec2::<f32>().unwrap();
+        for (rows, logits) in rows.iter_mut().zip(logits) {
+            rows.push(logits);
+        }
+        for (i, token) in all.iter().enumerate().skip(before) {
+            let step = Step {
+                tokens: vec![*token; 3],
+                sequences: (0..3).map(|id| sequence(id, i + 1, 1)).collect(),
+                outputs: (0..3).collect(),
+            };
+            forward.use_adapters(&step, &uses).unwrap();
+            let decoded = forward.decode(&step, None).unwrap();
+            assert_eq!(decoded.graph, device().is_rocm() && i > before);
+            let DecodeOutput::Logits(logits, _) = decoded.output else {
+                panic!("tokens that nobody asked for")
+            };
+            for (rows, logits) in rows.iter_mut().zip(logits.to_vec2::<f32>().unwrap()) {
+                rows.push(logits);
+            }
+        }
+        for ((chosen, _), rows) in choices.iter().zip(&rows) {
+            let mut case = Case::read("llama-lora-ends");
+            let known = case.json["rows"][chosen].as_array().unwrap().clone();
+            let known = known.into_iter();
+            let known = known.filter(|row| row[0].as_u64().unwrap() as usize >= before - 1);
+            case.json["rows"] = known.collect();
+            assert!(!case.json["rows"].as_array().unwrap().is_empty());
+            let difference = case.difference_of(rows);
+            println!("{chosen}: {difference:.1e}");
+            assert!(difference <= tolerance(), "{chosen}: {difference:e}");
+        }
+    }
+}
+
+/// Numbers in `-0.3..0.3` that are the same everywhere.
+fn numbers(seed: usize, count: usize) -> Vec<f32> {
+    let number = |i: usize| ((i * 7919 + seed * 104_729) % 1000) as f32;
+    (0..count).map(|i| number(i) / 1000.0 * 0.6 - 0.3).collect()
+}
+
+/// Adapters of experts against a file with what they add in its weights: of experts that have a matrix each, gates and
+/// what they multiply in one tensor, and biases.
+#[test]
+fn experts_have_adapters() {
+    const RANK: usize = 3;
+    for name in ["mixtral", "gemma4-experts", "gpt-oss"] {
+        let case = Case::read(name);
+        let folder = tempfile::tempdir().unwrap();
+        case.write(folder.path());
+        let (plain, merged) = (folder.path().join("a.gguf"), folder.path().join("b.gguf"));
+        super::formats::write_gguf(&*open_weights(folder.path()).unwrap(), &plain);
+        let gguf = MappedGguf::open(&plain).unwrap();
+        let architecture = gguf.header().require_str("general.architecture").unwrap();
+        let mut file = File::default();
+        file.set("general.type", common::string("adapter"))
+            .set("general.architecture", common::string(architecture))
+            .set("adapter.type", common::string("lora"))
+            .set("adapter.lora.alpha", common::f32(RANK as f32));
+        let mut bytes = std::fs::read(&plain).unwrap();
+        let tensors = gguf.header().tensors();
+        let experts = tensors.filter(|(name, _)| name.ends_with("_exps.weight"));
+        for (seed, (name, info)) in experts.enumerate() {
+            let [inputs, outputs, count] = info.dims[..] else {
+                panic!("{name} of {:?}", info.dims)
+            };
+            let [inputs, outputs, count] = [inputs, outputs, count].map(|d| d as usize);
+            let (a, b) = (
+                numbers(2 * seed, count * RANK * inputs),
+                numbers(2 * seed + 1, count * outputs * RANK),
+            );
+            let old = gguf.bytes(name, info);
+            let start = bytes.windows(64).position(|w| w == &old[..64]).unwrap();
+            let values = &mut bytes[start..start + old.len()];
+            for (i, value) in values.chunks_exact_mut(4).enumerate() {
+                let (expert, row, column) =
+                    (i / (inputs * outputs), i / inputs % outputs, i % inputs);
+                let added = (0..RANK).map(|r| {
+                    b[(expert * outputs + row) * RANK + r]
+                        * a[(expert * RANK + r) * inputs + column]
+                });
+                let old = f32::from_le_bytes(value.try_into().unwrap());
+                value.copy_from_slice(&(old + added.sum::<f32>()).to_le_bytes());
+            }
+            for (half, dims, values) in [
+                ("a", [inputs, RANK, count], a),
+                ("b", [RANK, outputs, count], b),
+            ] {
+                file.tensors.push(FileTensor {
+                    name: format!("{name}.lora_{half}"),
+                    dims: dims.map(|d| d as u64).to_vec(),
+                    type_code: 0,
+                    offset: None,
+                    data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+                });
+            }
+        }
+        std::fs::write(&merged, bytes).unwrap();
+        let adapter = folder.path().join("adapter.gguf");
+        file.write(&adapter);
+        let logits = |path: &Path, adapters: &[PathBuf], host: usize| {
+            let source = |path: &PathBuf| AdapterSource {
+                name: "one".to_string(),
+                path: path.clone(),
+                scale: 1.0,
+            };
+            let options = LoadOptions {
+                adapters: adapters.iter().map(source).collect(),
+                weights: WeightOptions {
+                    host_experts: Some(host),
+                    ..WeightOptions::default()
+                },
+                ..LoadOptions::default()
+            };
+            let model = ModelFile::open(path).unwrap().load(&device(), &options);
+            let mut forward = model.unwrap().forward;
+            reserve(&mut *forward);
+            forward.set_graphs(GraphUse::On);
+            // Two sequences, the second of which wants none; then a token of each.
+            let all = tokens();
+            let uses: [Arc<[AdapterUse]>; 2] = match adapters.is_empty() {
+                true => [Arc::from([]), Arc::from([])],
+                false => [Arc::from([wish(0, 1.0)]), Arc::from([])],
+            };
+            let mut rows = Vec::new();
+            for (start, end) in [(0, 8), (8, 9), (9, 10), (10, 11)] {
+                let step = Step {
+                    tokens: [&all[start..end]; 2].concat(),
+                    sequences: (0..2).map(|id| sequence(id, end, end - start)).collect(),
+                    outputs: (0..2 * (end - start) as u32).collect(),
+                };
+                forward.use_adapters(&step, &uses).unwrap();
+                let logits = match start {
+                    0 => forward.forward(&step).unwrap(),
+                    _ => {
+                        let decoded = forward.decode(&step, None).unwrap();
+                        let graph = device().is_rocm() && host == 0 && start > 8;
+                        assert_eq!(decoded.graph, graph);
+                        let DecodeOutput::Logits(logits, _) = decoded.output else {
+                            panic!("tokens that nobody asked for")
+                        };
+                        logits
+                    }
+                };
+                rows.push(logits.to_vec2::<f32>().unwrap());
+            }
+            rows
+        };
+        let adapted = logits(&plain, std::slice::from_ref(&adapter), 0);
+        let want = logits(&merged, &[], 0);
+        let none = logits(&plain, &[], 0);
+        let mut all = vec![adapted];
+        if device().is_rocm() {
+            all.push(logits(&plain, std::slice::from_ref(&adapter), usize::MAX));
+        }
+        let largest = want.iter().flatten().flatten();
+        let largest = largest.fold(0f32, |most, x| most.max(x.abs()));
+        for adapted in all {
+            for ((adapted, want), none) in adapted.iter().zip(&want).zip(&none) {
+                let half = adapted.len() / 2;
+                let difference = |a: &[Vec<f32>], b: &[Vec<f32>]| {
+                    let pairs = a.iter().flatten().zip(b.iter().flatten());
+                    pairs.fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
+                };
+                let first = difference(&adapted[..half], &want[..half]);
+                let second = difference(&adapted[half..], &none[half..]);
+                println!("{name}: {first:.1e}, {second:.1e}");
+                assert!(first <= tolerance(), "{name}: {first:e}");
+                assert!(second <= tolerance(), "{name}: {second:e}");
+                // They are different, indeed.
+                assert!(difference(&want[..half], &none[..half]) > 10.0 * tolerance());
+            }
+        }
+    }
 }

@@ -108,13 +108,13 @@ fn experts_in_host_memory_compute_what_transformers_does() {
         case.write(folder.path());
         let path = folder.path().join("model.gguf");
         write_gguf(&*open_weights(folder.path()).unwrap(), &path);
-        for (by, path) in [
-            (ExpertsBy::Host, folder.path()),
-            (ExpertsBy::Device, folder.path()),
-            (ExpertsBy::Host, &path),
-            (ExpertsBy::Device, &path),
-        ] {
-            let all = logits(path, on_host(usize::MAX, by));
+        for (by, path) in [(ExpertsBy::Host, folder.path()), (ExpertsBy::Device, &path)] {
+            // Places for the experts of one token: those of a prompt come in groups.
+            let weights = WeightOptions {
+                place_bytes: 1,
+                ..on_host(usize::MAX, by)
+            };
+            let all = logits(path, weights);
             let difference = case.difference_of(&all);
             println!("{name} by {by}: {difference:.1e}");
             if difference.is_nan() || difference > tolerance() {
@@ -135,7 +135,7 @@ fn quantized_experts_in_host_memory_are_those_of_the_gpu() {
     let case = Case::read("mixtral");
     let folder = tempfile::tempdir().unwrap();
     case.write(folder.path());
-    for format in ["Q8_0", "MXFP4", "Q4_0"] {
+    for format in ["Q8_0", "MXFP4"] {
         let path = folder.path().join("model.gguf");
         let plan = Plan::new(format.parse().unwrap(), Vec::new());
         let weights = open_weights(folder.path()).unwrap();
@@ -144,9 +144,8 @@ fn quantized_experts_in_host_memory_are_those_of_the_gpu() {
         let on_gpu = logits(&path, on_host(0, ExpertsBy::Device));
         for (layers, by, most) in [
             (usize::MAX, ExpertsBy::Device, 1e-6),
-            (1, ExpertsBy::Device, 1e-6),
-            (usize::MAX, ExpertsBy::Host, 2e-2),
-            (usize::MAX, ExpertsBy::Measured, 2e-2),
+            (usize::MAX, ExpertsBy::Host, 3e-2),
+            (1, ExpertsBy::Measured, 3e-2),
         ] {
             let found = logits(&path, on_host(layers, by));
             let difference = difference(&found, &on_gpu);

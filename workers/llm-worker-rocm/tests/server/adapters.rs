@@ -86,3 +86,43 @@ async fn adapters_are_listed_and_others_refused() {
         .await;
     assert_eq!(unknown.error().0, 404);
 }
+
+/// As llama.cpp's server: for requests that choose none, until others are set.
+#[tokio::test]
+async fn scales_are_set_for_all() {
+    let server = server(5);
+    let path = "/v1/chat/completions";
+    server.post(path, &chat(json!({}))).await.json();
+    let set = json!([{"id": 1, "scale": 0.25}]);
+    let answer = server.post("/lora-adapters", &set).await.json();
+    assert_eq!(
+        (&answer[0]["scale"], &answer[1]["scale"]),
+        (&json!(0.0), &json!(0.25))
+    );
+    assert_eq!(server.get("/lora-adapters").await.json(), answer);
+    server.post(path, &chat(json!({}))).await.json();
+    server
+        .post(path, &chat(json!({"model": "german"})))
+        .await
+        .json();
+    server.post(path, &chat(json!({"lora": []}))).await.json();
+    let wrong = server
+        .post("/lora-adapters", &json!([{"id": 2, "scale": 1.0}]))
+        .await;
+    assert_eq!(wrong.error().0, 400);
+    server.post("/lora-adapters", &json!([])).await.json();
+    server.post(path, &chat(json!({}))).await.json();
+    let seen = server.script.seen.lock().unwrap();
+    let found: Vec<Vec<(usize, f32)>> = (seen.iter())
+        .map(|seen| {
+            seen.adapters
+                .iter()
+                .map(|wish| (wish.adapter, wish.scale))
+                .collect()
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [vec![], vec![(1, 0.25)], vec![(0, 1.0)], vec![], vec![]]
+    );
+}

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 /// Where weights go when a model is loaded.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightOptions {
     /// Layers, from the first on, whose experts stay in the host's memory; `None` is as few as it takes for the rest to
     /// fit onto the device.
@@ -14,6 +14,20 @@ pub struct WeightOptions {
     pub copy: bool,
     /// Whether pages of mapped weights are kept in memory.
     pub lock: bool,
+    /// Bytes of each of the two places on the device where experts of the host come, unless those of one token take more.
+    pub place_bytes: usize,
+}
+
+impl Default for WeightOptions {
+    fn default() -> Self {
+        Self {
+            host_experts: None,
+            experts_by: ExpertsBy::default(),
+            copy: false,
+            lock: false,
+            place_bytes: 256 << 20,
+        }
+    }
 }
 
 /// Who computes with experts in the host's memory.

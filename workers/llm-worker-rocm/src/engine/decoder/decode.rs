@@ -7,6 +7,7 @@
 //! are made one by one: the tokens are the same.
 
 use super::graphs::{Graphs, Recorded, Tries};
+use super::lora::Scales;
 use super::memory::{StateBatch, NO_STATE};
 use super::network::Network;
 use crate::engine::api::GraphUse;
@@ -36,6 +37,8 @@ pub(super) struct Decoding {
     /// The last used one at the end.
     shapes: Vec<Prepared>,
     words: Vec<u32>,
+    /// Scales of adapters, if there are adapters.
+    scales: Option<Scales>,
 }
 
 /// A shape, and what its launches read.
@@ -53,6 +56,10 @@ pub(super) struct Prepared {
     states: Option<StateBatch>,
     /// Rows that a sequence has at most, where that changes launches.
     longest: usize,
+    /// The adapters that rows may want, ascending, and for each a place in the table of scales for each row.
+    adapters: Vec<usize>,
+    /// That table.
+    scales: Option<Tensor>,
     /// Brings the inputs to the device and the chosen tokens back.
     pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
@@ -137,7 +144,12 @@ impl Decoding {
             true => longest_of(step),
             false => 1,
         };
-        let mut prepared = self.take(network, shape_of(step, network.block_size), longest)?;
+        let adapters = network.lora.wishes().adapters();
+        if !adapters.is_empty() && self.scales.is_none() {
+            self.scales = Some(Scales::new(&network.device)?);
+        }
+        let shape = shape_of(step, network.block_size);
+        let mut prepared = self.take(network, shape, longest, adapters)?;
         let result = self.run(&mut prepared, network, step, samples);
         if self.shapes.len() == MOST_SHAPES {
             self.shapes.remove(0);
@@ -146,11 +158,21 @@ impl Decoding {
         result
     }
 
-    fn take(&mut self, network: &Network, shape: DecodeShape, longest: usize) -> Result<Prepared> {
-        let known = |p: &Prepared| p.shape == shape && p.longest == longest;
+    fn take(
+        &mut self,
+        network: &Network,
+        shape: DecodeShape,
+        longest: usize,
+        adapters: Vec<usize>,
+    ) -> Result<Prepared> {
+        let known =
+            |p: &Prepared| p.shape == shape && p.longest == longest && p.adapters == adapters;
         match self.shapes.iter().position(known) {
             Some(index) => Ok(self.shapes.remove(index)),
-            None => Prepared::new(shape, longest, network),
+            None => {
+                let scales = self.scales.as_ref().map(|scales| scales.table().clone());
+                Prepared::new(shape, longest, (adapters, scales), network)
+            }
         }
     }
 
@@ -161,7 +183,8 @@ impl Decoding {
         step: &Step,
         samples: Option<&[SampleParams]>,
     ) -> Result<Decoded> {
-        prepared.write(network, step, samples, &mut self.words)?;
+        let scales = self.scales.as_mut();
+        prepared.write(network, step, samples, scales, &mut self.words)?;
         let rows = step.tokens.len();
         let wanted = self.graphs.are_on() && prepared.warm && prepared.graph.is_none();
         if wanted && prepared.tries.go_on() {
@@ -216,10 +239,15 @@ impl Decoding {
 }
 
 impl Prepared {
-    fn new(shape: DecodeShape, longest: usize, network: &Network) -> Result<Self> {
+    fn new(
+        shape: DecodeShape,
+        longest: usize,
+        (adapters, scales): (Vec<usize>, Option<Tensor>),
+        network: &Network,
+    ) -> Result<Self> {
         let device = &network.device;
         let rows = shape.sequences;
-        let before = rows * (1 + Choice::WORDS);
+        let before = rows * (1 + Choice::WORDS + adapters.len());
         let recurrent = network.is_recurrent();
         let states = if recurrent {
             StateBatch::len(rows, rows)
@@ -239,6 +267,8 @@ impl Prepared {
             tries: Tries::default(),
             states: states.transpose()?,
             longest,
+            adapters,
+            scales,
             batch: batch(before)?,
             windows: windowed
                 .then(|| batch(before + shape.numbers()))
@@ -256,6 +286,7 @@ impl Prepared {
         network: &Network,
         step: &Step,
         samples: Option<&[SampleParams]>,
+        scales: Option<&mut Scales>,
         words: &mut Vec<u32>,
     ) -> Result<()> {
         let n = self.shape.sequences;
@@ -265,6 +296,12 @@ impl Prepared {
         let samples = samples.unwrap_or_default().iter();
         words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
         words.resize(n * (1 + Choice::WORDS), 0);
+        if let Some(scales) = scales.filter(|_| !self.adapters.is_empty()) {
+            let wishes = network.lora.wishes();
+            let factors = self.adapters.iter();
+            let factors: Vec<f32> = factors.flat_map(|a| wishes.factors(*a, n)).collect();
+            words.extend(scales.places(&factors)?);
+        }
         let mut write = |sequences: &[PagedSequence], blocks: usize| {
             let outside = |s: &PagedSequence| s.blocks.iter().any(|b| *b as usize >= blocks);
             if sequences.iter().any(outside) {
@@ -305,8 +342,32 @@ impl Prepared {
     /// Enqueues the forward pass: logits of all rows, the padding's included.
     pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
+        network.lora.enter_by_factors(self.factors()?);
+        let logits = self.compute_adapted(network, &ids);
+        network.lora.leave();
+        logits
+    }
+
+    /// The factors of each adapter, f32 `(rows, 1)`.
+    fn factors(&self) -> Result<Vec<(usize, Tensor)>> {
+        let rows = self.shape.sequences;
+        let Some(scales) = &self.scales else {
+            return Ok(Vec::new());
+        };
+        let factors = self.adapters.iter().enumerate().map(|(number, adapter)| {
+            let start = rows * (1 + Choice::WORDS + number);
+            let places = self.inputs.narrow(0, start, rows)?;
+            Ok((
+                *adapter,
+                scales.index_select(&places, 0)?.reshape((rows, 1))?,
+            ))
+        });
+        factors.collect()
+    }
+
+    fn compute_adapted(&self, network: &mut Network, ids: &Tensor) -> Result<Tensor> {
         let mut stream = network.run(
-            &ids,
+            ids,
             &self.batch,
             self.windows.as_ref(),
             self.states.as_ref(),

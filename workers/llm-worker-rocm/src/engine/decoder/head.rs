@@ -8,7 +8,7 @@
 use super::block::Block;
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
-use super::lora::Attached;
+use super::lora::{Attached, Lora};
 use super::media::MediaPass;
 use super::memory::LayerMemory;
 use super::mixers::{FirstValues, Pass};
@@ -18,7 +18,6 @@ use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
 use candle_rocm_flash_attn::paged::PagedBatch;
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use worker::gguf::Weights;
 
 /// The head's weights and cache.
@@ -73,12 +72,14 @@ impl Network {
         file: &dyn Weights,
         progress: &dyn Fn(u64),
     ) -> worker::Result<bool> {
+        let lora = Lora::default();
+        let attached = Attached::new(&[], &lora);
         let loader = Loader {
             config: &self.config,
             file,
             device: &self.device,
             activations: self.activations,
-            attached: &Attached::new(&[], Arc::default()),
+            attached: &attached,
             progress,
             first_values: FirstValues::default(),
             digest: RefCell::default(),

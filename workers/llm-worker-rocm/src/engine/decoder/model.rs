@@ -141,7 +141,7 @@ impl Forward for Decoder {
 
     fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
         // Those of the step before are of other rows.
-        self.use_adapters(&Step::default(), &[])?;
+        self.network.lora.leave();
         self.network.predict(step)
     }
 
@@ -187,6 +187,8 @@ impl Forward for Decoder {
     }
 
     fn forward_media(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
+        let network = &self.network;
+        network.lora.enter(&step.outputs, &network.device)?;
         let hidden = self.network.hidden_with(step, media)?;
         match step.outputs.is_empty() {
             true => self.forward_nothing(),
@@ -202,9 +204,9 @@ impl Forward for Decoder {
     }
 
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
-        // Which rows want which adapters is not among a graph's numbers, and experts in the host's memory need the host.
+        // Experts in the host's memory need the host in the midst of a step.
         let network = &self.network;
-        if !network.device.is_rocm() || !network.lora.is_empty() || !network.streamer.is_idle() {
+        if !network.device.is_rocm() || !network.streamer.is_idle() {
             return Ok(Decoded {
                 output: DecodeOutput::Logits(self.forward(step)?, None),
                 graph: false,
@@ -218,13 +220,8 @@ impl Forward for Decoder {
     }
 
     fn use_adapters(&mut self, step: &Step, uses: &[Arc<[AdapterUse]>]) -> Result<()> {
-        let Network {
-            lora,
-            adapters,
-            device,
-            ..
-        } = &self.network;
-        lora.set(step, uses, *adapters, device)
+        let Network { lora, adapters, .. } = &self.network;
+        lora.wish(step, uses, *adapters)
     }
 
     fn set_graphs(&mut self, graphs: GraphUse) {

@@ -7,7 +7,7 @@ use super::experts::Streamer;
 use super::head::Head;
 use super::input::Input;
 use super::linear::{Linear, Weight};
-use super::lora::Active;
+use super::lora::{Lora, MatrixAdapters};
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch};
 use super::mixers::Pass;
@@ -27,6 +27,8 @@ use std::sync::Arc;
 pub(super) struct Network {
     pub config: DecoderConfig,
     pub embedding: Weight,
+    /// What adapters have for it.
+    pub embedding_adapters: Option<Arc<MatrixAdapters>>,
     /// Behind the embedding.
     pub embedding_norm: Option<Norm>,
     pub blocks: Vec<Block>,
@@ -54,7 +56,7 @@ pub(super) struct Network {
     /// Slots of recurrent state.
     pub slots: usize,
     /// Which rows want which adapters, and how many there are.
-    pub lora: Arc<Active>,
+    pub lora: Arc<Lora>,
     pub adapters: usize,
     /// Blocks of the caches of blocks with a sliding window; 0 if these have the same ones as the others.
     pub window_blocks: usize,
@@ -158,6 +160,9 @@ impl Network {
         media: &MediaPass,
     ) -> Result<Residual> {
         let mut x = self.embedding.rows(ids, self.activations)?;
+        if let Some(adapters) = &self.embedding_adapters {
+            x = adapters.add_rows(x, ids)?;
+        }
         if let Some(scale) = self.config.embedding_scale {
             x = (x * scale)?;
         }

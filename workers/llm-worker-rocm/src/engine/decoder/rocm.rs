@@ -2,6 +2,7 @@
 
 use super::experts::{Choice, Scores};
 use super::input::Input;
+use super::lora::StackAdapters;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
@@ -259,6 +260,8 @@ pub(super) struct Experts {
     pub gate: Option<Stack>,
     pub up: Stack,
     pub down: Stack,
+    /// What adapters have for each of the three.
+    pub adapters: [Option<Arc<StackAdapters>>; 3],
 }
 
 /// What experts with biases have besides: `(experts, outputs)` of the dtype of activations, and the gate between.
@@ -299,12 +302,21 @@ impl Experts {
         ids: &Tensor,
         activation: Activation,
     ) -> Result<Tensor> {
-        let up = self.up.forward(x, ids)?;
+        let up = self.product(&self.up, 1, x, ids)?;
         let hidden = match &self.gate {
-            Some(gate) => fused::gate_mul(activation, &gate.forward(x, ids)?, &up)?,
+            Some(gate) => fused::gate_mul(activation, &self.product(gate, 0, x, ids)?, &up)?,
             None => activation.forward(&up)?,
         };
-        self.down.forward(&hidden, ids)
+        self.product(&self.down, 2, &hidden, ids)
+    }
+
+    /// What one of the three gives, with what adapters add to it.
+    fn product(&self, stack: &Stack, part: usize, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
+        let y = stack.forward(x, ids)?;
+        match &self.adapters[part] {
+            Some(adapters) => adapters.add(y, x, ids),
+            None => Ok(y),
+        }
     }
 
     /// The same, of experts with biases as well.
@@ -321,8 +333,8 @@ impl Experts {
         let (Some(biased), Some(gate)) = (&self.biased, &self.gate) else {
             return Ok(None);
         };
-        let gate = gate.forward(x, ids)?;
-        let up = self.up.forward(x, ids)?;
+        let gate = self.product(gate, 0, x, ids)?;
+        let up = self.product(&self.up, 1, x, ids)?;
         let hidden = with_views(
             [&gate, &up, &biased.gate, &biased.up, ids],
             |device, [gate, up, gate_bias, up_bias, ids]| {
@@ -333,7 +345,7 @@ impl Experts {
             },
         )?;
         let hidden = wrap(&gate, hidden, (gate.dim(0)? * gate.dim(1)?, gate.dim(2)?))?;
-        let each = self.down.forward(&hidden.reshape(gate.shape())?, ids)?;
+        let each = self.product(&self.down, 2, &hidden.reshape(gate.shape())?, ids)?;
         Ok(Some((each, biased)))
     }
 

@@ -205,7 +205,8 @@ def generate_adapters(name):
                 model = get_peft_model(model, lora, adapter)
             else:
                 model.add_adapter(adapter, lora)
-            model.save_pretrained(folder / "peft", selected_adapters=[adapter])
+            # Not the model's own ends beside their adapters.
+            model.save_pretrained(folder / "peft", selected_adapters=[adapter], save_embedding_layers=False)
             with safe_open(folder / "peft" / adapter / "adapter_model.safetensors", "np") as file:
                 own = {key: file.get_slice(key).get_shape() for key in sorted(file.keys())}
             own_config = json.loads((folder / "peft" / adapter / "adapter_config.json").read_text())
@@ -214,7 +215,8 @@ def generate_adapters(name):
             own_config["target_modules"] = sorted(own_config["target_modules"])
             described[adapter] = {"config": own_config, "tensors": own}
             for key, shape in own.items():
-                parameter = model.get_parameter(key.replace(".weight", f".{adapter}.weight"))
+                inner = key.removesuffix(".weight")
+                parameter = model.get_parameter(f"{inner}.{adapter}{key.removeprefix(inner)}")
                 parameter.data = torch.tensor(weight(f"{adapter} {key}", shape, norm))
         model.eval()
         rows = {}

@@ -78,11 +78,16 @@ impl HostExperts {
         chosen.sort_unstable();
         chosen.dedup();
         let rows = slots.len() as f64 / chosen.len().max(1) as f64;
+        // Adapters of experts are on the CPU.
+        let adapted = mixture
+            .lora
+            .as_ref()
+            .is_some_and(|[all, _]| !all.is_empty());
         let name = self.name(mixture.activation);
         let device = inputs.device();
         let enough =
             (self.streamer).enough_rows(&name, device, || self.measure(mixture, device))?;
-        if rows >= enough {
+        if rows >= enough && !adapted {
             return self.streamed(inputs, &slots, &chosen, shape, mixture.activation);
         }
         let x = inputs.to_device(&Device::Cpu)?.to_dtype(DType::F32)?;
@@ -202,6 +207,7 @@ impl HostExperts {
                 .transpose()?,
             up: stack(&self.up, up)?,
             down: stack(&self.down, down)?,
+            adapters: [None, None, None],
         })
     }
 

@@ -11,16 +11,18 @@ pub(super) use beside::Beside;
 pub(super) use host::{HostExperts, HostStack};
 pub(super) use router::{Choice, Router};
 pub use routing::{Routing, Scores};
+pub(super) use streamer::Streamer;
 pub(crate) use streamer::KIND as MEASURED_EXPERTS;
-pub(super) use streamer::{Streamer, PLACES_BYTES};
 
 use super::input::Input;
 use super::linear::Linear;
+use super::lora::Active;
 use super::rocm;
 use super::traits::ClampedGate;
 use super::xielu::Xielu;
 use candle_core::{DType, Device, Module, Result, Tensor, D};
 use candle_nn::{ops, Activation};
+use std::sync::Arc;
 
 /// Experts, and what chooses among them.
 pub(super) struct Mixture {
@@ -33,6 +35,8 @@ pub(super) struct Mixture {
     pub shared: Option<Shared>,
     /// From the model's width to the experts' and back, where theirs is another.
     pub latent: Option<(Linear, Linear)>,
+    /// Where adapters have something for the experts: what rows of a pass want, and those of an expert on the CPU.
+    pub lora: Option<[Arc<Active>; 2]>,
 }
 
 /// The experts' matrices.
@@ -144,6 +148,11 @@ impl Mixture {
             let rows: Vec<u32> = slots.iter().map(|slot| slot / slots_of_row).collect();
             let rows = Tensor::new(rows.as_slice(), x.device())?;
             let rows = x.index_select(&rows, 0)?;
+            if let Some([all, own]) = self.lora.as_ref().filter(|[all, _]| !all.is_empty()) {
+                let used = self.router.choice.used as u32;
+                let tokens: Vec<u32> = slots.iter().map(|slot| slot / used).collect();
+                own.take_rows(all, &tokens)?;
+            }
             parts.push(match self.clamp {
                 Some(clamp) => expert.forward_clamped(&rows.into(), clamp)?,
                 None => expert.forward(&rows.into(), self.activation)?,
@@ -152,6 +161,9 @@ impl Mixture {
                 places[*slot as usize] = done;
                 done += 1;
             }
+        }
+        if let Some([_, own]) = &self.lora {
+            own.take_rows(&Active::default(), &[])?;
         }
         let places = Tensor::new(places.as_slice(), x.device())?;
         let all = Tensor::cat(&parts, 0)?.index_select(&places, 0)?;

@@ -1,16 +1,11 @@
 //! What brings experts from the host's memory to a GPU: two places there that take turns, and a stream of its own.
 
-use crate::engine::api::ExpertsBy;
+use crate::engine::api::{ExpertsBy, WeightOptions};
 use crate::engine::decoder::rocm::{self, Buffer};
 use candle_core::rocm_backend::candle_rocm::{self, UploadStream};
 use candle_core::{bail, Device, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Bytes of a place, unless the experts of a token take more.
-const PLACE_BYTES: usize = 256 << 20;
-/// Bytes that the places of a model take at most, but for such.
-pub(in crate::engine::decoder) const PLACES_BYTES: usize = 2 * PLACE_BYTES;
 
 /// Under which [`candle_rocm::Device::remember`] keeps measurements.
 pub(crate) const KIND: &str = "experts";
@@ -35,17 +30,17 @@ impl Needs {
         }
     }
 
-    /// Experts that a place has room for: all of a token's at least, and no more than there are.
-    fn room(&self) -> usize {
+    /// Experts that a place of so many bytes has room for: all of a token's at least, and no more than there are.
+    fn room(&self, place: usize) -> usize {
         let each = self.bytes.iter().sum::<usize>().max(1);
-        (PLACE_BYTES / each).min(self.count).max(self.used).max(1)
+        (place / each).min(self.count).max(self.used).max(1)
     }
 }
 
 /// What all mixtures of a model share whose experts are in the host's memory.
-#[derive(Default)]
 pub(in crate::engine::decoder) struct Streamer {
     by: ExpertsBy,
+    place_bytes: usize,
     state: Mutex<State>,
 }
 
@@ -60,10 +55,11 @@ struct State {
 }
 
 impl Streamer {
-    pub(in crate::engine::decoder) fn new(by: ExpertsBy) -> Self {
+    pub(in crate::engine::decoder) fn new(options: &WeightOptions) -> Self {
         Self {
-            by,
-            ..Self::default()
+            by: options.experts_by,
+            place_bytes: options.place_bytes,
+            state: Mutex::default(),
         }
     }
 
@@ -94,7 +90,7 @@ impl Streamer {
     pub(super) fn turns(&self, device: &Device) -> Result<Turns<'_>> {
         let device = rocm::device(device)?;
         let mut state = self.state();
-        let room = state.needs.room();
+        let room = state.needs.room(self.place_bytes);
         let wanted = state.needs.bytes.map(|bytes| bytes * room);
         let fits = |place: &[Arc<Buffer>; 3]| {
             let parts = place.iter().zip(wanted);
@@ -225,7 +221,7 @@ mod tests {
                 used,
                 count,
             }
-            .room()
+            .room(256 << 20)
         };
         assert_eq!(room(1 << 10, 2, 8), 8);
         assert_eq!(room((1 << 20) * 4 / 3, 8, 128), 64);

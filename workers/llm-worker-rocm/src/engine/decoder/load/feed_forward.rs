@@ -120,6 +120,7 @@ impl Loader<'_> {
             clamp: c.traits.clamped_gates,
             shared,
             latent,
+            lora: self.attached.experts_of(block),
         })
     }
 
@@ -245,10 +246,12 @@ impl Loader<'_> {
                     .transpose()?,
                 up: stack("ffn_up_exps", hidden, width)?,
                 down: stack("ffn_down_exps", width, hidden)?,
+                adapters: self.stack_adapters(block, [count, hidden, width])?,
             })));
         }
         let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
             let biases = self.bias(&format!("blk.{block}.{part}"))?;
+            let adapters = self.expert_adapters(block, part, [count, outputs, inputs])?;
             if self.is_in_place(&name(part)) {
                 let (bytes, dtype) = self.for_host(&name(part))?;
                 let each = bytes.len() / count;
@@ -256,7 +259,8 @@ impl Loader<'_> {
                     let bytes = bytes.slice(expert * each..(expert + 1) * each);
                     let weight = Weight::shared(&bytes, dtype, (outputs, inputs))?;
                     let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
-                    Ok(Linear::new(weight, biases.as_ref().map(bias).transpose()?))
+                    let linear = Linear::new(weight, biases.as_ref().map(bias).transpose()?);
+                    Ok(linear.with_adapters(adapters[expert].clone()))
                 };
                 let matrices = (0..count).map(matrix).collect::<candle_core::Result<_>>();
                 return matrices.map_err(Error::candle("loading the model"));
@@ -267,7 +271,8 @@ impl Loader<'_> {
                     let shape = (outputs, inputs);
                     let weight = Weight::new(bytes, dtype, shape, self.device, self.activations)?;
                     let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
-                    Ok(Linear::new(weight, biases.as_ref().map(bias).transpose()?))
+                    let linear = Linear::new(weight, biases.as_ref().map(bias).transpose()?);
+                    Ok(linear.with_adapters(adapters[expert].clone()))
                 };
                 bytes.chunks_exact(each).enumerate().map(matrix).collect()
             })

@@ -2,7 +2,7 @@
 
 use crate::engine::api::WeightOptions;
 use crate::engine::decoder::config::DecoderConfig;
-use crate::engine::decoder::experts::{Expert, Experts, HostExperts, HostStack, PLACES_BYTES};
+use crate::engine::decoder::experts::{Expert, Experts, HostExperts, HostStack};
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
 use crate::engine::device::room_for_weights;
@@ -35,7 +35,7 @@ pub(super) fn host_blocks(
     let (blocks, why) = match (options.host_experts, room_for_weights(device)) {
         (Some(blocks), _) => (blocks, "--n-cpu-moe".to_string()),
         (None, Some(room)) if all > room => (
-            fewest_blocks(&experts, all, room.saturating_sub(PLACES_BYTES as u64)),
+            fewest_blocks(&experts, all, room.saturating_sub(2 * options.place_bytes as u64)),
             format!(
                 "the weights take {:.1} GiB and the GPU has room for {:.1}; --n-cpu-moe sets the number, 0 keeps all on the GPU",
                 gib(all),
@@ -133,11 +133,18 @@ impl Loader<'_> {
             }
             None => Vec::new(),
         };
+        let adapters = [
+            self.expert_adapters(block, "ffn_gate_exps", [count, hidden, width])?,
+            self.expert_adapters(block, "ffn_up_exps", [count, hidden, width])?,
+            self.expert_adapters(block, "ffn_down_exps", [count, width, hidden])?,
+        ];
         let linear = |stack: &HostStack, part: usize, expert: usize| {
             let shape = (stack.outputs, stack.inputs);
             let weight = Weight::unpacked(&stack.matrices[expert], stack.dtype, shape)?;
             let bias = biases.get(part).map(|all| all.get(expert)).transpose()?;
-            Ok::<_, candle_core::Error>(Linear::new(weight, bias))
+            let linear = Linear::new(weight, bias);
+            let adapters = adapters[part][expert].clone();
+            Ok::<_, candle_core::Error>(linear.with_adapters(adapters))
         };
         let expert = |expert: usize| {
             Ok(Expert {

@@ -1,5 +1,6 @@
 //! The blocks of a model from a file to a device.
 
+mod adapters;
 mod altup;
 mod attention;
 mod delta;
@@ -17,12 +18,12 @@ use super::config::{Base, DecoderConfig, MixerKind};
 use super::experts::Streamer;
 use super::linear::Linear;
 use super::loader::Loader;
-use super::lora::{Active, Attached};
+use super::lora::{Attached, Lora, Rows};
 use super::mixers::{FirstValues, Mixer};
 use super::network::Network;
 use super::temperature::Temperatures;
 use super::traits::Recurrence;
-use crate::adapters::Adapter;
+use crate::adapters::{Adapter, OUTPUT};
 use crate::engine::api::{KvDType, WeightOptions};
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
@@ -65,10 +66,10 @@ impl Network {
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
         let host_blocks = host::host_blocks(&config, file.header(), device, &options);
-        let streamer = Arc::new(Streamer::new(options.experts_by));
+        let streamer = Arc::new(Streamer::new(&options));
         let activations = activations(&config, file, device);
-        let lora = Arc::new(Active::default());
-        let attached = Attached::new(adapters, lora.clone());
+        let lora = Arc::new(Lora::default());
+        let attached = Attached::new(adapters, &lora);
         let loader = Loader {
             config: &config,
             file,
@@ -93,6 +94,16 @@ impl Network {
         let blocks = (0..c.blocks)
             .map(|block| loader.block(block))
             .collect::<Result<_>>()?;
+        let rows = Rows {
+            tensor: OUTPUT,
+            range: 0..c.vocab_size,
+        };
+        let output_adapters = attached
+            .of_output(&rows, c.width, device, activations)
+            .map_err(Error::candle("loading adapters"))?;
+        let embedding_adapters = attached
+            .of_embedding(device, activations)
+            .map_err(Error::candle("loading adapters"))?;
         if let Some((adapter, tensor)) = attached.unused() {
             return Err(Error::BadModel {
                 path: adapter.source.path.clone(),
@@ -103,7 +114,6 @@ impl Network {
             .reserve(device)
             .map_err(Error::candle("reserving memory for experts of the host"))?;
         Ok(Self {
-            lora,
             adapters: adapters.len(),
             tables: loader.tables(Base::Global, context)?,
             local_tables: loader.tables(Base::Local, context)?,
@@ -111,8 +121,9 @@ impl Network {
             per_block: loader.per_block()?,
             temperatures: Temperatures::new(config.temperature, activations),
             norm: loader.norm(c.output_norm(file.header()))?,
-            output: Linear::new(output, loader.bias("output")?),
+            output: Linear::new(output, loader.bias(OUTPUT)?).with_adapters(output_adapters),
             embedding,
+            embedding_adapters,
             embedding_norm: match c.output_norm(file.header()) {
                 "output_norm" => loader.norm_if_there("token_embd_norm")?,
                 _ => None,
@@ -133,6 +144,7 @@ impl Network {
             host_blocks,
             streamer: streamer.clone(),
             device: device.clone(),
+            lora: lora.clone(),
             config,
         })
     }
