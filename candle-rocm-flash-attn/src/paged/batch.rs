@@ -256,21 +256,6 @@ impl DecodeShape {
         Ok(())
     }
 
-    /// Lets a sequence turn its row by another position than its place, in the numbers that [`DecodeShape::write`] has
-    /// appended.
-    ///
-    /// # Errors
-    /// For sequences and positions beyond the shape's.
-    pub fn turn(&self, numbers: &mut [u32], sequence: usize, position: usize) -> Result<()> {
-        let is_within = sequence < self.sequences && position < self.capacity;
-        match (u32::try_from(position), numbers.get_mut(sequence)) {
-            // Positions come first.
-            (Ok(position), Some(number)) if is_within => *number = position,
-            _ => bail!("sequence {sequence} at position {position} does not fit {self:?}"),
-        }
-        Ok(())
-    }
-
     /// The batch whose numbers `numbers` has, u32 and dense, at each time that it is used.
     ///
     /// # Errors
