@@ -102,7 +102,8 @@ pub fn of_decoder(header: &Gguf, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
         latent: has(".attn_kv_a_mqa."),
     };
     let mut objects = of_formats(&formats, kv_dtype, parts);
-    if has(".ssm_") || has(".time_mix_") {
+    let is_lightning = has(".attn_norm_2.") && has(".attn_gate.");
+    if has(".ssm_") || has(".time_mix_") || is_lightning {
         // Some scans are of f32 whatever activations are.
         let mut parts: HashSet<String> = ["f32".to_string()].into();
         let halves = [Format::F16, Format::BF16].into_iter();
@@ -196,13 +197,6 @@ fn of_formats(
     }
     add(EXTRAS, &activations);
     objects
-}
-
-/// What models of candle-transformers use.
-pub fn of_sequential() -> Vec<CodeObject> {
-    let mut families = CANDLE.to_vec();
-    families.extend([Family::Sampling, Family::Conv]);
-    CodeObject::select(&families, &floats())
 }
 
 /// What models use that give vectors.

@@ -4,16 +4,12 @@ pub use crate::description::Description;
 pub use crate::engine::LoadedModel;
 
 use crate::adapters::{Adapter, AdapterSource};
-use crate::architectures::{
-    by_folder_name, decoder_config, name_in_config, ArchitectureRow, Engine,
-};
+use crate::architectures::decoder_config;
 use crate::chat::ChatTemplate;
 use crate::engine::api::{KvDType, WeightOptions};
 use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
-use crate::engine::sequential::Source;
-use crate::folder::read_json;
-use crate::hf::{chat_template, HfFolder};
+use crate::hf::HfFolder;
 use crate::kernels;
 use crate::media::Processor;
 use crate::tokenizer::Tokenizer;
@@ -33,22 +29,12 @@ const NO_ENCODER: &str = "it has no encoder of pictures";
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
     path: PathBuf,
-    runner: Runner,
+    file: Box<dyn Weights>,
+    config: Box<DecoderConfig>,
     tokenizer: Tokenizer,
     template: Option<String>,
     /// What encodes pictures, or why nothing does.
     vision: std::result::Result<VisionFile, String>,
-}
-
-/// What will run it.
-enum Runner {
-    /// The engine's decoder.
-    Decoder {
-        file: Box<dyn Weights>,
-        config: Box<DecoderConfig>,
-    },
-    /// candle-transformers, one sequence at a time.
-    Sequential(Source),
 }
 
 /// How to load.
@@ -72,43 +58,18 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
-        let bad = |reason: String| bad_model(path, reason);
-        let sequential = |row: Option<&'static ArchitectureRow>| match &row?.engine {
-            Engine::Sequential(model) => Some(model),
-            _ => None,
-        };
-        if path.is_dir() {
-            let config = read_json(path, "config.json")?.unwrap_or_default();
-            return match sequential(by_folder_name(name_in_config(&config))) {
-                Some(model) => Ok(Self {
-                    path: path.to_path_buf(),
-                    runner: Runner::Sequential(Source::of_folder(path, config, model)?),
-                    tokenizer: Tokenizer::from_folder(path).map_err(|e| bad(e.to_string()))?,
-                    template: chat_template(path)?,
-                    vision: Err(NO_ENCODER.to_string()),
-                }),
-                None => Self::of_weights(path, HfFolder::open(path)?, decoder),
-            };
-        }
-        let file = MappedGguf::open(path)?;
-        Self::of_weights(path, file, decoder)
-    }
-
-    /// A model that has GGUF's metadata.
-    fn of_weights<W: Weights>(
-        path: &Path,
-        file: W,
-        runner: impl FnOnce(W) -> Result<Runner>,
-    ) -> Result<Self> {
+        let file = open_weights(path)?;
         let header = file.header();
         let tokenizer = Tokenizer::open(path, header).map_err(|e| bad_model(path, e))?;
         let template = header
             .get_str("tokenizer.chat_template")
             .map_err(|e| bad_model(path, e))?
             .map(str::to_string);
+        let config = decoder_config(header).map_err(|e| bad_model(file.path(), e))?;
         Ok(Self {
             path: path.to_path_buf(),
-            runner: runner(file)?,
+            config: Box::new(config),
+            file,
             tokenizer,
             template,
             vision: Err(NO_ENCODER.to_string()),
@@ -147,11 +108,9 @@ impl ModelFile {
             return Ok(None);
         };
         let file = VisionFile::open(&beside)?;
-        if let Runner::Decoder { config, .. } = &self.runner {
-            // Another model's, perhaps, in a folder of many.
-            if file.config().output() != config.width() {
-                return Ok(None);
-            }
+        // Another model's, perhaps, in a folder of many.
+        if file.config().output() != self.config.width() {
+            return Ok(None);
         }
         tracing::info!("pictures are encoded by {}", beside.display());
         Ok(Some(file))
@@ -162,10 +121,9 @@ impl ModelFile {
     /// # Errors
     /// Why the model takes none.
     pub fn pictures(&self) -> std::result::Result<Processor, String> {
-        match (&self.vision, &self.runner) {
-            (Ok(file), Runner::Decoder { .. }) => Ok(Processor::new(file.config())),
-            (Ok(_), Runner::Sequential(_)) => Err(NO_ENCODER.to_string()),
-            (Err(reason), _) => Err(reason.clone()),
+        match &self.vision {
+            Ok(file) => Ok(Processor::new(file.config())),
+            Err(reason) => Err(reason.clone()),
         }
     }
 
@@ -176,10 +134,7 @@ impl ModelFile {
 
     /// Longest sequence in tokens.
     pub fn context_length(&self) -> usize {
-        match &self.runner {
-            Runner::Decoder { config, .. } => config.context_length,
-            Runner::Sequential(source) => source.context_length(),
-        }
+        self.config.context_length
     }
 
     /// The text of the file's chat template.
@@ -189,22 +144,14 @@ impl ModelFile {
 
     /// Size of the model in bytes, as loading counts them.
     pub fn file_bytes(&self) -> u64 {
-        match &self.runner {
-            Runner::Decoder { file, .. } => {
-                let vision = self.vision.as_ref().ok();
-                let vision = vision.map_or(0, |v| v.weights().header().file_bytes);
-                file.header().file_bytes + vision
-            }
-            Runner::Sequential(source) => source.file_bytes(),
-        }
+        let vision = self.vision.as_ref().ok();
+        let vision = vision.map_or(0, |v| v.weights().header().file_bytes);
+        self.file.header().file_bytes + vision
     }
 
     /// What of the kernels it will use on a GPU, the most needed first.
     pub fn kernels(&self, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
-        match &self.runner {
-            Runner::Decoder { file, .. } => kernels::of_decoder(file.header(), kv_dtype),
-            Runner::Sequential(_) => kernels::of_sequential(),
-        }
+        kernels::of_decoder(self.file.header(), kv_dtype)
     }
 
     /// What the model is.
@@ -212,11 +159,8 @@ impl ModelFile {
     /// # Errors
     /// [`Error::BadModel`] if its weights cannot be counted.
     pub fn describe(&self) -> Result<Description> {
-        match &self.runner {
-            Runner::Decoder { file, .. } => Description::of(file.header())
-                .ok_or_else(|| bad_model(&self.path, "its architecture is missing")),
-            Runner::Sequential(source) => source.describe(),
-        }
+        Description::of(self.file.header())
+            .ok_or_else(|| bad_model(&self.path, "its architecture is missing"))
     }
 
     /// The file's chat template.
@@ -257,51 +201,31 @@ impl ModelFile {
     ) -> Result<LoadedModel> {
         let pictures = self.pictures().map(Arc::new);
         let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
-        let forward: Box<dyn Forward> =
-            match self.runner {
-                Runner::Decoder { file, config } => {
-                    let context = options.context.unwrap_or(config.context_length);
-                    let adapters = (options.adapters.iter())
-                        .map(|source| Adapter::open(source, file.header()))
-                        .collect::<Result<Vec<_>>>()?;
-                    let decoder = Decoder::load(
-                        *config,
-                        &*file,
-                        device,
-                        context,
-                        &adapters,
-                        options.weights,
-                        progress,
-                    )?;
-                    let mut decoder = match options.head {
-                        true => decoder.with_head(&*file, progress)?,
-                        false => decoder,
-                    };
-                    if let Ok(file) = &self.vision {
-                        let encoder = Encoder::load(file, device, progress)?;
-                        decoder
-                            .set_vision(encoder)
-                            .map_err(|reason| bad_model(file.weights().path(), reason))?;
-                    }
-                    Box::new(decoder)
-                }
-                Runner::Sequential(_) if options.head => return Err(Error::Usage(
-                    "models of this architecture run without a head that predicts further tokens"
-                        .to_string(),
-                )),
-                Runner::Sequential(_) if !options.adapters.is_empty() => {
-                    return Err(Error::Usage(
-                        "this model runs through candle-transformers, which takes no adapters"
-                            .to_string(),
-                    ));
-                }
-                Runner::Sequential(source) => {
-                    let bytes = source.file_bytes();
-                    let model = source.load(device, options.context)?;
-                    progress(bytes);
-                    Box::new(model)
-                }
-            };
+        let Self { file, config, .. } = self;
+        let context = options.context.unwrap_or(config.context_length);
+        let adapters = (options.adapters.iter())
+            .map(|source| Adapter::open(source, file.header()))
+            .collect::<Result<Vec<_>>>()?;
+        let decoder = Decoder::load(
+            *config,
+            &*file,
+            device,
+            context,
+            &adapters,
+            options.weights,
+            progress,
+        )?;
+        let mut decoder = match options.head {
+            true => decoder.with_head(&*file, progress)?,
+            false => decoder,
+        };
+        if let Ok(file) = &self.vision {
+            let encoder = Encoder::load(file, device, progress)?;
+            decoder
+                .set_vision(encoder)
+                .map_err(|reason| bad_model(file.weights().path(), reason))?;
+        }
+        let forward: Box<dyn Forward> = Box::new(decoder);
         release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;
@@ -315,15 +239,6 @@ impl ModelFile {
             pictures,
         })
     }
-}
-
-/// The engine's decoder for a file, if it knows its architecture and has all of its tensors.
-fn decoder<W: Weights + 'static>(file: W) -> Result<Runner> {
-    let config = decoder_config(file.header()).map_err(|e| bad_model(file.path(), e))?;
-    Ok(Runner::Decoder {
-        file: Box::new(file),
-        config: Box::new(config),
-    })
 }
 
 /// The device with a stream that nobody else has: what others enqueue while a graph is recorded must not end up in it.

@@ -247,8 +247,8 @@ fn what_is_not_implemented_is_refused_by_name() {
         "RwkvForCausalLM",
     );
     check(
-        refusal(|b| b.config["rope_scaling"] = json!({"rope_type": "dynamic"})),
-        "dynamic",
+        refusal(|b| b.config["rope_scaling"] = json!({"rope_type": "made-up"})),
+        "made-up",
     );
     check(
         refusal(|b| b.config["num_attention_heads"] = json!(0)),

@@ -23,6 +23,33 @@ pub struct FolderTraits {
     pub recurrent: Option<RecurrentFolder>,
     /// The words of families with a delta rule or short convolutions.
     pub delta: Option<DeltaFolder>,
+    /// The words of older families, and of some that took them up.
+    pub older: Option<OlderFolder>,
+}
+
+/// Families of the usual blocks whose configurations or tensors have names of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OlderFolder {
+    /// Falcon.
+    Falcon,
+    /// StarCoder 1.
+    BigCode,
+    /// GPT-2.
+    Gpt2,
+    /// GPT-NeoX and Pythia.
+    Neox,
+    /// StableLM.
+    StableLm,
+    /// OLMo 1.
+    Olmo,
+    /// EXAONE 3.
+    Exaone,
+    /// InternLM 2.
+    InternLm2,
+    /// Ling 1.
+    Ling,
+    /// Granite 3 with experts.
+    GraniteMoe,
 }
 
 /// Families with a delta rule or short convolutions, whose configurations and tensors have names of their own.
@@ -62,6 +89,12 @@ pub enum RecurrentFolder {
     FalconH1,
     /// RecurrentGemma.
     Griffin,
+    /// MiniMax-Text-01 and M1.
+    MiniMax,
+    /// RWKV 7.
+    Rwkv7,
+    /// Jamba.
+    Jamba,
 }
 
 impl FolderTraits {
@@ -76,6 +109,7 @@ impl FolderTraits {
         experts: ExpertFiles::Apart,
         recurrent: None,
         delta: None,
+        older: None,
     };
 
     /// The same with these rules.

@@ -1,14 +1,14 @@
 //! Rows by the names in files.
 
 use super::row::{ArchitectureRow, Engine};
-use super::rows::{decoders, ENCODERS, SEQUENTIAL};
+use super::rows::{decoders, ENCODERS};
 use crate::engine::decoder::{ConfigError, DecoderConfig};
 use serde_json::Value as Json;
 use worker::gguf::Gguf;
 
-/// Every row: the decoder's, candle-transformers', encoders.
+/// Every row: the decoder's and encoders.
 pub fn rows() -> impl Iterator<Item = &'static ArchitectureRow> {
-    decoders().chain(SEQUENTIAL).chain(ENCODERS)
+    decoders().chain(ENCODERS)
 }
 
 /// The row of `general.architecture` in a GGUF file.
@@ -77,7 +77,8 @@ mod tests {
         let gguf = |name| by_base_name(name).and_then(|row| row.gguf);
         assert_eq!(gguf("Qwen3Model"), Some("qwen3"));
         assert_eq!(gguf("LlamaModel"), Some("llama"));
-        assert_eq!(gguf("FalconModel"), None);
+        assert_eq!(gguf("FalconModel"), Some("falcon"));
+        assert_eq!(gguf("MptModel"), None);
         assert_eq!(gguf("Qwen3"), None);
     }
 }

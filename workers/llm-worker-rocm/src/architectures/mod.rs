@@ -18,7 +18,9 @@ mod row;
 mod rows;
 mod table;
 
-pub use folder::{Accepted, ConfigRule, DeltaFolder, ExpertFiles, FolderTraits, RecurrentFolder};
+pub use folder::{
+    Accepted, ConfigRule, DeltaFolder, ExpertFiles, FolderTraits, OlderFolder, RecurrentFolder,
+};
 pub use lookup::{
     by_base_name, by_folder_name, by_gguf_name, decoder_config, folder_names, name_in_config, rows,
 };

@@ -2,7 +2,6 @@
 
 use super::folder::FolderTraits;
 use crate::engine::decoder::DecoderTraits;
-use crate::engine::sequential::SequentialModel;
 
 /// An architecture: one set of names, one way to run it.
 #[derive(Debug, Clone, Copy)]
@@ -29,8 +28,6 @@ pub enum Engine {
         /// How its folders differ from the usual ones.
         folder: FolderTraits,
     },
-    /// A model of candle-transformers, one sequence at a time.
-    Sequential(SequentialModel),
     /// An encoder of candle-transformers: vectors of texts, no answers.
     Encoder(EncoderKind),
 }
@@ -53,7 +50,6 @@ impl Engine {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Decoder { .. } => "decoder",
-            Self::Sequential(_) => "candle-transformers",
             Self::Encoder(_) => "encoder",
         }
     }
@@ -75,21 +71,6 @@ impl ArchitectureRow {
                 folder: FolderTraits::USUAL,
             },
             compared_with: "nothing",
-        }
-    }
-
-    /// A row of candle-transformers, by its name in `config.json`.
-    pub(in crate::architectures) const fn sequential(
-        folders: &'static [&'static str],
-        models: &'static str,
-        model: SequentialModel,
-    ) -> Self {
-        Self {
-            models,
-            gguf: None,
-            folders,
-            engine: Engine::Sequential(model),
-            compared_with: "transformers",
         }
     }
 

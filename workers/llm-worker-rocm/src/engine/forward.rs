@@ -24,16 +24,6 @@ pub trait Forward: Send {
         WeightBytes::default()
     }
 
-    /// Sequences that one pass takes.
-    fn max_sequences(&self) -> usize {
-        usize::MAX
-    }
-
-    /// Whether sequences may start with blocks that others have written.
-    fn shares_prefixes(&self) -> bool {
-        true
-    }
-
     /// Whether a step may begin where its sequence has computed tokens already, others perhaps: its last rows are taken
     /// back and computed anew.
     fn can_take_back(&self) -> bool {

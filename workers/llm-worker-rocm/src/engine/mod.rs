@@ -5,8 +5,7 @@
 //! | [`api`]       | the border: requests, tickets, events, options, figures                  |
 //! | [`media`]     | pictures in prompts: rows whose embeddings come from an encoder          |
 //! | [`forward`]   | the border to models: a forward pass over new tokens of many sequences   |
-//! | [`decoder`]   | the llama-like families behind that border                               |
-//! | [`sequential`] | other families behind it, through candle-transformers, one sequence at a time |
+//! | [`decoder`]   | the models behind that border                                            |
 //! | [`snapshots`] | the border to models whose memory can be saved                           |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
@@ -27,7 +26,6 @@ mod saved;
 mod scheduler;
 pub mod score;
 mod sequence;
-pub mod sequential;
 mod sizes;
 pub mod snapshots;
 mod speculation;

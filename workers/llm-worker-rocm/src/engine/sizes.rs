@@ -51,8 +51,7 @@ impl Sizes {
         let dtype = options.kv_dtype.unwrap_or_else(|| forward.kv_dtype());
         let mapped = forward.weight_bytes().mapped;
         let room = device::room_for_cache(forward.device(), mapped).map(|room| room as usize);
-        let wanted = options.max_sequences.min(forward.max_sequences());
-        let (states, max_sequences) = states(forward, options, wanted, room)?;
+        let (states, max_sequences) = states(forward, options, room)?;
         let room = room.map(|room| room.saturating_sub(states * forward.state_bytes()));
         let size = options.block_size;
         let token_bytes = [
@@ -86,14 +85,13 @@ impl Sizes {
 fn states(
     forward: &dyn Forward,
     options: &EngineOptions,
-    wanted: usize,
     room: Option<usize>,
 ) -> Result<(usize, usize)> {
-    let bytes = forward.state_bytes();
+    let (bytes, wanted) = (forward.state_bytes(), options.max_sequences);
     if bytes == 0 {
         return Ok((0, wanted));
     }
-    let keep = options.prefix_cache && forward.shares_prefixes();
+    let keep = options.prefix_cache;
     let states = match options.states {
         Some(states) => states,
         None => {

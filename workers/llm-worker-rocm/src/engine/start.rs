@@ -58,7 +58,7 @@ impl Engine {
             .reserve(&cache)
             .map_err(Error::candle("reserving the cache of keys and values"))?;
         forward.set_graphs(options.graphs);
-        let keep = options.prefix_cache && forward.shares_prefixes();
+        let keep = options.prefix_cache;
         let shared = Shared::new(
             Limits {
                 vocab_size: forward.vocab_size(),

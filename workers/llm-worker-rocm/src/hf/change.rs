@@ -19,7 +19,7 @@ pub(super) enum Change {
     Groups(usize),
     /// A matrix becomes a vector.
     Flat,
-    /// The matrices of a stack are turned.
+    /// A matrix is turned, or those of a stack.
     Transposed,
     /// One of two halves of the rows.
     Half(usize),
@@ -38,7 +38,7 @@ impl Change {
             Self::Rates => matches!(shape.len(), 1 | 2),
             Self::Column => shape.len() == 1,
             Self::Squeezed | Self::Scaled(_) | Self::Flat => true,
-            Self::Transposed => shape.len() == 3,
+            Self::Transposed => matches!(shape.len(), 2 | 3),
             Self::Groups(groups) => shape.len() == 1 && shape[0].is_multiple_of(*groups),
             Self::HeadPart(_, sizes) => shape == sizes.whole(),
             Self::Picked(picked) => picked.fits(shape),
@@ -83,7 +83,12 @@ impl Change {
             Self::Groups(groups) => vec![*groups, shape[0] / groups],
             Self::Picked(picked) => picked.shape(shape),
             Self::Flat => vec![shape.iter().product()],
-            Self::Transposed => vec![shape[0], shape[2], shape[1]],
+            Self::Transposed => {
+                let mut shape = shape.to_vec();
+                let columns = shape.len() - 1;
+                shape.swap(columns - 1, columns);
+                shape
+            }
             Self::HeadPart(part, sizes) => sizes.shape(*part),
             Self::Half(_) => {
                 let mut shape = shape.to_vec();
@@ -111,7 +116,7 @@ impl Change {
             return sizes.take(*part, data, size);
         }
         if *self == Self::Transposed {
-            let (rows, columns) = (shape[1], shape[2]);
+            let (rows, columns) = (shape[shape.len() - 2], shape[shape.len() - 1]);
             let size = data.len() / shape.iter().product::<usize>();
             let mut turned = Vec::with_capacity(data.len());
             for matrix in data.chunks_exact(rows * columns * size) {
@@ -194,6 +199,11 @@ mod tests {
         let (dims, values) = changed(&Change::Transposed, &numbers, &[2, 2, 2]);
         assert_eq!(dims, [2, 2, 2]);
         assert_eq!(values, [1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
+        let (dims, values) = changed(&Change::Transposed, &numbers[..6], &[2, 3]);
+        assert_eq!(
+            (dims, values),
+            (vec![2, 3], vec![1.0, 4.0, 2.0, 5.0, 3.0, 6.0])
+        );
         assert_eq!(changed(&Change::Flat, &numbers, &[2, 4]).0, [8]);
         assert_eq!(changed(&Change::Squeezed, &numbers, &[2, 1, 4]).0, [4, 2]);
         assert_eq!(changed(&Change::Groups(2), &numbers, &[8]).0, [4, 2]);

@@ -8,11 +8,12 @@ use super::latent::LatentSizes;
 use super::layers;
 use super::metadata::MetadataWriter;
 use super::names::{TensorName, TensorNames};
-use super::recurrent::Recurrent;
+use super::older::Older;
+use super::recurrent::{Recurrent, MIXED};
 use super::rope::Rope;
 use crate::architectures::{
     by_base_name, by_folder_name, folder_names, name_in_config, Accepted, ArchitectureRow,
-    ConfigRule, ExpertFiles, FolderTraits,
+    ConfigRule, ExpertFiles, FolderTraits, RecurrentFolder,
 };
 use crate::engine::decoder::NormKind;
 use serde_json::Value as Json;
@@ -35,6 +36,8 @@ pub(super) struct Config {
     latent: Option<LatentSizes>,
     /// Of a family with a delta rule or short convolutions.
     delta: Option<Delta>,
+    /// Of a family whose names are others.
+    older: Option<Older>,
     pub blocks: u32,
     /// Layers behind these that predict tokens further ahead.
     predicting: u32,
@@ -45,6 +48,8 @@ pub(super) struct Config {
     /// Whether the output matrix is the embedding table.
     pub tied: bool,
     pub rope: Rope,
+    /// The vocabulary is a file of RWKV's, not `tokenizer.json`.
+    pub vocabulary_is_a_file: bool,
     pub bos: Option<u32>,
     pub eos: Vec<u32>,
     metadata: Vec<(String, Value)>,
@@ -90,6 +95,9 @@ impl Config {
             None => (json, architecture),
         };
         let usual = folder.delta.map(|family| Delta::usual(family, json));
+        let usual = usual.transpose()?;
+        let json = usual.as_ref().unwrap_or(json);
+        let usual = folder.older.map(|family| Older::usual(family, json));
         let usual = usual.transpose()?;
         let json = usual.as_ref().unwrap_or(json);
         let blocks_are_read = folder.experts == ExpertFiles::Turns
@@ -175,7 +183,7 @@ impl Config {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
         };
         writer.float(epsilon_key, epsilon);
-        rope.write(&mut writer);
+        rope.write(&mut writer, latent.is_some());
         if let Some(latent) = &latent {
             latent.write(json, traits.latent, &mut writer)?;
         }
@@ -187,6 +195,8 @@ impl Config {
         let recurrent = recurrent.map(|family| Recurrent::write(family, json, &mut writer));
         let delta = folder.delta;
         let delta = delta.map(|family| Delta::write(family, json, &mut writer));
+        let older = folder.older;
+        let older = older.map(|family| Older::write(family, json, &mut writer));
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
             predicting: json["num_nextn_predict_layers"]
@@ -206,10 +216,12 @@ impl Config {
             names: TensorNames::of(traits, folder),
             recurrent: recurrent.transpose()?,
             delta: delta.transpose()?,
+            older: older.transpose()?,
             heads,
             kv_heads,
             experts,
             rope,
+            vocabulary_is_a_file: folder.recurrent == Some(RecurrentFolder::Rwkv7),
         })
     }
 
@@ -221,11 +233,28 @@ impl Config {
         layer.is_some_and(|layer| predicting.contains(&layer))
     }
 
+    /// How many tensors of the folder are stacked in one of GGUF's, by its name, and what they are of.
+    pub(super) fn stacked(&self, name: &str) -> (u32, &'static str) {
+        match name {
+            _ if name.ends_with(".attn_q_norm.weight") => (self.heads, "heads"),
+            _ if name.ends_with(".attn_k_norm.weight") => (self.kv_heads, "heads"),
+            _ if name.ends_with(".time_mix_lerp_fused.weight") => (MIXED.len() as u32, "vectors"),
+            _ => (self.experts, "experts"),
+        }
+    }
+
     /// Where a tensor goes and what becomes of it: nowhere, to one place or several. `Err` for a name that the
     /// architecture does not have.
     pub(super) fn places(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
         if let Some(delta) = &self.delta {
             return delta.places(name, &self.names, self.tied);
+        }
+        if let Some(places) = self
+            .older
+            .as_ref()
+            .and_then(|older| older.places(name, self.tied))
+        {
+            return Ok(places);
         }
         if let Some(places) = self
             .recurrent

@@ -11,6 +11,7 @@ mod latent;
 mod layers;
 mod metadata;
 mod names;
+mod older;
 mod packed;
 mod picked;
 mod recurrent;
@@ -18,10 +19,10 @@ mod rope;
 mod tensors;
 mod tokenizer;
 mod vision;
+mod world;
 
 pub(crate) use names::{RotatedHeads, TensorNames};
 pub(crate) use tensors::interleave;
-pub(crate) use tokenizer::chat_template;
 pub(crate) use vision::VisionFolder;
 
 use crate::folder::required_json;

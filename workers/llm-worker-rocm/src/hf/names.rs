@@ -27,7 +27,7 @@ pub(crate) struct TensorName {
     pub name: String,
     /// Whose heads' rows are reordered.
     pub heads: Option<RotatedHeads>,
-    /// The expert, where GGUF stacks them in one tensor.
+    /// The expert or head, where GGUF stacks those of all in one tensor.
     pub expert: Option<u32>,
 }
 
@@ -173,6 +173,7 @@ impl TensorNames {
     fn part(&self, part: &str) -> Option<(&'static str, Option<RotatedHeads>, Option<u32>)> {
         let experts = part
             .strip_prefix("mlp.experts.")
+            .or_else(|| part.strip_prefix("feed_forward.experts."))
             .or_else(|| part.strip_prefix("block_sparse_moe.experts."));
         if let Some((expert, matrix)) = experts.and_then(|rest| rest.split_once('.')) {
             let matrix = match matrix {
@@ -182,6 +183,15 @@ impl TensorNames {
                 _ => return None,
             };
             return Some((matrix, None, Some(expert.parse().ok()?)));
+        }
+        // Norms of each head.
+        for (prefix, name) in [
+            ("self_attn.q_layernorm.norms.", "attn_q_norm"),
+            ("self_attn.k_layernorm.norms.", "attn_k_norm"),
+        ] {
+            if let Some(head) = part.strip_prefix(prefix) {
+                return Some((name, None, Some(head.parse().ok()?)));
+            }
         }
         let heads = match part {
             "self_attn.q_proj" => Some(RotatedHeads::Query),

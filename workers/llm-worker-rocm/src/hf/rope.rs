@@ -12,6 +12,8 @@ pub(super) struct Rope {
     /// Base in layers that see a window only.
     window_base: Option<f64>,
     scaling: Scaling,
+    /// What queries' temperature grows by.
+    temperature: Option<f64>,
     /// Tensors that a GGUF file has for this, by name.
     pub tensors: Vec<(&'static str, Vec<f32>)>,
 }
@@ -29,7 +31,7 @@ enum Scaling {
         betas: [Option<f64>; 2],
         /// Frequencies change from a whole pair on and up to one.
         whole_pairs: bool,
-        /// Of the logarithm of the factor, where scores as a whole are scaled.
+        /// Of a tenth of the factor's logarithm, where scores as a whole are scaled.
         multiplier: Option<f64>,
     },
     Long {
@@ -65,6 +67,7 @@ impl Rope {
         let mut rope = Self {
             window_base: positive(window_base, "rope_local_base_freq")?,
             scaling: Scaling::None,
+            temperature: positive(&scaling["llama_4_scaling_beta"], "llama_4_scaling_beta")?,
             tensors: Vec::new(),
             base,
         };
@@ -114,12 +117,14 @@ impl Rope {
                         positive(&scaling["beta_slow"], "beta_slow")?,
                     ],
                     whole_pairs: scaling["truncate"].as_bool().unwrap_or(true),
-                    multiplier: of_all.map(|all| 0.1 * all),
+                    multiplier: of_all,
                 }
             }
             Some("longrope" | "su") => rope.read_long(json, scaling, dim)?,
+            // Up to the context of training nothing changes, and no sequence is longer.
+            Some("dynamic") if scaling.get("alpha").is_none_or(Json::is_null) => {}
             // Hunyuan's: a larger base, whatever the length. "NTK-aware scaled RoPE", bloc97, 2023.
-            Some("dynamic") if scaling.get("alpha").is_some_and(|alpha| !alpha.is_null()) => {
+            Some("dynamic") => {
                 let exponent = f64::from(dim) / (f64::from(dim) - 2.0).max(1.0);
                 rope.base *= get("alpha")?.powf(exponent);
             }
@@ -153,16 +158,28 @@ impl Rope {
             self.tensors.push((name, factors));
         }
         let most = positive(&json["max_position_embeddings"], "max_position_embeddings")?;
-        let original = positive(
-            &json["original_max_position_embeddings"],
-            "original_max_position_embeddings",
-        )?;
+        const ORIGINAL: &str = "original_max_position_embeddings";
+        let original = match json[ORIGINAL].is_null() {
+            true => &scaling[ORIGINAL],
+            false => &json[ORIGINAL],
+        };
+        let original = positive(original, ORIGINAL)?;
         let (most, original) = most.zip(original).ok_or(
             "config.json: longrope needs max_position_embeddings and original_max_position_embeddings",
         )?;
         // sqrt(1 + ln(scale) / ln(original)): the paper's temperature of the scores.
         let scale = most / original;
-        let attention = (scale > 1.0).then(|| (1.0 + scale.ln() / original.ln()).sqrt());
+        let usual = (scale > 1.0).then(|| (1.0 + scale.ln() / original.ln()).sqrt());
+        let [short, long] = ["short_mscale", "long_mscale"].map(|key| positive(&scaling[key], key));
+        let attention = match (short?, long?) {
+            (None, None) => usual,
+            (short, long) if short == long => short,
+            (short, long) => {
+                return Err(format!(
+                    "config.json: rope_scaling.short_mscale {short:?} beside long_mscale {long:?} is not implemented; equal ones are"
+                ))
+            }
+        };
         self.scaling = Scaling::Long {
             original,
             attention,
@@ -180,9 +197,12 @@ impl Rope {
         }
     }
 
-    /// Writes GGUF's metadata.
-    pub(super) fn write(&self, writer: &mut MetadataWriter) {
+    /// Writes GGUF's metadata; `latent` is whether attention keeps latent vectors.
+    pub(super) fn write(&self, writer: &mut MetadataWriter, latent: bool) {
         writer.float("rope.freq_base", self.base);
+        if let Some(scale) = self.temperature {
+            writer.float("attention.temperature_scale", scale);
+        }
         if let Some(base) = self.window_base {
             writer.float("rope.freq_base_swa", base);
         }
@@ -209,6 +229,8 @@ impl Rope {
                     }
                 }
                 if let Some(multiplier) = multiplier {
+                    // Files of latent vectors have always had the tenth in it.
+                    let multiplier = if latent { 0.1 * multiplier } else { multiplier };
                     writer.float("rope.scaling.yarn_log_multiplier", multiplier);
                 }
             }

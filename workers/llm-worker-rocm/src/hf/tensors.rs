@@ -111,18 +111,16 @@ impl Shards {
             shards.maps.push(map);
         }
         let incomplete = shards.places.iter().find(|(name, place)| {
-            let experts = name.starts_with("blk.");
-            // Every expert, from the first to the last.
-            experts && place.stacked && !place.sources.keys().copied().eq(0..config.experts)
+            let of_block = name.starts_with("blk.");
+            // Every one, from the first to the last.
+            let all = 0..config.stacked(name).0;
+            of_block && place.stacked && !place.sources.keys().copied().eq(all)
         });
         if let Some((name, place)) = incomplete {
+            let (all, of) = config.stacked(name);
             return Err(Error::BadModel {
                 path: folder.to_path_buf(),
-                reason: format!(
-                    "{name} has {} of {} experts",
-                    place.sources.len(),
-                    config.experts
-                ),
+                reason: format!("{name} has {} of {all} {of}", place.sources.len()),
             });
         }
         shards

@@ -1,6 +1,7 @@
 //! `tokenizer.json` in the terms of GGUF's metadata.
 
 use super::config::Config;
+use super::world;
 use crate::folder::{read_json, required_json};
 use crate::tokenizer::{byte_token, pre_tokenizer_of};
 use serde_json::Value as Json;
@@ -27,6 +28,9 @@ pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Va
         path: folder.join("tokenizer.json"),
         reason,
     };
+    if config.vocabulary_is_a_file {
+        return world(folder, config);
+    }
     let tokenizer = required_json(folder, "tokenizer.json")?;
     let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let generation = read_json(folder, "generation_config.json")?.unwrap_or(Json::Null);
@@ -62,6 +66,26 @@ pub(super) fn metadata(folder: &Path, config: &Config) -> Result<Vec<(String, Va
             Value::String(template),
         ));
     }
+    Ok(metadata)
+}
+
+/// Those of a folder with RWKV's vocabulary file.
+fn world(folder: &Path, config: &Config) -> Result<Vec<(String, Value)>> {
+    let mut paths = world::FILES.iter().map(|name| folder.join(name));
+    let path = paths
+        .find(|path| path.exists())
+        .ok_or_else(|| Error::BadModel {
+            path: folder.to_path_buf(),
+            reason: format!("it has no {}", world::FILES[0]),
+        })?;
+    let text = file::read_text(&path, world::MAX_BYTES).map_err(Error::io(&path))?;
+    let metadata = world::metadata(&text, config.vocab as usize);
+    let mut metadata = metadata.map_err(|reason| Error::BadModel { path, reason })?;
+    let template = chat_template(folder)?;
+    metadata.extend(template.map(|template| {
+        let key = "tokenizer.chat_template".to_string();
+        (key, Value::String(template))
+    }));
     Ok(metadata)
 }
 
@@ -254,7 +278,7 @@ fn adds_bos(tokenizer: &Json, settings: &Json) -> Option<bool> {
 ///
 /// # Errors
 /// [`Error::Io`] if a file cannot be read, [`Error::BadModel`] if one is not JSON.
-pub(crate) fn chat_template(folder: &Path) -> Result<Option<String>> {
+fn chat_template(folder: &Path) -> Result<Option<String>> {
     let settings = read_json(folder, "tokenizer_config.json")?.unwrap_or(Json::Null);
     let path = folder.join("chat_template.jinja");
     match file::read_text(&path, MAX_TEMPLATE_BYTES) {

@@ -172,7 +172,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError`] for a tokenizer that is missing, contradicts itself, or is of an unknown kind.
     pub fn open(path: &Path, header: &Gguf) -> Result<Self, TokenizerError> {
-        if path.is_dir() {
+        if path.join("tokenizer.json").exists() {
             Self::from_folder(path)
         } else {
             Self::from_gguf(header)

@@ -10,6 +10,7 @@ pub fn llama() -> Family {
         rotary: HEAD,
         layer_norm: false,
         gelu: false,
+        exact_gelu: false,
         qkv_bias: false,
         all_bias: false,
         fused_qkv: false,
@@ -227,6 +228,7 @@ pub fn families() -> Vec<Family> {
         },
         Family {
             name: "gptneox",
+            exact_gelu: true,
             rotary: HEAD / 2,
             fused_qkv: true,
             parallel: true,

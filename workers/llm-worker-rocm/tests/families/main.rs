@@ -13,13 +13,13 @@ mod host_experts;
 mod latent;
 mod list;
 mod mixtures;
+mod older;
 mod pictures;
 mod ranking;
 mod recurrent;
 mod reference;
 mod register;
 mod rwkv;
-mod sequential;
 mod transformers;
 mod weights;
 mod window_caches;
@@ -73,6 +73,8 @@ struct Family {
     rotary: usize,
     layer_norm: bool,
     gelu: bool,
+    /// GELU itself, not by tanh.
+    exact_gelu: bool,
     qkv_bias: bool,
     /// Norms, outputs and the feed-forward part have biases, too.
     all_bias: bool,

@@ -13,7 +13,7 @@ use llm_worker_rocm::model::open_weights;
 use std::cell::Cell;
 
 /// Of each family, the ways that it can be.
-const CASES: [&str; 13] = [
+const CASES: [&str; 16] = [
     "mamba",
     "falcon-mamba",
     "mamba2",
@@ -27,6 +27,9 @@ const CASES: [&str; 13] = [
     "nemotron-h-latent",
     "recurrent-gemma",
     "recurrent-gemma-window",
+    "minimax",
+    "jamba",
+    "jamba-dense",
 ];
 pub const BLOCK: usize = 16;
 /// Where tokens no longer come one by one.

@@ -2,6 +2,7 @@
 
 use super::weights::Tensors;
 use super::*;
+use candle_core::cpu::erf::erf_f64;
 
 /// The textbook's forward pass, a token at a time and without a cache's tricks.
 pub struct Reference<'a> {
@@ -185,7 +186,9 @@ impl Reference<'_> {
     }
 
     fn act(&self, x: f64) -> f64 {
-        if self.f.gelu {
+        if self.f.exact_gelu {
+            0.5 * x * (1.0 + erf_f64(x / std::f64::consts::SQRT_2))
+        } else if self.f.gelu {
             gelu(x)
         } else {
             silu(x)

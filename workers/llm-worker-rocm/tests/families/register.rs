@@ -41,8 +41,9 @@ fn the_register_claims_the_comparisons_that_there_are() {
         let in_f64 = name == "rwkv7" || in_f64.contains(name);
         assert_eq!(claims("f64"), in_f64, "{row:?}");
         let mut names = row.folders.iter();
-        let compared = ["bailingmoe2", "nemotron_h_moe"].contains(&name)
-            || names.any(|name| by_transformers.contains(*name));
+        let by_others = ["bailingmoe", "bailingmoe2", "internlm2", "nemotron_h_moe"];
+        let compared =
+            by_others.contains(&name) || names.any(|name| by_transformers.contains(*name));
         assert_eq!(claims("transformers"), compared, "{row:?}");
     }
 }

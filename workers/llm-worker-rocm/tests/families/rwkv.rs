@@ -1,12 +1,18 @@
-//! RWKV 7 from a GGUF file as llama.cpp's converter writes it, against a plain forward pass in f64: transformers has no
-//! code of it.
+//! RWKV 7 from a GGUF file as llama.cpp's converter writes it, and from a folder as fla-hub has it, against a plain
+//! forward pass in f64: transformers has no code of it.
 
 use super::common::{self, tiny_llama, File, Tensor as FileTensor};
+use super::formats::{load as load_path, write_gguf};
 use super::recurrent::{in_steps, rows, BLOCK};
 use super::transformers::{tokens, tolerance};
 use super::{load, nmse, NMSE_LIMIT, VOCAB};
 use llm_worker_rocm::engine::score::Scorer;
+use llm_worker_rocm::model::{open_weights, ModelFile};
+use safetensors::tensor::TensorView;
+use safetensors::Dtype;
+use serde_json::json;
 use std::collections::HashMap;
+use std::path::Path;
 
 const WIDTH: usize = 128;
 const HEAD: usize = 64;
@@ -24,7 +30,8 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Self {
+    /// One of so many tokens.
+    fn new(vocabulary: usize) -> Self {
         let mut model = Self {
             tensors: HashMap::new(),
             file: File::default(),
@@ -58,8 +65,8 @@ impl Model {
                 .set(&format!("rwkv7.{key}"), common::u32(value as u32));
         }
         let wide = 1.0 / (WIDTH as f64).sqrt();
-        model.add("token_embd.weight", &[WIDTH, VOCAB], 0.0, 1.0);
-        model.add("output.weight", &[WIDTH, VOCAB], 0.0, 2.0 * wide);
+        model.add("token_embd.weight", &[WIDTH, vocabulary], 0.0, 1.0);
+        model.add("output.weight", &[WIDTH, vocabulary], 0.0, 2.0 * wide);
         for norm in ["token_embd_norm", "output_norm"] {
             model.norm(norm);
         }
@@ -294,7 +301,7 @@ fn normalised(x: &[f64], epsilon: f64) -> Row {
 
 #[test]
 fn rwkv_computes_what_its_reference_does() {
-    let model = Model::new();
+    let model = Model::new(VOCAB);
     let want = model.logits(&tokens());
     let got = rows(
         &Scorer::new(load(&model.file))
@@ -317,8 +324,141 @@ fn rwkv_computes_what_its_reference_does() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     file.write(&path);
-    let error = llm_worker_rocm::model::ModelFile::open(&path)
-        .err()
-        .unwrap();
+    let error = ModelFile::open(&path).err().unwrap();
     assert!(error.to_string().contains("wkv.head_size"), "{error}");
+}
+
+/// A tensor's name and shape in a folder, by its name in a block in GGUF; none for what is in several, or in none.
+fn in_folder(part: &str) -> Option<(String, Vec<usize>)> {
+    if let Some((norm, kind)) = part.split_once('.') {
+        let named = match norm {
+            "attn_norm" => "attn_norm",
+            "attn_norm_2" => "ffn_norm",
+            "time_mix_ln" => "attn.g_norm",
+            _ => "",
+        };
+        if !named.is_empty() {
+            return Some((format!("{named}.{kind}"), vec![WIDTH]));
+        }
+    }
+    let part = part.strip_suffix(".weight")?;
+    let (name, shape) = match part {
+        "channel_mix_lerp_k" => ("ffn.x_k", vec![WIDTH]),
+        "channel_mix_key" => ("ffn.key.weight", vec![HIDDEN, WIDTH]),
+        "channel_mix_value" => ("ffn.value.weight", vec![WIDTH, HIDDEN]),
+        "time_mix_k_k" => ("attn.k_k", vec![WIDTH]),
+        "time_mix_k_a" => ("attn.k_a", vec![WIDTH]),
+        "time_mix_r_k" => ("attn.r_k", vec![WIDTH / HEAD, HEAD]),
+        "time_mix_receptance" => ("attn.r_proj.weight", vec![WIDTH, WIDTH]),
+        "time_mix_key" => ("attn.k_proj.weight", vec![WIDTH, WIDTH]),
+        "time_mix_value" => ("attn.v_proj.weight", vec![WIDTH, WIDTH]),
+        "time_mix_output" => ("attn.o_proj.weight", vec![WIDTH, WIDTH]),
+        _ => {
+            let narrow = part.strip_prefix("time_mix_")?;
+            let (letter, number) = narrow.split_at(1);
+            let (layer, shape) = match number {
+                "0" => ("2.bias", vec![WIDTH]),
+                "1" => ("0.weight", vec![RANK, WIDTH]),
+                "2" => ("2.weight", vec![WIDTH, RANK]),
+                _ => return None,
+            };
+            return Some((format!("attn.{letter}_lora.lora.{layer}"), shape));
+        }
+    };
+    Some((name.to_string(), shape))
+}
+
+/// Writes the model as fla-hub's folders are.
+fn write_folder(model: &Model, vocabulary: usize, folder: &Path) {
+    let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
+    let bytes = |values: &[f64]| -> Vec<u8> {
+        let values = values.iter().map(|value| (*value as f32).to_le_bytes());
+        values.flatten().collect()
+    };
+    for (name, values) in &model.tensors {
+        let block = name.strip_prefix("blk.").and_then(|n| n.split_once('.'));
+        let Some((block, part)) = block else {
+            let (name, shape) = match name.as_str() {
+                "token_embd.weight" => ("model.embeddings.weight", vec![vocabulary, WIDTH]),
+                "output.weight" => ("lm_head.weight", vec![vocabulary, WIDTH]),
+                "token_embd_norm.weight" => ("model.layers.0.pre_norm.weight", vec![WIDTH]),
+                "token_embd_norm.bias" => ("model.layers.0.pre_norm.bias", vec![WIDTH]),
+                "output_norm.weight" => ("model.norm.weight", vec![WIDTH]),
+                _ => ("model.norm.bias", vec![WIDTH]),
+            };
+            tensors.push((name.to_string(), shape, bytes(values)));
+            continue;
+        };
+        let named = |part: &str| format!("model.layers.{block}.{part}");
+        if part == "time_mix_lerp_fused.weight" {
+            for (letter, values) in "rwkvag".chars().zip(values.chunks_exact(WIDTH)) {
+                let name = named(&format!("attn.x_{letter}"));
+                tensors.push((name, vec![1, 1, WIDTH], bytes(values)));
+            }
+        } else if let Some((part, shape)) = in_folder(part) {
+            // The first block has none for values.
+            if block != "0" || !part.starts_with("attn.v_lora") {
+                tensors.push((named(&part), shape, bytes(values)));
+            }
+        }
+    }
+    let views = tensors.iter().map(|(name, shape, data)| {
+        let view = TensorView::new(Dtype::F32, shape.clone(), data);
+        (name, view.unwrap())
+    });
+    safetensors::serialize_to_file(views, None, &folder.join("model.safetensors")).unwrap();
+    let config = json!({
+        "architectures": ["RWKV7ForCausalLM"],
+        "model_type": "rwkv7",
+        "hidden_size": WIDTH,
+        "head_dim": HEAD,
+        "hidden_act": "sqrelu",
+        "intermediate_size": HIDDEN,
+        "num_hidden_layers": BLOCKS,
+        "norm_eps": EPSILON,
+        "norm_first": true,
+        "vocab_size": vocabulary,
+        "tie_word_embeddings": false,
+        "decay_low_rank_dim": RANK,
+        "a_low_rank_dim": RANK,
+        "v_low_rank_dim": RANK,
+        "gate_low_rank_dim": RANK,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    });
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let mut lines: String = (0..=255u32)
+        .map(|byte| format!("{} b'\\x{byte:02x}' 1\n", byte + 1))
+        .collect();
+    lines.push_str("257 '\\n\\n' 2\n258 ' \u{e9}t\u{e9}' 6\n");
+    std::fs::write(folder.join("rwkv_vocab_v20230424.txt"), lines).unwrap();
+}
+
+#[test]
+fn a_folder_of_rwkv_computes_what_its_reference_does() {
+    const VOCABULARY: usize = 264;
+    let model = Model::new(VOCABULARY);
+    let want = model.logits(&tokens());
+    let folder = tempfile::tempdir().unwrap();
+    write_folder(&model, VOCABULARY, folder.path());
+    let loaded = load_path(folder.path());
+    let spelled = loaded
+        .tokenizer
+        .encode("a \u{e9}t\u{e9}\n\n", false)
+        .unwrap();
+    assert_eq!(spelled, [u32::from(b'a') + 1, 258, 257]);
+    assert_eq!(loaded.tokenizer.decode(&spelled[..2]), "a \u{e9}t\u{e9}");
+    assert!(loaded.end_tokens.contains(&0) && loaded.end_tokens.contains(&257));
+    let path = folder.path().join("model.gguf");
+    write_gguf(&*open_weights(folder.path()).unwrap(), &path);
+    let of_folder = rows(&Scorer::new(loaded).all_logits(&tokens()).unwrap());
+    for got in [of_folder, in_steps(load_path(&path).forward)] {
+        let error = nmse(&got, &want);
+        println!("rwkv7 of a folder: {error:.1e}");
+        let limit = NMSE_LIMIT.max(f64::from(tolerance()).powi(2));
+        assert!(error <= limit, "{error:e}");
+    }
+    std::fs::remove_file(folder.path().join("rwkv_vocab_v20230424.txt")).unwrap();
+    let error = ModelFile::open(folder.path()).err().unwrap().to_string();
+    assert!(error.contains("rwkv_vocab_v20230424.txt"), "{error}");
 }

@@ -2,8 +2,6 @@
 
 mod decoders;
 mod encoders;
-mod sequential;
 
 pub(super) use decoders::decoders;
 pub(super) use encoders::ENCODERS;
-pub(super) use sequential::SEQUENTIAL;

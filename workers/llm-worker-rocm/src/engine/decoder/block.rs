@@ -2,6 +2,7 @@
 
 use super::altup::AltUp;
 use super::experts::{Beside, FeedForward};
+use super::input::Input;
 use super::memory::LayerMemory;
 use super::mixers::{Mixer, Pass};
 use super::norm::{Norm, Residual};
@@ -27,6 +28,8 @@ pub(super) struct Block {
     /// What it does with what it is given besides the stream, and the factor of the stream in the end.
     pub per_block: Option<PerBlockInput>,
     pub stream_scale: Option<Tensor>,
+    /// The factor of what a part's norm gives, where that takes the stream's place.
+    pub normed_stream: Option<f64>,
 }
 
 impl Block {
@@ -45,6 +48,7 @@ impl Block {
         let quantized = self.mixer.takes_quantized();
         let input = normed(stream, &self.attention_norm, quantized)?;
         let mixed = self.mixer.forward(&input, memories, layer, pass)?;
+        self.restart(stream, &input)?;
         let Some(feed_forward) = &self.feed_forward else {
             return stream.add(self.finish(mixed, &self.attention_post_norm)?);
         };
@@ -65,6 +69,7 @@ impl Block {
         };
         let input = normed(stream, &self.ffn_norm, quantized)?;
         let mut fed = feed_forward.forward(&input)?;
+        self.restart(stream, &input)?;
         if let (Some(beside), Some(before)) = (&self.beside, &before) {
             fed = beside.forward(&fed, before)?;
         }
@@ -77,6 +82,14 @@ impl Block {
             Some(scale) => stream.scale(scale),
             None => Ok(()),
         }
+    }
+
+    /// Lets the stream go on from what a norm gave, if the block does so.
+    fn restart(&self, stream: &mut Residual, normed: &Input) -> Result<()> {
+        if let Some(factor) = self.normed_stream {
+            *stream = Residual::new((&normed.floats * factor)?);
+        }
+        Ok(())
     }
 
     fn finish(&self, part: Tensor, norm: &Option<Norm>) -> Result<Tensor> {

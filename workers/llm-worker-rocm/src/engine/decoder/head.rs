@@ -150,7 +150,9 @@ impl Network {
         let sequences = step.step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
         let media = MediaPass::default();
+        let uneven = self.tables.uneven_rows(&batch)?;
         let pass = Pass {
+            uneven,
             media: &media,
             batch: &batch,
             windows: None,

@@ -6,6 +6,7 @@ use super::linear::{dequantize_all, Linear, Weight};
 use super::lora::{Attached, Rows};
 use super::mixers::FirstValues;
 use super::norm::Norm;
+use super::traits::NormKind;
 use crate::engine::api::{WeightBytes, WeightOptions};
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -252,6 +253,17 @@ impl Loader<'_> {
             weight: self.vector(&format!("{name}.weight"), self.activations)?,
             bias: self.bias(name)?,
             epsilon: self.config.epsilon,
+        })
+    }
+
+    /// A norm whose weights are all 1.
+    pub(super) fn plain_norm(&self, kind: NormKind, size: usize, epsilon: f32) -> Result<Norm> {
+        let weight = Tensor::ones(size, self.activations, self.device);
+        Ok(Norm {
+            kind,
+            weight: weight.map_err(Error::candle("loading the model"))?,
+            bias: None,
+            epsilon,
         })
     }
 

@@ -29,6 +29,8 @@ pub(super) struct Network {
     pub embedding: Weight,
     /// What adapters have for it.
     pub embedding_adapters: Option<Arc<MatrixAdapters>>,
+    /// Those of positions, which are added.
+    pub positions: Option<Weight>,
     /// Behind the embedding.
     pub embedding_norm: Option<Norm>,
     pub blocks: Vec<Block>,
@@ -167,6 +169,10 @@ impl Network {
             x = (x * scale)?;
         }
         let mut x = media.placed(x)?;
+        if let Some(positions) = &self.positions {
+            let ids = batch.position_ids(&self.device)?;
+            x = (x + positions.rows(&ids, self.activations)?)?;
+        }
         if let Some(norm) = &self.embedding_norm {
             x = norm.forward(&x)?;
         }
@@ -175,10 +181,12 @@ impl Network {
             None => None,
         };
         let mut stream = Residual::new(x);
+        let uneven = self.tables.uneven_rows(batch)?;
         let pass = Pass {
             batch,
             windows,
             states,
+            uneven,
             global: self.tables.rows(batch.positions())?,
             local: self.local_tables.rows(batch.positions())?,
             per_block,

@@ -6,10 +6,13 @@
 use crate::engine::media::Turn;
 use candle_core::{Device, Result, Tensor};
 use candle_nn::rotary_emb::rope_thd;
-use candle_rocm_flash_attn::paged::Rotary;
+use candle_rocm_flash_attn::paged::{PagedBatch, Rotary};
 
 /// Positions that a table has at least; beyond, it doubles.
 const FIRST_TABLE: usize = 512;
+
+/// Multiples of so many pairs of halves are turned by the kernel that writes keys.
+const EVEN_PAIRS: usize = 8;
 
 /// How frequencies are changed for contexts longer than those of training.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,6 +142,22 @@ impl Tables {
             });
         }
         Ok(self.tables.as_ref())
+    }
+
+    /// Cosines and sines of a batch's rows, if these turn on a GPU by a number of elements that its kernel does not take.
+    pub(super) fn uneven_rows(&mut self, batch: &PagedBatch) -> Result<Option<TurnedRows>> {
+        let pairs = self.frequencies.len();
+        if self.interleaved || !self.device.is_rocm() || pairs.is_multiple_of(EVEN_PAIRS) {
+            return Ok(None);
+        }
+        let ids = batch.position_ids(&self.device)?;
+        let Some(tables) = self.rows(batch.positions())? else {
+            return Ok(None);
+        };
+        Ok(Some(TurnedRows {
+            cos: tables.cos.index_select(&ids, 0)?,
+            sin: tables.sin.index_select(&ids, 0)?,
+        }))
     }
 
     /// Where the tables are.

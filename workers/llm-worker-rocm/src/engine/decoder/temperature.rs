@@ -10,7 +10,7 @@ const FIRST_TABLE: usize = 512;
 impl Temperature {
     /// The factor at a position.
     fn at(self, position: usize) -> f64 {
-        let step = (position + 1) / self.length.max(1) as usize;
+        let step = (position + self.offset as usize) / self.length.max(1) as usize;
         1.0 + f64::from(self.scale) * (step as f64).ln_1p()
     }
 }
@@ -63,6 +63,7 @@ mod tests {
         let of = Temperature {
             scale: 0.1,
             length: 8,
+            offset: 1,
         };
         assert_eq!(of.at(0), 1.0);
         assert_eq!(of.at(6), 1.0);

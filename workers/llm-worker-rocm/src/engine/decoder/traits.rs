@@ -72,6 +72,20 @@ pub struct DecoderTraits {
     pub tiled_heads: bool,
     /// What attention keeps in place of keys and values.
     pub latent: Latent,
+    /// Blocks have experts where they have a router; the file does not say it otherwise.
+    pub experts_where_routed: bool,
+    /// Norms have no weights.
+    pub plain_norms: bool,
+    /// Norms of queries and keys are layer norms with weights of each head; there may be none.
+    pub norms_of_heads: bool,
+    /// The feed-forward part works on the block's input beside attention where it has no norm of its own.
+    pub parallel_without_norm: bool,
+    /// Positions have embeddings, which are added to those of tokens.
+    pub learned_positions: bool,
+    /// If the file says so, queries have a temperature at all positions, and cosines and sines a divisor.
+    pub tempered: bool,
+    /// Blocks go on from what their norms give, not from the stream before.
+    pub normed_stream: bool,
 }
 
 /// Whether attention keeps a latent vector for each token in place of keys and values.
@@ -105,6 +119,8 @@ pub enum Recurrence {
     Delta,
     /// A gated convolution alone.
     ShortConvolution,
+    /// Linear attention whose heads forget at rates of their own: "lightning attention".
+    Lightning,
 }
 
 /// The parts of blocks.
@@ -125,7 +141,7 @@ pub enum BlockParts {
     Beside,
 }
 
-/// Factors of queries that grow with the position: `1 + scale ln(1 + floor((position + 1) / length))`.
+/// Factors of queries that grow with the position: `1 + scale ln(1 + floor((position + offset) / length))`.
 /// ("Scalable-Softmax Is Superior for Attention", Nakanishi, 2025.)
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Temperature {
@@ -133,6 +149,8 @@ pub struct Temperature {
     pub scale: f32,
     /// Positions of a step.
     pub length: u32,
+    /// See above.
+    pub offset: u32,
 }
 
 /// What norms do.
@@ -151,6 +169,8 @@ pub enum Activation {
     Silu,
     /// GELU by tanh.
     Gelu,
+    /// GELU itself.
+    ExactGelu,
     /// The square of ReLU.
     SquaredRelu,
     /// xIELU, with numbers of each block; there is no gate.
@@ -250,5 +270,12 @@ impl DecoderTraits {
         latent: Latent::None,
         gated_attention: false,
         tiled_heads: false,
+        experts_where_routed: false,
+        plain_norms: false,
+        norms_of_heads: false,
+        parallel_without_norm: false,
+        learned_positions: false,
+        tempered: false,
+        normed_stream: false,
     };
 }

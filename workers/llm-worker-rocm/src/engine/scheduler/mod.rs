@@ -267,9 +267,7 @@ impl Scheduler {
             let Some(mut sequence) = next.or_else(&mut new) else {
                 return;
             };
-            if self.forward.shares_prefixes() {
-                sequence.take_known(&mut self.pool);
-            }
+            sequence.take_known(&mut self.pool);
             let needed = sum(promised, sequence.missing(&self.pool));
             let windows = self.pool.windows().available();
             let fits = needed[0] <= self.pool.available() && needed[1] <= windows;

@@ -34,7 +34,7 @@ impl Scheduler {
                     0 => rows(sequence, room),
                     _ => (rows(sequence, room) + drafts).min(room),
                 };
-                if rows > 0 && chunks.len() < self.forward.max_sequences() {
+                if rows > 0 {
                     // A picture that is computed at once may be longer.
                     room = room.saturating_sub(rows);
                     chunks.push(Chunk {

@@ -24,8 +24,6 @@ pub(in crate::engine) struct Sleep {
 struct Asleep {
     vocab_size: usize,
     context_length: usize,
-    max_sequences: usize,
-    shares_prefixes: bool,
     kv_dtype: KvDType,
     device: Device,
 }
@@ -41,14 +39,6 @@ impl Forward for Asleep {
 
     fn device(&self) -> &Device {
         &self.device
-    }
-
-    fn max_sequences(&self) -> usize {
-        self.max_sequences
-    }
-
-    fn shares_prefixes(&self) -> bool {
-        self.shares_prefixes
     }
 
     fn kv_dtype(&self) -> KvDType {
@@ -93,8 +83,6 @@ impl Scheduler {
         let asleep = Asleep {
             vocab_size: model.vocab_size(),
             context_length: model.context_length(),
-            max_sequences: model.max_sequences(),
-            shares_prefixes: model.shares_prefixes(),
             kv_dtype: model.kv_dtype(),
             device: model.device().clone(),
         };

@@ -49,7 +49,10 @@ pub(super) fn write(
 }
 
 /// What a part of a block becomes: the feed-forward part, with experts or without.
-pub(super) fn parts(part: &str, experts: bool) -> Option<Vec<(&'static str, Option<Change>)>> {
+pub(in crate::hf) fn parts(
+    part: &str,
+    experts: bool,
+) -> Option<Vec<(&'static str, Option<Change>)>> {
     let halves = |first, second| {
         vec![
             (first, Some(Change::Half(0))),

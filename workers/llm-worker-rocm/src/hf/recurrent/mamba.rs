@@ -73,7 +73,7 @@ pub(super) fn write_second(
 }
 
 /// Models of states alone: llama.cpp's values for what they lack.
-fn without_attention(writer: &mut MetadataWriter) {
+pub(super) fn without_attention(writer: &mut MetadataWriter) {
     for key in ["attention.head_count", "feed_forward_length"] {
         writer.number(key, 0);
     }

@@ -6,15 +6,21 @@
 mod falcon_h1;
 mod granite;
 mod griffin;
+mod jamba;
 mod json;
 mod mamba;
+mod minimax;
 mod nemotron;
 mod parts;
+mod rwkv;
 
 use super::change::Change;
 use super::metadata::MetadataWriter;
 use super::names::TensorName;
 use crate::architectures::RecurrentFolder;
+pub(super) use granite::parts as granite_parts;
+pub(super) use rwkv::MIXED;
+
 use falcon_h1::Multipliers;
 use json::{heads_of, inner_of, kinds, limits, number, write_limits, write_state_space, Kind};
 use serde_json::Value as Json;
@@ -43,6 +49,9 @@ impl Recurrent {
             RecurrentFolder::Granite => granite::usual(json),
             RecurrentFolder::Nemotron => nemotron::usual(json),
             RecurrentFolder::FalconH1 => Ok((json.clone(), None)),
+            RecurrentFolder::MiniMax => minimax::usual(json),
+            RecurrentFolder::Rwkv7 => rwkv::usual(json),
+            RecurrentFolder::Jamba => jamba::usual(json),
             RecurrentFolder::Griffin => griffin::usual(json),
         }
     }
@@ -66,6 +75,9 @@ impl Recurrent {
             RecurrentFolder::Nemotron => nemotron::write(recurrent, json, writer),
             RecurrentFolder::FalconH1 => falcon_h1::write(recurrent, json, writer),
             RecurrentFolder::Griffin => griffin::write(recurrent, json, writer),
+            RecurrentFolder::MiniMax => minimax::write(recurrent, json, writer),
+            RecurrentFolder::Rwkv7 => rwkv::write(recurrent, json, writer),
+            RecurrentFolder::Jamba => jamba::write(recurrent, json, writer),
         }
     }
 
@@ -106,6 +118,20 @@ impl Recurrent {
             _ => {}
         }
         let (block, part) = inner.strip_prefix("layers.")?.split_once('.')?;
+        if self.family == RecurrentFolder::Rwkv7 {
+            if let Some(kind) = part.strip_prefix("pre_norm.").filter(|_| block == "0") {
+                return Some(vec![whole(&format!("token_embd_norm.{kind}"), None)]);
+            }
+            let (expert, parts) = rwkv::part(block, part)?;
+            let name = |(part, change): (String, Option<Change>)| {
+                let name = TensorName {
+                    expert,
+                    ..TensorName::whole(&format!("blk.{block}.{part}"))
+                };
+                (name, change)
+            };
+            return Some(parts.into_iter().map(name).collect());
+        }
         let named = |part: &str| format!("blk.{block}.{part}");
         let (expert, parts) = self.part(part)?;
         let name = |(part, change): (&str, Option<Change>)| {

@@ -1,6 +1,6 @@
 //! Parts of blocks, of whatever family they are.
 
-use super::{granite, griffin, scaled, Recurrent};
+use super::{granite, griffin, minimax, scaled, Recurrent};
 use crate::architectures::RecurrentFolder;
 use crate::hf::change::Change;
 
@@ -23,6 +23,10 @@ impl Recurrent {
         }
         if let Some((name, change)) = m.and_then(|m| m.attention(part)) {
             return one(name, change);
+        }
+        if self.family == RecurrentFolder::MiniMax {
+            let name = minimax::part(part)?;
+            return Some((None, name.into_iter().map(|name| (name, None)).collect()));
         }
         if let Some(parts) = granite::parts(part, self.experts) {
             return Some((None, parts));
@@ -49,7 +53,8 @@ impl Recurrent {
     /// A part of a mixer: a state space, attention or a feed-forward part.
     fn mixer(&self, part: &str) -> Option<(&'static str, Option<Change>)> {
         let m = self.multipliers.as_ref();
-        let one_headed = self.family != RecurrentFolder::Mamba;
+        let of_channels = [RecurrentFolder::Mamba, RecurrentFolder::Jamba];
+        let one_headed = !of_channels.contains(&self.family);
         Some(match part {
             "A_log" => ("ssm_a", Some(Change::Rates)),
             "D" if one_headed => ("ssm_d", Some(Change::Column)),
@@ -57,6 +62,9 @@ impl Recurrent {
             "dt_bias" | "dt_proj.bias" => ("ssm_dt.bias", None),
             "dt_proj.weight" => ("ssm_dt.weight", None),
             "x_proj.weight" => ("ssm_x.weight", None),
+            "dt_layernorm.weight" => ("ssm_dt_norm.weight", None),
+            "b_layernorm.weight" => ("ssm_b_norm.weight", None),
+            "c_layernorm.weight" => ("ssm_c_norm.weight", None),
             "conv1d.weight" => ("ssm_conv1d.weight", Some(Change::Squeezed)),
             "conv1d.bias" => ("ssm_conv1d.bias", None),
             "in_proj.weight" => {

@@ -50,7 +50,9 @@ fn preprocessing(source: &Source, _: &mut Clip) -> Result<(), String> {
     let json = source.preprocessor;
     let expected = side(&source.vision["image_size"]);
     let shortest = json["size"].get("shortest_edge").unwrap_or(&json["size"]);
-    let crop = json["crop_size"].get("height").unwrap_or(&json["crop_size"]);
+    let crop = json["crop_size"]
+        .get("height")
+        .unwrap_or(&json["crop_size"]);
     if shortest.as_u64() != expected {
         return source.refuse("size");
     }

@@ -132,21 +132,33 @@ mod tests {
         let name = |kind: Kind, name: &str| gguf_name(kind, name, &[3, 7]);
         let some = |text: &str| Some(Some(text.to_string()));
         assert_eq!(
-            name(Kind::Qwen3Vl, "model.visual.deepstack_merger_list.1.linear_fc1.bias"),
+            name(
+                Kind::Qwen3Vl,
+                "model.visual.deepstack_merger_list.1.linear_fc1.bias"
+            ),
             some("v.deepstack.7.fc1.bias")
         );
         assert_eq!(
-            name(Kind::InternVl, "model.vision_tower.encoder.layer.4.lambda_2"),
+            name(
+                Kind::InternVl,
+                "model.vision_tower.encoder.layer.4.lambda_2"
+            ),
             some("v.blk.4.ls2.weight")
         );
         assert_eq!(
-            name(Kind::Llava, "vision_tower.vision_model.embeddings.class_embedding"),
+            name(
+                Kind::Llava,
+                "vision_tower.vision_model.embeddings.class_embedding"
+            ),
             some("v.class_embd")
         );
         let post = "model.vision_tower.vision_model.post_layernorm.weight";
         assert_eq!(name(Kind::Llava, post), Some(None));
         assert_eq!(name(Kind::Idefics3, post), some("v.post_ln.weight"));
-        assert_eq!(name(Kind::Qwen2Vl, "visual.blocks.0.attn.lora.weight"), None);
+        assert_eq!(
+            name(Kind::Qwen2Vl, "visual.blocks.0.attn.lora.weight"),
+            None
+        );
         assert_eq!(name(Kind::Qwen2Vl, "visual.linear_1.weight"), None);
     }
 }

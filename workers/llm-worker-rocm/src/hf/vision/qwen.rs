@@ -23,7 +23,11 @@ pub(super) const FAMILY: Family = Family {
 fn shape(source: &Source, clip: &mut Clip) -> Result<(), String> {
     let vision = source.vision;
     let is_second = source.kind == Kind::Qwen2Vl;
-    let width = if is_second { "embed_dim" } else { "hidden_size" };
+    let width = if is_second {
+        "embed_dim"
+    } else {
+        "hidden_size"
+    };
     let hidden = match is_second {
         true => {
             let ratio = vision["mlp_ratio"].as_f64().unwrap_or(4.0);

@@ -59,7 +59,7 @@ pub(super) fn build(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, Toke
         "llama" => scored(gguf, vocabulary),
         "bert" => word_pieces(gguf, vocabulary),
         "t5" => probable(gguf, vocabulary),
-        "rwkv" => longest(vocabulary),
+        "rwkv" => longest(gguf, vocabulary),
         "plamo2" => plamo(gguf, vocabulary),
         other => Err(TokenizerError::UnknownModel(other.to_string())),
     }
@@ -316,10 +316,11 @@ fn probable(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, TokenizerErr
     })
 }
 
-/// RWKV's vocabulary, of which the longest token counts.
-fn longest(vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
+/// RWKV's vocabulary, of which the longest token counts: that which ends a turn is ordinary text, too.
+fn longest(gguf: &Gguf, vocabulary: &Vocabulary) -> Result<Family, TokenizerError> {
     check_lengths(vocabulary)?;
-    let tokens = vocabulary
+    let own = Vocabulary::from_gguf(gguf)?;
+    let tokens = own
         .of_kind(TokenKind::Normal)
         .map(|(id, text)| (unescape(text), id));
     let model = World::new(tokens).map_err(|byte| {

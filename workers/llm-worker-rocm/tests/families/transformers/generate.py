@@ -27,6 +27,8 @@ from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, RANKINGS
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
 ROWS = [0, 6, 13, 23]
+# What follows from the configuration, and is in no checkpoint of the models' makers.
+DERIVED = ["slope_rate", "query_decay", "key_decay", "diagonal_decay"]
 
 
 def numbers(name, count):
@@ -62,7 +64,8 @@ def checkpoint(config, norm, folder, kind):
     with tempfile.TemporaryDirectory() as other:
         made.save_pretrained(other)
         with safe_open(pathlib.Path(other) / "model.safetensors", "np") as file:
-            shapes = {name: file.get_slice(name).get_shape() for name in sorted(file.keys())}
+            names = [name for name in sorted(file.keys()) if name.rsplit(".")[-1] not in DERIVED]
+            shapes = {name: file.get_slice(name).get_shape() for name in names}
     weights = {name: weight(name, shape, norm) for name, shape in shapes.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return shapes

@@ -1,11 +1,11 @@
 //! Newer families with the usual attention, with and without experts.
 
-use super::usual::{HALVES, LLAMA, NEIGHBOURS, NO_WINDOW, USUAL};
-use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits};
+use super::usual::{GRANITE_SCALES, HALVES, LLAMA, NEIGHBOURS, NO_WINDOW, OPTIONAL_WINDOW, USUAL};
+use crate::architectures::folder::{Accepted, ConfigRule, FolderTraits, OlderFolder};
 use crate::architectures::row::ArchitectureRow;
-use crate::engine::decoder::{Activation, DecoderTraits, Layers, Routing};
+use crate::engine::decoder::{Activation, DecoderTraits, Layers, NormKind, Routing};
 use Accepted::{Absent, Bool, Each, Number, Text};
-use ConfigRule::{Count, Only, Windows};
+use ConfigRule::{Count, Only, OnlyFloat, Windows};
 
 const TRANSFORMERS: &str = "transformers, both formats";
 
@@ -137,7 +137,49 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         ]),
     )
     .compared_with("transformers' numbers of GLM 4.5, which is built alike, both formats"),
-    ArchitectureRow::decoder("bailingmoe", "Ling 1", LLAMA),
+    ArchitectureRow::decoder("bailingmoe", "Ling 1", LLAMA)
+        .folders(
+            &["BailingMoeForCausalLM"],
+            FolderTraits {
+                older: Some(OlderFolder::Ling),
+                rules: &[
+                    Only("norm_head", &[Absent, Bool(false)]),
+                    Only("multi_gate", &[Absent, Bool(false)]),
+                    Only("norm_softmax", &[Absent, Bool(false)]),
+                ],
+                ..USUAL
+            },
+        )
+        .compared_with(
+            "transformers' numbers of Granite 3 with shared experts, built alike, both formats",
+        ),
+    ArchitectureRow::decoder("granitemoe", "Granite 3 with experts", LLAMA)
+        .folders(
+            &["GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"],
+            FolderTraits {
+                older: Some(OlderFolder::GraniteMoe),
+                rules: GRANITE_SCALES,
+                ..USUAL
+            },
+        )
+        .compared_with(TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "phimoe",
+        "Phi 3.5 with experts",
+        DecoderTraits {
+            norm: NormKind::Layer,
+            routing: Routing::NEAR,
+            ..HALVES
+        },
+    )
+    .folders(
+        &["PhimoeForCausalLM", "PhiMoEForCausalLM"],
+        USUAL.rules(&[
+            OPTIONAL_WINDOW,
+            OnlyFloat("router_jitter_noise", Routing::NEARNESS),
+        ]),
+    )
+    .compared_with(TRANSFORMERS),
     ArchitectureRow::decoder(
         "minimax-m2",
         "MiniMax M2",

@@ -3,6 +3,7 @@
 mod delta;
 mod latent;
 mod mixtures;
+mod older;
 mod state_space;
 mod usual;
 mod vision;
@@ -14,6 +15,7 @@ use crate::architectures::row::ArchitectureRow;
 pub(in crate::architectures) fn decoders() -> impl Iterator<Item = &'static ArchitectureRow> {
     [
         usual::ROWS,
+        older::ROWS,
         windows::ROWS,
         mixtures::ROWS,
         latent::ROWS,

@@ -6,7 +6,7 @@ use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{
     Activation, BlockParts, DecoderTraits, Layers, NormKind, Recurrence, Routing,
 };
-use Accepted::{Absent, Bool};
+use Accepted::{Absent, Bool, Number};
 use ConfigRule::{Count, Float, Only};
 
 const MAMBA: DecoderTraits = DecoderTraits {
@@ -42,6 +42,20 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             },
         )
         .compared_with("transformers"),
+    ArchitectureRow::decoder(
+        "jamba",
+        "Jamba",
+        DecoderTraits {
+            recurrence: Recurrence::Mamba,
+            parts: BlockParts::RecurrentWithoutHeads,
+            layers: Layers::Positionless { period: 1 },
+            routing: Routing::PLAIN,
+            experts_where_routed: true,
+            ..LLAMA
+        },
+    )
+    .folders(&["JambaForCausalLM"], folder(RecurrentFolder::Jamba))
+    .compared_with("transformers"),
     ArchitectureRow::decoder(
         "mamba2",
         "Mamba 2",
@@ -112,6 +126,31 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         )
         .compared_with("transformers"),
     ArchitectureRow::decoder(
+        "minimax-01",
+        "MiniMax-Text-01, M1",
+        DecoderTraits {
+            recurrence: Recurrence::Lightning,
+            parts: BlockParts::RecurrentBetween,
+            normed_stream: true,
+            ..HALVES
+        },
+    )
+    .folders(
+        &[
+            "MiniMaxForCausalLM",
+            "MiniMaxText01ForCausalLM",
+            "MiniMaxM1ForCausalLM",
+        ],
+        FolderTraits {
+            rules: &[
+                Only("postnorm", &[Absent, Bool(true)]),
+                Only("shared_intermediate_size", &[Absent, Number(0)]),
+            ],
+            ..folder(RecurrentFolder::MiniMax)
+        },
+    )
+    .compared_with("transformers"),
+    ArchitectureRow::decoder(
         "rwkv7",
         "RWKV 7",
         DecoderTraits {
@@ -120,7 +159,18 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             ..MAMBA
         },
     )
-    .compared_with("f64"),
+    .folders(
+        &["RWKV7ForCausalLM"],
+        FolderTraits {
+            activations: &["sqrelu", "relu2"],
+            rules: &[
+                Only("attn", &[Absent]),
+                Only("norm_first", &[Absent, Bool(true)]),
+            ],
+            ..folder(RecurrentFolder::Rwkv7)
+        },
+    )
+    .compared_with("f64, both formats"),
     ArchitectureRow::decoder(
         "recurrentgemma",
         "RecurrentGemma; GGUF as `quantize` writes it, llama.cpp has none",

@@ -67,30 +67,43 @@ pub(super) const PLAIN_EXPERTS: ConfigRule =
 pub(super) const COHERE_SCALE: ConfigRule = Float("logit_scale", "logit_scale");
 pub(super) const NO_QK_NORM: ConfigRule = Only("use_qk_norm", &[Absent, Bool(false)]);
 
+pub(super) const GRANITE_SCALES: &[ConfigRule] = &[
+    Float("attention_multiplier", "attention.scale"),
+    Float("embedding_multiplier", "embedding_scale"),
+    Float("residual_multiplier", "residual_scale"),
+    Float("logits_scaling", "logit_scale"),
+];
+
 /// See the module.
 pub(super) static ROWS: &[ArchitectureRow] = &[
-    ArchitectureRow::decoder("llama", "Llama 1 to 3, Mistral, Mixtral", LLAMA)
+    ArchitectureRow::decoder("llama", "Llama 1 to 3, Mistral, Mixtral, InternLM 3", LLAMA)
         .folders(
             &[
                 "LlamaForCausalLM",
                 "MistralForCausalLM",
                 "MixtralForCausalLM",
+                "InternLM3ForCausalLM",
             ],
             // The window of Mistral's first models.
             USUAL.rules(&[OPTIONAL_WINDOW]),
         )
         .compared_with("f64, transformers: plain, biases, Llama 3 and linear scaling"),
-    ArchitectureRow::decoder("mistral3", "Mistral 3", LLAMA)
-        .folders(
-            &["Mistral3ForConditionalGeneration"],
-            // Ministral 3's queries have a temperature.
-            USUAL.rules(&[
-                OPTIONAL_WINDOW,
-                Only("model_type", &[Absent, Text("mistral")]),
-            ]),
-        )
-        .compared_with("transformers' numbers of Mistral, both formats"),
-    ArchitectureRow::decoder("internlm2", "InternLM 2", LLAMA),
+    ArchitectureRow::decoder(
+        "mistral3",
+        "Mistral 3, Ministral 3",
+        DecoderTraits {
+            tempered: true,
+            ..LLAMA
+        },
+    )
+    .folders(
+        &["Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"],
+        USUAL.rules(&[
+            OPTIONAL_WINDOW,
+            Only("model_type", &[Absent, Text("mistral"), Text("ministral3")]),
+        ]),
+    )
+    .compared_with("transformers, both formats"),
     ArchitectureRow::decoder("ernie4_5", "ERNIE 4.5", LLAMA)
         .folders(
             &["Ernie4_5ForCausalLM"],
@@ -98,17 +111,8 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         )
         .compared_with("transformers"),
     ArchitectureRow::decoder("granite", "Granite 2, 3", LLAMA)
-        .folders(
-            &["GraniteForCausalLM"],
-            USUAL.rules(&[
-                Float("attention_multiplier", "attention.scale"),
-                Float("embedding_multiplier", "embedding_scale"),
-                Float("residual_multiplier", "residual_scale"),
-                Float("logits_scaling", "logit_scale"),
-            ]),
-        )
+        .folders(&["GraniteForCausalLM"], USUAL.rules(GRANITE_SCALES))
         .compared_with(F64_AND_TRANSFORMERS),
-    ArchitectureRow::decoder("granitemoe", "Granite 3 with experts", LLAMA),
     ArchitectureRow::decoder(
         "smollm3",
         "SmolLM 3",
@@ -177,7 +181,6 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("phi3", "Phi 3, 4", HALVES)
         .folders(&["Phi3ForCausalLM"], USUAL.rules(&[OPTIONAL_WINDOW]))
         .compared_with("f64, transformers: window, longrope, partial rotation"),
-    ArchitectureRow::decoder("exaone", "EXAONE", HALVES),
     ArchitectureRow::decoder(
         "olmo2",
         "OLMo 2, 3",
@@ -280,16 +283,23 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         },
     )
     .compared_with(F64_AND_TRANSFORMERS),
-    ArchitectureRow::decoder("command-r", "Command R", COHERE)
-        .folders(
-            &["CohereForCausalLM"],
-            FolderTraits {
-                tied: true,
-                rules: &[COHERE_SCALE, NO_QK_NORM],
-                ..NEIGHBOURS
-            },
-        )
-        .compared_with(F64_AND_TRANSFORMERS),
+    ArchitectureRow::decoder(
+        "command-r",
+        "Command R, R+",
+        DecoderTraits {
+            norms_of_heads: true,
+            ..COHERE
+        },
+    )
+    .folders(
+        &["CohereForCausalLM"],
+        FolderTraits {
+            tied: true,
+            rules: &[COHERE_SCALE],
+            ..NEIGHBOURS
+        },
+    )
+    .compared_with(F64_AND_TRANSFORMERS),
     ArchitectureRow::decoder(
         "cohere2",
         "Command R7B",
@@ -316,15 +326,6 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         },
     )
     .compared_with(F64_AND_TRANSFORMERS),
-    ArchitectureRow::decoder(
-        "gptneox",
-        "GPT-NeoX",
-        DecoderTraits {
-            parallel: true,
-            ..NEOX
-        },
-    )
-    .compared_with("f64"),
     ArchitectureRow::decoder("starcoder2", "StarCoder 2", NEOX)
         .folders(
             &["Starcoder2ForCausalLM"],
@@ -352,12 +353,4 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         },
     )
     .compared_with(F64_AND_TRANSFORMERS),
-    ArchitectureRow::decoder(
-        "falcon",
-        "Falcon",
-        DecoderTraits {
-            parallel: true,
-            ..NEOX
-        },
-    ),
 ];

@@ -63,6 +63,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             temperature: Some(Temperature {
                 scale: 0.1,
                 length: 8192,
+                offset: 1,
             }),
             ..LLAMA
         },

@@ -2,7 +2,7 @@
 
 use super::keys::{ConfigError, Keys, Result};
 use super::{DecoderConfig, MixtureConfig};
-use crate::engine::decoder::traits::{BlockParts, DecoderTraits, Layers};
+use crate::engine::decoder::traits::{BlockParts, DecoderTraits, Layers, Recurrence};
 
 /// What a block has that others may not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,12 @@ pub(in crate::engine::decoder) enum MixerKind {
 }
 
 /// Every how many blocks there is attention between recurrences, unless the file says.
-const ATTENTION_EVERY: usize = 4;
+fn attention_every(recurrence: Recurrence) -> usize {
+    match recurrence {
+        Recurrence::Lightning => 8,
+        _ => 4,
+    }
+}
 
 /// What mixes tokens in each block.
 pub(super) fn mixers(keys: &Keys, traits: &DecoderTraits, blocks: usize) -> Result<Vec<MixerKind>> {
@@ -56,7 +61,7 @@ pub(super) fn mixers(keys: &Keys, traits: &DecoderTraits, blocks: usize) -> Resu
         BlockParts::RecurrentBetween => {
             let listed = keys.switches("attention.recurrent_layers", blocks)?;
             let interval = keys.count("full_attention_interval", u32::MAX)?;
-            let interval = interval.unwrap_or(ATTENTION_EVERY);
+            let interval = interval.unwrap_or(attention_every(traits.recurrence));
             let between = || (1..=blocks).map(|block| !block.is_multiple_of(interval));
             let recurrent = listed.unwrap_or_else(|| between().collect());
             let kind = |recurrent| match recurrent {
@@ -116,8 +121,9 @@ impl DecoderConfig {
     /// The mixture of a block that has one.
     pub(in crate::engine::decoder) fn experts(&self, block: usize) -> Option<&MixtureConfig> {
         let experts = self.experts.as_ref();
-        experts.filter(|experts| {
-            block >= experts.leading && (block + 1).is_multiple_of(experts.period)
+        experts.filter(|experts| match &self.routed_blocks {
+            Some(routed) => routed.get(block).copied().unwrap_or(false),
+            None => block >= experts.leading && (block + 1).is_multiple_of(experts.period),
         })
     }
 

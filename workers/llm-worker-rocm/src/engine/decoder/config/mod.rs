@@ -72,6 +72,8 @@ pub struct DecoderConfig {
     /// Positions of a chunk, where there are chunks.
     chunk: Option<usize>,
     pub(super) temperature: Option<Temperature>,
+    /// Largest size of elements of queries, keys and values.
+    pub(super) clamp: Option<f32>,
     pub(super) score_scale: f32,
     pub(super) score_cap: Option<f32>,
     pub(super) logit_cap: Option<f32>,
@@ -81,6 +83,8 @@ pub struct DecoderConfig {
     pub(super) logit_scale: Option<f64>,
     pub(super) parallel: bool,
     pub(super) experts: Option<MixtureConfig>,
+    /// Which blocks have experts, where their routers tell it.
+    routed_blocks: Option<Vec<bool>>,
     /// What mixes tokens in each block.
     mixers: Vec<MixerKind>,
     /// No block has a rotary embedding.
@@ -238,7 +242,6 @@ impl DecoderConfig {
             v_head_dim,
             hidden,
             epsilon,
-            rope,
             window: keys
                 .u32("attention.sliding_window")?
                 .filter(|window| *window > 0)
@@ -257,17 +260,27 @@ impl DecoderConfig {
                     .filter(|chunk| *chunk < context_length),
                 None => None,
             },
-            temperature: temperature(&keys, traits)?,
+            temperature: temperature(&keys, traits, rope.original_context)?,
+            clamp: keys.positive("attention.clamp_kqv", true)?,
             score_scale,
             score_cap: keys.positive("attn_logit_softcapping", true)?,
             logit_cap: keys.positive("final_logit_softcapping", true)?,
             embedding_scale,
             residual_scale: keys.positive("residual_scale", true)?.map(f64::from),
             logit_scale,
-            parallel: keys
-                .bool("use_parallel_residual")?
-                .unwrap_or(traits.parallel),
+            parallel: match traits.parallel_without_norm {
+                true => gguf.tensor("blk.0.ffn_norm.weight").is_none(),
+                false => keys
+                    .bool("use_parallel_residual")?
+                    .unwrap_or(traits.parallel),
+            },
             experts,
+            routed_blocks: traits.experts_where_routed.then(|| {
+                let router = |block| format!("blk.{block}.ffn_gate_inp.weight");
+                let blocks = 0..all_blocks;
+                let there = blocks.map(|block| gguf.tensor(&router(block)).is_some());
+                there.collect()
+            }),
             mixers: layers::mixers(&keys, traits, all_blocks)?,
             // llama.cpp's switch of Granite's rotary embedding.
             positionless: keys.bool("rope.scaling.finetuned")? == Some(false)
@@ -275,6 +288,7 @@ impl DecoderConfig {
             state_space: state_space::state_space(&keys, traits)?,
             sizes,
             latent,
+            rope,
             delta: delta::delta(&keys, traits)?,
             short_convolution: delta::short_convolution(&keys, traits)?,
         };
@@ -284,14 +298,13 @@ impl DecoderConfig {
 
     /// Features that the forward pass does not have.
     fn refuse_what_is_ignored(&self, keys: &Keys) -> Result<()> {
-        let temperature = match self.traits.temperature {
-            Some(_) => None,
-            None => Some("attention.temperature_scale"),
-        };
-        for key in temperature
-            .into_iter()
-            .chain(["attention.max_alibi_bias", "attention.clamp_kqv"])
-        {
+        let tempered = self.traits.temperature.is_some() || self.traits.tempered;
+        let ignored = [
+            ("attention.temperature_scale", !tempered),
+            ("attention.max_alibi_bias", true),
+            ("attention.clamp_kqv", self.latent.is_some()),
+        ];
+        for (key, _) in ignored.into_iter().filter(|(_, ignored)| *ignored) {
             let value = keys.gguf.get(&keys.full(key));
             let zero = keys.u32(key).is_ok_and(|v| v == Some(0))
                 || keys
@@ -307,7 +320,8 @@ impl DecoderConfig {
         }
         let chunked = self.traits.chunk.is_some();
         let multiplier = "rope.scaling.yarn_log_multiplier";
-        if self.latent.is_none() && keys.positive(multiplier, true)?.is_some() {
+        let followed = self.latent.is_some() || self.traits.tempered;
+        if !followed && keys.positive(multiplier, true)?.is_some() {
             return Err(ConfigError::Unsupported(format!(
                 "metadata {}",
                 keys.full(multiplier)
@@ -336,14 +350,28 @@ impl DecoderConfig {
         match self.traits.activation {
             Activation::Silu => candle_nn::Activation::Silu,
             Activation::Gelu => candle_nn::Activation::GeluPytorchTanh,
+            Activation::ExactGelu => candle_nn::Activation::Gelu,
             Activation::SquaredRelu => candle_nn::Activation::Relu2,
             // Blocks with xIELU have no gates and no experts; they ask for their numbers.
             Activation::Xielu => candle_nn::Activation::Relu,
         }
     }
 }
-/// What queries without positions are multiplied by, if the architecture does that.
-fn temperature(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Temperature>> {
+
+/// What queries are multiplied by, if the architecture does that.
+fn temperature(
+    keys: &Keys,
+    traits: &DecoderTraits,
+    original_context: usize,
+) -> Result<Option<Temperature>> {
+    if traits.tempered {
+        let scale = keys.positive("attention.temperature_scale", true)?;
+        return Ok(scale.map(|scale| Temperature {
+            scale,
+            length: original_context as u32,
+            offset: 0,
+        }));
+    }
     let Some(own) = traits.temperature else {
         return Ok(None);
     };
@@ -355,6 +383,7 @@ fn temperature(keys: &Keys, traits: &DecoderTraits) -> Result<Option<Temperature
             Some(length) => length as u32,
             None => own.length,
         },
+        offset: own.offset,
     }))
 }
 

@@ -50,6 +50,10 @@ pub(super) fn rope(
         Some("linear") => Scaling::Linear(factor),
         Some("yarn") => {
             magnitude *= 1.0 + 0.1 * factor.ln();
+            if traits.tempered {
+                let multiplier = keys.positive("rope.scaling.yarn_log_multiplier", true)?;
+                magnitude /= 1.0 + 0.1 * multiplier.unwrap_or(0.0) * factor.ln();
+            }
             Scaling::Yarn(Yarn {
                 factor,
                 original_context,

@@ -9,6 +9,9 @@ const MAX_CHANNELS: u32 = 1 << 20;
 /// Most elements of a channel's state in use are 256.
 const MAX_STATES: u32 = 1 << 12;
 
+/// Sizes of a head's state that GPUs have kernels for.
+const SIZES: [usize; 5] = [16, 32, 64, 128, 256];
+
 /// The sizes of a selective scan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::engine::decoder) struct StateSpace {
@@ -49,6 +52,9 @@ pub(super) fn state_space(keys: &Keys, traits: &DecoderTraits) -> Result<Option<
     if traits.recurrence == Recurrence::Rwkv7 {
         return rwkv7(keys).map(Some);
     }
+    if traits.recurrence == Recurrence::Lightning {
+        return lightning(keys).map(Some);
+    }
     let inner = keys.require_count("ssm.inner_size", MAX_CHANNELS)?;
     if traits.recurrence == Recurrence::Griffin {
         return griffin(keys, inner).map(Some);
@@ -80,9 +86,8 @@ pub(super) fn state_space(keys: &Keys, traits: &DecoderTraits) -> Result<Option<
             ));
         }
     }
-    // What GPUs have kernels for.
     let sizes: &[usize] = match traits.recurrence {
-        Recurrence::Mamba2 => &[16, 32, 64, 128, 256],
+        Recurrence::Mamba2 => &SIZES,
         _ => &[16, 64],
     };
     if !sizes.contains(&states) {
@@ -138,6 +143,28 @@ fn rwkv7(keys: &Keys) -> Result<StateSpace> {
         kernel: 2,
         rank: inner / HEAD,
         groups: 1,
+        norms: None,
+        limits: (0.0, f32::INFINITY),
+    })
+}
+
+/// Heads with states of their own, which have as many elements for each channel as the head has channels.
+fn lightning(keys: &Keys) -> Result<StateSpace> {
+    let heads = keys.require_count("attention.head_count", MAX_CHANNELS)?;
+    let size = keys.require_count("attention.key_length", MAX_STATES)?;
+    if !SIZES.contains(&size) {
+        return Err(keys.bad(
+            "attention.key_length",
+            size,
+            format!("one of {SIZES:?} is needed"),
+        ));
+    }
+    Ok(StateSpace {
+        inner: heads * size,
+        states: size,
+        kernel: 0,
+        rank: heads,
+        groups: heads,
         norms: None,
         limits: (0.0, f32::INFINITY),
     })

@@ -3,6 +3,7 @@
 mod beside;
 mod clamped;
 mod host;
+mod near;
 mod router;
 mod routing;
 mod streamer;

@@ -4,6 +4,7 @@
 //! Balancing Strategy for Mixture-of-Experts", Wang et al., 2024), among the experts of the best groups where there are
 //! groups ("DeepSeek-V2", 2024, 2.2.2; "DeepSeek-V3 Technical Report", 2024, 2.1.2).
 
+use super::near;
 use super::routing::{Routing, Scores};
 use crate::engine::decoder::config::{Groups, MixtureConfig};
 use crate::engine::decoder::input::Input;
@@ -47,6 +48,9 @@ impl Router {
     /// `(tokens, used)`.
     pub(in crate::engine::decoder) fn route(&self, input: &Input) -> Result<(Tensor, Tensor)> {
         let logits = self.matrix.forward(input)?.to_dtype(DType::F32)?;
+        if let Some(share) = self.choice.routing.near {
+            return near::choose(&logits, self.choice.used, share);
+        }
         match logits.device() {
             Device::Cpu => self.choice.on_host(&logits, self.bias.as_ref()),
             _ => rocm::route(&logits, self.bias.as_ref(), &self.choice),

@@ -11,6 +11,10 @@ pub struct Routing {
     pub epsilon: f32,
     /// A weight is the factor of its expert's input, not of what the expert gives.
     pub scales_input: bool,
+    /// An expert's weight is its share of the softmax over those that were not chosen before it and are not far behind
+    /// it: no more than twice this share of the larger number. The other rules count for nothing then. ("GRIN: GRadient-
+    /// INformed MoE", Liu et al., 2024.)
+    pub near: Option<f64>,
 }
 
 /// What experts are chosen by, and what their weights are made of.
@@ -31,6 +35,14 @@ impl Routing {
         normalised: true,
         epsilon: 0.0,
         scales_input: false,
+        near: None,
+    };
+    /// [`Routing::near`] of Phi 3.5 with experts.
+    pub const NEARNESS: f64 = 0.01;
+    /// That model's.
+    pub const NEAR: Self = Self {
+        near: Some(Self::NEARNESS),
+        ..Self::PLAIN
     };
     /// Probabilities of all experts; those of the chosen ones as they are.
     pub const PLAIN: Self = Self {

@@ -19,18 +19,16 @@ impl Loader<'_> {
             size: c.head_dim,
             v_size: c.v_head_dim,
         };
-        let ones = |size: usize| -> Result<Norm> {
-            let weight = Tensor::ones(size, self.activations, self.device);
-            Ok(Norm {
-                kind: NormKind::Rms,
-                weight: weight.map_err(Error::candle("loading the model"))?,
-                bias: None,
-                epsilon: c.epsilon,
-            })
-        };
+        let ones = |size: usize| self.plain_norm(NormKind::Rms, size, c.epsilon);
+        let of_heads = self.weights_of_heads(&name, heads)?;
         let qk_norm = |part: &str| -> Result<Option<Norm>> {
             if c.plain_qk_norms(block) || c.traits.qk_norms_behind {
                 return Ok(Some(ones(c.head_dim)?));
+            }
+            if c.traits.norms_of_heads {
+                let there = of_heads.is_some();
+                let norm = || self.plain_norm(NormKind::Layer, c.head_dim, c.epsilon);
+                return there.then(norm).transpose();
             }
             Ok(self.norm_if_there(&name(part))?.map(|norm| Norm {
                 kind: NormKind::Rms,
@@ -60,7 +58,10 @@ impl Loader<'_> {
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,
+            weights_of_heads: of_heads,
             norms_behind: self.norms_behind(&name)?,
+            clamp: self.clamp(c.clamp)?,
+            tempered: c.traits.tempered || kind.rotary.is_none(),
             heads,
             scale: c.score_scale,
             softcap: c.score_cap,
@@ -73,6 +74,39 @@ impl Loader<'_> {
                 .transpose()?,
             rotary: kind.rotary,
         })
+    }
+
+    /// The weights of norms that each head has of its own, of queries and of keys.
+    fn weights_of_heads(
+        &self,
+        name: &dyn Fn(&str) -> String,
+        heads: Heads,
+    ) -> Result<Option<[Tensor; 2]>> {
+        let parts = ["attn_q_norm", "attn_k_norm"].map(|part| name(&format!("{part}.weight")));
+        if !self.config.traits.norms_of_heads || !parts.iter().all(|part| self.has(part)) {
+            return Ok(None);
+        }
+        let weights = |part: &str, count: usize| -> Result<Tensor> {
+            self.vector(part, self.activations)?
+                .reshape((count, heads.size))
+                .map_err(Error::candle("loading the model"))
+        };
+        let [query, key] = &parts;
+        Ok(Some([
+            weights(query, heads.count)?,
+            weights(key, heads.kv_count)?,
+        ]))
+    }
+
+    /// The least and the largest element of queries, keys and values, where there are bounds.
+    fn clamp(&self, clamp: Option<f32>) -> Result<Option<[Tensor; 2]>> {
+        let Some(clamp) = clamp else { return Ok(None) };
+        let bound = |bound: f32| {
+            let bound = Tensor::new(&[bound], self.device)?;
+            bound.to_dtype(self.activations)
+        };
+        let bounds = bound(-clamp).and_then(|least| Ok([least, bound(clamp)?]));
+        Ok(Some(bounds.map_err(Error::candle("loading the model"))?))
     }
 
     /// The product of both norms' weights, where norms come behind the turn.

@@ -8,6 +8,7 @@ mod feed_forward;
 mod griffin;
 mod host;
 mod latent;
+mod lightning;
 mod per_block;
 mod rotary;
 mod rwkv;
@@ -16,12 +17,14 @@ mod state_space;
 use super::block::Block;
 use super::config::{Base, DecoderConfig, MixerKind};
 use super::experts::Streamer;
-use super::linear::Linear;
+use super::linear::{Linear, Weight};
 use super::loader::Loader;
 use super::lora::{Attached, Lora, Rows};
 use super::mixers::{FirstValues, Mixer};
 use super::network::Network;
+use super::norm::Norm;
 use super::temperature::Temperatures;
+use super::tensors::POSITIONS;
 use super::traits::Recurrence;
 use crate::adapters::{Adapter, OUTPUT};
 use crate::engine::api::{KvDType, WeightOptions};
@@ -120,7 +123,11 @@ impl Network {
             streams: loader.streams()?,
             per_block: loader.per_block()?,
             temperatures: Temperatures::new(config.temperature, activations),
-            norm: loader.norm(c.output_norm(file.header()))?,
+            norm: match c.traits.plain_norms {
+                true => loader.plain_norm(c.traits.norm, c.width, c.epsilon)?,
+                false => loader.norm(c.output_norm(file.header()))?,
+            },
+            positions: loader.positions()?,
             output: Linear::new(output, loader.bias(OUTPUT)?).with_adapters(output_adapters),
             embedding,
             embedding_adapters,
@@ -168,18 +175,10 @@ impl Loader<'_> {
                 beside: None,
                 per_block: None,
                 stream_scale: None,
+                normed_stream: None,
             });
         }
-        // Where there are two norms before the two parts, the second is attention's.
-        let second = self.norm_if_there(&name("attn_norm_2"))?;
-        let first = self.norm_if_there(&name("attn_norm"))?;
-        let (attention_norm, ffn_norm) = match second {
-            Some(second) => (Some(second), first),
-            None => {
-                let ffn_norm = c.ffn_norm(self.file.header(), &name);
-                (first, self.norm_if_there(&name(ffn_norm))?)
-            }
-        };
+        let [attention_norm, ffn_norm] = self.norms_before(block)?;
         let mixer = match c.mixer(block) {
             MixerKind::Attention => match &c.latent {
                 Some(shape) => Mixer::Latent(Box::new(self.latent(block, shape)?)),
@@ -203,11 +202,38 @@ impl Loader<'_> {
             ffn_norm,
             ffn_post_norm: self.norm_if_there(&name("post_ffw_norm"))?,
             parallel: c.parallel,
-            residual_scale: c.residual_scale,
+            residual_scale: c.residual_scale.filter(|_| !c.traits.normed_stream),
             altup: self.altup(block)?,
             beside: self.beside(block)?,
             per_block: self.per_block_input(block)?,
             stream_scale: self.stream_scale(block)?,
+            normed_stream: (c.traits.normed_stream).then_some(c.residual_scale.unwrap_or(1.0)),
         })
+    }
+
+    /// The norms before what mixes tokens and before the feed-forward part, as far as there are some.
+    fn norms_before(&self, block: usize) -> Result<[Option<Norm>; 2]> {
+        let c = self.config;
+        if c.traits.plain_norms {
+            let norm = || self.plain_norm(c.traits.norm, c.width, c.epsilon);
+            return Ok([Some(norm()?), Some(norm()?)]);
+        }
+        let name = |part: &str| format!("blk.{block}.{part}");
+        let first = self.norm_if_there(&name("attn_norm"))?;
+        // Where there are two norms before two parts beside each other, the second is attention's.
+        if c.parallel {
+            if let Some(second) = self.norm_if_there(&name("attn_norm_2"))? {
+                return Ok([Some(second), first]);
+            }
+        }
+        let ffn_norm = c.ffn_norm(self.file.header(), &name);
+        Ok([first, self.norm_if_there(&name(ffn_norm))?])
+    }
+
+    /// The embeddings of positions, if the model has some.
+    fn positions(&self) -> Result<Option<Weight>> {
+        let c = self.config;
+        let table = || self.matrix(POSITIONS, c.context_length, c.width);
+        c.traits.learned_positions.then(table).transpose()
     }
 }

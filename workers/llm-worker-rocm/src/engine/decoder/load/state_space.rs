@@ -6,7 +6,7 @@ use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::mixers::{Convolution, Mamba, Mamba2, Recurrent, Selective};
 use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::traits::{NormKind, Recurrence};
-use candle_core::{DType, Tensor};
+use candle_core::DType;
 use worker::{Error, Result};
 
 pub(super) const LOADING: &str = "loading the model";
@@ -29,6 +29,7 @@ impl Loader<'_> {
             Recurrence::Mamba2 => Ok(Box::new(self.mamba2(&name, sizes)?)),
             Recurrence::Griffin => Ok(Box::new(self.griffin(&name, sizes)?)),
             Recurrence::Rwkv7 => Ok(Box::new(self.rwkv7(&name, block, sizes)?)),
+            Recurrence::Lightning => Ok(Box::new(self.lightning(&name, block, sizes)?)),
             _ => Ok(Box::new(self.mamba(&name, sizes)?)),
         }
     }
@@ -45,7 +46,7 @@ impl Loader<'_> {
             input: self.linear(&name("ssm_in"), s.inner + convolved + s.rank, width)?,
             convolution: self.convolution(name, s.kernel, convolved, true)?,
             scan: self.selective(name, s, s.rank)?,
-            group_norm: self.plain_norm(s.inner / s.groups, self.config.epsilon)?,
+            group_norm: self.plain_norm(NormKind::Rms, s.inner / s.groups, self.config.epsilon)?,
             norm,
             output: self.linear(&name("ssm_out"), width, s.inner)?,
             sizes: s,
@@ -55,12 +56,19 @@ impl Loader<'_> {
     fn mamba(&self, name: &dyn Fn(&str) -> String, s: StateSpace) -> Result<Mamba> {
         let width = self.config.width;
         let outputs = s.rank + 2 * s.states;
-        let norms = match s.norms {
-            None => None,
-            Some(epsilon) => Some((
-                self.plain_norm(s.rank, epsilon)?,
-                self.plain_norm(s.states, epsilon)?,
-            )),
+        let sizes = [("dt", s.rank), ("b", s.states), ("c", s.states)];
+        let norm = |(part, size): (&str, usize)| -> Result<Option<Norm>> {
+            let own = self.norm_if_there(&name(&format!("ssm_{part}_norm")))?;
+            let plain = || {
+                let epsilon = s.norms;
+                epsilon.map(|epsilon| self.plain_norm(NormKind::Rms, size, epsilon))
+            };
+            own.map_or_else(|| plain().transpose(), |own| Ok(Some(own)))
+        };
+        let [of_steps, of_inputs, of_outputs] = sizes.map(norm);
+        let norms = match (of_steps?, of_inputs?, of_outputs?) {
+            (Some(steps), Some(inputs), Some(outputs)) => Some([steps, inputs, outputs]),
+            _ => None,
         };
         let steps = self.matrix(&name("ssm_dt.weight"), s.inner, s.rank)?;
         Ok(Mamba {
@@ -115,17 +123,6 @@ impl Loader<'_> {
             head_size: s.inner / heads,
             groups: s.groups,
             states: s.states,
-        })
-    }
-
-    /// An RMS norm whose weights are all 1.
-    fn plain_norm(&self, size: usize, epsilon: f32) -> Result<Norm> {
-        let weight = Tensor::ones(size, self.activations, self.device);
-        Ok(Norm {
-            kind: NormKind::Rms,
-            weight: weight.map_err(Error::candle(LOADING))?,
-            bias: None,
-            epsilon,
         })
     }
 }

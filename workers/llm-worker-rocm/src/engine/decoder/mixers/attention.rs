@@ -21,6 +21,12 @@ pub(in crate::engine::decoder) struct Attention {
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
     pub value_norm: Option<Norm>,
+    /// Weights of norms that each head has of its own, `(heads, size)` of queries and of keys, behind norms without any.
+    pub weights_of_heads: Option<[Tensor; 2]>,
+    /// The least and the largest element of queries, keys and values.
+    pub clamp: Option<[Tensor; 2]>,
+    /// Queries have the temperature of their position, if the model has temperatures.
+    pub tempered: bool,
     /// The block whose keys and values it looks at, if they are not its own.
     pub source: Option<usize>,
     /// Weights of norms behind the turn, of queries times keys. What a norm divides by does not change when elements
@@ -58,15 +64,22 @@ impl Attention {
             };
             return self.finish(&query, cache, pass);
         }
-        let [query, key, value] = self.projections.forward(x, self.heads)?;
+        let [query, key, value] = self.projected(x)?;
         let query = normed(query, &self.query_norm)?;
         let key = normed(key, &self.key_norm)?;
+        let (query, key) = match &self.weights_of_heads {
+            Some([of_query, of_key]) => {
+                (query.broadcast_mul(of_query)?, key.broadcast_mul(of_key)?)
+            }
+            None => (query, key),
+        };
         let value = normed(value, &self.value_norm)?;
-        let query = match (&self.rotary, &pass.temperatures) {
-            (None, Some(factors)) => query.broadcast_mul(factors)?,
+        let query = match &pass.temperatures {
+            Some(factors) if self.tempered => query.broadcast_mul(factors)?,
             _ => query,
         };
-        let turned = pass.media.turned.as_ref().filter(|_| self.rotary.is_some());
+        let turned = pass.media.turned.as_ref().or(pass.uneven.as_ref());
+        let turned = turned.filter(|_| self.rotary.is_some());
         let query = match (turned, rotary) {
             (Some(turned), _) => {
                 cache.write(None, &turned.turn(&key)?, &value, batch, None)?;
@@ -95,6 +108,17 @@ impl Attention {
             return self.output.forward(&gated.into());
         }
         self.finish(&query, cache, pass)
+    }
+
+    /// Queries, keys and values, within bounds if there are some.
+    fn projected(&self, x: &Input) -> Result<[Tensor; 3]> {
+        let all = self.projections.forward(x, self.heads)?;
+        let Some([least, largest]) = &self.clamp else {
+            return Ok(all);
+        };
+        let [query, key, value] =
+            all.map(|part| part.broadcast_maximum(least)?.broadcast_minimum(largest));
+        Ok([query?, key?, value?])
     }
 
     /// Attention to what is cached, and the matrix behind it.

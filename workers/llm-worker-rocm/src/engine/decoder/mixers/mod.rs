@@ -7,6 +7,7 @@ mod device;
 mod griffin;
 mod host;
 mod latent;
+mod lightning;
 mod rocm;
 mod rwkv;
 mod scan;
@@ -19,6 +20,7 @@ pub(super) use convolution::{Convolution, MAX_KERNEL};
 pub(super) use delta::GatedDelta;
 pub(super) use griffin::{Blocks, Diagonal, Griffin};
 pub(super) use latent::{Indexer, LatentAttention, Query};
+pub(super) use lightning::{Lightning, BIAS_OF_ONE};
 pub(super) use rwkv::{Channel, FirstValues, LowRank, Rwkv7};
 pub(super) use scan::Selective;
 pub(super) use short_convolution::ShortConvolution;
@@ -29,6 +31,7 @@ use super::experts::FeedForward;
 use super::input::Input;
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
+use super::rotary::TurnedRows;
 use crate::engine::forward::CacheOptions;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache, Rotary};
@@ -47,7 +50,9 @@ pub(super) struct Pass<'a> {
     pub local: Option<&'a Rotary>,
     /// What blocks are given of each token besides the stream, `(rows, blocks, size)`.
     pub per_block: Option<Tensor>,
-    /// What queries of blocks that do not turn them are multiplied by, `(rows, 1, 1)`.
+    /// Cosines and sines of the rows where the file's tables turn by a number of elements that no kernel turns.
+    pub uneven: Option<TurnedRows>,
+    /// What queries are multiplied by, `(rows, 1, 1)`.
     pub temperatures: Option<Tensor>,
     /// What rows have besides their tokens.
     pub media: &'a MediaPass,

@@ -81,8 +81,8 @@ pub(in crate::engine::decoder) struct Mamba {
     pub selection: Linear,
     /// Spreads steps over channels.
     pub steps: Linear,
-    /// Norms of steps, and of inputs and outputs.
-    pub norms: Option<(Norm, Norm)>,
+    /// Norms of steps, inputs and outputs.
+    pub norms: Option<[Norm; 3]>,
     pub scan: Selective,
     pub output: Linear,
     pub sizes: StateSpace,
@@ -118,17 +118,17 @@ impl Recurrent for Mamba {
                 None => Ok(part),
             }
         };
-        let (of_steps, of_states) = match &self.norms {
-            Some((steps, states)) => (Some(steps), Some(states)),
-            None => (None, None),
+        let [of_steps, of_inputs, of_outputs] = match &self.norms {
+            Some(norms) => norms.each_ref().map(Some),
+            None => [None; 3],
         };
         let steps = part(0, rank, of_steps)?.contiguous()?;
         let steps = self.steps.forward(&steps.into())?;
         let y = self.scan.forward(
             &x,
             &steps,
-            &part(rank, width, of_states)?,
-            &part(rank + width, width, of_states)?,
+            &part(rank, width, of_inputs)?,
+            &part(rank + width, width, of_outputs)?,
             &memory.state[1],
             states,
         )?;

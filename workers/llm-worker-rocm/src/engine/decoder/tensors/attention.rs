@@ -13,7 +13,7 @@ impl Check<'_> {
         let width = c.width;
         let queries = c.heads * c.head_dim;
         let (keys, values) = (c.kv_heads * c.head_dim, c.kv_heads * c.v_head_dim);
-        if c.traits.pre_norms {
+        if c.traits.pre_norms && !c.traits.plain_norms {
             self.norm(&name("attn_norm"), &[width])?;
         }
         if c.parallel && self.allow(&name("attn_norm_2.weight"), &[width])? {
@@ -45,7 +45,11 @@ impl Check<'_> {
         }
         let optional =
             c.traits.optional_qk_norms && self.gguf.tensor(&name("attn_q_norm.weight")).is_some();
-        if c.traits.qk_norms || optional {
+        if c.traits.norms_of_heads {
+            for (part, heads) in [("attn_q_norm", c.heads), ("attn_k_norm", c.kv_heads)] {
+                self.allow(&name(&format!("{part}.weight")), &[c.head_dim, heads])?;
+            }
+        } else if c.traits.qk_norms || optional {
             let both = [("attn_q_norm", queries), ("attn_k_norm", keys)];
             for (part, all) in both.into_iter().take(if shares { 1 } else { 2 }) {
                 let part = name(&format!("{part}.weight"));

@@ -19,7 +19,7 @@ impl Check<'_> {
             // It works on what attention works on.
         } else if c.mixer(block) == MixerKind::FeedForward {
             // It has the block's norm.
-        } else if c.traits.pre_norms {
+        } else if c.traits.pre_norms && !c.traits.plain_norms {
             self.norm(&name(c.ffn_norm(self.gguf, name)), &[width])?;
         }
         let Some(experts) = c.experts(block).filter(|_| !c.traits.experts_beside) else {

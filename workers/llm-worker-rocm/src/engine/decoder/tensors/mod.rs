@@ -15,6 +15,9 @@ use worker::gguf::Gguf;
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
+/// The embeddings of positions.
+pub(super) const POSITIONS: &str = "position_embd.weight";
+
 /// What divides the rotary frequencies, one number for each pair of elements.
 pub(super) const ROPE_FACTORS: &str = "rope_freqs.weight";
 /// The same for sequences beyond the context of training, and up to it.
@@ -40,7 +43,12 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     let c = config;
     let (width, vocab) = (c.width, c.vocab_size);
     check.require("token_embd.weight", &[width, vocab])?;
-    check.norm(c.output_norm(gguf), &[width])?;
+    if !c.traits.plain_norms {
+        check.norm(c.output_norm(gguf), &[width])?;
+    }
+    if c.traits.learned_positions {
+        check.require(POSITIONS, &[width, c.context_length])?;
+    }
     if c.traits.recurrence == Recurrence::Rwkv7 {
         check.norm("token_embd_norm", &[width])?;
     }

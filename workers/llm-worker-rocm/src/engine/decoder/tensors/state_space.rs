@@ -25,6 +25,7 @@ impl Check<'_> {
         match recurrence {
             Recurrence::Rwkv7 => return self.rwkv7(c, name),
             Recurrence::Griffin => return self.griffin(c, s, name),
+            Recurrence::Lightning => return self.lightning(c, s, name),
             _ => {}
         }
         let convolved = s.convolved(recurrence);
@@ -46,6 +47,11 @@ impl Check<'_> {
             };
         }
         self.linear(&name("ssm_in"), c.width, 2 * s.inner)?;
+        if self.allow(&name("ssm_dt_norm.weight"), &[s.rank])? {
+            for part in ["ssm_b_norm.weight", "ssm_c_norm.weight"] {
+                self.require(&name(part), &[s.states])?;
+            }
+        }
         let steps_and_states = s.rank + 2 * s.states;
         self.require(&name("ssm_x.weight"), &[s.inner, steps_and_states])?;
         self.require(&name("ssm_dt.weight"), &[s.rank, s.inner])?;
@@ -73,6 +79,19 @@ impl Check<'_> {
         }
         self.require(&name("ssm_a"), &[s.inner])?;
         self.linear(&name("ssm_out"), s.inner, c.width)
+    }
+
+    fn lightning(
+        &mut self,
+        c: &DecoderConfig,
+        s: &StateSpace,
+        name: &dyn Fn(&str) -> String,
+    ) -> Result<()> {
+        self.norm(&name("attn_norm"), &[c.width])?;
+        self.require(&name("attn_norm_2.weight"), &[s.inner])?;
+        self.linear(&name("attn_qkv"), c.width, 3 * s.inner)?;
+        self.linear(&name("attn_gate"), c.width, s.inner)?;
+        self.linear(&name("attn_output"), s.inner, c.width)
     }
 
     fn rwkv7(&mut self, c: &DecoderConfig, name: &dyn Fn(&str) -> String) -> Result<()> {

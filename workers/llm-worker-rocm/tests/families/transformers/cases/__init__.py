@@ -1,13 +1,14 @@
 """The configurations of the tiny models, and what the weights of their norms are near to."""
 
 from .adapters import ADAPTERS
-from . import delta, latent, mixtures, state_space, usual, windows
+from . import delta, latent, mixtures, older, state_space, usual, windows
 from .embeddings import EMBEDDINGS
 from .pictures import PICTURES
 from .rankings import RANKINGS
 
 CASES = {
     **usual.CASES,
+    **older.CASES,
     **windows.CASES,
     **mixtures.CASES,
     **latent.CASES,

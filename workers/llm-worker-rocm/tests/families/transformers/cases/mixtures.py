@@ -10,6 +10,11 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+LONG = {
+    "rope_type": "longrope",
+    "long_factor": [1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0],
+    "short_factor": [1.0, 1.0, 1.0, 1.0, 1.1, 1.1, 1.2, 1.2],
+}
 FOUR = {"hidden_size": 32, "num_hidden_layers": 4, "head_dim": 16}
 SLIDING, FULL = "sliding_attention", "full_attention"
 ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
@@ -26,6 +31,18 @@ ROUTED = {
     "topk_group": 1,
     "norm_topk_prob": True,
     "routed_scaling_factor": 1.5,
+}
+GRANITE = {
+    "hidden_size": 64,
+    "intermediate_size": 24,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 3,
+}
+MULTIPLIERS = {
+    "attention_multiplier": 0.3,
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
 }
 # GPUs turn multiples of 16 elements.
 PARTIAL = {**ROUTED, "head_dim": 32}
@@ -145,5 +162,56 @@ CASES = {
         num_experts=4,
         moe_topk=2,
         tie_word_embeddings=True,
+    ),
+    "granite-moe": case("GraniteMoeForCausalLM", "granitemoe", **GRANITE, **MULTIPLIERS),
+    "granite-moe-shared": case(
+        "GraniteMoeSharedForCausalLM", "granitemoeshared", **GRANITE, **MULTIPLIERS, shared_intermediate_size=40
+    ),
+    # What Ling 1 is, under other names.
+    "ling": case(
+        "GraniteMoeSharedForCausalLM",
+        "granitemoeshared",
+        **GRANITE,
+        shared_intermediate_size=48,
+        attention_multiplier=0.25,
+        embedding_multiplier=1.0,
+        residual_multiplier=1.0,
+        logits_scaling=1.0,
+    ),
+    # A token's second expert is often far behind the first, and the others far behind the second.
+    "phimoe": case(
+        "PhimoeForCausalLM",
+        "phimoe",
+        hidden_size=64,
+        intermediate_size=24,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        router_jitter_noise=0.01,
+        input_jitter_noise=0.01,
+        attention_bias=True,
+        lm_head_bias=True,
+        sliding_window=None,
+        original_max_position_embeddings=128,
+        rope_scaling={**LONG, "short_mscale": 1.2, "long_mscale": 1.2, "original_max_position_embeddings": 128},
+    ),
+    "ministral3": case(
+        "Ministral3ForCausalLM",
+        "ministral3",
+        hidden_size=32,
+        head_dim=16,
+        sliding_window=None,
+        drop=["rope_theta"],
+        rope_parameters={
+            "type": "yarn",
+            "rope_type": "yarn",
+            "rope_theta": 1000000.0,
+            "factor": 16.0,
+            "original_max_position_embeddings": 8,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.3,
+        },
     ),
 }

@@ -117,6 +117,22 @@ GRIFFIN = {
 }
 GRIFFIN_DROP = ["hidden_act", "max_position_embeddings"]
 
+JAMBA = {
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "attn_layer_period": 4,
+    "attn_layer_offset": 2,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "mamba_d_state": 16,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+    "mamba_dt_rank": 4,
+    "mamba_conv_bias": True,
+    "mamba_proj_bias": False,
+    "use_mamba_kernels": False,
+}
+
 CASES = {
     "mamba": case(
         "MambaForCausalLM",
@@ -246,4 +262,23 @@ CASES = {
         **{**GRIFFIN, "attention_window_size": 7, "num_key_value_heads": 1, "lru_width": 48},
         drop=GRIFFIN_DROP,
     ),
+    # Linear attention with a decay of each head, whose blocks go on from what norms give.
+    "minimax": case(
+        "MiniMaxForCausalLM",
+        "minimax",
+        hidden_size=32,
+        head_dim=16,
+        num_hidden_layers=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        intermediate_size=24,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        block_size=8,
+        full_attn_alpha_factor=1.3,
+        linear_attn_alpha_factor=1.3,
+        mlp_alpha_factor=1.3,
+    ),
+    # Attention between state spaces, and experts in other layers; nothing turns.
+    "jamba": case("JambaForCausalLM", "jamba", **JAMBA, num_experts=4, num_experts_per_tok=2),
+    "jamba-dense": case("JambaForCausalLM", "jamba", **JAMBA, num_experts=1, num_experts_per_tok=1),
 }

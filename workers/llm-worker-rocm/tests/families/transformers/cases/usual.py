@@ -1,4 +1,4 @@
-"""Llama and those that differ from it in a few traits, and what candle-transformers runs."""
+"""Llama and those that differ from it in a few traits."""
 
 from .common import case
 
@@ -114,6 +114,10 @@ CASES = {
     "cohere": case(
         "CohereForCausalLM", "cohere", logit_scale=0.0625, layer_norm_eps=1e-5, use_qk_norm=False, tie_word_embeddings=True
     ),
+    # Norms of queries and keys have weights of each head.
+    "cohere-plus": case(
+        "CohereForCausalLM", "cohere", logit_scale=0.0625, layer_norm_eps=1e-5, use_qk_norm=True, tie_word_embeddings=True
+    ),
     "cohere2": case(
         "Cohere2ForCausalLM",
         "cohere2",
@@ -125,63 +129,4 @@ CASES = {
         tie_word_embeddings=True,
     ),
     "ernie4_5": case("Ernie4_5ForCausalLM", "ernie4_5", head_dim=16, use_bias=False, tie_word_embeddings=True),
-    # Through candle-transformers.
-    "falcon": case(
-        "FalconForCausalLM",
-        "falcon",
-        hidden_size=32,
-        layer_norm_epsilon=1e-5,
-        initializer_range=0.02,
-        use_cache=True,
-        hidden_dropout=0.0,
-        attention_dropout=0.0,
-        alibi=False,
-        new_decoder_architecture=False,
-        multi_query=True,
-        parallel_attn=True,
-        bias=False,
-        tie_word_embeddings=True,
-        drop=["rms_norm_eps", "num_key_value_heads", "hidden_act", "intermediate_size"],
-    ),
-    "stablelm": case(
-        "StableLmForCausalLM",
-        "stablelm",
-        hidden_size=32,
-        layer_norm_eps=1e-5,
-        partial_rotary_factor=0.5,
-        use_qkv_bias=True,
-        use_cache=True,
-        qk_layernorm=False,
-        use_parallel_residual=False,
-        drop=["rms_norm_eps"],
-    ),
-    "olmo": case("OlmoForCausalLM", "olmo", hidden_size=32, attention_bias=False, clip_qkv=0.8, drop=["rms_norm_eps"]),
-    "bigcode": case(
-        "GPTBigCodeForCausalLM",
-        "gpt_bigcode",
-        n_embd=32,
-        n_head=4,
-        n_layer=2,
-        n_inner=48,
-        n_positions=128,
-        layer_norm_epsilon=1e-5,
-        activation_function="gelu_pytorch_tanh",
-        multi_query=True,
-        scale_attn_weights=True,
-        tie_word_embeddings=True,
-        drop=[
-            "hidden_size",
-            "num_attention_heads",
-            "num_hidden_layers",
-            "intermediate_size",
-            "max_position_embeddings",
-            "num_key_value_heads",
-            "rms_norm_eps",
-            "hidden_act",
-            "rope_theta",
-        ],
-    ),
-    "helium": case(
-        "HeliumForCausalLM", "helium", hidden_size=32, head_dim=8, attention_bias=False, mlp_bias=False
-    ),
 }
