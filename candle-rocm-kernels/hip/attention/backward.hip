@@ -18,6 +18,7 @@
 // Keeps a weight unless its word of the generator is below the threshold. The counter of a word: row and key / 4, and
 // the number of the sequence and head; forward and backward pass find the same words.
 struct Kept {
+    static constexpr bool IS_PACKED = false;
     u64 seed;
     u32 threshold;
     float scale;
@@ -119,8 +120,8 @@ DEVICE_FN void weights_and_slopes(const Problem& a, const Given& given, const Se
     const Shape& s = a.shape;
     float p[4][4] = {};
     float d[4][4] = {};
-    products(left, right, Side{s.q_format, a.q, nullptr}, q_starts, Side{s.kv_format, a.k, nullptr}, k_starts, s.width, p);
-    products(left, right, Side{s.q_format, given.grad, nullptr}, out_starts, Side{s.kv_format, a.v, nullptr}, v_starts, s.v_width, d);
+    products(left, right, Side{s.q_format, a.q, nullptr}, q_starts, Side{s.k_format, a.k, nullptr}, k_starts, s.width, p);
+    products(left, right, Side{s.q_format, given.grad, nullptr}, out_starts, Side{s.v_format, a.v, nullptr}, v_starts, s.v_width, d);
     const u32 thread = opaque(thread_x());
     const u32 tx = thread % SIDE;
     const u32 ty = thread / SIDE;
@@ -265,7 +266,7 @@ DEVICE_FN void rows_backward(const Problem& a, const Given& given, const Output&
         for (u32 c = 0; c < CHUNKS; ++c) {
             const u32 column = column0 + c * CHUNK;
             if (uniform(column) >= opaque_uniform(s.width)) break;
-            stage(left, s.kv_format, a.k, nullptr, k_starts, column, s.width);
+            stage(left, s.k_format, a.k, nullptr, k_starts, column, s.width);
             barrier();
             add_product(right, left, sums[c]);
             barrier();
@@ -334,8 +335,8 @@ DEVICE_FN void keys_backward(const Problem& a, const Given& given, const Output&
     for (u32 i = 0; i < 4; ++i) {
         const u32 key = key0 + thread_x() / SIDE * 4 + i;
         if (key >= seq.keys) continue;
-        store_row(s.kv_format, dk, k_first, key, kv_head, k_sums, i, column0, s.width);
-        store_row(s.kv_format, dv, v_first, key, kv_head, v_sums, i, column0, s.v_width);
+        store_row(s.k_format, dk, k_first, key, kv_head, k_sums, i, column0, s.width);
+        store_row(s.v_format, dv, v_first, key, kv_head, v_sums, i, column0, s.v_width);
     }
 }
 

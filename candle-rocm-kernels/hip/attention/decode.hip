@@ -6,8 +6,10 @@
 // block's streams take keys in turn, AHEAD of them at a time, and their softmaxes join at the end. With more than one
 // part each is left in `partial`, and attention_combine makes the result.
 //
-// `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above.
-#include "common.h"
+// `attention_split_<format>_<E>_<R>`: E is 8 up to head size 8 WAVE; waves of 32 need 16 above. `packed` is for caches
+// whose keys and values have formats of their own, and may have been turned: then queries turn as the keys did, and
+// results back, in the lanes that hold them.
+#include "packed.h"
 #include "quantized/quantize.h"
 
 constexpr u32 THREADS = SPLIT_THREADS;
@@ -62,6 +64,32 @@ template <u32 N, u32 ROOM> DEVICE_FN void reduce(float (&v)[ROOM], u32 mask) {
     }
 }
 
+// body(number, elements) for each of what a lane has loaded. Formats are told apart once for all, unless what is made of
+// the elements takes so many registers that there are none for several formats of code between.
+template <u32 F, u32 E, u32 R, u32 COUNT, typename Body> DEVICE_FN void widen_each(u32 format, const Raw8<F> (&raw)[COUNT][E / 8], Body body) {
+    if constexpr (E * R > 32) {
+#pragma unroll
+        for (u32 u = 0; u < COUNT; ++u) {
+            float x[E];
+            in_format<F>(format, [&](auto known) {
+#pragma unroll
+                for (u32 e = 0; e < E / 8; ++e) widen_raw(raw[u][e], known, x + e * 8);
+            });
+            body(u, x);
+        }
+    } else {
+        in_format<F>(format, [&](auto known) {
+#pragma unroll
+            for (u32 u = 0; u < COUNT; ++u) {
+                float x[E];
+#pragma unroll
+                for (u32 e = 0; e < E / 8; ++e) widen_raw(raw[u][e], known, x + e * 8);
+                body(u, x);
+            }
+        });
+    }
+}
+
 template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, float* partial, u32 splits, u32 tiles, u32 lanes) {
     // Keys that a stream has in flight, their scores, and of these the ones that a lane makes, at most.
     constexpr u32 AHEAD = E * R > 32 || (F == F32 && R > 1) ? 2 : 4;
@@ -85,6 +113,10 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
     a.v_scales = opaque(a.v_scales);
     a.out = opaque(a.out);
     a.lse = opaque(a.lse);
+    if constexpr (F == PACKED) {
+        a.k = opaque(a.k);
+        a.v = opaque(a.v);
+    }
     partial = opaque(partial);
     const Shape& s = problem.shape;
     const u32 split = block_x() % splits;
@@ -141,6 +173,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 out[r][e + n] = 0.0f;
             }
         }
+        if constexpr (F == PACKED) rotate(q[r], s.k_rotation);
     }
     // Of the scores that the lane makes, numbered key * R + row from `first` on.
     const u32 first = place * SCORES / lanes;
@@ -169,24 +202,28 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
             walk = steps.sum(walk, stride);
         }
         // Keys first, as they are needed first. Where a lane has only some of its elements, the others repeat them.
+        in_format<F>(s.k_format, [&](auto format) {
 #pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const u64 at = seq.k + blocks[u] * s.k_batch + (u64)entries[u] * s.k_row + k_column;
+            for (u32 u = 0; u < AHEAD; ++u) {
+                const u64 at = seq.k + blocks[u] * s.k_batch + (u64)entries[u] * s.k_row + k_column;
 #pragma unroll
-            for (u32 e = 0; e < E; e += 8) keys[u][e / 8].load(a.k, a.k_scales, at + (k_column + e < s.width ? e : 0));
-        }
+                for (u32 e = 0; e < E; e += 8) {
+                    load_raw(keys[u][e / 8], format, a.k, a.k_scales, at + (k_column + e < s.width ? e : 0), s.k_shift);
+                }
+            }
+        });
+        in_format<F>(s.v_format, [&](auto format) {
 #pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            const u64 at = seq.v + blocks[u] * s.v_batch + (u64)entries[u] * s.v_row + v_column;
+            for (u32 u = 0; u < AHEAD; ++u) {
+                const u64 at = seq.v + blocks[u] * s.v_batch + (u64)entries[u] * s.v_row + v_column;
 #pragma unroll
-            for (u32 e = 0; e < E; e += 8) weighted[u][e / 8].load(a.v, a.v_scales, at + (v_column + e < s.v_width ? e : 0));
-        }
+                for (u32 e = 0; e < E; e += 8) {
+                    load_raw(weighted[u][e / 8], format, a.v, a.v_scales, at + (v_column + e < s.v_width ? e : 0), s.v_shift);
+                }
+            }
+        });
         float p[SCORES];
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            float k[E];
-#pragma unroll
-            for (u32 e = 0; e < E / 8; ++e) keys[u][e].widen(k + e * 8);
+        const auto multiply = [&](u32 u, const float (&k)[E]) {
 #pragma unroll
             for (u32 r = 0; r < R; ++r) {
                 float dot = 0.0f;
@@ -194,7 +231,8 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 for (u32 e = 0; e < E; ++e) dot = math::fma(q[r][e], k[e], dot);
                 p[u * R + r] = in_width ? dot : 0.0f;
             }
-        }
+        };
+        widen_each<F, E, R>(s.k_format, keys, multiply);
         reduce<SCORES>(p, lanes / 2);
         wave_sync();
 #pragma unroll
@@ -234,11 +272,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
                 for (u32 e = 0; e < E; ++e) out[r][e] *= shrink;
             }
         }
-#pragma unroll
-        for (u32 u = 0; u < AHEAD; ++u) {
-            float v[E];
-#pragma unroll
-            for (u32 e = 0; e < E / 8; ++e) weighted[u][e].widen(v + e * 8);
+        widen_each<F, E, R>(s.v_format, weighted, [&](u32 u, const float (&v)[E]) {
 #pragma unroll
             for (u32 r = 0; r < R; ++r) {
                 const u32 i = u * R + r;
@@ -246,7 +280,7 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
 #pragma unroll
                 for (u32 e = 0; e < E; ++e) out[r][e] = math::fma(w, v[e], out[r][e]);
             }
-        }
+        });
     }
 
     // Streams join: first their maxima and sums of weights, then, on that scale, the values within the wave and through
@@ -294,6 +328,10 @@ template <u32 F, u32 E, u32 R> DEVICE_FN void attend(const Problem& problem, flo
         for (u32 r = 0; r < R; ++r)
 #pragma unroll
             for (u32 e = 0; e < E; ++e) out[r][e] += shfl_xor(out[r][e], mask);
+    }
+    if constexpr (F == PACKED) {
+#pragma unroll
+        for (u32 r = 0; r < R; ++r) rotate(out[r], s.v_rotation);
     }
     // As many rows at a time as there is room for.
     const u32 wave = thread_x() / WAVE;
@@ -417,3 +455,4 @@ PART(f16) SPLITS(f16, F16)
 PART(bf16) SPLITS(bf16, BF16)
 PART(f32) SPLITS(f32, F32)
 PART(u8) SPLITS(u8, I8)
+PART(packed) SPLITS(packed, PACKED)

@@ -7,7 +7,7 @@
 // unit.
 #ifndef CANDLE_ROCM_ATTENTION_TILES_H
 #define CANDLE_ROCM_ATTENTION_TILES_H
-#include "common.h"
+#include "packed.h"
 
 constexpr u32 TILE = TILED_ROWS;
 constexpr u32 CHUNK = TILED_CHUNK;
@@ -26,19 +26,20 @@ struct Matrix {
 // Copies CHUNK columns of TILE rows into LDS; a thread has eight columns of two rows, which begin at `starts`. Columns
 // and rows that do not exist are copies of the last ones: nothing that is read depends on them.
 template <u32 F>
-DEVICE_FN void stage_as(const Matrix& matrix, const void* base, const f16* scales, const u64 (&starts)[2], u32 column, u32 width) {
+DEVICE_FN void stage_as(const Matrix& matrix, const void* base, const f16* scales, const u64 (&starts)[2], u32 column, u32 width, u32 shift = 0) {
+    constexpr u32 RAW = F == F16 || F == BF16 || F == F32 || F == I8 ? F : PACKED;
     const u32 thread = opaque(thread_x());
     const u32 group = thread % 8 * 2;
     const u32 wanted = column + group * 4;
     const u32 first = wanted < width ? wanted : width - 8;
-    Raw8<F> raw[2];
+    Raw8<RAW> raw[2];
 #pragma unroll
-    for (u32 i = 0; i < 2; ++i) raw[i].load(base, scales, starts[i] + first);
+    for (u32 i = 0; i < 2; ++i) load_raw(raw[i], Format<F>{}, base, scales, starts[i] + first, shift);
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
         const u32 row = thread / 8 + i * (THREADS / 8);
         float x[8];
-        raw[i].widen(x);
+        widen_raw(raw[i], Format<F>{}, x);
         matrix.at(row, group) = Float4{{x[0], x[1], x[2], x[3]}};
         matrix.at(row, group + 1) = Float4{{x[4], x[5], x[6], x[7]}};
     }
@@ -52,14 +53,32 @@ DEVICE_FN void stage(const Matrix& matrix, u32 format, const void* base, const f
     }
 }
 
-// Elements of one side of a product: their format, where they lie, and the factors of 8-bit ones.
+// Elements of one side of a product: their format, where they lie, and the factors of packed ones.
 struct Side {
     u32 format;
     const void* base;
     const f16* scales;
+    u32 shift = 0;
 };
+// Of a cache that is PACKED or has the formats that `stage` takes.
+template <bool IS_PACKED> DEVICE_FN void stage_side(const Matrix& matrix, const Side& side, const u64 (&starts)[2], u32 column, u32 width) {
+    if constexpr (IS_PACKED) {
+        switch (opaque_uniform(side.format)) {
+            case Q4_0: return stage_as<Q4_0>(matrix, side.base, side.scales, starts, column, width);
+            case Q4_1: return stage_as<Q4_1>(matrix, side.base, side.scales, starts, column, width);
+            case Q5_0: return stage_as<Q5_0>(matrix, side.base, side.scales, starts, column, width);
+            case Q5_1: return stage_as<Q5_1>(matrix, side.base, side.scales, starts, column, width);
+            case IQ4_NL: return stage_as<IQ4_NL>(matrix, side.base, side.scales, starts, column, width);
+            case F8: return stage_as<F8>(matrix, side.base, side.scales, starts, column, width, opaque_uniform(side.shift));
+            default: break;
+        }
+    }
+    stage(matrix, side.format, side.base, side.scales, starts, column, width);
+}
+
 // Adds the products of TILE rows of both sides, of `width` elements: those of rows ty * 4 + i of the left one and tx + j
 // * SIDE of the right one, for thread ty * SIDE + tx. Begins and ends as barriers do.
+template <bool IS_PACKED = false>
 DEVICE_FN void products(const Matrix& left, const Matrix& right, const Side& x_side, const u64 (&x_starts)[2], const Side& y_side,
                         const u64 (&y_starts)[2], u32 width, float (&p)[4][4]) {
     const u32 thread = opaque(thread_x());
@@ -67,7 +86,7 @@ DEVICE_FN void products(const Matrix& left, const Matrix& right, const Side& x_s
     const u32 ty = thread / SIDE;
     for (u32 column = 0; column < width; column += CHUNK) {
         stage(left, x_side.format, x_side.base, x_side.scales, x_starts, column, width);
-        stage(right, y_side.format, y_side.base, y_side.scales, y_starts, column, width);
+        stage_side<IS_PACKED>(right, y_side, y_starts, column, width);
         barrier();
         const u32 rest = width - column;
         const u32 groups = (rest < CHUNK ? rest : CHUNK) / 4;
@@ -100,16 +119,25 @@ template <typename Op> DEVICE_FN float row_reduce(float v) {
     return Op::apply(v, shfl_xor(v, 2));
 }
 
-// Inference: all weights meet the values as they are.
+// Inference: all weights meet the values as they are, which may be in a packed cache.
 struct AllWeights {
+    static constexpr bool IS_PACKED = true;
     DEVICE_FN void apply(Float4&, u32, u32, u32) const {}
 };
 
 // `weights.apply(x, line, row, key)` may change the weights of four neighbouring keys, from `key` on, after their sum was
 // taken; `line` is the number of the sequence and head.
 template <u32 CHUNKS, typename Weights>
-DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Float4* left_lds, Float4* right_lds, const Weights& weights) {
-    const Shape& s = a.shape;
+DEVICE_FN void attend(const Problem& problem, u32 tiles, u32 heads_first, Float4* left_lds, Float4* right_lds, const Weights& weights) {
+    Problem a = problem;
+    if constexpr (Weights::IS_PACKED) {
+        // There are too few scalar registers for all of these.
+        a.k_scales = opaque(a.k_scales);
+        a.v_scales = opaque(a.v_scales);
+        a.lse = opaque(a.lse);
+        a.sinks = opaque(a.sinks);
+    }
+    const Shape& s = problem.shape;
     const Matrix left{left_lds};
     const Matrix right{right_lds};
     const u32 pairs = s.batch * s.kv_heads;
@@ -163,7 +191,8 @@ DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Float4* left
             v_starts[i] = e.v;
         }
         float p[4][4] = {};
-        products(left, right, Side{s.q_format, a.q, nullptr}, q_starts, Side{s.kv_format, a.k, a.k_scales}, k_starts, s.width, p);
+        products<Weights::IS_PACKED>(left, right, Side{s.q_format, a.q, nullptr}, q_starts, Side{s.k_format, a.k, a.k_scales, s.k_shift}, k_starts,
+                                     s.width, p);
 
 #pragma unroll
         for (u32 i = 0; i < 4; ++i)
@@ -208,7 +237,7 @@ DEVICE_FN void attend(const Problem& a, u32 tiles, u32 heads_first, Float4* left
 #pragma unroll
         for (u32 c = 0; c < CHUNKS; ++c) {
             if (c * CHUNK >= opaque_uniform(s.v_width)) break;
-            stage(right, s.kv_format, a.v, a.v_scales, v_starts, c * CHUNK, s.v_width);
+            stage_side<Weights::IS_PACKED>(right, Side{s.v_format, a.v, a.v_scales, s.v_shift}, v_starts, c * CHUNK, s.v_width);
             barrier();
 #pragma unroll 1
             for (u32 g = 0; g < TILE / 4; ++g) {

@@ -15,7 +15,19 @@ shared! {
     const F64: u32 = 4;
     /// No operand; see `F16`.
     const NONE: u32 = 5;
-    /// Elements of one 8-bit scale.
+    /// A nibble and, for each SCALED of them, an f16 factor; `attention/packed.h` says how. See `F16`.
+    const Q4_0: u32 = 6;
+    /// The same, and an f16 for what a nibble of 0 stands for; see `F16`.
+    const Q4_1: u32 = 7;
+    /// As `Q4_0` with a fifth bit; see `F16`.
+    const Q5_0: u32 = 8;
+    /// As `Q4_1` with a fifth bit; see `F16`.
+    const Q5_1: u32 = 9;
+    /// As `Q4_0`, of the levels of ggml's IQ4_NL; see `F16`.
+    const IQ4_NL: u32 = 10;
+    /// f8e4m3, and an f16 factor for each `1 << shift`; see `F16`.
+    const F8: u32 = 11;
+    /// Elements of one factor.
     const SCALED: u32 = 32;
     /// A `left` or `right` of Shape without limit.
     const UNLIMITED: u32 = u32::MAX;
@@ -51,7 +63,15 @@ shared! {
         width: u32,
         v_width: u32,
         q_format: u32,
-        kv_format: u32,
+        /// Formats of keys and values, which differ in packed caches only.
+        k_format: u32,
+        v_format: u32,
+        /// Of a packed cache: binary logarithms of the elements that an F8 factor is for, and how many neighbours were
+        /// turned together before they were stored, 0 for none.
+        k_shift: u32,
+        v_shift: u32,
+        k_rotation: u32,
+        v_rotation: u32,
         q_batch: u64,
         k_batch: u64,
         v_batch: u64,
@@ -108,7 +128,14 @@ shared! {
         rotary: u32,
         interleaved: u32,
         format: u32,
-        cache_format: u32,
+        /// Formats of keys and values, which differ in packed caches only.
+        k_format: u32,
+        v_format: u32,
+        /// Of a packed cache, as in Shape.
+        k_shift: u32,
+        v_shift: u32,
+        k_rotation: u32,
+        v_rotation: u32,
         block_size: u32,
         q_token: u32,
         q_head: u32,
@@ -122,5 +149,17 @@ shared! {
         k_cache_head: u32,
         v_entry: u32,
         v_cache_head: u32,
+    }
+
+    /// Vectors that turn: their numbers, size and strides in elements, and how many neighbours turn together.
+    #[derive(Default)]
+    struct Turn {
+        tokens: u32,
+        heads: u32,
+        width: u32,
+        format: u32,
+        row: u32,
+        head: u32,
+        size: u32,
     }
 }

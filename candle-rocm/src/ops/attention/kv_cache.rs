@@ -8,9 +8,12 @@
 //! f16: 4 KiB), which the group of lanes that reads it walks from end to end; with heads inside of entries each reads
 //! 256-byte pieces a row apart, full cache lines too, but spread over more DRAM pages.
 //!
+//! Caches of other formats, and of two, are [packed](super::packed) ones.
+//!
 //! 8-bit caches hold what ggml calls Q8_0, an f16 factor for 32 elements, with elements and factors in tensors of their
 //! own: 34-byte blocks would never be aligned for 16-byte loads.
 
+use super::packed::{lanes_of_token, PackedCache};
 use super::problem::{check_scales, SCALED};
 use crate::kernels::{kernels, Ptr};
 use crate::ops::check::Op;
@@ -20,6 +23,11 @@ use candle_rocm_kernels::shared::attention::{Write, BF16, F16, F32, I8};
 kernels! {
     /// Turns and writes; addresses are null where there is no such operand.
     write_tokens = "kv_cache_write" in Family::KvCache
+        => (q: Ptr, k: Ptr, v: Ptr, cos: Ptr, sin: Ptr, positions: Ptr, slots: Ptr, q_out: Ptr, k_cache: Ptr,
+            v_cache: Ptr, k_scales: Ptr, v_scales: Ptr, layout: Write);
+
+    /// The same into a packed cache.
+    write_packed_tokens = "kv_cache_write_packed" in Family::KvCache
         => (q: Ptr, k: Ptr, v: Ptr, cos: Ptr, sin: Ptr, positions: Ptr, slots: Ptr, q_out: Ptr, k_cache: Ptr,
             v_cache: Ptr, k_scales: Ptr, v_scales: Ptr, layout: Write);
 }
@@ -97,7 +105,7 @@ pub fn write(
         Some(q) => Some(device.alloc(q.elem_count() * q.dtype.size_in_bytes())?),
         None => None,
     };
-    let share = if layout.cache_format == I8 { SCALED } else { 8 };
+    let share = if layout.k_format == I8 { SCALED } else { 8 };
     let elements =
         tokens.q.map_or(0, |q| q.elem_count()) + tokens.k.elem_count() + tokens.v.elem_count();
     let config = LaunchConfig::for_elements(elements / share);
@@ -119,6 +127,56 @@ pub fn write(
             Ptr::of(&cache.v),
             Ptr::of_optional(k_scales),
             Ptr::of_optional(v_scales),
+            layout,
+        )?;
+    }
+    Ok(q_out)
+}
+
+/// [`write()`] into a packed cache, whose keys and values turn on the way as it says; queries turn by their rotary
+/// embedding only.
+///
+/// # Errors
+/// Those of [`write()`].
+pub fn write_packed(
+    device: &Device,
+    cache: &PackedCache,
+    tokens: &Tokens,
+    rotary: Option<&Rotary>,
+) -> Result<Option<Buffer>> {
+    let mut layout = Write::default();
+    tokens_of(&mut layout, tokens)?;
+    let (k, v) = (cache.k.view(), cache.v.view());
+    places_of(&mut layout, &k, &v, tokens)?;
+    cache.describe_write(&mut layout);
+    if let Some(rotary) = rotary {
+        rotary_of(&mut layout, rotary, tokens)?;
+    }
+    vector(&tokens.slots, &tokens.k)?;
+    let q_out = match &tokens.q {
+        Some(q) => Some(device.alloc(q.elem_count() * q.dtype.size_in_bytes())?),
+        None => None,
+    };
+    let config = LaunchConfig::for_elements(layout.tokens as usize * lanes_of_token(&layout));
+    let [k_factors, v_factors] = cache.factors();
+    // SAFETY: the views were checked to lie in their buffers and to fit together, the cache has memory for its
+    // formats; slots are the caller's promise.
+    unsafe {
+        write_packed_tokens::of()?.launch(
+            device,
+            config,
+            Ptr::of_optional(tokens.q.as_ref()),
+            Ptr::of(&tokens.k),
+            Ptr::of(&tokens.v),
+            Ptr::of_optional(rotary.map(|r| &r.cos)),
+            Ptr::of_optional(rotary.map(|r| &r.sin)),
+            Ptr::of_optional(rotary.map(|r| &r.positions)),
+            Ptr::of(&tokens.slots),
+            q_out.as_ref().map_or(Ptr::NULL, Ptr::to),
+            Ptr::of(&k),
+            Ptr::of(&v),
+            k_factors,
+            v_factors,
             layout,
         )?;
     }
@@ -163,7 +221,7 @@ fn tokens_of(layout: &mut Write, tokens: &Tokens) -> Result<()> {
 
 fn cache_of(layout: &mut Write, cache: &KvCache, tokens: &Tokens) -> Result<()> {
     let (k, v) = (&cache.k, &cache.v);
-    layout.cache_format = match k.dtype {
+    layout.k_format = match k.dtype {
         DType::F16 => F16,
         DType::BF16 => BF16,
         DType::F32 => F32,
@@ -171,6 +229,22 @@ fn cache_of(layout: &mut Write, cache: &KvCache, tokens: &Tokens) -> Result<()> 
         dtype => return Err(OP.unsupported(dtype)),
     };
     OP.has_dtype(v, k.dtype)?;
+    aligned(k)?;
+    aligned(v)?;
+    places_of(layout, k, v, tokens)?;
+    match (&cache.scales, k.dtype) {
+        (None, DType::U8) => Err(OP.invalid("an 8-bit cache needs scales")),
+        (Some((k_scales, v_scales)), DType::U8) => {
+            check_scales(OP, k_scales, k, k.strides)?;
+            check_scales(OP, v_scales, v, v.strides)
+        }
+        (Some(_), dtype) => Err(OP.invalid(format!("a cache of {dtype} has no scales"))),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Where entries are, of keys and values that suit the tokens.
+fn places_of(layout: &mut Write, k: &View, v: &View, tokens: &Tokens) -> Result<()> {
     let (&[blocks, size, heads, width], &[v_blocks, v_size, v_heads, v_width]) = (k.dims, v.dims)
     else {
         return Err(OP.mismatch(k, v));
@@ -184,21 +258,11 @@ fn cache_of(layout: &mut Write, cache: &KvCache, tokens: &Tokens) -> Result<()> 
     if tokens.v.dims[1..] != [heads, v_width] {
         return Err(OP.mismatch(&tokens.v, v));
     }
-    aligned(k)?;
-    aligned(v)?;
     layout.block_size = OP.narrow("block size", size, u32::MAX)?;
     (layout.k_block, layout.v_block) = (k.strides[0] as u64, v.strides[0] as u64);
     [layout.k_entry, layout.k_cache_head] = pair(k, 1, 2)?;
     [layout.v_entry, layout.v_cache_head] = pair(v, 1, 2)?;
-    match (&cache.scales, k.dtype) {
-        (None, DType::U8) => Err(OP.invalid("an 8-bit cache needs scales")),
-        (Some((k_scales, v_scales)), DType::U8) => {
-            check_scales(OP, k_scales, k, k.strides)?;
-            check_scales(OP, v_scales, v, v.strides)
-        }
-        (Some(_), dtype) => Err(OP.invalid(format!("a cache of {dtype} has no scales"))),
-        (None, _) => Ok(()),
-    }
+    Ok(())
 }
 
 fn rotary_of(layout: &mut Write, rotary: &Rotary, tokens: &Tokens) -> Result<()> {

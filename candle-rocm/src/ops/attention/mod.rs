@@ -28,6 +28,7 @@ mod tiled;
 
 pub mod kv_cache;
 pub mod latent;
+pub mod packed;
 
 use super::cast::cast;
 use super::check::Op;
@@ -35,6 +36,7 @@ use super::quantized::QuantizedActivations;
 use crate::verify::or_reason;
 use crate::{contiguous_strides, Buffer, DeclaredKernel, Device, Result, View};
 pub use backward::{attention_backward, Dropout, Gradients};
+use packed::PackedCache;
 use problem::Problem;
 pub use select::Tier;
 
@@ -48,6 +50,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         latent::declared(),
         matrix::declared(),
         naive::declared(),
+        packed::declared(),
         split::declared(),
         tiled::declared(),
     ]
@@ -71,6 +74,8 @@ pub struct Attention<'a> {
     /// f16 factors of 8-bit keys and values (dtype u8, read as two's complement), one for 32 elements: views as `k` and
     /// `v` with a last dimension a 32nd of theirs.
     pub scales: Option<(View<'a>, View<'a>)>,
+    /// The cache, if it is a packed one: `k` and `v` are its views then, and lengths [`Lengths::Paged`].
+    pub packed: Option<PackedCache<'a>>,
     /// How rows and keys belong together.
     pub lengths: Lengths<'a>,
     /// Factor of the scores.
@@ -113,6 +118,7 @@ impl<'a> Attention<'a> {
             k,
             v,
             scales: None,
+            packed: None,
             lengths: Lengths::Fixed,
             scale,
             window: Window::default(),
@@ -249,6 +255,21 @@ fn run(
 ) -> Result<Attended> {
     let dropout = backward::effective(attention.dropout)?;
     let problem = Problem::new(device, attention)?;
+    if let Some(cache) = attention.packed.filter(PackedCache::turns) {
+        let by_lanes = select::is_short(&problem) && forced.is_none_or(|tier| tier == Tier::Tiled);
+        let split = match by_lanes && !problem.is_empty() {
+            true => or_reason(split::run(device, &problem, attention.quantized))?.ok(),
+            false => None,
+        };
+        return match split {
+            Some(Attempt::Done) => quantize(device, attention, problem.into_result()),
+            Some(Attempt::Quantized(quantized)) => Ok(Attended {
+                quantized: Some(quantized),
+                ..problem.into_result()
+            }),
+            _ => run_turned(device, attention, cache, forced, score_bytes),
+        };
+    }
     if problem.is_empty() {
         return quantize(device, attention, problem.into_result());
     }
@@ -317,6 +338,28 @@ fn run_rounded(device: &Device, attention: &Attention, score_bytes: usize) -> Re
         out: cast(device, &out, q.dtype)?,
         ..attended
     };
+    quantize(device, attention, attended)
+}
+
+/// With queries that turn before, and results that turn behind.
+fn run_turned(
+    device: &Device,
+    attention: &Attention,
+    cache: PackedCache,
+    forced: Option<Tier>,
+    score_bytes: usize,
+) -> Result<Attended> {
+    let q = &attention.q;
+    let turned = cache.turn_queries(device, q)?;
+    let strides = contiguous_strides(q.dims);
+    let problem = Attention {
+        q: View::contiguous(&turned, q.dtype, q.dims, &strides),
+        packed: Some(cache.turned()),
+        quantized: false,
+        ..*attention
+    };
+    let attended = run(device, &problem, forced, score_bytes)?;
+    cache.turn_results(device, &attended.out, q.dtype)?;
     quantize(device, attention, attended)
 }
 

@@ -1,5 +1,6 @@
 //! A checked problem in the form that the kernels take.
 
+use super::packed::PackedCache;
 use super::sizes::Sizes;
 use super::{Attended, Attention, Lengths, Order, OP};
 use crate::kernels::{Argument, Params, Ptr};
@@ -57,6 +58,8 @@ pub(super) struct Problem<'a> {
     pub k: Operand<'a>,
     pub v: Operand<'a>,
     scales: Option<(Operand<'a>, Operand<'a>)>,
+    /// A cache that has formats of its own; `kv_dtype` is u8 then.
+    pub packed: Option<PackedCache<'a>>,
     pub cu_rows: Option<Operand<'a>>,
     pub cu_keys: Option<Operand<'a>>,
     pub table: Option<Operand<'a>>,
@@ -106,8 +109,16 @@ impl<'a> Problem<'a> {
         let aligned = sizes.width.is_multiple_of(VECTOR) && sizes.v_width.is_multiple_of(VECTOR);
         let vector = aligned.then_some(VECTOR);
         let rows = |view| Operand::with_dense_rows(OP, device, view, vector);
-        let (q, k, v) = (rows(&a.q)?, rows(&a.k)?, rows(&a.v)?);
-        let scales = Self::scales(a, &k, &v)?;
+        let q = rows(&a.q)?;
+        let (k, v, scales) = match &a.packed {
+            // It was checked when it was made.
+            Some(_) => (Operand::in_place(&a.k), Operand::in_place(&a.v), None),
+            None => {
+                let (k, v) = (rows(&a.k)?, rows(&a.v)?);
+                let scales = Self::scales(a, &k, &v)?;
+                (k, v, scales)
+            }
+        };
         let mut shape = Shape {
             batch: narrow("number of sequences", sizes.batch)?,
             heads: narrow("number of heads", sizes.heads)?,
@@ -118,7 +129,8 @@ impl<'a> Problem<'a> {
             width: narrow("head size", sizes.width)?,
             v_width: narrow("head size", sizes.v_width)?,
             q_format,
-            kv_format,
+            k_format: kv_format,
+            v_format: kv_format,
             left: limit("left window", a.window.left)?,
             right: limit("right window", a.window.right)?,
             chunk: narrow("chunk", a.chunk.unwrap_or(0))?,
@@ -126,6 +138,10 @@ impl<'a> Problem<'a> {
             softcap: a.softcap.unwrap_or(0.0),
             ..Shape::default()
         };
+        if let Some(cache) = &a.packed {
+            Self::check_packed(a, cache)?;
+            cache.describe(&mut shape);
+        }
         let split = |operand: &Operand| -> Result<(u64, u32, u32)> {
             let (outer, [row, head, _]) = (operand.view().strides.split_last_chunk::<3>())
                 .expect("checked to have three dimensions");
@@ -204,6 +220,7 @@ impl<'a> Problem<'a> {
             k,
             v,
             scales,
+            packed: a.packed,
             cu_rows,
             cu_keys,
             table,
@@ -217,6 +234,23 @@ impl<'a> Problem<'a> {
                 quantized: None,
             },
         })
+    }
+
+    /// Keys and values of a packed cache are its own, in blocks.
+    fn check_packed(a: &Attention, cache: &PackedCache) -> Result<()> {
+        let own = [(&a.k, cache.k.view()), (&a.v, cache.v.view())];
+        let fits = own.iter().all(|(given, own)| {
+            given.buffer.as_ptr() == own.buffer.as_ptr()
+                && given.dims == own.dims
+                && given.strides == own.strides
+                && given.offset == 0
+        });
+        if !fits || !matches!(a.lengths, Lengths::Paged { .. }) || a.scales.is_some() {
+            return Err(OP.invalid(
+                "keys and values of a packed cache are the views that it gives, in blocks and without other scales",
+            ));
+        }
+        Ok(())
     }
 
     /// Scales belong to 8-bit elements and lie as these do: every stride a 32nd.
@@ -294,6 +328,7 @@ impl<'a> Problem<'a> {
         ];
         operands.iter().any(|operand| operand.is_some())
             || self.scales.is_some()
+            || self.packed.is_some()
             || self.shape.softcap != 0.0
             || self.result.log_sum_exp.is_some()
     }
@@ -325,14 +360,18 @@ impl<'a> Problem<'a> {
         fn optional<'p>(operand: &'p Option<Operand>) -> Ptr<'p> {
             operand.as_ref().map_or(Ptr::NULL, Operand::ptr)
         }
-        let scales = self.scales.as_ref();
+        let [k_scales, v_scales] = match (&self.packed, &self.scales) {
+            (Some(cache), _) => cache.factors(),
+            (None, Some((k, v))) => [k.ptr(), v.ptr()],
+            (None, None) => [Ptr::NULL; 2],
+        };
         ProblemArguments {
             operands: [
                 self.q.ptr(),
                 self.k.ptr(),
                 self.v.ptr(),
-                scales.map_or(Ptr::NULL, |(k, _)| k.ptr()),
-                scales.map_or(Ptr::NULL, |(_, v)| v.ptr()),
+                k_scales,
+                v_scales,
                 out,
                 lse,
                 optional(&self.cu_rows),

@@ -23,6 +23,16 @@ kernels! {
         in Family::AttentionDecode, part format, only crate::Only::Wave32
         => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
 
+    /// As `split_keys` for packed caches.
+    split_packed_keys = "attention_split_packed_8_{rows}" [rows: u32 = [1, 4, 8]]
+        in Family::AttentionDecode, part "packed" => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32,
+            lanes: u32);
+
+    /// As `split_wide_keys` for packed caches.
+    split_packed_wide_keys = "attention_split_packed_16_4" in Family::AttentionDecode, part "packed",
+        only crate::Only::Wave32
+        => (problem: ProblemArguments, partial: Ptr, splits: u32, tiles: u32, lanes: u32);
+
     /// Joins the parts of a row, in 8 bits as well unless `quants` is null.
     combine_parts = "attention_combine" in Family::AttentionDecode
         => (problem: ProblemArguments, partial: Ptr, splits: u32, quants: Ptr, scales: Ptr, stride: u32);
@@ -97,10 +107,14 @@ pub(super) fn run(device: &Device, problem: &Problem, quantized: bool) -> Result
     let to = partial.as_ref().map_or(Ptr::NULL, Ptr::to);
     // SAFETY: the problem was checked, the kernels take it, and there is room for all parts if there are several.
     unsafe {
-        match elements {
-            16 => split_wide_keys::of(problem.kv_dtype)?
+        match (elements, &problem.packed) {
+            (16, Some(_)) => split_packed_wide_keys::of()?
                 .launch(device, config, arguments, to, splits, tiles, lanes)?,
-            _ => split_keys::of(problem.kv_dtype, rows)?
+            (_, Some(_)) => split_packed_keys::of(rows)?
+                .launch(device, config, arguments, to, splits, tiles, lanes)?,
+            (16, None) => split_wide_keys::of(problem.kv_dtype)?
+                .launch(device, config, arguments, to, splits, tiles, lanes)?,
+            (_, None) => split_keys::of(problem.kv_dtype, rows)?
                 .launch(device, config, arguments, to, splits, tiles, lanes)?,
         }
     }

@@ -10,14 +10,14 @@ use candle_rocm_kernels::CkInstance;
 use half::f16;
 
 /// A problem: one sequence, causal unless there is one row for each head only.
-struct Problem {
-    rows: usize,
-    keys: usize,
-    heads: usize,
-    kv_heads: usize,
-    width: usize,
-    dtype: DType,
-    kv_dtype: DType,
+pub(super) struct Problem {
+    pub rows: usize,
+    pub keys: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub width: usize,
+    pub dtype: DType,
+    pub kv_dtype: DType,
 }
 
 pub(super) fn matrix(device: &Device, kernel: &DeclaredKernel) -> Finding {
@@ -58,6 +58,9 @@ pub(super) fn tiled(device: &Device, kernel: &DeclaredKernel) -> Finding {
 
 /// The kernels for few rows: `attention_split_<dtype>_<elements of a lane>_<rows>`, and the one that joins their parts.
 pub(super) fn split(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    if kernel.name.starts_with("attention_split_packed_") {
+        return super::packed_cache::split(device, kernel);
+    }
     let words: Vec<&str> = kernel.name.split('_').collect();
     let (kv_dtype, elements, rows) = match words[..] {
         [_, _, dtype, elements, rows] => {
@@ -150,7 +153,7 @@ impl Problem {
     }
 
     /// `softmax(q kᵀ / sqrt(width)) v`, row by row.
-    fn textbook(&self, q: &[f64], k: &[f64], v: &[f64], causal: bool) -> Vec<f64> {
+    pub fn textbook(&self, q: &[f64], k: &[f64], v: &[f64], causal: bool) -> Vec<f64> {
         let (width, group) = (self.width, self.heads / self.kv_heads);
         let scale = 1.0 / (width as f64).sqrt();
         let mut out = Vec::new();

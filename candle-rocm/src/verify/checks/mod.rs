@@ -13,6 +13,7 @@ mod indexing;
 mod latent;
 mod libraries;
 mod order;
+mod packed_cache;
 mod products;
 mod quantized;
 mod recurrent;
@@ -67,7 +68,11 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::AttentionTiled => (attention::tiled, "attention as it is written"),
         Family::AttentionDecode => (attention::split, "attention by tiles"),
         Family::AttentionLatent => (latent::attention, "attention by tiles"),
-        Family::KvCache if kernel.name == "kv_cache_write" => (attention::kv_cache, ""),
+        Family::KvCache => match kernel.name.as_str() {
+            "kv_cache_write" => (attention::kv_cache, ""),
+            "kv_cache_write_packed" | "kv_cache_rotate" => (packed_cache::cache, ""),
+            _ => return None,
+        },
         Family::MatvecSmall | Family::MatvecK | Family::MatvecCodebook | Family::MatvecLevels => {
             (quantized::matvec, "the product by tiles, or of floats")
         }
@@ -87,7 +92,6 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         | Family::Copy
         | Family::Rand
         | Family::AttentionScores
-        | Family::KvCache
         | Family::Pool
         | Family::Upsample
         | Family::Dequantize
