@@ -1,8 +1,10 @@
 //! The cache in memory, and attention by threads.
 
 use super::batch::HostSequence;
+use super::format::{rotation, CacheDType, CacheFormat, SCALED};
+use super::packed::{rotate, Packed};
 use super::simd::{self, Line, Scale};
-use super::{Attend, CacheDType, CacheShape, PagedBatch, Rotary, SCALED};
+use super::{Attend, CacheShape, PagedBatch, Rotary};
 use candle::utils::barrier_pool;
 use candle::{DType, Device, Layout, Result, Storage, Tensor};
 use half::{bf16, f16};
@@ -17,6 +19,8 @@ pub(super) struct Store {
     pub(super) keys: Half,
     /// None where the last elements of keys are the values.
     values: Option<Half>,
+    /// Neighbours that turn together before they are stored, of keys and of values.
+    turns: [usize; 2],
 }
 
 /// Keys, or values. Fresh pages of zeros cost nothing until they are written.
@@ -25,18 +29,22 @@ pub(super) enum Half {
     F16(Vec<u16>),
     BF16(Vec<u16>),
     Q8_0 { values: Vec<i8>, scales: Vec<u16> },
+    Packed(Packed),
 }
 
 impl Half {
-    fn new(elements: usize, dtype: CacheDType) -> Self {
+    /// So many vectors of `size` elements.
+    fn new(vectors: usize, size: usize, dtype: CacheDType) -> Self {
+        let elements = vectors * size;
         match dtype {
             CacheDType::F32 => Self::F32(vec![0.0; elements]),
             CacheDType::F16 => Self::F16(vec![0; elements]),
             CacheDType::BF16 => Self::BF16(vec![0; elements]),
-            CacheDType::Q8_0 => Self::Q8_0 {
+            CacheDType::Q8_0 if size % SCALED == 0 => Self::Q8_0 {
                 values: vec![0; elements],
                 scales: vec![0; elements / SCALED],
             },
+            dtype => Self::Packed(Packed::new(vectors, size, dtype)),
         }
     }
 
@@ -66,6 +74,7 @@ impl Half {
                     }
                 }
             }
+            Self::Packed(packed) => packed.write(start / packed.size(), x),
         }
     }
 
@@ -75,6 +84,7 @@ impl Half {
             Self::F32(_) => 4 * elements,
             Self::F16(_) | Self::BF16(_) => 2 * elements,
             Self::Q8_0 { .. } => elements + elements / SCALED * 2,
+            Self::Packed(packed) => packed.bytes(elements / packed.size()),
         }
     }
 
@@ -89,6 +99,7 @@ impl Half {
                 out.extend(values[range].iter().map(|x| *x as u8));
                 out.extend(factors.iter().flat_map(|x| x.to_le_bytes()));
             }
+            Self::Packed(packed) => packed.append_bytes(vectors(packed, range), out),
         }
     }
 
@@ -115,6 +126,10 @@ impl Half {
                     *to = *x as i8;
                 }
             }
+            Self::Packed(packed) => {
+                let vectors = vectors(packed, range);
+                packed.take_bytes(vectors, bytes);
+            }
         }
     }
 
@@ -135,9 +150,15 @@ impl Half {
                     scratch.extend(x.iter().map(|x| f32::from(*x) * factor));
                 }
             }
+            Self::Packed(packed) => packed.read(vectors(packed, range), scratch),
         }
         scratch
     }
+}
+
+/// The vectors that elements are of.
+fn vectors(packed: &Packed, elements: Range<usize>) -> Range<usize> {
+    elements.start / packed.size()..elements.end / packed.size()
 }
 
 /// The elements of an f32 tensor and what lies between those of neighbouring tokens; heads of a token lie behind each
@@ -228,11 +249,16 @@ impl<'a> Turn<'a> {
 
 impl Store {
     /// With values of their `own`, or in the keys.
-    pub(super) fn new(shape: &CacheShape, dtype: CacheDType, own: bool) -> Self {
+    pub(super) fn new(shape: &CacheShape, format: CacheFormat, own: bool) -> Self {
         let entries = shape.blocks * shape.block_size * shape.kv_heads;
+        let turns = |turns: bool, size| if turns { rotation(size) } else { 0 };
         Self {
-            keys: Half::new(entries * shape.head_size, dtype),
-            values: own.then(|| Half::new(entries * shape.v_head_size, dtype)),
+            keys: Half::new(entries, shape.head_size, format.keys),
+            values: own.then(|| Half::new(entries, shape.v_head_size, format.values)),
+            turns: [
+                turns(format.turn_keys, shape.head_size),
+                turns(format.turn_values, shape.v_head_size),
+            ],
         }
     }
 
@@ -294,19 +320,22 @@ impl Store {
                     if let Some(turn) = &turn {
                         turn.apply(&mut key, *position as usize);
                     }
+                    rotate(&mut key, self.turns[0]);
                     let entry = entry(shape, *slot as usize, head);
                     self.keys.write(entry * shape.head_size, &key);
                 }
             }
         })?;
         if let (Some(v), Some(values)) = (v, &mut self.values) {
+            let mut value = vec![0.0; shape.v_head_size];
             with_rows(v, |v, row| {
                 for (token, slot) in batch.slots.iter().enumerate() {
                     for head in 0..shape.kv_heads {
                         let start = token * row + head * shape.v_head_size;
                         let entry = entry(shape, *slot as usize, head);
-                        let value = &v[start..start + shape.v_head_size];
-                        values.write(entry * shape.v_head_size, value);
+                        value.copy_from_slice(&v[start..start + shape.v_head_size]);
+                        rotate(&mut value, self.turns[1]);
+                        values.write(entry * shape.v_head_size, &value);
                     }
                 }
             })?;
@@ -394,6 +423,18 @@ impl Store {
         }
         let (size, v_size, block_size) = (shape.head_size, shape.v_head_size, shape.block_size);
         let first_position = task.sequence.keys - task.sequence.rows;
+        // Queries that turn as the keys did, behind each other.
+        let mut turned = Vec::new();
+        if self.turns[0] > 0 {
+            let heads = task.heads.len() * size;
+            turned.reserve(task.rows.len() * heads);
+            for row in task.rows.clone() {
+                let start = (task.sequence.first_row + row) * q_row + task.heads.start * size;
+                turned.extend_from_slice(&q[start..start + heads]);
+            }
+            rotate(&mut turned, self.turns[0]);
+        }
+        let mut own = turned.chunks_exact(size);
         let mut lines: Vec<(Range<usize>, Line)> = task
             .rows
             .clone()
@@ -406,7 +447,7 @@ impl Store {
                 let out = unsafe { out.range((token * heads + head) * v_size, v_size) };
                 let start = token * q_row + head * size;
                 let line = Line {
-                    query: &q[start..start + size],
+                    query: own.next().unwrap_or(&q[start..start + size]),
                     out,
                     max: f32::NEG_INFINITY,
                     sum: 0.0,
@@ -452,6 +493,7 @@ impl Store {
             let sink = sinks.map(|sinks| sinks[task.heads.start + i % task.heads.len()]);
             let factor = line.factor(sink);
             line.out.iter_mut().for_each(|x| *x *= factor);
+            rotate(line.out, self.turns[1]);
         }
     }
 }

@@ -3,8 +3,10 @@
 //! an indexer ranks them ("DeepSeek-V3.2-Exp: Boosting Long-Context Efficiency with DeepSeek Sparse Attention", 2025).
 
 use super::cpu::{self, last_elements, with_rows, Shared};
+use super::format::SCALED;
+use super::rocm;
 use super::simd::{self, Line, Scale};
-use super::{Attend, CacheDType, CacheShape, PagedBatch, PagedCache, Rotary, Store, SCALED};
+use super::{Attend, CacheDType, CacheShape, PagedBatch, PagedCache, Rotary, Store};
 use candle::utils::barrier_pool;
 use candle::{bail, DType, Device, Result, Tensor};
 use std::cmp::Ordering;
@@ -20,8 +22,8 @@ impl PagedCache {
     /// What turns by a rotary embedding are the first elements of a key.
     ///
     /// # Errors
-    /// Those of [`PagedCache::new`]; for values that are larger than keys, and in 8 bits for keys whose other elements
-    /// are no multiple of 32.
+    /// Those of [`PagedCache::new`]; for values that are larger than keys, types other than f32, f16, bf16 and q8_0,
+    /// and in 8 bits for keys whose other elements are no multiple of 32.
     pub fn latent(shape: CacheShape, dtype: CacheDType, device: &Device) -> Result<Self> {
         let CacheShape {
             head_size,
@@ -31,6 +33,9 @@ impl PagedCache {
         if v_head_size > head_size || v_head_size == 0 {
             bail!("values of {v_head_size} elements in keys of {head_size}")
         }
+        if dtype.is_quantized() && dtype != CacheDType::Q8_0 {
+            bail!("latent vectors are stored in f32, f16, bf16 or q8_0, not in {dtype:?}")
+        }
         let scaled = [head_size, v_head_size].iter().all(|s| s % SCALED == 0);
         if dtype == CacheDType::Q8_0 && !scaled {
             bail!("a q8_0 cache takes keys and values of a multiple of {SCALED} elements, not {head_size} and {v_head_size}; use f16")
@@ -38,7 +43,14 @@ impl PagedCache {
         if shape.block_size == 0 || shape.kv_heads == 0 {
             bail!("a cache of {shape:?} holds nothing")
         }
-        Self::with_values(shape, dtype, device, false)
+        let store = match device {
+            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype.into(), false)),
+            Device::Rocm(device) => {
+                Store::Rocm(Box::new(rocm::Store::latent(&shape, dtype, device)?))
+            }
+            device => bail!("there is no paged cache on {:?}", device.location()),
+        };
+        Ok(Self { shape, store })
     }
 
     /// As [`PagedCache::write`] for a [latent](PagedCache::latent) cache: keys have the values.

@@ -28,7 +28,9 @@
 mod attend;
 mod batch;
 mod cpu;
+mod format;
 mod latent;
+mod packed;
 mod rocm;
 mod simd;
 
@@ -36,36 +38,10 @@ pub use attend::Attend;
 pub use batch::DecodeShape;
 pub use batch::{PagedBatch, PagedSequence};
 pub use candle::rocm_backend::candle_rocm::ops::quantized::QuantizedActivations;
+pub use format::{CacheDType, CacheFormat};
 pub use latent::NO_KEY;
 
 use candle::{bail, DType, Device, Result, Tensor};
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheDType {
-    /// 4 bytes an element.
-    F32,
-    /// 2 bytes.
-    F16,
-    /// 2 bytes.
-    BF16,
-    /// 8 bits, and an f16 factor for 32 elements.
-    Q8_0,
-}
-
-/// Elements that share a factor in [`CacheDType::Q8_0`].
-const SCALED: usize = 32;
-
-impl CacheDType {
-    /// Bytes of `elements` elements, a multiple of 32 for [`CacheDType::Q8_0`].
-    pub fn bytes(self, elements: usize) -> usize {
-        match self {
-            Self::F32 => 4 * elements,
-            Self::F16 | Self::BF16 => 2 * elements,
-            Self::Q8_0 => elements + elements / SCALED * 2,
-        }
-    }
-}
 
 /// Sizes of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,20 +58,6 @@ pub struct CacheShape {
     pub v_head_size: usize,
 }
 
-impl CacheShape {
-    /// Bytes of keys and values in all.
-    pub fn bytes(&self, dtype: CacheDType) -> usize {
-        let elements = self.block_size * self.kv_heads * (self.head_size + self.v_head_size);
-        self.blocks * dtype.bytes(elements)
-    }
-
-    /// Bytes of the keys alone, which are all that a [`PagedCache::latent`] stores.
-    pub fn latent_bytes(&self, dtype: CacheDType) -> usize {
-        let elements = self.block_size * self.kv_heads * self.head_size;
-        self.blocks * dtype.bytes(elements)
-    }
-}
-
 /// A rotary embedding: the first `2 * pairs` elements of a head turn by the angle of the token's position.
 #[derive(Clone, Debug)]
 pub struct Rotary {
@@ -106,6 +68,9 @@ pub struct Rotary {
     /// Pairs are `(2i, 2i + 1)` instead of `(i, i + pairs)`.
     pub interleaved: bool,
 }
+
+/// Elements of a head come in so many, where they are quantized.
+const VECTOR: usize = 8;
 
 /// One layer's keys and values.
 pub struct PagedCache {
@@ -122,30 +87,22 @@ impl PagedCache {
     /// Reserves the blocks; what they hold before the first write is undefined and never read.
     ///
     /// # Errors
-    /// For a device other than the CPU and ROCm, for head sizes that the format does not take, and if there is no
-    /// memory.
-    pub fn new(shape: CacheShape, dtype: CacheDType, device: &Device) -> Result<Self> {
+    /// For a device other than the CPU and ROCm, for head sizes that the format does not take, on ROCm for f32 beside
+    /// another type, and if there is no memory.
+    pub fn new(shape: CacheShape, format: impl Into<CacheFormat>, device: &Device) -> Result<Self> {
+        let format = format.into();
         let sizes = [shape.head_size, shape.v_head_size];
-        if dtype == CacheDType::Q8_0 && sizes.iter().any(|s| s % SCALED != 0) {
-            bail!("a q8_0 cache takes heads of a multiple of {SCALED} elements, not {sizes:?}; use f16")
+        let is_quantized = format.keys.is_quantized() || format.values.is_quantized();
+        if is_quantized && sizes.iter().any(|s| s % VECTOR != 0) {
+            bail!("a cache of {:?} and {:?} takes heads of a multiple of {VECTOR} elements, not {sizes:?}; use f16", format.keys, format.values)
         }
         if shape.block_size == 0 || shape.kv_heads == 0 || sizes.contains(&0) {
             bail!("a cache of {shape:?} holds nothing")
         }
-        Self::with_values(shape, dtype, device, true)
-    }
-
-    /// With values of their own, or the last elements of keys in place of them.
-    fn with_values(
-        shape: CacheShape,
-        dtype: CacheDType,
-        device: &Device,
-        own: bool,
-    ) -> Result<Self> {
         let store = match device {
-            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, dtype, own)),
+            Device::Cpu => Store::Cpu(cpu::Store::new(&shape, format, true)),
             Device::Rocm(device) => {
-                Store::Rocm(Box::new(rocm::Store::new(&shape, dtype, device, own)?))
+                Store::Rocm(Box::new(rocm::Store::new(&shape, format, device)?))
             }
             device => bail!("there is no paged cache on {:?}", device.location()),
         };
@@ -206,7 +163,8 @@ impl PagedCache {
         Ok(())
     }
 
-    /// Turns queries and keys by their positions and writes keys and values to their blocks. `q` is
+    /// Turns queries and keys by their positions and writes keys and values to their blocks. What a [`CacheFormat`] turns
+    /// besides is no business of who calls this: [`PagedCache::attend`] takes queries as this gives them. `q` is
     /// `(tokens, heads, head_size)`, `k` `(tokens, kv_heads, head_size)`, `v` `(tokens, kv_heads, v_head_size)`, f32,
     /// f16 or bf16 with a dense last dimension. Gives the turned queries, if there are queries.
     ///

@@ -1,11 +1,13 @@
 //! The cache in device memory.
 
-use super::{batch::DeviceBatch, Attend, CacheDType, CacheShape, PagedBatch, Rotary, SCALED};
+use super::format::{CacheDType, CacheFormat, SCALED};
+use super::{batch::DeviceBatch, Attend, CacheShape, PagedBatch, Rotary};
 use candle::op::BackpropOp;
 use candle::rocm_backend::{candle_rocm, RocmDevice};
 use candle::{bail, Result, RocmStorage, Shape, Storage, Tensor};
 use candle_rocm::ops::attention::kv_cache::{self, KvCache, Tokens};
 use candle_rocm::ops::attention::latent;
+use candle_rocm::ops::attention::packed::{self, Format, PackedCache};
 use candle_rocm::ops::attention::{attention, Attention, Lengths, Window};
 use candle_rocm::ops::quantized::QuantizedActivations;
 use candle_rocm::{Buffer, DType, View};
@@ -15,9 +17,15 @@ const OP: &str = "paged attention";
 
 pub(super) struct Store {
     device: RocmDevice,
-    keys: Half,
-    /// None where the last elements of keys are the values.
-    values: Option<Half>,
+    halves: Halves,
+}
+
+/// What is stored, and in which kind of memory.
+enum Halves {
+    /// Keys and values of one type that has a kernel of its own; no values where the last elements of keys are them.
+    Alike(Half, Option<Half>),
+    /// Those of other types, of two, or that turn.
+    Packed(packed::Half, packed::Half),
 }
 
 /// Keys, or values.
@@ -27,6 +35,22 @@ struct Half {
     dims: [usize; 4],
     strides: [usize; 4],
     scales: Option<(Buffer, [usize; 4], [usize; 4])>,
+}
+
+/// What a type is in a packed cache.
+fn format(dtype: CacheDType) -> Result<Format> {
+    Ok(match dtype {
+        CacheDType::F32 => bail!("{OP}: on a GPU, f32 goes with f32 only; use f16 or bf16"),
+        CacheDType::F16 => Format::F16,
+        CacheDType::BF16 => Format::Bf16,
+        CacheDType::Q8_0 => Format::Q8_0,
+        CacheDType::Q4_0 => Format::Q4_0,
+        CacheDType::Q4_1 => Format::Q4_1,
+        CacheDType::Q5_0 => Format::Q5_0,
+        CacheDType::Q5_1 => Format::Q5_1,
+        CacheDType::Iq4Nl => Format::Iq4Nl,
+        CacheDType::F8 => Format::F8,
+    })
 }
 
 impl Half {
@@ -56,6 +80,7 @@ impl Half {
                 let buffer = device.alloc(elements / SCALED * 2)?;
                 (DType::U8, Some((buffer, dims, strides)))
             }
+            other => bail!("{OP}: {other:?} is stored in packed caches only"),
         };
         Ok(Self {
             data: device.alloc(elements * dtype.size_in_bytes())?,
@@ -72,6 +97,15 @@ impl Half {
         let scales = self.scales.iter();
         let scales = scales.map(|(buffer, _, strides)| (buffer, strides[0] * 2));
         std::iter::once(data).chain(scales)
+    }
+
+    /// Dimensions of values of so many elements in it or beside it.
+    fn value_dims(&self, size: usize) -> ValueDims {
+        let [blocks, block_size, kv_heads, _] = self.dims;
+        ValueDims {
+            values: [blocks, block_size, kv_heads, size],
+            scales: [blocks, block_size, kv_heads, size / SCALED],
+        }
     }
 
     fn view(&self) -> View<'_> {
@@ -133,8 +167,13 @@ struct ValueDims {
 
 impl ValueDims {
     /// Where values lie: in memory of their own or in that of the keys.
-    fn values<'a>(&'a self, store: &'a Store, shape: &CacheShape) -> View<'a> {
-        match &store.values {
+    fn values<'a>(
+        &'a self,
+        keys: &'a Half,
+        values: Option<&'a Half>,
+        shape: &CacheShape,
+    ) -> View<'a> {
+        match values {
             Some(own) => View {
                 dims: &self.values,
                 ..own.view()
@@ -142,16 +181,21 @@ impl ValueDims {
             None => View {
                 dims: &self.values,
                 offset: shape.head_size - shape.v_head_size,
-                ..store.keys.view()
+                ..keys.view()
             },
         }
     }
 
-    fn scales<'a>(&'a self, store: &'a Store, shape: &CacheShape) -> Option<View<'a>> {
-        let (view, offset) = match &store.values {
+    fn scales<'a>(
+        &'a self,
+        keys: &'a Half,
+        values: Option<&'a Half>,
+        shape: &CacheShape,
+    ) -> Option<View<'a>> {
+        let (view, offset) = match values {
             Some(own) => (own.scales()?, 0),
             None => (
-                store.keys.scales()?,
+                keys.scales()?,
                 (shape.head_size - shape.v_head_size) / SCALED,
             ),
         };
@@ -171,23 +215,69 @@ pub(super) fn device_batch(batch: &PagedBatch) -> Result<&DeviceBatch> {
 }
 
 impl Store {
-    /// With values of their `own`, or in the keys.
-    pub(super) fn new(
+    /// Keys and values.
+    pub(super) fn new(shape: &CacheShape, cache: CacheFormat, device: &RocmDevice) -> Result<Self> {
+        let CacheFormat {
+            keys,
+            values,
+            turn_keys,
+            turn_values,
+        } = cache;
+        let sizes = [shape.head_size, shape.v_head_size];
+        let has_kernels = match keys {
+            CacheDType::Q8_0 => sizes.iter().all(|size| size % SCALED == 0),
+            dtype => !dtype.is_quantized(),
+        };
+        let halves = if keys == values && has_kernels && !turn_keys && !turn_values {
+            let values = Half::new(shape, shape.v_head_size, values, device)?;
+            Halves::Alike(
+                Half::new(shape, shape.head_size, keys, device)?,
+                Some(values),
+            )
+        } else {
+            let half = |dtype, size, turns| {
+                let dims = [shape.blocks, shape.block_size, shape.kv_heads, size];
+                Ok::<_, candle::Error>(packed::Half::new(
+                    device.device(),
+                    format(dtype)?,
+                    dims,
+                    turns,
+                )?)
+            };
+            Halves::Packed(
+                half(keys, shape.head_size, turn_keys)?,
+                half(values, shape.v_head_size, turn_values)?,
+            )
+        };
+        Ok(Self {
+            device: device.clone(),
+            halves,
+        })
+    }
+
+    /// Keys that have the values.
+    pub(super) fn latent(
         shape: &CacheShape,
         dtype: CacheDType,
         device: &RocmDevice,
-        own: bool,
     ) -> Result<Self> {
-        let values = own.then(|| Half::new(shape, shape.v_head_size, dtype, device));
+        let keys = Half::new(shape, shape.head_size, dtype, device)?;
         Ok(Self {
             device: device.clone(),
-            keys: Half::new(shape, shape.head_size, dtype, device)?,
-            values: values.transpose()?,
+            halves: Halves::Alike(keys, None),
         })
     }
 
     pub(super) fn has_values(&self) -> bool {
-        self.values.is_some()
+        !matches!(self.halves, Halves::Alike(_, None))
+    }
+
+    /// Keys of one type with a kernel of its own.
+    fn keys(&self) -> Result<&Half> {
+        match &self.halves {
+            Halves::Alike(keys, _) => Ok(keys),
+            Halves::Packed(..) => bail!("{OP}: a packed cache has no latent vectors"),
+        }
     }
 
     /// Whether one kernel reads keys with their values once for all heads.
@@ -219,9 +309,10 @@ impl Store {
         with_view!(blocks = batch.table);
         // What is not there borrows the queries' place and is not used.
         with_view!(list = chosen.unwrap_or(q));
+        let own = self.keys()?;
         let keys = latent::Keys {
-            keys: self.keys.view(),
-            scales: self.keys.scales(),
+            keys: own.view(),
+            scales: own.scales(),
             cu_rows,
             cu_keys,
             blocks,
@@ -251,9 +342,10 @@ impl Store {
         with_view!(cu_rows = batch.cu_rows);
         with_view!(cu_keys = batch.cu_keys);
         with_view!(blocks = batch.table);
+        let own = self.keys()?;
         let keys = latent::Keys {
-            keys: self.keys.view(),
-            scales: self.keys.scales(),
+            keys: own.view(),
+            scales: own.scales(),
             cu_rows,
             cu_keys,
             blocks,
@@ -271,23 +363,19 @@ impl Store {
         ))
     }
 
-    fn value_dims(&self, size: usize) -> ValueDims {
-        let [blocks, block_size, kv_heads, _] = self.keys.dims;
-        ValueDims {
-            values: [blocks, block_size, kv_heads, size],
-            scales: [blocks, block_size, kv_heads, size / SCALED],
+    /// The buffers of keys and values, and the bytes of a block in each.
+    fn blocks(&self) -> Vec<(&Buffer, usize)> {
+        match &self.halves {
+            Halves::Alike(keys, values) => {
+                let values = values.iter().flat_map(Half::blocks);
+                keys.blocks().chain(values).collect()
+            }
+            Halves::Packed(keys, values) => [keys.blocks(), values.blocks()].concat(),
         }
     }
 
-    /// The buffers of keys and values, and the bytes of a block in each.
-    fn blocks(&self) -> impl Iterator<Item = (&Buffer, usize)> {
-        self.keys
-            .blocks()
-            .chain(self.values.iter().flat_map(Half::blocks))
-    }
-
     pub(super) fn block_bytes(&self) -> usize {
-        self.blocks().map(|(_, bytes)| bytes).sum()
+        self.blocks().into_iter().map(|(_, bytes)| bytes).sum()
     }
 
     pub(super) fn read_block(&self, block: usize, out: &mut Vec<u8>) -> Result<()> {
@@ -322,14 +410,8 @@ impl Store {
         rotary: Option<&Rotary>,
     ) -> Result<Option<Tensor>> {
         let batch = device_batch(batch)?;
-        let places = self.value_dims(if v.is_some() { shape.v_head_size } else { 0 });
-        let cache = KvCache {
-            k: self.keys.view(),
-            v: places.values(self, shape),
-            scales: self.keys.scales().zip(places.scales(self, shape)),
-        };
+        let size = if v.is_some() { shape.v_head_size } else { 0 };
         with_view!(key = k);
-        let device = self.device.device();
         with_view!(given = v.unwrap_or(k));
         let no_values = [key.dims[0], key.dims[1], 0];
         // Values in keys are none that are to be written.
@@ -350,7 +432,7 @@ impl Store {
             slots,
         };
         let turned = match rotary {
-            None => kv_cache::write(device, &cache, &tokens, None)?,
+            None => self.write_views(shape, size, &tokens, None)?,
             Some(rotary) => {
                 with_view!(cos = rotary.cos);
                 with_view!(sin = rotary.sin);
@@ -361,13 +443,40 @@ impl Store {
                     interleaved: rotary.interleaved,
                     positions,
                 };
-                kv_cache::write(device, &cache, &tokens, Some(&rotary))?
+                self.write_views(shape, size, &tokens, Some(&rotary))?
             }
         };
         match (turned, q) {
             (Some(buffer), Some(q)) => Ok(Some(tensor(q, buffer, q.shape().clone())?)),
             _ => Ok(None),
         }
+    }
+
+    /// Writes tokens whose values have `size` elements, or are in the keys.
+    fn write_views(
+        &self,
+        shape: &CacheShape,
+        size: usize,
+        tokens: &Tokens,
+        rotary: Option<&kv_cache::Rotary>,
+    ) -> Result<Option<Buffer>> {
+        let device = self.device.device();
+        let turned = match &self.halves {
+            Halves::Packed(keys, values) => {
+                kv_cache::write_packed(device, &PackedCache::new(keys, values), tokens, rotary)?
+            }
+            Halves::Alike(keys, values) => {
+                let places = keys.value_dims(size);
+                let values = values.as_ref();
+                let cache = KvCache {
+                    k: keys.view(),
+                    v: places.values(keys, values, shape),
+                    scales: keys.scales().zip(places.scales(keys, values, shape)),
+                };
+                kv_cache::write(device, &cache, tokens, rotary)?
+            }
+        };
+        Ok(turned)
     }
 
     pub(super) fn turn(
@@ -377,7 +486,6 @@ impl Store {
         batch: &PagedBatch,
         rotary: &Rotary,
     ) -> Result<Tensor> {
-        let device = self.device.device();
         let batch = device_batch(batch)?;
         // No token has a place: what stands in for keys and values is not read.
         let nowhere = Tensor::full(u32::MAX, q.dim(0)?, q.device())?;
@@ -390,12 +498,6 @@ impl Store {
         with_view!(cos = rotary.cos);
         with_view!(sin = rotary.sin);
         with_view!(positions = batch.positions);
-        let places = self.value_dims(shape.v_head_size);
-        let cache = KvCache {
-            k: self.keys.view(),
-            v: places.values(self, shape),
-            scales: self.keys.scales().zip(places.scales(self, shape)),
-        };
         let tokens = Tokens {
             q: Some(query),
             k: key,
@@ -408,7 +510,7 @@ impl Store {
             interleaved: rotary.interleaved,
             positions,
         };
-        match kv_cache::write(device, &cache, &tokens, Some(&rotary))? {
+        match self.write_views(shape, shape.v_head_size, &tokens, Some(&rotary))? {
             Some(buffer) => tensor(q, buffer, q.shape().clone()),
             None => bail!("{OP}: queries were given and none came back"),
         }
@@ -431,9 +533,23 @@ impl Store {
         with_view!(blocks = batch.table);
         // What is not there borrows the queries' place and is not used.
         with_view!(sinks = scores.sinks.unwrap_or(q));
-        let places = self.value_dims(shape.v_head_size);
+        let places;
+        let (keys, values, scales, packed) = match &self.halves {
+            Halves::Packed(keys, values) => {
+                let cache = PackedCache::new(keys, values);
+                (keys.view(), values.view(), None, Some(cache))
+            }
+            Halves::Alike(keys, values) => {
+                places = keys.value_dims(shape.v_head_size);
+                let own = values.as_ref();
+                let scales = keys.scales().zip(places.scales(keys, own, shape));
+                let values = places.values(keys, own, shape);
+                (keys.view(), values, scales, None)
+            }
+        };
         let problem = Attention {
-            scales: self.keys.scales().zip(places.scales(self, shape)),
+            scales,
+            packed,
             lengths: Lengths::Paged {
                 cu_rows,
                 cu_keys,
@@ -451,12 +567,7 @@ impl Store {
             // Keys and values have been rounded already.
             may_round: true,
             quantized,
-            ..Attention::new(
-                query,
-                self.keys.view(),
-                places.values(self, shape),
-                scores.scale,
-            )
+            ..Attention::new(query, keys, values, scores.scale)
         };
         let attended = attention(device, &problem)?;
         let (tokens, heads, _) = q.dims3()?;

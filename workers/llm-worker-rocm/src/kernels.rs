@@ -3,7 +3,7 @@
 //! What is not foreseen is compiled when it is used: a file too many costs a second of a first start, a file too few
 //! one of a first request.
 
-use crate::engine::api::KvDType;
+use crate::engine::api::{KvDType, KvTypes};
 use candle_core::rocm_backend::candle_rocm::ops::quantized::Format;
 use candle_core::rocm_backend::candle_rocm::{CodeObject, Family};
 use std::collections::HashSet;
@@ -93,15 +93,15 @@ const USUAL_FORMATS: [Format; 8] = [
     Format::F32,
 ];
 
-/// What the engine's decoder uses for a model; `kv_dtype` is how keys and values are to be stored.
-pub fn of_decoder(header: &Gguf, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
+/// What the engine's decoder uses for a model; `kv` is how keys and values are to be stored.
+pub fn of_decoder(header: &Gguf, kv: Option<KvTypes>) -> Vec<CodeObject> {
     let formats: HashSet<Format> = header.tensors().map(|(_, info)| info.format).collect();
     let has = |part: &str| header.tensors().any(|(name, _)| name.contains(part));
     let parts = Parts {
         experts: has("_exps."),
         latent: has(".attn_kv_a_mqa."),
     };
-    let mut objects = of_formats(&formats, kv_dtype, parts);
+    let mut objects = of_formats(&formats, kv, parts);
     let is_lightning = has(".attn_norm_2.") && has(".attn_gate.");
     if has(".ssm_") || has(".time_mix_") || is_lightning {
         // Some scans are of f32 whatever activations are.
@@ -146,21 +146,20 @@ fn activations(formats: &HashSet<Format>) -> HashSet<String> {
     all.map(|f| f.to_string()).collect()
 }
 
-fn of_formats(
-    formats: &HashSet<Format>,
-    kv_dtype: Option<KvDType>,
-    parts: Parts,
-) -> Vec<CodeObject> {
+fn of_formats(formats: &HashSet<Format>, kv: Option<KvTypes>, parts: Parts) -> Vec<CodeObject> {
     let named =
         |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
     let is_quantized = formats.iter().any(|format| format.block_size() > 1);
     let weights: HashSet<String> = formats.iter().map(Format::to_string).collect();
     let activations = activations(formats);
-    let kept = match kv_dtype {
-        Some(KvDType::F32) => "f32",
-        Some(KvDType::F16) => "f16",
-        Some(KvDType::Bf16) => "bf16",
-        Some(KvDType::Q8_0) => "u8",
+    let kept = match kv {
+        Some(types) if types.is_packed() => "packed",
+        Some(types) => match types.keys {
+            KvDType::F32 => "f32",
+            KvDType::Bf16 => "bf16",
+            KvDType::Q8_0 => "u8",
+            _ => "f16",
+        },
         None if formats.contains(&Format::BF16) => "bf16",
         None => "f16",
     };

@@ -6,7 +6,7 @@ pub use crate::engine::LoadedModel;
 use crate::adapters::{Adapter, AdapterSource};
 use crate::architectures::decoder_config;
 use crate::chat::ChatTemplate;
-use crate::engine::api::{KvDType, WeightOptions};
+use crate::engine::api::{KvTypes, WeightOptions};
 use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
 use crate::hf::HfFolder;
@@ -150,8 +150,8 @@ impl ModelFile {
     }
 
     /// What of the kernels it will use on a GPU, the most needed first.
-    pub fn kernels(&self, kv_dtype: Option<KvDType>) -> Vec<CodeObject> {
-        kernels::of_decoder(self.file.header(), kv_dtype)
+    pub fn kernels(&self, kv: Option<KvTypes>) -> Vec<CodeObject> {
+        kernels::of_decoder(self.file.header(), kv)
     }
 
     /// What the model is.

@@ -6,7 +6,7 @@ mod common;
 
 use candle_core::rocm_backend::candle_rocm::{self, CodeObject};
 use common::{llama, u32, File};
-use llm_worker_rocm::engine::api::{Event, KvDType, Request, SamplingOptions};
+use llm_worker_rocm::engine::api::{Event, KvDType, KvTypes, Request, SamplingOptions};
 use llm_worker_rocm::engine::{Engine, EngineOptions};
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value};
@@ -81,11 +81,11 @@ fn what_first_requests_use_is_foreseen() {
         ("BF16", None),
         ("Q8_0", Some(KvDType::Q8_0)),
         ("Q4_K_M", None),
-        ("IQ4_XS", None),
+        ("IQ4_XS", Some(KvDType::Q4_0)),
     ];
     for (kind, kv_dtype) in kinds {
         let file = ModelFile::open(&quantized(folder.path(), kind)).unwrap();
-        foreseen.extend(file.kernels(kv_dtype));
+        foreseen.extend(file.kernels(kv_dtype.map(KvTypes::from)));
         let model = file.load(&device, &LoadOptions::default()).unwrap();
         let options = EngineOptions {
             kv_dtype,

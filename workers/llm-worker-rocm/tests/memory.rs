@@ -41,13 +41,13 @@ fn attention_takes_memory_linear_in_length() {
         let cache = CacheOptions {
             blocks: tokens / BLOCK,
             block_size: BLOCK,
-            dtype: KvDType::F16,
+            dtype: KvDType::F16.into(),
             context: tokens,
             states: 0,
             window_blocks: 0,
         };
         model.reserve(&cache).unwrap();
-        let cache_bytes = model.kv_token_bytes(KvDType::F16) * tokens;
+        let cache_bytes = model.kv_token_bytes(KvDType::F16.into()) * tokens;
         // The last piece of a long prompt. What the pieces before it would have written does not matter for memory.
         let step = Step {
             tokens: vec![5; ROWS],

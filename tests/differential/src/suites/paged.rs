@@ -4,7 +4,7 @@
 use crate::{name, tensor, to_f64, Arrangement, Context, Report, Suite};
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{
-    Attend, CacheDType, CacheShape, PagedBatch, PagedCache, PagedSequence, Rotary,
+    Attend, CacheDType, CacheFormat, CacheShape, PagedBatch, PagedCache, PagedSequence, Rotary,
 };
 
 /// What there is here.
@@ -152,9 +152,10 @@ fn compare(
     report: &mut Report,
     device: &Device,
     dtype: DType,
-    stored: CacheDType,
+    stored: impl Into<CacheFormat>,
     limit: f64,
 ) -> Result<()> {
+    let stored = stored.into();
     let lengths = [0, 1].map(|piece| {
         let of = |s: &(usize, usize, [u32; 9])| if piece == 0 { s.0 } else { s.1 };
         SEQUENCES.iter().map(of).sum::<usize>()
@@ -173,7 +174,8 @@ fn compare(
     };
     for (interleaved, scores) in [(false, plain), (true, bounded), (false, sunk)] {
         let what = format!(
-            "in {stored:?}, window {:?}, chunk {:?}, on {:?}",
+            "in {}, window {:?}, chunk {:?}, on {:?}",
+            describe(stored),
             scores.left,
             scores.chunk,
             device.location()
@@ -213,13 +215,50 @@ fn compare(
     Ok(())
 }
 
+fn describe(format: CacheFormat) -> String {
+    let name = |dtype: CacheDType, turns: bool| match turns {
+        true => format!("turned {dtype:?}"),
+        false => format!("{dtype:?}"),
+    };
+    let keys = name(format.keys, format.turn_keys);
+    match name(format.values, format.turn_values) {
+        values if values == keys => keys,
+        values => format!("{keys} and {values}"),
+    }
+}
+
+/// Formats of fewer bits and pairs of them, and by how much they may be off.
+fn packed() -> [(CacheFormat, f64); 8] {
+    let format = |keys, values, turn_keys, turn_values| CacheFormat {
+        keys,
+        values,
+        turn_keys,
+        turn_values,
+    };
+    use CacheDType::*;
+    [
+        (format(Q4_0, Q4_0, true, true), 6e-2),
+        (format(Q4_1, Q4_1, false, false), 4e-2),
+        (format(Q5_0, Q5_1, true, false), 2e-2),
+        (format(Q5_1, Q5_1, true, true), 2e-2),
+        (format(Iq4Nl, F8, false, true), 6e-2),
+        (format(F8, F8, false, false), 1e-2),
+        (format(Q8_0, Q4_0, false, true), 2e-2),
+        (format(F16, Q8_0, false, true), 2e-4),
+    ]
+}
+
 fn every_dtype(report: &mut Report, device: &Device) -> Result<()> {
     compare(report, device, DType::F32, CacheDType::F32, 1e-9)?;
     compare(report, device, DType::F32, CacheDType::F16, 1e-6)?;
     compare(report, device, DType::F32, CacheDType::Q8_0, 2e-4)?;
     compare(report, device, DType::F16, CacheDType::F16, 1e-5)?;
     compare(report, device, DType::BF16, CacheDType::BF16, 5e-4)?;
-    compare(report, device, DType::BF16, CacheDType::Q8_0, 5e-4)
+    compare(report, device, DType::BF16, CacheDType::Q8_0, 5e-4)?;
+    for (format, limit) in packed() {
+        compare(report, device, DType::F32, format, limit)?;
+    }
+    Ok(())
 }
 
 fn on_the_cpu(_: &Context, report: &mut Report) -> Result<()> {
@@ -236,10 +275,17 @@ fn what_does_not_fit_is_refused(_: &Context, _: &mut Report) -> Result<()> {
         blocks: 2,
         block_size: BLOCK,
         kv_heads: KV_HEADS,
-        head_size: 40,
+        head_size: 36,
         v_head_size: 32,
     };
     ensure!(PagedCache::new(shape, CacheDType::Q8_0, &device).is_err());
+    ensure!(PagedCache::new(shape, CacheDType::Q4_0, &device).is_err());
+    let latent = CacheShape {
+        head_size: 64,
+        ..shape
+    };
+    ensure!(PagedCache::latent(latent, CacheDType::Q8_0, &device).is_ok());
+    ensure!(PagedCache::latent(latent, CacheDType::Q4_0, &device).is_err());
     let sequence = |blocks, keys, rows| {
         let sequence = PagedSequence { blocks, keys, rows };
         PagedBatch::new(&[sequence], BLOCK, &device)

@@ -7,6 +7,7 @@ mod bench;
 mod chat;
 mod generate;
 mod graph;
+mod kv;
 mod memory;
 mod perplexity;
 mod pictures;

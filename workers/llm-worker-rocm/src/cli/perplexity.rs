@@ -1,11 +1,14 @@
 //! `llm-worker-rocm perplexity`.
 
+use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::source::{read_text, SourceArgs};
+use crate::engine::api::EngineOptions;
 use crate::engine::score::Scorer;
 use crate::model::{LoadOptions, ModelFile};
-use crate::perplexity::perplexity;
+use crate::perplexity::{perplexity, Perplexity};
 use clap::Args;
+use serde::Serialize;
 use std::path::PathBuf;
 use worker::device::DeviceRequest;
 use worker::progress::count_bar;
@@ -36,9 +39,23 @@ pub struct PerplexityArgs {
     #[command(flatten)]
     memory: MemoryArgs,
 
+    #[command(flatten)]
+    kv: KvArgs,
+
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    found: Perplexity,
+    /// How keys and values were stored.
+    keys_and_values: String,
+    /// Bytes of a token's keys and values in all layers.
+    token_bytes: usize,
 }
 
 impl PerplexityArgs {
@@ -58,7 +75,8 @@ impl PerplexityArgs {
             weights: self.memory.options(),
             ..LoadOptions::default()
         };
-        let mut model = Scorer::new(file.load(&selected.device, &options)?);
+        let model = Scorer::new(file.load(&selected.device, &options)?);
+        let mut model = model.storing(&self.kv.options(EngineOptions::default()));
         let interrupt = Interrupt::install()?;
         let bar = count_bar("predicting", tokens.len() as u64, "tokens");
         let found = perplexity(&mut model, &tokens, context, |done| {
@@ -69,12 +87,18 @@ impl PerplexityArgs {
             Ok(())
         })?;
         bar.finish_and_clear();
+        let (types, token_bytes) = (model.types(), model.token_bytes());
         let line = if self.json {
-            serde_json::to_string(&found)
+            let report = Report {
+                found,
+                keys_and_values: types.to_string(),
+                token_bytes,
+            };
+            serde_json::to_string(&report)
                 .map_err(|e| Error::Runtime(format!("cannot write JSON: {e}")))?
         } else {
             format!(
-                "perplexity {:.4} ({:.5} ± {:.5} nats per token; {} tokens in {} chunks of {context}; {})",
+                "perplexity {:.4} ({:.5} ± {:.5} nats per token; {} tokens in {} chunks of {context}; keys and values in {types}, {token_bytes} bytes a token; {})",
                 found.perplexity,
                 found.nats_per_token,
                 found.standard_error,

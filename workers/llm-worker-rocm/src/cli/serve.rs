@@ -1,13 +1,13 @@
 //! `llm-worker-rocm serve`.
 
 use super::graph::GraphArgs;
+use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
-use crate::engine::api::KvDType;
 use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
@@ -138,9 +138,8 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = EngineOptions::default().state_distance, value_name = "N")]
     state_distance: usize,
 
-    /// How keys and values are stored: f32, f16, bf16 or q8_0; what suits the device if absent.
-    #[arg(long, value_name = "TYPE")]
-    kv_dtype: Option<KvDType>,
+    #[command(flatten)]
+    kv: KvArgs,
 
     /// Compute equal beginnings of requests anew each time.
     #[arg(long)]
@@ -296,7 +295,7 @@ impl ServeArgs {
             return Err(Error::Usage(reason));
         }
         let file = ModelFile::open(path)?.with_vision(self.mmproj.as_deref())?;
-        let kernels = file.kernels(self.kv_dtype);
+        let kernels = file.kernels(self.kv.types());
         self.compile.ahead(device, &kernels, progress);
         progress.begin("loading the model");
         let template = file.template().map(str::to_string);
@@ -329,11 +328,10 @@ impl ServeArgs {
         });
         let engine = Engine::start_reloadable(
             model,
-            &EngineOptions {
+            &self.kv.options(EngineOptions {
                 context: self.context,
                 context_shift: self.context_shift.then_some(self.keep),
                 kv_blocks: self.kv_blocks,
-                kv_dtype: self.kv_dtype,
                 full_windows: self.full_windows,
                 states: self.states,
                 state_distance: self.state_distance,
@@ -347,7 +345,7 @@ impl ServeArgs {
                     .filter(|&seconds| seconds > 0)
                     .map(Duration::from_secs),
                 ..EngineOptions::default()
-            },
+            }),
             Some(reload),
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);

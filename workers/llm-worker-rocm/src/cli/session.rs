@@ -1,13 +1,14 @@
 //! A model that runs, for commands that generate.
 
 use super::graph::GraphArgs;
+use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::completion::{Completion, Output, TextOptions};
-use crate::engine::api::{AdapterUse, EngineOptions, Failure, KvDType, Request};
+use crate::engine::api::{AdapterUse, EngineOptions, Failure, Request};
 use crate::engine::{is_not_a_number, Engine};
 use crate::media::Processor;
 use crate::model::{LoadOptions, ModelFile};
@@ -39,9 +40,8 @@ pub struct SessionArgs {
     #[arg(long, short, value_name = "N")]
     pub context: Option<usize>,
 
-    /// How keys and values are stored: f32, f16, bf16 or q8_0.
-    #[arg(long, value_name = "TYPE", value_parser = str::parse::<KvDType>)]
-    pub kv_type: Option<KvDType>,
+    #[command(flatten)]
+    kv: KvArgs,
 
     /// A LoRA adapter beside the weights, a GGUF file or a PEFT folder, and how much of it (1 if absent); may be given
     /// several times.
@@ -92,14 +92,13 @@ impl SessionArgs {
     pub(super) fn start(&self, file: ModelFile, options: EngineOptions) -> Result<Session> {
         let selected = self.device.open()?;
         let start = Instant::now();
-        let kernels = file.kernels(self.kv_type);
+        let kernels = file.kernels(self.kv.types());
         (self.compile).ahead(&selected.device, &kernels, &Progress::default());
         let options = EngineOptions {
             context: self.context.or(options.context),
-            kv_dtype: self.kv_type,
             graphs: self.graph.graphs(),
             speculation: self.speculation.options(),
-            ..options
+            ..self.kv.options(options)
         };
         let load = LoadOptions {
             context: options.context,

@@ -55,7 +55,7 @@ impl DecoderEmbedder {
             decoder.reserve(&CacheOptions {
                 blocks: needed,
                 block_size: BLOCK,
-                dtype: decoder.kv_dtype(),
+                dtype: decoder.kv_dtype().into(),
                 context: self.max_tokens,
                 states: needed,
                 window_blocks: 0,

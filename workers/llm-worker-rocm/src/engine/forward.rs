@@ -1,11 +1,11 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
-use super::api::{AdapterUse, GraphUse, KvDType, SamplingOptions, WeightBytes};
+use super::api::{AdapterUse, GraphUse, KvDType, KvTypes, SamplingOptions, WeightBytes};
 use super::media::{Features, MediaItem, StepMedia, Turn};
 use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheDType, PagedSequence};
+use candle_rocm_flash_attn::paged::PagedSequence;
 use std::sync::Arc;
 
 /// A causal language model with a paged cache.
@@ -34,7 +34,7 @@ pub trait Forward: Send {
     fn kv_dtype(&self) -> KvDType;
 
     /// Bytes of a token's keys and values in all layers.
-    fn kv_token_bytes(&self, dtype: KvDType) -> usize;
+    fn kv_token_bytes(&self, dtype: KvTypes) -> usize;
 
     /// Keys before its own that a token sees in layers with a sliding window, the widest of them; none if there are no
     /// such layers. They can keep their keys and values in blocks of their own: [`CacheOptions::window_blocks`].
@@ -43,7 +43,7 @@ pub trait Forward: Send {
     }
 
     /// Of a token's bytes of keys and values, those of layers with a sliding window.
-    fn kv_window_bytes(&self, dtype: KvDType) -> usize {
+    fn kv_window_bytes(&self, dtype: KvTypes) -> usize {
         let _ = dtype;
         0
     }
@@ -210,24 +210,13 @@ pub struct CacheOptions {
     /// Tokens of a block.
     pub block_size: usize,
     /// How keys and values are stored.
-    pub dtype: KvDType,
+    pub dtype: KvTypes,
     /// Longest sequence that will come, in tokens.
     pub context: usize,
     /// Slots of recurrent state, see [`StepState`].
     pub states: usize,
     /// Number of blocks of layers with a sliding window; 0 if they have the same blocks as the others.
     pub window_blocks: usize,
-}
-
-impl From<KvDType> for CacheDType {
-    fn from(dtype: KvDType) -> Self {
-        match dtype {
-            KvDType::F32 => Self::F32,
-            KvDType::F16 => Self::F16,
-            KvDType::Bf16 => Self::BF16,
-            KvDType::Q8_0 => Self::Q8_0,
-        }
-    }
 }
 
 /// A forward pass: new tokens of sequences, behind each other.

@@ -1,5 +1,6 @@
 //! Logits of a given text, without sampling.
 
+use super::api::{EngineOptions, KvTypes};
 use super::forward::{CacheOptions, Forward, Step, StepSequence, StepState};
 use super::loaded::LoadedModel;
 use candle_core::{Device, Tensor};
@@ -13,6 +14,8 @@ const BLOCK_SIZE: usize = 16;
 /// A model that reads texts.
 pub struct Scorer {
     forward: Box<dyn Forward>,
+    /// How keys and values are stored.
+    types: KvTypes,
     /// Tokens that the cache has room for.
     room: usize,
 }
@@ -20,10 +23,28 @@ pub struct Scorer {
 impl Scorer {
     /// A scorer in place of an engine.
     pub fn new(model: LoadedModel) -> Self {
+        let own = model.forward.kv_dtype();
         Self {
             forward: model.forward,
+            types: own.into(),
             room: 0,
         }
+    }
+
+    /// What stores keys and values as `options` say.
+    pub fn storing(self, options: &EngineOptions) -> Self {
+        let types = options.kv_types(self.forward.kv_dtype());
+        Self { types, ..self }
+    }
+
+    /// How keys and values are stored.
+    pub fn types(&self) -> KvTypes {
+        self.types
+    }
+
+    /// Bytes of a token's keys and values in all layers.
+    pub fn token_bytes(&self) -> usize {
+        self.forward.kv_token_bytes(self.types)
     }
 
     /// Longest text in tokens.
@@ -59,7 +80,7 @@ impl Scorer {
             let cache = CacheOptions {
                 blocks,
                 block_size: BLOCK_SIZE,
-                dtype: self.forward.kv_dtype(),
+                dtype: self.types,
                 context: blocks * BLOCK_SIZE,
                 states: 1,
                 window_blocks: 0,

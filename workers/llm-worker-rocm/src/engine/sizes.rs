@@ -48,7 +48,7 @@ impl Sizes {
                 "a context of {context} tokens; this model takes at most {own}"
             )));
         }
-        let dtype = options.kv_dtype.unwrap_or_else(|| forward.kv_dtype());
+        let dtype = options.kv_types(forward.kv_dtype());
         let mapped = forward.weight_bytes().mapped;
         let room = device::room_for_cache(forward.device(), mapped).map(|room| room as usize);
         let (states, max_sequences) = states(forward, options, room)?;

@@ -48,7 +48,9 @@ impl Engine {
                 _ => None,
             };
         let lone = draft.is_none();
-        let draft_bytes = draft.as_ref().map_or(0, |d| d.kv_token_bytes(d.kv_dtype()));
+        let draft_bytes = draft
+            .as_ref()
+            .map_or(0, |d| d.kv_token_bytes(d.kv_dtype().into()));
         let Sizes {
             cache,
             max_sequences,
@@ -84,7 +86,7 @@ impl Engine {
                     vocab_size: forward.vocab_size(),
                 };
                 let cache = CacheOptions {
-                    dtype: draft.kv_dtype(),
+                    dtype: draft.kv_dtype().into(),
                     states: 0,
                     window_blocks: 0,
                     ..cache

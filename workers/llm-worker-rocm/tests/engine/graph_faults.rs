@@ -109,7 +109,7 @@ fn with_cache(dtype: GgmlDType, graphs: GraphUse) -> Box<dyn Forward> {
     let cache = CacheOptions {
         blocks: 16,
         block_size: 16,
-        dtype: KvDType::F16,
+        dtype: KvDType::F16.into(),
         context: 64,
         states: 0,
         window_blocks: 0,

@@ -6,11 +6,12 @@ use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{DecodeOutput, SampleParams};
 
 /// Weights, and how keys and values are stored.
-const KINDS: [(GgmlDType, KvDType); 4] = [
+const KINDS: [(GgmlDType, KvDType); 5] = [
     (GgmlDType::F32, KvDType::F16),
     (GgmlDType::F16, KvDType::F16),
     (GgmlDType::Q8_0, KvDType::Q8_0),
     (GgmlDType::Q4_0, KvDType::F16),
+    (GgmlDType::Q8_0, KvDType::Q4_0),
 ];
 
 /// A llama of one block with heads of 32, whose matrices are of a type.
@@ -104,7 +105,7 @@ pub fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f
     let cache = CacheOptions {
         blocks: 72,
         block_size: 16,
-        dtype: kv,
+        dtype: kv.into(),
         context: 144,
         states: 0,
         window_blocks: 0,
@@ -208,7 +209,7 @@ fn padding_changes_no_logits() {
     let cache = CacheOptions {
         blocks: 64,
         block_size: 4,
-        dtype: KvDType::F32,
+        dtype: KvDType::F32.into(),
         context: 64,
         states: 0,
         window_blocks: 0,
@@ -291,7 +292,7 @@ pub fn mixed_answers(dtype: GgmlDType, kv: KvDType, graphs: bool) -> (Vec<Vec<u3
 
 #[test]
 fn graphs_change_no_answer() {
-    for (dtype, kv) in [KINDS[1], KINDS[2]] {
+    for (dtype, kv) in [KINDS[1], KINDS[2], KINDS[4]] {
         let (expected, without) = mixed_answers(dtype, kv, false);
         let (found, with) = mixed_answers(dtype, kv, true);
         assert_eq!(found, expected, "{dtype:?} weights, {kv} cache");

@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod graph_faults;
 mod graphs;
+mod quantized_cache;
 mod slots;
 mod speculation;
 mod states;
@@ -15,7 +16,7 @@ use candle_core::{Device, Tensor};
 use common::{tiny_llama, u32, File, Tensor as FileTensor};
 use llm_worker_rocm::engine::api::{
     Aim, Constraint, Dry, EngineOptions, Event, Failure, FinishReason, GeneratedToken, KvDType,
-    Request, SamplingOptions, Status, Summary, Ticket,
+    KvTypes, Request, SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::engine::forward::{CacheOptions, Forward, Step, StepSequence};
 use llm_worker_rocm::engine::score::Scorer;
@@ -144,7 +145,7 @@ fn steps_and_company_change_no_row() {
         let cache = CacheOptions {
             blocks: 16,
             block_size: 4,
-            dtype,
+            dtype: dtype.into(),
             context: 64,
             states: 0,
             window_blocks: 0,

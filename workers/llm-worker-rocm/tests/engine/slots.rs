@@ -30,6 +30,7 @@ fn what_a_slot_knows_outlives_its_engine() {
     for (change, kv_dtype) in [
         (windowed as fn(&mut File), KvDType::F32),
         (|_: &mut File| {}, KvDType::F16),
+        (windowed, KvDType::Q4_0),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slot.bin");

@@ -343,7 +343,7 @@ impl Forward for Costly {
         self.inner.kv_dtype()
     }
 
-    fn kv_token_bytes(&self, dtype: KvDType) -> usize {
+    fn kv_token_bytes(&self, dtype: KvTypes) -> usize {
         self.inner.kv_token_bytes(dtype)
     }
 

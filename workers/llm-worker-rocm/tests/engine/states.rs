@@ -86,7 +86,7 @@ impl Forward for Remembering {
         KvDType::F32
     }
 
-    fn kv_token_bytes(&self, _: KvDType) -> usize {
+    fn kv_token_bytes(&self, _: KvTypes) -> usize {
         4
     }
 
@@ -94,7 +94,7 @@ impl Forward for Remembering {
         self.left
     }
 
-    fn kv_window_bytes(&self, _: KvDType) -> usize {
+    fn kv_window_bytes(&self, _: KvTypes) -> usize {
         2 * usize::from(self.left.is_some())
     }
 

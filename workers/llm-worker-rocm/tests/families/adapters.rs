@@ -187,7 +187,7 @@ fn reserve(forward: &mut dyn Forward) {
     let cache = CacheOptions {
         blocks: 8,
         block_size: 16,
-        dtype: forward.kv_dtype(),
+        dtype: forward.kv_dtype().into(),
         context: 32,
         states: 4,
         window_blocks: 0,

@@ -39,7 +39,7 @@ fn difference_in_pieces(case: &Case) -> f32 {
     let cache = CacheOptions {
         blocks: 6,
         block_size: 16,
-        dtype: forward.kv_dtype(),
+        dtype: forward.kv_dtype().into(),
         context: 32,
         states: 6,
         window_blocks: 0,

@@ -53,7 +53,7 @@ fn difference_behind(case: &Case, path: &Path, prompt: usize) -> f32 {
     let cache = CacheOptions {
         blocks: 2,
         block_size: 16,
-        dtype: forward.kv_dtype(),
+        dtype: forward.kv_dtype().into(),
         context: 32,
         states: 1,
         window_blocks: 0,

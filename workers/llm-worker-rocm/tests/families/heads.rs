@@ -35,7 +35,7 @@ fn heads_predict_what_their_reference_does() {
         let cache = CacheOptions {
             blocks: 4,
             block_size: 16,
-            dtype: KvDType::F32,
+            dtype: KvDType::F32.into(),
             context: 64,
             states: 0,
             window_blocks: 0,

@@ -1,9 +1,11 @@
 //! Families with latent vectors in place of keys and values.
 
 use super::formats::{
-    difference_in_steps, difference_of_both, difference_of_prompt, each, write_gguf,
+    difference_in_steps, difference_of_both, difference_of_prompt, each, load, write_gguf,
 };
 use super::transformers::{tolerance, Case};
+use llm_worker_rocm::engine::api::{KvDType, KvRotation, KvTypes};
+use llm_worker_rocm::engine::forward::CacheOptions;
 use llm_worker_rocm::model::{open_weights, ModelFile};
 use serde_json::json;
 use std::borrow::Cow;
@@ -202,4 +204,33 @@ fn what_is_not_done_is_refused_by_name() {
         refusal(&|c| c["quantization_config"] = json!({"quant_method": "fp8"})),
         "quantization_config",
     );
+}
+
+#[test]
+fn latent_vectors_have_one_type_of_those_with_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    Case::read("deepseek3").write(folder.path());
+    let mut forward = load(folder.path()).forward;
+    let mut refusal = |keys, values| {
+        let cache = CacheOptions {
+            blocks: 2,
+            block_size: 16,
+            dtype: KvTypes {
+                keys,
+                values,
+                rotation: KvRotation::Auto,
+            },
+            context: 32,
+            states: 1,
+            window_blocks: 0,
+        };
+        forward.reserve(&cache).err().map(|error| error.to_string())
+    };
+    let check = |message: Option<String>, why: &str| {
+        let message = message.unwrap();
+        assert!(message.contains(why), "{message}");
+    };
+    check(refusal(KvDType::Q4_0, KvDType::Q4_0), "not in Q4_0");
+    check(refusal(KvDType::F16, KvDType::Q8_0), "f16 and q8_0");
+    assert_eq!(refusal(KvDType::F16, KvDType::F16), None);
 }

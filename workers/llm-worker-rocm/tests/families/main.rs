@@ -165,7 +165,7 @@ fn every_family_decodes_what_its_reference_does() {
             .reserve(&CacheOptions {
                 blocks: 2,
                 block_size: 16,
-                dtype: KvDType::F32,
+                dtype: KvDType::F32.into(),
                 context: 32,
                 states: 1,
                 window_blocks: 0,

@@ -59,7 +59,7 @@ pub fn in_steps(mut forward: Box<dyn Forward>) -> Vec<Vec<f32>> {
         .reserve(&CacheOptions {
             blocks: 6,
             block_size: BLOCK,
-            dtype: forward.kv_dtype(),
+            dtype: forward.kv_dtype().into(),
             context: 32,
             states: 4,
             window_blocks: 0,

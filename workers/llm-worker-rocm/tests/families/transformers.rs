@@ -160,7 +160,7 @@ impl Case {
         let cache = CacheOptions {
             blocks: 2,
             block_size: 16,
-            dtype: forward.kv_dtype(),
+            dtype: forward.kv_dtype().into(),
             context: 32,
             states: 1,
             window_blocks: 0,

@@ -7,6 +7,7 @@
 //! | `sampling` | how tokens are chosen                                    |
 //! | `event`    | tickets, events, tokens and figures of a request         |
 //! | `failure`  | why a request gave no answer                             |
+//! | `cache`    | how keys and values are stored                           |
 //! | `options`  | how an engine runs                                       |
 //! | `speculation` | whether next tokens are guessed, and how              |
 //! | `slots`    | the sequences that run at once, and what to do with them |
@@ -14,6 +15,7 @@
 //! | `weights`  | where a model's weights are                              |
 
 mod adapters;
+mod cache;
 mod event;
 mod failure;
 mod options;
@@ -26,9 +28,10 @@ mod weights;
 
 pub(in crate::engine) use adapters::namespace;
 pub use adapters::AdapterUse;
+pub use cache::{KvDType, KvRotation, KvTypes};
 pub use event::{DraftCount, Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
 pub use failure::Failure;
-pub use options::{EngineOptions, GraphUse, KvDType};
+pub use options::{EngineOptions, GraphUse};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::{
     Aim, Dry, DynamicTemperature, MirostatVersion, Sampler, SamplerOrder, SamplingOptions, Xtc,

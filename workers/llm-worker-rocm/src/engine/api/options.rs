@@ -1,5 +1,6 @@
 //! How an engine runs.
 
+use super::cache::{KvDType, KvRotation, KvTypes};
 use super::speculation::SpeculationOptions;
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,6 +20,12 @@ pub struct EngineOptions {
     pub block_size: usize,
     /// How keys and values are stored; `None` is f16 on a GPU (bf16 for a bf16 model) and f32 on the CPU.
     pub kv_dtype: Option<KvDType>,
+    /// How keys are stored, if that is not as `kv_dtype` says.
+    pub key_dtype: Option<KvDType>,
+    /// How values are stored, if that is not as `kv_dtype` says.
+    pub value_dtype: Option<KvDType>,
+    /// Whether keys and values turn before they are stored.
+    pub kv_rotation: KvRotation,
     /// Whether layers with a sliding window keep all keys and values, not only those that the window reaches.
     pub full_windows: bool,
     /// Slots of recurrent state, for models that have such: each sequence that runs needs one, the others are
@@ -51,6 +58,9 @@ impl Default for EngineOptions {
             kv_blocks: None,
             block_size: 16,
             kv_dtype: None,
+            key_dtype: None,
+            value_dtype: None,
+            kv_rotation: KvRotation::Auto,
             full_windows: false,
             states: None,
             state_distance: 2048,
@@ -61,6 +71,18 @@ impl Default for EngineOptions {
             sleep_after: None,
             graphs: GraphUse::Auto,
             speculation: SpeculationOptions::default(),
+        }
+    }
+}
+
+impl EngineOptions {
+    /// How keys and values are stored, where `own` is what the model and its device like best.
+    pub fn kv_types(&self, own: KvDType) -> KvTypes {
+        let both = self.kv_dtype.unwrap_or(own);
+        KvTypes {
+            keys: self.key_dtype.unwrap_or(both),
+            values: self.value_dtype.unwrap_or(both),
+            rotation: self.kv_rotation,
         }
     }
 }
@@ -96,44 +118,6 @@ impl std::fmt::Display for GraphUse {
             Self::Auto => "auto",
             Self::On => "on",
             Self::Off => "off",
-        })
-    }
-}
-
-/// How keys and values are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KvDType {
-    /// 4 bytes an element.
-    F32,
-    /// 2 bytes.
-    F16,
-    /// 2 bytes.
-    Bf16,
-    /// 8 bits and an f16 factor for 32 elements.
-    Q8_0,
-}
-
-impl FromStr for KvDType {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "f16" => Ok(Self::F16),
-            "bf16" => Ok(Self::Bf16),
-            "q8_0" => Ok(Self::Q8_0),
-            _ => Err(format!("{text} is not one of f32, f16, bf16, q8_0")),
-        }
-    }
-}
-
-impl std::fmt::Display for KvDType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Q8_0 => "q8_0",
         })
     }
 }

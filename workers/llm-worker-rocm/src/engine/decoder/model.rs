@@ -4,7 +4,7 @@ use super::config::DecoderConfig;
 use super::decode::Decoding;
 use super::network::Network;
 use crate::adapters::Adapter;
-use crate::engine::api::{AdapterUse, GraphUse, KvDType, WeightBytes, WeightOptions};
+use crate::engine::api::{AdapterUse, GraphUse, KvDType, KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{
     CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
 };
@@ -153,7 +153,7 @@ impl Forward for Decoder {
         }
     }
 
-    fn kv_token_bytes(&self, dtype: KvDType) -> usize {
+    fn kv_token_bytes(&self, dtype: KvTypes) -> usize {
         self.network.token_bytes(dtype.into())
     }
 
@@ -161,7 +161,7 @@ impl Forward for Decoder {
         self.network.window()
     }
 
-    fn kv_window_bytes(&self, dtype: KvDType) -> usize {
+    fn kv_window_bytes(&self, dtype: KvTypes) -> usize {
         self.network.window_bytes(dtype.into())
     }
 

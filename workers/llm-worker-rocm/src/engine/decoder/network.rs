@@ -15,11 +15,11 @@ use super::norm::{Norm, Residual};
 use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
-use crate::engine::api::{KvDType, WeightBytes, WeightOptions};
+use crate::engine::api::{KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
 use candle_core::{DType, Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheDType, PagedBatch};
+use candle_rocm_flash_attn::paged::{CacheFormat, PagedBatch};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub(super) struct Network {
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
     /// How keys and values are stored.
-    pub kv_dtype: KvDType,
+    pub kv_dtype: KvTypes,
     /// Blocks of the other caches.
     pub cache_blocks: usize,
     /// Slots of recurrent state.
@@ -253,17 +253,17 @@ impl Network {
     }
 
     /// Bytes of a token's keys and values.
-    pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
+    pub(super) fn token_bytes(&self, format: CacheFormat) -> usize {
         let head = self.head.iter().map(|head| &head.block);
         let blocks = self.blocks.iter().chain(head);
-        blocks.map(|block| block.mixer.token_bytes(dtype)).sum()
+        blocks.map(|block| block.mixer.token_bytes(format)).sum()
     }
 
     /// Of these, those of blocks with a sliding window.
-    pub(super) fn window_bytes(&self, dtype: CacheDType) -> usize {
+    pub(super) fn window_bytes(&self, format: CacheFormat) -> usize {
         let windowed = |block: &&Block| block.mixer.window().is_some();
         let windowed = self.blocks.iter().filter(windowed);
-        windowed.map(|block| block.mixer.token_bytes(dtype)).sum()
+        windowed.map(|block| block.mixer.token_bytes(format)).sum()
     }
 
     /// Keys before its own that a row sees at most in blocks with a sliding window.

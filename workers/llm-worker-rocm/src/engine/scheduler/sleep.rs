@@ -1,7 +1,7 @@
 //! Weights and cache are given back while nothing is asked, and loaded again for the next request.
 
 use super::Scheduler;
-use crate::engine::api::{Failure, GraphUse, KvDType};
+use crate::engine::api::{Failure, GraphUse, KvDType, KvTypes};
 use crate::engine::forward::{CacheOptions, Forward, Step};
 use crate::engine::handle::Shared;
 use crate::engine::loaded::Reload;
@@ -45,7 +45,7 @@ impl Forward for Asleep {
         self.kv_dtype
     }
 
-    fn kv_token_bytes(&self, _: KvDType) -> usize {
+    fn kv_token_bytes(&self, _: KvTypes) -> usize {
         0
     }
 

@@ -140,7 +140,7 @@ impl Network {
             hidden: None,
             memories: Vec::new(),
             block_size: 0,
-            kv_dtype: KvDType::F32,
+            kv_dtype: KvDType::F32.into(),
             cache_blocks: 0,
             slots: 0,
             window_blocks: 0,

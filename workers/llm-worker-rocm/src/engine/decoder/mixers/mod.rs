@@ -33,8 +33,8 @@ use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use super::rotary::TurnedRows;
 use crate::engine::forward::CacheOptions;
-use candle_core::{Device, Result, Tensor};
-use candle_rocm_flash_attn::paged::{CacheDType, CacheShape, PagedBatch, PagedCache, Rotary};
+use candle_core::{bail, Device, Result, Tensor};
+use candle_rocm_flash_attn::paged::{CacheFormat, CacheShape, PagedBatch, PagedCache, Rotary};
 use std::cell::RefCell;
 
 /// What a pass of rows has for all blocks.
@@ -79,7 +79,7 @@ impl Pass<'_> {
     pub(super) fn states(&self) -> Result<&StateBatch> {
         match self.states {
             Some(states) => Ok(states),
-            None => candle_core::bail!("a step of a recurrent model has no states"),
+            None => bail!("a step of a recurrent model has no states"),
         }
     }
 }
@@ -137,22 +137,27 @@ impl Mixer {
     }
 
     /// Bytes of what a token leaves in its caches.
-    pub(super) fn token_bytes(&self, dtype: CacheDType) -> usize {
+    pub(super) fn token_bytes(&self, format: CacheFormat) -> usize {
         match (self, self.cache_shape(1, 1)) {
             (_, None) => 0,
             (Self::Latent(attention), Some(shape)) => {
                 let index = attention.index_shape(shape);
                 let shapes = index.iter().chain([&shape]);
-                shapes.map(|shape| shape.latent_bytes(dtype)).sum()
+                shapes.map(|shape| shape.latent_bytes(format.keys)).sum()
             }
-            (_, Some(shape)) => shape.bytes(dtype),
+            (_, Some(shape)) => shape.bytes(format),
         }
     }
 
     /// Reserves what it keeps.
     pub(super) fn reserve(&self, cache: &CacheOptions, device: &Device) -> Result<LayerMemory> {
-        let dtype = cache.dtype.into();
-        let latent = |shape| PagedCache::latent(shape, dtype, device);
+        let format = CacheFormat::from(cache.dtype);
+        let latent = |shape| {
+            if format.keys != format.values {
+                bail!("this model's keys and values are one latent vector, which has one type, not {}", cache.dtype)
+            }
+            PagedCache::latent(shape, format.keys, device)
+        };
         let shape = self.cache_shape(cache.blocks, cache.block_size);
         let (paged, index) = match (self, shape) {
             (_, None) => (None, None),
@@ -160,7 +165,7 @@ impl Mixer {
                 let index = attention.index_shape(shape).map(latent).transpose()?;
                 (Some(latent(shape)?), index)
             }
-            (_, Some(shape)) => (Some(PagedCache::new(shape, dtype, device)?), None),
+            (_, Some(shape)) => (Some(PagedCache::new(shape, format, device)?), None),
         };
         Ok(LayerMemory {
             cache: paged,
