@@ -48,8 +48,7 @@ fn heads_predict_what_their_reference_does() {
                 blocks: vec![2, 1],
                 keys,
                 rows: tokens.len(),
-                state: None,
-                window_blocks: Vec::new(),
+                ..StepSequence::default()
             }],
             outputs,
         };
