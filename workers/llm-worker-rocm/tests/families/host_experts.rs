@@ -39,7 +39,7 @@ fn logits(path: &Path, weights: WeightOptions) -> Vec<Vec<f32>> {
     let cache = CacheOptions {
         blocks: 2,
         block_size: 16,
-        dtype: forward.kv_dtype(),
+        dtype: forward.kv_dtype().into(),
         context: 32,
         states: 1,
         window_blocks: 0,
