@@ -14,6 +14,7 @@
 //! | [`media`]     | where pictures and sounds stand in prompts                                  |
 //! | [`vision`]    | pictures: their pixels and encoders                                         |
 //! | [`audio`]     | sounds: their samples, spectrograms and encoder                             |
+//! | [`whisper`]   | speech to text                                                              |
 //! | [`grammar`]   | answers that follow a grammar                                               |
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
@@ -48,3 +49,4 @@ pub mod server;
 pub mod tokenizer;
 pub mod tools;
 pub mod vision;
+pub mod whisper;

@@ -14,6 +14,7 @@ use crate::kernels;
 use crate::media::Processor;
 use crate::tokenizer::Tokenizer;
 use crate::vision::{Encoder, VisionFile};
+use crate::whisper::Whisper;
 use candle_core::rocm_backend::candle_rocm::CodeObject;
 use candle_core::Device;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,10 @@ impl ModelFile {
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged, hostile or not supported.
     pub fn open(path: &Path) -> Result<Self> {
+        if Whisper::recognises(path) {
+            let reason = "it writes speech down: take the command transcribe, or serve";
+            return Err(bad_model(path, reason));
+        }
         let file = open_weights(path)?;
         let header = file.header();
         let tokenizer = Tokenizer::open(path, header).map_err(|e| bad_model(path, e))?;

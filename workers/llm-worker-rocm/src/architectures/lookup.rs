@@ -1,14 +1,14 @@
 //! Rows by the names in files.
 
 use super::row::{ArchitectureRow, Engine};
-use super::rows::{decoders, ENCODERS};
+use super::rows::{decoders, ENCODERS, SPEECH};
 use crate::engine::decoder::{ConfigError, DecoderConfig};
 use serde_json::Value as Json;
 use worker::gguf::Gguf;
 
-/// Every row: the decoder's and encoders.
+/// Every row: the decoder's, encoders, speech to text.
 pub fn rows() -> impl Iterator<Item = &'static ArchitectureRow> {
-    decoders().chain(ENCODERS)
+    decoders().chain(ENCODERS).chain(SPEECH)
 }
 
 /// The row of `general.architecture` in a GGUF file.
@@ -47,7 +47,8 @@ pub fn decoder_config(header: &Gguf) -> Result<DecoderConfig, ConfigError> {
 
 /// Names of the architectures that folders of models that answer may have.
 pub fn folder_names() -> impl Iterator<Item = &'static str> {
-    let answers = |row: &&ArchitectureRow| !matches!(row.engine, Engine::Encoder(_));
+    let answers =
+        |row: &&ArchitectureRow| !matches!(row.engine, Engine::Encoder(_) | Engine::Speech);
     rows().filter(answers).flat_map(|row| row.folders).copied()
 }
 

@@ -30,6 +30,8 @@ pub enum Engine {
     },
     /// An encoder of candle-transformers: vectors of texts, no answers.
     Encoder(EncoderKind),
+    /// Speech to text.
+    Speech,
 }
 
 /// The encoders that embedding models are built on.
@@ -51,6 +53,7 @@ impl Engine {
         match self {
             Self::Decoder { .. } => "decoder",
             Self::Encoder(_) => "encoder",
+            Self::Speech => "speech",
         }
     }
 }
@@ -86,6 +89,20 @@ impl ArchitectureRow {
             gguf,
             folders,
             engine: Engine::Encoder(encoder),
+            compared_with: "nothing",
+        }
+    }
+
+    /// A row of speech to text, by its name in `config.json`.
+    pub(in crate::architectures) const fn speech(
+        folders: &'static [&'static str],
+        models: &'static str,
+    ) -> Self {
+        Self {
+            models,
+            gguf: None,
+            folders,
+            engine: Engine::Speech,
             compared_with: "nothing",
         }
     }

@@ -1,5 +1,5 @@
-//! Sound files to samples of one channel at the rate that is asked for. Files are hostile: what they announce is checked
-//! against limits before memory is taken for it, and nothing in them ends the process.
+//! Sound files to samples of one channel at the rate that is asked for. Files are hostile: what they announce is
+//! checked against limits before memory is taken for it, and nothing in them ends the process.
 
 use super::resample::Resampler;
 use std::io::{Cursor, ErrorKind};

@@ -2,8 +2,8 @@
 //!
 //! "Nonrecursive digital filter design using the I0-sinh window function", Kaiser, 1974.
 
-/// Zero crossings of the sinc on each side: with [`BETA`] the band between what passes and what does not has an eighth of
-/// the lower rate's width.
+/// Zero crossings of the sinc on each side: with [`BETA`] the band between what passes and what does not has an eighth
+/// of the lower rate's width.
 const CROSSINGS: usize = 48;
 /// Kaiser's parameter: what should not pass is 90 dB down.
 const BETA: f64 = 9.0;

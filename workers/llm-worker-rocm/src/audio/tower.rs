@@ -1,8 +1,8 @@
 //! Whisper's encoder: two convolutions over time, and a transformer.
 //!
 //! "Robust Speech Recognition via Large-Scale Weak Supervision", Radford et al., 2022. Voxtral, Qwen2-Audio and
-//! Qwen2.5-Omni have it with their own ends, which is why its parts are apart: [`Tower::embed`] takes a stretch of sound,
-//! [`Tower::mix`] rows of one or several stretches, [`Tower::norm`] comes last.
+//! Qwen2.5-Omni have it with their own ends, which is why its parts are apart: [`Tower::embed`] takes a stretch of
+//! sound, [`Tower::mix`] rows of one or several stretches, [`Tower::norm`] comes last.
 
 use crate::vision::attention::{attend, Segments};
 use crate::vision::weights::{Linear, Loader, Norm};
@@ -58,7 +58,8 @@ impl Tower {
     /// `a.post_ln`). Positions are made of sines if the file has none.
     ///
     /// # Errors
-    /// [`Error::BadModel`] for a tensor that is missing or of another shape, [`Error::Candle`] if the device has no room.
+    /// [`Error::BadModel`] for a tensor that is missing or of another shape, [`Error::Candle`] if the device has no
+    /// room.
     pub(crate) fn load(loader: &Loader, shape: TowerShape) -> WorkerResult<Self> {
         let TowerShape {
             bands,
@@ -207,8 +208,8 @@ fn convolution(loader: &Loader, name: &str, inputs: usize, outputs: usize) -> Wo
     loader.turned(kernel.map_err(Error::candle(LOADING))?, Some(bias))
 }
 
-/// Rows `(n, inputs)` to `(n / stride rounded up, outputs)`; a row of zeros stands at each end. By a product of matrices,
-/// which every device is fastest at.
+/// Rows `(n, inputs)` to `(n / stride rounded up, outputs)`; a row of zeros stands at each end. By a product of
+/// matrices, which every device is fastest at.
 fn convolve(x: &Tensor, kernel: &Linear, stride: usize) -> Result<Tensor> {
     let (rows, inputs) = x.dims2()?;
     let out = rows.div_ceil(stride);

@@ -19,6 +19,7 @@ mod serve;
 mod session;
 mod source;
 mod speculation;
+mod transcribe;
 mod tune;
 
 use crate::doctor::DoctorCommand;
@@ -55,6 +56,8 @@ enum Command {
     Perplexity(perplexity::PerplexityArgs),
     /// Scores documents for a query, the best first.
     Rerank(rerank::RerankArgs),
+    /// Writes down what is said in sound files.
+    Transcribe(Box<transcribe::TranscribeArgs>),
     /// Writes a model with its weights in another type.
     Quantize(quantize::QuantizeArgs),
     /// Fetches a model from Hugging Face and prints where it lies.
@@ -96,6 +99,7 @@ impl Command {
             Self::Bench(args) => args.run(),
             Self::Perplexity(args) => args.run(),
             Self::Rerank(args) => args.run(),
+            Self::Transcribe(args) => args.run(),
             Self::Quantize(args) => args.run(),
             Self::Pull(args) => args.run(),
             Self::Doctor(args) => args.run(),

@@ -12,8 +12,9 @@ use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
 use crate::samplers::SamplerSettings;
-use crate::server::{App, AppOptions, Loaded, TextModel};
+use crate::server::{App, AppOptions, Loaded, TextModel, Transcriber};
 use crate::tools::{CallForm, OutputFormat};
+use crate::whisper::Whisper;
 use candle_core::Device;
 use clap::builder::PossibleValuesParser;
 use clap::Args;
@@ -248,7 +249,12 @@ impl ServeArgs {
         progress.begin("finding the model");
         let path = self.source.resolve()?;
         let mut loaded = Loaded::default();
-        if Reranker::recognises(&path) {
+        if Whisper::recognises(&path) {
+            self.compile.ahead(device, &kernels::of_encoder(), progress);
+            progress.begin("loading the model");
+            let model = Whisper::open(&path, device, &|bytes| progress.add(bytes))?;
+            loaded.transcriber = Some(Arc::new(Transcriber::new(model)));
+        } else if Reranker::recognises(&path) {
             self.compile.ahead(device, &kernels::of_encoder(), progress);
             progress.begin("loading the model");
             loaded.reranker = Some(Arc::new(Reranker::open(&path, device)?));

@@ -35,4 +35,4 @@ pub use api::{EngineOptions, SamplingOptions};
 pub(crate) use decoder::MEASURED_EXPERTS;
 pub use handle::Engine;
 pub use loaded::{LoadedModel, Reload};
-pub(crate) use sampling::is_not_a_number;
+pub(crate) use sampling::{gumbel, is_not_a_number};

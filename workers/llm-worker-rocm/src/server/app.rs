@@ -4,6 +4,7 @@ use super::backend::{Loaded, TextModel};
 use super::jobs::Jobs;
 use super::metrics::Metrics;
 use super::responses::Store;
+use super::transcriber::Transcriber;
 use super::turns::Turns;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::{AdapterUse, SamplingOptions};
@@ -15,6 +16,8 @@ use worker::serve::{Frame, Identity, Routes, Unready, Worker};
 
 /// Embedding requests that run or wait at once.
 const MAX_EMBEDDING_REQUESTS: usize = 64;
+/// The same of requests with sound, each of which holds its file while it waits.
+const MAX_TRANSCRIPTIONS: usize = 32;
 
 /// Grammars that are compiled at once, and those that wait for it besides. More of them would take the cores from the
 /// model, on the CPU, and all waiting requests' time.
@@ -52,6 +55,8 @@ pub struct App {
     pub(super) adapter_scales: Mutex<Option<Vec<AdapterUse>>>,
     /// One batch of texts at a time on the device.
     pub(super) embeddings: Turns,
+    /// One recording at a time on the device.
+    pub(super) transcriptions: Turns,
     /// Grammars that are compiled.
     pub(super) compilations: Turns,
 }
@@ -93,6 +98,7 @@ impl App {
             responses: Store::default(),
             adapter_scales: Mutex::default(),
             embeddings: Turns::new(1, MAX_EMBEDDING_REQUESTS),
+            transcriptions: Turns::new(1, MAX_TRANSCRIPTIONS),
             compilations: Turns::new(COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })
     }
@@ -110,12 +116,14 @@ impl App {
     /// # Errors
     /// 503 while there is none, 400 if there will be none.
     pub(super) fn text(&self) -> Result<Arc<TextModel>, ApiError> {
-        self.loaded()?.text.ok_or_else(|| {
-            ApiError::invalid(format!(
-                "{} gives embeddings only; send texts to /v1/embeddings",
-                self.options.model
-            ))
-        })
+        let loaded = self.loaded()?;
+        let other = match loaded.transcriber {
+            Some(_) => "writes speech down only; send sound to /v1/audio/transcriptions",
+            None => "gives embeddings only; send texts to /v1/embeddings",
+        };
+        loaded
+            .text
+            .ok_or_else(|| ApiError::invalid(format!("{} {other}", self.options.model)))
     }
 
     /// The embedding model.
@@ -139,6 +147,19 @@ impl App {
         self.loaded()?.reranker.ok_or_else(|| {
             ApiError::invalid(format!(
                 "{} scores no documents; start a worker with a reranker, or this one with --rerank-model",
+                self.options.model
+            ))
+        })
+    }
+
+    /// The model that writes speech down.
+    ///
+    /// # Errors
+    /// 503 while there is none, 400 if there will be none.
+    pub(super) fn transcriber(&self) -> Result<Arc<Transcriber>, ApiError> {
+        self.loaded()?.transcriber.ok_or_else(|| {
+            ApiError::invalid(format!(
+                "{} writes no speech down; start a worker with a Whisper model",
                 self.options.model
             ))
         })

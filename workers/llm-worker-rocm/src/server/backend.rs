@@ -1,5 +1,6 @@
 //! The engine as the server sees it, and a text model around it.
 
+use super::transcriber::Transcriber;
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
@@ -237,6 +238,8 @@ pub struct Loaded {
     pub embedding: Option<Arc<EmbeddingModel>>,
     /// For scores of documents.
     pub reranker: Option<Arc<Reranker>>,
+    /// For speech to text.
+    pub transcriber: Option<Arc<Transcriber>>,
 }
 
 impl Served for Loaded {
@@ -254,12 +257,18 @@ impl Served for Loaded {
         if let Some(reranker) = &self.reranker {
             reranker.score(WARM_UP_TEXT, &[WARM_UP_TEXT])?;
         }
+        if let Some(transcriber) = &self.transcriber {
+            transcriber.model().warm_up()?;
+        }
         Ok(())
     }
 
     fn status(&self) -> serve::Status {
         let Some(text) = &self.text else {
-            return serve::Status::default();
+            return serve::Status {
+                busy: self.transcriber.as_ref().is_some_and(|t| t.is_busy()),
+                ..serve::Status::default()
+            };
         };
         let status = text.backend.status();
         serve::Status {
@@ -277,12 +286,17 @@ impl Served for Loaded {
 
     fn figures(&self) -> Vec<Figure> {
         let text = self.text.as_ref();
-        text.map_or_else(Vec::new, |text| {
+        let mut figures = text.map_or_else(Vec::new, |text| {
             super::metrics::figures(&text.backend.status())
-        })
+        });
+        figures.extend(self.transcriber.iter().flat_map(|t| t.figures()));
+        figures
     }
 
     fn stop(&self, grace: Duration) {
+        if let Some(transcriber) = &self.transcriber {
+            transcriber.stop();
+        }
         if let Some(text) = &self.text {
             text.backend.stop(grace);
         }

@@ -7,6 +7,7 @@
 //! | [`generation`] | from a request's fields to answers, for every API that generates text  |
 //! | [`jobs`]       | jobs whose stream nobody has taken yet                                 |
 //! | [`turns`]      | work that runs alone on its device                                     |
+//! | [`transcriber`] | a model that writes speech down, and what it is doing                  |
 //! | [`openai`]     | `/v1/chat/completions` and its sisters                                 |
 //! | [`responses`]  | OpenAI's `/v1/responses`                                               |
 //! | [`anthropic`]  | Anthropic's `/v1/messages`                                             |
@@ -32,14 +33,16 @@ mod page;
 mod rbee;
 mod responses;
 mod slots;
+pub mod transcriber;
 mod turns;
 
 pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, TextModel};
+pub use transcriber::Transcriber;
 
 use axum::extract::State;
 use generation::AdapterFields;
-use openai::{chat, embeddings, models, rerank, text, SamplingFields};
+use openai::{chat, embeddings, models, rerank, text, transcriptions, SamplingFields};
 use std::sync::Arc;
 use worker::serve::{Route, Routes};
 
@@ -122,6 +125,18 @@ fn routes() -> Routes<App> {
             .takes::<embeddings::EmbeddingFields>(),
         Route::post("/v1/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post("/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
+        Route::post(
+            "/v1/audio/transcriptions",
+            "Writes speech down; streams server-sent events on request",
+            transcriptions::create,
+        )
+        .takes_form::<transcriptions::TranscriptionFields>(),
+        Route::post(
+            "/v1/audio/translations",
+            "Writes speech down in English",
+            transcriptions::translate,
+        )
+        .takes_form::<transcriptions::TranscriptionFields>(),
         Route::get("/v1/models", "The model, in a list", models::list),
         Route::get("/v1/models/{*id}", "The model", models::show),
         Route::post("/tokenize", "Text to tokens", native::tokenize)

@@ -5,8 +5,13 @@ mod common;
 mod conversation;
 mod generate;
 mod hostile;
+#[path = "../numbers/mod.rs"]
+mod numbers;
 mod process;
 mod small;
+mod speech;
+#[path = "../tiny_whisper/mod.rs"]
+mod tiny_whisper;
 
 use common::{tiny_llama, File};
 use std::path::PathBuf;

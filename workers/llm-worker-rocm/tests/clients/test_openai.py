@@ -9,6 +9,7 @@ from pathlib import Path
 import openai
 
 import tiny_vision
+import tiny_whisper
 from worker import Worker, exact_cases
 
 MINILM = os.environ.get("CANDLE_ROCM_MINILM")
@@ -59,6 +60,45 @@ class Pictures(unittest.TestCase):
                 ]:
                     with self.assertRaisesRegex(openai.BadRequestError, reason):
                         ask(address)
+            finally:
+                worker.stop()
+
+
+class Speech(unittest.TestCase):
+    def test_speech_is_written_down(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tiny_whisper.write(Path(folder))
+            worker = Worker(model=folder)
+            try:
+                audio = client_of(worker).audio
+                file = ("sound.wav", tiny_whisper.sound())
+                plain = audio.transcriptions.create(model="smollm2", file=file)
+                self.assertTrue(plain.text)
+                verbose = audio.transcriptions.create(
+                    model="smollm2",
+                    file=file,
+                    response_format="verbose_json",
+                    timestamp_granularities=["segment", "word"],
+                )
+                self.assertEqual(verbose.text, plain.text)
+                self.assertEqual(verbose.duration, 2)
+                self.assertIn(verbose.language, ("english", "german"))
+                for segment in verbose.segments:
+                    self.assertLess(segment.start, segment.end)
+                self.assertTrue(verbose.words)
+                subtitles = audio.transcriptions.create(model="smollm2", file=file, response_format="srt")
+                self.assertIn("00:00:0", subtitles)
+                stream = audio.transcriptions.create(model="smollm2", file=file, stream=True)
+                events = list(stream)
+                self.assertEqual(events[-1].type, "transcript.text.done")
+                self.assertEqual(events[-1].text, plain.text)
+                deltas = [event.delta for event in events[:-1]]
+                self.assertEqual("".join(deltas).rstrip(), plain.text)
+                self.assertTrue(audio.translations.create(model="smollm2", file=file).text)
+                with self.assertRaisesRegex(openai.BadRequestError, "no format"):
+                    audio.transcriptions.create(model="smollm2", file=("sound.wav", b"hello"))
+                with self.assertRaisesRegex(openai.BadRequestError, "klingon"):
+                    audio.transcriptions.create(model="smollm2", file=file, language="klingon")
             finally:
                 worker.stop()
 

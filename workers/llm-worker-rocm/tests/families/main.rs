@@ -13,6 +13,8 @@ mod host_experts;
 mod latent;
 mod list;
 mod mixtures;
+#[path = "../numbers/mod.rs"]
+mod numbers;
 mod older;
 mod pictures;
 mod ranking;
@@ -20,6 +22,9 @@ mod recurrent;
 mod reference;
 mod register;
 mod rwkv;
+mod speech;
+#[path = "../tiny_whisper/mod.rs"]
+mod tiny_whisper;
 mod transformers;
 mod weights;
 mod window_caches;

@@ -50,8 +50,7 @@ pub fn server(words: &str, plays: impl IntoIterator<Item = Play>) -> Server {
     let text = model(words, &server);
     server.app.frame.serve(Loaded {
         text: Some(Arc::new(text)),
-        embedding: None,
-        reranker: None,
+        ..Loaded::default()
     });
     server
 }

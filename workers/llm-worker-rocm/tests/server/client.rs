@@ -84,8 +84,7 @@ impl Server {
         let app = app();
         app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
-            embedding: None,
-            reranker: None,
+            ..Loaded::default()
         });
         Self::around(app, script, arguments)
     }
@@ -96,8 +95,7 @@ impl Server {
         let app = app_with(true);
         app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
-            embedding: None,
-            reranker: None,
+            ..Loaded::default()
         });
         Self::around(app, script, &[])
     }

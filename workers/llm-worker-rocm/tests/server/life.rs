@@ -33,8 +33,7 @@ async fn start(plays: Vec<Play>) -> Running {
     let load = move |_: &App| {
         Ok(Loaded {
             text: Some(Arc::new(model)),
-            embedding: None,
-            reranker: None,
+            ..Loaded::default()
         })
     };
     let (terminate, terminated) = oneshot::channel();

@@ -2,8 +2,12 @@
 
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
+#[path = "../numbers/mod.rs"]
+mod numbers;
 #[path = "../smollm2/mod.rs"]
 mod smollm2;
+#[path = "../tiny_whisper/mod.rs"]
+mod tiny_whisper;
 
 mod adapters;
 mod anthropic;
@@ -19,4 +23,5 @@ mod openai;
 mod rbee;
 mod responses;
 mod script;
+mod speech;
 mod worker_routes;

@@ -23,8 +23,7 @@ fn server(engine_options: &EngineOptions) -> (Server, Engine) {
     let app = app();
     app.frame.serve(Loaded {
         text: Some(Arc::new(text)),
-        embedding: None,
-        reranker: None,
+        ..Loaded::default()
     });
     (Server::around(app, Arc::default(), &[]), engine)
 }

@@ -181,8 +181,7 @@ async fn a_worker_is_busy_when_a_request_would_have_to_wait() {
     model.parallel = 2;
     app.frame.serve(Loaded {
         text: Some(Arc::new(model)),
-        embedding: None,
-        reranker: None,
+        ..Loaded::default()
     });
     for (running, waiting, status) in [
         (0, 0, "ready"),

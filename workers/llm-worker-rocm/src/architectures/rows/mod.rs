@@ -2,6 +2,8 @@
 
 mod decoders;
 mod encoders;
+mod speech;
 
 pub(super) use decoders::decoders;
 pub(super) use encoders::ENCODERS;
+pub(super) use speech::SPEECH;

@@ -18,6 +18,7 @@ pub(super) use aim::AimState;
 pub(crate) use chosen::is_not_a_number;
 pub(super) use device::choice;
 pub(super) use dry::Breakers;
+pub(crate) use random::gumbel;
 pub(super) use request::SamplingRequest;
 
 use crate::engine::forward::Answer;

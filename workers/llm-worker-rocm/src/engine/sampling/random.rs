@@ -5,7 +5,7 @@
 pub(super) const MAX_GUMBEL: f32 = 17.5;
 
 /// A number of the standard Gumbel distribution.
-pub(super) fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
+pub(crate) fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
     -(-fraction(seed, [token, position, 0, 0]).ln()).ln()
 }
 

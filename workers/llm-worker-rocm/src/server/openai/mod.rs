@@ -1,4 +1,4 @@
-//! OpenAI's API: completions, chats, embeddings, models.
+//! OpenAI's API: completions, chats, embeddings, speech to text, models.
 //!
 //! Fields that OpenAI does not have go by the names that llama.cpp's server and vLLM gave them. Unknown fields are
 //! ignored, as clients send many.
@@ -10,6 +10,7 @@ pub mod models;
 mod reply;
 pub mod rerank;
 pub mod text;
+pub mod transcriptions;
 mod wire;
 
 pub use super::generation::SamplingFields;

@@ -53,6 +53,9 @@ fn model(app: &App) -> Value {
             "max_tokens": embedding.max_tokens(),
         })
     });
+    let transcription = loaded
+        .transcriber
+        .map(|transcriber| json!({"multilingual": transcriber.model().is_multilingual()}));
     json!({
         "id": app.options.model,
         "object": "model",
@@ -61,5 +64,6 @@ fn model(app: &App) -> Value {
         "aliases": app.options.aliases,
         "text": text,
         "embedding": embedding,
+        "transcription": transcription,
     })
 }

@@ -20,9 +20,10 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq
+from transformers import Gemma3nAudioFeatureExtractor, GenerationConfig, WhisperFeatureExtractor
 
-from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, RANKINGS
+from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, RANKINGS, SPEECH
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -191,6 +192,73 @@ def generate_picture(name):
     write(name, config, norm, shapes, [], **more)
 
 
+def sound(count):
+    """Tones that rise and swell, with some noise, 16000 numbers a second."""
+    i = np.arange(count)
+    tones = 0.3 * np.sin(0.02 * i * (1 + i / 40000)) * (i % 6000) / 6000
+    return (tones + 0.05 * numbers("sound", count)).astype(np.float32)
+
+
+def generate_speech(name):
+    """Features, rows of the encoder, logits, and what five seconds say, window after window."""
+    config, norm, settings = SPEECH[name]
+    window = 2 * config["max_source_positions"]
+    samples = sound(80000)
+    extractor = WhisperFeatureExtractor(feature_size=config["num_mel_bins"], chunk_length=window // 100)
+    # In f64, not by torch in f32; silence follows, as in OpenAI's program.
+    padded = np.concatenate([samples, np.zeros(window * 160, np.float32)])
+    features = extractor._np_extract_fbank_features(padded[None], "cpu")[0].astype(np.float32)
+    universal = Gemma3nAudioFeatureExtractor()([samples[:16000]], return_tensors="np")["input_features"][0]
+    frames = len(samples) // 160
+
+    def segment(input_features, seek, seek_num_frames, num_segment_frames, cur_bsz, batch_idx_map):
+        """What lies behind the end is what lies there, not zeros."""
+        assert cur_bsz == 1
+        start = int(seek[0])
+        return torch.tensor(features)[None, :, start : start + num_segment_frames]
+
+    tokens = [config["decoder_start_token_id"], 29, 32, 40, 7, 11, 2, 19, 50, 50]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(config, norm, folder, AutoModelForSpeechSeq2Seq)
+        model = AutoModelForSpeechSeq2Seq.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model.eval()
+        model.generation_config = GenerationConfig(**settings)
+        first = torch.tensor(features)[None, :, :window]
+        with torch.no_grad():
+            rows = model.model.encoder(first).last_hidden_state[0]
+            logits = model(input_features=first, decoder_input_ids=torch.tensor([tokens])).logits[0]
+            language = int(model.detect_language(first, generation_config=GenerationConfig(**settings))[0])
+            model._get_input_segment = segment
+            said = model.generate(
+                torch.tensor(features)[None, :, :frames],
+                return_timestamps=True,
+                return_segments=True,
+                task="transcribe",
+                temperature=(0.0,),
+                condition_on_prev_tokens=True,
+                max_new_tokens=24,
+            )
+    segments = []
+    for part in said["segments"][0]:
+        own = part["tokens"].tolist()
+        # The last of a window has the time that begins the next one, too.
+        if len(own) > 2 and own[-1] >= 37 and own[-2] >= 37:
+            own = own[:-1]
+        segments.append([round(float(part["start"]), 3), round(float(part["end"]), 3), own])
+    more = {
+        "settings": settings,
+        "samples": len(samples),
+        "features": [[frame, rounded(features[:, frame])] for frame in (0, 57, 199, frames - 1, frames + 1)],
+        "universal": [[frame, rounded(universal[frame])] for frame in (0, 50, 96)],
+        "encoded": [[row, rounded(rows[row])] for row in (0, 49, 99)],
+        "tokens": tokens,
+        "language": language,
+        "segments": segments,
+    }
+    write(name, config, norm, shapes, [[row, rounded(logits[row])] for row in range(len(tokens))], **more)
+
+
 def generate_adapters(name):
     """Logits with each adapter alone, and with both."""
     from peft import LoraConfig, get_peft_model
@@ -239,7 +307,7 @@ def write(name, config, norm, shapes, rows, **more):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *ADAPTERS]:
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *ADAPTERS]:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
@@ -248,6 +316,8 @@ if __name__ == "__main__":
             generate_picture(name)
         elif name in RANKINGS:
             generate_ranking(name)
+        elif name in SPEECH:
+            generate_speech(name)
         else:
             generate_adapters(name)
         print(name, flush=True)

@@ -5,6 +5,7 @@ from . import delta, latent, mixtures, older, state_space, usual, windows
 from .embeddings import EMBEDDINGS
 from .pictures import PICTURES
 from .rankings import RANKINGS
+from .speech import SPEECH
 
 CASES = {
     **usual.CASES,
