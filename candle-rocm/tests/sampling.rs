@@ -3,7 +3,7 @@
 mod common;
 
 use candle_rocm::ops::sampling::{
-    choose, edit, mask, report, Choice, Edit, NOTHING_LEFT, NOT_A_NUMBER,
+    choose, edit, mask, report, report_by, Choice, Edit, NOTHING_LEFT, NOT_A_NUMBER,
 };
 use candle_rocm::{Buffer, DType, Device, Error, View};
 use common::{device, download, upload, Rng};
@@ -329,4 +329,14 @@ fn probabilities() {
             );
         }
     }
+    // The same of all rows, without anything that is uploaded.
+    let rows = upload(&device, &[0u32, 1, 2]);
+    // SAFETY: they are rows.
+    let all = unsafe { report_by(&device, &view, &chosen, &rows) }.unwrap();
+    let all = download::<f32>(&device, &all);
+    assert_eq!([all[2], all[0]], [numbers[0], numbers[5]]);
+    let short = upload(&device, &[0u32, 1]);
+    // SAFETY: they are rows.
+    let refused = unsafe { report_by(&device, &view, &chosen, &short) };
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })));
 }

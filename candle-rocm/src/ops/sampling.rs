@@ -175,6 +175,48 @@ pub fn report(
     Ok((tokens, values))
 }
 
+/// Logarithms of the probabilities of the tokens `chosen`, f32 `[rows]`, as [`report`] gives them of all rows. `numbers`
+/// are 0, 1, 2 and so on, u32, one for each row: nothing is uploaded, so it may be recorded into a graph.
+///
+/// # Safety
+/// All of the numbers are below the number of rows when the kernel runs.
+///
+/// # Errors
+/// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for logits that are not contiguous f32 `[rows,
+/// vocabulary]`, and unless there are a chosen token and a number for each row.
+pub unsafe fn report_by(
+    device: &Device,
+    logits: &View,
+    chosen: &Buffer,
+    numbers: &Buffer,
+) -> Result<Buffer> {
+    let (rows, vocab) = sizes(logits)?;
+    let bytes = rows as usize * size_of::<u32>();
+    if chosen.len() < bytes || numbers.len() < bytes {
+        return Err(OP.invalid(format!("{chosen:?} and {numbers:?} for {:?}", logits.dims)));
+    }
+    let values = device.alloc(bytes)?;
+    let (numbers, to) = (Ptr::to(numbers), Ptr::to(&values));
+    let config = block_a_row(rows);
+    // SAFETY: all rows have a chosen token and room for a value; the numbers are rows, as the caller promises. No most
+    // likely tokens are asked for, so nothing is written in their place.
+    unsafe {
+        report_tokens::of()?.launch(
+            device,
+            config,
+            Ptr::of(logits),
+            numbers,
+            Ptr::to(chosen),
+            to,
+            to,
+            rows,
+            0,
+            vocab,
+        )?;
+    }
+    Ok(values)
+}
+
 fn block_a_row(rows: u32) -> LaunchConfig {
     LaunchConfig {
         grid: rows,
