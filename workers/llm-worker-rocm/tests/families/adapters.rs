@@ -5,18 +5,15 @@ use super::common::{self, File, Tensor as FileTensor};
 use super::device;
 use super::transformers::{tokens, tolerance, weight, Case};
 use llm_worker_rocm::adapters::AdapterSource;
-use llm_worker_rocm::engine::api::{
-    AdapterUse, Event, GraphUse, Request, SamplingOptions, WeightOptions,
-};
+use llm_worker_rocm::engine::api::{AdapterUse, Event, GraphUse, Request, SamplingOptions};
 use llm_worker_rocm::engine::forward::{
     CacheOptions, DecodeOutput, Forward, Step, StepSequence, StepState,
 };
 use llm_worker_rocm::engine::{Engine, EngineOptions};
-use llm_worker_rocm::model::{open_weights, LoadOptions, LoadedModel, ModelFile};
+use llm_worker_rocm::model::{LoadOptions, LoadedModel, ModelFile};
 use serde_json::{json, Value as Json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use worker::gguf::{MappedGguf, Weights};
 
 const NAMES: [&str; 2] = ["first", "second"];
 
@@ -169,7 +166,7 @@ impl Folder {
     }
 }
 
-fn wish(adapter: usize, scale: f32) -> AdapterUse {
+pub(super) fn wish(adapter: usize, scale: f32) -> AdapterUse {
     AdapterUse { adapter, scale }
 }
 
@@ -183,7 +180,7 @@ fn choices() -> [(&'static str, Arc<[AdapterUse]>); 4] {
     ]
 }
 
-fn reserve(forward: &mut dyn Forward) {
+pub(super) fn reserve(forward: &mut dyn Forward) {
     let cache = CacheOptions {
         blocks: 8,
         block_size: 16,
@@ -195,7 +192,7 @@ fn reserve(forward: &mut dyn Forward) {
     forward.reserve(&cache).unwrap();
 }
 
-fn sequence(id: u32, keys: usize, rows: usize) -> StepSequence {
+pub(super) fn sequence(id: u32, keys: usize, rows: usize) -> StepSequence {
     StepSequence {
         id: id.into(),
         blocks: vec![2 * id, 2 * id + 1],
@@ -487,147 +484,6 @@ fn a_models_ends_have_adapters() {
             let difference = case.difference_of(rows);
             println!("{chosen}: {difference:.1e}");
             assert!(difference <= tolerance(), "{chosen}: {difference:e}");
-        }
-    }
-}
-
-/// Numbers in `-0.3..0.3` that are the same everywhere.
-fn numbers(seed: usize, count: usize) -> Vec<f32> {
-    let number = |i: usize| ((i * 7919 + seed * 104_729) % 1000) as f32;
-    (0..count).map(|i| number(i) / 1000.0 * 0.6 - 0.3).collect()
-}
-
-/// Adapters of experts against a file with what they add in its weights: of experts that have a matrix each, gates and
-/// what they multiply in one tensor, and biases.
-#[test]
-fn experts_have_adapters() {
-    const RANK: usize = 3;
-    for name in ["mixtral", "gemma4-experts", "gpt-oss"] {
-        let case = Case::read(name);
-        let folder = tempfile::tempdir().unwrap();
-        case.write(folder.path());
-        let (plain, merged) = (folder.path().join("a.gguf"), folder.path().join("b.gguf"));
-        super::formats::write_gguf(&*open_weights(folder.path()).unwrap(), &plain);
-        let gguf = MappedGguf::open(&plain).unwrap();
-        let architecture = gguf.header().require_str("general.architecture").unwrap();
-        let mut file = File::default();
-        file.set("general.type", common::string("adapter"))
-            .set("general.architecture", common::string(architecture))
-            .set("adapter.type", common::string("lora"))
-            .set("adapter.lora.alpha", common::f32(RANK as f32));
-        let mut bytes = std::fs::read(&plain).unwrap();
-        let tensors = gguf.header().tensors();
-        let experts = tensors.filter(|(name, _)| name.ends_with("_exps.weight"));
-        for (seed, (name, info)) in experts.enumerate() {
-            let [inputs, outputs, count] = info.dims[..] else {
-                panic!("{name} of {:?}", info.dims)
-            };
-            let [inputs, outputs, count] = [inputs, outputs, count].map(|d| d as usize);
-            let (a, b) = (
-                numbers(2 * seed, count * RANK * inputs),
-                numbers(2 * seed + 1, count * outputs * RANK),
-            );
-            let old = gguf.bytes(name, info);
-            let start = bytes.windows(64).position(|w| w == &old[..64]).unwrap();
-            let values = &mut bytes[start..start + old.len()];
-            for (i, value) in values.chunks_exact_mut(4).enumerate() {
-                let (expert, row, column) =
-                    (i / (inputs * outputs), i / inputs % outputs, i % inputs);
-                let added = (0..RANK).map(|r| {
-                    b[(expert * outputs + row) * RANK + r]
-                        * a[(expert * RANK + r) * inputs + column]
-                });
-                let old = f32::from_le_bytes(value.try_into().unwrap());
-                value.copy_from_slice(&(old + added.sum::<f32>()).to_le_bytes());
-            }
-            for (half, dims, values) in [
-                ("a", [inputs, RANK, count], a),
-                ("b", [RANK, outputs, count], b),
-            ] {
-                file.tensors.push(FileTensor {
-                    name: format!("{name}.lora_{half}"),
-                    dims: dims.map(|d| d as u64).to_vec(),
-                    type_code: 0,
-                    offset: None,
-                    data: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-                });
-            }
-        }
-        std::fs::write(&merged, bytes).unwrap();
-        let adapter = folder.path().join("adapter.gguf");
-        file.write(&adapter);
-        let logits = |path: &Path, adapters: &[PathBuf], host: usize| {
-            let source = |path: &PathBuf| AdapterSource {
-                name: "one".to_string(),
-                path: path.clone(),
-                scale: 1.0,
-            };
-            let options = LoadOptions {
-                adapters: adapters.iter().map(source).collect(),
-                weights: WeightOptions {
-                    host_experts: Some(host),
-                    ..WeightOptions::default()
-                },
-                ..LoadOptions::default()
-            };
-            let model = ModelFile::open(path).unwrap().load(&device(), &options);
-            let mut forward = model.unwrap().forward;
-            reserve(&mut *forward);
-            forward.set_graphs(GraphUse::On);
-            // Two sequences, the second of which wants none; then a token of each.
-            let all = tokens();
-            let uses: [Arc<[AdapterUse]>; 2] = match adapters.is_empty() {
-                true => [Arc::from([]), Arc::from([])],
-                false => [Arc::from([wish(0, 1.0)]), Arc::from([])],
-            };
-            let mut rows = Vec::new();
-            for (start, end) in [(0, 8), (8, 9), (9, 10), (10, 11)] {
-                let step = Step {
-                    tokens: [&all[start..end]; 2].concat(),
-                    sequences: (0..2).map(|id| sequence(id, end, end - start)).collect(),
-                    outputs: (0..2 * (end - start) as u32).collect(),
-                };
-                forward.use_adapters(&step, &uses).unwrap();
-                let logits = match start {
-                    0 => forward.forward(&step).unwrap(),
-                    _ => {
-                        let decoded = forward.decode(&step, None).unwrap();
-                        let graph = device().is_rocm() && host == 0 && start > 8;
-                        assert_eq!(decoded.graph, graph);
-                        let DecodeOutput::Logits(logits, _) = decoded.output else {
-                            panic!("tokens that nobody asked for")
-                        };
-                        logits
-                    }
-                };
-                rows.push(logits.to_vec2::<f32>().unwrap());
-            }
-            rows
-        };
-        let adapted = logits(&plain, std::slice::from_ref(&adapter), 0);
-        let want = logits(&merged, &[], 0);
-        let none = logits(&plain, &[], 0);
-        let mut all = vec![adapted];
-        if device().is_rocm() {
-            all.push(logits(&plain, std::slice::from_ref(&adapter), usize::MAX));
-        }
-        let largest = want.iter().flatten().flatten();
-        let largest = largest.fold(0f32, |most, x| most.max(x.abs()));
-        for adapted in all {
-            for ((adapted, want), none) in adapted.iter().zip(&want).zip(&none) {
-                let half = adapted.len() / 2;
-                let difference = |a: &[Vec<f32>], b: &[Vec<f32>]| {
-                    let pairs = a.iter().flatten().zip(b.iter().flatten());
-                    pairs.fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
-                };
-                let first = difference(&adapted[..half], &want[..half]);
-                let second = difference(&adapted[half..], &none[half..]);
-                println!("{name}: {first:.1e}, {second:.1e}");
-                assert!(first <= tolerance(), "{name}: {first:e}");
-                assert!(second <= tolerance(), "{name}: {second:e}");
-                // They are different, indeed.
-                assert!(difference(&want[..half], &none[..half]) > 10.0 * tolerance());
-            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod adapters;
 mod common;
 mod delta;
 mod embedding;
+mod expert_adapters;
 mod formats;
 mod heads;
 mod host_experts;
