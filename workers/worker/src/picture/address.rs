@@ -1,5 +1,5 @@
-//! Pictures by their address: in the address itself, on disk, on the network; the latter two where the operator allows
-//! them.
+//! Pictures and sounds by their address: in the address itself, on disk, on the network; the latter two where the operator
+//! allows them.
 
 use super::{from_base64, DecodeLimits};
 use crate::{Error, Result};
@@ -16,31 +16,31 @@ use url::Url;
 
 /// Redirects that one request may follow.
 const MAX_REDIRECTS: usize = 5;
-/// Time for a picture to come, redirects included.
+/// Time for a file to come, redirects included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where pictures may come from, besides `data:` URLs.
+/// Where pictures and sounds may come from, besides `data:` URLs.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The folder whose files may be named, as paths below it or `file:` URLs.
     pub folder: Option<PathBuf>,
-    /// Hosts that pictures may be fetched from.
+    /// Hosts that files may be fetched from.
     pub domains: Vec<String>,
     /// What pictures may be.
     pub limits: DecodeLimits,
 }
 
 impl Sources {
-    /// The bytes of a picture's file.
+    /// The bytes of a picture's or a sound's file.
     ///
     /// # Errors
-    /// [`Error::Usage`] for an address that is malformed or not allowed, for a picture that is not there or longer than
+    /// [`Error::Usage`] for an address that is malformed or not allowed, for a file that is not there or longer than
     /// the limits allow.
     pub fn load(&self, address: &str) -> Result<Vec<u8>> {
         if address.starts_with("data:") {
             return match address.split_once(',') {
                 Some((head, _)) if head.ends_with(";base64") => from_base64(address, &self.limits),
-                _ => Err(usage("a data: URL needs \";base64,\" before the picture")),
+                _ => Err(usage("a data: URL needs \";base64,\" before the data")),
             };
         }
         if address.starts_with("http://") || address.starts_with("https://") {
@@ -60,11 +60,11 @@ impl Sources {
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         let Some(folder) = &self.folder else {
             return Err(usage(
-                "pictures by path are not allowed here (--media-path FOLDER allows those in it); send a data: URL",
+                "files by path are not allowed here (--media-path FOLDER allows those in it); send a data: URL",
             ));
         };
         // One answer for all: nobody finds out what lies elsewhere.
-        let refused = || usage("there is no such picture in the folder of --media-path");
+        let refused = || usage("there is no such file in the folder of --media-path");
         let folder = folder.canonicalize().map_err(|_| refused())?;
         let path = folder.join(path).canonicalize().map_err(|_| refused())?;
         if !path.starts_with(&folder) {
@@ -76,7 +76,7 @@ impl Sources {
     fn fetch(&self, address: &str) -> Result<Vec<u8>> {
         if self.domains.is_empty() {
             return Err(usage(
-                "pictures by address are not allowed here (--allowed-media-domains allows those of some hosts); send a data: URL",
+                "files by address are not allowed here (--allowed-media-domains allows those of some hosts); send a data: URL",
             ));
         }
         let config = Agent::config_builder()
@@ -92,7 +92,7 @@ impl Sources {
         let mut url = Url::parse(address).map_err(|e| usage(format!("the address: {e}")))?;
         for _ in 0..=MAX_REDIRECTS {
             self.check(&url)?;
-            let failed = |e: ureq::Error| usage(format!("the picture does not come: {e}"));
+            let failed = |e: ureq::Error| usage(format!("the file does not come: {e}"));
             let response = agent.get(url.as_str()).call().map_err(failed)?;
             let (head, body) = response.into_parts();
             match head.status.as_u16() {
@@ -100,16 +100,16 @@ impl Sources {
                 301 | 302 | 303 | 307 | 308 => {
                     let location = head.headers.get("location").and_then(|l| l.to_str().ok());
                     let next = location.and_then(|location| url.join(location).ok());
-                    url = next.ok_or_else(|| usage("the picture's host redirects to nowhere"))?;
+                    url = next.ok_or_else(|| usage("the file's host redirects to nowhere"))?;
                 }
                 status => {
                     return Err(usage(format!(
-                        "the picture's host answers with status {status}"
+                        "the file's host answers with status {status}"
                     )))
                 }
             }
         }
-        Err(usage("the picture's host redirects too often"))
+        Err(usage("the file's host redirects too often"))
     }
 
     fn body(&self, body: ureq::Body) -> Result<Vec<u8>> {
@@ -118,9 +118,9 @@ impl Sources {
         let mut reader = body.into_reader().take(most + 1);
         reader
             .read_to_end(&mut bytes)
-            .map_err(|e| usage(format!("the picture does not come: {e}")))?;
+            .map_err(|e| usage(format!("the file does not come: {e}")))?;
         match bytes.len() as u64 > most {
-            true => Err(usage(format!("the picture is longer than {most} bytes"))),
+            true => Err(usage(format!("the file is longer than {most} bytes"))),
             false => Ok(bytes),
         }
     }
@@ -138,7 +138,7 @@ impl Sources {
         match plain && self.domains.iter().any(allowed) {
             true => Ok(()),
             false => Err(usage(format!(
-                "pictures from {host:?} are not allowed here (--allowed-media-domains)"
+                "files from {host:?} are not allowed here (--allowed-media-domains)"
             ))),
         }
     }

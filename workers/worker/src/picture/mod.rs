@@ -105,14 +105,14 @@ pub fn from_base64(text: &str, limits: &DecodeLimits) -> Result<Vec<u8>> {
     };
     if text.len() / 4 * 3 > limits.max_bytes.saturating_add(3) {
         return Err(Error::Usage(format!(
-            "the picture is longer than {} bytes",
+            "the data is longer than {} bytes",
             limits.max_bytes
         )));
     }
     let clean: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     base64::engine::general_purpose::STANDARD
         .decode(clean)
-        .map_err(|e| Error::Usage(format!("the picture is not base64: {e}")))
+        .map_err(|e| Error::Usage(format!("the data is not base64: {e}")))
 }
 
 /// Colours on white where the picture is transparent.
