@@ -35,9 +35,14 @@ pub(crate) fn read_json(folder: &Path, name: &str) -> Result<Option<Json>> {
 /// # Errors
 /// Those of [`read_json`], [`Error::BadModel`] if it is not there.
 pub(crate) fn required_json(folder: &Path, name: &str) -> Result<Json> {
+    const NEEDED: &str = "a model folder needs config.json, tokenizer.json and .safetensors files";
+    let other = match name {
+        "tokenizer.json" if folder.join("tekken.json").exists() => " (tekken.json is not read)",
+        _ => "",
+    };
     read_json(folder, name)?.ok_or_else(|| Error::BadModel {
         path: folder.to_path_buf(),
-        reason: format!("it has no {name}; a model folder needs config.json, tokenizer.json and .safetensors files"),
+        reason: format!("it has no {name}{other}; {NEEDED}"),
     })
 }
 

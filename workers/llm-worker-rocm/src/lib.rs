@@ -13,6 +13,7 @@
 //! | [`tools`]     | tool calls and reasoning in answers                                         |
 //! | [`media`]     | where pictures and sounds stand in prompts                                  |
 //! | [`vision`]    | pictures: their pixels and encoders                                         |
+//! | [`sound`]     | sounds in prompts: their frames and encoders                                |
 //! | [`audio`]     | sounds: their samples, spectrograms and encoder                             |
 //! | [`whisper`]   | speech to text                                                              |
 //! | [`grammar`]   | answers that follow a grammar                                               |
@@ -46,6 +47,7 @@ pub mod perplexity;
 pub mod quantize;
 mod samplers;
 pub mod server;
+pub mod sound;
 pub mod tokenizer;
 pub mod tools;
 pub mod vision;

@@ -12,6 +12,7 @@ use crate::engine::forward::Forward;
 use crate::hf::HfFolder;
 use crate::kernels;
 use crate::media::Processor;
+use crate::sound::{SoundEncoder, SoundFile};
 use crate::tokenizer::Tokenizer;
 use crate::vision::{Encoder, VisionFile};
 use crate::whisper::Whisper;
@@ -26,6 +27,8 @@ use worker::{Error, Result};
 
 /// Why most models take no pictures.
 const NO_ENCODER: &str = "it has no encoder of pictures";
+/// Why most models take no sounds.
+const NO_HEARING: &str = "it has no encoder of sounds";
 
 /// A model file that passed its checks: everything but the weights.
 pub struct ModelFile {
@@ -36,6 +39,8 @@ pub struct ModelFile {
     template: Option<String>,
     /// What encodes pictures, or why nothing does.
     vision: std::result::Result<VisionFile, String>,
+    /// The same of sounds.
+    sound: std::result::Result<SoundFile, String>,
 }
 
 /// How to load.
@@ -78,57 +83,82 @@ impl ModelFile {
             tokenizer,
             template,
             vision: Err(NO_ENCODER.to_string()),
+            sound: Err(NO_HEARING.to_string()),
         })
     }
 
-    /// Takes an encoder of pictures: that of the `mmproj` file which is named, else the folder's, else the one beside a
-    /// GGUF file; the latter two as far as they can be used.
+    /// Takes encoders of pictures and of sounds: those of the `mmproj` file which is named, else the folder's, else those
+    /// beside a GGUF file; the latter two as far as they can be used.
     ///
     /// # Errors
     /// For a file that is named: [`Error::Io`] if it cannot be read, [`Error::BadModel`] if it is damaged or of a kind
     /// that is not implemented.
     pub fn with_vision(mut self, named: Option<&Path>) -> Result<Self> {
-        let found = match named {
-            Some(path) => Some(VisionFile::open(path)?),
-            None => match self.found_vision() {
-                Ok(found) => found,
-                Err(error) => {
-                    self.vision = Err(error.to_string());
-                    return Ok(self);
+        if let Some(path) = named {
+            let sound = SoundFile::open(path)?;
+            match (VisionFile::open(path), sound.is_some()) {
+                (Ok(vision), _) => self.vision = Ok(vision),
+                (Err(error), true) => self.vision = Err(error.to_string()),
+                (Err(error), false) => return Err(error),
+            }
+            if let Some(sound) = sound {
+                self.sound = Ok(sound);
+            }
+            return Ok(self);
+        }
+        let (vision, sound) = match self.path.is_dir() {
+            true => (
+                VisionFile::of_folder(&self.path),
+                SoundFile::of_folder(&self.path),
+            ),
+            false => match VisionFile::beside(&self.path) {
+                Some(beside) => {
+                    let vision = VisionFile::open(&beside).map(Some);
+                    (vision, SoundFile::open(&beside))
                 }
+                None => (Ok(None), Ok(None)),
             },
         };
-        if let Some(found) = found {
-            self.vision = Ok(found);
+        // Another model's, perhaps, in a folder of many.
+        let fits = |output: usize| output == self.config.width();
+        match vision.map(|found| found.filter(|file| fits(file.config().output()))) {
+            Ok(Some(found)) => self.vision = Ok(found),
+            Ok(None) => {}
+            Err(error) => self.vision = Err(error.to_string()),
+        }
+        match sound.map(|found| found.filter(|file| fits(file.config().output()))) {
+            Ok(Some(found)) => self.sound = Ok(found),
+            Ok(None) => {}
+            Err(error) => self.sound = Err(error.to_string()),
+        }
+        for (what, path) in [
+            ("pictures", self.vision.as_ref().map(|file| file.weights())),
+            ("sounds", self.sound.as_ref().map(|file| file.weights())),
+        ]
+        .into_iter()
+        .filter_map(|(what, file)| Some((what, file.ok()?.path())))
+        {
+            tracing::info!("{what} are encoded by {}", path.display());
         }
         Ok(self)
     }
 
-    /// The folder's encoder, or the one beside the file.
-    fn found_vision(&self) -> Result<Option<VisionFile>> {
-        if self.path.is_dir() {
-            return VisionFile::of_folder(&self.path);
-        }
-        let Some(beside) = VisionFile::beside(&self.path) else {
-            return Ok(None);
-        };
-        let file = VisionFile::open(&beside)?;
-        // Another model's, perhaps, in a folder of many.
-        if file.config().output() != self.config.width() {
-            return Ok(None);
-        }
-        tracing::info!("pictures are encoded by {}", beside.display());
-        Ok(Some(file))
-    }
-
-    /// What makes pictures and prompts with them.
+    /// What makes pictures, sounds and prompts with them.
     ///
     /// # Errors
     /// Why the model takes none.
     pub fn pictures(&self) -> std::result::Result<Processor, String> {
-        match &self.vision {
-            Ok(file) => Ok(Processor::new(file.config())),
-            Err(reason) => Err(reason.clone()),
+        let vision = self.vision.as_ref().map(VisionFile::config);
+        let sound = self.sound.as_ref().map(SoundFile::config);
+        match (vision, sound) {
+            (Err(reason), Err(other)) => Err(match reason == NO_ENCODER {
+                true if other == NO_HEARING => {
+                    "it has no encoder of pictures or sounds".to_string()
+                }
+                true => other.clone(),
+                false => reason.clone(),
+            }),
+            (vision, sound) => Ok(Processor::new(vision, sound)),
         }
     }
 
@@ -150,8 +180,14 @@ impl ModelFile {
     /// Size of the model in bytes, as loading counts them.
     pub fn file_bytes(&self) -> u64 {
         let vision = self.vision.as_ref().ok();
+        let sound = self.sound.as_ref().ok();
+        // One file may have both.
+        let is_same =
+            |path: &Path| !path.is_dir() && vision.is_some_and(|v| v.weights().path() == path);
+        let sound = sound.filter(|s| !is_same(s.weights().path()));
         let vision = vision.map_or(0, |v| v.weights().header().file_bytes);
-        self.file.header().file_bytes + vision
+        let sound = sound.map_or(0, |s| s.weights().header().file_bytes);
+        self.file.header().file_bytes + vision + sound
     }
 
     /// What of the kernels it will use on a GPU, the most needed first.
@@ -228,6 +264,12 @@ impl ModelFile {
             let encoder = Encoder::load(file, device, progress)?;
             decoder
                 .set_vision(encoder)
+                .map_err(|reason| bad_model(file.weights().path(), reason))?;
+        }
+        if let Ok(file) = &self.sound {
+            let encoder = SoundEncoder::load(file, device, progress)?;
+            decoder
+                .set_sound(encoder)
                 .map_err(|reason| bad_model(file.weights().path(), reason))?;
         }
         let forward: Box<dyn Forward> = Box::new(decoder);

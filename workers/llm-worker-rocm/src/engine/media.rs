@@ -1,6 +1,7 @@
 //! Pictures in prompts, as the engine has them: rows whose embeddings come from an encoder.
 
 use super::forward::Forward;
+use crate::sound::Frames;
 use crate::vision::Pixels;
 use candle_core::Tensor;
 use sha2::{Digest, Sha256};
@@ -26,6 +27,8 @@ pub struct MediaItem {
 pub enum Content {
     /// A picture.
     Picture(Pixels),
+    /// A sound.
+    Sound(Frames),
 }
 
 impl MediaItem {
@@ -42,6 +45,17 @@ impl MediaItem {
                         hash.update((side as u64).to_le_bytes());
                     }
                     hash.update(&tile.patches);
+                }
+            }
+            Content::Sound(frames) => {
+                hash.update(b"sound");
+                for piece in &frames.pieces {
+                    for count in [piece.frames, piece.kept] {
+                        hash.update((count as u64).to_le_bytes());
+                    }
+                    for value in &piece.mel {
+                        hash.update(value.to_le_bytes());
+                    }
                 }
             }
         }

@@ -59,6 +59,7 @@ impl Config {
     /// Reads and checks; the error says what is wrong.
     pub(super) fn read(json: &Json) -> Result<Self, String> {
         let name = name_in_config(json);
+        let json = super::of_thinker(json);
         let row = by_folder_name(name).or_else(|| text_row(json));
         Self::read_as(json, row, name)
     }
@@ -278,10 +279,13 @@ impl Config {
     }
 }
 
-/// The row of the text part of a model that sees, whatever family that is of.
+/// The row of the text part of a model that sees or hears, whatever family that is of.
 fn text_row(json: &Json) -> Option<&'static ArchitectureRow> {
     let text = json.get("text_config")?;
-    crate::vision::traits_of(json["model_type"].as_str()?)?;
+    let model = json["model_type"].as_str()?;
+    if crate::vision::traits_of(model).is_none() && crate::sound::traits_of(model).is_none() {
+        return None;
+    }
     if let Some(row) = by_folder_name(name_in_config(text)) {
         return Some(row);
     }

@@ -16,12 +16,14 @@ mod packed;
 mod picked;
 mod recurrent;
 mod rope;
+mod sound;
 mod tensors;
 mod tokenizer;
 mod vision;
 mod world;
 
 pub(crate) use names::{RotatedHeads, TensorNames};
+pub(crate) use sound::SoundFolder;
 pub(crate) use tensors::interleave;
 pub(crate) use vision::VisionFolder;
 
@@ -38,6 +40,11 @@ pub struct HfFolder {
     path: PathBuf,
     header: Gguf,
     shards: Shards,
+}
+
+/// The part of a configuration that answers in text: Qwen's models that speak have one of another part beside it.
+pub(crate) fn of_thinker(config: &Json) -> &Json {
+    config.get("thinker_config").unwrap_or(config)
 }
 
 impl HfFolder {

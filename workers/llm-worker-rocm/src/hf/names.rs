@@ -38,8 +38,14 @@ pub(crate) enum RotatedHeads {
     Key,
 }
 
+/// A name without the prefix of the part that answers in text, of a model that also speaks.
+fn of_thinker(name: &str) -> &str {
+    name.strip_prefix("thinker.").unwrap_or(name)
+}
+
 /// A name without the prefix of the language part of a model that also sees.
 fn of_text(name: &str) -> &str {
+    let name = of_thinker(name);
     name.strip_prefix("language_model.")
         .or_else(|| name.strip_prefix("model.text_model."))
         .or_else(|| name.strip_prefix("model.language_model."))
@@ -58,9 +64,9 @@ pub(super) fn part_of_block(name: &str) -> Option<(u32, &str)> {
     of_block(inner.strip_prefix("model.").unwrap_or(inner))
 }
 
-/// Whether a tensor is of the part of a model that sees or hears.
+/// Whether a tensor is of the part of a model that sees.
 pub(super) fn is_of_vision(name: &str) -> bool {
-    const PARTS: [&str; 9] = [
+    const PARTS: [&str; 7] = [
         "vision_tower.",
         "multi_modal_projector.",
         "visual.",
@@ -68,11 +74,30 @@ pub(super) fn is_of_vision(name: &str) -> bool {
         "connector.",
         "image_newline",
         "embed_vision.",
-        "embed_audio.",
-        "audio_tower.",
     ];
+    is_of(&PARTS, name)
+}
+
+/// Whether a tensor is of the part of a model that hears. Only what makes rows of the text's width is named alike in
+/// models that see.
+pub(super) fn is_of_sound(name: &str) -> bool {
+    is_of(
+        &["audio_tower.", "embed_audio.", "multi_modal_projector."],
+        name,
+    )
+}
+
+/// Whether a tensor is of the part of a model that speaks.
+fn is_of_speech(name: &str) -> bool {
+    ["talker.", "token2wav."]
+        .iter()
+        .any(|part| name.starts_with(part))
+}
+
+fn is_of(parts: &[&str], name: &str) -> bool {
+    let name = of_thinker(name);
     let name = name.strip_prefix("model.").unwrap_or(name);
-    PARTS.iter().any(|part| name.starts_with(part))
+    parts.iter().any(|part| name.starts_with(part))
 }
 
 impl TensorName {
@@ -98,8 +123,8 @@ impl TensorNames {
     /// Where a tensor goes: `Ok(None)` for what GGUF leaves out, `Err` for a name that the architecture does not have.
     pub(crate) fn place(&self, name: &str, tied: bool) -> Result<Option<TensorName>, ()> {
         let whole = |name: &str| Ok(Some(TensorName::whole(name)));
-        // Models that also see keep their language part below a prefix.
-        if is_of_vision(name) {
+        // Models that also see or hear keep their language part below a prefix.
+        if is_of_vision(name) || is_of_sound(name) || is_of_speech(name) {
             return Ok(None);
         }
         let inner = of_text(name);

@@ -1,12 +1,12 @@
 //! What stands for a picture in a prompt.
 
-use super::{Expansion, Processor};
-use crate::vision::{Kind, Pixels};
+use super::Expansion;
+use crate::vision::{Kind, Pixels, VisionConfig};
 
-impl Processor {
+impl VisionConfig {
     /// A picture's part of a prompt; `is_alone` where the template has left no place for it.
     pub(super) fn expansion(&self, pixels: &Pixels, token: &str, is_alone: bool) -> Expansion {
-        let traits = self.vision.traits;
+        let traits = self.traits;
         let (before, behind) = if is_alone {
             traits.alone
         } else {
@@ -15,7 +15,7 @@ impl Processor {
         let runs: Vec<usize> = pixels
             .tiles
             .iter()
-            .map(|tile| self.vision.rows_of_tile(tile))
+            .map(|tile| self.rows_of_tile(tile))
             .collect();
         match traits.kind {
             Kind::Idefics3 => {
@@ -36,10 +36,10 @@ impl Processor {
             }
             Kind::Pixtral => {
                 let tile = &pixels.tiles[0];
-                let rows = tile.rows / self.vision.merge;
+                let rows = tile.rows / self.merge;
                 Expansion {
                     text: vec![token; rows].join("[IMG_BREAK]") + "[IMG_END]",
-                    runs: vec![tile.columns / self.vision.merge; rows],
+                    runs: vec![tile.columns / self.merge; rows],
                 }
             }
             // Tiles behind each other.

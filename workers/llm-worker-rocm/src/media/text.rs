@@ -18,10 +18,9 @@ pub(super) fn find(text: &str, word: &str, without: &[Range<usize>]) -> Vec<Rang
 }
 
 /// A text with other words at some places. Their neighbours stay what they were, the words are the template's.
-pub(super) fn replaced(
+pub(super) fn replaced<'a>(
     rendered: &Rendered,
-    places: &[Range<usize>],
-    words: &[Expansion],
+    words: impl Iterator<Item = (&'a Range<usize>, &'a Expansion)>,
 ) -> Rendered {
     let mut text = String::new();
     let mut input = Vec::new();
@@ -37,7 +36,7 @@ pub(super) fn replaced(
         }
         text.push_str(&rendered.text[from..to]);
     };
-    for (place, word) in places.iter().zip(words) {
+    for (place, word) in words {
         keep(&mut text, done, place.start);
         text.push_str(&word.text);
         done = place.end;
@@ -68,7 +67,7 @@ mod tests {
             text: "[picture]".to_string(),
             runs: vec![1],
         }];
-        let new = replaced(&rendered, &places, &words);
+        let new = replaced(&rendered, places.iter().zip(&words));
         assert_eq!(new.text, "ab[picture]cd<i>e");
         assert_eq!(new.input, [1..2, 11..13, 13..16]);
     }

@@ -1,9 +1,9 @@
 //! What the tokens of a prompt are turned by, where rows of a picture have a time, a row and a column (M-RoPE).
 
-use super::Processor;
 use crate::engine::media::{Content, Span, Turn};
+use crate::vision::VisionConfig;
 
-impl Processor {
+impl VisionConfig {
     /// What the tokens of a prompt are turned by: text by its place, rows of a picture from there on by their row and
     /// column, and what follows by the next place that none of these has.
     pub(super) fn turns(&self, tokens: usize, spans: &[Span]) -> Vec<Turn> {
@@ -16,10 +16,13 @@ impl Processor {
             }
         };
         for span in spans {
+            // Rows of a sound are turned as text.
+            let Content::Picture(pixels) = &span.item.content else {
+                continue;
+            };
             plain(&mut turns, &mut next, span.start);
-            let Content::Picture(pixels) = &span.item.content;
             let tile = &pixels.tiles[0];
-            let merge = self.vision.merge;
+            let merge = self.merge;
             let (rows, columns) = (tile.rows / merge, tile.columns / merge);
             for row in 0..rows as u32 {
                 turns.extend((0..columns as u32).map(|column| [next, next + row, next + column]));

@@ -5,6 +5,7 @@ use super::{
     byte_token, ends, Encoder, Parts, SpecialToken, Tokenizer, TokenizerError, SPACE_MARK,
 };
 use crate::folder::read_json;
+use crate::hf::of_thinker;
 use serde_json::Value as Json;
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,7 +28,7 @@ impl Tokenizer {
         let settings = read("tokenizer_config.json")?.unwrap_or(Json::Null);
         let generation = read("generation_config.json")?.unwrap_or(Json::Null);
         let config = read("config.json")?.unwrap_or(Json::Null);
-        Self::from_json(&tokenizer, &settings, &[&generation, &config])
+        Self::from_json(&tokenizer, &settings, &[&generation, of_thinker(&config)])
     }
 
     /// The same from the files' contents; `configs` may name the tokens that begin and end texts, the first that does

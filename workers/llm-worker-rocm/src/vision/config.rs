@@ -87,9 +87,14 @@ impl VisionConfig {
     /// Reads the shape of an encoder.
     ///
     /// # Errors
-    /// A text that names the key at fault.
+    /// A text that names the key at fault, or says that there is no encoder of pictures.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, String> {
         let text = |e: worker::gguf::GgufError| e.to_string();
+        let only_hears = gguf.get_bool("clip.has_vision_encoder").map_err(text)? != Some(true)
+            && gguf.get_bool("clip.has_audio_encoder").map_err(text)? == Some(true);
+        if only_hears {
+            return Err("it has an encoder of sounds only".to_string());
+        }
         let name = match gguf.get_str("clip.projector_type").map_err(text)? {
             Some(name) => Some(name),
             None => gguf.get_str("clip.vision.projector_type").map_err(text)?,

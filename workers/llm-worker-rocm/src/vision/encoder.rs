@@ -27,9 +27,9 @@ pub struct Encoder {
     dtype: DType,
 }
 
-/// What activations are in: halves on a GPU if the matrices are, else f32.
-fn activations(file: &dyn Weights, device: &Device) -> DType {
-    let matrix = file.header().tensor("v.blk.0.attn_out.weight");
+/// What activations are in: halves on a GPU if the matrices are, of which one is named, else f32.
+pub(crate) fn activations(file: &dyn Weights, matrix: &str, device: &Device) -> DType {
+    let matrix = file.header().tensor(matrix);
     match matrix.and_then(|t| t.dtype().ok()) {
         Some(GgmlDType::F16) if !device.is_cpu() => DType::F16,
         Some(GgmlDType::BF16) if !device.is_cpu() => DType::BF16,
@@ -49,7 +49,7 @@ impl Encoder {
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
         let config = file.config().clone();
-        let dtype = activations(file.weights(), device);
+        let dtype = activations(file.weights(), "v.blk.0.attn_out.weight", device);
         let loader = Loader {
             file: file.weights(),
             device,

@@ -86,6 +86,14 @@ static TABLE: &[Traits] = &[
     },
     QWEN,
     Traits {
+        projector: "qwen2.5o",
+        folders: &["qwen2_5_omni", "qwen2_5_omni_thinker"],
+        placeholder: "<|IMAGE|>",
+        token: "<|IMAGE|>",
+        alone: ("<|vision_bos|>", "<|vision_eos|>"),
+        ..QWEN
+    },
+    Traits {
         kind: Kind::Qwen3Vl,
         projector: "qwen3vl_merger",
         folders: &["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"],

@@ -26,6 +26,7 @@ mod tower;
 pub(crate) mod weights;
 
 pub use config::VisionConfig;
+pub(crate) use encoder::activations;
 pub use encoder::Encoder;
 pub use file::VisionFile;
 pub(crate) use kinds::{traits_of, traits_of_folder, Kind};

@@ -49,6 +49,22 @@ impl Linear {
     }
 }
 
+impl Norm {
+    /// One of the root mean square that has no weights.
+    pub(crate) fn plain(
+        width: usize,
+        epsilon: f32,
+        dtype: DType,
+        device: &Device,
+    ) -> CandleResult<Self> {
+        Ok(Self {
+            weight: Tensor::ones(width, dtype, device)?,
+            bias: None,
+            epsilon,
+        })
+    }
+}
+
 impl Module for Norm {
     fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
         match &self.bias {
@@ -80,7 +96,7 @@ impl Loader<'_> {
         loaded
             .dequantize(self.device)
             .and_then(|tensor| tensor.to_dtype(self.dtype))
-            .map_err(Error::candle("loading the encoder of pictures"))
+            .map_err(Error::candle("loading an encoder"))
     }
 
     /// The same, of a shape.
@@ -131,7 +147,7 @@ impl Loader<'_> {
     pub(crate) fn turned(&self, weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
         let weight = weight.t().and_then(|weight| weight.contiguous());
         Ok(Linear {
-            weight: weight.map_err(Error::candle("loading the encoder of pictures"))?,
+            weight: weight.map_err(Error::candle("loading an encoder"))?,
             bias,
         })
     }
@@ -149,6 +165,27 @@ impl Loader<'_> {
         })
     }
 
+    /// A norm without a bias that takes the mean away.
+    pub(crate) fn norm_of_mean(&self, name: &str, width: usize, epsilon: f32) -> Result<Norm> {
+        let weight = self.vector(&format!("{name}.weight"), width)?;
+        let bias = weight.zeros_like();
+        Ok(Norm {
+            bias: Some(bias.map_err(Error::candle("loading an encoder"))?),
+            weight,
+            epsilon,
+        })
+    }
+
+    /// A tensor's numbers.
+    pub(crate) fn numbers(&self, name: &str) -> Result<Vec<f32>> {
+        let loaded = load(self.file, name, &Device::Cpu)?;
+        self.seen.borrow_mut().insert(name.to_string());
+        loaded
+            .dequantize(&Device::Cpu)
+            .and_then(|tensor| tensor.flatten_all()?.to_vec1())
+            .map_err(Error::candle("loading an encoder"))
+    }
+
     pub(crate) fn norm_if_there(
         &self,
         name: &str,
@@ -164,14 +201,19 @@ impl Loader<'_> {
     /// Refuses a file with tensors that nobody asked for: it does more than this program. Those of blocks that do not
     /// count, and of a norm behind them, are left.
     pub(crate) fn check_all_seen(&self, c: &VisionConfig) -> Result<()> {
-        let seen = self.seen.borrow();
-        let left = |name: &str| {
+        self.check_seen(&|name: &str| {
             let block = name.strip_prefix("v.blk.").and_then(|n| n.split_once('.'));
             let block = block.and_then(|(block, _)| block.parse::<usize>().ok());
             // A break between lines is a token of the vocabulary.
             let is_break = name == "v.token_embd.img_break";
-            block.is_some_and(|block| block >= c.blocks) || name.starts_with("a.") || is_break
-        };
+            let is_of_sound = name.starts_with("a.") || name.starts_with("mm.a.");
+            block.is_some_and(|block| block >= c.blocks) || is_of_sound || is_break
+        })
+    }
+
+    /// The same, but for tensors that `left` leaves.
+    pub(crate) fn check_seen(&self, left: &dyn Fn(&str) -> bool) -> Result<()> {
+        let seen = self.seen.borrow();
         let mut names = self.file.header().tensors().map(|(name, _)| name);
         match names.find(|name| !seen.contains(*name) && !left(name)) {
             Some(name) => Err(self.bad(format!("tensor {name} is not implemented here"))),

@@ -52,20 +52,25 @@ fn tokenizer(case: &Case) -> Json {
     })
 }
 
-fn write(case: &Case, folder: &Path) {
+pub fn write(case: &Case, folder: &Path) {
     case.write(folder);
+    write_settings(case, folder);
+}
+
+/// What a model's folder has besides its configuration and tensors.
+pub fn write_settings(case: &Case, folder: &Path) {
     let write =
         |name: &str, json: &Json| std::fs::write(folder.join(name), json.to_string()).unwrap();
     write("tokenizer.json", &tokenizer(case));
     write("preprocessor_config.json", &case.json["processor"]);
 }
 
-fn numbers(json: &Json) -> Vec<f32> {
+pub fn numbers(json: &Json) -> Vec<f32> {
     serde_json::from_value(json.clone()).unwrap()
 }
 
 /// The largest difference, as a share of the largest number.
-fn difference(got: &[f32], want: &[f32]) -> f32 {
+pub fn difference(got: &[f32], want: &[f32]) -> f32 {
     assert_eq!(got.len(), want.len());
     let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));
     let pairs = got.iter().zip(want);
@@ -97,7 +102,7 @@ fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<MediaItem>]) -> (Vec
 }
 
 /// Tokens of an answer, their logarithms of probability, and how many of the prompt's were known.
-fn answer(engine: &Engine, tokens: &[u32], media: &Arc<Media>) -> (Vec<u32>, Vec<f32>, usize) {
+pub fn answer(engine: &Engine, tokens: &[u32], media: &Arc<Media>) -> (Vec<u32>, Vec<f32>, usize) {
     let mut request = Request::new(tokens.to_vec(), SamplingOptions::greedy());
     request.max_tokens = Some(8);
     request.top_logprobs = Some(0);
@@ -124,10 +129,12 @@ fn check(name: &str, case: &Case, path: &Path) {
     let file = ModelFile::open(path).unwrap().with_vision(None).unwrap();
     let processor: Processor = file.pictures().unwrap();
     let seen = processor.picture_of(&picture(case, 0)).unwrap();
-    let Content::Picture(of_picture) = &seen.content;
+    let Content::Picture(of_picture) = &seen.content else {
+        panic!("no picture");
+    };
     let tiles = of_picture.tiles.iter();
     let pixels: Vec<f32> = tiles
-        .flat_map(|tile| processor.vision().floats(tile))
+        .flat_map(|tile| processor.vision().unwrap().floats(tile))
         .collect();
     assert_eq!(
         pixels.len(),

@@ -16,9 +16,13 @@ pub fn numbers(name: &str, count: usize) -> impl Iterator<Item = f64> {
     })
 }
 
-/// Matrices keep the size of what they multiply, norms are near `norm`, other vectors near 0.
+/// Matrices keep the size of what they multiply, norms are near `norm`, limits apart, other vectors near 0.
 pub fn weight(name: &str, shape: &[usize], norm: f64) -> Vec<u8> {
-    let (scale, center) = if shape.len() > 1 {
+    let (scale, center) = if shape.is_empty() && name.ends_with("_min") {
+        (0.2, -1.5)
+    } else if shape.is_empty() && name.ends_with("_max") {
+        (0.2, 1.5)
+    } else if shape.len() > 1 {
         (1.7 / (shape[shape.len() - 1] as f64).sqrt(), 0.0)
     } else if name.contains("norm") && name.ends_with("weight") {
         (0.3, norm)

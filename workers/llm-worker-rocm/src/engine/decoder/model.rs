@@ -10,6 +10,7 @@ use crate::engine::forward::{
 };
 use crate::engine::media::{Content, Features, MediaItem, StepMedia};
 use crate::engine::snapshots::Snapshots;
+use crate::sound::SoundEncoder;
 use crate::vision::Encoder;
 use candle_core::{DType, Device, Result, Tensor};
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct Decoder {
     decoding: Decoding,
     /// The encoder of pictures, if there is one.
     vision: Option<Encoder>,
+    /// The encoder of sounds, if there is one.
+    sound: Option<SoundEncoder>,
 }
 
 impl Decoder {
@@ -44,6 +47,7 @@ impl Decoder {
             network,
             decoding: Decoding::default(),
             vision: None,
+            sound: None,
         })
     }
 
@@ -82,6 +86,21 @@ impl Decoder {
             return Err("the encoder of pictures is of a model whose tokens have three positions each; this one's have one".to_string());
         }
         self.vision = Some(vision);
+        Ok(())
+    }
+
+    /// Takes an encoder of sounds, on the same device.
+    ///
+    /// # Errors
+    /// Why its rows do not suit the model.
+    pub fn set_sound(&mut self, sound: SoundEncoder) -> std::result::Result<(), String> {
+        let (own, its) = (self.width(), sound.width());
+        if own != its {
+            return Err(format!(
+                "the encoder of sounds gives rows of {its} elements, the model has {own}"
+            ));
+        }
+        self.sound = Some(sound);
         Ok(())
     }
 
@@ -197,9 +216,15 @@ impl Forward for Decoder {
     }
 
     fn encode(&mut self, item: &MediaItem) -> Result<Features> {
-        match (&item.content, &self.vision) {
-            (Content::Picture(pixels), Some(vision)) => vision.encode(pixels),
-            (Content::Picture(_), None) => candle_core::bail!("this model takes no pictures"),
+        match &item.content {
+            Content::Picture(pixels) => match &self.vision {
+                Some(vision) => vision.encode(pixels),
+                None => candle_core::bail!("this model takes no pictures"),
+            },
+            Content::Sound(frames) => match &self.sound {
+                Some(sound) => sound.encode(frames),
+                None => candle_core::bail!("this model takes no sounds"),
+            },
         }
     }
 

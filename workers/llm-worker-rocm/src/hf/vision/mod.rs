@@ -127,7 +127,8 @@ impl VisionFolder {
     /// # Errors
     /// [`Error::Io`] if something cannot be read, [`Error::BadModel`] naming what is damaged or not implemented.
     pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
-        let config = required_json(path, "config.json")?;
+        let outer = required_json(path, "config.json")?;
+        let config = super::of_thinker(&outer);
         let tower = config["vision_config"]["model_type"].as_str();
         let model = config["model_type"].as_str().unwrap_or_default();
         let traits = traits_of_folder(model, tower);
@@ -150,9 +151,9 @@ impl VisionFolder {
         let preprocessor = read_json(path, "preprocessor_config.json")?.unwrap_or(Json::Null);
         let source = Source {
             kind: traits.kind,
-            config: &config,
+            config,
             vision: &config["vision_config"],
-            text: config.get("text_config").unwrap_or(&config),
+            text: config.get("text_config").unwrap_or(config),
             preprocessor: &preprocessor,
         };
         let metadata = source.metadata(traits.projector, family(traits.kind));

@@ -4,7 +4,8 @@ use super::family;
 use crate::vision::Kind;
 
 /// What stands before names, in this order, as far as it does.
-const PREFIXES: [&str; 9] = [
+const PREFIXES: [&str; 10] = [
+    "thinker.",
     "model.",
     "visual.",
     "vision_tower.",
@@ -39,9 +40,18 @@ const PARTS: &[(&str, &[&str])] = &[
             "attention.o_proj",
         ],
     ),
-    ("attn_q", &["self_attn.q_proj", "attention.q_proj"]),
-    ("attn_k", &["self_attn.k_proj", "attention.k_proj"]),
-    ("attn_v", &["self_attn.v_proj", "attention.v_proj"]),
+    (
+        "attn_q",
+        &["self_attn.q_proj", "attention.q_proj", "attn.q"],
+    ),
+    (
+        "attn_k",
+        &["self_attn.k_proj", "attention.k_proj", "attn.k"],
+    ),
+    (
+        "attn_v",
+        &["self_attn.v_proj", "attention.v_proj", "attn.v"],
+    ),
     ("ffn_gate", &["mlp.gate_proj", "feed_forward.gate_proj"]),
     (
         "ffn_up",

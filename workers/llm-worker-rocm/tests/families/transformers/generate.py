@@ -20,10 +20,10 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
-from transformers import AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq
+from transformers import AutoModelForMultimodalLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq
 from transformers import Gemma3nAudioFeatureExtractor, GenerationConfig, WhisperFeatureExtractor
 
-from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, RANKINGS, SPEECH
+from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, PIECE, RANKINGS, SOUNDS, SPEECH
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -47,8 +47,10 @@ def numbers(name, count):
 
 
 def weight(name, shape, norm):
-    """Matrices keep the size of what they multiply, norms are near `norm`, other vectors near 0."""
-    if len(shape) > 1:
+    """Matrices keep the size of what they multiply, norms are near `norm`, other vectors near 0, bounds some way from it."""
+    if not shape and name.endswith(("_min", "_max")):
+        scale, center = 0.2, -1.5 if name.endswith("_min") else 1.5
+    elif len(shape) > 1:
         scale, center = 1.7 / math.sqrt(shape[-1]), 0.0
     elif "norm" in name and name.endswith("weight"):
         scale, center = 0.3, norm
@@ -259,6 +261,119 @@ def generate_speech(name):
     write(name, config, norm, shapes, [[row, rounded(logits[row])] for row in range(len(tokens))], **more)
 
 
+def sound_of_16_bits(count):
+    """16-bit samples of a formula, which the test has, too."""
+    t = np.arange(count, dtype=np.int64)
+    tone = (t * (300 + t // 64) // 37) % 400 - 200
+    noise = (t * t * 7 + t * 131) % 2003 - 1001
+    return ((tone * 60 + noise * 8) / 32768.0).astype(np.float32)
+
+
+def generate_sound(name):
+    config, norm, (settings, kind), count, (place, spelled) = SOUNDS[name]
+    extractor = getattr(transformers, kind)(**settings)
+    samples = sound_of_16_bits(count)
+    if name == "voxtral":
+        # As its processor does: whole pieces.
+        made = extractor(samples, sampling_rate=16000, padding=True, truncation=False, pad_to_multiple_of=PIECE)
+        mel = np.asarray(made["input_features"][0])
+        pieces = mel.reshape(len(mel), -1, PIECE // 160).transpose(1, 0, 2)
+        inputs = {"input_features": torch.tensor(np.ascontiguousarray(pieces))}
+        counts = mel.T
+    elif kind.startswith("Gemma"):
+        made = extractor([samples], return_tensors="pt")
+        mask = made["input_features_mask"].bool()
+        inputs = {"input_features": made["input_features"], "input_features_mask": mask}
+        counts = made["input_features"][0][mask[0]].numpy()
+    else:
+        made = extractor(
+            samples, sampling_rate=16000, padding="max_length", max_length=PIECE, return_attention_mask=True
+        )
+        mask = torch.tensor(np.asarray(made["attention_mask"]))
+        inputs = {"input_features": torch.tensor(np.asarray(made["input_features"])), "feature_attention_mask": mask}
+        counts = np.asarray(made["input_features"][0]).T[: int(mask.sum())]
+    if name == "gemma3n-audio":
+        blind_gemma()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(config, norm, folder, AutoModelForMultimodalLM)
+        model = AutoModelForMultimodalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model.eval()
+        features = rows_of_sound(model, name, inputs)
+        own = config.get("audio_token_id", config.get("audio_token_index"))
+        inner = [own] * len(features)
+        if name == "gemma3n-audio":
+            # The end has an embedding of the encoder's.
+            inner[-1] = config["eoa_token_id"]
+        words = [3 + i * 7 % 26 for i in range(24)]
+        begin = words[:3] + [t for token in place for t in (inner if token is None else [token])]
+        prompt = begin + words[3:12]
+        answer, tokens = [], list(prompt)
+        # A token of sounds ends an answer: behind it, one more sound would be needed.
+        first = 30 if name == "gemma3n-audio" else 31
+        last = 39 if name == "gemma3n-audio" else 31
+        while len(answer) < 8 and not any(first <= token <= last for token in tokens[len(prompt) :]):
+            ids = torch.tensor([tokens])
+            with torch.no_grad():
+                logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **inputs)
+            logits = logits.logits[0, -1]
+            token = int(logits.argmax())
+            answer.append([token, round(float(logits.log_softmax(-1)[token]), 6)])
+            tokens.append(token)
+    lengths = {} if kind.startswith("Gemma") else {"n_samples": PIECE, "nb_max_frames": PIECE // 160}
+    flat = torch.tensor(np.ascontiguousarray(counts)).flatten()
+    every = max(len(flat) // 40, 1)
+    more = {
+        "processor": {**settings, **lengths, "feature_extractor_type": kind},
+        "sound": count,
+        "spelled": spelled,
+        "prompt": prompt,
+        "mel": [len(flat), every, rounded(flat[::every])],
+        "features": [rounded(features[row]) for row in (0, len(features) // 2, len(features) - 1)],
+        "answer": answer,
+    }
+    write(name, config, norm, shapes, [], **more)
+
+
+def blind_gemma():
+    """Gemma 3n's model without its encoder of pictures, which is a library's of its own."""
+    from transformers.models.gemma3n import modeling_gemma3n
+
+    made = modeling_gemma3n.AutoModel.from_config
+
+    def from_config(config, **more):
+        return torch.nn.Identity() if config.model_type == "gemma3n_vision" else made(config, **more)
+
+    modeling_gemma3n.AutoModel.from_config = from_config
+
+
+def rows_of_sound(model, name, inputs):
+    """What stands in for the embeddings of the sound's tokens."""
+    with torch.no_grad():
+        if name == "qwen2-audio":
+            # The model has no function of its own for it; its rows are those that its text part gets.
+            got = {}
+            hook = model.model.multi_modal_projector.register_forward_hook(lambda *x: got.update(rows=x[2]))
+            ids = torch.tensor([[31, 5]])
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **inputs)
+            hook.remove()
+            frames = int(inputs["feature_attention_mask"].sum())
+            return got["rows"][0][: (((frames - 1) // 2 + 1) - 2) // 2 + 1]
+        whole = model if hasattr(model, "get_audio_features") else model.model
+        if name == "gemma3n-audio":
+            inputs = {**inputs, "input_features_mask": ~inputs["input_features_mask"]}
+        made = whole.get_audio_features(**inputs)
+        if name == "gemma4-audio":
+            return made.pooler_output[made.attention_mask]
+        if name == "gemma3n-audio":
+            rows = made.pooler_output[0]
+            embedded = lambda token: whole.embed_audio(input_ids=torch.tensor([[token]]))[0]
+            padding = embedded(model.config.text_config.vocab_size - 1)
+            missing = model.config.audio_soft_tokens_per_image - len(rows)
+            return torch.cat([rows, padding.expand(missing, -1), embedded(model.config.eoa_token_id)])
+        return made.last_hidden_state if name == "qwen2.5-omni" else made.pooler_output
+
+
 def generate_adapters(name):
     """Logits with each adapter alone, and with both."""
     from peft import LoraConfig, get_peft_model
@@ -307,13 +422,15 @@ def write(name, config, norm, shapes, rows, **more):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *ADAPTERS]:
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *SOUNDS, *ADAPTERS]:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
             generate_embedding(name)
         elif name in PICTURES:
             generate_picture(name)
+        elif name in SOUNDS:
+            generate_sound(name)
         elif name in RANKINGS:
             generate_ranking(name)
         elif name in SPEECH:

@@ -10,7 +10,7 @@ use crate::engine::decoder::{DecoderTraits, Sections};
 pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder(
         "qwen2vl",
-        "Qwen 2-VL, 2.5-VL",
+        "Qwen 2-VL, 2.5-VL, 2.5-Omni",
         DecoderTraits {
             sections: Sections::Split,
             ..HALVES
@@ -20,10 +20,13 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         &[
             "Qwen2VLForConditionalGeneration",
             "Qwen2_5_VLForConditionalGeneration",
+            "Qwen2_5OmniThinkerForConditionalGeneration",
+            "Qwen2_5OmniForConditionalGeneration",
+            "Qwen2_5OmniModel",
         ],
         USUAL.rules(&[NO_WINDOW, PictureSections]),
     )
-    .compared_with("transformers, with pictures"),
+    .compared_with("transformers, with pictures and sounds"),
     ArchitectureRow::decoder(
         "qwen3vl",
         "Qwen 3-VL",

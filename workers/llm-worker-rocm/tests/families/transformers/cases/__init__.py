@@ -6,6 +6,7 @@ from .embeddings import EMBEDDINGS
 from .pictures import PICTURES
 from .rankings import RANKINGS
 from .speech import SPEECH
+from .sounds import PIECE, SOUNDS
 
 CASES = {
     **usual.CASES,
