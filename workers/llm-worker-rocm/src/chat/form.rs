@@ -28,6 +28,8 @@ pub(super) struct Form {
     pub(super) developer: bool,
     /// The template itself leaves places for pictures.
     pub(super) pictures: bool,
+    /// The same for sounds.
+    pub(super) sounds: bool,
 }
 
 /// Roles whose content may be a list of parts.
@@ -61,6 +63,7 @@ impl Default for Form {
             no_content: false,
             developer: false,
             pictures: false,
+            sounds: false,
         }
     }
 }
@@ -212,18 +215,24 @@ impl Form {
             no_content: false,
             developer: mention("developer"),
             pictures: false,
+            sounds: false,
         };
         if takes_parts {
             let in_parts = |role: &str| json!({"role": role, "content": parts(NEEDLE)});
             form.parts.system = shows_part(&plain(&[in_parts("system"), user()])?);
             form.parts.assistant = shows_part(&plain(&[user(), in_parts("assistant"), user()])?);
         }
-        if takes_parts && mention("image") {
-            let seen = json!([{"type": "image"}, {"type": "text", "text": NEEDLE}]);
-            let seen = plain(&[json!({"role": "user", "content": seen})])?;
-            let place = seen.text().zip(as_parts.text());
-            form.pictures = shows_part(&seen) && place.is_some_and(|(with, none)| with != none);
-        }
+        let leaves_place = |kind: &str| -> Result<bool> {
+            if !(takes_parts && mention(kind)) {
+                return Ok(false);
+            }
+            let with = json!([{"type": kind}, {"type": "text", "text": NEEDLE}]);
+            let with = plain(&[json!({"role": "user", "content": with})])?;
+            let place = with.text().zip(as_parts.text());
+            Ok(shows_part(&with) && place.is_some_and(|(with, none)| with != none))
+        };
+        form.pictures = leaves_place("image")?;
+        form.sounds = leaves_place("audio")?;
         if mention("tool_calls") {
             form.find_calls(&prober)?;
         }

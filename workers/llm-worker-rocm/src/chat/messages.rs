@@ -2,7 +2,7 @@
 
 use super::calls::Ids;
 use super::form::{Arguments, Form};
-use crate::media::PICTURE_MARK;
+use crate::media::{PICTURE_MARK, SOUND_MARK};
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
@@ -11,6 +11,9 @@ const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// Types of parts that are pictures: OpenAI's two, and that of templates.
 pub(crate) const PICTURES: [&str; 3] = ["image_url", "input_image", "image"];
+
+/// Those that are sounds: OpenAI's, vLLM's, and that of templates.
+pub(crate) const SOUNDS: [&str; 3] = ["input_audio", "audio_url", "audio"];
 
 /// The role of results in words until those of one turn are one message of the user.
 const ANSWERS: &str = "answers in words";
@@ -85,9 +88,13 @@ impl Form {
                     .iter()
                     .map(Part::of)
                     .collect::<std::result::Result<Vec<_>, _>>()?;
-                let pictures = self.pictures && role == "user" && takes_parts;
+                let is_user = role == "user";
+                let (pictures, sounds) = (self.pictures && is_user, self.sounds && is_user);
                 Some(match takes_parts {
-                    true => texts.iter().map(|part| part.json(pictures)).collect(),
+                    true => texts
+                        .iter()
+                        .map(|part| part.json(pictures, sounds))
+                        .collect(),
                     false => self.content(joined(&texts)),
                 })
             }
@@ -184,6 +191,7 @@ impl Form {
 enum Part {
     Text(String),
     Picture,
+    Sound,
 }
 
 impl Part {
@@ -193,23 +201,26 @@ impl Part {
             ("text", Some(text)) => Ok(Self::Text(text.to_string())),
             ("text", None) => Err("a text part has no \"text\"".to_string()),
             (kind, _) if PICTURES.contains(&kind) => Ok(Self::Picture),
+            (kind, _) if SOUNDS.contains(&kind) => Ok(Self::Sound),
             (other, _) => Err(format!(
-                "content of type {other:?} is not supported, only \"text\" and \"image_url\" are"
+                "content of type {other:?} is not supported, only \"text\", \"image_url\" and \"input_audio\" are"
             )),
         }
     }
 
-    /// The part for a template that takes parts, and pictures among them or not.
-    fn json(&self, pictures: bool) -> Json {
+    /// The part for a template that takes parts, and pictures or sounds among them or not.
+    fn json(&self, pictures: bool, sounds: bool) -> Json {
         match self {
             Self::Text(text) => json!({"type": "text", "text": text}),
             Self::Picture if pictures => json!({"type": "image"}),
             Self::Picture => json!({"type": "text", "text": PICTURE_MARK}),
+            Self::Sound if sounds => json!({"type": "audio"}),
+            Self::Sound => json!({"type": "text", "text": SOUND_MARK}),
         }
     }
 }
 
-/// Parts as one text: a line for each, but that pictures stand before what follows them.
+/// Parts as one text: a line for each, but that pictures and sounds stand before what follows them.
 fn joined(parts: &[Part]) -> String {
     let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
@@ -221,6 +232,7 @@ fn joined(parts: &[Part]) -> String {
                 }
             }
             Part::Picture => text.push_str(PICTURE_MARK),
+            Part::Sound => text.push_str(SOUND_MARK),
         }
     }
     text

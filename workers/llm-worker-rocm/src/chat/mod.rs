@@ -9,10 +9,12 @@ mod calls;
 mod form;
 mod messages;
 mod pictures;
+mod sounds;
 
 pub use crate::jinja::Rendered;
 pub use builtin::BUILTIN_NAMES;
 pub use pictures::picture_addresses;
+pub use sounds::sound_addresses;
 
 use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable, FUEL};
 use form::Form;
@@ -54,10 +56,18 @@ pub struct ChatTemplate {
     note: Option<String>,
 }
 
-/// A user's message with pictures before its text.
-pub fn message_with_pictures(pictures: &[String], text: &str) -> Json {
-    let picture = |address: &String| json!({"type": "image_url", "image_url": {"url": address}});
-    let mut parts: Vec<Json> = pictures.iter().map(picture).collect();
+/// A part of a message that is a picture.
+pub fn picture_part(address: &str) -> Json {
+    json!({"type": "image_url", "image_url": {"url": address}})
+}
+
+/// A part of a message that is a sound.
+pub fn sound_part(address: &str) -> Json {
+    json!({"type": "audio_url", "audio_url": {"url": address}})
+}
+
+/// A user's message with pictures and sounds before its text.
+pub fn message_with_parts(mut parts: Vec<Json>, text: &str) -> Json {
     parts.push(json!({"type": "text", "text": text}));
     json!({"role": "user", "content": parts})
 }
@@ -141,7 +151,7 @@ impl ChatTemplate {
     /// spelled there text). `messages` and `tools` are those of OpenAI's chat completions.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a message is malformed or has content other than text and pictures, or the template refuses the messages
+    /// [`Error::Usage`] if a message is malformed or has content other than text, pictures and sounds, or the template refuses the messages
     /// or fails.
     pub fn render(
         &self,

@@ -37,14 +37,14 @@ pub fn picture_addresses(messages: &[Json]) -> Result<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chat::{message_with_pictures, ChatTemplate, RenderOptions};
+    use crate::chat::{message_with_parts, picture_part, ChatTemplate, RenderOptions};
     use crate::media::PICTURE_MARK;
     use serde_json::json;
 
     /// The rendering of a user's message with a picture.
     fn rendered(template: &str) -> crate::chat::Rendered {
         let template = ChatTemplate::new(template, None, None).unwrap();
-        let messages = [message_with_pictures(&["data:,".to_string()], "What?")];
+        let messages = [message_with_parts(vec![picture_part("data:,")], "What?")];
         let options = RenderOptions::default();
         template.render(&messages, None, &options).unwrap()
     }

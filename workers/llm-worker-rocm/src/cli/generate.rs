@@ -1,10 +1,10 @@
 //! `llm-worker-rocm generate`.
 
-use super::pictures::{address, prompt, PictureArgs};
+use super::pictures::{prompt, PictureArgs};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use super::source::read_text;
-use crate::chat::{message, message_with_pictures, RenderOptions};
+use crate::chat::{message, message_with_parts, RenderOptions};
 use crate::completion::{Finish, Output, StopReason, TextOptions, Timings, Usage};
 use crate::engine::api::{Constraint, EngineOptions, Request};
 use crate::engine::media::Media;
@@ -160,10 +160,14 @@ impl GenerateArgs {
         let sampling = self.sampling.options()?;
         sampling.validate()?;
         let mut file = self.session.open()?;
-        if !self.pictures.image.is_empty() {
+        let named = [
+            ("--image", &self.pictures.image),
+            ("--audio", &self.pictures.audio),
+        ];
+        if let Some((name, _)) = named.iter().find(|(_, paths)| !paths.is_empty()) {
             if self.chat.is_none() {
-                let reason = "--image needs --chat: a picture belongs to a message";
-                return Err(Error::Usage(reason.to_string()));
+                let reason = format!("{name} needs --chat: what it names belongs to a message");
+                return Err(Error::Usage(reason));
             }
             file = file.with_vision(self.pictures.mmproj.as_deref())?;
         }
@@ -258,12 +262,11 @@ impl GenerateArgs {
                 if let Some(system) = &self.system {
                     messages.push(message("system", system));
                 }
-                let pictures = self.pictures.image.iter().map(|path| address(path));
-                let pictures = pictures.collect::<Result<Vec<_>>>()?;
+                let parts = self.pictures.parts()?;
                 let text = or_stdin(text)?;
-                messages.push(match pictures.is_empty() {
+                messages.push(match parts.is_empty() {
                     true => message("user", &text),
-                    false => message_with_pictures(&pictures, &text),
+                    false => message_with_parts(parts, &text),
                 });
                 let options = RenderOptions {
                     enable_thinking: self.thinking,

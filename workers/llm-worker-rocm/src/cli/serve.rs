@@ -71,15 +71,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CallForm::names()))]
     tool_format: Option<String>,
 
-    /// The encoder of pictures of a GGUF model: an mmproj file; the one beside the model if absent.
+    /// The encoders of pictures and sounds of a GGUF model: an mmproj file; the one beside the model if absent.
     #[arg(long, value_name = "FILE")]
     mmproj: Option<PathBuf>,
 
-    /// A folder whose pictures requests may name by path.
+    /// A folder whose pictures and sounds requests may name by path.
     #[arg(long, value_name = "FOLDER")]
     media_path: Option<PathBuf>,
 
-    /// Hosts that requests may name pictures of, which the server then fetches; none of private addresses.
+    /// Hosts that requests may name pictures and sounds of, which the server then fetches; none of private addresses.
     #[arg(long, value_delimiter = ',', value_name = "HOST")]
     allowed_media_domains: Vec<String>,
 

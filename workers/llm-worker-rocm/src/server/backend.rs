@@ -154,7 +154,7 @@ impl TextModel {
             warm_up: vec![1],
             slot_save_path: None,
             adapters: Vec::new(),
-            processor: Err("it has no encoder of pictures".to_string()),
+            processor: Err("it has no encoder of pictures or sounds".to_string()),
             sources: Sources::default(),
             grammars: Grammars::new(&tokenizer).map_err(|e| e.to_string()),
             tokenizer,
@@ -184,7 +184,7 @@ impl TextModel {
         }
     }
 
-    /// What makes pictures and prompts with them.
+    /// What makes pictures, sounds and prompts with them.
     ///
     /// # Errors
     /// 400 for a model that takes none.
@@ -193,7 +193,7 @@ impl TextModel {
             Ok(processor) => Ok(processor),
             Err(reason) => Err(ApiError::field(
                 "messages",
-                format!("this model takes no pictures: {reason}"),
+                format!("this model takes no pictures and no sounds: {reason}"),
             )),
         }
     }

@@ -8,7 +8,7 @@ use worker::http::page;
 
 /// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a
 /// fault.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; media-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 fn file(content_type: &'static str, text: &'static str) -> Response {
     page::file(content_type, POLICY, text)

@@ -103,6 +103,48 @@ class Speech(unittest.TestCase):
                 worker.stop()
 
 
+class Sounds(unittest.TestCase):
+    def test_a_sound_is_heard(self):
+        case = tiny_vision.HEARING
+        prompt = case["prompt"]
+        last = max(i for i, token in enumerate(prompt) if token > 29)
+        with tempfile.TemporaryDirectory() as folder:
+            tiny_vision.write(Path(folder), case, tiny_vision.HEARING_TEMPLATE)
+            worker = Worker(model=folder)
+            try:
+                def ask(part):
+                    content = [
+                        {"type": "text", "text": tiny_vision.words(prompt[:3])},
+                        part,
+                        {"type": "text", "text": tiny_vision.words(prompt[last + 1 :])},
+                    ]
+                    more = {"return_tokens": True, "ignore_eos": True}
+                    messages = [{"role": "user", "content": content}]
+                    return client_of(worker).chat.completions.create(
+                        messages=messages, max_tokens=8, extra_body=more, **GREEDY
+                    )
+
+                data = tiny_vision.sound()
+                heard = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+                answer = ask(heard)
+                self.assertEqual(answer.choices[0].tokens, [token for token, _ in case["answer"]])
+                self.assertEqual(answer.usage.prompt_tokens, len(prompt))
+                # vLLM's form, and the same sound is known.
+                again = ask({"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{data}"}})
+                self.assertEqual(again.choices[0].tokens, answer.choices[0].tokens)
+                self.assertGreater(again.usage.prompt_tokens_details.cached_tokens, 0)
+                for part, reason in [
+                    ({"type": "audio_url", "audio_url": {"url": "/etc/passwd"}}, "--media-path"),
+                    ({"type": "input_audio", "input_audio": {"data": "aGVsbG8=", "format": "wav"}}, "no format"),
+                    ({"type": "input_audio"}, "needs its data"),
+                    ({"type": "image_url", "image_url": {"url": tiny_vision.picture()}}, "takes no pictures"),
+                ]:
+                    with self.assertRaisesRegex(openai.BadRequestError, reason):
+                        ask(part)
+            finally:
+                worker.stop()
+
+
 class Text(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -123,6 +165,11 @@ class Text(unittest.TestCase):
     def test_a_model_that_does_not_see_says_so(self):
         content = [{"type": "image_url", "image_url": {"url": tiny_vision.picture()}}]
         with self.assertRaisesRegex(openai.BadRequestError, "takes no pictures"):
+            self.chat(content)
+
+    def test_a_model_that_does_not_hear_says_so(self):
+        content = [{"type": "input_audio", "input_audio": {"data": tiny_vision.sound(), "format": "wav"}}]
+        with self.assertRaisesRegex(openai.BadRequestError, "no sounds"):
             self.chat(content)
 
     def test_the_references_answers(self):

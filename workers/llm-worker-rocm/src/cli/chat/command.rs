@@ -11,6 +11,7 @@ pub(super) const HELP: &str = "\
 /system [TEXT]     start again with this system message, or none
 /regen             answer the last message again
 /image FILE        show a picture with the next message
+/audio FILE        play a sound with the next message
 /save FILE         write the conversation as JSON
 /load FILE         go on with a conversation
 /stats             figures of the last answer and of the cache
@@ -26,6 +27,7 @@ pub(super) enum Command {
     Clear,
     System(Option<String>),
     Image(PathBuf),
+    Audio(PathBuf),
     Save(PathBuf),
     Load(PathBuf),
     Regenerate,
@@ -67,6 +69,7 @@ impl Command {
                 (!argument.is_empty()).then(|| argument.to_string()),
             )),
             "image" => file().map(Self::Image),
+            "audio" => file().map(Self::Audio),
             "save" => file().map(Self::Save),
             "load" => file().map(Self::Load),
             "regen" => Ok(Self::Regenerate),

@@ -1,6 +1,6 @@
 //! What was said so far.
 
-use crate::chat::{message, message_with_pictures};
+use crate::chat::{message, message_with_parts};
 use serde_json::{json, Value as Json};
 use std::path::Path;
 use worker::{file, Error, Result};
@@ -28,9 +28,9 @@ impl Conversation {
         self.messages.push(message(role, text));
     }
 
-    /// What the user says about pictures, whose addresses these are.
-    pub(super) fn show(&mut self, pictures: &[String], text: &str) {
-        self.messages.push(message_with_pictures(pictures, text));
+    /// What the user says about pictures and sounds.
+    pub(super) fn show(&mut self, parts: Vec<Json>, text: &str) {
+        self.messages.push(message_with_parts(parts, text));
     }
 
     /// Forgets all but the system message.

@@ -4,7 +4,7 @@ mod command;
 mod conversation;
 mod input;
 
-use super::pictures::{address, prompt as tokens_of, PictureArgs};
+use super::pictures::{played, prompt as tokens_of, shown, PictureArgs};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use crate::chat::{ChatTemplate, RenderOptions};
@@ -15,6 +15,7 @@ use clap::Args;
 use command::{Command, Setting};
 use conversation::Conversation;
 use input::{Input, Line};
+use serde_json::Value as Json;
 use std::io::IsTerminal;
 use worker::cli::output::{print, print_line, print_own};
 use worker::signal::Interrupt;
@@ -58,8 +59,7 @@ impl ChatArgs {
     pub(super) fn run(self) -> Result<()> {
         let file = self.session.open()?;
         let file = file.with_vision(self.pictures.mmproj.as_deref())?;
-        let shown = self.pictures.image.iter().map(|path| address(path));
-        let shown = shown.collect::<Result<_>>()?;
+        let parts = self.pictures.parts()?;
         let template = template(self.chat_template.as_deref(), &file)?;
         let session = self.session.start(
             file,
@@ -74,7 +74,7 @@ impl ChatArgs {
             interrupt: Interrupt::install()?,
             dim: std::io::stdout().is_terminal(),
             last: None,
-            shown,
+            parts,
             args: self,
             template,
             session,
@@ -94,8 +94,8 @@ struct Chat {
     /// Whether reasoning is set apart by colour.
     dim: bool,
     last: Option<Finish>,
-    /// Addresses of pictures that go with the next message.
-    shown: Vec<String>,
+    /// Pictures and sounds that go with the next message.
+    parts: Vec<Json>,
 }
 
 impl Chat {
@@ -118,9 +118,9 @@ impl Chat {
             let result = match Command::parse(&text) {
                 None if text.trim().is_empty() => Ok(true),
                 None => {
-                    match std::mem::take(&mut self.shown) {
+                    match std::mem::take(&mut self.parts) {
                         none if none.is_empty() => self.conversation.say("user", &text),
-                        shown => self.conversation.show(&shown, &text),
+                        parts => self.conversation.show(parts, &text),
                     }
                     self.answer().map(|()| true)
                 }
@@ -143,7 +143,8 @@ impl Chat {
             Command::Quit => return Ok(false),
             Command::Clear => self.conversation.clear(),
             Command::System(text) => self.conversation.set_system(text),
-            Command::Image(path) => self.shown.push(address(&path)?),
+            Command::Image(path) => self.parts.push(shown(&path)?),
+            Command::Audio(path) => self.parts.push(played(&path)?),
             Command::Save(path) => self.conversation.save(&path)?,
             Command::Load(path) => self.conversation = Conversation::load(&path)?,
             Command::Regenerate => {

@@ -6,7 +6,7 @@ use super::form::{Form, Source};
 use super::length::check_length;
 use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use crate::chat::{picture_addresses, RenderOptions, Rendered};
+use crate::chat::{picture_addresses, sound_addresses, RenderOptions, Rendered};
 use crate::engine::api::Failure;
 use crate::engine::media::MediaItem;
 use crate::server::backend::TextModel;
@@ -18,8 +18,8 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use worker::http::{json, ApiError};
 
-/// Most pictures of a chat.
-const MOST_PICTURES: usize = 64;
+/// Most pictures and sounds of a chat.
+const MOST_ITEMS: usize = 64;
 
 /// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat
 /// templates take.
@@ -172,16 +172,16 @@ impl ChatFields {
             None => OfferedForm::of(model, &rules, &parser)?,
         };
         check_length(model, &text.text)?;
-        let (tokens, media) = match self.pictures(model)? {
-            pictures if pictures.is_empty() => {
+        let (tokens, media) = match self.items(model)? {
+            items if items.is_empty() => {
                 let tokens = model.tokenizer.encode_rendered(&text, true);
                 let tokens = tokens.map_err(|e| ApiError::field("messages", e.to_string()))?;
                 (tokens, None)
             }
-            pictures => {
+            items => {
                 let (tokens, media) = model
                     .pictures()?
-                    .prompt(&text, &pictures, &model.tokenizer, true)
+                    .prompt(&text, &items, &model.tokenizer, true)
                     .map_err(of_messages)?;
                 (tokens, Some(Arc::new(media)))
             }
@@ -205,34 +205,41 @@ impl ChatFields {
         Ok((prompt, parser))
     }
 
-    /// The pictures of the messages, fetched and decoded.
-    fn pictures(&self, model: &TextModel) -> Result<Vec<Arc<MediaItem>>, ApiError> {
-        let addresses = picture_addresses(&self.messages).map_err(of_messages)?;
-        if addresses.is_empty() {
+    /// The pictures and the sounds of the messages, fetched and decoded.
+    fn items(&self, model: &TextModel) -> Result<Vec<Arc<MediaItem>>, ApiError> {
+        let pictures = picture_addresses(&self.messages).map_err(of_messages)?;
+        let sounds = sound_addresses(&self.messages).map_err(of_messages)?;
+        let count = pictures.len() + sounds.len();
+        if count == 0 {
             return Ok(Vec::new());
         }
         let processor = model.pictures()?;
-        if addresses.len() > MOST_PICTURES {
+        if count > MOST_ITEMS {
             return Err(ApiError::field(
                 "messages",
-                format!("{} pictures; {MOST_PICTURES} are the most", addresses.len()),
+                format!("{count} pictures and sounds; {MOST_ITEMS} are the most"),
             ));
         }
+        let sources = &model.sources;
+        let pictures = pictures
+            .into_iter()
+            .map(|address| processor.picture(&sources.load(address)?, &sources.limits));
+        let sounds = sounds
+            .iter()
+            .map(|address| processor.sound(&sources.load(address)?));
         let context = model.backend.context();
         let mut rows = 0;
-        let mut pictures = Vec::new();
-        for address in addresses {
-            let bytes = model.sources.load(address).map_err(of_messages)?;
-            let picture = processor.picture(&bytes, &model.sources.limits);
-            let picture = picture.map_err(of_messages)?;
-            rows += processor.rows_of(&picture);
+        let mut items = Vec::new();
+        for item in pictures.chain(sounds) {
+            let item = item.map_err(of_messages)?;
+            rows += processor.rows_of(&item);
             if rows >= context {
                 let prompt = rows;
                 return Err(from_failure(&Failure::TooLong { prompt, context }));
             }
-            pictures.push(picture);
+            items.push(item);
         }
-        Ok(pictures)
+        Ok(items)
     }
 
     fn top_logprobs(&self) -> Result<Option<usize>, ApiError> {

@@ -24,8 +24,9 @@ const save = (name, value) => {
 let chats = load("chats", []);
 let current = null;
 let running = null;
-// Data URLs of the pictures that go with the next message.
+// Data URLs of the pictures that go with the next message, and sounds with their names.
 let pictures = [];
+let sounds = [];
 
 const tell = (text, isError = false) => {
   $("status").textContent = text;
@@ -48,18 +49,29 @@ const image = (address) => {
   return node;
 };
 
+const player = ({ url }) => {
+  const node = element("audio", "sound");
+  node.src = url;
+  node.controls = true;
+  return node;
+};
+
 // Those of the next message; a click takes one out.
 const showPictures = () => {
-  $("pictures").replaceChildren(...pictures.map((address, index) => {
-    const remove = element("button", "", image(address));
+  const remover = (list, index, label, shown) => {
+    const remove = element("button", "", shown);
     remove.type = "button";
-    remove.setAttribute("aria-label", "Take this picture out");
+    remove.setAttribute("aria-label", label);
     remove.addEventListener("click", () => {
-      pictures.splice(index, 1);
+      list.splice(index, 1);
       showPictures();
     });
     return remove;
-  }));
+  };
+  $("pictures").replaceChildren(
+    ...pictures.map((address, index) => remover(pictures, index, "Take this picture out", image(address))),
+    ...sounds.map(({ name }, index) => remover(sounds, index, "Take this sound out", `♪ ${name}`)),
+  );
 };
 
 // A file of any format that the browser knows, upright and not too large.
@@ -88,13 +100,27 @@ const addPictures = async (files) => {
   showPictures();
 };
 
-const picturesIn = (transfer) => [...(transfer?.files ?? [])].filter((file) => file.type.startsWith("image/"));
+// A sound's file as it is: the server knows its format.
+const addSounds = async (files) => {
+  for (const file of files) {
+    const reader = new FileReader();
+    const read = new Promise((done) => reader.addEventListener("loadend", done));
+    reader.readAsDataURL(file);
+    await read;
+    if (reader.result) sounds.push({ name: file.name || "sound", url: reader.result });
+    else tell(`${file.name || "This"} cannot be read.`, true);
+  }
+  showPictures();
+};
+
+const filesIn = (transfer, kind) => [...(transfer?.files ?? [])].filter((file) => file.type.startsWith(`${kind}/`));
 
 const showMessage = (message) => {
   const node = element("article", message.role);
   node.update = () => {
     if (message.role === "user") {
-      node.replaceChildren(...(message.pictures ?? []).map(image), message.content);
+      const shown = [...(message.pictures ?? []).map(image), ...(message.sounds ?? []).map(player)];
+      node.replaceChildren(...shown, message.content);
       return;
     }
     const parts = [];
@@ -182,9 +208,15 @@ async function* events(response) {
   }
 }
 
-const parts = (shown, text) => [
-  ...shown.map((url) => ({ type: "image_url", image_url: { url } })),
-  { type: "text", text },
+const format = (url) => url.slice("data:audio/".length, url.indexOf(";"));
+
+const parts = (message) => [
+  ...(message.pictures ?? []).map((url) => ({ type: "image_url", image_url: { url } })),
+  ...(message.sounds ?? []).map(({ url }) => ({
+    type: "input_audio",
+    input_audio: { data: url.slice(url.indexOf(",") + 1), format: format(url) },
+  })),
+  { type: "text", text: message.content },
 ];
 
 const request = (chat) => {
@@ -193,7 +225,10 @@ const request = (chat) => {
   const maxTokens = $("max-tokens").valueAsNumber;
   const messages = chat.messages
     .filter(({ role, content }) => role === "user" || content)
-    .map(({ role, content, pictures: shown }) => ({ role, content: shown ? parts(shown, content) : content }));
+    .map((message) => ({
+      role: message.role,
+      content: message.pictures || message.sounds ? parts(message) : message.content,
+    }));
   return {
     messages: system ? [{ role: "system", content: system }, ...messages] : messages,
     stream: true,
@@ -305,14 +340,20 @@ const health = async () => {
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = $("input").value.trim();
-  if (!(text || pictures.length) || running || $("send").disabled) return;
+  if (!(text || pictures.length || sounds.length) || running || $("send").disabled) return;
   if (!current) {
-    current = { title: text.slice(0, 60) || "Picture", messages: [] };
+    current = { title: text.slice(0, 60) || (pictures.length ? "Picture" : "Sound"), messages: [] };
     chats.unshift(current);
     showChats();
   }
-  const message = { role: "user", content: text, ...(pictures.length && { pictures }) };
+  const message = {
+    role: "user",
+    content: text,
+    ...(pictures.length && { pictures }),
+    ...(sounds.length && { sounds }),
+  };
   pictures = [];
+  sounds = [];
   showPictures();
   current.messages.push(message);
   showMessage(message);
@@ -336,16 +377,18 @@ const grow = () => {
 $("input").addEventListener("input", grow);
 
 $("input").addEventListener("paste", (event) => {
-  const files = picturesIn(event.clipboardData);
-  if (files.length === 0) return;
+  const [seen, heard] = ["image", "audio"].map((kind) => filesIn(event.clipboardData, kind));
+  if (seen.length + heard.length === 0) return;
   event.preventDefault();
-  addPictures(files);
+  addPictures(seen);
+  addSounds(heard);
 });
 
 document.addEventListener("dragover", (event) => event.preventDefault());
 document.addEventListener("drop", (event) => {
   event.preventDefault();
-  addPictures(picturesIn(event.dataTransfer));
+  addPictures(filesIn(event.dataTransfer, "image"));
+  addSounds(filesIn(event.dataTransfer, "audio"));
 });
 
 $("stop").addEventListener("click", () => running?.abort());
