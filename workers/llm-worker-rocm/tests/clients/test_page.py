@@ -44,6 +44,13 @@ HOSTILE = """# T <b>x</b>
 ```
 """
 
+# Drops a file that calls itself a sound.
+DROP = """
+const dataTransfer = new DataTransfer();
+dataTransfer.items.add(new File(["RIFF"], "a.wav", { type: "audio/wav" }));
+document.dispatchEvent(new DragEvent("drop", { dataTransfer, cancelable: true, bubbles: true }));
+"""
+
 # Pastes a picture of four pixels.
 PASTE = """
 const done = arguments[arguments.length - 1];
@@ -169,6 +176,18 @@ class Page(unittest.TestCase):
         self.assertIn("takes no pictures", self.find(".assistant .error").text)
         self.assertTrue(self.find(".user img").get_attribute("src").startswith("data:image/png;base64,"))
         self.assertEqual(self.all("#pictures img"), [])
+        self.browser.get_log("browser")
+
+    def test_a_sound_is_dropped_and_sent(self):
+        self.set("key", "secret")
+        self.browser.execute_script(DROP)
+        self.until(lambda: len(self.all("#pictures button")) == 1)
+        self.say("What is this?")
+        self.until(lambda: self.all(".assistant .error"))
+        # This model does not hear.
+        self.assertIn("no sounds", self.find(".assistant .error").text)
+        self.assertTrue(self.find(".user audio").get_attribute("src").startswith("data:audio/wav;base64,"))
+        self.assertEqual(self.all("#pictures button"), [])
         self.browser.get_log("browser")
 
     def test_what_a_model_writes_stays_text(self):
