@@ -327,6 +327,10 @@ fn a_file_of_whisper_cpp_computes_the_same() {
         (GgmlDType::Q8_0, 0.05),
         (GgmlDType::Q5_0, 0.3),
     ] {
+        // A simulated device takes its time; the other types are only read in another way.
+        if !device().is_cpu() && dtype != GgmlDType::Q8_0 {
+            continue;
+        }
         write_bin(&case, &path, dtype);
         assert!(Whisper::recognises(&path));
         let model = Whisper::open(&path, &device(), &|_| {}).unwrap();

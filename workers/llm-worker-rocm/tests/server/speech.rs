@@ -153,7 +153,7 @@ async fn what_is_wrong_with_a_form_is_told() {
         "no format",
     )
     .await;
-    refused(Some(&good[..44]), &[], "no sound").await;
+    refused(Some(&wav(&[])), &[], "no sound").await;
     refused(Some(&good), &[("language", "klingon")], "klingon").await;
     refused(Some(&good), &[("response_format", "xml")], "xml").await;
     refused(Some(&good), &[("temperature", "7")], "from 0 to 1").await;
@@ -186,6 +186,8 @@ async fn what_is_wrong_with_a_form_is_told() {
     let (status, _, message) = server.post("/v1/chat/completions", &chat).await.error();
     assert_eq!(status, 400);
     assert!(message.contains("/v1/audio/transcriptions"), "{message}");
+    let large = form(TRANSCRIPTIONS, Some(&vec![0; 17 << 20]), &[]);
+    assert_eq!(Answer::of(server.send(large).await).await.error().0, 413);
     // It lives.
     let alive = transcribe(&server, &good, &[]).await;
     assert_eq!(alive.status.as_u16(), 200, "{}", alive.text);
@@ -195,7 +197,7 @@ async fn what_is_wrong_with_a_form_is_told() {
 async fn a_recording_whose_client_goes_away_ends() {
     let server = server();
     // Minutes of sound, which take their time.
-    let long = wav(&sound(&case()).repeat(60));
+    let long = wav(&sound(&case()).repeat(30));
     let figure = async |name: &str| {
         let text = server.get("/metrics").await.text;
         let line = text.lines().find(|line| line.starts_with(name)).unwrap();
