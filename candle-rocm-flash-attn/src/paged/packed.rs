@@ -372,7 +372,7 @@ mod tests {
             (CacheDType::Q5_1, 31.0),
             (CacheDType::Iq4Nl, 7.0),
             (CacheDType::Q8_0, 250.0),
-            (CacheDType::F8, 30.0),
+            (CacheDType::F8, 16.0),
         ] {
             for size in [64, 80] {
                 let mut packed = Packed::new(3, size, dtype);

@@ -211,14 +211,14 @@ fn latent_vectors_have_one_type_of_those_with_kernels() {
     let folder = tempfile::tempdir().unwrap();
     Case::read("deepseek3").write(folder.path());
     let mut forward = load(folder.path()).forward;
-    let mut refusal = |keys, values| {
+    let mut refusal = |keys, values, rotation| {
         let cache = CacheOptions {
             blocks: 2,
             block_size: 16,
             dtype: KvTypes {
                 keys,
                 values,
-                rotation: KvRotation::Auto,
+                rotation,
             },
             context: 32,
             states: 1,
@@ -230,7 +230,9 @@ fn latent_vectors_have_one_type_of_those_with_kernels() {
         let message = message.unwrap();
         assert!(message.contains(why), "{message}");
     };
-    check(refusal(KvDType::Q4_0, KvDType::Q4_0), "not in Q4_0");
-    check(refusal(KvDType::F16, KvDType::Q8_0), "f16 and q8_0");
-    assert_eq!(refusal(KvDType::F16, KvDType::F16), None);
+    let (auto, on) = (KvRotation::Auto, KvRotation::On);
+    check(refusal(KvDType::Q4_0, KvDType::Q4_0, auto), "not in Q4_0");
+    check(refusal(KvDType::F16, KvDType::Q8_0, auto), "f16 and q8_0");
+    check(refusal(KvDType::Q8_0, KvDType::Q8_0, on), "--kv-rotation");
+    assert_eq!(refusal(KvDType::F16, KvDType::F16, on), None);
 }

@@ -32,6 +32,7 @@ use super::input::Input;
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use super::rotary::TurnedRows;
+use crate::engine::api::KvRotation;
 use crate::engine::forward::CacheOptions;
 use candle_core::{bail, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheFormat, CacheShape, PagedBatch, PagedCache, Rotary};
@@ -155,6 +156,9 @@ impl Mixer {
         let latent = |shape| {
             if format.keys != format.values {
                 bail!("this model's keys and values are one latent vector, which has one type, not {}", cache.dtype)
+            }
+            if format.turn_keys && cache.dtype.rotation == KvRotation::On {
+                bail!("latent vectors do not turn before they are rounded; use --kv-rotation off")
             }
             PagedCache::latent(shape, format.keys, device)
         };
