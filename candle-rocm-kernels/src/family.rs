@@ -132,6 +132,8 @@ families! {
     MatmulCodebook = "quantized/matmul_codebook.hip";
     /// Matrices in formats with a table of levels times many 8-bit vectors.
     MatmulLevels = "quantized/matmul_levels.hip";
+    /// Matrices in K formats times a few 8-bit vectors, as f16.
+    MatmulHalves = "quantized/matmul_halves.hip";
     /// Gates of experts with biases, and sums over the experts of tokens.
     MoeGate = "moe/gate.hip";
     /// Quantized matrices of experts times the vectors routed to them.

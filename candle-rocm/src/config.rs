@@ -79,6 +79,8 @@ named! {
         /// Matrix instructions on 8-bit integers for up to
         /// [`FEW_MAX_COLUMNS`](crate::ops::quantized::FEW_MAX_COLUMNS) columns.
         Few = "few",
+        /// Matrix instructions on f16 for as many columns, of the formats and GPUs that have them.
+        Halves = "halves",
         /// Tiles of 8-bit integers, for any number of columns.
         Matmul = "matmul",
         /// The matrix as floats of the vectors' dtype, then a product of floats.

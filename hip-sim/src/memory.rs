@@ -20,7 +20,7 @@ const RELEASE_BYTES: usize = 1 << 20;
 const HEADROOM_BYTES: usize = 1 << 30;
 /// Largest dynamic shared memory of a block of any architecture; each worker thread has one window of this size inside
 /// the reserved range.
-pub(crate) const MAX_SHARED_BYTES: usize = 96 << 10;
+pub(crate) const MAX_SHARED_BYTES: usize = 160 << 10;
 const WINDOW_BYTES: usize = MAX_SHARED_BYTES + 4096;
 const WINDOWS: usize = 1024;
 

@@ -29,6 +29,21 @@ shared! {
     const MMA_NARROW_BYTES: u32 = 22784;
     /// Waves that take the steps of a product with few columns in turn.
     const FEW_WAVES: u32 = 8;
+    /// Blocks of elements of a step of a product of halves in low tiles, for mma.sync.
+    const MMA_LOW_BLOCKS: u32 = 4;
+    /// What a block of a product of halves in tall tiles may have of LDS on nvptx, whatever the format: q6k's steps are
+    /// the largest. For 8 columns.
+    const TALL_BYTES_8: u32 = 73152;
+    /// For 16 columns.
+    const TALL_BYTES_16: u32 = 85632;
+    /// For 32 columns.
+    const TALL_BYTES_32: u32 = 110592;
+    /// The same in low tiles, for 8 columns.
+    const LOW_BYTES_8: u32 = 84864;
+    /// For 16 columns.
+    const LOW_BYTES_16: u32 = 109824;
+    /// For 32 columns.
+    const LOW_BYTES_32: u32 = 159744;
     /// Numbers of the dtypes of results.
     const OUTPUT_F32: u32 = 0;
     /// See `OUTPUT_F32`.

@@ -33,6 +33,7 @@ const QUANTIZED_STEP: &[Family] = &[
 /// What longer prompts need of quantized matrices.
 const QUANTIZED_PROMPT: &[Family] = &[
     Family::MatmulK,
+    Family::MatmulHalves,
     Family::MatmulSmall,
     Family::MatmulLevels,
     Family::MatmulCodebook,

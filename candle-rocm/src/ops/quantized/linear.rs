@@ -1,9 +1,10 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
 use super::few::{self, few};
+use super::halves::{self, gated_halves, halves};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
-use super::select::{choose, few_gain, Path, FEW_MAX_COLUMNS};
+use super::select::{choose, few_gain, halves_gain, Path, FEW_MAX_COLUMNS};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
@@ -96,6 +97,7 @@ fn linear_quantized_by(
     match path {
         Path::Matvec => matvec(device, weights, x, epilogue, to),
         Path::Few => few(device, weights, x, epilogue, to),
+        Path::Halves => halves(device, weights, x, epilogue, to),
         Path::Dequantize | Path::Bf16 if !matmul::works(device, weights.format, x.columns())? => {
             let floats = x.to_floats(device, to)?;
             let dims = [x.columns(), x.vector_len()];
@@ -149,8 +151,10 @@ pub fn gated_quantized(
     to: DType,
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
-    if path(device, gate, x.columns(), to)? == Path::Matvec {
-        return gated_matvec(device, gate, up, x, activation, None, to);
+    match path(device, gate, x.columns(), to)? {
+        Path::Matvec => return gated_matvec(device, gate, up, x, activation, None, to),
+        Path::Halves => return gated_halves(device, gate, up, x, activation, to),
+        _ => {}
     }
     let activated = Epilogue {
         activation: Some(activation),
@@ -202,6 +206,11 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
     let Some(forced) = device.config().quantized else {
         let format = weights.format;
+        if halves_gain(device, format, weights.rows, columns)
+            && halves::works(device, weights, columns)?
+        {
+            return Ok(Path::Halves);
+        }
         if few_gain(device, format, columns) && few::works(device, format, columns)? {
             return Ok(Path::Few);
         }
@@ -214,10 +223,10 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
             "{columns} vectors, and matvec takes at most {}",
             super::MATVEC_MAX_COLUMNS
         ),
-        Path::Few if columns > FEW_MAX_COLUMNS => {
-            format!("{columns} vectors, and few takes at most {FEW_MAX_COLUMNS}")
+        Path::Few | Path::Halves if columns > FEW_MAX_COLUMNS => {
+            format!("{columns} vectors, and {forced} takes at most {FEW_MAX_COLUMNS}")
         }
-        Path::Matvec | Path::Few | Path::Matmul if plain => {
+        Path::Matvec | Path::Few | Path::Halves | Path::Matmul if plain => {
             format!("{} is not a quantized format", weights.format)
         }
         _ => return Ok(forced),

@@ -10,6 +10,7 @@ mod dequantize;
 mod embedding;
 mod few;
 pub(super) mod format;
+pub(crate) mod halves;
 mod linear;
 pub(super) mod matmul;
 pub(super) mod matrix;
@@ -24,6 +25,7 @@ pub use dequantize::dequantize;
 pub use embedding::embedding;
 pub use few::few;
 pub use ggml_formats::Format;
+pub use halves::{gated_halves, halves};
 pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
@@ -64,6 +66,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         dequantize::declared(),
         embedding::declared(),
         few::declared(),
+        halves::declared(),
         matmul::declared(),
         matvec::declared(),
     ]

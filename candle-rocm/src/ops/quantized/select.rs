@@ -94,6 +94,30 @@ pub(super) fn few_gain(device: &Device, format: Format, columns: usize) -> bool 
     format.block_size() > 1 && (matvec_columns(generation, format) + 1..=most).contains(&columns)
 }
 
+/// Fewest columns that the product of halves gains with: one pass unpacks the matrix for each anew.
+const HALVES_MIN_COLUMNS: usize = 5;
+
+/// Whether the product of halves is the fastest for a matrix of so many rows, on a GPU that has it.
+pub(super) fn halves_gain(device: &Device, format: Format, rows: usize, columns: usize) -> bool {
+    let properties = device.properties();
+    // Measured there: docs/tuning-log.md. Matrices of few rows have too few tiles.
+    properties.arch.generation() == Generation::Nvptx
+        && format.block_size() > 1
+        && rows >= 16 * properties.compute_units as usize
+        && (HALVES_MIN_COLUMNS..=FEW_MAX_COLUMNS).contains(&columns)
+}
+
+/// Whether the product of halves has low tiles for a matrix of so many rows: as long as all of them run at once, a
+/// block's way is the shorter in them.
+pub(super) fn halves_in_low_tiles(device: &Device, rows: usize, columns: usize) -> bool {
+    let properties = device.properties();
+    if properties.arch.generation() != Generation::Nvptx {
+        return false;
+    }
+    let at_once = if columns <= 16 { 2 } else { 1 };
+    rows.div_ceil(32) <= at_once * properties.compute_units as usize
+}
+
 /// The path for `columns` columns of a dtype, unless another is forced or a [few](few_gain) gain.
 pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();

@@ -79,6 +79,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::MatmulSmall | Family::MatmulK | Family::MatmulCodebook | Family::MatmulLevels => {
             (quantized::matmul, "the product of floats")
         }
+        Family::MatmulHalves => (quantized::halves, "the product by integers, or of floats"),
         Family::Gemm => (products::tiles, ""),
         Family::Gemv => (products::vectors, "the product in tiles"),
         Family::MoeQuantized => (experts::quantized, "the other product of experts"),

@@ -3,6 +3,7 @@
 use super::rows::normalized;
 use super::{split_dtype, unknown};
 use crate::ops::norm;
+use crate::ops::quantized::halves::{in_tiles as product_of_halves, Tiles};
 use crate::ops::quantized::{
     dequantize, few as product_of_few, matmul as product_by_tiles, matvec as product_in_one_pass,
     Epilogue, Format, QuantizedActivations, QuantizedMatrix,
@@ -169,23 +170,31 @@ fn compare_quants(device: &Device, x: &QuantizedActivations, want: &[f64]) -> Fi
 
 /// Elements of a row: several of the largest blocks.
 const INNER: usize = 768;
+/// The same where rows are a multiple of 16 bytes in every format of 256 elements.
+const INNER_ALIGNED: usize = 2048;
 
-/// Checks `columns` vectors times `rows` of a matrix.
+/// What sums in f32 of exact products may differ by.
+fn summed() -> f64 {
+    10.0 * tolerance(DType::F32)
+}
+
+/// Checks `columns` vectors times `rows` of a matrix with rows of `inner` elements.
 fn check(
     device: &Device,
     format: Format,
-    (columns, rows): (usize, usize),
-    run: fn(&Device, &QuantizedMatrix, &QuantizedActivations) -> Result<Buffer>,
+    (columns, rows, inner): (usize, usize, usize),
+    limit: f64,
+    run: impl Fn(&Device, &QuantizedMatrix, &QuantizedActivations) -> Result<Buffer>,
 ) -> Finding {
-    let weights = Matrices::new(device, format, rows * INNER)?;
-    let x = Tensor::random(device, DType::F32, &[columns, INNER], (-1.0, 1.0))?;
+    let weights = Matrices::new(device, format, rows * inner)?;
+    let x = Tensor::random(device, DType::F32, &[columns, inner], (-1.0, 1.0))?;
     let x = QuantizedActivations::quantize(device, &x.view())?;
-    let matrix = QuantizedMatrix::new(format, &weights.buffer, rows, INNER);
+    let matrix = QuantizedMatrix::new(format, &weights.buffer, rows, inner);
     spoil_memory(device, columns * rows * size_of::<f32>())?;
     let out = run(device, &matrix, &x)?;
-    let want = product(&numbers_of(device, &x)?, &weights.values, INNER);
+    let want = product(&numbers_of(device, &x)?, &weights.values, inner);
     let got = read(device, &out, DType::F32)?;
-    Ok(difference(&got, &want, 10.0 * tolerance(DType::F32)))
+    Ok(difference(&got, &want, limit))
 }
 
 pub(super) fn matvec(device: &Device, kernel: &DeclaredKernel) -> Finding {
@@ -195,9 +204,45 @@ pub(super) fn matvec(device: &Device, kernel: &DeclaredKernel) -> Finding {
     let (Some(format), Ok(columns)) = (format_of(head, None), columns.parse()) else {
         return unknown(kernel);
     };
-    check(device, format, (columns, 75), |device, w, x| {
-        product_in_one_pass(device, w, x, &Epilogue::default(), DType::F32)
-    })
+    check(
+        device,
+        format,
+        (columns, 75, INNER),
+        summed(),
+        |device, w, x| product_in_one_pass(device, w, x, &Epilogue::default(), DType::F32),
+    )
+}
+
+/// Several tiles of rows, and one that is not full.
+pub(super) fn halves(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    let Some(format) = format_of(&kernel.name, None) else {
+        return unknown(kernel);
+    };
+    let columns = match ["_8_", "_16_", "_32_"].map(|most| kernel.name.contains(most)) {
+        [true, ..] => 7,
+        [_, true, _] => 11,
+        _ => 19,
+    };
+    let run = |device: &Device, tiles, w: &QuantizedMatrix, x: &QuantizedActivations| {
+        product_of_halves(
+            device,
+            tiles,
+            (w, None),
+            x,
+            &Epilogue::default(),
+            DType::F32,
+        )
+    };
+    let shape = (columns, 75, INNER_ALIGNED);
+    let limit = tolerance(DType::F16);
+    match kernel.name.contains("_tall_") {
+        true => check(device, format, shape, limit, |device, w, x| {
+            run(device, Tiles::Tall, w, x)
+        }),
+        false => check(device, format, shape, limit, |device, w, x| {
+            run(device, Tiles::Low, w, x)
+        }),
+    }
 }
 
 pub(super) fn matmul(device: &Device, kernel: &DeclaredKernel) -> Finding {
@@ -212,11 +257,19 @@ pub(super) fn matmul(device: &Device, kernel: &DeclaredKernel) -> Finding {
         _ => 19,
     };
     if few.contains(&true) {
-        return check(device, format, (columns, 75), |device, w, x| {
-            product_of_few(device, w, x, &Epilogue::default(), DType::F32)
-        });
+        return check(
+            device,
+            format,
+            (columns, 75, INNER),
+            summed(),
+            |device, w, x| product_of_few(device, w, x, &Epilogue::default(), DType::F32),
+        );
     }
-    check(device, format, (columns, 75), |device, w, x| {
-        product_by_tiles(device, w, x, &Epilogue::default(), DType::F32)
-    })
+    check(
+        device,
+        format,
+        (columns, 75, INNER),
+        summed(),
+        |device, w, x| product_by_tiles(device, w, x, &Epilogue::default(), DType::F32),
+    )
 }
