@@ -14,6 +14,7 @@ mod measure;
 mod operations;
 mod products;
 mod quantized;
+mod recurrent;
 
 use candle_rocm::{Device, Result};
 use clap::Parser;
@@ -49,6 +50,7 @@ const GROUPS: &[Group] = &[
     ("attention", attention::run),
     ("latent", latent::run),
     ("experts", experts::run),
+    ("recurrent", recurrent::run),
     ("convolution", convolution::run),
     ("image", images::run),
     ("compile", host::compile),
