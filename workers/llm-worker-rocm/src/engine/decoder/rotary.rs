@@ -94,7 +94,8 @@ impl TurnedRows {
         let turned = rope_thd(&head, &cos, &sin)?.squeeze(0)?;
         match dims == size {
             true => Ok(turned),
-            false => Tensor::cat(&[turned, x.narrow(2, dims, size - dims)?], 2),
+            // Rows without gaps, as caches take them.
+            false => Tensor::cat(&[turned, x.narrow(2, dims, size - dims)?], 2)?.contiguous(),
         }
     }
 }
