@@ -244,6 +244,10 @@ fn one_fails(fault: fn() -> candle_core::Result<()>) -> Failure {
 fn a_fault_ends_only_the_request_that_causes_it() {
     let failure = one_fails(|| candle_core::bail!("a bad kernel"));
     assert!(matches!(failure, Failure::Internal(text) if text.contains("a bad kernel")));
+    if device().is_rocm() {
+        // What the others become is up to the host alone.
+        return;
+    }
     let failure = one_fails(|| panic!("a panic of a test"));
     assert!(matches!(failure, Failure::Internal(text) if text.contains("panicked")));
     let failure = one_fails(|| {
@@ -261,12 +265,16 @@ fn a_fault_ends_only_the_request_that_causes_it() {
 
 #[test]
 fn many_clients_that_come_and_go_leave_nothing_behind() {
-    const CLIENTS: u32 = 64;
+    // A simulated device takes minutes for as many as a CPU has within a second.
+    let (clients, rounds) = match device().is_rocm() {
+        true => (16, 3),
+        false => (64, 6),
+    };
     let engine = start(EngineOptions {
         kv_blocks: Some(48),
         max_sequences: 8,
         max_step_tokens: 48,
-        max_waiting: 32,
+        max_waiting: clients as usize / 2,
         ..options()
     });
     let client = |id: u32| {
@@ -278,7 +286,7 @@ fn many_clients_that_come_and_go_leave_nothing_behind() {
                 (state >> 16) % below
             };
             let mut counts = [0u64; 3];
-            for _ in 0..6 {
+            for _ in 0..rounds {
                 let asked = request(prompt(random(5), 1 + random(60)), warm(id.into()), 30);
                 let mut ticket = match engine.submit(asked) {
                     Ok(ticket) => ticket,
@@ -310,14 +318,14 @@ fn many_clients_that_come_and_go_leave_nothing_behind() {
             counts
         })
     };
-    let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+    let threads: Vec<_> = (0..clients).map(client).collect();
     let mut sums = [0u64; 3];
-    for client in clients {
+    for client in threads {
         let counts = client.join().unwrap();
         sums.iter_mut().zip(counts).for_each(|(sum, c)| *sum += c);
     }
     let [left, finished, refused] = sums;
-    assert_eq!(left + finished + refused, u64::from(CLIENTS) * 6);
+    assert_eq!(left + finished + refused, u64::from(clients * rounds));
     assert!(left > 0 && finished > 0, "{sums:?}");
     let status = eventually(&engine, nothing_held);
     // A client may leave when its answer is just complete.

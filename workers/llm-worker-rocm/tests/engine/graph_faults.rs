@@ -1,7 +1,7 @@
 //! Graphs that cannot be had, are wrong, or cost more calls than they should. What the other tests must not meet happens
 //! in processes of their own.
 
-use super::graphs::{drive, llama, mixed_answers, used};
+use super::graphs::{llama, mixed_answers, used};
 use super::*;
 use candle_core::quantized::GgmlDType;
 use hip_sim::client::{Client, Failure as Injected};
@@ -100,7 +100,9 @@ fn with_a_known_release() {
     assert_eq!(status.decode.graphs == 0, known, "{status:?}");
     assert_eq!(status.without_graphs.is_some(), known, "{status:?}");
     // Whoever asks for them by name has them.
-    drive(&mut *llama(GgmlDType::F16).forward, KvDType::F16, true);
+    let mut forward = with_cache(GgmlDType::F16, GraphUse::On);
+    assert!(!is_graph(&mut *forward, &step_of(1, 1)));
+    assert!(is_graph(&mut *forward, &step_of(2, 1)));
 }
 
 /// A model with a cache for a step of [`step_of`], and what it enqueues as.

@@ -101,7 +101,7 @@ pub fn used(graphs: bool) -> GraphUse {
 }
 
 /// Logits of steps with sequences that come and go, those of the last ones with the tokens that the model chose itself.
-pub fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>, Vec<u32>)> {
+fn drive(forward: &mut dyn Forward, kv: KvDType, graphs: bool) -> Vec<(Vec<f32>, Vec<u32>)> {
     let cache = CacheOptions {
         blocks: 72,
         block_size: 16,
