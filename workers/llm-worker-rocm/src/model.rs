@@ -49,7 +49,7 @@ pub struct LoadOptions {
     /// Longest sequence that will come, in tokens; `None` is the model's own. Some models have weights for short
     /// sequences and for long ones.
     pub context: Option<usize>,
-    /// Whether the head that predicts further tokens is loaded, too.
+    /// Whether the heads that predict further tokens are loaded, too.
     pub head: bool,
     /// Adapters beside the weights, in the order of [`AdapterUse::adapter`](crate::engine::api::AdapterUse).
     pub adapters: Vec<AdapterSource>,
@@ -257,7 +257,7 @@ impl ModelFile {
             progress,
         )?;
         let mut decoder = match options.head {
-            true => decoder.with_head(&*file, progress)?,
+            true => decoder.with_heads(&*file, progress)?,
             false => decoder,
         };
         if let Ok(file) = &self.vision {

@@ -4,7 +4,7 @@ use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::source::SourceArgs;
-use super::speculation::SpeculationArgs;
+use super::speculation::{of_draft, SpeculationArgs};
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Reranker};
@@ -328,9 +328,18 @@ impl ServeArgs {
         let format = OutputFormat::choose(&template, self.tool_format.as_deref())?;
         let (path, stream) = (path.to_path_buf(), device.clone());
         let (mmproj, again) = (self.mmproj.clone(), options.clone());
+        let draft = self.speculation.draft_file(&self.source)?;
         let reload: Reload = Box::new(move || {
             let file = ModelFile::open(&path)?.with_vision(mmproj.as_deref())?;
-            Ok(file.load_with(&stream, &again, &|_| {})?.forward)
+            let model = file.load_with(&stream, &again, &|_| {})?;
+            match &draft {
+                Some(draft) => {
+                    let file = ModelFile::open(draft)?;
+                    let options = of_draft(&again);
+                    model.with_draft(file.load_with(&stream, &options, &|_| {})?)
+                }
+                None => Ok(model),
+            }
         });
         let engine = Engine::start_reloadable(
             model,

@@ -5,6 +5,7 @@ use crate::engine::api::{DraftSource, SpeculationOptions, WeightOptions};
 use crate::model::{LoadOptions, LoadedModel, ModelFile};
 use candle_core::Device;
 use clap::Args;
+use std::path::PathBuf;
 use worker::Result;
 
 /// Whether next tokens are guessed, and how.
@@ -13,7 +14,7 @@ use worker::Result;
 pub struct SpeculationArgs {
     /// Guess next tokens and check several in one step, which changes no answer: off; ngram, which looks what followed
     /// when the last tokens came before in prompt and answer; model, by --draft-model, whose presence says so, too; or
-    /// mtp, by the model's own head, which files of some families have.
+    /// mtp, by the model's own heads, which files and folders of some families have.
     #[arg(long, value_name = "HOW")]
     speculative: Option<DraftSource>,
 
@@ -54,7 +55,7 @@ impl SpeculationArgs {
         })
     }
 
-    /// Whether the model's own head is to guess.
+    /// Whether the model's own heads are to guess.
     pub(super) fn wants_head(&self) -> bool {
         self.source() == DraftSource::Head
     }
@@ -70,22 +71,23 @@ impl SpeculationArgs {
         device: &Device,
         options: &LoadOptions,
     ) -> Result<LoadedModel> {
-        match &self.draft_model {
-            Some(draft) if self.source() == DraftSource::Model => {
-                let file = ModelFile::open(&source.resolve_other(draft)?)?;
-                let options = LoadOptions {
-                    context: options.context,
-                    // Of the large model's layers.
-                    weights: WeightOptions {
-                        host_experts: None,
-                        ..options.weights
-                    },
-                    ..LoadOptions::default()
-                };
-                model.with_draft(file.load(device, &options)?)
+        match self.draft_file(source)? {
+            Some(draft) => {
+                let file = ModelFile::open(&draft)?;
+                model.with_draft(file.load(device, &of_draft(options))?)
             }
-            _ => Ok(model),
+            None => Ok(model),
         }
+    }
+
+    /// Where the model that guesses is, if one is asked for.
+    ///
+    /// # Errors
+    /// Those of finding it.
+    pub(super) fn draft_file(&self, source: &SourceArgs) -> Result<Option<PathBuf>> {
+        let draft = self.draft_model.as_ref();
+        let draft = draft.filter(|_| self.source() == DraftSource::Model);
+        draft.map(|draft| source.resolve_other(draft)).transpose()
     }
 
     /// What they come to.
@@ -99,5 +101,18 @@ impl SpeculationArgs {
             least_probability: self.draft_p_min,
             adaptive: !self.draft_always,
         }
+    }
+}
+
+/// How a model is loaded that guesses for one that is loaded like this.
+pub(super) fn of_draft(options: &LoadOptions) -> LoadOptions {
+    LoadOptions {
+        context: options.context,
+        // Of the large model's layers.
+        weights: WeightOptions {
+            host_experts: None,
+            ..options.weights
+        },
+        ..LoadOptions::default()
     }
 }

@@ -106,19 +106,19 @@ pub trait Forward: Send {
         })
     }
 
-    /// Whether the model has a head that predicts the token behind the next one, and keeps what it needs of each step.
-    fn has_head(&self) -> bool {
-        false
+    /// How many heads the model has that predict tokens behind the next one; it keeps what they need of each step.
+    fn heads(&self) -> usize {
+        0
     }
 
-    /// Runs the head: each row has a hidden state at some position and the token behind that position, and leaves keys
-    /// and values of the head's own there. Gives the logits behind the rows that are asked for, of the token behind the
-    /// row's, f32 `(outputs, vocabulary)`.
+    /// Runs a head: each row has a hidden state at some position and a token behind that position, the next one for the
+    /// first head, and leaves keys and values of the head's own there. Gives the logits behind the rows that are asked
+    /// for, of the token behind the row's, or if `samples` has how to choose that of each of them, the tokens perhaps.
     ///
     /// # Errors
-    /// If there is no head, or the device fails.
-    fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
-        let _ = step;
+    /// If there is no such head, or the device fails.
+    fn predict(&mut self, step: &HeadStep, samples: Option<&[SampleParams]>) -> Result<Predicted> {
+        let _ = (step, samples);
         candle_core::bail!("the model has no head that predicts further tokens")
     }
 
@@ -302,22 +302,57 @@ impl Step {
     }
 }
 
-/// A pass of the head that predicts further tokens.
-#[derive(Debug, Clone)]
+/// A pass of a head that predicts further tokens.
+#[derive(Debug, Clone, Default)]
 pub struct HeadStep {
-    /// Tokens, and the sequences and positions of the hidden states: each token is the one behind its position.
+    /// Which head.
+    pub head: usize,
+    /// Tokens, and the sequences and positions of the hidden states: the first head's are those behind their positions,
+    /// a later one's so many further.
     pub step: Step,
     /// A hidden state for each row.
     pub hidden: HiddenRows,
+    /// Of what a pass [of a step](HiddenRows::OfStep) chooses from, the rows that are kept for the next such pass, in
+    /// place of those that were kept before it.
+    pub keep: Vec<u32>,
 }
 
 /// Where hidden states come from.
 #[derive(Debug, Clone)]
 pub enum HiddenRows {
-    /// Rows of the model's last step.
+    /// Rows of the model's last step, and behind these the rows that [were kept](HeadStep::keep).
     OfStep(Vec<u32>),
-    /// Outputs of the head's last pass.
+    /// Rows of the last pass of a head.
     OfHead(Vec<u32>),
+}
+
+impl Default for HiddenRows {
+    fn default() -> Self {
+        Self::OfStep(Vec::new())
+    }
+}
+
+/// What comes of [`Forward::predict`].
+#[derive(Debug)]
+pub struct Predicted {
+    /// The result.
+    pub output: HeadOutput,
+    /// Whether it was enqueued as a graph.
+    pub graph: bool,
+}
+
+/// A result of [`Forward::predict`], of use until its next call.
+#[derive(Debug)]
+pub enum HeadOutput {
+    /// f32 `(outputs, vocabulary)`.
+    Logits(Tensor),
+    /// Of each row of the pass, whether asked for or not.
+    Tokens {
+        /// The chosen token, or why there is none, as [`DecodeOutput::Tokens`] has it.
+        tokens: Answer,
+        /// The logarithm of its probability, as the bits of an f32.
+        probabilities: Answer,
+    },
 }
 
 /// A sequence of a [`Step`].

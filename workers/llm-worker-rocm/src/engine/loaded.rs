@@ -6,8 +6,8 @@ use crate::tokenizer::Tokenizer;
 use std::sync::Arc;
 use worker::{Error, Result};
 
-/// Loads a model's forward pass again.
-pub type Reload = Box<dyn Fn() -> worker::Result<Box<dyn Forward>> + Send>;
+/// Loads a model again, with the one that guesses for it.
+pub type Reload = Box<dyn Fn() -> Result<LoadedModel> + Send>;
 
 /// A model on its device, ready for [`Engine::start`](super::Engine::start).
 pub struct LoadedModel {
@@ -27,8 +27,8 @@ impl LoadedModel {
     /// The model with a smaller one that guesses for it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the other one has another vocabulary, of which a few tokens more or less do not count, or
-    /// recurrent state.
+    /// [`Error::Usage`] if the other one has another vocabulary, of which a few tokens more or less do not count, or is
+    /// of a family whose tokens cannot be taken back.
     pub fn with_draft(mut self, draft: Self) -> Result<Self> {
         let own = |model: &Self| model.forward.vocab_size().min(model.tokenizer.vocab_size());
         let common = own(&self).min(own(&draft)) as u32;
@@ -46,9 +46,9 @@ impl LoadedModel {
                 text(a.token_bytes(token))
             )));
         }
-        if !draft.forward.can_take_back() || draft.forward.state_bytes() > 0 {
+        if !draft.forward.can_take_back() {
             return Err(Error::Usage(
-                "the draft model has recurrent state, of which wrong guesses cannot be taken back; take one with attention only"
+                "wrong guesses of the draft model cannot be taken back; take one of another family"
                     .to_string(),
             ));
         }

@@ -1,8 +1,9 @@
-//! A known prefix in a file: its tokens, and what the model's memory has of it.
+//! A known prefix in a file: its tokens, and what the memories of the model and of one that guesses for it have of it.
 //!
-//! Numbers are little-endian. Behind [`MAGIC`] come the model's 32 bytes, the format's length (u32) and text, the counts
-//! of tokens, blocks, blocks of windows and states (u32 each), the bytes of one of each of the last three (u64 each), the
-//! tokens (u32 each), what the places hold, and the SHA-256 of all before.
+//! Numbers are little-endian. Behind [`MAGIC`] come the counts of tokens and of parts (u32 each), the tokens (u32 each),
+//! and for each part, the model's first: the model's 32 bytes, the format's length (u32) and text, of how many of the
+//! tokens the part is, the counts of blocks, blocks of windows and states (u32 each), and the bytes of one of each of
+//! the last three (u64 each). Then what the places of all parts hold, and the SHA-256 of all before.
 
 use super::snapshots::{Place, Snapshots};
 use sha2::{Digest, Sha256};
@@ -11,38 +12,49 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"LLMSLOT1";
+const MAGIC: &[u8; 8] = b"LLMSLOT2";
 /// Longest text that names a format.
 const LONGEST_FORMAT: u32 = 256;
 /// More tokens are in no context.
 const MOST_TOKENS: u32 = 1 << 28;
+/// A model and one that guesses for it.
+const MOST_PARTS: u32 = 2;
 
 /// What a file tells before what the places hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
+    pub tokens: Vec<u32>,
+    /// Of the model, then of one that guesses for it if there is one.
+    pub parts: Vec<Part>,
+}
+
+/// What is of one model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
     pub model: [u8; 32],
     pub format: String,
-    pub tokens: Vec<u32>,
+    /// How many of the tokens it is of.
+    pub tokens: u32,
     /// Numbers of blocks, blocks of windows and states.
     pub counts: [u32; 3],
     /// Bytes of one of each.
     pub bytes: [u64; 3],
 }
 
-impl Contents {
-    /// Those of a model, whose places come with the first number of each kind.
-    pub(super) fn of(snapshots: &dyn Snapshots, tokens: Vec<u32>, counts: [u32; 3]) -> Self {
+impl Part {
+    /// That of a model, whose places come with the first number of each kind.
+    pub(super) fn of(snapshots: &dyn Snapshots, tokens: usize, counts: [u32; 3]) -> Self {
         let kinds = [Place::Block(0), Place::WindowBlock(0), Place::State(0)];
         Self {
             model: snapshots.model(),
             format: snapshots.format(),
-            tokens,
+            tokens: tokens as u32,
             counts,
             bytes: kinds.map(|kind| snapshots.bytes(kind) as u64),
         }
     }
 
-    /// Why a model with these contents, but for their number, cannot take those of a file.
+    /// Why a model with such a part, but for its numbers, cannot take that of a file.
     pub(super) fn difference(&self, file: &Self) -> Option<String> {
         if self.model != file.model {
             return Some("it was saved from another model".to_string());
@@ -61,13 +73,65 @@ impl Contents {
         })
     }
 
-    /// Bytes of a whole file, if there can be such.
-    fn file_bytes(&self) -> Option<u64> {
-        let head = MAGIC.len() + 32 + 4 + self.format.len() + 16 + 24 + 4 * self.tokens.len();
+    /// Bytes of all of its places, if there can be such.
+    fn place_bytes(&self) -> Option<u64> {
         let places = self.counts.iter().zip(self.bytes);
         let mut places = places.map(|(count, bytes)| u64::from(*count).checked_mul(bytes));
-        places.try_fold(head as u64 + 32, |sum, bytes| sum.checked_add(bytes?))
+        places.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?))
     }
+
+    /// Bytes of it in a file, if there can be such.
+    fn file_bytes(&self) -> Option<u64> {
+        let head = 32 + 4 + self.format.len() + 4 + 12 + 24;
+        self.place_bytes()?.checked_add(head as u64)
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&self.model)?;
+        out.write_all(&(self.format.len() as u32).to_le_bytes())?;
+        out.write_all(self.format.as_bytes())?;
+        out.write_all(&self.tokens.to_le_bytes())?;
+        for count in self.counts {
+            out.write_all(&count.to_le_bytes())?;
+        }
+        for bytes in self.bytes {
+            out.write_all(&bytes.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn read(input: &mut impl Read) -> io::Result<Self> {
+        let mut model = [0; 32];
+        input.read_exact(&mut model)?;
+        let count = u32_of(input)?;
+        if count > LONGEST_FORMAT {
+            return Err(damaged(format!("the name of its format has {count} bytes")));
+        }
+        let mut format = vec![0; count as usize];
+        input.read_exact(&mut format)?;
+        let format = String::from_utf8(format).map_err(|_| damaged("its format is no text"))?;
+        let tokens = u32_of(input)?;
+        let counts = [u32_of(input)?, u32_of(input)?, u32_of(input)?];
+        let mut bytes = [0; 3];
+        for bytes in &mut bytes {
+            let mut number = [0; 8];
+            input.read_exact(&mut number)?;
+            *bytes = u64::from_le_bytes(number);
+        }
+        Ok(Self {
+            model,
+            format,
+            tokens,
+            counts,
+            bytes,
+        })
+    }
+}
+
+fn u32_of(input: &mut impl Read) -> io::Result<u32> {
+    let mut bytes = [0; 4];
+    input.read_exact(&mut bytes)?;
+    Ok(u32::from_le_bytes(bytes))
 }
 
 /// Takes the sum of what goes through.
@@ -96,12 +160,12 @@ impl<R: Read> Read for Summed<R> {
     }
 }
 
-/// Writes a file beside its place and moves it there when it is complete. `place` gives what each of the places holds, in
-/// their order. Gives its bytes.
+/// Writes a file beside its place and moves it there when it is complete. `place` gives what each of a part's places
+/// holds, in their order. Gives its bytes.
 pub(super) fn write(
     path: &Path,
     contents: &Contents,
-    mut place: impl FnMut(usize, &mut Vec<u8>) -> io::Result<()>,
+    mut place: impl FnMut(usize, usize, &mut Vec<u8>) -> io::Result<()>,
 ) -> io::Result<u64> {
     let unfinished = path.with_extension(format!("{}.part", uuid::Uuid::new_v4().simple()));
     let mut write = || -> io::Result<u64> {
@@ -116,24 +180,21 @@ pub(super) fn write(
             sum: Sha256::new(),
         };
         out.write_all(MAGIC)?;
-        out.write_all(&contents.model)?;
-        out.write_all(&(contents.format.len() as u32).to_le_bytes())?;
-        out.write_all(contents.format.as_bytes())?;
         out.write_all(&(contents.tokens.len() as u32).to_le_bytes())?;
-        for count in contents.counts {
-            out.write_all(&count.to_le_bytes())?;
-        }
-        for bytes in contents.bytes {
-            out.write_all(&bytes.to_le_bytes())?;
-        }
+        out.write_all(&(contents.parts.len() as u32).to_le_bytes())?;
         for token in &contents.tokens {
             out.write_all(&token.to_le_bytes())?;
         }
+        for part in &contents.parts {
+            part.write(&mut out)?;
+        }
         let mut held = Vec::new();
-        for index in 0..contents.counts.iter().sum::<u32>() as usize {
-            held.clear();
-            place(index, &mut held)?;
-            out.write_all(&held)?;
+        for (number, part) in contents.parts.iter().enumerate() {
+            for index in 0..part.counts.iter().sum::<u32>() as usize {
+                held.clear();
+                place(number, index, &mut held)?;
+                out.write_all(&held)?;
+            }
         }
         let sum = out.sum.finalize();
         out.inner.write_all(&sum)?;
@@ -199,6 +260,16 @@ impl Saved {
         self.input.read_exact(held)
     }
 
+    /// Reads over what the places of a part hold.
+    pub(super) fn skip(&mut self, part: &Part) -> io::Result<()> {
+        let bytes = part.place_bytes().unwrap_or(u64::MAX);
+        let mut rest = (&mut self.input).take(bytes);
+        match io::copy(&mut rest, &mut io::sink())? == bytes {
+            true => Ok(()),
+            false => Err(damaged("it ends too early")),
+        }
+    }
+
     /// Compares the sum behind all places.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         let sum = self.input.sum.finalize_reset();
@@ -212,42 +283,27 @@ impl Saved {
 }
 
 impl Contents {
+    /// Bytes of a whole file, if there can be such.
+    fn file_bytes(&self) -> Option<u64> {
+        let head = MAGIC.len() + 8 + 4 * self.tokens.len();
+        let mut parts = self.parts.iter().map(Part::file_bytes);
+        parts.try_fold(head as u64 + 32, |sum, bytes| sum.checked_add(bytes?))
+    }
+
     fn read(input: &mut impl Read, length: u64) -> io::Result<Self> {
-        fn u32_of(input: &mut impl Read) -> io::Result<u32> {
-            let mut bytes = [0; 4];
-            input.read_exact(&mut bytes)?;
-            Ok(u32::from_le_bytes(bytes))
-        }
-        let mut model = [0; 32];
-        input.read_exact(&mut model)?;
-        let count = u32_of(input)?;
-        if count > LONGEST_FORMAT {
-            return Err(damaged(format!("the name of its format has {count} bytes")));
-        }
-        let mut format = vec![0; count as usize];
-        input.read_exact(&mut format)?;
-        let format = String::from_utf8(format).map_err(|_| damaged("its format is no text"))?;
-        let count = u32_of(input)?;
-        let counts = [u32_of(input)?, u32_of(input)?, u32_of(input)?];
-        let mut bytes = [0; 3];
-        for bytes in &mut bytes {
-            let mut number = [0; 8];
-            input.read_exact(&mut number)?;
-            *bytes = u64::from_le_bytes(number);
-        }
+        let [count, parts] = [u32_of(input)?, u32_of(input)?];
         // Before memory is taken for them.
         if count > MOST_TOKENS || 4 * u64::from(count) > length {
             return Err(damaged(format!("it has {count} tokens in {length} bytes")));
         }
+        if !(1..=MOST_PARTS).contains(&parts) {
+            return Err(damaged(format!("it is of {parts} models")));
+        }
         let tokens = (0..count).map(|_| u32_of(input));
         let tokens = tokens.collect::<io::Result<_>>()?;
-        Ok(Self {
-            model,
-            format,
-            tokens,
-            counts,
-            bytes,
-        })
+        let parts = (0..parts).map(|_| Part::read(input));
+        let parts = parts.collect::<io::Result<_>>()?;
+        Ok(Self { tokens, parts })
     }
 }
 
@@ -255,18 +311,25 @@ impl Contents {
 mod tests {
     use super::*;
 
-    fn contents() -> Contents {
-        Contents {
+    fn part(tokens: u32) -> Part {
+        Part {
             model: [7; 32],
             format: "f16".to_string(),
-            tokens: vec![1, 2, 3, 4],
+            tokens,
             counts: [2, 1, 1],
             bytes: [8, 4, 6],
         }
     }
 
-    fn held(index: usize) -> Vec<u8> {
-        vec![index as u8; [8, 8, 4, 6][index]]
+    fn contents() -> Contents {
+        Contents {
+            tokens: vec![1, 2, 3, 4],
+            parts: vec![part(4), part(2)],
+        }
+    }
+
+    fn held(part: usize, index: usize) -> Vec<u8> {
+        vec![(part * 16 + index) as u8; [8, 8, 4, 6][index]]
     }
 
     fn read(path: &Path) -> io::Result<(Contents, Vec<Vec<u8>>)> {
@@ -277,6 +340,7 @@ mod tests {
             saved.next(bytes, &mut held)?;
             places.push(held);
         }
+        saved.skip(&part(2))?;
         saved.finish()?;
         Ok((saved.contents, places))
     }
@@ -285,8 +349,8 @@ mod tests {
     fn what_is_written_is_read_and_what_was_changed_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slot.bin");
-        let place = |index, out: &mut Vec<u8>| {
-            out.extend(held(index));
+        let place = |part, index, out: &mut Vec<u8>| {
+            out.extend(held(part, index));
             Ok(())
         };
         let bytes = write(&path, &contents(), place).unwrap();
@@ -295,7 +359,8 @@ mod tests {
         assert_eq!(bytes, whole.len() as u64);
         let (found, places) = read(&path).unwrap();
         assert_eq!(found, contents());
-        assert_eq!(places, (0..4).map(held).collect::<Vec<_>>());
+        let own: Vec<Vec<u8>> = (0..4).map(|index| held(0, index)).collect();
+        assert_eq!(places, own);
         // Any byte that is another, and any length.
         for at in 0..whole.len() {
             let mut changed = whole.clone();
@@ -309,8 +374,8 @@ mod tests {
         assert!(read(&path).is_err());
         // Whatever a file tells, no memory is taken for it.
         let mut hostile = whole;
-        let counts = MAGIC.len() + 32 + 4 + 3;
-        hostile[counts..counts + 40].fill(0xff);
+        let counts = MAGIC.len() + 8 + 16 + 32 + 4 + 3 + 4;
+        hostile[counts..counts + 36].fill(0xff);
         std::fs::write(&path, &hostile).unwrap();
         assert!(read(&path).is_err());
     }
@@ -319,23 +384,23 @@ mod tests {
     fn a_file_that_is_not_complete_is_not_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slot.bin");
-        let fails = |_, _: &mut Vec<u8>| Err(damaged("the device is gone"));
+        let fails = |_, _, _: &mut Vec<u8>| Err(damaged("the device is gone"));
         assert!(write(&path, &contents(), fails).is_err());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
     fn what_differs_is_named() {
-        let own = contents();
-        assert_eq!(own.difference(&contents()), None);
-        let other = Contents {
+        let own = part(4);
+        assert_eq!(own.difference(&part(2)), None);
+        let other = Part {
             model: [8; 32],
-            ..contents()
+            ..part(4)
         };
         assert!(own.difference(&other).unwrap().contains("another model"));
-        let other = Contents {
+        let other = Part {
             format: "q8_0".to_string(),
-            ..contents()
+            ..part(4)
         };
         assert!(own.difference(&other).unwrap().contains("q8_0"));
     }

@@ -215,13 +215,8 @@ impl Sequence {
     /// How to choose the token behind so many drafts, if it takes nothing but its logits.
     pub(super) fn sample_params(&self, drafts: usize) -> Option<SampleParams<'_>> {
         let options = &self.sampling;
-        let plain = !self.is_constrained()
-            && self.top_logprobs.is_none()
-            && options.logit_bias.is_empty()
-            && options.dry.is_none()
-            && !options.has_penalties()
-            && options.aim.is_none()
-            && options.is_usual_order();
+        let plain =
+            !self.is_constrained() && self.top_logprobs.is_none() && options.takes_only_logits();
         plain.then(|| SampleParams {
             options,
             position: (self.generated() + drafts) as u32,

@@ -11,6 +11,8 @@ const CHECKPOINTS: usize = 8;
 /// What an engine reserves.
 pub(super) struct Sizes {
     pub cache: CacheOptions,
+    /// Slots of recurrent state of a draft model.
+    pub draft_states: usize,
     /// Sequences that run at once.
     pub max_sequences: usize,
     /// Keys before its own that a token sees in layers with blocks of their own.
@@ -18,7 +20,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// As `options` say, or as is of use and fits. A draft model has `draft_bytes` for each token, in as many blocks.
+    /// As `options` say, or as is of use and fits. A draft model has as many blocks.
     ///
     /// # Errors
     /// [`Error::Usage`] for options that make no sense, [`Error::Runtime`] if memory does not suffice for a single block
@@ -26,7 +28,7 @@ impl Sizes {
     pub(super) fn choose(
         forward: &dyn Forward,
         options: &EngineOptions,
-        draft_bytes: usize,
+        draft: Option<&dyn Forward>,
     ) -> Result<Self> {
         for (name, value) in [
             ("the block size", options.block_size),
@@ -53,6 +55,12 @@ impl Sizes {
         let room = device::room_for_cache(forward.device(), mapped).map(|room| room as usize);
         let (states, max_sequences) = states(forward, options, room)?;
         let room = room.map(|room| room.saturating_sub(states * forward.state_bytes()));
+        let draft_states = draft.map_or(0, |draft| {
+            states_of_draft(draft, options, max_sequences, room)
+        });
+        let of_draft = draft_states * draft.map_or(0, |draft| draft.state_bytes());
+        let room = room.map(|room| room.saturating_sub(of_draft));
+        let draft_bytes = draft.map_or(0, |d| d.kv_token_bytes(d.kv_dtype().into()));
         let size = options.block_size;
         let token_bytes = [
             forward.kv_token_bytes(dtype) + draft_bytes,
@@ -75,6 +83,7 @@ impl Sizes {
                 context: taken,
                 states,
             },
+            draft_states,
             max_sequences,
             left: forward.window().unwrap_or(0),
         })
@@ -113,6 +122,19 @@ fn states(
         );
     }
     Ok((states, wanted.min(states)))
+}
+
+/// Slots of recurrent state of a draft model. With too few of them fewer sequences have guesses.
+fn states_of_draft(
+    draft: &dyn Forward,
+    options: &EngineOptions,
+    sequences: usize,
+    room: Option<usize>,
+) -> usize {
+    match draft.state_bytes() {
+        0 => 0,
+        bytes => useful_states(sequences, options.speculation.max, true, room, bytes),
+    }
 }
 
 /// Slots of recurrent state of so many bytes, where nobody says how many: one for each sequence, if half of the room for

@@ -2,7 +2,7 @@
 
 use super::api::{DraftSource, EngineOptions, Status};
 use super::blocks::BlockPool;
-use super::forward::{CacheOptions, Forward};
+use super::forward::CacheOptions;
 use super::handle::{Engine, Limits, Shared};
 use super::loaded::{LoadedModel, Reload};
 use super::scheduler::{Scheduler, Settings, Sleep};
@@ -38,7 +38,7 @@ impl Engine {
                     "guesses of a draft model are asked for without one; name it by --draft-model"
                         .to_string(),
                 )),
-                (DraftSource::Head, _) if !forward.has_head() => {
+                (DraftSource::Head, _) if forward.heads() == 0 => {
                     return Err(Error::Usage(
                         "guesses of the model's head are asked for, and it was loaded without one"
                             .to_string(),
@@ -47,15 +47,12 @@ impl Engine {
                 (DraftSource::Model, draft) => draft,
                 _ => None,
             };
-        let lone = draft.is_none();
-        let draft_bytes = draft
-            .as_ref()
-            .map_or(0, |d| d.kv_token_bytes(d.kv_dtype().into()));
         let Sizes {
             cache,
+            draft_states,
             max_sequences,
             left,
-        } = Sizes::choose(&*forward, options, draft_bytes)?;
+        } = Sizes::choose(&*forward, options, draft.as_deref())?;
         forward
             .reserve(&cache)
             .map_err(Error::candle("reserving the cache of keys and values"))?;
@@ -84,20 +81,23 @@ impl Engine {
                     step_tokens: options.max_step_tokens,
                     least_probability: options.speculation.least_probability,
                     vocab_size: forward.vocab_size(),
+                    state_distance: options.state_distance,
                 };
                 let cache = CacheOptions {
                     dtype: draft.kv_dtype().into(),
-                    states: 0,
+                    states: draft_states,
                     window_blocks: 0,
                     ..cache
                 };
-                Some(draft_model(draft, &cache, options, limits)?)
+                let model = DraftModel::new(draft, cache, options.graphs, limits)
+                    .map_err(Error::candle("reserving the draft model's cache"))?;
+                Some(model)
             }
             None => None,
         };
         let speculation = Speculation::new(
             options.speculation.clone(),
-            forward.can_take_back(),
+            &*forward,
             cache.block_size,
             model_of_drafts,
         );
@@ -115,30 +115,14 @@ impl Engine {
                 max_step_tokens: options.max_step_tokens,
                 context_shift: options.context_shift,
                 sleep: Sleep {
-                    // A draft model would stay.
-                    reload: reload.filter(|_| lone),
+                    reload,
                     after: options.sleep_after,
                     cache,
                     graphs: options.graphs,
                 },
-                saves: lone,
             },
         );
         Engine::spawn(Arc::new(shared), move |shared| scheduler.run(shared))
             .map_err(|error| Error::Runtime(format!("the engine's thread does not start: {error}")))
     }
-}
-
-/// Makes a smaller model ready to guess.
-fn draft_model(
-    mut forward: Box<dyn Forward>,
-    cache: &CacheOptions,
-    options: &EngineOptions,
-    limits: DraftLimits,
-) -> Result<DraftModel> {
-    forward
-        .reserve(cache)
-        .map_err(Error::candle("reserving the draft model's cache"))?;
-    forward.set_graphs(options.graphs);
-    Ok(DraftModel::new(forward, cache, limits))
 }

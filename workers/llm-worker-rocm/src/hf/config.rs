@@ -4,6 +4,7 @@ use super::change::Change;
 use super::delta::Delta;
 use super::experts;
 use super::gemma;
+use super::heads::Heads;
 use super::latent::LatentSizes;
 use super::layers;
 use super::metadata::MetadataWriter;
@@ -21,8 +22,6 @@ use worker::gguf::Value;
 
 /// More tokens than any vocabulary has.
 const MAX_VOCABULARY: u32 = 4 << 20;
-/// More layers than any model has that predict tokens further ahead.
-const MAX_PREDICTING: u32 = 64;
 
 /// What the rest of the conversion needs of `config.json`, checked.
 pub(super) struct Config {
@@ -40,7 +39,7 @@ pub(super) struct Config {
     older: Option<Older>,
     pub blocks: u32,
     /// Layers behind these that predict tokens further ahead.
-    predicting: u32,
+    pub heads_behind: Heads,
     pub heads: u32,
     pub kv_heads: u32,
     pub experts: u32,
@@ -200,9 +199,7 @@ impl Config {
         let older = older.map(|family| Older::write(family, json, &mut writer));
         Ok(Self {
             blocks: number(json, "num_hidden_layers")?,
-            predicting: json["num_nextn_predict_layers"]
-                .as_u64()
-                .map_or(0, |layers| layers.min(u64::from(MAX_PREDICTING)) as u32),
+            heads_behind: Heads::read(json, traits.parts, folder.delta)?,
             latent,
             vocab,
             tied: [json, outer]
@@ -226,14 +223,6 @@ impl Config {
         })
     }
 
-    /// Whether a tensor belongs to the layers that predict tokens further ahead, which are left out.
-    pub(super) fn leaves_out(&self, name: &str) -> bool {
-        let rest = name.strip_prefix("model.layers.");
-        let layer = rest.and_then(|rest| rest.split_once('.')?.0.parse::<u32>().ok());
-        let predicting = self.blocks..self.blocks.saturating_add(self.predicting);
-        layer.is_some_and(|layer| predicting.contains(&layer))
-    }
-
     /// How many tensors of the folder are stacked in one of GGUF's, by its name, and what they are of.
     pub(super) fn stacked(&self, name: &str) -> (u32, &'static str) {
         match name {
@@ -247,6 +236,15 @@ impl Config {
     /// Where a tensor goes and what becomes of it: nowhere, to one place or several. `Err` for a name that the
     /// architecture does not have.
     pub(super) fn places(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
+        let Some(names) = self.heads_behind.names(name) else {
+            return self.places_of(name);
+        };
+        // What a head has that no block has is of no use.
+        let known = names.iter().filter_map(|name| self.places_of(name).ok());
+        Ok(known.flatten().collect())
+    }
+
+    fn places_of(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
         if let Some(delta) = &self.delta {
             return delta.places(name, &self.names, self.tied);
         }
@@ -273,9 +271,14 @@ impl Config {
         Ok(place.into_iter().map(|place| (place, None)).collect())
     }
 
-    /// The metadata that a GGUF file of the model would have, but for the tokenizer's.
-    pub(super) fn metadata(&self) -> Vec<(String, Value)> {
-        self.metadata.clone()
+    /// The metadata that a GGUF file of the model with so many heads would have, but for the tokenizer's.
+    pub(super) fn metadata(&self, heads: u32) -> Vec<(String, Value)> {
+        let mut metadata = self.metadata.clone();
+        if heads > 0 {
+            self.heads_behind
+                .announce(heads, self.architecture, &mut metadata);
+        }
+        metadata
     }
 }
 

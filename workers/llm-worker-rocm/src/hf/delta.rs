@@ -141,8 +141,8 @@ impl Delta {
                 None => usual(name),
             };
         }
-        // Heads that draft tokens, and what looks at images.
-        let beside = ["mtp.", "model.mtp.", "visual.", "model.visual."];
+        // What looks at images.
+        let beside = ["visual.", "model.visual."];
         if beside.iter().any(|prefix| name.starts_with(prefix)) {
             return Ok(Vec::new());
         }

@@ -7,6 +7,7 @@ mod config;
 mod delta;
 mod experts;
 mod gemma;
+mod heads;
 mod latent;
 mod layers;
 mod metadata;
@@ -75,9 +76,9 @@ impl HfFolder {
         };
         let config = required_json(path, "config.json")?;
         let config = read(&config).map_err(bad)?;
-        let mut metadata = config.metadata();
-        metadata.extend(tokenizer::metadata(path, &config)?);
         let shards = Shards::open(path, &config)?;
+        let mut metadata = config.metadata(shards.heads);
+        metadata.extend(tokenizer::metadata(path, &config)?);
         metadata.extend(shards.activations.metadata());
         let header = Gguf::from_parts(metadata, shards.table());
         Ok(Self {

@@ -288,6 +288,14 @@ impl TensorNames {
             | "feed_forward.shared_expert.down_proj"
             | "mlp.shared_experts.down_proj"
             | "mlp.shared_mlp.down_proj" => "ffn_down_shexp",
+            // What a head that predicts further tokens has besides a block.
+            "eh_proj" => "nextn.eh_proj",
+            "enorm" => "nextn.enorm",
+            "hnorm" => "nextn.hnorm",
+            "shared_head.norm" => "nextn.shared_head_norm",
+            "shared_head.head" => "nextn.shared_head_head",
+            "embed_tokens" => "nextn.embed_tokens",
+            "final_layernorm" => "layer_output_norm",
             _ => return None,
         };
         Some((name, heads, None))

@@ -86,6 +86,8 @@ pub(super) struct Shards {
     pub activations: Activations,
     /// Tensors that are in no file, float32.
     extra: HashMap<&'static str, Vec<u8>>,
+    /// Blocks behind the model's own that predict tokens further ahead.
+    pub heads: u32,
 }
 
 impl Shards {
@@ -102,6 +104,7 @@ impl Shards {
                 .iter()
                 .map(|(name, values)| (*name, floats(values)))
                 .collect(),
+            heads: 0,
         };
         for path in weight_files(folder)? {
             let map = Arc::new(map_file(&path)?);
@@ -110,6 +113,7 @@ impl Shards {
                 .map_err(|reason| Error::BadModel { path, reason })?;
             shards.maps.push(map);
         }
+        shards.count_heads(config);
         let incomplete = shards.places.iter().find(|(name, place)| {
             let of_block = name.starts_with("blk.");
             // Every one, from the first to the last.
@@ -133,11 +137,25 @@ impl Shards {
         Ok(shards)
     }
 
+    /// Counts the heads whose weights are there, which not all folders have that announce them, and drops what is left of
+    /// others.
+    fn count_heads(&mut self, config: &Config) {
+        let blocks = config.blocks..config.heads_behind.all_blocks();
+        let joins = |block: &u32| {
+            let name = format!("blk.{block}.nextn.eh_proj.weight");
+            self.places.contains_key(&name)
+        };
+        self.heads = blocks.take_while(joins).count() as u32;
+        let end = config.blocks + self.heads;
+        self.places
+            .retain(|name, _| block_of(name).is_none_or(|block| block < end));
+    }
+
     /// Adds a shard's tensors. The library has checked every offset and size of the header.
     fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
-            if config.leaves_out(name) || self.activations.take(name, &view)? {
+            if self.activations.take(name, &view)? {
                 continue;
             }
             let source = Source {
@@ -170,11 +188,7 @@ impl Shards {
         found: TensorName,
         change: Option<Change>,
     ) -> std::result::Result<(), String> {
-        let block = found
-            .name
-            .strip_prefix("blk.")
-            .and_then(|rest| rest.split_once('.'));
-        if block.is_some_and(|(block, _)| block.parse().is_ok_and(|b: u32| b >= config.blocks)) {
+        if block_of(&found.name).is_some_and(|block| block >= config.heads_behind.all_blocks()) {
             return Err(format!(
                 "tensor {name}: the model has {} blocks",
                 config.blocks
@@ -312,6 +326,12 @@ impl Shards {
             give_back(&self.maps[source.shard], source.start, source.bytes);
         }
     }
+}
+
+/// The block of a tensor's name in GGUF.
+fn block_of(name: &str) -> Option<u32> {
+    let (block, _) = name.strip_prefix("blk.")?.split_once('.')?;
+    block.parse().ok()
 }
 
 /// Numbers as float32, with something added.

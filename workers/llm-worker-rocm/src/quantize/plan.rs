@@ -162,10 +162,10 @@ impl Plan {
     }
 }
 
-/// The rule of the `_M` mixtures: the output matrix, and the value and down projections of the first and last eighth of
-/// the blocks and of every third between. (The table of llama.cpp's quantize.)
+/// The rule of the `_M` mixtures: the output matrix and those of heads, and the value and down projections of the first
+/// and last eighth of the blocks and of every third between. (The table of llama.cpp's quantize.)
 fn deserves_better(name: &str, blocks: u32) -> bool {
-    if name == "output.weight" {
+    if name == "output.weight" || name.ends_with("nextn.shared_head_head.weight") {
         return true;
     }
     let block = name
@@ -232,6 +232,8 @@ mod tests {
     #[test]
     fn mixtures_give_more_bits_where_it_matters() {
         assert_eq!(type_of("Q4_K_M", &[], "output.weight", &[512, 512]), "Q6_K");
+        let of_head = "blk.24.nextn.shared_head_head.weight";
+        assert_eq!(type_of("Q4_K_M", &[], of_head, &[512, 512]), "Q6_K");
         assert_eq!(
             type_of("Q4_K_M", &[], "blk.2.attn_v.weight", &[512, 512]),
             "Q6_K"

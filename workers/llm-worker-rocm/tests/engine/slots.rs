@@ -1,7 +1,9 @@
 //! Slots that are saved and restored, and models that sleep.
 
+use super::speculation::look_up;
 use super::*;
-use llm_worker_rocm::engine::api::SlotAction;
+use llm_worker_rocm::engine::api::{DraftSource, SlotAction, SpeculationOptions};
+use llm_worker_rocm::engine::snapshots::Snapshots;
 use llm_worker_rocm::engine::Reload;
 use std::path::Path;
 
@@ -106,6 +108,163 @@ fn what_a_slot_knows_outlives_its_engine() {
     }
 }
 
+fn by_model() -> SpeculationOptions {
+    SpeculationOptions {
+        source: DraftSource::Model,
+        max: 3,
+        least_probability: 0.0,
+        ..look_up()
+    }
+}
+
+/// A llama that counts the tokens that it is given.
+struct Counted {
+    inner: Box<dyn Forward>,
+    tokens: Arc<AtomicUsize>,
+}
+
+impl Forward for Counted {
+    fn vocab_size(&self) -> usize {
+        self.inner.vocab_size()
+    }
+
+    fn context_length(&self) -> usize {
+        self.inner.context_length()
+    }
+
+    fn device(&self) -> &Device {
+        self.inner.device()
+    }
+
+    fn can_take_back(&self) -> bool {
+        true
+    }
+
+    fn kv_dtype(&self) -> KvDType {
+        self.inner.kv_dtype()
+    }
+
+    fn kv_token_bytes(&self, dtype: KvTypes) -> usize {
+        self.inner.kv_token_bytes(dtype)
+    }
+
+    fn snapshots(&mut self) -> Option<&mut dyn Snapshots> {
+        self.inner.snapshots()
+    }
+
+    fn reserve(&mut self, cache: &CacheOptions) -> candle_core::Result<()> {
+        self.inner.reserve(cache)
+    }
+
+    fn forward(&mut self, step: &Step) -> candle_core::Result<Tensor> {
+        self.tokens.fetch_add(step.tokens.len(), Ordering::SeqCst);
+        self.inner.forward(step)
+    }
+}
+
+/// What a draft model knows goes with what the model knows, and is of use to the same one only.
+#[test]
+fn a_slot_has_what_a_draft_model_knows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slot.bin");
+    let (save, restore) = (
+        SlotAction::Save(path.clone()),
+        SlotAction::Restore(path.clone()),
+    );
+    let start = |change: fn(&mut File), block_size: usize| {
+        let tokens = Arc::new(AtomicUsize::new(0));
+        let mut draft = model(change);
+        draft.forward = Box::new(Counted {
+            inner: draft.forward,
+            tokens: tokens.clone(),
+        });
+        let loaded = model(|_| {}).with_draft(draft).unwrap();
+        let options = EngineOptions {
+            speculation: by_model(),
+            block_size,
+            ..options()
+        };
+        (Engine::start(loaded, &options).unwrap(), tokens)
+    };
+    let read = |tokens: &Arc<AtomicUsize>| tokens.swap(0, Ordering::SeqCst);
+    let (engine, tokens) = start(|_| {}, 4);
+    let (answer, _) = ask(&engine, 1, prompt(3, 50));
+    assert!(read(&tokens) >= 50);
+    engine.slot(0, 1, save).unwrap();
+    let with_draft = path.metadata().unwrap().len();
+    let (other, tokens) = start(|_| {}, 4);
+    other.slot(2, 1, restore.clone()).unwrap();
+    assert_eq!(ask(&other, 1, prompt(3, 50)), (answer.clone(), 48));
+    let few = read(&tokens);
+    assert!(few < 10, "{few} tokens are read");
+    eventually(&other, nothing_held);
+    // Another draft model, and none: the same answers.
+    let another = |file: &mut File| {
+        file.set("llama.rope.freq_base", common::f32(500.0));
+    };
+    let (other, tokens) = start(another, 4);
+    other.slot(2, 1, restore.clone()).unwrap();
+    assert_eq!(ask(&other, 1, prompt(3, 50)), (answer.clone(), 48));
+    assert!(read(&tokens) >= 50);
+    let plain = Engine::start(model(|_| {}), &options()).unwrap();
+    plain.slot(2, 1, restore.clone()).unwrap();
+    assert_eq!(ask(&plain, 1, prompt(3, 50)), (answer.clone(), 48));
+    plain.slot(2, 1, SlotAction::Save(path.clone())).unwrap();
+    assert!(path.metadata().unwrap().len() < with_draft);
+    // A file without one is of use beside a draft model.
+    let (other, _) = start(|_| {}, 4);
+    other.slot(2, 1, restore.clone()).unwrap();
+    assert_eq!(ask(&other, 1, prompt(3, 50)), (answer, 48));
+    let (blocks, _) = start(|_| {}, 8);
+    assert!(refusal(&blocks, restore).contains("blocks of 4"));
+    eventually(&blocks, nothing_held);
+}
+
+#[test]
+fn a_draft_model_sleeps_and_wakes_with_its_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    tiny_llama().write(&path);
+    let loaded = |path: &Path| -> worker::Result<LoadedModel> {
+        let load = || ModelFile::open(path)?.load(&device(), &LoadOptions::default());
+        load()?.with_draft(load()?)
+    };
+    let own = path.clone();
+    let lone = folder.path().join("lone");
+    let without = lone.clone();
+    let reload: Reload = Box::new(move || {
+        let mut model = loaded(&own)?;
+        if without.exists() {
+            model.draft = None;
+        }
+        Ok(model)
+    });
+    let options = EngineOptions {
+        speculation: by_model(),
+        ..options()
+    };
+    let engine = Engine::start_reloadable(loaded(&path).unwrap(), &options, Some(reload)).unwrap();
+    let answers = |engine: &Engine| {
+        let asked = request(prompt(3, 50), SamplingOptions::greedy(), 20);
+        let (found, end) = outcome(&mut engine.submit(asked).unwrap());
+        let found: Vec<u32> = found.iter().map(|t| t.token).collect();
+        (found, end.unwrap().drafts.accepted)
+    };
+    let before = answers(&engine);
+    assert!(before.1 > 8, "{before:?}");
+    engine.sleep().unwrap();
+    assert!(engine.status().asleep);
+    assert_eq!(answers(&engine), before);
+    // The way back leads without the draft model: that is no way back.
+    engine.sleep().unwrap();
+    std::fs::write(&lone, "").unwrap();
+    let refused = engine.wake_up();
+    assert!(matches!(refused, Err(Failure::Internal(text)) if text.contains("draft")));
+    assert!(engine.status().asleep);
+    std::fs::remove_file(&lone).unwrap();
+    assert_eq!(answers(&engine), before);
+}
+
 /// A llama that can be loaded again, unless its file is gone.
 fn reloadable(path: &Path, options: &EngineOptions) -> Engine {
     tiny_llama().write(path);
@@ -114,7 +273,7 @@ fn reloadable(path: &Path, options: &EngineOptions) -> Engine {
         file.load(&device(), &LoadOptions::default())
     };
     let own = path.to_path_buf();
-    let reload: Reload = Box::new(move || Ok(loaded(&own)?.forward));
+    let reload: Reload = Box::new(move || loaded(&own));
     Engine::start_reloadable(loaded(path).unwrap(), options, Some(reload)).unwrap()
 }
 

@@ -512,11 +512,16 @@ fn sign(token: u32, i: u64) -> f32 {
 /// A model whose next token is [`next`] of the last one, with a head that predicts by the embedding of its token or by
 /// the hidden state alone.
 fn with_head(by_embedding: bool, change: impl FnOnce(&mut File)) -> LoadedModel {
+    with_heads(1, by_embedding, change)
+}
+
+/// The same with more of the same heads behind it.
+fn with_heads(count: u32, by_embedding: bool, change: impl FnOnce(&mut File)) -> LoadedModel {
     const WIDTH: u64 = 32;
     let before = |token: u32| (3..33).find(|t| next(*t) == token).unwrap_or(token);
     let mut file = tiny_llama();
-    file.set("llama.block_count", u32(2))
-        .set("llama.nextn_predict_layers", u32(1));
+    file.set("llama.block_count", u32(1 + count))
+        .set("llama.nextn_predict_layers", u32(count));
     let rows = |name: &str, of: &dyn Fn(u32) -> u32| {
         let value = |i: u64| sign(of((i / WIDTH) as u32), i % WIDTH);
         FileTensor::f32(name, &[WIDTH, 33], value)
@@ -562,6 +567,18 @@ fn with_head(by_embedding: bool, change: impl FnOnce(&mut File)) -> LoadedModel 
         });
         file.tensors.push(own);
     }
+    for block in 2..=count {
+        let copy = |tensor: &FileTensor| FileTensor {
+            name: tensor.name.replace("blk.1.", &format!("blk.{block}.")),
+            dims: tensor.dims.clone(),
+            data: tensor.data.clone(),
+            type_code: tensor.type_code,
+            offset: tensor.offset,
+        };
+        let first = file.tensors.iter().filter(|t| t.name.starts_with("blk.1."));
+        let copies: Vec<FileTensor> = first.map(copy).collect();
+        file.tensors.extend(copies);
+    }
     change(&mut file);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
@@ -578,7 +595,8 @@ fn with_head(by_embedding: bool, change: impl FnOnce(&mut File)) -> LoadedModel 
 /// states, whatever is taken back, read in pieces, shared with others or computed anew.
 #[test]
 fn a_head_guesses_from_what_the_model_has_computed() {
-    for (by_embedding, max) in [(true, 4), (false, 1)] {
+    // One that goes on from its own output, one that cannot, and several of which each goes one token further.
+    for (heads, by_embedding, max) in [(1, true, 4), (1, false, 1), (3, true, 3)] {
         let speculation = SpeculationOptions {
             source: DraftSource::Head,
             max,
@@ -586,7 +604,7 @@ fn a_head_guesses_from_what_the_model_has_computed() {
             ..look_up()
         };
         let engine = Engine::start(
-            with_head(by_embedding, |_| {}),
+            with_heads(heads, by_embedding, |_| {}),
             &EngineOptions {
                 kv_blocks: Some(60),
                 block_size: 16,
@@ -617,7 +635,10 @@ fn a_head_guesses_from_what_the_model_has_computed() {
                 let found: Vec<u32> = found.iter().map(|t| t.token).collect();
                 assert_eq!(found, expected(prompt, 25));
                 let drafts = summary.unwrap().drafts;
-                assert_eq!(drafts.accepted, drafts.drafted, "{by_embedding} {count}");
+                assert_eq!(
+                    drafts.accepted, drafts.drafted,
+                    "{heads} {by_embedding} {count}"
+                );
                 // At the end of a block there is room for one guess only; many together share the rows of a step.
                 let least = [25 * max / (max + 1) * 2 / 3, 0][usize::from(count > 1)];
                 assert!(drafts.accepted >= least, "{drafts:?}");

@@ -3,6 +3,7 @@
 
 use super::speculation::look_up;
 use super::*;
+use llm_worker_rocm::engine::api::{DraftSource, SpeculationOptions};
 use llm_worker_rocm::engine::forward::StepState;
 
 const VOCABULARY: usize = 33;
@@ -187,6 +188,11 @@ fn remembering(
     left: Option<usize>,
     fails_each: usize,
 ) -> (Engine, Arc<AtomicUsize>) {
+    let (model, steps) = remembering_model(left, fails_each);
+    (Engine::start(model, options).unwrap(), steps)
+}
+
+fn remembering_model(left: Option<usize>, fails_each: usize) -> (LoadedModel, Arc<AtomicUsize>) {
     let steps = Arc::new(AtomicUsize::new(0));
     let forward = Box::new(Remembering {
         slots: Vec::new(),
@@ -201,7 +207,7 @@ fn remembering(
         forward,
         ..model(|_| {})
     };
-    (Engine::start(model, options).unwrap(), steps)
+    (model, steps)
 }
 
 fn options() -> EngineOptions {
@@ -415,5 +421,75 @@ fn answers_are_those_of_a_lone_run_whatever_happens_to_others() {
         assert_eq!(status.preemptions > 0, kv_blocks < 100, "{status:?}");
         assert_eq!(status.drafts.accepted > 0, guesses, "{status:?}");
         assert_eq!(status.kv_window_blocks_total > 0, left.is_some());
+    }
+}
+
+/// A draft model that is the model itself: its guesses are all right as long as its own states, which wrong guesses of
+/// others' steps never reach, are those of its tokens.
+#[test]
+fn a_draft_model_takes_its_states_back() {
+    let engine = |change: fn(&mut EngineOptions)| {
+        let mut options = EngineOptions {
+            speculation: SpeculationOptions {
+                source: DraftSource::Model,
+                max: 4,
+                least_probability: 0.0,
+                ..look_up()
+            },
+            max_sequences: 6,
+            max_step_tokens: 24,
+            ..options()
+        };
+        change(&mut options);
+        let (model, steps) = remembering_model(None, 0);
+        let (draft, _) = remembering_model(None, 0);
+        let model = model.with_draft(draft).unwrap();
+        (Engine::start(model, &options).unwrap(), steps)
+    };
+    let (alone, steps) = engine(|_| {});
+    let ask = |prompt: Vec<u32>, count: usize| {
+        let asked = request(prompt.clone(), SamplingOptions::greedy(), count);
+        let (found, summary) = outcome(&mut alone.submit(asked).unwrap());
+        let found: Vec<u32> = found.iter().map(|t| t.token).collect();
+        assert_eq!(found, expected(&prompt, count));
+        summary.unwrap().drafts
+    };
+    for (seed, len) in [(1, 50), (2, 9), (1, 50), (3, 1)] {
+        let before = steps.load(Ordering::SeqCst);
+        let drafts = ask(prompt(seed, len), 41);
+        assert_eq!((drafts.drafted, drafts.accepted), (32, 32), "{seed} {len}");
+        // Five tokens a step behind the prompt's own.
+        let steps = steps.load(Ordering::SeqCst) - before;
+        assert!(steps <= 8 + 2 + len as usize / 16, "{steps} for {len}");
+    }
+    eventually(&alone, none_held);
+    // Guesses that are taken back: by a temperature of which the large model knows and the constraint does not.
+    let changes: [fn(&mut EngineOptions); 3] = [
+        |_| {},
+        |options| options.kv_blocks = Some(40),
+        |options| options.states = Some(8),
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let (engine, _) = engine(change);
+        let prompts: Vec<Vec<u32>> = (0..12).map(|i| prompt(i % 5, 10 + 7 * i)).collect();
+        let mut tickets: Vec<Ticket> = prompts
+            .iter()
+            .map(|prompt| {
+                let mut asked = request(prompt.clone(), SamplingOptions::greedy(), 30);
+                // What the draft model does not know of makes its guesses wrong now and then.
+                asked.sampling.logit_bias = (3..33).step_by(5).map(|t| (t, 2.0)).collect();
+                engine.submit(asked).unwrap()
+            })
+            .collect();
+        let answers: Vec<Vec<u32>> = tickets.iter_mut().map(tokens).collect();
+        let status = eventually(&engine, none_held);
+        assert!(status.drafts.accepted < status.drafts.drafted);
+        assert_eq!(i == 1, status.preemptions > 0, "{status:?}");
+        let (plain, _) = remembering(&options(), None, 0);
+        for (prompt, answer) in prompts.iter().zip(answers) {
+            let mut asked = request(prompt.clone(), SamplingOptions::greedy(), 30);
+            asked.sampling.logit_bias = (3..33).step_by(5).map(|t| (t, 2.0)).collect();
+            assert_eq!(tokens(&mut plain.submit(asked).unwrap()), answer);
+        }
     }
 }

@@ -23,6 +23,7 @@ mod recurrent;
 mod reference;
 mod register;
 mod rwkv;
+mod saved;
 mod sounds;
 mod speech;
 #[path = "../tiny_whisper/mod.rs"]

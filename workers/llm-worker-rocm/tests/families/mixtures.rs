@@ -6,6 +6,7 @@ use super::transformers::{tolerance, Case};
 use llm_worker_rocm::architectures::decoder_config;
 use llm_worker_rocm::model::ModelFile;
 use serde_json::json;
+use std::path::Path;
 use worker::gguf::{Gguf, MappedGguf, TensorInfo, Value, Weights};
 
 #[test]
@@ -34,10 +35,18 @@ fn folders_and_files_compute_what_transformers_does() {
     each(&names, difference_of_both);
 }
 
-/// GLM 4.5 with norms of queries and keys and without biases, under Ling's names: queries, keys and values in one.
 #[test]
 fn ling_computes_what_glm_does() {
     let mut case = Case::read("ling2");
+    let folder = tempfile::tempdir().unwrap();
+    write_as_ling(&mut case, folder.path());
+    let difference = difference_of_both(&case, folder.path());
+    println!("ling2: {difference:.1e}");
+    assert!(difference <= tolerance(), "{difference:e}");
+}
+
+/// Writes GLM 4.5 with norms of queries and keys and without biases under Ling's names: queries, keys and values in one.
+pub fn write_as_ling(case: &mut Case, folder: &Path) {
     let mut tensors: Vec<(String, Vec<usize>, Vec<u8>)> = Vec::new();
     for (name, shape, data) in case.tensors() {
         let parts = [
@@ -49,6 +58,7 @@ fn ling_computes_what_glm_does() {
             ("self_attn.k_proj", "attention.query_key_value"),
             ("self_attn.v_proj", "attention.query_key_value"),
             ("e_score_correction_bias", "expert_bias"),
+            ("shared_head.norm", "final_layernorm"),
         ];
         let name = (parts.iter()).fold(name, |name, (from, to)| name.replace(from, to));
         // By name: keys come first, then queries and values.
@@ -77,20 +87,16 @@ fn ling_computes_what_glm_does() {
         json!(["BailingMoeV2ForCausalLM"]),
     );
     config.insert("score_function".to_string(), json!("sigmoid"));
-    let folder = tempfile::tempdir().unwrap();
-    case.write_tensors(folder.path(), safetensors::Dtype::F32, &tensors);
-    let difference = difference_of_both(&case, folder.path());
-    println!("ling2: {difference:.1e}");
-    assert!(difference <= tolerance(), "{difference:e}");
+    case.write_tensors(folder, safetensors::Dtype::F32, &tensors);
 }
 
-/// Layers that predict further tokens are accepted and left alone.
+/// Layers that predict further tokens are no part of the answer.
 #[test]
 fn layers_behind_the_last_are_left_alone() {
     let mut case = Case::read("glm4-moe-air");
     let layers = case.json["config"]["num_hidden_layers"].as_u64().unwrap();
     let tensors = case.json["tensors"].as_object_mut().unwrap();
-    for part in ["eh_proj", "mlp.experts.0.gate_proj", "shared_head.norm"] {
+    for part in ["eh_proj", "self_attn.q_proj", "shared_head.norm"] {
         tensors.insert(
             format!("model.layers.{layers}.{part}.weight"),
             json!([8, 8]),
@@ -100,6 +106,26 @@ fn layers_behind_the_last_are_left_alone() {
     case.write(folder.path());
     let difference = difference_of_file(&case, folder.path());
     assert!(difference <= tolerance(), "{difference:e}");
+    // They are among the blocks, and only those that say so are left alone.
+    let path = folder.path().join("model.gguf");
+    let gguf = MappedGguf::open(&path).unwrap();
+    let metadata = gguf.header().metadata();
+    let metadata: Vec<(String, Value)> = metadata
+        .filter(|(key, _)| *key != "glm4moe.nextn_predict_layers")
+        .map(|(key, value)| (key.to_string(), value.clone()))
+        .collect();
+    let refused = Gguf::from_parts(metadata, table(&gguf));
+    let error = decoder_config(&refused).err().unwrap().to_string();
+    assert!(error.contains(&format!("blk.{layers}.")), "{error}");
+    // Nor is a head that has not all that it needs.
+    let file = ModelFile::open(&path).unwrap();
+    let options = LoadOptions {
+        head: true,
+        ..LoadOptions::default()
+    };
+    let error = file.load(&device(), &options).err().unwrap().to_string();
+    assert!(error.contains("eh_proj"), "{error}");
+
     case.json["config"]["num_nextn_predict_layers"] = json!(0);
     case.write(folder.path());
     let error = ModelFile::open(folder.path()).err().unwrap().to_string();
@@ -107,29 +133,6 @@ fn layers_behind_the_last_are_left_alone() {
         error.contains(&format!("model.layers.{layers}.")),
         "{error}"
     );
-
-    // As llama.cpp's files have them: among the blocks.
-    let path = folder.path().join("model.gguf");
-    let gguf = MappedGguf::open(&path).unwrap();
-    let mut metadata: Vec<(String, Value)> = (gguf.header().metadata())
-        .map(|(key, value)| (key.to_string(), value.clone()))
-        .collect();
-    for (key, value) in &mut metadata {
-        if key == "glm4moe.block_count" {
-            *value = Value::U32(layers as u32 + 1);
-        }
-    }
-    let refused = Gguf::from_parts(metadata.clone(), table(&gguf));
-    let error = decoder_config(&refused).err().unwrap().to_string();
-    assert!(error.contains(&format!("blk.{layers}.")), "{error}");
-    metadata.push(("glm4moe.nextn_predict_layers".to_string(), Value::U32(1)));
-    let mut tensors = table(&gguf);
-    let norm = tensors
-        .iter()
-        .find(|(name, _)| name == "output_norm.weight");
-    let norm = norm.unwrap().1.clone();
-    tensors.push((format!("blk.{layers}.nextn.enorm.weight"), norm));
-    decoder_config(&Gguf::from_parts(metadata, tensors)).unwrap();
 }
 
 fn table(file: &MappedGguf) -> Vec<(String, TensorInfo)> {

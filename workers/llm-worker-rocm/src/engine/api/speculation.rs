@@ -46,7 +46,7 @@ pub enum DraftSource {
     Off,
     /// What followed when a sequence's last tokens came before in it.
     LookUp,
-    /// The model's own head that predicts the token behind the next one, where its file has one.
+    /// The model's own heads that predict the tokens behind the next one, where its file has some.
     Head,
     /// A smaller model of the same vocabulary ([`LoadedModel::draft`](crate::engine::LoadedModel)).
     Model,

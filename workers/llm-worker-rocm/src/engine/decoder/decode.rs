@@ -6,12 +6,14 @@
 //! tokens where the host reads them: a step is one launch, one graph and one event. Without graphs the same launches
 //! are made one by one: the tokens are the same.
 
-use super::graphs::{Graphs, Recorded, Tries};
+use super::graphs::{Begin, Graphs, Recorded, Tries};
 use super::lora::Scales;
 use super::memory::{StateBatch, NO_STATE};
 use super::network::Network;
 use crate::engine::api::GraphUse;
-use crate::engine::forward::{Answer, DecodeOutput, Decoded, SampleParams, Step};
+use crate::engine::forward::{
+    Answer, DecodeOutput, Decoded, HeadOutput, HeadStep, HiddenRows, Predicted, SampleParams, Step,
+};
 use crate::engine::sampling::choice;
 use candle_core::op::BackpropOp;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
@@ -60,10 +62,37 @@ pub(super) struct Prepared {
     adapters: Vec<usize>,
     /// That table.
     scales: Option<Tensor>,
+    /// What a pass of a head has besides; none where the model computes.
+    head: Option<OfHead>,
     /// Brings the inputs to the device and the chosen tokens back.
     pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
     warm: bool,
+}
+
+/// What a pass of a head has besides.
+struct OfHead {
+    /// The rows of the hidden states that it begins with.
+    rows: Tensor,
+    /// 0, 1, 2 and so on, one for each row.
+    numbers: Tensor,
+    /// Brings the probabilities of the chosen tokens back.
+    probabilities: Arc<Exchange>,
+}
+
+/// What was chosen on the device.
+pub(super) struct ChosenOnDevice {
+    _tokens: Tensor,
+    /// Logarithms, of a head's tokens.
+    _probabilities: Option<Tensor>,
+}
+
+/// What comes of a step.
+struct Computed {
+    logits: Tensor,
+    /// Where the host waits for it, where there is such a place.
+    answer: Option<Answer>,
+    graph: bool,
 }
 
 fn shape_of(step: &Step, block_size: usize) -> DecodeShape {
@@ -149,13 +178,80 @@ impl Decoding {
             self.scales = Some(Scales::new(&network.device)?);
         }
         let shape = shape_of(step, network.block_size);
-        let mut prepared = self.take(network, shape, longest, adapters)?;
-        let result = self.run(&mut prepared, network, step, samples);
-        if self.shapes.len() == MOST_SHAPES {
-            self.shapes.remove(0);
+        if !network.heads.is_empty()
+            && (network.hidden).make_room(shape.sequences, &network.norm.weight)?
+        {
+            // Graphs would leave hidden states where nobody looks.
+            self.clear();
         }
-        self.shapes.push(prepared);
-        result
+        let mut prepared = self.take(network, shape, longest, adapters, false)?;
+        let rows: Vec<u32> = (0..step.tokens.len() as u32).collect();
+        let computed = prepared
+            .write(
+                network,
+                step,
+                (samples, &rows),
+                (self.scales.as_mut(), None),
+                &mut self.words,
+            )
+            .and_then(|()| self.run(&mut prepared, network, rows.len(), samples.is_some()));
+        self.keep(prepared);
+        let Computed {
+            logits,
+            answer,
+            graph,
+        } = computed?;
+        let output = match (samples, answer) {
+            (Some(_), Some(answer)) => DecodeOutput::Tokens(answer),
+            (_, answer) => DecodeOutput::Logits(logits.narrow(0, 0, rows.len())?, answer),
+        };
+        Ok(Decoded { output, graph })
+    }
+
+    /// See [`Forward::predict`](crate::engine::forward::Forward::predict).
+    pub(super) fn predict(
+        &mut self,
+        network: &mut Network,
+        step: &HeadStep,
+        samples: Option<&[SampleParams]>,
+    ) -> Result<Predicted> {
+        let HeadStep { step, hidden, .. } = step;
+        let (HiddenRows::OfStep(hidden) | HiddenRows::OfHead(hidden)) = hidden;
+        let shape = shape_of(step, network.block_size);
+        // Heads have no adapters.
+        let mut prepared = self.take(network, shape, 1, Vec::new(), true)?;
+        let rows = step.tokens.len();
+        let outputs = (samples, &step.outputs[..]);
+        let computed = prepared
+            .write(
+                network,
+                step,
+                outputs,
+                (None, Some(hidden)),
+                &mut self.words,
+            )
+            .and_then(|()| self.run(&mut prepared, network, rows, samples.is_some()));
+        let probabilities = prepared
+            .head
+            .as_ref()
+            .map(|head| head.probabilities.clone());
+        self.keep(prepared);
+        let Computed {
+            logits,
+            answer,
+            graph,
+        } = computed?;
+        let output = match (samples, answer, probabilities) {
+            (Some(_), Some(tokens), Some(probabilities)) => HeadOutput::Tokens {
+                tokens,
+                probabilities: Answer::marked(&probabilities, rows)?,
+            },
+            _ => {
+                let outputs = Tensor::new(step.outputs.as_slice(), &network.device)?;
+                HeadOutput::Logits(logits.index_select(&outputs, 0)?)
+            }
+        };
+        Ok(Predicted { output, graph })
     }
 
     fn take(
@@ -164,46 +260,55 @@ impl Decoding {
         shape: DecodeShape,
         longest: usize,
         adapters: Vec<usize>,
+        of_head: bool,
     ) -> Result<Prepared> {
-        let known =
-            |p: &Prepared| p.shape == shape && p.longest == longest && p.adapters == adapters;
+        let known = |p: &Prepared| {
+            p.shape == shape
+                && p.longest == longest
+                && p.adapters == adapters
+                && p.head.is_some() == of_head
+        };
         match self.shapes.iter().position(known) {
             Some(index) => Ok(self.shapes.remove(index)),
             None => {
                 let scales = self.scales.as_ref().map(|scales| scales.table().clone());
-                Prepared::new(shape, longest, (adapters, scales), network)
+                Prepared::new(shape, longest, (adapters, scales), of_head, network)
             }
         }
     }
 
+    fn keep(&mut self, prepared: Prepared) {
+        if self.shapes.len() == MOST_SHAPES {
+            self.shapes.remove(0);
+        }
+        self.shapes.push(prepared);
+    }
+
+    /// Computes the step whose numbers were written.
     fn run(
         &mut self,
         prepared: &mut Prepared,
         network: &mut Network,
-        step: &Step,
-        samples: Option<&[SampleParams]>,
-    ) -> Result<Decoded> {
-        let scales = self.scales.as_mut();
-        prepared.write(network, step, samples, scales, &mut self.words)?;
-        let rows = step.tokens.len();
+        rows: usize,
+        chooses: bool,
+    ) -> Result<Computed> {
         let wanted = self.graphs.are_on() && prepared.warm && prepared.graph.is_none();
         if wanted && prepared.tries.go_on() {
-            match Recorded::make(prepared, network, &self.words, rows) {
+            let begin = Begin::of(prepared, network)?;
+            match Recorded::make(prepared, network, &self.words, rows, &begin) {
                 Ok(recorded) => prepared.graph = Some(recorded),
                 // What is wrong with the device shows below.
                 Err(refusal) => {
                     self.graphs.refused(refusal, &mut prepared.tries, network);
                 }
             }
+            begin.restore(network)?;
         }
         prepared.send(&self.words)?;
         let mut replayed = None;
         if let Some(recorded) = &prepared.graph {
             match recorded.launch() {
-                Ok(()) => {
-                    replayed = Some(recorded.logits.clone());
-                    network.hidden = recorded.hidden.clone();
-                }
+                Ok(()) => replayed = Some(recorded.logits.clone()),
                 Err(error) => self
                     .graphs
                     .turn_off(format!("launching one failed: {error}")),
@@ -218,23 +323,26 @@ impl Decoding {
             Some(logits) => logits,
             None => {
                 let logits = prepared.compute(network)?;
-                if samples.is_some() {
+                if chooses {
                     prepared.choose(&logits)?;
                 }
                 prepared.warm = true;
                 logits
             }
         };
+        if !network.heads.is_empty() {
+            network.hidden.is_left(rows, prepared.head.is_some())?;
+        }
         // What the device has to say of bad indices comes with the answer; without one, with the logits.
-        let answer = match graph || samples.is_some() {
+        let answer = match graph || chooses {
             true => Some(Answer::marked(&prepared.exchange, rows)?),
             false => None,
         };
-        let output = match (samples, &answer) {
-            (Some(_), Some(answer)) => DecodeOutput::Tokens(answer.clone()),
-            _ => DecodeOutput::Logits(logits.narrow(0, 0, rows)?, answer),
-        };
-        Ok(Decoded { output, graph })
+        Ok(Computed {
+            logits,
+            answer,
+            graph,
+        })
     }
 }
 
@@ -243,18 +351,21 @@ impl Prepared {
         shape: DecodeShape,
         longest: usize,
         (adapters, scales): (Vec<usize>, Option<Tensor>),
+        of_head: bool,
         network: &Network,
     ) -> Result<Self> {
         let device = &network.device;
         let rows = shape.sequences;
-        let before = rows * (1 + Choice::WORDS + adapters.len());
-        let recurrent = network.is_recurrent();
+        let head_rows = rows * (1 + Choice::WORDS + adapters.len());
+        let before = head_rows + if of_head { rows } else { 0 };
+        // Heads have attention, and their caches the blocks of full ones.
+        let recurrent = network.is_recurrent() && !of_head;
         let states = if recurrent {
             StateBatch::len(rows, rows)
         } else {
             0
         };
-        let windowed = network.window_blocks > 0;
+        let windowed = network.window_blocks > 0 && !of_head;
         let batches = shape.numbers() * if windowed { 2 } else { 1 };
         let words = before + batches + states;
         let inputs = Tensor::zeros(words, DType::U32, device)?;
@@ -262,7 +373,15 @@ impl Prepared {
         let batch = |start: usize| shape.batch(&inputs.narrow(0, start, shape.numbers())?);
         let states = inputs.narrow(0, words - states, states)?;
         let states = recurrent.then(|| StateBatch::view(&states, rows, rows, longest));
+        let head = || -> Result<OfHead> {
+            Ok(OfHead {
+                rows: inputs.narrow(0, head_rows, rows)?,
+                numbers: Tensor::arange(0, rows as u32, device)?,
+                probabilities: Arc::new(Exchange::new(rocm(device)?.device(), 0, rows)?),
+            })
+        };
         Ok(Self {
+            head: of_head.then(head).transpose()?,
             graph: None,
             tries: Tries::default(),
             states: states.transpose()?,
@@ -280,27 +399,34 @@ impl Prepared {
         })
     }
 
-    /// Writes the numbers of a step into `words`.
+    /// Writes the numbers of a step into `words`, with how to choose the tokens of some rows and, of a head, the rows of
+    /// hidden states.
     fn write(
         &self,
         network: &Network,
         step: &Step,
-        samples: Option<&[SampleParams]>,
-        scales: Option<&mut Scales>,
+        (samples, outputs): (Option<&[SampleParams]>, &[u32]),
+        (scales, hidden): (Option<&mut Scales>, Option<&[u32]>),
         words: &mut Vec<u32>,
     ) -> Result<()> {
         let n = self.shape.sequences;
         words.clear();
         words.extend_from_slice(&step.tokens);
         words.resize(n, 0);
-        let samples = samples.unwrap_or_default().iter();
-        words.extend(samples.flat_map(|sample| choice(sample.options, sample.position).words()));
+        for (sample, row) in samples.unwrap_or_default().iter().zip(outputs) {
+            words.resize(n + *row as usize * Choice::WORDS, 0);
+            words.extend(choice(sample.options, sample.position).words());
+        }
         words.resize(n * (1 + Choice::WORDS), 0);
         if let Some(scales) = scales.filter(|_| !self.adapters.is_empty()) {
             let wishes = network.lora.wishes();
             let factors = self.adapters.iter();
             let factors: Vec<f32> = factors.flat_map(|a| wishes.factors(*a, n)).collect();
             words.extend(scales.places(&factors)?);
+        }
+        if let Some(hidden) = hidden {
+            words.extend_from_slice(hidden);
+            words.resize(n * (2 + Choice::WORDS + self.adapters.len()), 0);
         }
         let mut write = |sequences: &[PagedSequence], blocks: usize| {
             let outside = |s: &PagedSequence| s.blocks.iter().any(|b| *b as usize >= blocks);
@@ -342,6 +468,9 @@ impl Prepared {
     /// Enqueues the forward pass: logits of all rows, the padding's included.
     pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
+        if let Some(head) = &self.head {
+            return network.predict_by_shape(&ids, &head.rows, &self.batch);
+        }
         network.lora.enter_by_factors(self.factors()?);
         let logits = self.compute_adapted(network, &ids);
         network.lora.leave();
@@ -373,12 +502,12 @@ impl Prepared {
             self.states.as_ref(),
         )?;
         let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
-        network.keep_hidden(&hidden.floats);
+        network.share_hidden(&hidden.floats)?;
         network.logits(&hidden)?.contiguous()
     }
 
     /// Enqueues the choice of tokens, and that they are handed to the host. Gives them as well.
-    pub(super) fn choose(&self, logits: &Tensor) -> Result<Tensor> {
+    pub(super) fn choose(&self, logits: &Tensor) -> Result<ChosenOnDevice> {
         let device = rocm(logits.device())?;
         let (storage, layout) = logits.storage_and_layout();
         let Storage::Rocm(storage) = storage.deref() else {
@@ -392,13 +521,33 @@ impl Prepared {
         })?;
         // SAFETY: the exchange goes behind the graph of its shape.
         unsafe { self.exchange.answer(&tokens, rows)? };
-        let tokens = RocmStorage::new(tokens, device.clone(), DType::U32, rows);
-        Ok(Tensor::from_storage(
-            Storage::Rocm(tokens),
-            rows,
-            BackpropOp::none(),
-            false,
-        ))
+        let of_rows = |buffer: Buffer, dtype: DType| {
+            let storage = RocmStorage::new(buffer, device.clone(), dtype, rows);
+            Tensor::from_storage(Storage::Rocm(storage), rows, BackpropOp::none(), false)
+        };
+        let probabilities = match &self.head {
+            None => None,
+            Some(head) => {
+                let values = in_memory(&head.numbers, |numbers| {
+                    // SAFETY: they count the rows.
+                    let values =
+                        unsafe { sampling::report_by(device.device(), &view, &tokens, numbers)? };
+                    Ok(values)
+                })?;
+                // SAFETY: as above.
+                unsafe { head.probabilities.answer(&values, rows)? };
+                Some(of_rows(values, DType::F32))
+            }
+        };
+        Ok(ChosenOnDevice {
+            _tokens: of_rows(tokens, DType::U32),
+            _probabilities: probabilities,
+        })
+    }
+
+    /// Whether it is a pass of a head.
+    pub(super) fn is_of_head(&self) -> bool {
+        self.head.is_some()
     }
 }
 

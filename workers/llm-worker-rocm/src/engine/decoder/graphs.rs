@@ -5,7 +5,7 @@
 //! numbers: steps can be repeated, since they write the same keys to the same places, and leave recurrent states as they
 //! are when they are tried out.
 
-use super::decode::{in_memory, rocm, Prepared};
+use super::decode::{in_memory, rocm, ChosenOnDevice, Prepared};
 use super::network::Network;
 use crate::engine::api::GraphUse;
 use candle_core::rocm_backend::candle_rocm::config::Verify;
@@ -148,12 +148,31 @@ fn known_issue(device: &candle_rocm::Device) -> Option<String> {
 pub(super) struct Recorded {
     graph: Graph,
     pub(super) logits: Tensor,
-    /// What the network keeps of the step for its head.
-    pub(super) hidden: Option<Tensor>,
-    _tokens: Tensor,
+    _chosen: ChosenOnDevice,
     /// The network's own may have been replaced by longer ones.
     _tables: [Option<Rotary>; 2],
     _temperatures: Option<Tensor>,
+}
+
+/// What a pass of a head begins with, and overwrites: hidden states. Steps of the model have no such thing.
+pub(super) struct Begin(Option<Tensor>);
+
+impl Begin {
+    /// What is there now.
+    pub(super) fn of(shape: &Prepared, network: &Network) -> Result<Self> {
+        Ok(Self(match shape.is_of_head() {
+            true => Some(network.hidden.shared()?.copy()?),
+            false => None,
+        }))
+    }
+
+    /// Puts it back, so that the pass can be repeated.
+    pub(super) fn restore(&self, network: &Network) -> Result<()> {
+        match &self.0 {
+            Some(hidden) => network.hidden.shared()?.slice_set(hidden, 0, 0),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What a step computes, bit by bit, the padding left out.
@@ -198,6 +217,7 @@ impl Recorded {
         network: &mut Network,
         words: &[u32],
         rows: usize,
+        begin: &Begin,
     ) -> std::result::Result<Self, Refusal> {
         let device = rocm(&network.device)?.device().clone();
         let words = &shape.without_writing_states(words);
@@ -214,6 +234,7 @@ impl Recorded {
         }
         recorded.forget(shape, words.len())?;
         shape.send(words)?;
+        begin.restore(network)?;
         recorded.launch()?;
         let found = Found::read(shape, &recorded.logits, rows)?;
         match found.difference(&expected) {
@@ -229,7 +250,7 @@ impl Recorded {
     ) -> Result<Self> {
         let capture = Capture::begin(device)?;
         let logits = shape.compute(network)?;
-        let tokens = shape.choose(&logits)?;
+        let chosen = shape.choose(&logits)?;
         let graph = capture.end()?;
         tracing::debug!(
             "a graph of {} launches for {:?}",
@@ -239,8 +260,7 @@ impl Recorded {
         Ok(Self {
             graph,
             logits,
-            hidden: network.hidden.take(),
-            _tokens: tokens,
+            _chosen: chosen,
             _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
             _temperatures: network.temperatures.get().cloned(),
         })
@@ -258,8 +278,8 @@ impl Recorded {
 
     /// Enqueues it.
     pub(super) fn launch(&self) -> Result<()> {
-        // SAFETY: weights and caches are the decoder's, which holds the shapes; the numbers of the shape and what is
-        // exchanged with the host live in the shape, which holds this; the rest is here.
+        // SAFETY: weights, caches and shared hidden states are the decoder's, which holds the shapes; the numbers of the
+        // shape and what is exchanged with the host live in the shape, which holds this; the rest is here.
         unsafe { self.graph.launch()? };
         Ok(())
     }

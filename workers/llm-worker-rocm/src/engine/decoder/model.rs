@@ -6,7 +6,8 @@ use super::network::Network;
 use crate::adapters::Adapter;
 use crate::engine::api::{AdapterUse, GraphUse, KvDType, KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{
-    CacheOptions, DecodeOutput, Decoded, Forward, HeadStep, SampleParams, Step,
+    CacheOptions, DecodeOutput, Decoded, Forward, HeadOutput, HeadStep, Predicted, SampleParams,
+    Step,
 };
 use crate::engine::media::{Content, Features, MediaItem, StepMedia};
 use crate::engine::snapshots::Snapshots;
@@ -51,24 +52,29 @@ impl Decoder {
         })
     }
 
-    /// Loads the head that predicts further tokens as well, see [`Forward::predict`].
+    /// Loads the heads that predict further tokens as well, see [`Forward::predict`].
     ///
     /// # Errors
     /// [`Error::Usage`](worker::Error::Usage) if the file has none, and those of [`Decoder::load`].
-    pub fn with_head(mut self, file: &dyn Weights, progress: &dyn Fn(u64)) -> worker::Result<Self> {
+    pub fn with_heads(
+        mut self,
+        file: &dyn Weights,
+        progress: &dyn Fn(u64),
+    ) -> worker::Result<Self> {
         let config = &self.network.config;
-        let there = config.check_head(file.header());
-        let there = there.map_err(|error| worker::Error::BadModel {
+        let count = config.check_heads(file.header());
+        let count = count.map_err(|error| worker::Error::BadModel {
             path: file.path().to_path_buf(),
             reason: error.to_string(),
         })?;
-        match there && self.network.load_head(file, progress)? {
-            true => Ok(self),
-            false => Err(worker::Error::Usage(
+        if count == 0 {
+            return Err(worker::Error::Usage(
                 "the model has no head that predicts further tokens (nextn_predict_layers); guess by ngram or a draft model"
                     .to_string(),
-            )),
+            ));
         }
+        self.network.load_heads(count, file, progress)?;
+        Ok(self)
     }
 
     /// Takes an encoder of pictures, on the same device.
@@ -154,14 +160,20 @@ impl Forward for Decoder {
         true
     }
 
-    fn has_head(&self) -> bool {
-        self.network.head.is_some()
+    fn heads(&self) -> usize {
+        self.network.heads.len()
     }
 
-    fn predict(&mut self, step: &HeadStep) -> Result<Tensor> {
+    fn predict(&mut self, step: &HeadStep, samples: Option<&[SampleParams]>) -> Result<Predicted> {
         // Those of the step before are of other rows.
         self.network.lora.leave();
-        self.network.predict(step)
+        match self.network.is_of_shape(step) {
+            true => self.decoding.predict(&mut self.network, step, samples),
+            false => Ok(Predicted {
+                output: HeadOutput::Logits(self.network.predict(step)?),
+                graph: false,
+            }),
+        }
     }
 
     fn kv_dtype(&self) -> KvDType {
@@ -185,11 +197,7 @@ impl Forward for Decoder {
     }
 
     fn snapshots(&mut self) -> Option<&mut dyn Snapshots> {
-        // A head has keys and values of its own.
-        match self.network.head {
-            Some(_) => None,
-            None => Some(self),
-        }
+        Some(self)
     }
 
     fn state_bytes(&self) -> usize {

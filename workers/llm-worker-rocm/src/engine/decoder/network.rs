@@ -4,7 +4,7 @@ use super::altup::Streams;
 use super::block::Block;
 use super::config::DecoderConfig;
 use super::experts::Streamer;
-use super::head::Head;
+use super::head::{Head, Hidden};
 use super::input::Input;
 use super::linear::{Linear, Weight};
 use super::lora::{Lora, MatrixAdapters};
@@ -39,10 +39,10 @@ pub(super) struct Network {
     /// The file's rotary tables, and those of blocks with a base of their own.
     pub tables: Tables,
     pub local_tables: Tables,
-    /// What predicts further tokens, if that was asked for.
-    pub head: Option<Head>,
-    /// For it: the rows of the last step behind the last norm.
-    pub hidden: Option<Tensor>,
+    /// What predicts further tokens, if that was asked for: each one further than the one before.
+    pub heads: Vec<Head>,
+    /// What they begin with.
+    pub hidden: Hidden,
     pub temperatures: Temperatures,
     /// What makes several streams of one and one of several, if there are several.
     pub streams: Option<Streams>,
@@ -112,7 +112,8 @@ impl Network {
         let mut stream = self
             .run_with(&ids, &batch, windows.as_ref(), states.as_ref(), &media)?
             .sum()?;
-        if self.head.is_some() {
+        let has_heads = !self.heads.is_empty();
+        if has_heads {
             let hidden = self.norm.forward(&stream)?;
             self.keep_hidden(&hidden);
             stream = hidden;
@@ -125,9 +126,9 @@ impl Network {
                 stream.index_select(&rows, 0)?
             }
         };
-        match self.head {
-            Some(_) => Ok(wanted),
-            None => self.norm.forward(&wanted),
+        match has_heads {
+            true => Ok(wanted),
+            false => self.norm.forward(&wanted),
         }
     }
 
@@ -249,13 +250,13 @@ impl Network {
         self.cache_blocks = cache.blocks;
         self.slots = cache.states;
         self.window_blocks = cache.window_blocks;
-        self.reserve_head(cache)
+        self.reserve_heads(cache)
     }
 
     /// Bytes of a token's keys and values.
     pub(super) fn token_bytes(&self, format: CacheFormat) -> usize {
-        let head = self.head.iter().map(|head| &head.block);
-        let blocks = self.blocks.iter().chain(head);
+        let heads = self.heads.iter().map(|head| &head.block);
+        let blocks = self.blocks.iter().chain(heads);
         blocks.map(|block| block.mixer.token_bytes(format)).sum()
     }
 

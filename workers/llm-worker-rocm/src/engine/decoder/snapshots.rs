@@ -9,11 +9,15 @@ use candle_rocm_flash_attn::paged::PagedCache;
 use half::{bf16, f16};
 
 impl Network {
-    /// The caches that have blocks of a kind.
+    /// The caches that have blocks of a kind; heads have those of full caches.
     fn caches(&self, of_windows: bool) -> impl Iterator<Item = &PagedCache> {
         let blocks = self.blocks.iter().zip(&self.memories);
         let of_kind = blocks.filter(move |(block, _)| self.is_of(block, of_windows));
-        of_kind.flat_map(|(_, memory)| memory.cache.iter().chain(&memory.index))
+        let heads = self.heads.iter().filter(move |_| !of_windows);
+        let memories = of_kind.map(|(_, memory)| memory);
+        memories
+            .chain(heads.flat_map(|head| &head.memory))
+            .flat_map(|memory| memory.cache.iter().chain(&memory.index))
     }
 
     /// Whether a block's caches have blocks of a kind.
@@ -49,8 +53,12 @@ impl Snapshots for Decoder {
             0 => "",
             _ => ", windows by themselves",
         };
+        let heads = match network.heads.len() {
+            0 => String::new(),
+            count => format!(", {count} heads"),
+        };
         format!(
-            "{} in blocks of {} on a {kind}{windows}{states}",
+            "{} in blocks of {} on a {kind}{windows}{states}{heads}",
             network.kv_dtype, network.block_size
         )
     }
@@ -104,10 +112,12 @@ impl Snapshots for Decoder {
             Place::WindowBlock(block) => (true, block),
         };
         let windows = network.window_blocks > 0;
-        for (own, memory) in network.blocks.iter().zip(&mut network.memories) {
-            if (windows && own.mixer.window().is_some()) != of_windows {
-                continue;
-            }
+        let blocks = network.blocks.iter().zip(&mut network.memories);
+        let of_kind =
+            blocks.filter(|(own, _)| (windows && own.mixer.window().is_some()) == of_windows);
+        let heads = network.heads.iter_mut().filter(|_| !of_windows);
+        let memories = of_kind.map(|(_, memory)| memory);
+        for memory in memories.chain(heads.flat_map(|head| &mut head.memory)) {
             for cache in memory.cache.iter_mut().chain(&mut memory.index) {
                 let bytes = next(cache.block_bytes());
                 cache.write_block(block as usize, bytes)?;

@@ -55,7 +55,6 @@ pub(super) struct Scheduler {
     slots: Slots,
     sleep: Sleep,
     asleep: bool,
-    saves: bool,
 }
 
 /// How a scheduler works.
@@ -66,8 +65,6 @@ pub(super) struct Settings {
     pub max_step_tokens: usize,
     pub context_shift: Option<usize>,
     pub sleep: Sleep,
-    /// Whether slots can be saved: not where a draft model has keys and values of its own.
-    pub saves: bool,
 }
 
 /// A sequence of a step that failed.
@@ -110,7 +107,6 @@ impl Scheduler {
             media: MediaStore::new(),
             slots: Slots::new(settings.max_sequences),
             sleep: settings.sleep,
-            saves: settings.saves,
             asleep: false,
         }
     }

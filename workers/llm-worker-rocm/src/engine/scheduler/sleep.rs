@@ -87,6 +87,7 @@ impl Scheduler {
             device: model.device().clone(),
         };
         self.forward = Box::new(asleep);
+        self.speculation.sleep();
         if let Err(error) = release_unused(self.forward.device()) {
             tracing::warn!("{error}");
         }
@@ -109,9 +110,11 @@ impl Scheduler {
         let woken = (self.sleep.reload.as_ref())
             .ok_or_else(|| "it cannot be loaded again".to_string())
             .and_then(|reload| reload().map_err(|error| error.to_string()))
-            .and_then(|mut forward| {
+            .and_then(|model| {
+                let mut forward = model.forward;
                 let reserved = forward.reserve(&self.sleep.cache);
                 reserved
+                    .and_then(|()| self.speculation.wake_up(model.draft))
                     .map_err(|error| error.to_string())
                     .map(|()| forward)
             });
@@ -125,9 +128,13 @@ impl Scheduler {
                 self.publish(shared);
                 Ok(())
             }
-            Err(reason) => Err(Failure::Internal(format!(
-                "the model sleeps and could not be loaded again: {reason}"
-            ))),
+            Err(reason) => {
+                // Of a draft model, too, that may be there by now.
+                self.speculation.sleep();
+                Err(Failure::Internal(format!(
+                    "the model sleeps and could not be loaded again: {reason}"
+                )))
+            }
         }
     }
 }

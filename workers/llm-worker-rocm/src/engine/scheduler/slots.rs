@@ -1,14 +1,16 @@
 //! Slots as clients see them: a place for each sequence that runs at once, which remembers the tokens of the last one.
 //!
 //! What is saved of a slot is the longest known prefix of its tokens: whole blocks, for recurrent models up to the last
-//! checkpoint. What is restored becomes a known prefix, which any request of the same namespace starts with.
+//! checkpoint, and what a draft model knows of it. What is restored becomes a known prefix, which any request of the
+//! same namespace starts with.
 
 use super::Scheduler;
 use crate::engine::api::{Failure, SlotAction, SlotDone, SlotStatus};
-use crate::engine::blocks::{root, Known, Prefix};
-use crate::engine::saved::{self, Contents, Saved};
+use crate::engine::blocks::{root, BlockPool, Known, Prefix};
+use crate::engine::saved::{self, Contents, Part, Saved};
 use crate::engine::sequence::Sequence;
 use crate::engine::snapshots::{Place, Snapshots};
+use crate::engine::speculation::Memory;
 use std::io;
 use std::path::Path;
 
@@ -127,33 +129,66 @@ impl Scheduler {
         }
     }
 
+    /// The model's memory, and a draft model's.
+    fn memories(&mut self) -> impl Iterator<Item = Memory<'_>> {
+        let own = Memory {
+            forward: &mut *self.forward,
+            pool: &mut self.pool,
+        };
+        [own].into_iter().chain(self.speculation.memory())
+    }
+
     fn save(
         &mut self,
         path: &Path,
         root: Prefix,
         mut tokens: Vec<u32>,
     ) -> Result<SlotDone, Failure> {
-        let Some(snapshots) = self.forward.snapshots().filter(|_| self.saves) else {
+        if self.forward.snapshots().is_none() {
             return Err(not_implemented());
+        }
+        let mut all: Vec<KnownPart> = Vec::new();
+        for Memory { forward, pool } in self.memories() {
+            let known = pool.take_known(root, &tokens);
+            match forward.snapshots().filter(|_| !known.blocks.is_empty()) {
+                Some(snapshots) => all.push(KnownPart::of(snapshots, pool, known)),
+                // Nothing of a draft model: it reads the prompt anew.
+                None => pool.give_back_known(known),
+            }
+            let Some(own) = all.first() else {
+                return Err(Failure::Invalid(
+                    "nothing of this slot is known that could be saved: not a whole block of it is in the cache"
+                        .to_string(),
+                ));
+            };
+            // A draft model is of no use beyond.
+            tokens.truncate(own.part.tokens as usize);
+        }
+        let contents = Contents {
+            tokens,
+            parts: all.iter().map(|known| known.part.clone()).collect(),
         };
-        let mut known = self.pool.take_known(root, &tokens);
-        self.pool.take_earlier_windows(&mut known);
-        tokens.truncate(known.blocks.len() * self.pool.block_size());
-        let saved = match tokens.is_empty() {
-            true => Err(Failure::Invalid(
-                "nothing of this slot is known that could be saved: not a whole block of it is in the cache"
-                    .to_string(),
-            )),
-            false => save_known(path, &*snapshots, &known, tokens),
+        let place = |part: usize, index: usize, out: &mut Vec<u8>| {
+            let KnownPart {
+                snapshots, places, ..
+            } = &all[part];
+            snapshots.read(places[index], out).map_err(io::Error::other)
         };
-        self.pool.give_back_known(known);
-        saved
+        let saved = saved::write(path, &contents, place);
+        for known in all {
+            known.pool.give_back_known(known.known);
+        }
+        let bytes = saved.map_err(|error| of_file(path, &error))?;
+        Ok(SlotDone {
+            tokens: contents.tokens.len(),
+            bytes,
+        })
     }
 
     fn restore(&mut self, path: &Path, root: Prefix) -> Result<(Vec<u32>, SlotDone), Failure> {
-        let Some(snapshots) = self.forward.snapshots().filter(|_| self.saves) else {
+        if self.forward.snapshots().is_none() {
             return Err(not_implemented());
-        };
+        }
         if !self.pool.keeps() {
             return Err(Failure::Invalid(
                 "a restored slot is a known prefix, and this worker runs without the prefix cache"
@@ -161,40 +196,43 @@ impl Scheduler {
             ));
         }
         let mut file = Saved::open(path).map_err(|error| of_file(path, &error))?;
-        let own = Contents::of(&*snapshots, Vec::new(), [0; 3]);
-        let size = self.pool.block_size();
-        let [blocks, windows, states] = file.contents.counts.map(|count| count as usize);
-        let tokens = std::mem::take(&mut file.contents.tokens);
+        let Contents { tokens, parts } = &file.contents;
+        let (tokens, parts) = (tokens.clone(), parts.clone());
         let vocabulary = self.forward.vocab_size();
-        let refused = own.difference(&file.contents).or_else(|| {
-            let whole = tokens.len() == blocks * size && blocks > 0 && blocks * size <= self.context;
-            let known = tokens.iter().all(|token| (*token as usize) < vocabulary);
-            let seen = (self.pool.known_windows(blocks)..=blocks).contains(&windows);
-            let seen = seen && (windows == 0 || self.pool.has_windows());
-            let fits = whole && known && seen && states == usize::from(self.pool.is_recurrent());
-            (!fits).then(|| {
-                format!(
-                    "its {} tokens in {blocks} blocks, {windows} of windows and {states} states are nothing that this worker could go on from",
-                    tokens.len()
-                )
-            })
-        });
-        if let Some(reason) = refused {
-            return Err(of_file(
-                path,
-                &io::Error::new(io::ErrorKind::InvalidData, reason),
-            ));
+        let known = tokens.iter().all(|token| (*token as usize) < vocabulary);
+        let whole = known && tokens.len() == parts[0].tokens as usize;
+        if !whole || tokens.len() > self.context {
+            let reason = "its tokens are none that this worker could go on from";
+            let error = io::Error::new(io::ErrorKind::InvalidData, reason);
+            return Err(of_file(path, &error));
         }
-        let Some(new) = self.pool.take_places(blocks, windows, states) else {
-            return Err(Failure::Invalid(format!(
-                "{blocks} blocks of the cache are needed, and fewer are free now"
-            )));
-        };
-        let read = self.read_places(&mut file, &new);
-        if read.is_ok() {
-            self.pool.remember_all(root, &new, &tokens);
+        let mut new = Vec::new();
+        let mut read = Ok(());
+        for (number, (part, memory)) in parts.iter().zip(self.memories()).enumerate() {
+            match Places::take(part, memory) {
+                Ok(places) => new.push(places),
+                // A draft model reads the prompt anew.
+                Err(_) if number > 0 => break,
+                Err(error) => {
+                    read = Err(error);
+                    break;
+                }
+            }
         }
-        self.pool.give_back_known(new);
+        for (number, part) in parts.iter().enumerate() {
+            read = read.and_then(|()| match new.get_mut(number) {
+                Some(places) => places.read(&mut file),
+                None => file.skip(part),
+            });
+        }
+        read = read.and_then(|()| file.finish());
+        for places in new {
+            if read.is_ok() {
+                let tokens = &tokens[..places.tokens];
+                places.pool.remember_all(root, &places.known, tokens);
+            }
+            places.pool.give_back_known(places.known);
+        }
         read.map_err(|error| of_file(path, &error))?;
         let done = SlotDone {
             tokens: tokens.len(),
@@ -202,41 +240,93 @@ impl Scheduler {
         };
         Ok((tokens, done))
     }
+}
 
-    fn read_places(&mut self, file: &mut Saved, new: &Known) -> io::Result<()> {
-        let Some(snapshots) = self.forward.snapshots() else {
-            return Err(io::ErrorKind::Unsupported.into());
-        };
-        let mut held = Vec::new();
-        for place in places(new) {
-            file.next(snapshots.bytes(place), &mut held)?;
-            snapshots.write(place, &held).map_err(io::Error::other)?;
+/// What a model knows of a slot's tokens.
+struct KnownPart<'a> {
+    snapshots: &'a mut dyn Snapshots,
+    pool: &'a mut BlockPool,
+    part: Part,
+    known: Known,
+    places: Vec<Place>,
+}
+
+impl<'a> KnownPart<'a> {
+    fn of(snapshots: &'a mut dyn Snapshots, pool: &'a mut BlockPool, mut known: Known) -> Self {
+        pool.take_earlier_windows(&mut known);
+        let counts = [
+            known.blocks.len(),
+            known.windows.len(),
+            known.state.iter().len(),
+        ];
+        let tokens = known.blocks.len() * pool.block_size();
+        Self {
+            part: Part::of(snapshots, tokens, counts.map(|count| count as u32)),
+            places: places(&known).collect(),
+            snapshots,
+            pool,
+            known,
         }
-        file.finish()
     }
 }
 
-fn save_known(
-    path: &Path,
-    snapshots: &dyn Snapshots,
-    known: &Known,
-    tokens: Vec<u32>,
-) -> Result<SlotDone, Failure> {
-    let counts = [
-        known.blocks.len(),
-        known.windows.len(),
-        known.state.iter().len(),
-    ];
-    let contents = Contents::of(snapshots, tokens, counts.map(|count| count as u32));
-    let places: Vec<Place> = places(known).collect();
-    let place = |index: usize, out: &mut Vec<u8>| {
-        snapshots.read(places[index], out).map_err(io::Error::other)
-    };
-    let bytes = saved::write(path, &contents, place).map_err(|error| of_file(path, &error))?;
-    Ok(SlotDone {
-        tokens: contents.tokens.len(),
-        bytes,
-    })
+/// Where what a file has for a model goes.
+struct Places<'a> {
+    snapshots: &'a mut dyn Snapshots,
+    pool: &'a mut BlockPool,
+    known: Known,
+    tokens: usize,
+}
+
+impl<'a> Places<'a> {
+    /// Takes the places for a part of a file, if that is of this model.
+    fn take(part: &Part, memory: Memory<'a>) -> io::Result<Self> {
+        let Memory { forward, pool } = memory;
+        let Some(snapshots) = forward.snapshots() else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let own = Part::of(snapshots, 0, [0; 3]);
+        let [blocks, windows, states] = part.counts.map(|count| count as usize);
+        let tokens = part.tokens as usize;
+        let refused = own.difference(part).or_else(|| {
+            let whole = blocks > 0 && tokens == blocks.saturating_mul(pool.block_size());
+            let seen = whole && (pool.known_windows(blocks)..=blocks).contains(&windows);
+            let seen = seen && (windows == 0 || pool.has_windows());
+            let fits = seen && states == usize::from(pool.is_recurrent());
+            (!fits).then(|| {
+                format!(
+                    "its {tokens} tokens in {blocks} blocks, {windows} of windows and {states} states are nothing that this worker could go on from"
+                )
+            })
+        });
+        let reason = refused.map_or_else(
+            || {
+                let taken = pool.take_places(blocks, windows, states);
+                taken.ok_or_else(|| {
+                    format!("{blocks} blocks of the cache are needed, and fewer are free now")
+                })
+            },
+            Err,
+        );
+        let known = reason.map_err(|text| io::Error::new(io::ErrorKind::InvalidData, text))?;
+        Ok(Self {
+            snapshots,
+            pool,
+            known,
+            tokens,
+        })
+    }
+
+    fn read(&mut self, file: &mut Saved) -> io::Result<()> {
+        let mut held = Vec::new();
+        for place in places(&self.known) {
+            file.next(self.snapshots.bytes(place), &mut held)?;
+            self.snapshots
+                .write(place, &held)
+                .map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
 }
 
 fn places(known: &Known) -> impl Iterator<Item = Place> + '_ {
@@ -247,8 +337,7 @@ fn places(known: &Known) -> impl Iterator<Item = Place> + '_ {
 }
 
 fn not_implemented() -> Failure {
-    Failure::Invalid("saving and restoring is not implemented for this family, nor with a draft model or a head that guesses"
-            .to_string())
+    Failure::Invalid("saving and restoring is not implemented for this family".to_string())
 }
 
 /// What is wrong with a file; its folder is nobody's business.

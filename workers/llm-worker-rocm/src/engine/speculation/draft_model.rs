@@ -3,19 +3,23 @@
 //! It chooses tokens by the requests' temperatures, filters and seeds, so that it guesses the very tokens that the
 //! large model chooses where both think alike. What it has computed of wrong guesses is taken back with them.
 
-use super::drafter::{Ask, Drafter};
-use crate::engine::api::SamplingOptions;
-use crate::engine::blocks::{BlockPool, Prefix};
+use super::drafter::{Ask, Drafter, Memory};
+use super::text::Text;
+use crate::engine::api::{GraphUse, SamplingOptions};
+use crate::engine::blocks::BlockPool;
 use crate::engine::forward::{
-    CacheOptions, DecodeOutput, Forward, SampleParams, Step, StepSequence,
+    CacheOptions, DecodeOutput, Forward, SampleParams, Step, StepSequence, StepState,
 };
 use crate::engine::sampling::{self, SamplingRequest};
-use candle_core::Result;
+use candle_core::{bail, Result};
 use std::collections::HashMap;
 
 /// A smaller model, and what it has read.
 pub(in crate::engine) struct DraftModel {
-    forward: Box<dyn Forward>,
+    /// None while it sleeps.
+    forward: Option<Box<dyn Forward>>,
+    cache: CacheOptions,
+    graphs: GraphUse,
     pool: BlockPool,
     texts: HashMap<u64, Text>,
     limits: Limits,
@@ -32,16 +36,17 @@ pub(in crate::engine) struct Limits {
     pub least_probability: f32,
     /// Tokens that the large model knows.
     pub vocab_size: usize,
+    /// Tokens between checkpoints of recurrent state.
+    pub state_distance: usize,
 }
 
-/// What the model has read of a sequence.
-struct Text {
-    /// Tokens whose keys and values are in the cache.
+/// What a sequence has in a step.
+struct Part {
+    id: u64,
     tokens: Vec<u32>,
-    blocks: Vec<u32>,
-    /// The name of the prefix that the first `remembered` blocks make.
-    prefix: Prefix,
-    remembered: usize,
+    state: Option<StepState>,
+    /// Whether its state takes the place of the one before.
+    in_place: bool,
 }
 
 /// A sequence that is guessed for.
@@ -62,151 +67,187 @@ impl Turn<'_> {
 
 impl DraftModel {
     /// A model whose cache is reserved as `cache` says.
+    ///
+    /// # Errors
+    /// If there is no room for it.
     pub(in crate::engine) fn new(
         forward: Box<dyn Forward>,
-        cache: &CacheOptions,
+        cache: CacheOptions,
+        graphs: GraphUse,
         limits: Limits,
-    ) -> Self {
-        Self {
-            pool: BlockPool::new(cache.blocks, cache.block_size, true),
+    ) -> Result<Self> {
+        let context = limits.context.min(forward.context_length());
+        let pool = BlockPool::new(cache.blocks, cache.block_size, true);
+        let mut new = Self {
+            pool: pool.with_states(cache.states, limits.state_distance),
             texts: HashMap::new(),
-            limits: Limits {
-                context: limits.context.min(forward.context_length()),
-                ..limits
-            },
-            forward,
+            limits: Limits { context, ..limits },
+            forward: None,
+            cache,
+            graphs,
+        };
+        new.wake_up(Some(forward))?;
+        Ok(new)
+    }
+
+    fn forward(&mut self) -> Result<&mut dyn Forward> {
+        match &mut self.forward {
+            Some(forward) => Ok(&mut **forward),
+            None => bail!("the draft model sleeps"),
         }
     }
 
     /// What is known of a sequence, without what was taken back: all but its last token at most.
     fn text(&mut self, ask: &Ask) -> &mut Text {
         let before = &ask.tokens[..ask.tokens.len() - 1];
-        let common = |text: &Text| {
-            let pairs = text.tokens.iter().zip(before);
-            pairs.take_while(|(a, b)| a == b).count()
-        };
-        let size = self.pool.block_size();
-        let changed = |text: &Text| common(text) < text.remembered * size;
-        if self.texts.get(&ask.id).is_some_and(changed) {
-            // Not guesses that were taken back, but another text: a context that was shifted.
+        let pool = &mut self.pool;
+        let known = self.texts.get_mut(&ask.id);
+        if known.is_some_and(|text| !text.go_back(pool, before)) {
+            // Not guesses that were taken back, but another text: a context that was shifted; or its state is gone.
             self.forget(ask.id);
         }
         let pool = &mut self.pool;
-        let text = self.texts.entry(ask.id).or_insert_with(|| {
-            let known = pool.take_known(ask.root, before);
-            Text {
-                tokens: before[..known.blocks.len() * pool.block_size()].to_vec(),
-                remembered: known.blocks.len(),
-                blocks: known.blocks,
-                prefix: known.prefix,
-            }
-        });
-        text.tokens.truncate(common(text));
-        text
+        let new = || Text::known(pool, ask.root, before);
+        self.texts.entry(ask.id).or_insert_with(new)
     }
 
-    /// Takes the blocks for so many tokens; gives whether there were so many.
-    fn take_blocks(&mut self, id: u64, tokens: usize) -> bool {
-        let needed = tokens.div_ceil(self.pool.block_size());
-        let Some(text) = self.texts.get_mut(&id) else {
+    /// Gives up what it has of sequences that nobody asks for: they wait for blocks themselves.
+    fn forget_others(&mut self, asks: &[Ask]) {
+        let asked = |id: &u64| asks.iter().any(|ask| ask.id == *id);
+        let others: Vec<u64> = self.texts.keys().copied().filter(|id| !asked(id)).collect();
+        others.into_iter().for_each(|id| self.forget(id));
+    }
+
+    /// Adds a sequence's part to a step that reads `tokens` behind what was read. Gives whether there was room for its
+    /// state, which takes the place of the one before, or has one of its own.
+    fn push(
+        &mut self,
+        step: &mut Step,
+        parts: &mut Vec<Part>,
+        id: u64,
+        tokens: Vec<u32>,
+        in_place: bool,
+    ) -> bool {
+        let text = &self.texts[&id];
+        let Some(state) = text.take_state(&mut self.pool, in_place) else {
             return false;
         };
-        while text.blocks.len() < needed {
-            match self.pool.take() {
-                Some(block) => text.blocks.push(block),
-                None => return false,
-            }
-        }
-        true
-    }
-
-    /// Takes full blocks of what will not be taken back into the pool's memory.
-    fn remember(&mut self, ask: &Ask) {
-        let size = self.pool.block_size();
-        let Some(text) = self.texts.get_mut(&ask.id) else {
-            return;
-        };
-        let sure = text.tokens.len().min(ask.tokens.len() - 1);
-        while (text.remembered + 1) * size <= sure {
-            let start = text.remembered * size;
-            let tokens = &text.tokens[start..start + size];
-            let block = text.blocks[text.remembered];
-            text.prefix = self.pool.remember(text.prefix, block, tokens).0;
-            text.remembered += 1;
-        }
-    }
-
-    /// A sequence's part of a step that reads `tokens` behind what was read.
-    fn push(&self, step: &mut Step, id: u64, tokens: &[u32]) {
-        let text = &self.texts[&id];
-        step.tokens.extend_from_slice(tokens);
+        step.tokens.extend_from_slice(&tokens);
         step.sequences.push(StepSequence {
             id,
             blocks: text.blocks.clone(),
             keys: text.tokens.len() + tokens.len(),
             rows: tokens.len(),
+            state: state.clone(),
             ..StepSequence::default()
         });
+        parts.push(Part {
+            id,
+            tokens,
+            state,
+            in_place,
+        });
+        true
+    }
+
+    /// Takes a step into account that was computed.
+    fn computed(&mut self, parts: Vec<Part>) {
+        for part in parts {
+            if let Some(text) = self.texts.get_mut(&part.id) {
+                let state = part.state.as_ref();
+                text.read(&mut self.pool, &part.tokens, state, part.in_place);
+            }
+        }
     }
 
     /// Reads what it has not read of the sequences, but for their last few tokens, as far as a step of it goes. Gives
     /// whether each is read.
     fn catch_up(&mut self, asks: &[Ask]) -> Result<Vec<bool>> {
+        let mut room = self.limits.step_tokens;
+        loop {
+            let (read, stopped) = self.read_on(asks, &mut room)?;
+            if !stopped || room == 0 {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// The same up to the next checkpoints. Gives also whether there is more to read behind one.
+    fn read_on(&mut self, asks: &[Ask], room: &mut usize) -> Result<(Vec<bool>, bool)> {
         /// Tokens that are read with the first guess.
         const FEW: usize = 2;
-        let mut step = Step::default();
-        let mut parts: Vec<(u64, Vec<u32>)> = Vec::new();
-        let mut room = self.limits.step_tokens;
-        let mut read = Vec::with_capacity(asks.len());
+        let vocabulary = self.forward()?.vocab_size();
+        let (mut step, mut parts) = (Step::default(), Vec::new());
+        let (mut read, mut stopped) = (Vec::with_capacity(asks.len()), false);
         for ask in asks {
-            let known = |token: &u32| (*token as usize) < self.forward.vocab_size();
+            let known = |token: &u32| (*token as usize) < vocabulary;
             let fits = ask.tokens.len() + ask.most <= self.limits.context;
             if ask.most == 0 || !ask.is_plain || !fits || !ask.tokens.iter().all(known) {
                 read.push(false);
                 continue;
             }
             let done = self.text(ask).tokens.len();
+            let needed = ask.tokens.len() + ask.most;
+            if !self.take_blocks(ask.id, needed) {
+                self.forget_others(asks);
+                if !self.take_blocks(ask.id, needed) {
+                    read.push(false);
+                    continue;
+                }
+            }
             let missing = ask.tokens.len() - done;
+            let stop = self.texts[&ask.id].next_stop(&self.pool, ask.tokens.len());
             let count = match missing <= FEW {
                 true => 0,
-                false => (missing - 1).min(room),
+                false => (missing - 1).min(stop - done).min(*room),
             };
-            if !self.take_blocks(ask.id, ask.tokens.len() + ask.most) {
-                read.push(false);
-                continue;
-            }
-            room -= count;
             if count > 0 {
-                let part = ask.tokens[done..done + count].to_vec();
-                self.push(&mut step, ask.id, &part);
-                parts.push((ask.id, part));
+                let tokens = ask.tokens[done..done + count].to_vec();
+                if !self.push(&mut step, &mut parts, ask.id, tokens, true) {
+                    // Next time there are slots again.
+                    self.forget_others(asks);
+                    read.push(false);
+                    continue;
+                }
+                *room -= count;
             }
             read.push(missing - count <= FEW);
+            stopped |= count > 0 && missing - count > FEW;
         }
         if !parts.is_empty() {
-            self.forward.forward(&step)?;
+            self.forward()?.forward(&step)?;
         }
-        for (id, part) in parts {
-            if let Some(text) = self.texts.get_mut(&id) {
-                text.tokens.extend(part);
+        self.computed(parts);
+        for ask in asks {
+            if let Some(text) = self.texts.get_mut(&ask.id) {
+                text.remember(&mut self.pool, ask);
             }
         }
-        asks.iter().for_each(|ask| self.remember(ask));
-        Ok(read)
+        Ok((read, stopped))
+    }
+
+    fn take_blocks(&mut self, id: u64, tokens: usize) -> bool {
+        let text = self.texts.get_mut(&id);
+        text.is_some_and(|text| text.take_blocks(&mut self.pool, tokens))
     }
 
     /// Guesses one more token of each open turn.
     fn go_on(&mut self, turns: &mut [Turn]) -> Result<()> {
-        let mut step = Step::default();
+        let (mut step, mut parts) = (Step::default(), Vec::new());
         let mut last_rows = Vec::new();
-        let mut open: Vec<&mut Turn> = turns.iter_mut().filter(|turn| turn.is_open).collect();
-        let mut parts = Vec::new();
-        for turn in &open {
+        for turn in turns.iter_mut().filter(|turn| turn.is_open) {
             let id = turn.ask.id;
             let part = turn.tokens_from(self.texts[&id].tokens.len());
-            self.push(&mut step, id, &part);
-            last_rows.push(step.tokens.len() - 1);
-            parts.push(part);
+            // What was chosen stays; guesses may be taken back.
+            let in_place = turn.guesses.is_empty();
+            turn.is_open = self.push(&mut step, &mut parts, id, part, in_place);
+            if turn.is_open {
+                last_rows.push(step.tokens.len() - 1);
+            }
+        }
+        let mut open: Vec<&mut Turn> = turns.iter_mut().filter(|turn| turn.is_open).collect();
+        if open.is_empty() {
+            return Ok(());
         }
         // All logits: a step of a few rows for each sequence is one of a shape.
         step.outputs = (0..step.tokens.len() as u32).collect();
@@ -217,11 +258,11 @@ impl DraftModel {
                 options: &turn.options,
                 position: position(turn) as u32,
             };
-            samples.extend(part.iter().map(|_| params));
+            samples.extend(part.tokens.iter().map(|_| params));
         }
         let least = self.limits.least_probability;
         let samples = (least <= 0.0).then_some(&samples[..]);
-        let chosen = match self.forward.decode(&step, samples)?.output {
+        let chosen = match self.forward()?.decode(&step, samples)?.output {
             DecodeOutput::Tokens(answer) => {
                 let all = sampling::read(&answer)?;
                 let of_row = |row: &usize| all[*row].clone();
@@ -249,10 +290,8 @@ impl DraftModel {
                 chosen
             }
         };
-        for ((turn, part), chosen) in open.iter_mut().zip(parts).zip(chosen) {
-            if let Some(text) = self.texts.get_mut(&turn.ask.id) {
-                text.tokens.extend(part);
-            }
+        self.computed(parts);
+        for (turn, chosen) in open.iter_mut().zip(chosen) {
             let sure = |logprob: Option<f32>| logprob.is_none_or(|p| p.exp() >= least);
             match chosen {
                 Ok(token)
@@ -311,7 +350,31 @@ impl Drafter for DraftModel {
 
     fn forget(&mut self, id: u64) {
         if let Some(text) = self.texts.remove(&id) {
-            self.pool.give_back(text.blocks);
+            text.give_back(&mut self.pool);
         }
+    }
+
+    fn memory(&mut self) -> Option<Memory<'_>> {
+        let forward = self.forward.as_mut()?;
+        Some(Memory {
+            forward: &mut **forward,
+            pool: &mut self.pool,
+        })
+    }
+
+    fn sleep(&mut self) {
+        self.texts.clear();
+        self.pool.clear();
+        self.forward = None;
+    }
+
+    fn wake_up(&mut self, model: Option<Box<dyn Forward>>) -> Result<()> {
+        let Some(mut forward) = model else {
+            bail!("it was loaded again without its draft model")
+        };
+        forward.reserve(&self.cache)?;
+        forward.set_graphs(self.graphs);
+        self.forward = Some(forward);
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! The border to what guesses.
 
 use crate::engine::api::SamplingOptions;
-use crate::engine::blocks::Prefix;
+use crate::engine::blocks::{BlockPool, Prefix};
 use crate::engine::forward::{Forward, Step};
 use candle_core::Result;
 
@@ -52,4 +52,27 @@ pub(in crate::engine) trait Drafter: Send {
 
     /// A sequence has ended.
     fn forget(&mut self, id: u64);
+
+    /// The memory of a model of its own, if there is one.
+    fn memory(&mut self) -> Option<Memory<'_>> {
+        None
+    }
+
+    /// Gives up what it has of sequences, and the weights and memory of a model of its own.
+    fn sleep(&mut self) {}
+
+    /// Takes its model again, if it has one of its own.
+    ///
+    /// # Errors
+    /// If there is none, or no room for its memory.
+    fn wake_up(&mut self, model: Option<Box<dyn Forward>>) -> Result<()> {
+        let _ = model;
+        Ok(())
+    }
+}
+
+/// A model, and the pool of the places in its memory.
+pub(in crate::engine) struct Memory<'a> {
+    pub forward: &'a mut dyn Forward,
+    pub pool: &'a mut BlockPool,
 }

@@ -16,8 +16,8 @@
 //! | `drafts`  | the drafts of a sequence, and how many of late were right        |
 //! | `drafter` | the border to what guesses                                       |
 //! | `look_up` | guesses from earlier tokens of the same sequence                 |
-//! | `draft_model` | guesses from a smaller model                                 |
-//! | `head`    | guesses from the model's own head                                |
+//! | `draft_model`, `text` | guesses from a smaller model, and what it has read   |
+//! | `head`    | guesses from the model's own heads                               |
 //! | `pace`    | how many drafts pay, by measured times and acceptance            |
 
 mod draft_model;
@@ -26,9 +26,10 @@ mod drafts;
 mod head;
 mod look_up;
 mod pace;
+mod text;
 
 pub(super) use draft_model::{DraftModel, Limits as DraftLimits};
-pub(super) use drafter::Ask;
+pub(super) use drafter::{Ask, Memory};
 pub(super) use drafts::Drafts;
 
 use super::api::{DraftFigures, DraftSource, GeneratedToken, SpeculationOptions};
@@ -58,10 +59,10 @@ pub(super) struct Speculation {
 }
 
 impl Speculation {
-    /// `can_take_back` is whether the model's sequences can ([`Forward::can_take_back`]).
+    /// For answers of `forward`, whose cache has blocks of `block_size`.
     pub(super) fn new(
         options: SpeculationOptions,
-        can_take_back: bool,
+        forward: &dyn Forward,
         block_size: usize,
         model: Option<DraftModel>,
     ) -> Self {
@@ -73,12 +74,13 @@ impl Speculation {
             ))),
             DraftSource::Model => model.map(|model| Box::new(model) as Box<dyn Drafter>),
             DraftSource::Head => Some(Box::new(HeadDrafter::new(
+                forward.heads(),
                 block_size,
                 options.least_probability,
             ))),
         };
         Self {
-            drafter: drafter.filter(|_| can_take_back && options.max > 0),
+            drafter: drafter.filter(|_| forward.can_take_back() && options.max > 0),
             options,
             pace: Pace::default(),
             rate: Rate::default(),
@@ -205,6 +207,29 @@ impl Speculation {
     pub(super) fn forget(&mut self, id: u64) {
         if let Some(drafter) = &mut self.drafter {
             drafter.forget(id);
+        }
+    }
+
+    /// The memory of a draft model, if there is one.
+    pub(super) fn memory(&mut self) -> Option<Memory<'_>> {
+        self.drafter.as_mut()?.memory()
+    }
+
+    /// Gives up what it has of sequences, and the weights and memory of a draft model.
+    pub(super) fn sleep(&mut self) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.sleep();
+        }
+    }
+
+    /// Takes its draft model again, if there was one.
+    ///
+    /// # Errors
+    /// If there is none, or no room for its memory.
+    pub(super) fn wake_up(&mut self, model: Option<Box<dyn Forward>>) -> Result<()> {
+        match &mut self.drafter {
+            Some(drafter) => drafter.wake_up(model),
+            None => Ok(()),
         }
     }
 }

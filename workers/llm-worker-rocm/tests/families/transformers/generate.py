@@ -22,8 +22,9 @@ from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers import AutoModelForMultimodalLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq
 from transformers import Gemma3nAudioFeatureExtractor, GenerationConfig, WhisperFeatureExtractor
+from transformers.modeling_layers import MtpModel
 
-from cases import ADAPTERS, CASES, EMBEDDINGS, PICTURES, PIECE, RANKINGS, SOUNDS, SPEECH
+from cases import ADAPTERS, CASES, EMBEDDINGS, HEADS, PICTURES, PIECE, RANKINGS, SOUNDS, SPEECH
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -414,6 +415,97 @@ def generate_adapters(name):
     write(name, config, norm, shapes, rows, adapters=described)
 
 
+class First(torch.nn.Module):
+    """A layer that may give more than its output."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *args, **kwargs):
+        given = self.layer(*args, **kwargs)
+        return given[0] if isinstance(given, tuple) else given
+
+
+def head_name(name, layers, kind):
+    """A tensor of the layers behind so many, by the name that checkpoints have for it."""
+    layer, part = name.removeprefix("model.layers.").split(".", 1)
+    if kind == "layers":
+        return name
+    shared = {
+        "eh_proj.weight": "fc.weight",
+        "enorm.weight": "pre_fc_norm_embedding.weight",
+        "hnorm.weight": "pre_fc_norm_hidden.weight",
+        "shared_head.norm.weight": "norm.weight",
+    }
+    return f"mtp.{shared.get(part, f'layers.{int(layer) - layers}.{part}')}"
+
+
+def deeper(config, count):
+    """The configuration of a model with so many layers more, as heads have them."""
+    layers = config["num_hidden_layers"]
+    config = {**config, "num_hidden_layers": layers + count}
+    for key, kind in (("layer_types", "full_attention"), ("indexer_types", "full"), ("mlp_layer_types", "sparse")):
+        if key in config:
+            config[key] = [*config[key], *[kind] * count]
+    if "linear_num_key_heads" in config and "layer_types" not in config:
+        kinds = [("linear_attention", "full_attention")[(i + 1) % 4 == 0] for i in range(layers)]
+        config["layer_types"] = [*kinds, *["full_attention"] * count]
+    return {key: value for key, value in config.items() if "num_nextn" not in key}
+
+
+def generate_heads(name):
+    """Logits of heads, each behind the tokens that come next: row `i` of head `k` begins with the model's hidden state
+    at `i` and reads token `i + k + 1`."""
+    base, settings, count, kind = HEADS[name]
+    config, norm = CASES[base]
+    config = {**config, **settings}
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
+    with tempfile.TemporaryDirectory() as folder:
+        # Layers of heads are those of a deeper model.
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(deeper(config, count), norm, folder, AutoModelForCausalLM)
+        is_head = lambda tensor: tensor.startswith("model.layers.") and int(tensor.split(".")[2]) >= layers
+        for k in range(count):
+            own = {"eh_proj.weight": [width, 2 * width], **{f"{n}.weight": [width] for n in ("enorm", "hnorm", "shared_head.norm")}}
+            shapes |= {f"model.layers.{layers + k}.{part}": shape for part, shape in own.items()}
+        named = {tensor: head_name(tensor, layers, kind) if is_head(tensor) else tensor for tensor in shapes}
+        weights = {tensor: weight(named[tensor], shape, norm) for tensor, shape in shapes.items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    text = model.config.get_text_config()
+    text.num_hidden_layers = layers
+    text.num_mtp_layers = count
+    text.mtp_layer_types = ["full_attention"] * count if getattr(text, "layer_types", None) else None
+    text.mtp_mlp_layer_types = ["sparse"] * count if getattr(text, "mlp_layer_types", None) else None
+    types, mlp_types = getattr(text, "layer_types", None), getattr(text, "mlp_layer_types", None)
+    for key, list_of in (("layer_types", types), ("mlp_layer_types", mlp_types)):
+        if list_of:
+            setattr(text, key, list_of[:layers])
+    # Whose last layer is one of a head.
+    heads = MtpModel(model, count).to(torch.float32).eval()
+    own = list(model.model.layers)
+    model.model.layers = torch.nn.ModuleList(own[:layers])
+    for k, layer in enumerate(heads.layers):
+        layer.mtp_block = First(own[layers + k])
+        for module, part in ((layer.eh_proj, "eh_proj"), (layer.enorm, "enorm"), (layer.hnorm, "hnorm"), (layer.post_norm, "shared_head.norm")):
+            module.weight.data = torch.tensor(weights[f"model.layers.{layers + k}.{part}.weight"])
+    tokens = torch.tensor([TOKENS])
+    with torch.no_grad():
+        outputs = model(tokens, use_cache=False, output_hidden_states=True)
+        hidden = outputs.hidden_states[-1]
+        assert torch.allclose(model.lm_head(hidden), outputs.logits, atol=1e-5), "behind the last norm"
+        rows = []
+        for k in range(count):
+            left = len(TOKENS) - 1 - k
+            ids, places = tokens[:, k + 1 :], torch.arange(k + 1, len(TOKENS))[None]
+            hidden = heads.forward_layer(k, hidden[:, :left], places, None, input_ids=ids)
+            logits = heads._project_to_logits(hidden)[0]
+            rows.append([[row, rounded(logits[row])] for row in (0, 9, left - 1)])
+    shapes = {named[tensor]: shape for tensor, shape in shapes.items()}
+    write(name, config, norm, dict(sorted(shapes.items())), rows)
+
+
 def write(name, config, norm, shapes, rows, **more):
     text = json.dumps({"config": config, "norm": norm, "tensors": shapes, "rows": rows, **more})
     # A line for each tensor and row.
@@ -422,7 +514,7 @@ def write(name, config, norm, shapes, rows, **more):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *SOUNDS, *ADAPTERS]:
+    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *SOUNDS, *ADAPTERS, *HEADS]:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
@@ -435,6 +527,8 @@ if __name__ == "__main__":
             generate_ranking(name)
         elif name in SPEECH:
             generate_speech(name)
+        elif name in HEADS:
+            generate_heads(name)
         else:
             generate_adapters(name)
         print(name, flush=True)

@@ -127,6 +127,15 @@ impl SamplingOptions {
         used.is_sorted()
     }
 
+    /// Whether the choice depends on nothing but logits, seed and position, and is made as devices make it.
+    pub(in crate::engine) fn takes_only_logits(&self) -> bool {
+        self.logit_bias.is_empty()
+            && self.dry.is_none()
+            && !self.has_penalties()
+            && self.aim.is_none()
+            && self.is_usual_order()
+    }
+
     /// Checks every option against its range.
     ///
     /// # Errors

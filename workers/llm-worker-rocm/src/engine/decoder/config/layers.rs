@@ -109,8 +109,8 @@ impl DecoderConfig {
     /// What mixes tokens in a block.
     pub(in crate::engine::decoder) fn mixer(&self, block: usize) -> MixerKind {
         // A head that predicts further tokens has attention, whatever the blocks before it have.
-        let mixer = self.mixers.get(block).copied();
-        mixer.unwrap_or(MixerKind::Attention)
+        let own = self.mixers.get(block).filter(|_| block < self.blocks);
+        own.copied().unwrap_or(MixerKind::Attention)
     }
 
     /// Whether a block has a feed-forward part behind its mixer.

@@ -17,6 +17,7 @@ mod state_space;
 use super::block::Block;
 use super::config::{Base, DecoderConfig, MixerKind};
 use super::experts::Streamer;
+use super::head::Hidden;
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
 use super::lora::{Attached, Lora, Rows};
@@ -136,8 +137,8 @@ impl Network {
                 _ => None,
             },
             blocks,
-            head: None,
-            hidden: None,
+            heads: Vec::new(),
+            hidden: Hidden::default(),
             memories: Vec::new(),
             block_size: 0,
             kv_dtype: KvDType::F32.into(),

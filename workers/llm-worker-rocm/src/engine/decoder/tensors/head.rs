@@ -1,35 +1,60 @@
-//! The tensors of the head that predicts further tokens, in the block behind the model's own.
+//! The tensors of the heads that predict further tokens, in the blocks behind the model's own.
 
 use super::{Check, Result};
-use crate::engine::decoder::config::DecoderConfig;
+use crate::engine::decoder::config::{ConfigError, DecoderConfig};
 use std::collections::BTreeSet;
 use worker::gguf::Gguf;
 
 impl DecoderConfig {
-    /// Checks the tensors of the file's first head. Gives whether there is one.
+    /// Checks the tensors of the file's heads. Gives how many there are.
     ///
     /// # Errors
     /// [`ConfigError`](crate::engine::decoder::ConfigError) naming the tensor.
-    pub fn check_head(&self, gguf: &Gguf) -> Result<bool> {
-        let (block, width, vocab) = (self.blocks, self.width, self.vocab_size);
+    pub fn check_heads(&self, gguf: &Gguf) -> Result<usize> {
+        let joins = |block: &usize| {
+            let name = format!("blk.{block}.nextn.eh_proj.weight");
+            gguf.tensor(&name).is_some()
+        };
+        let blocks = self.blocks..self.blocks + self.predicting;
+        let heads = blocks.take_while(joins);
+        heads
+            .map(|block| self.check_head(gguf, block))
+            .try_fold(0, |count, checked| checked.map(|()| count + 1))
+    }
+
+    fn check_head(&self, gguf: &Gguf, block: usize) -> Result<()> {
+        let (width, vocab) = (self.width, self.vocab_size);
         let name = |part: &str| format!("blk.{block}.{part}");
-        let join = name("nextn.eh_proj");
-        if gguf.tensor(&format!("{join}.weight")).is_none() {
-            return Ok(false);
-        }
         let mut check = Check {
             gguf,
             seen: BTreeSet::new(),
         };
-        check.linear(&join, 2 * width, width)?;
+        check.linear(&name("nextn.eh_proj"), 2 * width, width)?;
         for norm in ["nextn.enorm", "nextn.hnorm"] {
             check.norm(&name(norm), &[width])?;
         }
-        check.allow(&name("nextn.shared_head_norm.weight"), &[width])?;
+        check.allow(&name(self.head_norm(gguf, block)), &[width])?;
         for matrix in ["nextn.embed_tokens", "nextn.shared_head_head"] {
             check.allow(&name(&format!("{matrix}.weight")), &[width, vocab])?;
         }
         check.block(self, block)?;
-        Ok(true)
+        let mut names = gguf.tensors().map(|(name, _)| name);
+        match names.find(|n| n.starts_with(&name("")) && !check.seen.contains(*n)) {
+            Some(ignored) => Err(ConfigError::Unsupported(format!(
+                "tensor {ignored} of a head of architecture {}",
+                self.architecture
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The norm before a head's output matrix, by its name in the head's block: the heads of Ling 2 have it as one of
+    /// the block's.
+    pub(in crate::engine::decoder) fn head_norm(&self, gguf: &Gguf, block: usize) -> &'static str {
+        let of_block = format!("blk.{block}.layer_output_norm.weight");
+        match gguf.tensor(&of_block) {
+            Some(_) => "layer_output_norm.weight",
+            None => "nextn.shared_head_norm.weight",
+        }
     }
 }
