@@ -78,7 +78,7 @@ impl SoundEncoder {
     }
 
     /// Elements of the rows that it gives.
-    pub fn width(&self) -> usize {
+    pub fn outputs(&self) -> usize {
         self.config.output
     }
 

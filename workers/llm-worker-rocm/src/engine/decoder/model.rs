@@ -100,7 +100,7 @@ impl Decoder {
     /// # Errors
     /// Why its rows do not suit the model.
     pub fn set_sound(&mut self, sound: SoundEncoder) -> std::result::Result<(), String> {
-        let (own, its) = (self.width(), sound.width());
+        let (own, its) = (self.width(), sound.outputs());
         if own != its {
             return Err(format!(
                 "the encoder of sounds gives rows of {its} elements, the model has {own}"
