@@ -42,6 +42,7 @@ pub(super) struct Config {
     pub heads_behind: Heads,
     pub heads: u32,
     pub kv_heads: u32,
+    pub width: u32,
     pub experts: u32,
     pub vocab: u32,
     /// Whether the output matrix is the embedding table.
@@ -217,6 +218,7 @@ impl Config {
             older: older.transpose()?,
             heads,
             kv_heads,
+            width,
             experts,
             rope,
             vocabulary_is_a_file: folder.recurrent == Some(RecurrentFolder::Rwkv7),
@@ -260,6 +262,9 @@ impl Config {
             .as_ref()
             .and_then(|r| r.place(name, self.tied))
         {
+            return Ok(places);
+        }
+        if let Some(places) = experts::together(name) {
             return Ok(places);
         }
         let place = self.names.place(name, self.tied)?;

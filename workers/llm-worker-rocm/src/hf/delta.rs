@@ -6,6 +6,7 @@
 
 use super::change::Change;
 use super::config::{number, optional, refuse_others};
+use super::experts;
 use super::metadata::MetadataWriter;
 use super::names::{part_of_block, TensorName, TensorNames};
 use super::picked::Picked;
@@ -152,16 +153,8 @@ impl Delta {
         let to = |part: &str, change: Option<Change>| {
             (TensorName::whole(&format!("blk.{block}.{part}")), change)
         };
-        // All experts in one tensor, rows of gates before those of what they multiply.
-        match part {
-            "mlp.experts.gate_up_proj" => {
-                return Ok(vec![
-                    to("ffn_gate_exps.weight", Some(Change::Half(0))),
-                    to("ffn_up_exps.weight", Some(Change::Half(1))),
-                ])
-            }
-            "mlp.experts.down_proj" => return Ok(vec![to("ffn_down_exps.weight", None)]),
-            _ => {}
+        if let Some(places) = experts::together(name) {
+            return Ok(places);
         }
         match part.strip_prefix("linear_attn.") {
             Some(part) => self.linear_attention(part, to),

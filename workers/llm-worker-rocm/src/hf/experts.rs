@@ -1,7 +1,9 @@
 //! Experts in `config.json`, and what GGUF has for them.
 
+use super::change::Change;
 use super::config::{number, optional, refuse_others};
 use super::metadata::MetadataWriter;
+use super::names::{part_of_block, TensorName};
 use crate::architectures::Accepted;
 use serde_json::Value as Json;
 
@@ -156,5 +158,23 @@ fn scores(json: &Json) -> Result<Option<u32>, String> {
             "config.json: {key} {} is not implemented",
             json[*key]
         )),
+    }
+}
+
+/// The places of experts' matrices that lie in one tensor with rows of inputs, those of gates before those of what they
+/// multiply; `None` for other tensors.
+pub(super) fn together(name: &str) -> Option<Vec<(TensorName, Option<Change>)>> {
+    let (block, part) = part_of_block(name)?;
+    let to = |matrix: &str, change: Option<Change>| {
+        let name = format!("blk.{block}.{matrix}.weight");
+        (TensorName::whole(&name), change)
+    };
+    match part {
+        "mlp.experts.gate_up_proj" => Some(vec![
+            to("ffn_gate_exps", Some(Change::Half(0))),
+            to("ffn_up_exps", Some(Change::Half(1))),
+        ]),
+        "mlp.experts.down_proj" => Some(vec![to("ffn_down_exps", None)]),
+        _ => None,
     }
 }

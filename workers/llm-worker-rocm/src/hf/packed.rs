@@ -109,6 +109,16 @@ impl PackedExperts {
         let Some((block, (matrix, part))) = found.filter(|_| files != ExpertFiles::Apart) else {
             return Ok(false);
         };
+        // With rows of inputs, as transformers saves it, it is no other than GGUF's.
+        let width = config.width as usize;
+        let has_rows = match (matrix, shape) {
+            ("down_proj", &[_, outputs, inputs]) => outputs == width && inputs != width,
+            (_, &[_, outputs, inputs]) => inputs == width && outputs != width,
+            _ => false,
+        };
+        if files == ExpertFiles::Halves && part == Part::Plain && has_rows {
+            return Ok(false);
+        }
         let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
         let (outputs, inputs) = match (part, shape) {
             (Part::Plain, &[_, inputs, outputs]) if is_float => (outputs, inputs),

@@ -5,7 +5,7 @@ use super::device;
 use super::formats::write_gguf;
 use super::transformers::Case;
 use image::RgbImage;
-use llm_worker_rocm::engine::api::{Event, Request, SamplingOptions};
+use llm_worker_rocm::engine::api::{Event, GraphUse, Request, SamplingOptions};
 use llm_worker_rocm::engine::media::{Content, Media, MediaItem};
 use llm_worker_rocm::engine::{Engine, EngineOptions, LoadedModel};
 use llm_worker_rocm::jinja::Rendered;
@@ -170,6 +170,10 @@ fn check(name: &str, case: &Case, path: &Path) {
         block_size: 4,
         max_step_tokens: 9,
         kv_blocks: Some(64),
+        // What recurrent models keep, at the end of each block.
+        states: Some(64),
+        state_distance: 4,
+        graphs: GraphUse::On,
         ..EngineOptions::default()
     };
     let engine = Engine::start(model, &options).unwrap();
@@ -193,6 +197,12 @@ fn check(name: &str, case: &Case, path: &Path) {
     assert!(apart <= most, "{name}: {apart:e}");
 
     // The same picture is known, another one is not.
+    let decode = engine.status().decode;
+    println!("{name}: {} of {} steps as graphs", decode.graphs, decode.steps);
+    if !on_cpu {
+        // All but the first of a shape.
+        assert!(decode.graphs + 3 >= decode.steps && decode.graphs > 0, "{name}: {decode:?}");
+    }
     let (again, _, cached) = answer(&engine, &tokens, &media);
     assert_eq!(
         (again, cached),
@@ -237,6 +247,9 @@ fn models_that_see_answer_as_transformers_does() {
         "qwen2-vl",
         "qwen2.5-vl",
         "qwen3-vl",
+        "qwen3-vl-moe",
+        "qwen3_5-vision",
+        "qwen3_5-moe-vision",
         "gemma3-vision",
         "llava",
         "smolvlm",

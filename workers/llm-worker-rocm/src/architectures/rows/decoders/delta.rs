@@ -3,7 +3,7 @@
 use super::usual::{HALVES, USUAL};
 use crate::architectures::folder::{Accepted, ConfigRule, DeltaFolder, FolderTraits};
 use crate::architectures::row::ArchitectureRow;
-use crate::engine::decoder::{BlockParts, DecoderTraits, Recurrence, Routing};
+use crate::engine::decoder::{BlockParts, DecoderTraits, Recurrence, Routing, Sections};
 use Accepted::{Absent, Bool};
 use ConfigRule::Only;
 
@@ -17,6 +17,7 @@ const NEXT: DecoderTraits = DecoderTraits {
 
 const QWEN35: DecoderTraits = DecoderTraits {
     tiled_heads: true,
+    sections: Sections::Interleaved,
     ..NEXT
 };
 
@@ -48,13 +49,13 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     ArchitectureRow::decoder("qwen3next", "Qwen3-Next", NEXT)
         .folders(&["Qwen3NextForCausalLM"], qwen(DeltaFolder::Qwen3Next))
         .compared_with("transformers"),
-    ArchitectureRow::decoder("qwen35", "Qwen 3.5 (text)", QWEN35)
+    ArchitectureRow::decoder("qwen35", "Qwen 3.5", QWEN35)
         .folders(
             &["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"],
             qwen(DeltaFolder::Qwen35),
         )
-        .compared_with("transformers"),
-    ArchitectureRow::decoder("qwen35moe", "Qwen 3.5 with experts (text)", QWEN35)
+        .compared_with("transformers, with pictures"),
+    ArchitectureRow::decoder("qwen35moe", "Qwen 3.5 with experts", QWEN35)
         .folders(
             &[
                 "Qwen3_5MoeForCausalLM",
@@ -62,7 +63,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             ],
             qwen(DeltaFolder::Qwen35),
         )
-        .compared_with("transformers"),
+        .compared_with("transformers, with pictures"),
     ArchitectureRow::decoder("lfm2", "LFM2", LFM2)
         .folders(&["Lfm2ForCausalLM"], LFM2_FOLDER)
         .compared_with("transformers"),

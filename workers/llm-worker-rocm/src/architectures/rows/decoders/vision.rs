@@ -2,9 +2,17 @@
 //! stand with that.
 
 use super::usual::{HALVES, NO_WINDOW, USUAL};
-use crate::architectures::folder::ConfigRule::PictureSections;
+use crate::architectures::folder::ConfigRule::{OnlyWithExperts, PictureSections};
+use crate::architectures::folder::{Accepted, ExpertFiles, FolderTraits};
 use crate::architectures::row::ArchitectureRow;
 use crate::engine::decoder::{DecoderTraits, Sections};
+use Accepted::{Absent, Bool};
+
+const QWEN3: DecoderTraits = DecoderTraits {
+    qk_norms: true,
+    sections: Sections::Interleaved,
+    ..HALVES
+};
 
 /// See the module.
 pub(super) static ROWS: &[ArchitectureRow] = &[
@@ -27,18 +35,23 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
         USUAL.rules(&[NO_WINDOW, PictureSections]),
     )
     .compared_with("transformers, with pictures and sounds"),
-    ArchitectureRow::decoder(
-        "qwen3vl",
-        "Qwen 3-VL",
-        DecoderTraits {
-            qk_norms: true,
-            sections: Sections::Interleaved,
-            ..HALVES
-        },
-    )
-    .folders(
-        &["Qwen3VLForConditionalGeneration"],
-        USUAL.rules(&[NO_WINDOW, PictureSections]),
-    )
-    .compared_with("transformers, with pictures"),
+    ArchitectureRow::decoder("qwen3vl", "Qwen 3-VL", QWEN3)
+        .folders(
+            &["Qwen3VLForConditionalGeneration"],
+            USUAL.rules(&[NO_WINDOW, PictureSections]),
+        )
+        .compared_with("transformers, with pictures"),
+    ArchitectureRow::decoder("qwen3vlmoe", "Qwen 3-VL with experts", QWEN3)
+        .folders(
+            &["Qwen3VLMoeForConditionalGeneration"],
+            FolderTraits {
+                experts: ExpertFiles::Halves,
+                ..USUAL.rules(&[
+                    NO_WINDOW,
+                    PictureSections,
+                    OnlyWithExperts("norm_topk_prob", &[Absent, Bool(true)]),
+                ])
+            },
+        )
+        .compared_with("transformers, with pictures"),
 ];

@@ -88,7 +88,12 @@ fn axes(keys: &Keys, pairs: usize, sections: Sections) -> Result<Vec<u8>> {
     if sections == Sections::None {
         return Ok(Vec::new());
     }
-    let numbers = keys.gguf.get_i32s(&keys.full(KEY))?.unwrap_or_default();
+    let numbers = match (keys.gguf.get_i32s(&keys.full(KEY))?, sections) {
+        (Some(numbers), _) => numbers,
+        // A file of a text part alone.
+        (None, Sections::Interleaved) => return Ok(Vec::new()),
+        (None, _) => &[],
+    };
     let used: Vec<usize> = numbers.iter().take(3).map(|n| *n as usize).collect();
     let rest = numbers.iter().skip(3).any(|n| *n != 0);
     let most = |n: &i32| !(0..=pairs as i32).contains(n);

@@ -1,6 +1,7 @@
 """Families that see: a tiny model each, how its processor is set up, and the size of a picture."""
 
 from .common import COMMON
+from .delta import DELTA, EXPERTS, FULL, LINEAR
 
 TEXT = {key: value for key, value in COMMON.items() if key != "rope_theta"}
 QWEN_VISION = {
@@ -18,6 +19,23 @@ QWEN_SIZES = {
     "max_pixels": 2304,
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+QWEN3_VISION = {
+    **QWEN_VISION,
+    "hidden_size": 32,
+    "out_hidden_size": 64,
+    "intermediate_size": 48,
+    "num_heads": 2,
+    "num_position_embeddings": 36,
+    "hidden_act": "gelu_pytorch_tanh",
+}
+QWEN35 = {key: value for key, value in DELTA.items() if key != "partial_rotary_factor"}
+QWEN35["rope_parameters"] = {
+    "rope_type": "default",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.25,
+    "mrope_section": [3, 3, 2],
+    "mrope_interleaved": True,
 }
 SPECIAL = {
     "image_token_id": 31,
@@ -138,20 +156,85 @@ PICTURES = {
                 "rope_parameters": sections([4, 2, 2], mrope_interleaved=True),
             },
             "vision_config": {
-                **QWEN_VISION,
+                **QWEN3_VISION,
                 "model_type": "qwen3_vl_vision",
-                "hidden_size": 32,
-                "out_hidden_size": 64,
-                "intermediate_size": 48,
-                "num_heads": 2,
-                "num_position_embeddings": 36,
                 "deepstack_visual_indexes": [0, 2],
-                "hidden_act": "gelu_pytorch_tanh",
             },
         },
         1.0,
         ({**QWEN_SIZES, **SIGLIP}, "Qwen2VLImageProcessorPil"),
         (45, 53),
+        QWEN_PLACE,
+    ),
+    "qwen3-vl-moe": (
+        {
+            "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+            "model_type": "qwen3_vl_moe",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                "model_type": "qwen3_vl_moe_text",
+                "num_hidden_layers": 2,
+                "head_dim": 16,
+                "moe_intermediate_size": 24,
+                "num_experts": 6,
+                "num_experts_per_tok": 3,
+                "decoder_sparse_step": 1,
+                "norm_topk_prob": True,
+                "rope_parameters": sections([4, 2, 2], mrope_interleaved=True),
+            },
+            "vision_config": {
+                **QWEN3_VISION,
+                "depth": 2,
+                "model_type": "qwen3_vl_moe_vision",
+                "deepstack_visual_indexes": [1],
+            },
+        },
+        1.0,
+        ({**QWEN_SIZES, **SIGLIP}, "Qwen2VLImageProcessorPil"),
+        (45, 53),
+        QWEN_PLACE,
+    ),
+    "qwen3_5-vision": (
+        {
+            "architectures": ["Qwen3_5ForConditionalGeneration"],
+            "model_type": "qwen3_5",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                **QWEN35,
+                "model_type": "qwen3_5_text",
+                "num_hidden_layers": 3,
+                "layer_types": [LINEAR, FULL, LINEAR],
+            },
+            "vision_config": {**QWEN3_VISION, "model_type": "qwen3_5"},
+        },
+        0.0,
+        ({**QWEN_SIZES, **SIGLIP}, "Qwen2VLImageProcessorPil"),
+        (45, 53),
+        QWEN_PLACE,
+    ),
+    "qwen3_5-moe-vision": (
+        {
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+            "model_type": "qwen3_5_moe",
+            **SPECIAL,
+            "tie_word_embeddings": False,
+            "text_config": {
+                **TEXT,
+                **QWEN35,
+                **EXPERTS,
+                "model_type": "qwen3_5_moe_text",
+                "num_hidden_layers": 2,
+                "layer_types": [LINEAR, FULL],
+            },
+            "vision_config": {**QWEN3_VISION, "depth": 2, "model_type": "qwen3_5_moe"},
+        },
+        0.0,
+        ({**QWEN_SIZES, **SIGLIP}, "Qwen2VLImageProcessorPil"),
+        (61, 37),
         QWEN_PLACE,
     ),
     "gemma3-vision": (
