@@ -4,6 +4,7 @@ use crate::target::{Target, Verdict};
 use crate::{corpus, mutate, Random};
 use sd_worker_rocm::image_io::{self, DecodeLimits};
 use sd_worker_rocm::parameters::Parameters;
+use worker::picture::Animation;
 
 struct Pictures(Vec<Vec<u8>>);
 
@@ -33,6 +34,15 @@ impl Target for Pictures {
             let _ = image_io::to_rgb(picture);
             let _ = image_io::to_mask(picture);
             let _ = image_io::transparency_mask(picture);
+        }
+        // The same file as a video, if it moves: of small frames, as each is decoded twice.
+        let limits = DecodeLimits {
+            max_pixels: 1 << 20,
+            ..DecodeLimits::default()
+        };
+        if let Ok(animation) = Animation::open(input, &limits) {
+            let last = animation.frames - 1;
+            let _ = animation.each(&[last / 2, last], |_| Ok(()));
         }
         Verdict::of(picture)
     }

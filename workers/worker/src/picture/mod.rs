@@ -1,9 +1,11 @@
 //! Pictures from outside: decoded within limits, turned upright.
 
 mod address;
+mod animation;
 pub mod webp;
 
 pub use address::Sources;
+pub use animation::Animation;
 
 use crate::{Error, Result};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
