@@ -11,7 +11,7 @@ use crate::engine::decoder::{Decoder, DecoderConfig};
 use crate::engine::forward::Forward;
 use crate::hf::HfFolder;
 use crate::kernels;
-use crate::media::Processor;
+use crate::media::{PictureOptions, Processor};
 use crate::sound::{SoundEncoder, SoundFile};
 use crate::tokenizer::Tokenizer;
 use crate::vision::{Encoder, VisionFile};
@@ -41,6 +41,8 @@ pub struct ModelFile {
     vision: std::result::Result<VisionFile, String>,
     /// The same of sounds.
     sound: std::result::Result<SoundFile, String>,
+    /// How pictures and videos are taken.
+    pictures: PictureOptions,
 }
 
 /// How to load.
@@ -84,6 +86,7 @@ impl ModelFile {
             template,
             vision: Err(NO_ENCODER.to_string()),
             sound: Err(NO_HEARING.to_string()),
+            pictures: PictureOptions::default(),
         })
     }
 
@@ -143,6 +146,19 @@ impl ModelFile {
         Ok(self)
     }
 
+    /// Takes pictures and videos as the options say.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for what the model's encoder does not do.
+    pub fn with_picture_options(mut self, options: PictureOptions) -> Result<Self> {
+        if let (Ok(file), true) = (&self.vision, options.pan_and_scan) {
+            let config = file.config().clone();
+            config.with_pan_and_scan().map_err(Error::Usage)?;
+        }
+        self.pictures = options;
+        Ok(self)
+    }
+
     /// What makes pictures, sounds and prompts with them.
     ///
     /// # Errors
@@ -158,7 +174,7 @@ impl ModelFile {
                 true => other.clone(),
                 false => reason.clone(),
             }),
-            (vision, sound) => Ok(Processor::new(vision, sound)),
+            (vision, sound) => Processor::new(vision, sound, &self.pictures),
         }
     }
 

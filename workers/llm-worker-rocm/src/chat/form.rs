@@ -30,6 +30,8 @@ pub(super) struct Form {
     pub(super) pictures: bool,
     /// The same for sounds.
     pub(super) sounds: bool,
+    /// The same for videos.
+    pub(super) videos: bool,
 }
 
 /// Roles whose content may be a list of parts.
@@ -64,6 +66,7 @@ impl Default for Form {
             developer: false,
             pictures: false,
             sounds: false,
+            videos: false,
         }
     }
 }
@@ -76,7 +79,7 @@ const VALUE: &str = "qx7value";
 const RESULT: &str = "qx7result";
 
 /// About as many small chats are rendered; together they may take what one rendering may.
-const PROBES: usize = 20;
+const PROBES: usize = 21;
 
 /// What came of a rendering.
 enum Probe {
@@ -216,6 +219,7 @@ impl Form {
             developer: mention("developer"),
             pictures: false,
             sounds: false,
+            videos: false,
         };
         if takes_parts {
             let in_parts = |role: &str| json!({"role": role, "content": parts(NEEDLE)});
@@ -233,6 +237,7 @@ impl Form {
         };
         form.pictures = leaves_place("image")?;
         form.sounds = leaves_place("audio")?;
+        form.videos = leaves_place("video")?;
         if mention("tool_calls") {
             form.find_calls(&prober)?;
         }

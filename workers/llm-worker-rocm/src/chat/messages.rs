@@ -2,7 +2,7 @@
 
 use super::calls::Ids;
 use super::form::{Arguments, Form};
-use crate::media::{PICTURE_MARK, SOUND_MARK};
+use crate::media::{PICTURE_MARK, SOUND_MARK, VIDEO_MARK};
 use serde_json::{json, Map, Value as Json};
 use worker::{Error, Result};
 
@@ -14,6 +14,9 @@ pub(crate) const PICTURES: [&str; 3] = ["image_url", "input_image", "image"];
 
 /// Those that are sounds: OpenAI's, vLLM's, and that of templates.
 pub(crate) const SOUNDS: [&str; 3] = ["input_audio", "audio_url", "audio"];
+
+/// Types of parts that are videos.
+pub(crate) const VIDEOS: [&str; 3] = ["video_url", "input_video", "video"];
 
 /// The role of results in words until those of one turn are one message of the user.
 const ANSWERS: &str = "answers in words";
@@ -89,12 +92,13 @@ impl Form {
                     .map(Part::of)
                     .collect::<std::result::Result<Vec<_>, _>>()?;
                 let is_user = role == "user";
-                let (pictures, sounds) = (self.pictures && is_user, self.sounds && is_user);
+                let shown = Shown {
+                    pictures: self.pictures && is_user,
+                    videos: self.videos && is_user,
+                    sounds: self.sounds && is_user,
+                };
                 Some(match takes_parts {
-                    true => texts
-                        .iter()
-                        .map(|part| part.json(pictures, sounds))
-                        .collect(),
+                    true => texts.iter().map(|part| part.json(shown)).collect(),
                     false => self.content(joined(&texts)),
                 })
             }
@@ -187,11 +191,20 @@ impl Form {
     }
 }
 
+/// What a template leaves places for itself.
+#[derive(Clone, Copy)]
+struct Shown {
+    pictures: bool,
+    videos: bool,
+    sounds: bool,
+}
+
 /// A content part.
 enum Part {
     Text(String),
     Picture,
     Sound,
+    Video,
 }
 
 impl Part {
@@ -202,25 +215,28 @@ impl Part {
             ("text", None) => Err("a text part has no \"text\"".to_string()),
             (kind, _) if PICTURES.contains(&kind) => Ok(Self::Picture),
             (kind, _) if SOUNDS.contains(&kind) => Ok(Self::Sound),
+            (kind, _) if VIDEOS.contains(&kind) => Ok(Self::Video),
             (other, _) => Err(format!(
-                "content of type {other:?} is not supported, only \"text\", \"image_url\" and \"input_audio\" are"
+                "content of type {other:?} is not supported, only \"text\", \"image_url\", \"video_url\" and \"input_audio\" are"
             )),
         }
     }
 
-    /// The part for a template that takes parts, and pictures or sounds among them or not.
-    fn json(&self, pictures: bool, sounds: bool) -> Json {
+    /// The part for a template that takes parts, and some of the others among them.
+    fn json(&self, shown: Shown) -> Json {
         match self {
             Self::Text(text) => json!({"type": "text", "text": text}),
-            Self::Picture if pictures => json!({"type": "image"}),
+            Self::Picture if shown.pictures => json!({"type": "image"}),
             Self::Picture => json!({"type": "text", "text": PICTURE_MARK}),
-            Self::Sound if sounds => json!({"type": "audio"}),
+            Self::Sound if shown.sounds => json!({"type": "audio"}),
             Self::Sound => json!({"type": "text", "text": SOUND_MARK}),
+            Self::Video if shown.videos => json!({"type": "video"}),
+            Self::Video => json!({"type": "text", "text": VIDEO_MARK}),
         }
     }
 }
 
-/// Parts as one text: a line for each, but that pictures and sounds stand before what follows them.
+/// Parts as one text: a line for each, but that pictures, videos and sounds stand before what follows them.
 fn joined(parts: &[Part]) -> String {
     let mut text = String::new();
     for (index, part) in parts.iter().enumerate() {
@@ -233,6 +249,7 @@ fn joined(parts: &[Part]) -> String {
             }
             Part::Picture => text.push_str(PICTURE_MARK),
             Part::Sound => text.push_str(SOUND_MARK),
+            Part::Video => text.push_str(VIDEO_MARK),
         }
     }
     text

@@ -10,11 +10,13 @@ mod form;
 mod messages;
 mod pictures;
 mod sounds;
+mod videos;
 
 pub use crate::jinja::Rendered;
 pub use builtin::BUILTIN_NAMES;
 pub use pictures::picture_addresses;
 pub use sounds::sound_addresses;
+pub use videos::video_parts;
 
 use crate::jinja::{Error as JinjaError, ErrorKind, Template, Variable, FUEL};
 use form::Form;
@@ -66,7 +68,12 @@ pub fn sound_part(address: &str) -> Json {
     json!({"type": "audio_url", "audio_url": {"url": address}})
 }
 
-/// A user's message with pictures and sounds before its text.
+/// A part of a message that is a video: the addresses of its frames, or of one file that has them all.
+pub fn video_part(addresses: &[String]) -> Json {
+    json!({"type": "video", "video": addresses})
+}
+
+/// A user's message with pictures, videos and sounds before its text.
 pub fn message_with_parts(mut parts: Vec<Json>, text: &str) -> Json {
     parts.push(json!({"type": "text", "text": text}));
     json!({"role": "user", "content": parts})
@@ -151,7 +158,8 @@ impl ChatTemplate {
     /// spelled there text). `messages` and `tools` are those of OpenAI's chat completions.
     ///
     /// # Errors
-    /// [`Error::Usage`] if a message is malformed or has content other than text, pictures and sounds, or the template refuses the messages
+    /// [`Error::Usage`] if a message is malformed or has content other than text, pictures, videos and sounds, or the
+    /// template refuses the messages
     /// or fails.
     pub fn render(
         &self,

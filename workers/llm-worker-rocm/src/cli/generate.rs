@@ -162,6 +162,7 @@ impl GenerateArgs {
         let mut file = self.session.open()?;
         let named = [
             ("--image", &self.pictures.image),
+            ("--video", &self.pictures.video),
             ("--audio", &self.pictures.audio),
         ];
         if let Some((name, _)) = named.iter().find(|(_, paths)| !paths.is_empty()) {
@@ -169,7 +170,9 @@ impl GenerateArgs {
                 let reason = format!("{name} needs --chat: what it names belongs to a message");
                 return Err(Error::Usage(reason));
             }
-            file = file.with_vision(self.pictures.mmproj.as_deref())?;
+            file = file
+                .with_vision(self.pictures.mmproj.as_deref())?
+                .with_picture_options(self.pictures.seeing.options())?;
         }
         let (prompt, media) = self.prompt_tokens(&file)?;
         let context = self

@@ -3,6 +3,7 @@
 use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::memory::MemoryArgs;
+use super::pictures::SeeingArgs;
 use super::source::SourceArgs;
 use super::speculation::{of_draft, SpeculationArgs};
 use crate::adapters::AdapterSource;
@@ -75,7 +76,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     mmproj: Option<PathBuf>,
 
-    /// A folder whose pictures and sounds requests may name by path.
+    #[command(flatten)]
+    seeing: SeeingArgs,
+
+    /// A folder whose pictures, videos and sounds requests may name by path.
     #[arg(long, value_name = "FOLDER")]
     media_path: Option<PathBuf>,
 
@@ -300,7 +304,9 @@ impl ServeArgs {
             );
             return Err(Error::Usage(reason));
         }
-        let file = ModelFile::open(path)?.with_vision(self.mmproj.as_deref())?;
+        let file = ModelFile::open(path)?
+            .with_vision(self.mmproj.as_deref())?
+            .with_picture_options(self.seeing.options())?;
         let kernels = file.kernels(self.kv.types());
         self.compile.ahead(device, &kernels, progress);
         progress.begin("loading the model");

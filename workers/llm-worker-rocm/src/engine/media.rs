@@ -2,7 +2,7 @@
 
 use super::forward::Forward;
 use crate::sound::Frames;
-use crate::vision::Pixels;
+use crate::vision::{Pixels, Video};
 use candle_core::Tensor;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, VecDeque};
@@ -29,6 +29,8 @@ pub enum Content {
     Picture(Pixels),
     /// A sound.
     Sound(Frames),
+    /// A video.
+    Video(Video),
 }
 
 impl MediaItem {
@@ -36,16 +38,11 @@ impl MediaItem {
     pub fn new(content: Content) -> Self {
         let mut hash = Sha256::new();
         match &content {
-            Content::Picture(pixels) => {
-                for side in [pixels.grid.0, pixels.grid.1, pixels.tiles.len()] {
-                    hash.update((side as u64).to_le_bytes());
-                }
-                for tile in &pixels.tiles {
-                    for side in [tile.rows, tile.columns] {
-                        hash.update((side as u64).to_le_bytes());
-                    }
-                    hash.update(&tile.patches);
-                }
+            Content::Picture(pixels) => add_pixels(&mut hash, pixels),
+            Content::Video(video) => {
+                add_pixels(&mut hash, &video.pixels);
+                // Rows turn by it.
+                hash.update(video.interval.to_le_bytes());
             }
             Content::Sound(frames) => {
                 hash.update(b"sound");
@@ -63,6 +60,24 @@ impl MediaItem {
             key: hash.finalize().into(),
             content,
         }
+    }
+}
+
+fn add_pixels(hash: &mut Sha256, pixels: &Pixels) {
+    fn add(hash: &mut Sha256, sizes: &[usize]) {
+        for size in sizes {
+            hash.update((*size as u64).to_le_bytes());
+        }
+    }
+    add(hash, &[pixels.grid.0, pixels.grid.1, pixels.tiles.len()]);
+    if let Some(lines) = &pixels.lines {
+        let (size, margin) = (lines.size, lines.margin);
+        add(hash, &[size.0, size.1, margin.0, margin.1]);
+    }
+    for tile in &pixels.tiles {
+        add(hash, &[tile.rows, tile.columns, tile.second.len()]);
+        hash.update(&tile.patches);
+        hash.update(&tile.second);
     }
 }
 
@@ -107,11 +122,16 @@ pub struct Media {
     pub spans: Vec<Span>,
     /// What each token of the prompt is turned by, where that is not its place.
     pub turns: Option<Vec<Turn>>,
-    /// Tokens of a span see all of it, not only those before them.
+    /// Tokens of pictures and videos see all of their span, not only those before them.
     pub whole: bool,
 }
 
 impl Media {
+    /// Whether tokens of a span see all of it: those of sounds do not.
+    fn sees_all(&self, span: &Span) -> bool {
+        self.whole && !matches!(span.item.content, Content::Sound(_))
+    }
+
     /// What is wrong with them in a prompt of so many tokens.
     pub(super) fn refuse(&self, prompt: usize) -> Option<String> {
         let mut end = 0;
@@ -199,7 +219,7 @@ impl SequenceMedia {
             if features.is_none() {
                 return span.start.saturating_sub(computed);
             }
-            if self.media.whole && span_end > end {
+            if self.media.sees_all(span) && span_end > end {
                 // All of it, if nothing comes before.
                 return match span.start > computed {
                     true => span.start - computed,
@@ -286,7 +306,7 @@ impl SequenceMedia {
                 deep: features.deep.iter().map(part).collect::<Result<_, _>>()?,
             };
             step.rows.push((row + first - start, features));
-            if self.media.whole {
+            if self.media.sees_all(span) {
                 step.ahead.push(Ahead {
                     row: row + first - start,
                     rows: count,
@@ -382,8 +402,8 @@ mod tests {
 
     fn picture(rows: usize) -> Arc<MediaItem> {
         Arc::new(MediaItem::new(Content::Picture(Pixels {
-            tiles: Vec::new(),
             grid: (rows, 1),
+            ..Pixels::default()
         })))
     }
 

@@ -1,12 +1,13 @@
-//! Where pictures and sounds stand in prompts.
+//! Where pictures, videos and sounds stand in prompts.
 //!
-//! A chat's template leaves a family's placeholder for each picture and sound; here it becomes the item's tokens with
+//! A chat's template leaves a family's placeholder for each of them; here it becomes the item's tokens with
 //! what stands around them, and each of these tokens a row of the item.
 //!
 //! | Module    | Gives                                                       |
 //! |-----------|-------------------------------------------------------------|
 //! | `picture` | what stands for a picture                                   |
 //! | `sound`   | a sound of a file's bytes, and what stands for it           |
+//! | `video`   | frames of a video, and what stands for them                 |
 //! | `turns`   | the positions of tokens, where these have three of them     |
 //! | `text`    | words in the places of others                               |
 
@@ -14,13 +15,16 @@ mod picture;
 mod sound;
 mod text;
 mod turns;
+mod video;
+
+pub use self::video::VideoPart;
 
 use self::text::{find, replaced};
 use crate::engine::media::{Content, Media, MediaItem, Span};
 use crate::jinja::Rendered;
 use crate::sound::SoundConfig;
 use crate::tokenizer::Tokenizer;
-use crate::vision::{Kind, VisionConfig};
+use crate::vision::{VideoOptions, VisionConfig};
 use image::RgbImage;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,23 +34,37 @@ use worker::{Error, Result};
 /// Stands for a picture in messages to templates that know nothing of pictures: no character of any text.
 pub const PICTURE_MARK: &str = "\u{fdd0}picture\u{fdd1}";
 
+/// The same for a video.
+pub const VIDEO_MARK: &str = "\u{fdd0}video\u{fdd1}";
+
 /// The same for a sound.
 pub const SOUND_MARK: &str = "\u{fdd0}sound\u{fdd1}";
 
 /// Held while a picture or a sound is decoded.
 static DECODING: Mutex<()> = Mutex::new(());
 
+/// How pictures and videos are taken, where that is not as the family's processor does.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PictureOptions {
+    /// Parts of long pictures are shown besides the whole, as Gemma 3's processor does on request.
+    pub pan_and_scan: bool,
+    /// Frames of videos, where a request says nothing else.
+    pub videos: VideoOptions,
+}
+
 /// What makes items and prompts of a model's encoders; for those that it lacks, why.
 #[derive(Debug, Clone)]
 pub struct Processor {
     vision: std::result::Result<VisionConfig, String>,
     sound: std::result::Result<SoundConfig, String>,
+    videos: VideoOptions,
 }
 
 /// Kinds of items, each with an encoder, a placeholder and a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sense {
     Sight,
+    Motion,
     Hearing,
 }
 
@@ -54,6 +72,7 @@ impl Sense {
     fn of(content: &Content) -> Self {
         match content {
             Content::Picture(_) => Self::Sight,
+            Content::Video(_) => Self::Motion,
             Content::Sound(_) => Self::Hearing,
         }
     }
@@ -61,6 +80,7 @@ impl Sense {
     fn name(self) -> &'static str {
         match self {
             Self::Sight => "pictures",
+            Self::Motion => "videos",
             Self::Hearing => "sounds",
         }
     }
@@ -68,6 +88,7 @@ impl Sense {
     fn mark(self) -> &'static str {
         match self {
             Self::Sight => PICTURE_MARK,
+            Self::Motion => VIDEO_MARK,
             Self::Hearing => SOUND_MARK,
         }
     }
@@ -94,14 +115,23 @@ struct Place<'a> {
 
 impl Processor {
     /// That of a model's encoders, or why it lacks one.
+    ///
+    /// # Errors
+    /// A text, for options that the family of the encoder of pictures does not have.
     pub fn new(
         vision: std::result::Result<&VisionConfig, &String>,
         sound: std::result::Result<&SoundConfig, &String>,
-    ) -> Self {
-        Self {
-            vision: vision.cloned().map_err(String::clone),
+        options: &PictureOptions,
+    ) -> std::result::Result<Self, String> {
+        let vision = vision.cloned().map_err(String::clone);
+        Ok(Self {
+            vision: match (vision, options.pan_and_scan) {
+                (Ok(vision), true) => Ok(vision.with_pan_and_scan()?),
+                (vision, _) => vision,
+            },
             sound: sound.cloned().map_err(String::clone),
-        }
+            videos: options.videos,
+        })
     }
 
     /// A picture of a file's bytes.
@@ -148,13 +178,14 @@ impl Processor {
     pub fn rows_of(&self, item: &MediaItem) -> usize {
         match (&item.content, &self.vision) {
             (Content::Picture(pixels), Ok(vision)) => vision.rows_of(pixels),
-            (Content::Picture(_), Err(_)) => 0,
+            (Content::Video(video), Ok(vision)) => vision.rows_of(&video.pixels),
+            (Content::Picture(_) | Content::Video(_), Err(_)) => 0,
             (Content::Sound(frames), _) => frames.rows(),
         }
     }
 
-    /// The tokens of a chat with pictures and sounds, and where these are; for `add_bos` see [`Tokenizer::encode`].
-    /// Those of a kind are in the order of their places.
+    /// The tokens of a chat with pictures, videos and sounds, and where these are; for `add_bos` see
+    /// [`Tokenizer::encode`]. Those of a kind are in the order of their places.
     ///
     /// # Errors
     /// [`Error::Usage`] if the template has not left a place for each, or the vocabulary cannot express the text.
@@ -166,6 +197,7 @@ impl Processor {
         add_bos: bool,
     ) -> Result<(Vec<u32>, Media)> {
         let mut places = self.places(Sense::Sight, rendered, items, tokenizer, None)?;
+        places.extend(self.places(Sense::Motion, rendered, items, tokenizer, None)?);
         let sight = places.first().map(|place| place.token);
         places.extend(self.places(Sense::Hearing, rendered, items, tokenizer, sight)?);
         places.sort_by_key(|place| place.range.start);
@@ -186,7 +218,7 @@ impl Processor {
         let mut all = Vec::with_capacity(tokens.len());
         let mut spans = Vec::new();
         let astray = || {
-            let reason = "a message spells a token that stands for pictures or sounds";
+            let reason = "a message spells a token that stands for pictures, videos or sounds";
             Error::Usage(reason.to_string())
         };
         for token in tokens {
@@ -218,7 +250,7 @@ impl Processor {
         let media = Media {
             spans,
             turns,
-            whole: vision.is_some_and(|vision| vision.traits.kind == Kind::Gemma3),
+            whole: vision.is_some_and(|vision| vision.whole),
         };
         Ok((all, media))
     }
@@ -244,6 +276,10 @@ impl Processor {
                 let traits = self.vision()?.traits;
                 (traits.placeholder, traits.token, None)
             }
+            Sense::Motion => {
+                let video = self.vision()?.moving().map_err(Error::Usage)?;
+                (video.placeholder, video.token, None)
+            }
             Sense::Hearing => {
                 let traits = self.hearing()?.traits;
                 (traits.token, traits.token, traits.filler)
@@ -264,9 +300,16 @@ impl Processor {
         }
         let (token, id) = rows_token(tokenizer, own, &rendered.text, taken, sense)?;
         let filler = filler.and_then(|filler| tokenizer.control_id(filler));
-        let places = ranges.into_iter().zip(items).map(|(range, item)| {
+        let places = ranges.into_iter().zip(items).map(|(mut range, item)| {
             let expansion = match &item.content {
                 Content::Picture(pixels) => self.vision()?.expansion(pixels, &token, is_alone),
+                Content::Video(video) => {
+                    let vision = self.vision()?;
+                    if !is_alone {
+                        range = vision.with_marks(range, rendered);
+                    }
+                    vision.video_expansion(video, &token, is_alone)
+                }
                 Content::Sound(frames) => self.hearing()?.expansion(frames, &token, is_alone),
             };
             Ok(Place {

@@ -42,10 +42,21 @@ impl VisionConfig {
                     runs: vec![tile.columns / self.merge; rows],
                 }
             }
+            // Parts beside the whole, in words of the family's processor.
+            Kind::Gemma3 if runs.len() > 1 => {
+                let one = format!("{before}{token}{behind}");
+                let parts = vec![one.as_str(); runs.len() - 1].join(" ");
+                Expansion {
+                    text: format!(
+                        "Here is the original image {one} and here are some crops to help you see better {parts}"
+                    ),
+                    runs,
+                }
+            }
             // Tiles behind each other.
             _ => Expansion {
                 text: format!("{before}{token}{behind}"),
-                runs: vec![runs.iter().sum()],
+                runs: vec![self.rows_of(pixels)],
             },
         }
     }

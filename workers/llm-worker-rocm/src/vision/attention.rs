@@ -31,7 +31,17 @@ impl Segments {
 
 /// Attention of rows `(rows, heads, size)` within their stretches; scores are divided by the root of the size.
 pub(crate) fn attend(q: &Tensor, k: &Tensor, v: &Tensor, segments: &Segments) -> Result<Tensor> {
-    let scale = 1.0 / (q.dim(2)? as f32).sqrt();
+    attend_by(1.0 / (q.dim(2)? as f32).sqrt(), q, k, v, segments)
+}
+
+/// The same of scores with another factor.
+pub(super) fn attend_by(
+    scale: f32,
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    segments: &Segments,
+) -> Result<Tensor> {
     match q.device() {
         Device::Cpu => by_products(q, k, v, segments, scale),
         _ => {

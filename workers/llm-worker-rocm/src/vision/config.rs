@@ -40,7 +40,44 @@ pub struct VisionConfig {
     pub(crate) longest: usize,
     /// Fewest and most tiles.
     pub(crate) tiles: (usize, usize),
+    /// Widths and heights of whole tiles that a picture may be brought to, if that is how it is cut.
+    pub(crate) sizes: Vec<(usize, usize)>,
+    /// Parts of a picture that are shown besides the whole.
+    pub(crate) pan: Option<PanAndScan>,
+    /// Rows of a picture see all of it.
+    pub(crate) whole: bool,
+    /// Fewest and most pixels of a frame, or of all of a video's frames where the kind counts these.
+    pub(crate) video_pixels: (usize, usize),
+    /// Longest side that a frame is brought to first.
+    pub(crate) video_longest: usize,
+    /// Positions that a second of a video takes.
+    pub(crate) tokens_per_second: f64,
 }
+
+/// Parts of long pictures that are shown besides the whole: Gemma 3's pan and scan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct PanAndScan {
+    /// Pixels that a part's sides have at least.
+    pub(crate) smallest: usize,
+    /// Most parts.
+    pub(crate) most: usize,
+    /// How many times the shorter side the longer one has at least.
+    pub(crate) ratio: f64,
+}
+
+impl PanAndScan {
+    /// That of Gemma 3's processor where its configuration says nothing else.
+    const USUAL: Self = Self {
+        smallest: 256,
+        most: 4,
+        ratio: 1.2,
+    };
+}
+
+/// Widths of Gemma 4's models whose rows of a picture do not see those behind them: E2B's and E4B's.
+const CAUSAL_WIDTHS: [usize; 2] = [1536, 2560];
+/// Rows of a picture that Gemma 4's processor makes at most, unless it is told.
+const GEMMA_ROWS: usize = 280;
 
 fn three(values: Option<&[f32]>, key: &str) -> Result<[f32; 3], String> {
     let values = values.ok_or_else(|| format!("metadata {key} is missing"))?;
@@ -68,6 +105,34 @@ fn computed_blocks(gguf: &Gguf, kind: Kind, blocks: usize) -> Result<usize, Stri
         Some([layer]) if (0..=blocks as i32).contains(layer) => Ok(*layer as usize),
         Some(layers) => Err(format!("{KEY} {layers:?} is not implemented")),
     }
+}
+
+/// Widths and heights that LLaVA 1.6 brings pictures to before they are cut into tiles; none for LLaVA 1.5.
+fn sizes(gguf: &Gguf, kind: Kind, side: usize) -> Result<Vec<(usize, usize)>, String> {
+    const KEY: &str = "clip.vision.image_grid_pinpoints";
+    let merge = gguf.get_str("clip.vision.mm_patch_merge_type");
+    if kind != Kind::Llava || merge.map_err(|e| e.to_string())? != Some("spatial_unpad") {
+        return Ok(Vec::new());
+    }
+    let numbers = gguf.get_i32s(KEY).map_err(|e| e.to_string())?;
+    let numbers = numbers.ok_or_else(|| format!("metadata {KEY} is missing"))?;
+    let tiles = |n: i32| {
+        let whole = usize::try_from(n).ok().filter(|n| n.is_multiple_of(side));
+        whole
+            .map(|n| n / side)
+            .filter(|n| (1..=MOST_TILES).contains(n))
+    };
+    let pairs = numbers.chunks(2).map(|pair| match *pair {
+        [width, height] => {
+            let (across, down) = (tiles(width)?, tiles(height)?);
+            (across * down <= MOST_TILES).then_some((across * side, down * side))
+        }
+        _ => None,
+    });
+    let pairs: Option<Vec<_>> = pairs.collect();
+    pairs.filter(|pairs| !pairs.is_empty()).ok_or_else(|| {
+        format!("metadata {KEY} {numbers:?} are no sizes of whole tiles of {side} pixels")
+    })
 }
 
 /// A kind's activation, or what the file says where its models differ.
@@ -139,8 +204,12 @@ impl VisionConfig {
         };
         let unit = (patch * merge).pow(2);
         // llama.cpp's limits where the file has none.
-        let fewest = pixels("image_min_pixels")?.unwrap_or(8 * unit);
-        let most = pixels("image_max_pixels")?.unwrap_or(4096 * unit);
+        let (few, many) = match traits.kind {
+            Kind::Gemma4 => (unit, GEMMA_ROWS * unit),
+            _ => (8 * unit, 4096 * unit),
+        };
+        let fewest = pixels("image_min_pixels")?.unwrap_or(few);
+        let most = pixels("image_max_pixels")?.unwrap_or(many);
         if fewest > most {
             return Err(format!("pictures of {fewest} to {most} pixels"));
         }
@@ -167,7 +236,35 @@ impl VisionConfig {
             _ => None,
         };
         let floats = |key: &str| gguf.get_f32s(key).map_err(text);
+        let number = |key: &str| {
+            let key = format!("clip.vision.{key}");
+            gguf.get_f32(&key).map_err(text)
+        };
+        let (mean, deviation) = match traits.kind.is_normalised() {
+            true => (
+                three(floats("clip.vision.image_mean")?, "clip.vision.image_mean")?,
+                three(floats("clip.vision.image_std")?, "clip.vision.image_std")?,
+            ),
+            // From -1 to 1.
+            false => ([0.5; 3], [0.5; 3]),
+        };
         let side = optional("image_size")?.unwrap_or(patch);
+        let output = count("projection_dim")?;
+        let whole = gguf.get_bool("clip.vision.rows_see_all").map_err(text)?;
+        let pan = match optional("pan_and_scan.max_crops")? {
+            Some(most) => Some(PanAndScan {
+                smallest: optional("pan_and_scan.min_crop_size")?
+                    .unwrap_or(PanAndScan::USUAL.smallest),
+                most: most.min(MOST_TILES),
+                ratio: number("pan_and_scan.min_ratio")?.map_or(PanAndScan::USUAL.ratio, f64::from),
+            }),
+            None => None,
+        };
+        // The reference implementation's, and those of Qwen 3-VL's files.
+        let video = match traits.kind {
+            Kind::Qwen3Vl => (4096, 24_576 * unit),
+            _ => (128 * unit, 768 * unit),
+        };
         let config = Self {
             traits,
             width,
@@ -181,10 +278,10 @@ impl VisionConfig {
                 .map_err(text)?
                 .unwrap_or(1e-6),
             activation: activation(gguf, traits)?,
-            output: count("projection_dim")?,
+            output,
             merge,
-            mean: three(floats("clip.vision.image_mean")?, "clip.vision.image_mean")?,
-            deviation: three(floats("clip.vision.image_std")?, "clip.vision.image_std")?,
+            mean,
+            deviation,
             pixels: (fewest, most),
             windows,
             deepstack,
@@ -193,13 +290,28 @@ impl VisionConfig {
                 optional("preproc_min_tiles")?.unwrap_or(1),
                 optional("preproc_max_tiles")?.unwrap_or(12).min(MOST_TILES),
             ),
+            sizes: sizes(gguf, traits.kind, side)?,
+            pan,
+            whole: whole.unwrap_or(match traits.kind {
+                Kind::Gemma3 => true,
+                Kind::Gemma4 => !CAUSAL_WIDTHS.contains(&output),
+                _ => false,
+            }),
+            video_pixels: (
+                pixels("video_min_pixels")?.unwrap_or(video.0),
+                pixels("video_max_pixels")?.unwrap_or(video.1),
+            ),
+            video_longest: optional("video_size")?
+                .or(optional("preproc_image_size")?)
+                .unwrap_or(side),
+            tokens_per_second: number("tokens_per_second")?.map_or(2.0, f64::from),
         };
         config.check()?;
         Ok(config)
     }
 
     fn check(&self) -> Result<(), String> {
-        let of_one_size = !self.traits.turned;
+        let of_one_size = self.traits.turned.is_none();
         let grid = self.side / self.patch;
         if of_one_size
             && (!self.side.is_multiple_of(self.patch) || !grid.is_multiple_of(self.merge))
@@ -218,8 +330,18 @@ impl VisionConfig {
                 self.blocks
             ));
         }
-        if self.traits.turned && !(self.width / self.heads).is_multiple_of(4) {
+        if self.traits.turned.is_some() && !(self.width / self.heads).is_multiple_of(4) {
             return Err(format!("heads of {} elements", self.width / self.heads));
+        }
+        if self.video_pixels.0 > self.video_pixels.1 {
+            let (fewest, most) = self.video_pixels;
+            return Err(format!("videos of {fewest} to {most} pixels"));
+        }
+        if !(self.tokens_per_second > 0.0 && self.tokens_per_second <= 1e3) {
+            let number = self.tokens_per_second;
+            return Err(format!(
+                "metadata clip.vision.tokens_per_second is {number}"
+            ));
         }
         Ok(())
     }
@@ -230,6 +352,18 @@ impl VisionConfig {
             true => self.merge,
             false => 1,
         }
+    }
+
+    /// The same with parts of long pictures beside the whole, if the kind has such.
+    ///
+    /// # Errors
+    /// A text, if it has none.
+    pub fn with_pan_and_scan(mut self) -> Result<Self, String> {
+        if self.traits.kind != Kind::Gemma3 {
+            return Err("only Gemma 3 takes pictures by pan and scan".to_string());
+        }
+        self.pan = self.pan.or(Some(PanAndScan::USUAL));
+        Ok(self)
     }
 
     /// Width of the rows that it gives.

@@ -11,6 +11,7 @@ use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device, Module, Result, Tensor};
 use std::cell::RefCell;
 use worker::gguf::Weights;
+use worker::Error;
 
 /// Tiles that are computed at once.
 const TILES: usize = 8;
@@ -23,6 +24,8 @@ pub struct Encoder {
     projector: Projector,
     /// Behind which block each is applied.
     deep: Vec<(usize, Projector)>,
+    /// What stands behind each line of a picture that was cut into tiles, `(1, width)`.
+    newline: Option<Tensor>,
     device: Device,
     dtype: DType,
 }
@@ -35,6 +38,23 @@ pub(crate) fn activations(file: &dyn Weights, matrix: &str, device: &Device) -> 
         Some(GgmlDType::BF16) if !device.is_cpu() => DType::BF16,
         _ => DType::F32,
     }
+}
+
+/// What stands behind each line of a picture that was cut into tiles, as LLaVA 1.6 has it. The first converter had
+/// another name for it.
+fn newline(loader: &Loader, config: &VisionConfig) -> worker::Result<Option<Tensor>> {
+    if config.sizes.is_empty() {
+        return Ok(None);
+    }
+    let name = match loader.has("model.image_newline") {
+        true => "model.image_newline",
+        false => "v.image_newline",
+    };
+    let row = loader
+        .vector(name, config.output())?
+        .reshape((1, config.output()));
+    let row = row.map_err(Error::candle("loading the encoder of pictures"))?;
+    Ok(Some(row))
 }
 
 impl Encoder {
@@ -65,6 +85,7 @@ impl Encoder {
             tower: Tower::load(&loader, &config)?,
             norm: last_norm(&loader, &config)?,
             projector: Projector::load(&loader, &config)?,
+            newline: newline(&loader, &config)?,
             deep: deep.collect::<worker::Result<_>>()?,
             device: device.clone(),
             dtype,
@@ -84,7 +105,7 @@ impl Encoder {
         self.config.traits.sections
     }
 
-    /// Rows that stand in for the embeddings of a picture's tokens.
+    /// Rows that stand in for the embeddings of a video's tokens, or of a picture's.
     ///
     /// # Errors
     /// If the device fails.
@@ -110,8 +131,15 @@ impl Encoder {
             }
             rows.push(self.projector.forward(c, &x, tiles.len(), grid)?);
         }
+        let mut rows = Tensor::cat(&rows, 0)?;
+        if let (Some(lines), Some(newline)) = (&pixels.lines, &self.newline) {
+            let side = self.config.side / self.config.patch;
+            let order = lines.order(pixels.grid, side);
+            let order = Tensor::from_vec(order, lines.rows(side), &self.device)?;
+            rows = Tensor::cat(&[&rows, newline], 0)?.index_select(&order, 0)?;
+        }
         Ok(Features {
-            rows: Tensor::cat(&rows, 0)?,
+            rows,
             deep: deep
                 .iter()
                 .map(|parts| Tensor::cat(parts, 0))

@@ -9,10 +9,18 @@ pub(crate) enum Kind {
     Qwen25Vl,
     Qwen3Vl,
     Gemma3,
+    Gemma4,
     Llava,
     Idefics3,
     InternVl,
     Pixtral,
+}
+
+impl Kind {
+    /// Pixels become numbers by the file's means and deviations, not by what the encoder does itself.
+    pub(crate) fn is_normalised(self) -> bool {
+        self != Self::Gemma4
+    }
 }
 
 /// The activation of feed-forward parts.
@@ -40,8 +48,8 @@ pub(crate) struct Traits {
     pub(crate) activation: Activation,
     /// Norms divide by the root mean square only.
     pub(crate) rms: bool,
-    /// Patches are turned by their row and column.
-    pub(crate) turned: bool,
+    /// Patches are turned by their row and column, with frequencies of this base.
+    pub(crate) turned: Option<f64>,
     /// Rows of the prompt are turned by time, row and column of a picture.
     pub(crate) sections: bool,
     /// How pictures are resized.
@@ -56,7 +64,38 @@ pub(crate) struct Traits {
     pub(crate) around: (&'static str, &'static str),
     /// The same where no template did.
     pub(crate) alone: (&'static str, &'static str),
+    /// What it does with videos, if it takes them.
+    pub(crate) video: Option<VideoTraits>,
 }
+
+/// What a kind does with videos.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct VideoTraits {
+    /// What a template writes for a video.
+    pub(crate) placeholder: &'static str,
+    /// The token whose embedding a video's rows take the place of.
+    pub(crate) token: &'static str,
+    /// What stands before and behind a video's part of a prompt where no template has written its placeholder.
+    pub(crate) alone: (&'static str, &'static str),
+    /// Frames that a second has, unless somebody says.
+    pub(crate) fps: f64,
+    /// Fewest frames, as far as there are so many, and most.
+    pub(crate) frames: (usize, usize),
+    /// Frames that become the rows of one picture.
+    pub(crate) together: usize,
+}
+
+const QWEN_VIDEO: VideoTraits = VideoTraits {
+    placeholder: "<|video_pad|>",
+    token: "<|video_pad|>",
+    alone: ("<|vision_start|>", "<|vision_end|>"),
+    fps: 2.0,
+    frames: (4, 768),
+    together: 2,
+};
+
+/// Base of the frequencies of patches.
+const USUAL_BASE: f64 = 10_000.0;
 
 const QWEN: Traits = Traits {
     kind: Kind::Qwen25Vl,
@@ -65,7 +104,7 @@ const QWEN: Traits = Traits {
     tower: None,
     activation: Activation::Silu,
     rms: true,
-    turned: true,
+    turned: Some(USUAL_BASE),
     sections: true,
     filter: Filter::Bicubic,
     merge: 2,
@@ -73,6 +112,7 @@ const QWEN: Traits = Traits {
     token: "<|image_pad|>",
     around: ("", ""),
     alone: ("<|vision_start|>", "<|vision_end|>"),
+    video: Some(QWEN_VIDEO),
 };
 
 static TABLE: &[Traits] = &[
@@ -99,6 +139,11 @@ static TABLE: &[Traits] = &[
         folders: &["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"],
         activation: Activation::GeluTanh,
         rms: false,
+        // Each frame has its own.
+        video: Some(VideoTraits {
+            alone: ("", ""),
+            ..QWEN_VIDEO
+        }),
         ..QWEN
     },
     Traits {
@@ -108,7 +153,7 @@ static TABLE: &[Traits] = &[
         tower: Some("siglip_vision_model"),
         activation: Activation::GeluTanh,
         rms: false,
-        turned: false,
+        turned: None,
         sections: false,
         filter: Filter::Bilinear,
         merge: 4,
@@ -116,15 +161,33 @@ static TABLE: &[Traits] = &[
         token: "<image_soft_token>",
         around: ("\n\n<start_of_image>", "<end_of_image>\n\n"),
         alone: ("\n\n<start_of_image>", "<end_of_image>\n\n"),
+        video: None,
+    },
+    Traits {
+        kind: Kind::Gemma4,
+        projector: "gemma4v",
+        folders: &["gemma4"],
+        tower: Some("gemma4_vision"),
+        activation: Activation::GeluTanh,
+        rms: true,
+        turned: Some(100.0),
+        sections: false,
+        filter: Filter::Bicubic,
+        merge: 3,
+        placeholder: "<|image|>",
+        token: "<|image|>",
+        around: ("<|image>", "<image|>"),
+        alone: ("<|image>", "<image|>"),
+        video: None,
     },
     Traits {
         kind: Kind::Llava,
         projector: "mlp",
-        folders: &["llava"],
+        folders: &["llava", "llava_next"],
         tower: Some("clip_vision_model"),
         activation: Activation::QuickGelu,
         rms: false,
-        turned: false,
+        turned: None,
         sections: false,
         filter: Filter::Bicubic,
         merge: 1,
@@ -132,6 +195,7 @@ static TABLE: &[Traits] = &[
         token: "<image>",
         around: ("", ""),
         alone: ("", "\n"),
+        video: None,
     },
     Traits {
         kind: Kind::Idefics3,
@@ -140,7 +204,7 @@ static TABLE: &[Traits] = &[
         tower: None,
         activation: Activation::GeluTanh,
         rms: false,
-        turned: false,
+        turned: None,
         sections: false,
         filter: Filter::Lanczos,
         merge: 4,
@@ -148,6 +212,14 @@ static TABLE: &[Traits] = &[
         token: "<image>",
         around: ("", ""),
         alone: ("", ""),
+        video: Some(VideoTraits {
+            placeholder: "<video>",
+            token: "<image>",
+            alone: ("", ""),
+            fps: 1.0,
+            frames: (1, 64),
+            together: 1,
+        }),
     },
     Traits {
         kind: Kind::Pixtral,
@@ -156,7 +228,7 @@ static TABLE: &[Traits] = &[
         tower: Some("pixtral"),
         activation: Activation::Silu,
         rms: true,
-        turned: true,
+        turned: Some(USUAL_BASE),
         sections: false,
         filter: Filter::Bicubic,
         merge: 1,
@@ -164,6 +236,7 @@ static TABLE: &[Traits] = &[
         token: "[IMG]",
         around: ("", ""),
         alone: ("", ""),
+        video: None,
     },
     Traits {
         kind: Kind::InternVl,
@@ -172,7 +245,7 @@ static TABLE: &[Traits] = &[
         tower: Some("internvl_vision"),
         activation: Activation::Gelu,
         rms: false,
-        turned: false,
+        turned: None,
         sections: false,
         filter: Filter::Bicubic,
         merge: 2,
@@ -180,6 +253,14 @@ static TABLE: &[Traits] = &[
         token: "<IMG_CONTEXT>",
         around: ("<img>", "</img>"),
         alone: ("<img>", "</img>\n"),
+        video: Some(VideoTraits {
+            placeholder: "<video>",
+            token: "<IMG_CONTEXT>",
+            alone: ("", "\n"),
+            fps: 1.0,
+            frames: (1, 32),
+            together: 1,
+        }),
     },
 ];
 

@@ -1,10 +1,10 @@
 //! From the tower's rows to the language model's.
 
+use super::block::{activate, unweighted};
 use super::config::VisionConfig;
 use super::kinds::{Activation, Kind};
-use super::tower::activate;
 use super::weights::{Linear, Loader, Norm};
-use candle_core::{Module, Result, Tensor};
+use candle_core::{DType, Module, Result, Tensor};
 use worker::{Error, Result as WorkerResult};
 
 /// Epsilon of norms that are the library's own.
@@ -20,6 +20,11 @@ pub(super) enum Projector {
     },
     /// The mean of each group, a norm and a matrix.
     Mean { norm: Norm, matrix: Linear },
+    /// The mean of each group, another scale and origin, a norm without a weight and a matrix.
+    Pooled {
+        standard: Option<[Tensor; 2]>,
+        matrix: Linear,
+    },
     /// A norm of each patch and a matrix for groups, where there are groups, then two matrices.
     Merged {
         groups: Option<(Norm, Linear)>,
@@ -61,6 +66,16 @@ impl Projector {
                     matrix,
                 }
             }
+            Kind::Gemma4 => Self::Pooled {
+                standard: match loader.has("v.std_bias") {
+                    true => Some([
+                        loader.vector("v.std_bias", c.width)?,
+                        loader.vector("v.std_scale", c.width)?,
+                    ]),
+                    false => None,
+                },
+                matrix: loader.linear("mm.input_projection", c.width, c.output)?,
+            },
             Kind::Pixtral => {
                 let groups = match c.merge {
                     1 => None,
@@ -131,6 +146,18 @@ impl Projector {
             Self::Mean { norm, matrix } => {
                 let mean = neighbours(x, tiles, grid, c.merge)?.mean(1)?;
                 matrix.forward(&norm.forward(&mean)?)
+            }
+            Self::Pooled { standard, matrix } => {
+                let mean = neighbours(x, tiles, grid, c.merge)?.mean(1)?;
+                // Halves may not reach so far.
+                let mut rows = (mean.to_dtype(DType::F32)? * (width as f64).sqrt())?;
+                if let Some([origin, scale]) = standard {
+                    rows = rows
+                        .broadcast_sub(&origin.to_dtype(DType::F32)?)?
+                        .broadcast_mul(&scale.to_dtype(DType::F32)?)?;
+                }
+                let rows = unweighted(&rows, c.epsilon)?;
+                matrix.forward(&rows.to_dtype(x.dtype())?)
             }
             Self::Merged {
                 groups,

@@ -1,5 +1,6 @@
 //! An encoder's matrices, vectors and norms on a device.
 
+use super::block::quarters;
 use super::config::VisionConfig;
 use candle_core::{DType, Device, Module, Result as CandleResult, Tensor};
 use candle_nn::ops;
@@ -24,6 +25,13 @@ pub(crate) struct Linear {
     /// `(inputs, outputs)`.
     pub weight: Tensor,
     pub bias: Option<Tensor>,
+}
+
+/// A matrix that keeps what it multiplies, and what comes of that, within limits: Gemma 4's.
+pub(super) struct Clipped {
+    pub linear: Linear,
+    /// Least and largest inputs, and outputs.
+    limits: Option<[(f32, f32); 2]>,
 }
 
 /// A norm along the last dimension.
@@ -62,6 +70,19 @@ impl Norm {
             bias: None,
             epsilon,
         })
+    }
+}
+
+impl Clipped {
+    /// `(rows, inputs)` to `(rows, outputs)`.
+    pub(super) fn forward(&self, x: &Tensor) -> CandleResult<Tensor> {
+        match self.limits {
+            Some([inputs, outputs]) => {
+                let x = x.clamp(inputs.0, inputs.1)?;
+                self.linear.forward(&x)?.clamp(outputs.0, outputs.1)
+            }
+            None => self.linear.forward(x),
+        }
     }
 }
 
@@ -129,6 +150,38 @@ impl Loader<'_> {
         self.turned(weight, self.bias(name, outputs)?)
     }
 
+    /// The same with the limits that the file has of it, if it has some.
+    pub(super) fn clipped(&self, name: &str, inputs: usize, outputs: usize) -> Result<Clipped> {
+        let limit = |part: &str| -> Result<Option<f32>> {
+            let name = format!("{name}.{part}");
+            if !self.has(&name) {
+                return Ok(None);
+            }
+            let one = self.shaped(&name, &[1])?.to_dtype(DType::F32);
+            let one = one.and_then(|one| one.squeeze(0)?.to_scalar::<f32>());
+            one.map(Some)
+                .map_err(Error::candle("loading the encoder of pictures"))
+        };
+        let pair = |least: &str, largest: &str| -> Result<Option<(f32, f32)>> {
+            Ok(match (limit(least)?, limit(largest)?) {
+                (None, None) => None,
+                (least, largest) => Some((least.unwrap_or(f32::MIN), largest.unwrap_or(f32::MAX))),
+            })
+        };
+        let whole = (f32::MIN, f32::MAX);
+        let limits = match (
+            pair("input_min", "input_max")?,
+            pair("output_min", "output_max")?,
+        ) {
+            (None, None) => None,
+            (inputs, outputs) => Some([inputs.unwrap_or(whole), outputs.unwrap_or(whole)]),
+        };
+        Ok(Clipped {
+            linear: self.linear(name, inputs, outputs)?,
+            limits,
+        })
+    }
+
     /// The same of any number of outputs.
     pub(crate) fn linear_from(&self, name: &str, inputs: usize) -> Result<Linear> {
         let weight = self.tensor(&format!("{name}.weight"))?;
@@ -184,6 +237,16 @@ impl Loader<'_> {
             .dequantize(&Device::Cpu)
             .and_then(|tensor| tensor.flatten_all()?.to_vec1())
             .map_err(Error::candle("loading an encoder"))
+    }
+
+    /// A norm without mean and bias whose elements are a head's, in the order of [`quarters`].
+    pub(super) fn norm_in_quarters(&self, name: &str, size: usize, epsilon: f32) -> Result<Norm> {
+        let norm = self.norm(name, size, true, epsilon)?;
+        let weight = quarters(&norm.weight, 1);
+        Ok(Norm {
+            weight: weight.map_err(Error::candle("loading the encoder of pictures"))?,
+            ..norm
+        })
     }
 
     pub(crate) fn norm_if_there(

@@ -32,15 +32,15 @@ class Pictures(unittest.TestCase):
     def test_a_picture_is_seen(self):
         case = tiny_vision.CASE
         prompt = case["prompt"]
-        last = max(i for i, token in enumerate(prompt) if token > 29)
         with tempfile.TemporaryDirectory() as folder:
             tiny_vision.write(Path(folder))
             worker = Worker(model=folder)
             try:
-                def ask(address):
+                def ask_for(part, prompt):
+                    last = max(i for i, token in enumerate(prompt) if token > 29)
                     content = [
                         {"type": "text", "text": tiny_vision.words(prompt[:3])},
-                        {"type": "image_url", "image_url": {"url": address}},
+                        part,
                         {"type": "text", "text": tiny_vision.words(prompt[last + 1 :])},
                     ]
                     more = {"return_tokens": True, "ignore_eos": True}
@@ -49,9 +49,21 @@ class Pictures(unittest.TestCase):
                         messages=messages, max_tokens=8, extra_body=more, **GREEDY
                     )
 
+                def ask(address):
+                    return ask_for({"type": "image_url", "image_url": {"url": address}}, prompt)
+
                 answer = ask(tiny_vision.picture())
                 self.assertEqual(answer.choices[0].tokens, [token for token, _ in case["answer"]])
                 self.assertEqual(answer.usage.prompt_tokens, len(prompt))
+                # Frames of a video.
+                frames, fps = tiny_vision.video()
+                video = {"type": "video_url", "video_url": {"url": frames}, "fps": fps}
+                answer = ask_for(video, tiny_vision.VIDEO["prompt"])
+                self.assertEqual(answer.choices[0].tokens, [token for token, _ in tiny_vision.VIDEO["answer"]])
+                self.assertEqual(answer.usage.prompt_tokens, len(tiny_vision.VIDEO["prompt"]))
+                container = "data:video/mp4;base64,AAAAGGZ0eXBtcDQy"
+                with self.assertRaisesRegex(openai.BadRequestError, "MP4.*ffmpeg"):
+                    ask_for({"type": "video_url", "video_url": {"url": container}}, prompt)
                 # Where it may not come from is told.
                 for address, reason in [
                     ("/etc/passwd", "--media-path"),

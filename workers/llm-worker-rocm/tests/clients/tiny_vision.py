@@ -10,10 +10,14 @@ from pathlib import Path
 CASES = Path(__file__).parents[1] / "families/transformers"
 CASE = json.loads((CASES / "qwen2.5-vl.json").read_text())
 HEARING = json.loads((CASES / "qwen2-audio.json").read_text())
+# The same model with a video.
+VIDEO = json.loads((CASES / "qwen2.5-vl-video.json").read_text())
+CASE["spelled"] = VIDEO["spelled"]
 LETTERS = ["<pad>", "<s>", "</s>", "Ġ", *"abcdefghijklmnopqrstuvwxyz", *(f"<{i}>" for i in range(30, 40))]
 TEMPLATE = (
     "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}"
+    "{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% elif p.type == 'video' %}"
+    "<|vision_start|><|video_pad|><|vision_end|>{% else %}{{ p.text }}{% endif %}"
     "{% endfor %}{% endif %}{% endfor %}"
 )
 HEARING_TEMPLATE = TEMPLATE.replace("'image'", "'audio'").replace(
@@ -62,16 +66,24 @@ def write(folder, case=CASE, template=TEMPLATE):
     for name, content in {
         "config.json": case["config"],
         "preprocessor_config.json": case["processor"],
+        "video_preprocessor_config.json": VIDEO["video_processor"],
         "tokenizer.json": tokenizer,
         "tokenizer_config.json": {"chat_template": template},
     }.items():
         (folder / name).write_text(json.dumps(content))
 
 
-def picture():
+def video():
+    """The frames of the video's case, and how many of them are a second."""
+    total, fps, indices = VIDEO["video"]
+    frames = [picture(5 * index).split(",")[1] for index in indices]
+    return "data:video/jpeg;base64," + ",".join(frames), len(indices) / total * fps
+
+
+def picture(shift=0):
     """The case's picture as a PNG file's data URL."""
     width, height = CASE["picture"]
-    value = lambda x, y, c: (x * 7 + y * 13 * (c + 1) + (x * y) % 31 * 3) % 256
+    value = lambda x, y, c: (x * 7 + y * 13 * (c + 1) + (x * y) % 31 * 3 + shift) % 256
     lines = (b"\0" + bytes(value(x, y, c) for x in range(width) for c in range(3)) for y in range(height))
     chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

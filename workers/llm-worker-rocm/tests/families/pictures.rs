@@ -9,9 +9,9 @@ use llm_worker_rocm::engine::api::{Event, GraphUse, Request, SamplingOptions};
 use llm_worker_rocm::engine::media::{Content, Media, MediaItem};
 use llm_worker_rocm::engine::{Engine, EngineOptions, LoadedModel};
 use llm_worker_rocm::jinja::Rendered;
-use llm_worker_rocm::media::{Processor, PICTURE_MARK};
+use llm_worker_rocm::media::{Processor, PICTURE_MARK, SOUND_MARK, VIDEO_MARK};
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::vision::VisionFile;
+use llm_worker_rocm::vision::{Recording, VideoOptions, VisionFile};
 use serde_json::{json, Value as Json};
 use std::path::Path;
 use std::sync::Arc;
@@ -63,6 +63,12 @@ pub fn write_settings(case: &Case, folder: &Path) {
         |name: &str, json: &Json| std::fs::write(folder.join(name), json.to_string()).unwrap();
     write("tokenizer.json", &tokenizer(case));
     write("preprocessor_config.json", &case.json["processor"]);
+    if case.json["video_processor"].is_object() {
+        write(
+            "video_preprocessor_config.json",
+            &case.json["video_processor"],
+        );
+    }
 }
 
 pub fn numbers(json: &Json) -> Vec<f32> {
@@ -89,7 +95,12 @@ fn prompt(case: &Case, model: &LoadedModel, pictures: &[Arc<MediaItem>]) -> (Vec
         Some(3) => format!(" {}", letters(&tokens[1..])),
         _ => letters(tokens),
     };
-    let marks = PICTURE_MARK.repeat(pictures.len());
+    let mark = |item: &Arc<MediaItem>| match &item.content {
+        Content::Picture(_) => PICTURE_MARK,
+        Content::Video(_) => VIDEO_MARK,
+        Content::Sound(_) => SOUND_MARK,
+    };
+    let marks: String = pictures.iter().map(mark).collect();
     let text = format!("{}{marks}{}", words(&tokens[..3]), words(&tokens[rest..]));
     let rendered = Rendered {
         input: std::iter::once(0..text.len()).collect(),
@@ -123,31 +134,25 @@ pub fn answer(engine: &Engine, tokens: &[u32], media: &Arc<Media>) -> (Vec<u32>,
     }
 }
 
-/// Pixels, rows and answers of a model from `path`.
-fn check(name: &str, case: &Case, path: &Path) {
-    let on_cpu = device().is_cpu();
-    let file = ModelFile::open(path).unwrap().with_vision(None).unwrap();
-    let processor: Processor = file.pictures().unwrap();
-    let seen = processor.picture_of(&picture(case, 0)).unwrap();
-    let Content::Picture(of_picture) = &seen.content else {
-        panic!("no picture");
+/// Compares an item's pixels and its rows, and gives the model that made them.
+fn compare_item(name: &str, case: &Case, file: ModelFile, item: &MediaItem) -> LoadedModel {
+    let vision = file.pictures().unwrap().vision().unwrap().clone();
+    let pixels = match &item.content {
+        Content::Picture(pixels) => pixels,
+        Content::Video(video) => &video.pixels,
+        Content::Sound(_) => panic!("no picture"),
     };
-    let tiles = of_picture.tiles.iter();
-    let pixels: Vec<f32> = tiles
-        .flat_map(|tile| processor.vision().unwrap().floats(tile))
-        .collect();
-    assert_eq!(
-        pixels.len(),
-        case.json["pixels"][0].as_u64().unwrap() as usize,
-        "{name}"
-    );
+    let tiles = pixels.tiles.iter();
+    let pixels: Vec<f32> = tiles.flat_map(|tile| vision.floats(tile)).collect();
+    let count = case.json["pixels"][0].as_u64().unwrap() as usize;
+    assert_eq!(pixels.len(), count, "{name}");
     let every = case.json["pixels"][1].as_u64().unwrap() as usize;
     let samples: Vec<f32> = pixels.iter().copied().step_by(every).collect();
     let apart = difference(&samples, &numbers(&case.json["pixels"][2]));
     assert!(apart <= 1e-5, "{name}: pixels differ by {apart:e}");
 
     let mut model = file.load(&device(), &LoadOptions::default()).unwrap();
-    let features = model.forward.encode(&seen).unwrap().rows;
+    let features = model.forward.encode(item).unwrap().rows;
     let rows: Vec<Vec<f32>> = features
         .to_dtype(candle_core::DType::F32)
         .unwrap()
@@ -159,50 +164,78 @@ fn check(name: &str, case: &Case, path: &Path) {
         println!("{name}: row {row} differs by {apart:.1e}");
         assert!(apart <= 1e-3, "{name}: row {row} differs by {apart:e}");
     }
+    model
+}
 
+/// An engine with small blocks and steps: pictures are cut wherever they may be.
+fn start(model: LoadedModel, graphs: GraphUse) -> Engine {
+    let options = EngineOptions {
+        block_size: 4,
+        max_step_tokens: 9,
+        kv_blocks: Some(128),
+        // What recurrent models keep, at the end of each block.
+        states: Some(64),
+        state_distance: 4,
+        graphs,
+        ..EngineOptions::default()
+    };
+    Engine::start(model, &options).unwrap()
+}
+
+/// Compares an answer.
+fn compare_answer(
+    name: &str,
+    case: &Case,
+    engine: &Engine,
+    tokens: &[u32],
+    media: &Arc<Media>,
+) -> (Vec<u32>, Vec<f32>) {
+    let want = case.json["answer"].as_array().unwrap();
+    let (got, logprobs, cached) = answer(engine, tokens, media);
+    assert_eq!(cached, 0, "{name}");
+    let wanted: Vec<&Json> = want.iter().map(|pair| &pair[0]).collect();
+    println!("{name}: {got:?}, {logprobs:?}");
+    assert_eq!(json!(got[..wanted.len()]), json!(wanted), "{name}");
+    let wanted = want.iter().map(|pair| pair[1].as_f64().unwrap() as f32);
+    let apart = logprobs.iter().zip(wanted);
+    let apart = apart.fold(0f32, |a, (x, y)| a.max((x - y).abs()));
+    println!("{name}: logarithms of probability differ by {apart:.1e}");
+    let on_cpu = device().is_cpu();
+    assert!(
+        apart <= if on_cpu { 3e-4 } else { 3e-2 },
+        "{name}: {apart:e}"
+    );
+    let decode = engine.status().decode;
+    println!(
+        "{name}: {} of {} steps as graphs",
+        decode.graphs, decode.steps
+    );
+    if !on_cpu {
+        // All but the first of a shape.
+        assert!(
+            decode.graphs > 0 && decode.graphs + 3 >= decode.steps,
+            "{name}: {decode:?}"
+        );
+    }
+    (got, logprobs)
+}
+
+/// Pixels, rows and answers of a model from `path`.
+fn check(name: &str, case: &Case, path: &Path) {
+    let file = ModelFile::open(path).unwrap().with_vision(None).unwrap();
+    let processor: Processor = file.pictures().unwrap();
+    let seen = processor.picture_of(&picture(case, 0)).unwrap();
+    let model = compare_item(name, case, file, &seen);
     let other = processor.picture_of(&picture(case, 1)).unwrap();
     let (tokens, media) = prompt(case, &model, std::slice::from_ref(&seen));
     assert_eq!(json!(tokens), case.json["prompt"], "{name}");
     let (_, of_other) = prompt(case, &model, std::slice::from_ref(&other));
     let (of_both, both) = prompt(case, &model, &[seen, other]);
-    // Small blocks and steps: pictures are cut wherever they may be.
-    let options = EngineOptions {
-        block_size: 4,
-        max_step_tokens: 9,
-        kv_blocks: Some(64),
-        // What recurrent models keep, at the end of each block.
-        states: Some(64),
-        state_distance: 4,
-        graphs: GraphUse::On,
-        ..EngineOptions::default()
-    };
-    let engine = Engine::start(model, &options).unwrap();
+    let engine = start(model, GraphUse::On);
     let media = Arc::new(media);
-    let want = case.json["answer"].as_array().unwrap();
-    let (got, logprobs, cached) = answer(&engine, &tokens, &media);
-    assert_eq!(cached, 0, "{name}");
-    let wanted: Vec<&Json> = want.iter().map(|pair| &pair[0]).collect();
-    println!("{name}: {got:?}, {logprobs:?}");
-    assert_eq!(json!(got[..wanted.len()]), json!(wanted), "{name}");
-    let wanted: Vec<f32> = want
-        .iter()
-        .map(|pair| pair[1].as_f64().unwrap() as f32)
-        .collect();
-    let apart = logprobs
-        .iter()
-        .zip(&wanted)
-        .fold(0f32, |a, (x, y)| a.max((x - y).abs()));
-    println!("{name}: logarithms of probability differ by {apart:.1e}");
-    let most = if on_cpu { 3e-4 } else { 3e-2 };
-    assert!(apart <= most, "{name}: {apart:e}");
+    let (got, logprobs) = compare_answer(name, case, &engine, &tokens, &media);
 
     // The same picture is known, another one is not.
-    let decode = engine.status().decode;
-    println!("{name}: {} of {} steps as graphs", decode.graphs, decode.steps);
-    if !on_cpu {
-        // All but the first of a shape.
-        assert!(decode.graphs + 3 >= decode.steps && decode.graphs > 0, "{name}: {decode:?}");
-    }
     let (again, _, cached) = answer(&engine, &tokens, &media);
     assert_eq!(
         (again, cached),
@@ -223,8 +256,35 @@ fn check(name: &str, case: &Case, path: &Path) {
     );
 }
 
+/// The same of a video.
+fn check_video(name: &str, case: &Case, path: &Path) {
+    let file = ModelFile::open(path).unwrap().with_vision(None).unwrap();
+    let vision = file.pictures().unwrap().vision().unwrap().clone();
+    let first = picture(case, 0);
+    let recording = Recording {
+        frames: case.json["video"][0].as_u64().unwrap() as usize,
+        fps: case.json["video"][1].as_f64(),
+        is_chosen: false,
+        size: (first.width() as usize, first.height() as usize),
+    };
+    let mut maker = vision.video(&recording, &VideoOptions::default()).unwrap();
+    assert_eq!(json!(maker.wanted), case.json["video"][2], "{name}");
+    let rows = maker.rows();
+    for index in maker.wanted.clone() {
+        maker.take(&picture(case, 5 * index as u32)).unwrap();
+    }
+    let video = maker.finish().unwrap();
+    assert_eq!(rows, vision.rows_of(&video.pixels), "{name}");
+    let item = Arc::new(MediaItem::new(Content::Video(video)));
+    let model = compare_item(name, case, file, &item);
+    let (tokens, media) = prompt(case, &model, &[item]);
+    assert_eq!(json!(tokens), case.json["prompt"], "{name}");
+    let engine = start(model, GraphUse::On);
+    compare_answer(name, case, &engine, &tokens, &Arc::new(media));
+}
+
 /// From its folder, and from GGUF files of the text part and of the encoder beside it.
-fn compare(name: &str) {
+fn compare(name: &str, check: fn(&str, &Case, &Path)) {
     let case = Case::read(name);
     let folder = tempfile::tempdir().unwrap();
     write(&case, folder.path());
@@ -251,14 +311,54 @@ fn models_that_see_answer_as_transformers_does() {
         "qwen3_5-vision",
         "qwen3_5-moe-vision",
         "gemma3-vision",
+        "gemma3-panned",
+        "gemma4-vision",
         "llava",
+        "llava-next",
         "smolvlm",
         "internvl",
         "pixtral",
         "mistral3-vision",
     ] {
-        compare(name);
+        compare(name, check);
     }
+}
+
+#[test]
+fn models_that_see_videos_answer_as_transformers_does() {
+    for name in [
+        "qwen2-vl-video",
+        "qwen2.5-vl-video",
+        "qwen3-vl-video",
+        "qwen3_5-video",
+        "smolvlm-video",
+        "internvl-video",
+    ] {
+        compare(name, check_video);
+    }
+}
+
+/// Positions of text behind a picture are among the numbers that a graph reads anew.
+#[test]
+fn graphs_behind_a_picture_compute_what_their_launches_do() {
+    if device().is_cpu() {
+        return;
+    }
+    let case = Case::read("qwen2.5-vl");
+    let folder = tempfile::tempdir().unwrap();
+    write(&case, folder.path());
+    let answers = [GraphUse::On, GraphUse::Off].map(|graphs| {
+        let file = ModelFile::open(folder.path()).unwrap();
+        let file = file.with_vision(None).unwrap();
+        let seen = file.pictures().unwrap().picture_of(&picture(&case, 0));
+        let model = file.load(&device(), &LoadOptions::default()).unwrap();
+        let (tokens, media) = prompt(&case, &model, &[seen.unwrap()]);
+        let engine = start(model, graphs);
+        let answer = answer(&engine, &tokens, &Arc::new(media));
+        assert_eq!(engine.status().decode.graphs > 0, graphs == GraphUse::On);
+        answer
+    });
+    assert_eq!(answers[0], answers[1]);
 }
 
 #[test]
@@ -279,10 +379,17 @@ fn what_an_encoder_would_do_otherwise_is_refused_by_name() {
         "do_rescale",
     );
     check(
-        refusal("gemma3-vision", &|json| {
-            json["processor"]["do_pan_and_scan"] = true.into()
+        refusal("gemma4-vision", &|json| {
+            json["config"]["vision_config"]["head_dim"] = 8.into()
         }),
-        "do_pan_and_scan",
+        "head_dim",
+    );
+    check(
+        refusal("llava-next", &|json| {
+            json["config"]["image_grid_pinpoints"] = json!([[16, 24]]);
+            json["processor"]["image_grid_pinpoints"] = json!([[16, 24]]);
+        }),
+        "image_grid_pinpoints",
     );
     check(
         refusal("llava", &|json| {

@@ -12,6 +12,7 @@ pub(super) const HELP: &str = "\
 /regen             answer the last message again
 /image FILE        show a picture with the next message
 /audio FILE        play a sound with the next message
+/video FILE        show a video: an animation, or a folder of frames
 /save FILE         write the conversation as JSON
 /load FILE         go on with a conversation
 /stats             figures of the last answer and of the cache
@@ -28,6 +29,7 @@ pub(super) enum Command {
     System(Option<String>),
     Image(PathBuf),
     Audio(PathBuf),
+    Video(PathBuf),
     Save(PathBuf),
     Load(PathBuf),
     Regenerate,
@@ -70,6 +72,7 @@ impl Command {
             )),
             "image" => file().map(Self::Image),
             "audio" => file().map(Self::Audio),
+            "video" => file().map(Self::Video),
             "save" => file().map(Self::Save),
             "load" => file().map(Self::Load),
             "regen" => Ok(Self::Regenerate),

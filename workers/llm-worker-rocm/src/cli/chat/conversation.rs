@@ -28,7 +28,7 @@ impl Conversation {
         self.messages.push(message(role, text));
     }
 
-    /// What the user says about pictures and sounds.
+    /// What the user says about pictures, videos and sounds.
     pub(super) fn show(&mut self, parts: Vec<Json>, text: &str) {
         self.messages.push(message_with_parts(parts, text));
     }

@@ -4,7 +4,7 @@ mod command;
 mod conversation;
 mod input;
 
-use super::pictures::{played, prompt as tokens_of, shown, PictureArgs};
+use super::pictures::{played, prompt as tokens_of, shown, watched, PictureArgs};
 use super::sampling::SamplingArgs;
 use super::session::{template, Session, SessionArgs, Step};
 use crate::chat::{ChatTemplate, RenderOptions};
@@ -58,7 +58,9 @@ pub struct ChatArgs {
 impl ChatArgs {
     pub(super) fn run(self) -> Result<()> {
         let file = self.session.open()?;
-        let file = file.with_vision(self.pictures.mmproj.as_deref())?;
+        let file = file
+            .with_vision(self.pictures.mmproj.as_deref())?
+            .with_picture_options(self.pictures.seeing.options())?;
         let parts = self.pictures.parts()?;
         let template = template(self.chat_template.as_deref(), &file)?;
         let session = self.session.start(
@@ -94,7 +96,7 @@ struct Chat {
     /// Whether reasoning is set apart by colour.
     dim: bool,
     last: Option<Finish>,
-    /// Pictures and sounds that go with the next message.
+    /// Pictures, videos and sounds that go with the next message.
     parts: Vec<Json>,
 }
 
@@ -145,6 +147,7 @@ impl Chat {
             Command::System(text) => self.conversation.set_system(text),
             Command::Image(path) => self.parts.push(shown(&path)?),
             Command::Audio(path) => self.parts.push(played(&path)?),
+            Command::Video(path) => self.parts.push(watched(&path)?),
             Command::Save(path) => self.conversation.save(&path)?,
             Command::Load(path) => self.conversation = Conversation::load(&path)?,
             Command::Regenerate => {

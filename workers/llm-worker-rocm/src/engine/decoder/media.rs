@@ -17,6 +17,8 @@ pub(super) struct MediaPass {
     pub turned: Option<TurnedRows>,
     /// Rows that see beyond themselves.
     pub ahead: Vec<AheadRows>,
+    /// They do so in blocks with a window only.
+    pub ahead_in_windows: bool,
 }
 
 /// Rows that see all keys up to the same one.
@@ -104,7 +106,34 @@ impl MediaPass {
                 false => Some(tables.turned(turns, axes)?),
             },
             ahead: ahead.collect::<Result<_>>()?,
+            ahead_in_windows: false,
         })
+    }
+
+    /// Rows that see beyond themselves in a block that sees `left` keys before a row's own, or all.
+    pub(super) fn ahead(&self, left: Option<usize>) -> &[AheadRows] {
+        match self.ahead_in_windows && left.is_none() {
+            true => &[],
+            false => &self.ahead,
+        }
+    }
+
+    /// Tokens of all rows, the first one of the vocabulary, which pads texts, for those of pictures.
+    pub(super) fn text_ids(&self, ids: &Tensor) -> Result<Tensor> {
+        let mut parts = Vec::new();
+        let mut done = 0;
+        for (row, features) in &self.rows {
+            let rows = features.dim(0)?;
+            parts.push(ids.narrow(0, done, row - done)?);
+            parts.push(ids.narrow(0, *row, rows)?.zeros_like()?);
+            done = row + rows;
+        }
+        if parts.is_empty() {
+            return Ok(ids.clone());
+        }
+        parts.push(ids.narrow(0, done, ids.dim(0)? - done)?);
+        parts.retain(|part| part.elem_count() > 0);
+        Tensor::cat(&parts, 0)
     }
 
     /// Embeddings with the pictures' rows in their places.

@@ -110,6 +110,14 @@ impl Decoder {
         Ok(())
     }
 
+    /// The encoder of pictures.
+    fn sight(&self) -> Result<&Encoder> {
+        match &self.vision {
+            Some(vision) => Ok(vision),
+            None => candle_core::bail!("this model takes no pictures"),
+        }
+    }
+
     /// Logits of no rows.
     fn forward_nothing(&self) -> Result<Tensor> {
         let shape = (0, self.network.config.vocab_size);
@@ -225,10 +233,8 @@ impl Forward for Decoder {
 
     fn encode(&mut self, item: &MediaItem) -> Result<Features> {
         match &item.content {
-            Content::Picture(pixels) => match &self.vision {
-                Some(vision) => vision.encode(pixels),
-                None => candle_core::bail!("this model takes no pictures"),
-            },
+            Content::Picture(pixels) => self.sight()?.encode(pixels),
+            Content::Video(video) => self.sight()?.encode(&video.pixels),
             Content::Sound(frames) => match &self.sound {
                 Some(sound) => sound.encode(frames),
                 None => candle_core::bail!("this model takes no sounds"),

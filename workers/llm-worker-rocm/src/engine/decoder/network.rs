@@ -102,13 +102,14 @@ impl Network {
         };
         let ids = Tensor::new(step.tokens.as_slice(), &self.device)?;
         let axes = &self.config.rope.axes;
-        let media = MediaPass::new(
+        let mut media = MediaPass::new(
             media,
             step,
             (self.block_size, self.window_blocks > 0),
             &self.tables,
             axes,
         )?;
+        media.ahead_in_windows = self.config.traits.ahead_in_windows;
         let mut stream = self
             .run_with(&ids, &batch, windows.as_ref(), states.as_ref(), &media)?
             .sum()?;
@@ -178,7 +179,7 @@ impl Network {
             x = norm.forward(&x)?;
         }
         let per_block = match &self.per_block {
-            Some(per_block) => Some(per_block.rows(ids, &x)?),
+            Some(per_block) => Some(per_block.rows(&media.text_ids(ids)?, &x)?),
             None => None,
         };
         let mut stream = Residual::new(x);

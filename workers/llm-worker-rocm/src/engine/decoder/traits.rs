@@ -62,6 +62,8 @@ pub struct DecoderTraits {
     pub yarn_whole_pairs: bool,
     /// How pairs of elements are shared among time, row and column of pictures (M-RoPE).
     pub sections: Sections,
+    /// Rows of a picture that see all of it do so in blocks with a window only.
+    pub ahead_in_windows: bool,
     /// The recurrence of blocks that have one.
     pub recurrence: Recurrence,
     /// Which blocks have it, and what they have beside it.
@@ -267,6 +269,7 @@ impl DecoderTraits {
         recurrence: Recurrence::None,
         parts: BlockParts::Attention,
         sections: Sections::None,
+        ahead_in_windows: false,
         latent: Latent::None,
         gated_attention: false,
         tiled_heads: false,

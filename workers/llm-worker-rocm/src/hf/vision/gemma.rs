@@ -1,7 +1,8 @@
-//! Gemma's encoders.
+//! Gemma 3's encoder.
 
-use super::source::{side, Clip, Shape, Source};
+use super::source::{pixels, side, Clip, Shape, Source};
 use super::Family;
+use worker::gguf::Value;
 
 pub(super) const FAMILY: Family = Family {
     names: &[
@@ -33,14 +34,21 @@ fn shape(source: &Source, clip: &mut Clip) -> Result<(), String> {
     Ok(())
 }
 
-fn preprocessing(source: &Source, _: &mut Clip) -> Result<(), String> {
+fn preprocessing(source: &Source, clip: &mut Clip) -> Result<(), String> {
     source.check_filter(2)?;
     let (json, size) = (source.preprocessor, side(&source.vision["image_size"]));
     if json["size"]["height"].as_u64() != size || json["size"]["width"].as_u64() != size {
         return source.refuse("size");
     }
     if json["do_pan_and_scan"] == true {
-        return source.refuse("do_pan_and_scan");
+        let count = |key: &str, usual: u32| pixels(&json[key]).unwrap_or(usual);
+        let smallest = count("pan_and_scan_min_crop_size", 256);
+        clip.count("pan_and_scan.min_crop_size", smallest);
+        let most = count("pan_and_scan_max_num_crops", 4);
+        clip.count("pan_and_scan.max_crops", most);
+        let ratio = json["pan_and_scan_min_ratio_to_activate"].as_f64();
+        let ratio = Value::F32(ratio.unwrap_or(1.2) as f32);
+        clip.set("pan_and_scan.min_ratio", ratio);
     }
     Ok(())
 }

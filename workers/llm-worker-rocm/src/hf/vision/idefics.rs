@@ -1,6 +1,6 @@
 //! SmolVLM and Idefics3.
 
-use super::source::{Clip, Shape, Source};
+use super::source::{pixels, Clip, Shape, Source};
 use super::Family;
 
 pub(super) const FAMILY: Family = Family {
@@ -39,5 +39,9 @@ fn preprocessing(source: &Source, clip: &mut Clip) -> Result<(), String> {
         return source.refuse("do_image_splitting");
     }
     clip.count("preproc_image_size", source.longest_edge()?);
+    let size = &json["video_sampling"]["video_size"];
+    if let Some(longest) = pixels(&size["longest_edge"]) {
+        clip.count("video_size", longest);
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! LLaVA with CLIP's encoder.
+//! LLaVA 1.5 and 1.6 with CLIP's encoder.
 
-use super::source::{side, Clip, Shape, Source};
+use super::source::{list, side, Clip, Shape, Source};
 use super::Family;
 use worker::gguf::{Array, Value};
 
@@ -14,6 +14,7 @@ pub(super) const FAMILY: Family = Family {
         ("post_layernorm", ""),
         ("linear_1", "mm.0"),
         ("linear_2", "mm.2"),
+        ("image_newline", "v.image_newline"),
     ],
     shape,
     preprocessing,
@@ -42,7 +43,22 @@ fn shape(source: &Source, clip: &mut Clip) -> Result<(), String> {
         return Err("config.json: vision_feature_select_strategy is not \"default\"".to_string());
     }
     clip.count("image_size", source.number(&["image_size"])?);
+    if is_next(source) {
+        let name = "spatial_unpad".to_string();
+        clip.set("mm_patch_merge_type", Value::String(name));
+        // Heights come first here, widths there.
+        let sizes = config["image_grid_pinpoints"].as_array();
+        let sizes = sizes.into_iter().flatten().map(list);
+        let sizes = sizes.flat_map(|size| size.into_iter().rev().map(|n| n as i32));
+        let sizes = Array::I32(sizes.collect());
+        clip.set("image_grid_pinpoints", Value::Array(sizes));
+    }
     Ok(())
+}
+
+/// Whether it is LLaVA 1.6, which cuts pictures into tiles.
+fn is_next(source: &Source) -> bool {
+    source.config["model_type"] == "llava_next"
 }
 
 fn preprocessing(source: &Source, _: &mut Clip) -> Result<(), String> {
@@ -59,8 +75,14 @@ fn preprocessing(source: &Source, _: &mut Clip) -> Result<(), String> {
     if crop.as_u64() != expected || json["do_center_crop"] == false {
         return source.refuse("crop_size");
     }
-    if json["do_pad"] == true {
-        return source.refuse("do_pad");
+    match is_next(source) {
+        // Tiles that are added to make all pictures' as many count for nothing.
+        true if json["image_grid_pinpoints"].is_null() => {}
+        true if json["image_grid_pinpoints"] != source.config["image_grid_pinpoints"] => {
+            return source.refuse("image_grid_pinpoints");
+        }
+        false if json["do_pad"] == true => return source.refuse("do_pad"),
+        _ => {}
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | others    | what a family says in its own way                         |
 
 mod gemma;
+mod gemma4;
 mod idefics;
 mod internvl;
 mod llava;
@@ -48,6 +49,7 @@ fn family(kind: Kind) -> &'static Family {
     match kind {
         Kind::Qwen2Vl | Kind::Qwen25Vl | Kind::Qwen3Vl => &qwen::FAMILY,
         Kind::Gemma3 => &gemma::FAMILY,
+        Kind::Gemma4 => &gemma4::FAMILY,
         Kind::Llava => &llava::FAMILY,
         Kind::Idefics3 => &idefics::FAMILY,
         Kind::InternVl => &internvl::FAMILY,
@@ -65,6 +67,8 @@ enum Change {
     Neighbours(usize),
     /// One of two frames of `(outputs, channels, frames, rows, columns)`.
     Frame(usize),
+    /// From `(outputs, rows x columns x channels)` to `(outputs, channels, rows, columns)` of squares of this side.
+    Channels(usize),
 }
 
 /// A tensor as GGUF has it.
@@ -77,6 +81,9 @@ struct Place {
     shape: Vec<usize>,
     change: Change,
 }
+
+/// Red, green and blue.
+const CHANNELS: usize = 3;
 
 /// A folder's encoder.
 pub(crate) struct VisionFolder {
@@ -91,6 +98,7 @@ impl Place {
     fn shape(&self) -> Vec<usize> {
         match self.change {
             Change::Frame(_) => [&self.shape[..2], &self.shape[3..]].concat(),
+            Change::Channels(side) => vec![self.shape[0], CHANNELS, side, side],
             _ => self.shape.clone(),
         }
     }
@@ -149,12 +157,14 @@ impl VisionFolder {
             reason,
         };
         let preprocessor = read_json(path, "preprocessor_config.json")?.unwrap_or(Json::Null);
+        let video = read_json(path, "video_preprocessor_config.json")?.unwrap_or(Json::Null);
         let source = Source {
             kind: traits.kind,
             config,
             vision: &config["vision_config"],
             text: config.get("text_config").unwrap_or(config),
             preprocessor: &preprocessor,
+            video: &video,
         };
         let metadata = source.metadata(traits.projector, family(traits.kind));
         let metadata = metadata.map_err(bad)?;
@@ -200,8 +210,12 @@ fn add(
                 view.dtype()
             ));
         }
-        let shape = view.shape();
-        if shape.contains(&0) || shape.is_empty() {
+        // A number by itself is a list of one.
+        let shape = match view.shape() {
+            [] => &[1],
+            shape => shape,
+        };
+        if shape.contains(&0) {
             return Err(format!("tensor {name} has no elements"));
         }
         let place = |change: Change| Place {
@@ -231,6 +245,13 @@ fn add(
                     return Err(format!("tensor {name} does not belong to {heads} heads"));
                 }
                 places.insert(found.clone(), place(Change::Neighbours(heads)));
+            }
+            [_, columns] if found == "v.patch_embd.weight" => {
+                let side = (columns / CHANNELS).isqrt();
+                if side * side * CHANNELS != *columns {
+                    return Err(format!("tensor {name} is not of square patches"));
+                }
+                places.insert(found.clone(), place(Change::Channels(side)));
             }
             _ if found == "mm.soft_emb_norm.weight" => {
                 places.insert(found.clone(), place(Change::PlusOne));
@@ -265,6 +286,17 @@ impl Weights for VisionFolder {
                 let bytes: usize = place.shape[3..].iter().product::<usize>() * place.size();
                 let frames = data.chunks_exact(bytes).skip(frame).step_by(2);
                 Cow::Owned(frames.flatten().copied().collect())
+            }
+            Change::Channels(side) => {
+                let size = place.size();
+                let of_output = data.chunks_exact(side * side * CHANNELS * size);
+                let channels = of_output.flat_map(|pixels| {
+                    (0..CHANNELS).flat_map(move |channel| {
+                        let numbers = pixels.chunks_exact(size).skip(channel);
+                        numbers.step_by(CHANNELS).flatten().copied()
+                    })
+                });
+                Cow::Owned(channels.collect())
             }
             Change::PlusOne => {
                 let plus_one = |x: f32| (x + 1.0).to_le_bytes();

@@ -24,18 +24,35 @@ const BLOCKS: [&str; 3] = ["blocks.", "layers.", "layer."];
 const PARTS: &[(&str, &[&str])] = &[
     (
         "ln1",
-        &["norm1", "layer_norm1", "layernorm_before", "attention_norm"],
+        &[
+            "norm1",
+            "layer_norm1",
+            "layernorm_before",
+            "attention_norm",
+            "input_layernorm",
+        ],
     ),
     (
         "ln2",
-        &["norm2", "layer_norm2", "layernorm_after", "ffn_norm"],
+        &[
+            "norm2",
+            "layer_norm2",
+            "layernorm_after",
+            "ffn_norm",
+            "pre_feedforward_layernorm",
+        ],
     ),
+    ("attn_post_norm", &["post_attention_layernorm"]),
+    ("ffn_post_norm", &["post_feedforward_layernorm"]),
+    ("attn_q_norm", &["self_attn.q_norm"]),
+    ("attn_k_norm", &["self_attn.k_norm"]),
     ("attn_qkv", &["attn.qkv"]),
     (
         "attn_out",
         &[
             "attn.proj",
             "self_attn.out_proj",
+            "self_attn.o_proj",
             "attention.projection_layer",
             "attention.o_proj",
         ],
@@ -79,8 +96,9 @@ pub(super) fn gguf_name(kind: Kind, name: &str, deep: &[u64]) -> Option<Option<S
     for prefix in PREFIXES {
         inner = inner.strip_prefix(prefix).unwrap_or(inner);
     }
-    // Pooling that no language model takes.
-    if inner.starts_with("head.") || inner.ends_with("position_ids") {
+    // Pooling that no language model takes, and what hears.
+    let beside = ["head.", "audio_tower.", "embed_audio."];
+    if beside.iter().any(|part| inner.starts_with(part)) || inner.ends_with("position_ids") {
         return Some(None);
     }
     let own = |name: &str| {
@@ -118,10 +136,20 @@ fn of_block(name: &str) -> Option<String> {
         "lambda_2" => return Some("ls2.weight".to_string()),
         _ => {}
     }
+    const ENDS: [&str; 6] = [
+        "weight",
+        "bias",
+        "input_min",
+        "input_max",
+        "output_min",
+        "output_max",
+    ];
     let (part, end) = name.rsplit_once('.')?;
-    if !matches!(end, "weight" | "bias") {
+    if !ENDS.contains(&end) {
         return None;
     }
+    // A matrix with limits is a part of what has them.
+    let part = part.strip_suffix(".linear").unwrap_or(part);
     let mut parts = PARTS.iter();
     let (to, _) = parts.find(|(_, from)| from.contains(&part))?;
     Some(format!("{to}.{end}"))
@@ -165,6 +193,15 @@ mod tests {
         let post = "model.vision_tower.vision_model.post_layernorm.weight";
         assert_eq!(name(Kind::Llava, post), Some(None));
         assert_eq!(name(Kind::Idefics3, post), some("v.post_ln.weight"));
+        let limit = "model.vision_tower.encoder.layers.2.self_attn.o_proj";
+        assert_eq!(
+            name(Kind::Gemma4, &format!("{limit}.linear.weight")),
+            some("v.blk.2.attn_out.weight")
+        );
+        assert_eq!(
+            name(Kind::Gemma4, &format!("{limit}.input_max")),
+            some("v.blk.2.attn_out.input_max")
+        );
         assert_eq!(
             name(Kind::Qwen2Vl, "visual.blocks.0.attn.lora.weight"),
             None

@@ -107,5 +107,17 @@ fn preprocessing(source: &Source, clip: &mut Clip) -> Result<(), String> {
     let most = pixels(&json["max_pixels"]).or_else(|| pixels(&size["longest_edge"]));
     clip.count("image_min_pixels", fewest.unwrap_or(56 * 56));
     clip.count("image_max_pixels", most.unwrap_or(28 * 28 * 1280));
+    let size = &source.video["size"];
+    for (key, edge) in [
+        ("video_min_pixels", "shortest_edge"),
+        ("video_max_pixels", "longest_edge"),
+    ] {
+        if let Some(count) = pixels(&size[edge]) {
+            clip.count(key, count);
+        }
+    }
+    if let Some(number) = source.vision["tokens_per_second"].as_f64() {
+        clip.set("tokens_per_second", Value::F32(number as f32));
+    }
     Ok(())
 }

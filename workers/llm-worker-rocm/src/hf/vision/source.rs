@@ -18,6 +18,8 @@ pub(super) struct Source<'a> {
     pub text: &'a Json,
     /// `preprocessor_config.json`.
     pub preprocessor: &'a Json,
+    /// `video_preprocessor_config.json`, if there is one.
+    pub video: &'a Json,
 }
 
 /// An encoder's shape, as far as all families say it alike.
@@ -158,19 +160,27 @@ impl Source<'_> {
         if json.is_null() {
             return Err(format!("{FILE} is missing: how pictures become pixels"));
         }
-        for key in ["do_resize", "do_rescale", "do_normalize"] {
+        for key in ["do_resize", "do_rescale"] {
             if json[key] == false {
                 return self.refuse(key);
             }
+        }
+        let normalises = json["do_normalize"].as_bool();
+        if normalises.is_some_and(|does| does != self.kind.is_normalised()) {
+            return self.refuse("do_normalize");
         }
         let factor = json["rescale_factor"].as_f64();
         if factor.is_some_and(|factor| (factor * 255.0 - 1.0).abs() > 1e-6) {
             return self.refuse("rescale_factor");
         }
-        for key in ["image_mean", "image_std"] {
+        for (key, usual) in [("image_mean", 0.0), ("image_std", 1.0)] {
             let numbers = json[key].as_array().into_iter().flatten();
             let numbers = numbers.filter_map(Json::as_f64).map(|x| x as f32);
-            clip.set(key, Value::Array(Array::F32(numbers.collect())));
+            let numbers = match self.kind.is_normalised() {
+                true => numbers.collect(),
+                false => vec![usual; 3],
+            };
+            clip.set(key, Value::Array(Array::F32(numbers)));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::form::{Form, Source};
 use super::length::check_length;
 use super::prepare::Prompt;
 use super::sampling::{check_top_logprobs, SamplingFields};
-use crate::chat::{picture_addresses, sound_addresses, RenderOptions, Rendered};
+use crate::chat::{picture_addresses, sound_addresses, video_parts, RenderOptions, Rendered};
 use crate::engine::api::Failure;
 use crate::engine::media::MediaItem;
 use crate::server::backend::TextModel;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use worker::http::{json, ApiError};
 
-/// Most pictures and sounds of a chat.
+/// Most pictures, videos and sounds of a chat.
 const MOST_ITEMS: usize = 64;
 
 /// The fields of a chat, besides those of [`SamplingFields`]. Messages and tools are in OpenAI's form, which chat
@@ -205,11 +205,12 @@ impl ChatFields {
         Ok((prompt, parser))
     }
 
-    /// The pictures and the sounds of the messages, fetched and decoded.
+    /// The pictures, videos and sounds of the messages, fetched and decoded.
     fn items(&self, model: &TextModel) -> Result<Vec<Arc<MediaItem>>, ApiError> {
         let pictures = picture_addresses(&self.messages).map_err(of_messages)?;
+        let videos = video_parts(&self.messages).map_err(of_messages)?;
         let sounds = sound_addresses(&self.messages).map_err(of_messages)?;
-        let count = pictures.len() + sounds.len();
+        let count = pictures.len() + videos.len() + sounds.len();
         if count == 0 {
             return Ok(Vec::new());
         }
@@ -217,20 +218,23 @@ impl ChatFields {
         if count > MOST_ITEMS {
             return Err(ApiError::field(
                 "messages",
-                format!("{count} pictures and sounds; {MOST_ITEMS} are the most"),
+                format!("{count} pictures, videos and sounds; {MOST_ITEMS} are the most"),
             ));
         }
         let sources = &model.sources;
         let pictures = pictures
             .into_iter()
             .map(|address| processor.picture(&sources.load(address)?, &sources.limits));
+        let context = model.backend.context();
+        let videos = videos
+            .iter()
+            .map(|video| processor.video(video, sources, context));
         let sounds = sounds
             .iter()
             .map(|address| processor.sound(&sources.load(address)?));
-        let context = model.backend.context();
         let mut rows = 0;
         let mut items = Vec::new();
-        for item in pictures.chain(sounds) {
+        for item in pictures.chain(videos).chain(sounds) {
             let item = item.map_err(of_messages)?;
             rows += processor.rows_of(&item);
             if rows >= context {

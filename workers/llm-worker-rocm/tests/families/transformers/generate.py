@@ -23,8 +23,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelF
 from transformers import AutoModelForMultimodalLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq
 from transformers import Gemma3nAudioFeatureExtractor, GenerationConfig, WhisperFeatureExtractor
 from transformers.modeling_layers import MtpModel
+from transformers.video_utils import VideoMetadata
 
-from cases import ADAPTERS, CASES, EMBEDDINGS, HEADS, PICTURES, PIECE, RANKINGS, SOUNDS, SPEECH
+from cases import ADAPTERS, CASES, EMBEDDINGS, HEADS, PICTURES, PIECE, RANKINGS, SOUNDS, SPEECH, VIDEOS
+from cases.pictures import spell
 
 HERE = pathlib.Path(__file__).parent
 TOKENS = [3 + i * 7 % 29 for i in range(24)]
@@ -124,10 +126,10 @@ def generate_ranking(name):
     write(name, config, norm, shapes, rows)
 
 
-def picture(width, height):
+def picture(width, height, shift=0):
     """Pixels of a formula, which the test has, too."""
     y, x, c = np.mgrid[0:height, 0:width, 0:3]
-    return ((x * 7 + y * 13 * (c + 1) + (x * y) % 31 * 3) % 256).astype(np.uint8)
+    return ((x * 7 + y * 13 * (c + 1) + (x * y) % 31 * 3 + shift) % 256).astype(np.uint8)
 
 
 def in_patches(pixels, patch):
@@ -135,6 +137,94 @@ def in_patches(pixels, patch):
     tiles, _, height, width = pixels.shape
     pixels = pixels.reshape(tiles, 3, height // patch, patch, width // patch, patch)
     return pixels.permute(0, 2, 4, 1, 3, 5).flatten()
+
+
+def answered(model, prompt, inputs, typed):
+    """Tokens behind a prompt with their logarithms of probability; `typed` is the name of what kinds tokens are of."""
+    answer, tokens = [], list(prompt)
+    # The tokens of pictures and videos end an answer: behind them, one more would be needed.
+    while len(answer) < 8 and not {31, 32} & set(tokens[len(prompt) :]):
+        ids = torch.tensor([tokens])
+        more = {typed: (ids == 31).int() + 2 * (ids == 32).int()} if typed else {}
+        with torch.no_grad():
+            logits = model(input_ids=ids, use_cache=False, **inputs, **more).logits[0, -1]
+        token = int(logits.argmax())
+        answer.append([token, round(float(logits.log_softmax(-1)[token]), 6)])
+        tokens.append(token)
+    return answer
+
+
+def generate_video(name):
+    base, settings, kind, (total, fps), (width, height), sizes = VIDEOS[name]
+    config, norm, (of_pictures, _), _, (_, spelled) = PICTURES[base]
+    config = {**config, "text_config": {**config["text_config"], "max_position_embeddings": 512}}
+    is_qwen = base.startswith("qwen")
+    processor = getattr(transformers, kind)(**settings)
+    metadata = VideoMetadata(total_num_frames=total, fps=fps, duration=total / fps)
+    asked = {"fps": 2.0 if is_qwen else 1.0, "num_frames": 64 if base == "smolvlm" else None}
+    indices = [int(i) for i in processor.sample_frames(metadata, **asked)]
+    frames = []
+    for index in indices:
+        frame = Image.fromarray(picture(width, height, 5 * index))
+        for size in sizes:
+            frame = frame.resize(size, Image.Resampling.LANCZOS if base == "smolvlm" else Image.Resampling.BICUBIC)
+        frames.append(np.asarray(frame))
+    inputs = processor(videos=[np.stack(frames)], do_resize=is_qwen, do_sample_frames=False, return_tensors="pt")
+    patch = config["vision_config"]["patch_size"]
+    patch = patch[0] if isinstance(patch, list) else patch
+    words = [3 + i * 7 % 26 for i in range(24)]
+    if is_qwen:
+        inputs = {key: inputs[key] for key in ("pixel_values_videos", "video_grid_thw")}
+        times, rows, columns = inputs["video_grid_thw"][0].tolist()
+        assert (columns * patch, rows * patch) == sizes[-1], "the processor has another size in mind"
+        flat = inputs["pixel_values_videos"].reshape(times, rows * columns, 3, 2, patch * patch)
+        flat = flat.permute(0, 3, 1, 2, 4).flatten()
+        count = rows * columns // 4
+        if base in ("qwen2-vl", "qwen2.5-vl"):
+            place = [33] + [32] * (times * count) + [34]
+        else:
+            seconds = [index / fps for index in indices + indices[-1:] * (len(indices) % 2)]
+            middle = [(a + b) / 2 for a, b in zip(seconds[::2], seconds[1::2])]
+            place = [t for time in middle for t in [*spell(f"<{time:.1f} seconds>"), 33, *[32] * count, 34]]
+        if base == "qwen2.5-vl":
+            inputs["second_per_grid_ts"] = [2 / (len(indices) / total * fps)]
+    else:
+        pixels = inputs["pixel_values" if base == "smolvlm" else "pixel_values_videos"]
+        inputs = {"pixel_values": pixels if base == "smolvlm" else pixels.flatten(0, 1)}
+        flat = in_patches(pixels.flatten(0, -4), patch)
+        count = (16 // patch // 2) ** 2
+        number = {2: "two", 3: "three"}[len(indices)]
+        if base == "smolvlm":
+            place = spell(f"You are provided the following series of {number} frames from a 0:00:02 [H:MM:SS] video.")
+            for _ in indices:
+                place += [*spell("Frame from 00:01:"), 32, 35, *[31] * count, 32]
+        else:
+            place = [t for _ in indices for t in [*spell("Frame: "), 33, *[31] * count, 34]]
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        shapes = checkpoint(config, norm, folder, AutoModelForImageTextToText)
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        model.eval()
+        features = getattr(model.model, "get_video_features" if is_qwen else "get_image_features")
+        features = features(**{k: v for k, v in inputs.items() if k != "second_per_grid_ts"}).pooler_output
+        features = torch.cat(list(features)) if isinstance(features, (list, tuple)) else features
+        features = features.reshape(-1, features.shape[-1]).detach()
+        prompt = words[:3] + place + words[3:12]
+        answer = answered(model, prompt, inputs, "mm_token_type_ids" if is_qwen else None)
+    every = max(len(flat) // 40, 1)
+    spelled = {**spelled, 32: "<|video_pad|>"} if is_qwen else spelled
+    more = {
+        "processor": of_pictures,
+        "video_processor": settings,
+        "picture": [width, height],
+        "video": [total, fps, indices],
+        "spelled": spelled,
+        "prompt": prompt,
+        "pixels": [len(flat), every, rounded(flat[::every])],
+        "features": [rounded(features[row]) for row in (0, len(features) // 2, len(features) - 1)],
+        "answer": answer,
+    }
+    write(name, config, norm, shapes, [], **more)
 
 
 def generate_picture(name):
@@ -149,12 +239,17 @@ def generate_picture(name):
     # The mask of a picture that is not padded.
     inputs.pop("pixel_attention_mask", None)
     inputs.pop("num_patches", None)
+    inputs.pop("num_soft_tokens_per_image", None)
     pixels = inputs["pixel_values"]
     is_qwen = "image_grid_thw" in inputs
     patch = config["vision_config"]["patch_size"]
     patch = patch[0] if isinstance(patch, list) else patch
     if is_qwen:
         flat = pixels.reshape(len(pixels), 3, 2, patch * patch)[:, :, 0].flatten()
+    elif "image_position_ids" in inputs:
+        # Without padding, and from -1 to 1, which the model does.
+        count = int((inputs["image_position_ids"] >= 0).all(-1).sum())
+        flat = (2 * pixels[0, :count] - 1).reshape(count, patch * patch, 3).transpose(1, 2).flatten()
     else:
         flat = in_patches(pixels.flatten(0, -4), patch)
     with tempfile.TemporaryDirectory() as folder:
@@ -170,18 +265,8 @@ def generate_picture(name):
         words = [3 + i * 7 % 26 for i in range(24)]
         begin = words[:3] + [t for token in place for t in (inner if token is None else [token])]
         prompt = begin + words[3:12]
-        answer, tokens = [], list(prompt)
-        # The token of pictures ends an answer: behind it, one more picture would be needed.
-        while len(answer) < 8 and 31 not in tokens[len(prompt) :]:
-            ids = torch.tensor([tokens])
-            types = (ids == 31).int()
-            more = {"mm_token_type_ids": types} if is_qwen else {}
-            more = {"token_type_ids": types} if config["model_type"] == "gemma3" else more
-            with torch.no_grad():
-                logits = model(input_ids=ids, use_cache=False, **inputs, **more).logits[0, -1]
-            token = int(logits.argmax())
-            answer.append([token, round(float(logits.log_softmax(-1)[token]), 6)])
-            tokens.append(token)
+        typed = {"gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}
+        answer = answered(model, prompt, inputs, typed.get(config["model_type"], "mm_token_type_ids" * is_qwen))
     every = max(len(flat) // 40, 1)
     more = {
         "processor": {**settings, "image_processor_type": kind.removesuffix("Pil")},
@@ -514,7 +599,8 @@ def write(name, config, norm, shapes, rows, **more):
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *SPEECH, *SOUNDS, *ADAPTERS, *HEADS]:
+    everything = [*CASES, *EMBEDDINGS, *RANKINGS, *PICTURES, *VIDEOS, *SPEECH, *SOUNDS, *ADAPTERS, *HEADS]
+    for name in sys.argv[1:] or everything:
         if name in CASES:
             generate(name)
         elif name in EMBEDDINGS:
@@ -523,6 +609,8 @@ if __name__ == "__main__":
             generate_picture(name)
         elif name in SOUNDS:
             generate_sound(name)
+        elif name in VIDEOS:
+            generate_video(name)
         elif name in RANKINGS:
             generate_ranking(name)
         elif name in SPEECH:

@@ -116,7 +116,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
     .compared_with(BOTH_FORMATS),
     ArchitectureRow::decoder(
         "gemma4",
-        "Gemma 4 (text)",
+        "Gemma 4",
         DecoderTraits {
             post_norms: true,
             qk_norms: true,
@@ -125,6 +125,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             score_scale: Some(1.0),
             experts_beside: true,
             stream_scales: true,
+            ahead_in_windows: true,
             layers: Layers::Windowed {
                 period: 6,
                 local_base: Some(10_000),
@@ -142,7 +143,7 @@ pub(super) static ROWS: &[ArchitectureRow] = &[
             ..GEMMA_FOLDER
         },
     )
-    .compared_with(BOTH_FORMATS),
+    .compared_with("transformers, both formats, with pictures"),
 ];
 
 /// GGUF has no keys for what follows from the number of experts, from the step between mixtures, and from which layers

@@ -99,7 +99,7 @@ impl Attention {
         };
         if let Some(gate) = &self.gate {
             let shape = (query.dim(0)?, self.heads.count * self.heads.v_size);
-            let attended = match pass.media.ahead.is_empty() {
+            let attended = match pass.media.ahead(self.left).is_empty() {
                 true => cache.attend(&query, pass.batch(self.left), &self.scores())?,
                 false => self.attend_ahead(&query, cache, pass)?,
             };
@@ -123,7 +123,7 @@ impl Attention {
 
     /// Attention to what is cached, and the matrix behind it.
     fn finish(&self, query: &Tensor, cache: &PagedCache, pass: &Pass) -> Result<Tensor> {
-        if pass.media.ahead.is_empty() {
+        if pass.media.ahead(self.left).is_empty() {
             let mixed = self.attend(query, cache, pass.batch(self.left))?;
             return self.output.forward(&mixed);
         }
@@ -160,7 +160,7 @@ impl Attention {
         let all = attend(query, pass.batch(self.left), self.left)?;
         let mut parts = Vec::new();
         let mut done = 0;
-        for ahead in &pass.media.ahead {
+        for ahead in pass.media.ahead(self.left) {
             if ahead.row > done {
                 parts.push(all.narrow(0, done, ahead.row - done)?);
             }

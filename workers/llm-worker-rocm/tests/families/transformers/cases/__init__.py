@@ -4,7 +4,7 @@ from .adapters import ADAPTERS
 from . import delta, latent, mixtures, older, state_space, usual, windows
 from .embeddings import EMBEDDINGS
 from .heads import HEADS
-from .pictures import PICTURES
+from .pictures import PICTURES, VIDEOS
 from .rankings import RANKINGS
 from .speech import SPEECH
 from .sounds import PIECE, SOUNDS

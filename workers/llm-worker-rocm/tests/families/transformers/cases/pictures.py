@@ -2,6 +2,7 @@
 
 from .common import COMMON
 from .delta import DELTA, EXPERTS, FULL, LINEAR
+from .windows import GEMMA4, SLIDING
 
 TEXT = {key: value for key, value in COMMON.items() if key != "rope_theta"}
 QWEN_VISION = {
@@ -59,8 +60,47 @@ PIXTRAL_VISION = {
 }
 
 
+GEMMA3 = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "model_type": "gemma3",
+    "image_token_index": 31,
+    "boi_token_index": 33,
+    "eoi_token_index": 34,
+    "mm_tokens_per_image": 16,
+    "text_config": {
+        **COMMON,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 7,
+        "head_dim": 16,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "hidden_act": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 24,
+        "tie_word_embeddings": True,
+        "sliding_window": 12,
+        "rope_local_base_freq": 10000.0,
+        "rope_theta": 1000000.0,
+    },
+    "vision_config": {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 32,
+        "patch_size": 4,
+        "hidden_act": "gelu_pytorch_tanh",
+        "vision_use_head": False,
+    },
+}
+
+
 def sections(sizes, **more):
     return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sizes, **more}
+
+
+def spell(text):
+    """Tokens of a text's letters and spaces; all else is in no vocabulary here."""
+    return [3 if c == " " else ord(c) - 93 for c in text if c == " " or "a" <= c <= "z"]
 
 
 # The configuration, the norms' weight, the processor's configuration and class, width and height of the picture, what
@@ -68,6 +108,16 @@ def sections(sizes, **more):
 PART = None
 QWEN_PLACE = [33, PART, 34], {31: "<|image_pad|>", 33: "<|vision_start|>", 34: "<|vision_end|>"}
 GEMMA_PLACE = [33, PART, 34], {31: "<image_soft_token>", 33: "<start_of_image>", 34: "<end_of_image>"}
+GEMMA4_PLACE = [33, PART, 34], {31: "<|image|>", 33: "<|image>", 34: "<image|>"}
+GEMMA_PART = [33, PART, 34]
+GEMMA_PANNED = (
+    spell("Here is the original image ")
+    + GEMMA_PART
+    + spell(" and here are some crops to help you see better ")
+    + GEMMA_PART
+    + spell(" ")
+    + GEMMA_PART
+)
 LLAVA_PLACE = [PART], {31: "<image>"}
 IDEFICS_PLACE = (
     [32, 36, PART, 32, 37, PART, 32, 38, PART, 32, 39, PART, 32, 35, PART, 32],
@@ -82,6 +132,8 @@ IDEFICS_PLACE = (
     },
 )
 PIXTRAL_SPELLED = {31: "[IMG]", 33: "[IMG_BREAK]", 34: "[IMG_END]"}
+# Heights and widths.
+PINPOINTS = [[16, 32], [32, 16], [32, 32], [48, 16], [16, 48]]
 INTERN_PLACE = [33, PART, 34], {31: "<IMG_CONTEXT>", 33: "<img>", 34: "</img>"}
 
 PICTURES = {
@@ -238,42 +290,113 @@ PICTURES = {
         QWEN_PLACE,
     ),
     "gemma3-vision": (
-        {
-            "architectures": ["Gemma3ForConditionalGeneration"],
-            "model_type": "gemma3",
-            "image_token_index": 31,
-            "boi_token_index": 33,
-            "eoi_token_index": 34,
-            "mm_tokens_per_image": 16,
-            "text_config": {
-                **COMMON,
-                "model_type": "gemma3_text",
-                "num_hidden_layers": 7,
-                "head_dim": 16,
-                "hidden_activation": "gelu_pytorch_tanh",
-                "hidden_act": "gelu_pytorch_tanh",
-                "query_pre_attn_scalar": 24,
-                "tie_word_embeddings": True,
-                "sliding_window": 12,
-                "rope_local_base_freq": 10000.0,
-                "rope_theta": 1000000.0,
-            },
-            "vision_config": {
-                "model_type": "siglip_vision_model",
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "image_size": 32,
-                "patch_size": 4,
-                "hidden_act": "gelu_pytorch_tanh",
-                "vision_use_head": False,
-            },
-        },
+        GEMMA3,
         0.0,
         ({**SIGLIP, "size": {"height": 32, "width": 32}, "image_seq_length": 16}, "Gemma3ImageProcessorPil"),
         (61, 37),
         GEMMA_PLACE,
+    ),
+    "gemma3-panned": (
+        {**GEMMA3, "text_config": {**GEMMA3["text_config"], "max_position_embeddings": 512}},
+        0.0,
+        (
+            {
+                **SIGLIP,
+                "size": {"height": 32, "width": 32},
+                "image_seq_length": 16,
+                "do_pan_and_scan": True,
+                "pan_and_scan_min_crop_size": 16,
+                "pan_and_scan_max_num_crops": 4,
+                "pan_and_scan_min_ratio_to_activate": 1.2,
+            },
+            "Gemma3ImageProcessorPil",
+        ),
+        (61, 29),
+        (GEMMA_PANNED, GEMMA_PLACE[1]),
+    ),
+    # Rows see each other in layers with a window, which is smaller than a picture; inputs of each layer.
+    "gemma4-vision": (
+        {
+            "architectures": ["Gemma4ForConditionalGeneration"],
+            "model_type": "gemma4",
+            "image_token_id": 31,
+            "video_token_id": 35,
+            "audio_token_id": 36,
+            "boi_token_id": 33,
+            "eoi_token_id": 34,
+            "audio_config": None,
+            "text_config": {
+                **{key: value for key, value in COMMON.items() if key not in ("rope_theta", "hidden_act")},
+                **GEMMA4,
+                "model_type": "gemma4_text",
+                "num_hidden_layers": 4,
+                "layer_types": [SLIDING, FULL, SLIDING, FULL],
+                "max_position_embeddings": 512,
+                "hidden_size_per_layer_input": 8,
+                "num_kv_shared_layers": 2,
+                "use_bidirectional_attention": "vision",
+            },
+            "vision_config": {
+                "model_type": "gemma4_vision",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
+                "head_dim": 16,
+                "patch_size": 4,
+                "pooling_kernel_size": 3,
+                "position_embedding_size": 128,
+                "hidden_activation": "gelu_pytorch_tanh",
+                "use_clipped_linears": True,
+                "standardize": True,
+            },
+        },
+        0.5,
+        ({"patch_size": 4, "pooling_kernel_size": 3, "max_soft_tokens": 70}, "Gemma4ImageProcessorPil"),
+        (90, 5),
+        GEMMA4_PLACE,
+    ),
+    "llava-next": (
+        {
+            "architectures": ["LlavaNextForConditionalGeneration"],
+            "model_type": "llava_next",
+            "image_token_index": 31,
+            "image_grid_pinpoints": PINPOINTS,
+            "vision_feature_layer": -2,
+            "vision_feature_select_strategy": "default",
+            "projector_hidden_act": "gelu",
+            "tie_word_embeddings": False,
+            "text_config": {
+                **COMMON,
+                "max_position_embeddings": 512,
+                "model_type": "mistral",
+                "architectures": ["MistralForCausalLM"],
+            },
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                "hidden_size": 32,
+                "intermediate_size": 48,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 2,
+                "image_size": 16,
+                "patch_size": 4,
+                "hidden_act": "quick_gelu",
+                "projection_dim": 32,
+            },
+        },
+        1.0,
+        (
+            {
+                **CLIP,
+                "size": {"shortest_edge": 16},
+                "crop_size": {"height": 16, "width": 16},
+                "image_grid_pinpoints": PINPOINTS,
+            },
+            "LlavaNextImageProcessorPil",
+        ),
+        (61, 37),
+        LLAVA_PLACE,
     ),
     "llava": (
         {
@@ -408,5 +531,41 @@ PICTURES = {
         ({**CLIP, "size": {"longest_edge": 32}, "patch_size": {"height": 4, "width": 4}}, "PixtralImageProcessorPil"),
         (61, 37),
         (([PART, 33] * 3)[:-1] + [34], PIXTRAL_SPELLED),
+    ),
+}
+
+# Videos of models above: the model, how its processor of videos is set up, its class, frames in all and of a second,
+# width and height of a frame as it comes, and as it is taken: all that is done here by Pillow.
+QWEN_VIDEO = {key: value for key, value in QWEN_SIZES.items() if key not in ("min_pixels", "max_pixels")}
+QWEN_VIDEO = {**QWEN_VIDEO, "size": {"shortest_edge": 256, "longest_edge": 512}}
+SQUARE = {"size": {"height": 16, "width": 16}}
+
+VIDEOS = {
+    "qwen2-vl-video": ("qwen2-vl", QWEN_VIDEO, "Qwen2VLVideoProcessor", (9, 4.0), (61, 37), [(24, 16)]),
+    "qwen2.5-vl-video": ("qwen2.5-vl", QWEN_VIDEO, "Qwen2VLVideoProcessor", (9, 4.0), (61, 37), [(24, 16)]),
+    "qwen3-vl-video": (
+        "qwen3-vl",
+        {**QWEN_VIDEO, **SIGLIP, "size": {"shortest_edge": 256, "longest_edge": 2048}},
+        "Qwen3VLVideoProcessor",
+        (9, 4.0),
+        (61, 37),
+        [(24, 16)],
+    ),
+    "qwen3_5-video": (
+        "qwen3_5-vision",
+        {**QWEN_VIDEO, **SIGLIP, "size": {"shortest_edge": 256, "longest_edge": 2048}},
+        "Qwen3VLVideoProcessor",
+        (8, 4.0),
+        (61, 37),
+        [(24, 16)],
+    ),
+    "smolvlm-video": ("smolvlm", SIGLIP, "SmolVLMVideoProcessor", (9, 4.0), (61, 37), [(32, 20), (16, 16)]),
+    "internvl-video": (
+        "internvl",
+        {key: PICTURES["internvl"][2][0][key] for key in ("image_mean", "image_std")},
+        "InternVLVideoProcessor",
+        (9, 4.0),
+        (61, 37),
+        [(16, 16)],
     ),
 }
