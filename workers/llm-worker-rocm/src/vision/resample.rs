@@ -2,6 +2,7 @@
 //!
 //! [Pillow's](https://pillow.readthedocs.io/en/stable/handbook/concepts.html#filters) filters widen where the picture
 //! shrinks. Weights are rounded to 22 bits, rows are made first and rounded to 8 bits, then columns.
+//! For some sizes that shrink in height, Pillow 13 begins with columns: numbers of ours may be 1 of 255 apart there.
 
 use image::RgbImage;
 
