@@ -1,10 +1,11 @@
 //! Newer families from folders and from the GGUF files that `quantize` writes of them, against Hugging Face
 //! transformers.
 
+use super::device;
 use super::formats::{difference_of_both, difference_of_file, each};
 use super::transformers::{tolerance, Case};
 use llm_worker_rocm::architectures::decoder_config;
-use llm_worker_rocm::model::ModelFile;
+use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::json;
 use std::path::Path;
 use worker::gguf::{Gguf, MappedGguf, TensorInfo, Value, Weights};
