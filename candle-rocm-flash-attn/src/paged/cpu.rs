@@ -40,7 +40,7 @@ impl Half {
             CacheDType::F32 => Self::F32(vec![0.0; elements]),
             CacheDType::F16 => Self::F16(vec![0; elements]),
             CacheDType::BF16 => Self::BF16(vec![0; elements]),
-            CacheDType::Q8_0 if size % SCALED == 0 => Self::Q8_0 {
+            CacheDType::Q8_0 if size.is_multiple_of(SCALED) => Self::Q8_0 {
                 values: vec![0; elements],
                 scales: vec![0; elements / SCALED],
             },

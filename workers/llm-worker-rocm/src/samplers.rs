@@ -136,7 +136,8 @@ impl SamplerSettings {
             };
         }
         // A base below 1 is llama.cpp's other way to say that it is off.
-        Some(dry).filter(|dry| dry.multiplier != 0.0 && dry.last_n != 0 && !(dry.base < 1.0))
+        let is_off = dry.multiplier == 0.0 || dry.last_n == 0 || dry.base < 1.0;
+        (!is_off).then_some(dry)
     }
 
     fn aim(&self, default: Option<Aim>) -> Result<Option<Aim>, String> {

@@ -21,7 +21,7 @@ const SCALED: usize = 32;
 fn turned(x: &[f64]) -> Vec<f64> {
     let size = rotation(x.len());
     let sign = |i: usize, j: usize| {
-        if (i & j).count_ones() % 2 == 0 {
+        if (i & j).count_ones().is_multiple_of(2) {
             1.0
         } else {
             -1.0

@@ -230,7 +230,7 @@ fn convolve(x: &Tensor, kernel: &Linear, stride: usize) -> Result<Tensor> {
 /// Positions as sines, and behind them cosines, of wavelengths from one turn to [`LONGEST_WAVE`].
 fn sines(positions: usize, width: usize) -> Result<Vec<f32>> {
     let half = width / 2;
-    if half < 2 || width % 2 != 0 {
+    if half < 2 || !width.is_multiple_of(2) {
         candle_core::bail!("a width of {width} has no positions of sines");
     }
     let step = LONGEST_WAVE.ln() / (half - 1) as f64;

@@ -105,7 +105,6 @@ impl SessionArgs {
             head: self.speculation.wants_head(),
             weights: self.memory.options(),
             adapters: self.adapters.clone(),
-            ..LoadOptions::default()
         };
         let model = file.load(&selected.device, &load)?;
         let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;

@@ -31,8 +31,8 @@ type Places = Vec<(TensorName, Option<Change>)>;
 /// Sets a key that is absent: to the first of others that is there, else to a default.
 fn fill(json: &mut Json, key: &str, others: &[&str], default: Json) {
     if json[key].is_null() {
-        let other = others.iter().map(|other| &json[*other]);
-        let found = other.filter(|value| !value.is_null()).next().cloned();
+        let mut other = others.iter().map(|other| &json[*other]);
+        let found = other.find(|value| !value.is_null()).cloned();
         json[key] = found.unwrap_or(default);
     }
 }

@@ -118,7 +118,7 @@ impl WhisperConfig {
             ));
         }
         for heads in [encoder.heads, self.heads] {
-            if heads == 0 || encoder.width % heads != 0 {
+            if heads == 0 || !encoder.width.is_multiple_of(heads) {
                 return Err(format!(
                     "{whence}: {heads} heads cannot share a width of {}",
                     encoder.width

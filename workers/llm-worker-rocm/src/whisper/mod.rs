@@ -173,7 +173,7 @@ impl Whisper {
         &self,
         frames: &[f32],
         tokens: &[u32],
-    ) -> CandleResult<(Vec<Vec<f32>>, Vec<Vec<f32>>)> {
+    ) -> CandleResult<[Vec<Vec<f32>>; 2]> {
         let sound = self.encode(frames)?;
         let mut memory = self.decoder.begin(&sound)?;
         // The first ones at once, the others one by one, as answers are made.
@@ -186,7 +186,7 @@ impl Whisper {
                 logits.push(self.decoder.logits(&rows.narrow(0, row, 1)?)?);
             }
         }
-        Ok((sound.to_dtype(DType::F32)?.to_vec2()?, logits))
+        Ok([sound.to_dtype(DType::F32)?.to_vec2()?, logits])
     }
 
     /// A window of silence and some tokens, whatever they are: what is compiled on first use is compiled then.

@@ -298,10 +298,13 @@ fn first_columns(matrix: &[f32], columns: usize) -> Vec<usize> {
     }
     let mut first = vec![0; rows];
     let (mut row, mut column) = (rows.saturating_sub(1), columns.saturating_sub(1));
-    while rows > 0 {
+    if rows == 0 {
+        return first;
+    }
+    loop {
         first[row] = column;
         if (row, column) == (0, 0) {
-            break;
+            return first;
         }
         let step = match (row, column) {
             (0, _) => Step::Right,
@@ -314,7 +317,6 @@ fn first_columns(matrix: &[f32], columns: usize) -> Vec<usize> {
             Step::Right => column -= 1,
         }
     }
-    first
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ fn check(case: &Json, model: &Whisper) -> [f32; 2] {
     let bands = case["config"]["num_mel_bins"].as_u64().unwrap() as usize;
     let tokens: Vec<u32> = serde_json::from_value(case["tokens"].clone()).unwrap();
     let features = features(case);
-    let (encoded, logits) = (model.rows_and_logits(&features[..window * bands], &tokens)).unwrap();
+    let [encoded, logits] = (model.rows_and_logits(&features[..window * bands], &tokens)).unwrap();
     let share = |got: &[Vec<f32>], want: Vec<(usize, Vec<f32>)>| {
         let each = want.iter().map(|(row, want)| {
             let largest = want.iter().fold(0f32, |a, b| a.max(b.abs()));

@@ -193,6 +193,19 @@ impl HeadDrafter {
         self.predict(forward, turns, &step)
     }
 
+    /// Passes of a lone head until no turn is open.
+    fn go_on_while_open(&self, forward: &mut dyn Forward, turns: &mut [Turn]) -> Result<()> {
+        loop {
+            for turn in &mut *turns {
+                turn.is_open &= self.has_room(turn);
+            }
+            if turns.iter().all(|turn| !turn.is_open) {
+                return Ok(());
+            }
+            self.go_on(forward, turns)?;
+        }
+    }
+
     /// A pass of a lone head behind the guesses so far.
     fn go_on(&self, forward: &mut dyn Forward, turns: &mut [Turn]) -> Result<()> {
         let mut step = Step::default();
@@ -329,14 +342,8 @@ impl Drafter for HeadDrafter {
         for head in 1..self.heads {
             self.read(forward, &mut turns, head, Vec::new())?;
         }
-        while self.heads == 1 {
-            for turn in &mut turns {
-                turn.is_open &= self.has_room(turn);
-            }
-            if turns.iter().all(|turn| !turn.is_open) {
-                break;
-            }
-            self.go_on(forward, &mut turns)?;
+        if self.heads == 1 {
+            self.go_on_while_open(forward, &mut turns)?;
         }
         for turn in turns {
             guesses[turn.index] = turn.guesses;

@@ -53,11 +53,11 @@ pub(super) fn write(
     Ok(recurrent)
 }
 
-/// What a part of a block becomes: its place among those that GGUF has in one tensor, names, and changes.
-pub(super) fn part(
-    block: &str,
-    part: &str,
-) -> Option<(Option<u32>, Vec<(String, Option<Change>)>)> {
+/// A place among those that GGUF has in one tensor; names, and changes.
+type Part = (Option<u32>, Vec<(String, Option<Change>)>);
+
+/// What a part of a block becomes.
+pub(super) fn part(block: &str, part: &str) -> Option<Part> {
     let one = |name: &str, change| Some((None, vec![(name.to_string(), change)]));
     if let Some(part) = part.strip_prefix("attn.") {
         if let Some(at) = MIXED.iter().position(|mixed| *mixed == part) {
