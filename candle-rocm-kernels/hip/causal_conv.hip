@@ -56,7 +56,7 @@ DEVICE_FN void convolve(const Rows<T>& rows, const T* after, const float* weight
     // The states behind rows: each lane looks at one row, and all write the states that were found.
     for (u32 base = start; base < end; base += WAVE) {
         const u32 mine = base + lane() < end ? to[base + lane()] : c.slots;
-        for (Mask found = ballot(mine < c.slots); found != 0; found &= found - 1) {
+        for (Mask found = device::ballot(mine < c.slots); found != 0; found &= found - 1) {
             const u32 bit = lowest(found);
             const u32 target = shfl(mine, bit);
             // Elements behind the first of `old`.
