@@ -323,7 +323,8 @@ mod tests {
             ..usual
         };
         assert_eq!(wanted("qwen2vl_merger", chosen, few).len(), 2);
-        let refusal = test_config("gemma3").video(&chosen, &usual);
+        let config = test_config("gemma3");
+        let refusal = config.video(&chosen, &usual);
         assert!(refusal.err().unwrap().contains("gemma3"));
     }
 
