@@ -254,7 +254,7 @@ fn decoding() {
             },
             ..Case::new(1, 1, width).heads(heads, kv_heads).causal()
         };
-        let turns = |i: usize| [i % 2 == 0, i % 3 == 0];
+        let turns = |i: usize| [i.is_multiple_of(2), i.is_multiple_of(3)];
         for (formats, turns) in [([format; 2], turns(i)), ([format, other], turns(i + 1))] {
             compare::<f32>(&device, &case, &Pair { formats, turns });
         }

@@ -102,8 +102,8 @@ fn content_takes_the_form_that_the_template_knows() {
     );
     for (bad, reason) in [
         (
-            json!({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}),
-            "input_audio",
+            json!({"role": "user", "content": [{"type": "input_file", "file": {}}]}),
+            "input_file",
         ),
         (json!({"content": "x"}), "messages[0]: \"role\""),
         (json!("x"), "must be an object"),

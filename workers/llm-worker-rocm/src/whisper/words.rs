@@ -345,7 +345,7 @@ mod tests {
         let bright = [0..2, 2..5, 5..7];
         let row = |range: &std::ops::Range<usize>| -> Vec<f32> {
             (0..7)
-                .map(|c| f32::from(u8::from(range.contains(&c))))
+                .map(|c| if range.contains(&c) { 1.0 } else { -1.0 })
                 .collect()
         };
         let matrix: Vec<f32> = bright.iter().flat_map(row).collect();

@@ -412,10 +412,11 @@ fn a_draft_model_changes_no_answer() {
         );
         let drafts = status.drafts;
         match name {
-            // Penalties, bias and constraints are not the draft model's.
+            // Penalties, bias, aims and constraints are not the draft model's.
             "itself" => {
                 assert!(drafts.accepted * 4 > drafts.drafted, "{drafts:?}");
-                assert!(status.decode.steps * 3 < without.decode.steps * 2);
+                let (steps, plain) = (status.decode.steps, without.decode.steps);
+                assert!(steps * 5 < plain * 4, "{steps} instead of {plain}");
             }
             _ => assert!(drafts.accepted > 0 && drafts.accepted < drafts.drafted),
         }

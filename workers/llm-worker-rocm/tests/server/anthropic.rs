@@ -11,7 +11,7 @@ const MESSAGES: &str = "/v1/messages";
 
 /// A request with one message and further fields.
 fn asked(fields: Value) -> Value {
-    let mut body = json!({"model": "alias", "max_tokens": 64, "messages": [{"role": "user", "content": "hi"}]});
+    let mut body = json!({"model": "alias", "max_tokens": 200, "messages": [{"role": "user", "content": "hi"}]});
     let map = body.as_object_mut().unwrap();
     map.extend(fields.as_object().unwrap().clone());
     body
@@ -69,7 +69,7 @@ async fn a_message() {
             (sampling.temperature, sampling.top_p, sampling.top_k),
             (0.5, Some(0.25), Some(3))
         );
-        assert_eq!((seen[0].max_tokens, seen.len()), (Some(64), 3));
+        assert_eq!((seen[0].max_tokens, seen.len()), (Some(200), 3));
         assert_eq!(seen[0].prompt[1..3], [token(b'<'), token(b's')]);
     }
     let counted = server

@@ -28,7 +28,9 @@ fn prompt_of(server: &Server, index: usize) -> String {
     let bytes = seen[index].prompt[1..]
         .iter()
         .map(|token| (token - 3) as u8);
-    String::from_utf8(bytes.collect()).unwrap()
+    let text = String::from_utf8(bytes.collect()).unwrap();
+    // The vocabulary's space.
+    text.replace('\u{2581}', " ")
 }
 
 #[tokio::test]

@@ -38,11 +38,12 @@ pub struct Frame {
 
 impl Frame {
     fn event(self) -> Event {
-        let event = Event::default().data(self.data);
-        match self.name {
+        let event = Event::default();
+        let event = match self.name {
             Some(name) => event.event(name),
             None => event,
-        }
+        };
+        event.data(self.data)
     }
 
     fn line(self) -> String {

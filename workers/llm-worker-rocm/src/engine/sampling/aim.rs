@@ -178,6 +178,6 @@ mod tests {
         for _ in 0..4 {
             state.learn(aim, 0.01);
         }
-        assert_eq!(best(&state).0, 1);
+        assert_eq!(best(&state).0, 0);
     }
 }
