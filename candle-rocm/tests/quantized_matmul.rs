@@ -257,7 +257,7 @@ fn spread_scales(weights: &mut [u8], format: Format) {
     for (i, block) in weights.chunks_exact_mut(format.type_size()).enumerate() {
         for at in at {
             // Up to 2^15 and down to the subnormal ones.
-            block[at + 1] = block[at + 1] & 0x83 | (i * 7 % 30) as u8 * 4;
+            block[at + 1] = (block[at + 1] & 0x83) | ((i * 7 % 30) as u8 * 4);
         }
     }
 }
