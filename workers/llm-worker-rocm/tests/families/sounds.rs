@@ -161,12 +161,19 @@ fn check(name: &str, case: &Case, path: &Path) {
     assert_eq!(cached, 0, "{name}");
     let wanted: Vec<&Json> = want.iter().map(|pair| &pair[0]).collect();
     println!("{name}: {got:?}, {logprobs:?}");
-    assert_eq!(json!(got[..wanted.len()]), json!(wanted), "{name}");
+    let pairs = got.iter().zip(&wanted);
+    let same = pairs.take_while(|(got, wanted)| json!(got) == ***wanted);
+    let same = same.count();
+    if on_cpu {
+        assert_eq!(json!(got[..wanted.len()]), json!(wanted), "{name}");
+    }
+    // On a device, whose keys and values are halves, two tokens that are nearly as likely may change places: what
+    // follows is another answer.
     let wanted = want.iter().map(|pair| pair[1].as_f64().unwrap() as f32);
-    let pairs = logprobs.iter().zip(wanted);
+    let pairs = logprobs.iter().zip(wanted).take(same + 1);
     let apart = pairs.fold(0f32, |a, (x, y)| a.max((x - y).abs()));
     println!("{name}: logarithms of probability differ by {apart:.1e}");
-    let most = if on_cpu { 3e-4 } else { 3e-2 };
+    let most = if on_cpu { 3e-4 } else { 3e-3 };
     assert!(apart <= most, "{name}: {apart:e}");
 
     // The first of two sounds is known, the second is not.
