@@ -151,7 +151,7 @@ fn arguments_have_the_sizes_of_their_types() {
         (Family::Fill, "Dims", 36),
         (Family::Rand, "double", 8),
         (Family::Norm, "Shape", 32),
-        (Family::AttentionTiled, "Shape", 184),
+        (Family::AttentionTiled, "Shape", 208),
     ] {
         assert_eq!(sizes[&(family, name)], bytes, "{name} of {family:?}");
     }

@@ -25,6 +25,7 @@
 #define __builtin_inf() __longlong_as_double(0x7ff0000000000000ll)
 #define __builtin_nanf(text) __int_as_float(0x7fc00000)
 #define __builtin_nan(text) __longlong_as_double(0x7ff8000000000000ll)
+#define __builtin_isunordered(a, b) ((a) != (a) || (b) != (b))
 #define __builtin_parity(x) (__popc(x) & 1)
 #define __builtin_memcpy(to, from, bytes) ::memcpy(to, from, bytes)
 

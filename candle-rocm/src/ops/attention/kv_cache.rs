@@ -13,6 +13,7 @@
 //! 8-bit caches hold what ggml calls Q8_0, an f16 factor for 32 elements, with elements and factors in tensors of their
 //! own: 34-byte blocks would never be aligned for 16-byte loads.
 
+pub use super::layout::strides;
 use super::packed::{lanes_of_token, PackedCache};
 use super::problem::{check_scales, SCALED};
 use crate::kernels::{kernels, Ptr};
@@ -33,13 +34,6 @@ kernels! {
 }
 
 const OP: Op = Op("kv-cache-write");
-
-/// Strides of `[blocks, block_size, kv_heads, head_size]` in memory ordered `[blocks, kv_heads, block_size,
-/// head_size]`, in elements.
-pub fn strides(block_size: usize, kv_heads: usize, head_size: usize) -> [usize; 4] {
-    let head = block_size * head_size;
-    [kv_heads * head, head_size, head, 1]
-}
 
 /// A paged cache of f16, bf16, f32, or u8 (two's complement) with scales.
 #[derive(Clone, Copy, Debug)]

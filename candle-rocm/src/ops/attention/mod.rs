@@ -18,6 +18,7 @@
 
 mod backward;
 mod ck;
+mod layout;
 mod matrix;
 mod naive;
 mod problem;

@@ -1,11 +1,11 @@
 //! Paged caches whose keys and values have formats of their own, most of them of four, five or eight bits with factors.
 //!
-//! Memory is as [`kv_cache::strides`] has it, with rows that end with whole blocks of 32 elements. Elements and factors
+//! Memory is as [`strides`] has it, with rows that end with whole blocks of 32 elements. Elements and factors
 //! lie apart; `attention/packed.h` says how. Neighbours may be turned together before they are stored, by a
 //! Walsh-Hadamard transform ("QuaRot", 2024): products do not change if queries turn as keys did, and results turn back
 //! as values did. Kernels for few rows do that on the way, for many rows queries and results are passes of their own.
 
-use super::kv_cache;
+use super::layout::strides;
 use super::OP;
 use crate::kernels::{kernels, Ptr};
 use crate::ops::check::Op;
@@ -142,7 +142,7 @@ impl Half {
             elements: device.alloc(rows * elements)?,
             factors: device.alloc(rows * factors)?,
             dims,
-            strides: kv_cache::strides(block_size, kv_heads, row(width)),
+            strides: strides(block_size, kv_heads, row(width)),
             rotation: if turns { rotation(width) } else { 0 },
         })
     }

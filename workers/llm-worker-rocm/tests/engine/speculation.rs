@@ -359,6 +359,10 @@ impl Forward for Costly {
 
 #[test]
 fn drafts_are_given_up_where_each_row_takes_its_time() {
+    if !device().is_cpu() {
+        // A simulated device's own time hides that of the rows.
+        return;
+    }
     let loaded = model(long);
     let forward = Box::new(Costly {
         inner: loaded.forward,
