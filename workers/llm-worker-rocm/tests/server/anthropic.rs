@@ -33,7 +33,7 @@ fn events(text: &str) -> Vec<Value> {
 async fn a_message() {
     let server = Server::new([Play::Say("Hello."), Play::Say("Hello."), Play::Say("a#b")]);
     let fields = json!({
-        "system": [{"type": "text", "text": "Be brief."}], "stop_sequences": ["#"], "temperature": 0.5, "top_k": 3,
+        "system": [{"type": "text", "text": "Short."}], "stop_sequences": ["#"], "temperature": 0.5, "top_k": 3,
         "top_p": 0.25, "metadata": {"user_id": "x"}, "n": 5,
     });
     let body = server.post(MESSAGES, &asked(fields.clone())).await.json();
@@ -42,7 +42,7 @@ async fn a_message() {
     assert_eq!(shown, ["message", "assistant", "org/model", "end_turn"]);
     assert_eq!(body["content"], json!([{"type": "text", "text": "Hello."}]));
     assert_eq!(body["stop_sequence"], Value::Null);
-    let prompt = "<system>Be brief.<user>hi<assistant>".len() + 1;
+    let prompt = "<system>Short.<user>hi<assistant>".len() + 1;
     let usage = json!({
         "input_tokens": prompt - 1, "cache_read_input_tokens": 1, "cache_creation_input_tokens": 0, "output_tokens": 7,
     });
