@@ -76,9 +76,10 @@ impl HfFolder {
         };
         let config = required_json(path, "config.json")?;
         let config = read(&config).map_err(bad)?;
+        let of_tokenizer = tokenizer::metadata(path, &config)?;
         let shards = Shards::open(path, &config)?;
         let mut metadata = config.metadata(shards.heads);
-        metadata.extend(tokenizer::metadata(path, &config)?);
+        metadata.extend(of_tokenizer);
         metadata.extend(shards.activations.metadata());
         let header = Gguf::from_parts(metadata, shards.table());
         Ok(Self {

@@ -56,6 +56,8 @@ pub fn main<P: Program>() -> ExitCode {
     if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
         std::env::set_var("RUST_LIB_BACKTRACE", "0");
     }
+    // Reading arguments is a program of one command's, whatever it becomes.
+    crate::memory::end_cleanly(true);
     let matches = env::command::<P>().get_matches();
     let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let log = program.log().clone();
