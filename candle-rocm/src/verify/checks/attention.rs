@@ -58,9 +58,6 @@ pub(super) fn tiled(device: &Device, kernel: &DeclaredKernel) -> Finding {
 
 /// The kernels for few rows: `attention_split_<dtype>_<elements of a lane>_<rows>`, and the one that joins their parts.
 pub(super) fn split(device: &Device, kernel: &DeclaredKernel) -> Finding {
-    if kernel.name.starts_with("attention_split_packed_") {
-        return super::packed_cache::split(device, kernel);
-    }
     let words: Vec<&str> = kernel.name.split('_').collect();
     let (kv_dtype, elements, rows) = match words[..] {
         [_, _, dtype, elements, rows] => {

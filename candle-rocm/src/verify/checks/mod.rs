@@ -66,6 +66,9 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
             (attention::matrix, "attention by tiles")
         }
         Family::AttentionTiled => (attention::tiled, "attention as it is written"),
+        Family::AttentionDecode if kernel.name.starts_with("attention_split_packed_") => {
+            (packed_cache::split, "attention by tiles")
+        }
         Family::AttentionDecode => (attention::split, "attention by tiles"),
         Family::AttentionLatent => (latent::attention, "attention by tiles"),
         Family::KvCache => match kernel.name.as_str() {
