@@ -166,6 +166,16 @@ impl<P: Parse> Answers<P> {
         Ok((answers, usage))
     }
 
+    /// The only answer, once it is complete, for APIs that give one.
+    ///
+    /// # Errors
+    /// What it failed with.
+    pub async fn collect_one(self) -> Result<Answer<P>, ApiError> {
+        let (answers, _) = self.collect().await?;
+        let answer = answers.into_iter().next();
+        answer.ok_or_else(|| ApiError::internal("there is no answer"))
+    }
+
     /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives what they took
     /// together.
     ///

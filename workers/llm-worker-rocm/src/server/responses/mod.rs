@@ -76,9 +76,7 @@ pub(super) async fn create(
             Ok(())
         }));
     }
-    let (answers, _) = answers.collect().await?;
-    let answer = answers.into_iter().next();
-    let answer = answer.ok_or_else(|| ApiError::internal("there is no answer"))?;
+    let answer = answers.collect_one().await?;
     Ok(Json(writer.whole(&answer)).into_response())
 }
 
