@@ -3,6 +3,7 @@
 use super::common::u32;
 use super::*;
 use std::io::Read;
+use std::process::Child;
 
 #[test]
 fn a_device_that_is_not_there_is_never_replaced_in_silence() {
@@ -86,13 +87,12 @@ fn wrong_arguments_are_told_apart_from_failures() {
     assert!(text(&output.stderr).contains("not in the cache"));
 }
 
-#[test]
-fn interruption_keeps_what_was_written() {
-    // Long enough that the signal arrives in the middle.
+/// A program that answers for long, and its model.
+fn long_answer() -> (TinyModel, Child) {
     let model = TinyModel::new(|f| {
         f.set("llama.context_length", u32(4096));
     });
-    let mut child = worker()
+    let child = worker()
         .args([
             "generate",
             "the",
@@ -108,6 +108,13 @@ fn interruption_keeps_what_was_written() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    (model, child)
+}
+
+#[test]
+fn interruption_keeps_what_was_written() {
+    // Long enough that the signal arrives in the middle.
+    let (_model, mut child) = long_answer();
     let mut stdout = child.stdout.take().unwrap();
     let mut first = [0; 8];
     stdout.read_exact(&mut first).unwrap();
@@ -130,25 +137,7 @@ fn interruption_keeps_what_was_written() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let model = TinyModel::new(|f| {
-        f.set("llama.context_length", u32(4096));
-    });
-    let mut child = worker()
-        .args([
-            "generate",
-            "the",
-            "-n",
-            "4000",
-            "--greedy",
-            "--device",
-            "cpu",
-            "--model",
-            model.arg(),
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let (_model, mut child) = long_answer();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
