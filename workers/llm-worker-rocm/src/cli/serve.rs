@@ -154,6 +154,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     slot_save_path: Option<PathBuf>,
 
+    /// Do not tell in GET /slots what runs.
+    #[arg(long)]
+    no_slots: bool,
+
+    /// Most tokens of an answer, whatever a request says; as many as the context takes if absent.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    max_tokens: Option<u32>,
+
     /// Seconds without a request after which weights and cache are given back; the next request loads the model again,
     /// and waits for that. 0 is never.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
@@ -200,6 +208,10 @@ struct SamplingDefaults {
     #[arg(long, default_value_t = 1.0, value_name = "X")]
     repeat_penalty: f32,
 
+    /// The seed, for answers that are the same each time; random for each request if absent.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
     #[command(flatten)]
     samplers: SamplerSettings,
 }
@@ -235,6 +247,9 @@ impl ServeArgs {
             aliases: self.aliases.clone(),
             any_model: self.any_model,
             sampling,
+            seed: self.sampling.seed,
+            max_tokens: self.max_tokens.map(|n| n as usize),
+            slots: !self.no_slots,
             timeout: Some(self.timeout)
                 .filter(|&s| s > 0)
                 .map(Duration::from_secs),
@@ -332,6 +347,8 @@ impl ServeArgs {
             tracing::warn!("{note}");
         }
         let format = OutputFormat::choose(&template, self.tool_format.as_deref())?;
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
         let (path, stream) = (path.to_path_buf(), device.clone());
         let (mmproj, again) = (self.mmproj.clone(), options.clone());
         let draft = self.speculation.draft_file(&self.source)?;
@@ -380,6 +397,7 @@ impl ServeArgs {
             ..Sources::default()
         };
         text.slot_save_path = self.slot_save_path.clone();
+        text.file_name = name;
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();
         }

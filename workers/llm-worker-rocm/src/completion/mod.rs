@@ -1,10 +1,14 @@
 //! A request's tokens as text: characters whole, stop strings never shown, probabilities with the text that they belong
 //! to.
 
+mod lines;
 mod stop;
+
+pub use lines::LineLimits;
 
 use crate::engine::api::{DraftCount, Event, Failure, FinishReason, GeneratedToken, Ticket};
 use crate::tokenizer::{Detokenizer, Tokenizer};
+use lines::Lines;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +17,8 @@ use stop::TextStream;
 /// What a completion says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
-    /// The request left the queue.
-    Started,
+    /// The request left the queue for this slot.
+    Started(Option<usize>),
     /// More of the answer.
     Delta(TextDelta),
     /// The answer is complete.
@@ -50,6 +54,10 @@ pub struct TextToken {
 pub struct Finish {
     /// Why.
     pub reason: StopReason,
+    /// The slot that it ran in.
+    pub slot: Option<usize>,
+    /// Whether text was cut off: the context was full, or lost its older part so that the answer could go on.
+    pub truncated: bool,
     /// What it took.
     pub usage: Usage,
     /// How long it took.
@@ -126,6 +134,8 @@ pub struct TextOptions {
     pub stop: Vec<String>,
     /// Control tokens that are text here, such as the marks of tool calls.
     pub visible_tokens: Vec<&'static str>,
+    /// What ends the answer at a line.
+    pub lines: LineLimits,
 }
 
 /// A request in the engine and the text that comes of it. Dropping it cancels the request.
@@ -133,11 +143,14 @@ pub struct Completion {
     ticket: Option<Ticket>,
     detokenizer: Detokenizer,
     text: TextStream,
+    lines: Lines,
     tokenizer: Arc<Tokenizer>,
     outputs: VecDeque<Output>,
     usage: Usage,
     clock: Clock,
     drafts: DraftCount,
+    slot: Option<usize>,
+    shifted: bool,
 }
 
 /// When things happened, by the engine's clock where it tells.
@@ -172,6 +185,7 @@ impl Completion {
             ticket: Some(ticket),
             detokenizer: tokenizer.detokenizer_showing(&options.visible_tokens),
             text: TextStream::new(options.stop),
+            lines: Lines::new(options.lines),
             tokenizer,
             outputs: VecDeque::new(),
             usage: Usage {
@@ -185,6 +199,8 @@ impl Completion {
                 last: None,
             },
             drafts: DraftCount::default(),
+            slot: None,
+            shifted: false,
         }
     }
 
@@ -216,10 +232,15 @@ impl Completion {
             ))
         });
         match event {
-            Event::Started { cached_tokens, at } => {
+            Event::Started {
+                slot,
+                cached_tokens,
+                at,
+            } => {
+                self.slot = slot;
                 self.usage.cached_tokens = cached_tokens;
                 self.clock.started = Some(at);
-                self.outputs.push_back(Output::Started);
+                self.outputs.push_back(Output::Started(slot));
             }
             Event::Token { token, at, drafts } => {
                 self.drafts = drafts;
@@ -234,6 +255,7 @@ impl Completion {
                     completion_tokens: summary.generated_tokens,
                 };
                 self.drafts = summary.drafts;
+                self.shifted = summary.shifted;
                 let reason = match self.text.stopped.take() {
                     Some(stop) => StopReason::StopString(stop),
                     None => match summary.reason {
@@ -268,12 +290,25 @@ impl Completion {
             at,
         };
         // What ends an answer has no text, and stays behind text that waits.
-        let text = match ends {
+        let mut text = match ends {
             true => String::new(),
             false => self.detokenizer.push(token.id),
         };
+        let first = self.clock.first.unwrap_or(at);
+        let is_over = self
+            .lines
+            .end(&mut text, at.saturating_duration_since(first));
         let delta = self.text.push(token, &text);
         self.say(delta);
+        if is_over && self.text.stopped.is_none() {
+            let rest = self.text.finish("");
+            self.say(rest);
+            if let Some(ticket) = self.ticket.take() {
+                ticket.finish();
+            }
+            self.end(StopReason::Length, self.clock.timings());
+            return;
+        }
         if let Some(stop) = self.text.stopped.take() {
             // The engine knows nothing of stop strings.
             if let Some(ticket) = self.ticket.take() {
@@ -292,6 +327,8 @@ impl Completion {
     fn end(&mut self, reason: StopReason, timings: Timings) {
         self.ticket = None;
         self.outputs.push_back(Output::Finished(Finish {
+            slot: self.slot,
+            truncated: self.shifted || reason == StopReason::Context,
             reason,
             usage: self.usage,
             timings,

@@ -341,6 +341,10 @@ impl Engine {
                 "token {token} is unknown; the model has {vocab_size}"
             ));
         }
+        let slots = self.shared.limits.max_sequences;
+        if let Some(slot) = request.slot.filter(|slot| *slot >= slots) {
+            return invalid(format!("there is no slot {slot}, only 0 to {}", slots - 1));
+        }
         if let Some(top) = request.top_logprobs.filter(|top| *top > MAX_TOP_LOGPROBS) {
             return invalid(format!(
                 "{top} alternatives for each token; {MAX_TOP_LOGPROBS} are the most"

@@ -47,6 +47,7 @@ pub(super) struct Sequence {
     /// What its sampling has learned of the tokens chosen so far, if it aims at something.
     aim: Option<AimState>,
     top_logprobs: Option<usize>,
+    after_sampling: bool,
     max_tokens: Option<usize>,
     ignore_end: bool,
     constraint: Option<Box<dyn Constraint>>,
@@ -62,6 +63,14 @@ pub(super) struct Sequence {
     cached: usize,
     /// The prompt's pictures, if it has some.
     pub media: Option<SequenceMedia>,
+    /// The slot that it asks for.
+    pub slot: Option<usize>,
+    /// Starts with nothing that is known of its prompt.
+    pub(super) afresh: bool,
+    /// First tokens that stay when it drops others, if it says.
+    keep: Option<usize>,
+    /// Whether it has dropped some.
+    shifted: bool,
 }
 
 impl Sequence {
@@ -86,6 +95,7 @@ impl Sequence {
             breakers: waiting.breakers,
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
+            after_sampling: request.after_sampling,
             max_tokens: request.max_tokens,
             ignore_end: request.ignore_end,
             constraint: request.constraint,
@@ -98,6 +108,10 @@ impl Sequence {
             first_token: None,
             cached: 0,
             media: request.media.map(|of_prompt| media.sequence(of_prompt)),
+            slot: request.slot,
+            afresh: request.afresh,
+            keep: request.keep,
+            shifted: false,
         }
     }
 
@@ -149,19 +163,16 @@ impl Sequence {
         self.media.as_ref()?.turn_of_text(self.computed, rows)
     }
 
-    /// Tells that it left the queue, the first time that it does. Gives whether this is.
-    pub(super) fn start(&mut self) -> bool {
-        let first = self.started.is_none();
-        if first {
-            let at = Instant::now();
-            self.started = Some(at);
-            self.cached = self.computed;
-            self.send(Event::Started {
-                cached_tokens: self.cached,
-                at,
-            });
-        }
-        first
+    /// Tells that it left the queue, and for which slot.
+    pub(super) fn start(&mut self, slot: Option<usize>) {
+        let at = Instant::now();
+        self.started = Some(at);
+        self.cached = self.computed;
+        self.send(Event::Started {
+            slot,
+            cached_tokens: self.cached,
+            at,
+        });
     }
 
     /// Whether it has had blocks.
@@ -209,6 +220,7 @@ impl Sequence {
             position: (self.generated() + drafts) as u32,
             mask,
             top_logprobs: self.top_logprobs,
+            after_sampling: self.after_sampling,
         }
     }
 
@@ -300,9 +312,10 @@ impl Sequence {
         }
     }
 
-    /// Drops half of the tokens behind the first `keep`, the older half; what is left is to be computed anew. Gives
-    /// whether there was anything to drop.
+    /// Drops half of the tokens behind the first `keep`, or as many as it says itself, the older half; what is left is to
+    /// be computed anew. Gives whether there was anything to drop.
     pub(super) fn shift(&mut self, pool: &mut BlockPool, keep: usize) -> bool {
+        let keep = self.keep.unwrap_or(keep);
         let count = self.tokens.len().saturating_sub(keep) / 2;
         let of_prompt = self.prompt.clamp(keep, keep + count) - keep;
         // Pictures have places in the prompt.
@@ -314,6 +327,7 @@ impl Sequence {
         self.dropped[0] += of_prompt;
         self.dropped[1] += count - of_prompt;
         self.start_over(pool);
+        self.shifted = true;
         true
     }
 
@@ -326,6 +340,7 @@ impl Sequence {
             cached_tokens: self.cached,
             generated_tokens: self.generated(),
             drafts: self.drafts.count,
+            shifted: self.shifted,
             queued: started - self.arrived,
             prefill: first - started,
             decode: first.elapsed(),

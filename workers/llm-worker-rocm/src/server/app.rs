@@ -32,8 +32,14 @@ pub struct AppOptions {
     pub aliases: Vec<String>,
     /// Whether a request may name any model, and is answered by this one.
     pub any_model: bool,
-    /// Sampling of requests that do not say otherwise; the seed is random for each.
+    /// Sampling of requests that do not say otherwise, but for the seed.
     pub sampling: SamplingOptions,
+    /// The seed of requests that do not say otherwise; random for each if absent.
+    pub seed: Option<u64>,
+    /// Most tokens of an answer, whatever a request says.
+    pub max_tokens: Option<usize>,
+    /// Whether `GET /slots` tells what runs.
+    pub slots: bool,
     /// Longest time that a request may take, the queue included.
     pub timeout: Option<Duration>,
 }

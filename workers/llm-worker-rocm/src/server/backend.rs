@@ -133,6 +133,8 @@ pub struct TextModel {
     pub processor: Result<Arc<Processor>, String>,
     /// Where pictures may come from.
     pub sources: Sources,
+    /// The name of its file or folder.
+    pub file_name: String,
     /// Where slots are saved, if they may be.
     pub slot_save_path: Option<PathBuf>,
     grammars: Result<Grammars, String>,
@@ -152,6 +154,7 @@ impl TextModel {
             parallel: usize::MAX,
             longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
+            file_name: String::new(),
             slot_save_path: None,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures or sounds".to_string()),

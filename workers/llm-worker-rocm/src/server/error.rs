@@ -13,6 +13,8 @@ pub(super) use worker::http::try_blocking as blocking;
 pub(super) const TIMEOUT: &str = "TIMEOUT";
 /// Code of a failure on the server's side.
 pub(super) const INFERENCE_FAILED: &str = "INFERENCE_FAILED";
+/// Code of what this server or model does not do.
+pub(super) const NOT_SUPPORTED: &str = "NOT_SUPPORTED";
 /// Code of a prompt that does not fit; OpenAI's spelling, as clients look for it.
 pub(super) const TOO_LONG: &str = "context_length_exceeded";
 
@@ -43,6 +45,16 @@ pub(super) fn from_failure(failure: &Failure) -> ApiError {
         }
         _ => {}
     }
+    error
+}
+
+/// 501: what this server does not do as it was started, in the form of llama.cpp's server.
+pub(super) fn not_supported(message: impl Into<String>) -> ApiError {
+    let mut error = ApiError::new(StatusCode::NOT_IMPLEMENTED, NOT_SUPPORTED, message);
+    error.other = Some(Box::new(OtherForm {
+        kind: "not_supported_error",
+        fields: Vec::new(),
+    }));
     error
 }
 

@@ -70,6 +70,19 @@ fn routes() -> Routes<App> {
         .takes::<chat::ChatFields>()
         .takes::<SamplingFields>(),
         Route::post(
+            "/chat/completions",
+            "The same under llama.cpp's name",
+            chat::create,
+        )
+        .takes::<chat::ChatFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/chat/completions/input_tokens",
+            "How many tokens a chat's prompt has",
+            chat::input_tokens,
+        )
+        .takes::<chat::ChatFields>(),
+        Route::post(
             "/v1/chat/completions/input_tokens",
             "How many tokens a chat's prompt has",
             chat::input_tokens,
@@ -138,7 +151,30 @@ fn routes() -> Routes<App> {
         )
         .takes_form::<transcriptions::TranscriptionFields>(),
         Route::get("/v1/models", "The model, in a list", models::list),
+        Route::get("/models", "The model, in a list", models::list),
         Route::get("/v1/models/{*id}", "The model", models::show),
+        Route::post(
+            "/completion",
+            "Continues a text as llama.cpp does; streams server-sent events on request",
+            native::completion::create,
+        )
+        .takes::<native::NativeFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/completions",
+            "The same under its other name",
+            native::completion::create,
+        )
+        .takes::<native::NativeFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/infill",
+            "Fills in the middle of a text, with models that were trained on that",
+            native::infill::create,
+        )
+        .takes::<native::InfillFields>()
+        .takes::<native::NativeFields>()
+        .takes::<SamplingFields>(),
         Route::post("/tokenize", "Text to tokens", native::tokenize)
             .takes::<native::TokenizeFields>(),
         Route::post("/detokenize", "Tokens to text", native::detokenize)

@@ -1,4 +1,24 @@
-//! Properties, tokens and templates, in the manner of llama.cpp's server.
+//! llama.cpp's own API.
+//!
+//! | Module         | Gives                                                  |
+//! |----------------|--------------------------------------------------------|
+//! | here           | properties, tokens, templates                          |
+//! | [`completion`] | `/completion`                                          |
+//! | [`infill`]     | `/infill`: the middle of a text                        |
+//! | [`prompts`]    | what a prompt can be                                   |
+//! | [`request`]    | fields, and what they ask of the engine                |
+//! | [`reply`]      | answers, whole or as they come                         |
+//! | [`settings`]   | how an answer is generated                             |
+
+pub(super) mod completion;
+pub(super) mod infill;
+mod prompts;
+mod reply;
+mod request;
+mod settings;
+
+pub use infill::InfillFields;
+pub use request::NativeFields;
 
 use super::error::blocking;
 use super::openai::chat::ChatFields;
@@ -37,8 +57,31 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
             "samplers": sampling.order.samplers().iter().map(|s| s.name()).collect::<Vec<_>>(),
             "timeout_ms": app.options.timeout.map(|t| t.as_millis() as u64),
         },
+        "model_alias": app.options.model,
+        "endpoint_slots": app.options.slots,
+        "endpoint_metrics": true,
+        "endpoint_props": false,
     });
     if let Some(text) = loaded.text {
+        let mut params = settings::of_sampling(sampling);
+        params.insert(
+            "seed".to_string(),
+            json!(app.options.seed.map_or(-1, |seed| seed as i64)),
+        );
+        let most = app.options.max_tokens.map_or(-1, |most| most as i64);
+        params.insert("n_predict".to_string(), json!(most));
+        props["default_generation_settings"]["params"] = Value::Object(params);
+        props["default_generation_settings"]["n_ctx"] = json!(text.backend.context());
+        props["total_slots"] = json!(text.parallel);
+        props["is_sleeping"] = json!(text.backend.status().asleep);
+        props["model_path"] = json!(text.file_name);
+        props["media_marker"] = json!(prompts::MEDIA_MARK);
+        let takes = |vision: bool| match &text.processor {
+            Ok(processor) if vision => processor.vision().is_ok(),
+            Ok(processor) => processor.hearing().is_ok(),
+            Err(_) => false,
+        };
+        props["modalities"] = json!({"vision": takes(true), "audio": takes(false)});
         props["n_ctx"] = json!(text.backend.context());
         props["n_vocab"] = json!(text.tokenizer.vocab_size());
         props["bos_token"] = json!(text.tokenizer.bos_text());

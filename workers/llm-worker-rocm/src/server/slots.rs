@@ -1,6 +1,6 @@
 //! Slots, their files, and sleep, in the manner of llama.cpp's and vLLM's servers.
 
-use super::error::{blocking, from_failure};
+use super::error::{blocking, from_failure, not_supported};
 use super::Shared;
 use crate::engine::api::{SlotAction, SlotStatus};
 use axum::extract::{Path, Query, State};
@@ -18,6 +18,11 @@ const LONGEST_NAME: usize = 200;
 
 /// `GET /slots`: the sequences that run at once.
 pub(super) async fn list(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    if !app.options.slots {
+        return Err(not_supported(
+            "this worker does not tell what runs: it was started with --no-slots",
+        ));
+    }
     let model = app.text()?;
     let slots = blocking(move || model.backend.slots().map_err(|e| from_failure(&e))).await?;
     let slot = |slot: &SlotStatus| {

@@ -147,6 +147,7 @@ impl Tokenizer {
             add_eos: flag("add_eos_token").unwrap_or(false),
             framed_by_library: framed != inner.encode_fast("a", false)?.get_ids(),
             ends,
+            fill_in: Default::default(),
             vocab_size: vocab_size as usize,
             encoder: Encoder::Library {
                 inner: Box::new(inner),

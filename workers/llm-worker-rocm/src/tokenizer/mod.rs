@@ -5,6 +5,7 @@
 
 mod detokenize;
 mod ends;
+mod fill_in;
 mod gguf;
 mod json;
 mod own;
@@ -14,6 +15,7 @@ mod rendered;
 mod rules;
 
 pub use detokenize::Detokenizer;
+pub use fill_in::FillIn;
 pub use pair::Pair;
 
 use detokenize::Pieces;
@@ -64,6 +66,7 @@ pub struct Tokenizer {
     add_eos: bool,
     framed_by_library: bool,
     end_ids: Vec<u32>,
+    fill_in: Option<FillIn>,
     vocab_size: usize,
     /// Finds spellings of control tokens; made when it is needed.
     control_finder: OnceLock<Words>,
@@ -163,6 +166,8 @@ struct Parts {
     framed_by_library: bool,
     /// Tokens that end an answer.
     ends: Vec<u32>,
+    /// Tokens that fill in, as far as they are named.
+    fill_in: fill_in::Named,
     vocab_size: usize,
 }
 
@@ -185,6 +190,7 @@ impl Tokenizer {
         end_ids.sort_unstable();
         end_ids.dedup();
         Self {
+            fill_in: FillIn::find(parts.fill_in, &parts.encoder, parts.vocab_size),
             encoder: parts.encoder,
             pieces: Arc::new(parts.pieces),
             control: parts.control,
@@ -295,6 +301,11 @@ impl Tokenizer {
     /// The tokens that end an answer, in ascending order.
     pub fn end_ids(&self) -> &[u32] {
         &self.end_ids
+    }
+
+    /// The tokens for a text whose middle is to be filled in, if the model was trained on that.
+    pub fn fill_in(&self) -> Option<FillIn> {
+        self.fill_in
     }
 
     /// Number of tokens.

@@ -323,6 +323,9 @@ fn serving(loaded: Loaded) -> Arc<App> {
         aliases: Vec::new(),
         any_model: false,
         sampling: SamplingOptions::greedy(),
+        seed: None,
+        max_tokens: None,
+        slots: true,
         timeout: None,
     };
     let app = App::new(identity, options);

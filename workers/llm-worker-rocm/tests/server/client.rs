@@ -55,6 +55,9 @@ fn app_with(any_model: bool) -> Arc<App> {
             top_k: Some(40),
             ..SamplingOptions::greedy()
         },
+        seed: None,
+        max_tokens: None,
+        slots: true,
         timeout: Some(Duration::from_secs(600)),
     };
     App::new(identity, options)

@@ -138,6 +138,7 @@ fn summary(reason: FinishReason, prompt_tokens: usize, generated_tokens: usize) 
         cached_tokens: 1,
         generated_tokens,
         drafts: DraftCount::default(),
+        shifted: false,
         queued: Duration::from_millis(1),
         prefill: Duration::from_millis(20),
         decode: Duration::from_millis(300),
@@ -158,6 +159,10 @@ impl Backend for Script {
             namespace,
             adapters,
             media: _,
+            after_sampling: _,
+            slot: _,
+            afresh: _,
+            keep: _,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {
@@ -177,6 +182,7 @@ impl Backend for Script {
         };
         let (ticket, sender) = Ticket::new(id);
         let started = |cached_tokens| Event::Started {
+            slot: Some(0),
             cached_tokens,
             at: Instant::now(),
         };

@@ -68,6 +68,8 @@ impl EventSender {
 pub enum Event {
     /// It left the queue.
     Started {
+        /// The slot that it runs in.
+        slot: Option<usize>,
         /// Prompt tokens whose keys and values were there already.
         cached_tokens: usize,
         /// When.
@@ -93,7 +95,8 @@ pub enum Event {
 pub struct GeneratedToken {
     /// The token.
     pub token: u32,
-    /// Natural logarithm of its probability before temperature, if asked for.
+    /// Natural logarithm of its probability before temperature, or [after sampling](super::Request::after_sampling), if
+    /// asked for.
     pub logprob: Option<f32>,
     /// The most likely tokens with theirs, most likely first.
     pub top: Vec<(u32, f32)>,
@@ -135,6 +138,8 @@ pub struct Summary {
     pub generated_tokens: usize,
     /// Guesses at its tokens.
     pub drafts: DraftCount,
+    /// Whether it dropped tokens to go on at the end of the context.
+    pub shifted: bool,
     /// In the queue.
     pub queued: Duration,
     /// From leaving the queue to the first token.

@@ -10,7 +10,7 @@ pub enum Failure {
     Invalid(String),
     /// The prompt leaves no room for an answer.
     #[error(
-        "the prompt has {prompt} tokens, the context takes {context} with the answer; shorten it"
+        "the prompt has {prompt} tokens and exceeds the available context size, {context} tokens with the answer; shorten it"
     )]
     TooLong {
         /// Tokens of the prompt.

@@ -43,6 +43,8 @@ pub struct Request {
     /// How many of the most likely tokens to report with each one, up to [`MAX_TOP_LOGPROBS`]; `None` reports no
     /// probabilities.
     pub top_logprobs: Option<usize>,
+    /// Whether these are probabilities among the tokens that the samplers have left, rather than the model's own.
+    pub after_sampling: bool,
     /// Goes on after the token that ends an answer (for benchmarks).
     pub ignore_end: bool,
     /// What may come next.
@@ -59,6 +61,12 @@ pub struct Request {
     pub adapters: Arc<[AdapterUse]>,
     /// The prompt's pictures, if it has some.
     pub media: Option<Arc<Media>>,
+    /// The slot to run in, which is waited for; `None` is any that is free.
+    pub slot: Option<usize>,
+    /// Computes all of the prompt, also where keys and values of an equal beginning are known.
+    pub afresh: bool,
+    /// First tokens that stay when the context is shifted, if not as many as the engine's options say.
+    pub keep: Option<usize>,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -72,6 +80,7 @@ impl Request {
             max_tokens: None,
             sampling,
             top_logprobs: None,
+            after_sampling: false,
             ignore_end: false,
             constraint: None,
             max_drafts: None,
@@ -79,6 +88,9 @@ impl Request {
             namespace: 0,
             adapters: Arc::default(),
             media: None,
+            slot: None,
+            afresh: false,
+            keep: None,
         }
     }
 }

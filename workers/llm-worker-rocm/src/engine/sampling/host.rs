@@ -16,8 +16,12 @@ pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<Genera
     let adjusted = adjust(logits, request, &leading);
     let adjusted = adjusted.as_deref().unwrap_or(logits);
     let best = largest(adjusted).ok_or_else(nothing_left)?;
-    let (token, share) = if request.options.temperature == 0.0 {
-        (best.0, None)
+    let Sampled { token, share, left } = if request.options.temperature == 0.0 {
+        Sampled {
+            token: best.0,
+            share: None,
+            left: vec![(best.0, 0.0)],
+        }
     } else {
         sample(adjusted, best, request, &samplers)
     };
@@ -29,6 +33,9 @@ pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<Genera
             share,
         });
     };
+    if request.tells_left() {
+        return Ok(among(token, share, left, count));
+    }
     let normaliser = log_sum_exp(logits);
     let mut all: Vec<Candidate> = (0..).zip(logits.iter().copied()).collect();
     keep_largest(&mut all, count);
@@ -89,14 +96,39 @@ fn log_sum_exp(logits: &[f32]) -> f32 {
     max + sum.ln() as f32
 }
 
-/// Samples a token; `best` is the one with the largest logit. Gives its probability among those that were left, too, for
-/// an aim to learn from.
+/// The token with probabilities among those that are left.
+fn among(token: u32, share: Option<f32>, mut left: Vec<Candidate>, count: usize) -> GeneratedToken {
+    let scores: Vec<f32> = left.iter().map(|candidate| candidate.1).collect();
+    let normaliser = log_sum_exp(&scores);
+    let own = left.iter().find(|candidate| candidate.0 == token);
+    let logprob = own.map(|own| own.1 - normaliser);
+    keep_largest(&mut left, count);
+    left.sort_unstable_by(descending);
+    let top = left.into_iter().map(|(id, score)| (id, score - normaliser));
+    GeneratedToken {
+        token,
+        logprob,
+        top: top.filter(|(_, logprob)| logprob.is_finite()).collect(),
+        share,
+    }
+}
+
+/// A token that was sampled.
+struct Sampled {
+    token: u32,
+    /// Its probability among those that were left, for an aim to learn from.
+    share: Option<f32>,
+    /// Those that were left, where anything is to be told of them.
+    left: Vec<Candidate>,
+}
+
+/// Samples a token; `best` is the one with the largest logit.
 fn sample(
     logits: &[f32],
     best: Candidate,
     request: &SamplingRequest,
     samplers: &[Sampler],
-) -> (u32, Option<f32>) {
+) -> Sampled {
     let options = request.options;
     let score = |logit: f32| logit - best.1;
     let mut draw = Draw {
@@ -105,13 +137,17 @@ fn sample(
         chosen: (best.0, f32::NEG_INFINITY),
         place: 0,
     };
-    let is_plain = samplers.iter().all(|s| *s == Sampler::Temperature);
+    let is_plain = samplers.iter().all(|s| *s == Sampler::Temperature) && !request.tells_left();
     if is_plain && options.dynamic_temperature.is_none() && request.aim.is_none() {
         draw.consider(0, &(best.0, 0.0));
         for (token, logit) in (0..).zip(logits) {
             draw.consider(0, &(token, score(*logit) / options.temperature));
         }
-        return (draw.chosen.0, None);
+        return Sampled {
+            token: draw.chosen.0,
+            share: None,
+            left: Vec::new(),
+        };
     }
     let mut candidates: Vec<Candidate> = (0..)
         .zip(logits.iter().map(|logit| score(*logit)))
@@ -133,7 +169,11 @@ fn sample(
     for (place, candidate) in candidates.iter().enumerate() {
         draw.consider(place, candidate);
     }
-    (draw.chosen.0, shares.map(|shares| shares[draw.place]))
+    Sampled {
+        token: draw.chosen.0,
+        share: shares.map(|shares| shares[draw.place]),
+        left: candidates,
+    }
 }
 
 /// The candidate with the largest sum of score and noise so far.
@@ -174,6 +214,7 @@ mod tests {
             position: history.len() as u32,
             mask: None,
             top_logprobs: None,
+            after_sampling: false,
         }
     }
 

@@ -163,6 +163,7 @@ mod tests {
                 position: 25,
                 mask: (i % 3 == 1).then(|| vec![0x5555_5555; VOCAB.div_ceil(32)]),
                 top_logprobs: [None, Some(0), Some(5)][i % 3],
+                after_sampling: false,
             })
             .collect();
         // Coarse numbers, so that equal ones occur.
@@ -204,6 +205,7 @@ mod tests {
             position: 0,
             mask,
             top_logprobs: Some(1),
+            after_sampling: false,
         };
         let requests = [request(None), request(Some(vec![0])), request(None)];
         let found = choose(&wrong.unwrap(), &requests).unwrap();

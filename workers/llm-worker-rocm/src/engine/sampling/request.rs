@@ -23,6 +23,8 @@ pub(in crate::engine) struct SamplingRequest<'a> {
     /// The tokens that may come, if not all may.
     pub mask: Option<Vec<u32>>,
     pub top_logprobs: Option<usize>,
+    /// Whether these are among the tokens that are left.
+    pub after_sampling: bool,
 }
 
 /// What becomes of a logit.
@@ -45,9 +47,16 @@ impl LogitEdit {
 }
 
 impl SamplingRequest<'_> {
-    /// Whether the device cannot choose: samplers in another order than the usual one, an aim.
+    /// Whether the device cannot choose: samplers in another order than the usual one, an aim, probabilities among the
+    /// tokens that are left.
     pub(super) fn needs_host(&self) -> bool {
-        self.options.temperature > 0.0 && (self.aim.is_some() || !self.options.is_usual_order())
+        let is_unusual = self.aim.is_some() || !self.options.is_usual_order();
+        self.options.temperature > 0.0 && is_unusual || self.tells_left()
+    }
+
+    /// Whether probabilities among the tokens that are left are asked for.
+    pub(super) fn tells_left(&self) -> bool {
+        self.after_sampling && self.top_logprobs.is_some()
     }
 
     /// The samplers that change something: those that come before all that leave tokens out, in the order that one

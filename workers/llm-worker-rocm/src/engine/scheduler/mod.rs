@@ -258,8 +258,12 @@ impl Scheduler {
         let mut promised = missing.fold([0; 2], sum);
         while self.running.len() < self.max_sequences {
             let next = self.preempted.pop_front();
-            let media = &mut self.media;
-            let mut new = || waiting.pop_front().map(|new| Sequence::new(new, media));
+            let (media, slots) = (&mut self.media, &self.slots);
+            let mut new = || {
+                // Those that want a slot which is taken let others pass.
+                let first = waiting.iter().position(|w| slots.has(w.request.slot))?;
+                waiting.remove(first).map(|new| Sequence::new(new, media))
+            };
             let Some(mut sequence) = next.or_else(&mut new) else {
                 return;
             };
@@ -273,9 +277,10 @@ impl Scheduler {
                 return;
             }
             promised = needed;
-            if sequence.start() {
+            if !sequence.has_started() {
+                let slot = self.slots.start(&sequence);
+                sequence.start(slot);
                 shared.status().prefix_hit_tokens += sequence.cached() as u64;
-                self.slots.start(&sequence);
             }
             let place = self.running.partition_point(|other| other.id < sequence.id);
             self.running.insert(place, sequence);

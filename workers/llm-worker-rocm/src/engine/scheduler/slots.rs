@@ -33,15 +33,23 @@ impl Slots {
         Self((0..count).map(|_| Slot::default()).collect())
     }
 
-    /// Gives a sequence that starts the slot with the lowest number that is free.
-    pub(super) fn start(&mut self, sequence: &Sequence) {
-        if let Some(slot) = self.0.iter_mut().find(|slot| slot.request.is_none()) {
-            *slot = Slot {
-                request: Some(sequence.id),
-                tokens: Vec::new(),
-                root: sequence.root(),
-            };
-        }
+    /// Whether a sequence can start that wants this slot, or any.
+    pub(super) fn has(&self, wish: Option<usize>) -> bool {
+        let wanted = wish.and_then(|id| self.0.get(id));
+        wanted.is_none_or(|slot| slot.request.is_none())
+    }
+
+    /// Gives a sequence that starts the slot that it asks for, or the one with the lowest number that is free.
+    pub(super) fn start(&mut self, sequence: &Sequence) -> Option<usize> {
+        let free = |id: &usize| self.0.get(*id).is_some_and(|slot| slot.request.is_none());
+        let wanted = sequence.slot.filter(free);
+        let id = wanted.or_else(|| (0..self.0.len()).find(free))?;
+        self.0[id] = Slot {
+            request: Some(sequence.id),
+            tokens: Vec::new(),
+            root: sequence.root(),
+        };
+        Some(id)
     }
 
     /// Takes note of the tokens of a sequence that ends.

@@ -19,7 +19,11 @@ pub(super) struct States {
 impl Sequence {
     /// Takes what is known already. All but the last token may be.
     pub(in crate::engine) fn take_known(&mut self, pool: &mut BlockPool) {
-        let known = pool.take_known(self.root, &self.named(0..self.tokens.len() - 1));
+        let most = match self.afresh {
+            true => 0,
+            false => self.tokens.len() - 1,
+        };
+        let known = pool.take_known(self.root, &self.named(0..most));
         self.computed = known.blocks.len() * pool.block_size();
         self.remembered = known.blocks.len();
         self.prefix = known.prefix;

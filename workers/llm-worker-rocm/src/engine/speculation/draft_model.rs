@@ -283,6 +283,7 @@ impl DraftModel {
                         position: position(turn) as u32,
                         mask: None,
                         top_logprobs: (least > 0.0).then_some(0),
+                        after_sampling: false,
                     })
                     .collect();
                 let chosen = sampling::choose(&logits.index_select(&rows, 0)?, &requests)?;

@@ -283,6 +283,7 @@ impl HeadDrafter {
                         position: generated(turn) as u32,
                         mask: None,
                         top_logprobs: (least > 0.0).then_some(0),
+                        after_sampling: false,
                     })
                     .collect();
                 sampling::choose(&logits, &requests)?

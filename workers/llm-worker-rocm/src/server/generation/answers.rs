@@ -49,6 +49,12 @@ pub trait Writer<P: Parse>: Send {
         Vec::new()
     }
 
+    /// The frames once it leaves the queue for a slot.
+    fn started(&mut self, slot: Option<usize>) -> Vec<Frame> {
+        let _ = slot;
+        Vec::new()
+    }
+
     /// The frames for a part of it. `tokens` are those that were chosen for it and not told before.
     fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Frame>;
 
@@ -90,8 +96,9 @@ pub struct Choice<P> {
     parser: P,
 }
 
-/// What came of an answer: parts, the tokens behind them, and perhaps its end.
+/// What came of an answer: its slot, or parts, the tokens behind them, and perhaps its end.
 struct Step<T> {
+    started: Option<Option<usize>>,
     parts: Vec<T>,
     tokens: Vec<TextToken>,
     end: Option<End>,
@@ -123,9 +130,10 @@ impl<P: Parse> Answers<P> {
         blocking(move || {
             let common = Common {
                 app: &app,
+                tokenizer: &model.tokenizer,
                 fields: &fields,
                 caller,
-                seed: fields.seed_or_random(),
+                seed: fields.first_seed(app.options.seed),
                 deadline,
             };
             let per_prompt = fields.choices()?;
@@ -222,30 +230,29 @@ async fn compile_all<P>(
 
 impl<P: Parse> Choice<P> {
     async fn next(&mut self) -> Result<Step<P::Part>, ApiError> {
-        loop {
-            match self.generation.next().await {
-                Some(Output::Started) => {}
-                Some(Output::Delta(delta)) => {
-                    return Ok(Step {
-                        parts: self.parser.push(delta.text),
-                        tokens: delta.tokens,
-                        end: None,
-                    })
-                }
-                Some(Output::Finished(finish)) => {
-                    return Ok(Step {
-                        parts: self.parser.finish(finish.reason == StopReason::End),
-                        tokens: Vec::new(),
-                        end: Some(End {
-                            finish,
-                            has_calls: self.parser.has_calls(),
-                        }),
-                    })
-                }
-                Some(Output::Failed(failure)) => return Err(from_failure(&failure)),
-                None => return Err(ApiError::internal("the answer went on after its end")),
+        let mut step = Step {
+            started: None,
+            parts: Vec::new(),
+            tokens: Vec::new(),
+            end: None,
+        };
+        match self.generation.next().await {
+            Some(Output::Started(slot)) => step.started = Some(slot),
+            Some(Output::Delta(delta)) => {
+                step.parts = self.parser.push(delta.text);
+                step.tokens = delta.tokens;
             }
+            Some(Output::Finished(finish)) => {
+                step.parts = self.parser.finish(finish.reason == StopReason::End);
+                step.end = Some(End {
+                    finish,
+                    has_calls: self.parser.has_calls(),
+                });
+            }
+            Some(Output::Failed(failure)) => return Err(from_failure(&failure)),
+            None => return Err(ApiError::internal("the answer went on after its end")),
         }
+        Ok(step)
     }
 
     async fn collect(mut self) -> Result<Answer<P>, ApiError> {
@@ -276,6 +283,9 @@ impl<P: Parse> Choice<P> {
         loop {
             let step = self.next().await?;
             tokens.extend(step.tokens);
+            if let Some(slot) = step.started {
+                send(frames, writer.started(slot)).await;
+            }
             for part in step.parts {
                 let own = std::mem::take(&mut tokens);
                 send(frames, writer.part(part, &own)).await;

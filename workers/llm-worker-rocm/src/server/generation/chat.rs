@@ -4,7 +4,7 @@ use super::answers::Parse;
 use super::calls::OfferedForm;
 use super::form::{Form, Source};
 use super::length::check_length;
-use super::prepare::Prompt;
+use super::prepare::{Prompt, Wishes};
 use super::sampling::{check_top_logprobs, SamplingFields};
 use crate::chat::{picture_addresses, sound_addresses, video_parts, RenderOptions, Rendered};
 use crate::engine::api::Failure;
@@ -193,6 +193,7 @@ impl ChatFields {
             calls,
             top_logprobs: self.top_logprobs()?,
             visible_tokens: model.format.visible_tokens(),
+            wishes: Wishes::default(),
         };
         let parser = ChatParser {
             parser,

@@ -44,7 +44,7 @@ impl Generation {
         let output = self.completion.next().await?;
         let metrics = &self.app.metrics;
         match &output {
-            Output::Started => metrics.started(self.completion.timings().queued),
+            Output::Started(_) => metrics.started(self.completion.timings().queued),
             Output::Delta(delta) => {
                 // By the engine's clock: a slow client or a text that waits takes nothing from the engine's speed.
                 for token in &delta.tokens {

@@ -6,6 +6,7 @@
 //! | Module       | Gives                                                                               |
 //! |--------------|-------------------------------------------------------------------------------------|
 //! | [`sampling`] | how to choose tokens, and the limits of a request                                   |
+//! | [`bias`]     | what is added to logits                                                             |
 //! | [`form`]     | what an answer must look like                                                       |
 //! | [`calls`]    | what calls in an answer must look like                                              |
 //! | [`length`]   | texts that are too long, told before they are tokenized                             |
@@ -16,6 +17,7 @@
 //! | [`chat`]     | chats: from messages to a prompt, answers with reasoning and calls                  |
 
 mod answers;
+mod bias;
 mod calls;
 mod chat;
 mod course;
@@ -29,7 +31,7 @@ pub(super) use answers::{Answer, Answers, End, Parse, Writer};
 pub use chat::ChatFields;
 pub(super) use chat::{Call, ChatParser, Message};
 pub(super) use length::check_length;
-pub(super) use prepare::Prompt;
+pub(super) use prepare::{Prompt, Wishes};
 pub(super) use sampling::check_top_logprobs;
 pub(super) use sampling::Texts;
 pub use sampling::{AdapterFields, SamplingFields};

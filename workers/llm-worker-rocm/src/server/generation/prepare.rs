@@ -3,11 +3,12 @@
 use super::calls::OfferedForm;
 use super::form::Form;
 use super::sampling::SamplingFields;
-use crate::completion::TextOptions;
+use crate::completion::{LineLimits, TextOptions};
 use crate::engine::api::{Constraint, Request};
 use crate::engine::media::Media;
 use crate::grammar::Compiled;
 use crate::server::app::App;
+use crate::tokenizer::Tokenizer;
 use crate::tools::OfferedCalls;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,23 @@ pub struct Prompt {
     pub top_logprobs: Option<usize>,
     /// Control tokens that are text in answers.
     pub visible_tokens: Vec<&'static str>,
+    /// What else is asked for.
+    pub wishes: Wishes,
+}
+
+/// What llama.cpp's API can ask for besides.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wishes {
+    /// The slot to run in.
+    pub slot: Option<usize>,
+    /// Whether the prompt is computed anew.
+    pub afresh: bool,
+    /// Whether probabilities are those behind the samplers.
+    pub after_sampling: bool,
+    /// First tokens that stay when the context is shifted.
+    pub keep: Option<usize>,
+    /// What ends the text besides stop strings.
+    pub lines: LineLimits,
 }
 
 impl Prompt {
@@ -43,6 +61,7 @@ impl Prompt {
             calls: None,
             top_logprobs: None,
             visible_tokens: Vec::new(),
+            wishes: Wishes::default(),
         })
     }
 }
@@ -78,6 +97,8 @@ impl Held {
 pub struct Common<'a> {
     /// The server.
     pub app: &'a App,
+    /// Its model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
     /// The request's fields.
     pub fields: &'a SamplingFields,
     /// Whose request it is.
@@ -102,10 +123,10 @@ impl Common<'_> {
     ) -> Result<Prepared, ApiError> {
         let fields = self.fields;
         let seed = self.seed.wrapping_add(choice as u64);
-        let sampling = fields.sampling(&self.app.options.sampling, seed)?;
+        let sampling = fields.sampling(&self.app.options.sampling, self.tokenizer, seed)?;
         Ok(Prepared {
             request: Request {
-                max_tokens: fields.max_tokens()?,
+                max_tokens: fields.most_tokens(&self.app.options)?,
                 top_logprobs: prompt.top_logprobs,
                 ignore_end: fields.ignore_eos.unwrap_or(false),
                 constraint: held.map(Held::constraint),
@@ -114,11 +135,16 @@ impl Common<'_> {
                 namespace: self.caller.0,
                 adapters: self.app.wanted_adapters(fields)?,
                 media: prompt.media.clone(),
+                slot: prompt.wishes.slot,
+                afresh: prompt.wishes.afresh,
+                after_sampling: prompt.wishes.after_sampling,
+                keep: prompt.wishes.keep,
                 ..Request::new(prompt.tokens.clone(), sampling)
             },
             text: TextOptions {
                 stop: fields.stops()?,
                 visible_tokens: prompt.visible_tokens.clone(),
+                lines: prompt.wishes.lines,
             },
         })
     }

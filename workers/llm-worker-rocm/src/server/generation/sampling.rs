@@ -1,8 +1,10 @@
 //! How to choose tokens, and the limits of a request: the fields that all APIs have in common.
 
+use super::bias::LogitBias;
 use crate::engine::api::{SamplerOrder, SamplingOptions, MAX_TOP_LOGPROBS};
 use crate::samplers::SamplerSettings;
 use crate::server::app::AppOptions;
+use crate::tokenizer::Tokenizer;
 use schemars::JsonSchema;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -98,7 +100,10 @@ pub struct SamplingFields {
     /// How the stream behaves.
     pub stream_options: Option<StreamOptions>,
     /// Answers to give.
+    #[serde(alias = "n_cmpl")]
     pub n: Option<usize>,
+    /// llama.cpp's name of `max_tokens`, which counts for more than that.
+    pub n_predict: Option<i64>,
     /// Most tokens of an answer; absent or -1 is as many as the context takes.
     pub max_tokens: Option<i64>,
     /// The newer name of `max_tokens`.
@@ -158,8 +163,9 @@ pub struct SamplingFields {
     pub adaptive_decay: Option<f32>,
     /// The order of samplers, by names or by letters in one text; those that are missing are off.
     pub samplers: Option<Texts>,
-    /// Added to logits, by token.
-    pub logit_bias: Option<HashMap<String, f32>>,
+    /// Added to logits, by token: a map, or a list of pairs. A token is its number, or a text, which is all of that text's
+    /// tokens; `false` in place of a number rules it out.
+    pub logit_bias: Option<LogitBias>,
     /// The same seed gives the same answer; absent, null or negative is random, and told in the answer.
     pub seed: Option<i64>,
     /// Goes on after the token that ends an answer (for benchmarks).
@@ -193,6 +199,7 @@ impl SamplingFields {
     pub fn sampling(
         &self,
         defaults: &SamplingOptions,
+        tokenizer: &Tokenizer,
         seed: u64,
     ) -> Result<SamplingOptions, ApiError> {
         // Off is a number on the wire and nothing in the engine.
@@ -217,7 +224,10 @@ impl SamplingFields {
             },
             frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
-            logit_bias: self.logit_bias()?,
+            logit_bias: match &self.logit_bias {
+                Some(bias) => bias.by_token(tokenizer)?,
+                None => HashMap::new(),
+            },
             seed,
             ..defaults.clone()
         };
@@ -254,33 +264,22 @@ impl SamplingFields {
         })
     }
 
-    /// The seed of the first answer: the one asked for, or a random one.
-    pub fn seed_or_random(&self) -> u64 {
-        match self.seed {
-            Some(seed) if seed >= 0 => seed as u64,
-            _ => ids::seed(ids::JAVASCRIPT_BITS),
-        }
-    }
-
-    fn logit_bias(&self) -> Result<HashMap<u32, f32>, ApiError> {
-        let entries = self.logit_bias.iter().flatten();
-        entries
-            .map(|(token, bias)| {
-                let token = token.parse().map_err(|_| {
-                    let reason = format!("logit_bias: {token:?} is not the number of a token");
-                    ApiError::field("logit_bias", reason)
-                })?;
-                Ok((token, *bias))
-            })
-            .collect()
+    /// The seed of the first answer: the one asked for, the server's, or a random one.
+    pub fn first_seed(&self, default: Option<u64>) -> u64 {
+        let asked = match self.seed {
+            Some(seed) => u64::try_from(seed).ok(),
+            None => default,
+        };
+        asked.unwrap_or_else(|| ids::seed(ids::JAVASCRIPT_BITS))
     }
 
     /// Most tokens of an answer.
     ///
     /// # Errors
-    /// 400 for two different numbers or a negative one.
+    /// 400 for two different numbers, none, or a negative one.
     pub fn max_tokens(&self) -> Result<Option<usize>, ApiError> {
         let most = match (self.max_tokens, self.max_completion_tokens) {
+            _ if self.n_predict.is_some() => self.n_predict,
             (Some(a), Some(b)) if a != b => {
                 let reason = format!("max_tokens {a} and max_completion_tokens {b} contradict");
                 return Err(ApiError::field("max_tokens", reason));
@@ -297,6 +296,18 @@ impl SamplingFields {
                     ApiError::field("max_tokens", format!("max_tokens {n} is not at least 1"))
                 }),
         }
+    }
+
+    /// Most tokens of an answer, as far as the server allows.
+    ///
+    /// # Errors
+    /// As [`Self::max_tokens`].
+    pub fn most_tokens(&self, options: &AppOptions) -> Result<Option<usize>, ApiError> {
+        Ok(self
+            .max_tokens()?
+            .into_iter()
+            .chain(options.max_tokens)
+            .min())
     }
 
     /// The stop strings.

@@ -11,6 +11,6 @@ mod reply;
 pub mod rerank;
 pub mod text;
 pub mod transcriptions;
-mod wire;
+pub(super) mod wire;
 
 pub use super::generation::SamplingFields;

@@ -138,7 +138,7 @@ fn usage_json(usage: &Usage) -> Value {
 }
 
 /// Times of a request, in the form of llama.cpp's server.
-fn timings_json(finish: &Finish) -> Value {
+pub fn timings_json(finish: &Finish) -> Value {
     let Finish {
         usage,
         timings: Timings {
@@ -184,6 +184,8 @@ mod tests {
         let timings = |drafted: usize, accepted: usize| {
             timings_json(&Finish {
                 reason: StopReason::End,
+                slot: None,
+                truncated: false,
                 usage: Usage::default(),
                 timings: Timings::default(),
                 drafts: DraftCount { drafted, accepted },

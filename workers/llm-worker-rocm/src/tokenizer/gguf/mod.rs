@@ -100,6 +100,7 @@ impl Tokenizer {
                 .unwrap_or(add_eos),
             vocab_size: vocabulary.tokens.len(),
             ends,
+            fill_in: super::fill_in::named(gguf)?,
             framed_by_library: false,
             encoder,
             control,
