@@ -1,0 +1,202 @@
+"""Small models in place of those that llama.cpp's tests fetch from a hub.
+
+The one that tells stories has a vocabulary whose counts of tokens are those that the tests ask for (vocabulary.txt), and
+weights that are random but for the words that it likes to say. It learned nothing.
+"""
+
+import base64
+import os
+import struct
+import sys
+from pathlib import Path
+
+import numpy
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+HIDDEN, FORWARD, HEADS, KV_HEADS, LAYERS = 128, 128, 4, 2, 2
+CONTEXT = 8192
+END = 2
+# The words that it says, each mostly behind the one before it.
+WORDS = (
+    "going bed princesses everyone kids Anna forest little girl Ann small shiny Daddy Jimmy Dad excited park Whiskers "
+    "said Jack Flana wise kind owl answer Suddenly Aside she felter climb leaf friends step sky very special big house"
+).split()
+# The one that comes behind some other tokens.
+AFTER = {"▁is": "going", "d": "forest", "e": "Anna", "?": "Whiskers", "<0x0A>": "Suddenly", "_": "Jimmy", "▁a": None}
+MARKS = ["<FIM_PRE>", "<FIM_SUF>", "<FIM_MID>"]
+# How much likelier a word is than the other words behind the one before it, and all words than anything else.
+NEXT, SAID = 3.0, 14.0
+
+
+# GGUF, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def encoded(value):
+    """A value of metadata with its type's number."""
+    if isinstance(value, bool):
+        return struct.pack("<I?", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + text(value)
+    kind, form = (8, None) if isinstance(value[0], str) else (6, "f") if isinstance(value[0], float) else (5, "i")
+    items = b"".join(text(item) if form is None else struct.pack(f"<{form}", item) for item in value)
+    return struct.pack("<IIQ", 9, kind, len(value)) + items
+
+
+def write_gguf(path, metadata, tensors):
+    """Matrices have one row for each output."""
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata))
+    head += b"".join(text(key) + encoded(value) for key, value in metadata.items())
+    data = b""
+    for name, tensor in tensors.items():
+        shape = tensor.shape[::-1]
+        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, len(data))
+        data += tensor.astype("<f4").tobytes()
+        data += bytes(-len(data) % 32)
+    path.write_bytes(head + bytes(-len(head) % 32) + data)
+
+
+# The model that tells stories.
+
+def vocabulary(more=()):
+    """Pieces with kinds: 2 unknown, 3 control, 6 a byte, 1 text; earlier text is merged first."""
+    merged = [*more, *(HERE / "vocabulary.txt").read_text().split()]
+    letters = ["▁", *map(chr, range(33, 127))]
+    plain = [*merged, *letters, *(f"▁{word}" for word in WORDS)]
+    plain = [piece for index, piece in enumerate(plain) if piece not in plain[:index]]
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *plain, *MARKS]
+    return pieces, [2, 3, 3, *[6] * 256, *[1] * len(plain), *[3] * len(MARKS)]
+
+
+def story(path, more=(), infill=False, seed=1, noise=0.0):
+    """Writes the model; `more` pieces are merged before all others."""
+    pieces, kinds = vocabulary(more)
+    random = numpy.random.default_rng(seed)
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    size = len(pieces)
+    embedding = random.standard_normal((size, HIDDEN))
+    embedding /= numpy.linalg.norm(embedding, axis=1, keepdims=True)
+    said = [ids[f"▁{word}"] for word in WORDS]
+    follower = {**dict(zip(said, said[1:] + said[:1]))}
+    for index in range(size):
+        follower.setdefault(index, said[random.integers(len(said))])
+    for piece, word in AFTER.items():
+        if piece in ids:
+            follower[ids[piece]] = word and ids[f"▁{word}"]
+    # Of each vector the first number is the same: what the head reads of it is a bias.
+    head = random.standard_normal((size, HIDDEN)) * 0.05
+    for before, after in follower.items():
+        if after is not None:
+            head[after] += NEXT * embedding[before]
+    # A norm makes vectors longer by this.
+    head /= HIDDEN**0.5
+    embedding[:, 0] = embedding[:, 1] = 0
+    embedding /= numpy.linalg.norm(embedding, axis=1, keepdims=True)
+    embedding[:, 0] = 1
+    head *= 2**0.5
+    head[:, 0] = -SAID / HIDDEN**0.5 * 2**0.5
+    head[said, 0] = 0
+    head[END, 0] *= 2
+    tensors = {"token_embd.weight": embedding, "output.weight": head, "output_norm.weight": numpy.ones(HIDDEN)}
+    wide = KV_HEADS * HIDDEN // HEADS
+    shapes = {
+        "attn_q": (HIDDEN, HIDDEN),
+        "attn_k": (wide, HIDDEN),
+        "attn_v": (wide, HIDDEN),
+        "attn_output": (HIDDEN, HIDDEN),
+        "ffn_gate": (FORWARD, HIDDEN),
+        "ffn_up": (FORWARD, HIDDEN),
+        "ffn_down": (HIDDEN, FORWARD),
+    }
+    for layer in range(LAYERS):
+        for name in ("attn_norm", "ffn_norm"):
+            tensors[f"blk.{layer}.{name}.weight"] = numpy.ones(HIDDEN)
+        for name, shape in shapes.items():
+            matrix = random.standard_normal(shape) / HIDDEN**0.5
+            if name in ("attn_output", "ffn_down"):
+                # What came before changes what is said, but not much.
+                matrix *= 0.05
+                matrix[:2] = 0
+            tensors[f"blk.{layer}.{name}.weight"] = matrix
+    if noise:
+        tensors["output.weight"] = head + random.standard_normal(head.shape) * noise * numpy.abs(head).mean()
+    metadata = {
+        "general.architecture": "llama",
+        "general.name": path.stem,
+        "llama.context_length": CONTEXT,
+        "llama.embedding_length": HIDDEN,
+        "llama.block_count": LAYERS,
+        "llama.feed_forward_length": FORWARD,
+        "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": KV_HEADS,
+        "llama.attention.layer_norm_rms_epsilon": 1e-6,
+        "llama.rope.dimension_count": HIDDEN // HEADS,
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.scores": [float(-index) for index in range(size)],
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": END,
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.add_bos_token": True,
+    }
+    if infill:
+        for key, mark in zip(("prefix", "suffix", "middle"), MARKS):
+            metadata[f"tokenizer.ggml.{key}_token_id"] = ids[mark]
+    write_gguf(path, metadata, tensors)
+
+
+# In the other model's vocabulary this is one token.
+HELLO = ["▁H", "▁He", "ll", "llo", "▁Hello"]
+
+
+def write_all(folder):
+    """Writes all models."""
+    story(folder / "story.gguf")
+    story(folder / "infill.gguf", infill=True)
+    story(folder / "large.gguf", more=HELLO)
+    story(folder / "draft.gguf", more=HELLO, noise=0.5)
+
+
+def folder():
+    return Path(os.environ["LLAMA_CPP_MODELS"])
+
+
+def of_repository(repository, file):
+    """The model in place of one on a hub."""
+    known = {
+        "ggml-org/test-model-stories260K": lambda: folder() / "story.gguf",
+        "ggml-org/test-model-stories260K-infill": lambda: folder() / "infill.gguf",
+        "ggml-org/stories15M_MOE": lambda: folder() / "large.gguf",
+        "bert-bge-small/ggml-model-f16.gguf": lambda: os.environ["CANDLE_ROCM_MINILM"],
+    }
+    found = known.get(file) or known.get(repository)
+    if not found:
+        raise RuntimeError(f"no model of ours stands in for {repository} {file}")
+    return found()
+
+
+def of_address(address):
+    """The file in place of one on a hub."""
+    known = {"stories15M-q4_0.gguf": "draft.gguf"}
+    name = address.rsplit("/", 1)[-1]
+    if name not in known:
+        raise RuntimeError(f"no file of ours stands in for {address}")
+    return folder() / known[name]
+
+
+def picture(address):
+    """A picture in place of one on a hub; each address has its own."""
+    import tiny_vision
+
+    data = tiny_vision.picture(sum(address.encode()) % 251)
+    return base64.b64decode(data.split(",")[1])
