@@ -8,7 +8,7 @@ use super::source::SourceArgs;
 use super::speculation::{of_draft, SpeculationArgs};
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
-use crate::embedding::{EmbeddingModel, Reranker};
+use crate::embedding::{EmbeddingModel, Pooling, Reranker};
 use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
@@ -55,6 +55,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH|REPO")]
     embedding_model: Option<String>,
 
+    /// How an embedding model makes one vector of those of a text's tokens; as it was made for if absent. none gives
+    /// them all, on /embeddings.
+    #[arg(long, value_name = "none|mean|cls|last|max")]
+    pooling: Option<PoolingChoice>,
+
     /// A model for /v1/rerank beside the one that answers.
     #[arg(long, value_name = "PATH|REPO")]
     rerank_model: Option<String>,
@@ -71,6 +76,20 @@ pub struct ServeArgs {
     /// How the model writes calls of tools, where its chat template does not tell.
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(CallForm::names()))]
     tool_format: Option<String>,
+
+    /// Whether a model that can do both thinks in chats that do not say otherwise: on, off, or as its template has it.
+    #[arg(long, default_value = "auto", value_name = "auto|on|off")]
+    reasoning: Reasoning,
+
+    /// Most tokens of a model's thinking in chats that do not say otherwise, which is then ended; -1 is no limit.
+    #[arg(
+        long,
+        default_value_t = -1,
+        value_name = "N",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1..)
+    )]
+    reasoning_budget: i64,
 
     /// The encoders of pictures and sounds of a GGUF model: an mmproj file; the one beside the model if absent.
     #[arg(long, value_name = "FILE")]
@@ -184,6 +203,36 @@ pub struct ServeArgs {
     sampling: SamplingDefaults,
 }
 
+/// How vectors become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum PoolingChoice {
+    None,
+    Mean,
+    Cls,
+    Last,
+    Max,
+}
+
+impl PoolingChoice {
+    fn pooling(self) -> Option<Pooling> {
+        match self {
+            Self::None => None,
+            Self::Mean => Some(Pooling::Mean),
+            Self::Cls => Some(Pooling::First),
+            Self::Last => Some(Pooling::Last),
+            Self::Max => Some(Pooling::Max),
+        }
+    }
+}
+
+/// Whether models think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Reasoning {
+    Auto,
+    On,
+    Off,
+}
+
 /// Sampling of requests that do not say otherwise.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling of requests that do not say otherwise")]
@@ -280,19 +329,27 @@ impl ServeArgs {
         } else if EmbeddingModel::recognises(&path) {
             self.compile.ahead(device, &kernels::of_encoder(), progress);
             progress.begin("loading the model");
-            loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
+            loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         } else {
             loaded.text = Some(Arc::new(self.load_text(&path, device, progress)?));
         }
         if let Some(model) = &self.embedding_model {
             let path = self.source.resolve_other(model)?;
-            loaded.embedding = Some(Arc::new(EmbeddingModel::open(&path, device)?));
+            loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         }
         if let Some(model) = &self.rerank_model {
             let path = self.source.resolve_other(model)?;
             loaded.reranker = Some(Arc::new(Reranker::open(&path, device)?));
         }
         Ok(loaded)
+    }
+
+    fn open_embedding(&self, path: &Path, device: &Device) -> Result<EmbeddingModel> {
+        let model = EmbeddingModel::open(path, device)?;
+        Ok(match self.pooling {
+            Some(choice) => model.with_pooling(choice.pooling()),
+            None => model,
+        })
     }
 
     /// The adapters, each with a name of its own.
@@ -396,6 +453,12 @@ impl ServeArgs {
             domains: self.allowed_media_domains.clone(),
             ..Sources::default()
         };
+        text.thinks = match self.reasoning {
+            Reasoning::Auto => None,
+            Reasoning::On => Some(true),
+            Reasoning::Off => Some(false),
+        };
+        text.reasoning_budget = Some(self.reasoning_budget).filter(|&most| most >= 0);
         text.slot_save_path = self.slot_save_path.clone();
         text.file_name = name;
         if device.is_rocm() {

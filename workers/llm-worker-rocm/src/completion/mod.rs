@@ -9,6 +9,7 @@ pub use lines::LineLimits;
 use crate::engine::api::{DraftCount, Event, Failure, FinishReason, GeneratedToken, Ticket};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use lines::Lines;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use stop::TextStream;
 pub enum Output {
     /// The request left the queue for this slot.
     Started(Option<usize>),
+    /// More of the prompt is computed; only for requests that ask to be told.
+    Progress(PromptProgress),
     /// More of the answer.
     Delta(TextDelta),
     /// The answer is complete.
@@ -49,6 +52,30 @@ pub struct TextToken {
     pub at: Instant,
 }
 
+/// How much of a prompt is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptProgress {
+    /// Its tokens.
+    pub total: usize,
+    /// Of these, the ones that were computed for an earlier request.
+    pub cached: usize,
+    /// Those that are computed by now, the cached ones included.
+    pub computed: usize,
+    /// Since the request left the queue.
+    pub elapsed: Duration,
+}
+
+/// What a request took so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Took {
+    /// Tokens.
+    pub usage: Usage,
+    /// Times.
+    pub timings: Timings,
+    /// Guesses at its tokens.
+    pub drafts: DraftCount,
+}
+
 /// Why and how an answer ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
@@ -64,6 +91,17 @@ pub struct Finish {
     pub timings: Timings,
     /// Guesses at its tokens.
     pub drafts: DraftCount,
+}
+
+impl Finish {
+    /// What it took.
+    pub fn took(&self) -> Took {
+        Took {
+            usage: self.usage,
+            timings: self.timings,
+            drafts: self.drafts,
+        }
+    }
 }
 
 /// Why an answer ended.
@@ -133,7 +171,7 @@ pub struct TextOptions {
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,
     /// Control tokens that are text here, such as the marks of tool calls.
-    pub visible_tokens: Vec<&'static str>,
+    pub visible_tokens: Vec<Cow<'static, str>>,
     /// What ends the answer at a line.
     pub lines: LineLimits,
 }
@@ -151,6 +189,8 @@ pub struct Completion {
     drafts: DraftCount,
     slot: Option<usize>,
     shifted: bool,
+    /// Tokens of the prompt that are computed.
+    computed: usize,
 }
 
 /// When things happened, by the engine's clock where it tells.
@@ -183,7 +223,10 @@ impl Completion {
     ) -> Self {
         Self {
             ticket: Some(ticket),
-            detokenizer: tokenizer.detokenizer_showing(&options.visible_tokens),
+            detokenizer: {
+                let visible: Vec<&str> = options.visible_tokens.iter().map(Cow::as_ref).collect();
+                tokenizer.detokenizer_showing(&visible)
+            },
             text: TextStream::new(options.stop),
             lines: Lines::new(options.lines),
             tokenizer,
@@ -201,6 +244,7 @@ impl Completion {
             drafts: DraftCount::default(),
             slot: None,
             shifted: false,
+            computed: 0,
         }
     }
 
@@ -218,6 +262,26 @@ impl Completion {
     /// What it took so far.
     pub fn usage(&self) -> Usage {
         self.usage
+    }
+
+    /// The same with times and guesses.
+    pub fn took(&self) -> Took {
+        Took {
+            usage: self.usage,
+            timings: self.clock.timings(),
+            drafts: self.drafts,
+        }
+    }
+
+    /// How much of the prompt is computed, as far as the engine has told.
+    pub fn progress(&self) -> PromptProgress {
+        let started = self.clock.started;
+        PromptProgress {
+            total: self.usage.prompt_tokens,
+            cached: self.usage.cached_tokens,
+            computed: self.computed,
+            elapsed: started.map_or(Duration::ZERO, |started| started.elapsed()),
+        }
     }
 
     /// How long it took so far.
@@ -239,8 +303,19 @@ impl Completion {
             } => {
                 self.slot = slot;
                 self.usage.cached_tokens = cached_tokens;
+                self.computed = cached_tokens;
                 self.clock.started = Some(at);
                 self.outputs.push_back(Output::Started(slot));
+            }
+            Event::Progress { computed, at } => {
+                self.computed = computed;
+                let started = self.clock.started.unwrap_or(at);
+                let elapsed = at.saturating_duration_since(started);
+                let progress = PromptProgress {
+                    elapsed,
+                    ..self.progress()
+                };
+                self.outputs.push_back(Output::Progress(progress));
             }
             Event::Token { token, at, drafts } => {
                 self.drafts = drafts;

@@ -39,7 +39,8 @@ enum Runner {
 pub struct EmbeddingModel {
     runner: Runner,
     tokenizer: Tokenizer,
-    pooling: Pooling,
+    /// How a text's vectors become one, if they do.
+    pooling: Option<Pooling>,
     max_tokens: usize,
     dimensions: usize,
     device: Device,
@@ -197,7 +198,7 @@ impl EmbeddingModel {
             return Err(bad_model(path, reason));
         }
         Ok(Self {
-            pooling,
+            pooling: Some(pooling),
             dimensions,
             device: device.clone(),
             max_tokens,
@@ -216,6 +217,47 @@ impl EmbeddingModel {
         self.max_tokens
     }
 
+    /// Takes another way to make one vector of those of a text's tokens than the model was made for, or none.
+    #[must_use]
+    pub fn with_pooling(self, pooling: Option<Pooling>) -> Self {
+        Self { pooling, ..self }
+    }
+
+    /// Whether a text has one vector; else it has one for each token.
+    pub fn is_pooled(&self) -> bool {
+        self.pooling.is_some()
+    }
+
+    /// The tokens of a text with those that the model has around it, at most `most` of them.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a text that the vocabulary cannot express.
+    pub fn tokens(&self, text: &str, most: usize) -> Result<Vec<u32>> {
+        let tokens = self.tokenizer.encode_framed(beginning(text, most), most);
+        tokens.map_err(|e| Error::Usage(e.to_string()))
+    }
+
+    /// The tokens of a part of a text, more of it than the model takes left out.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a text that the vocabulary cannot express.
+    pub fn plain_tokens(&self, text: &str) -> Result<Vec<u32>> {
+        let tokens = self
+            .tokenizer
+            .encode(beginning(text, self.max_tokens + 1), false);
+        tokens.map_err(|e| Error::Usage(e.to_string()))
+    }
+
+    /// Tokens that are too many, cut; the last one, which ends the text, stays.
+    pub fn cut(&self, mut tokens: Vec<u32>) -> Vec<u32> {
+        if tokens.len() > self.max_tokens {
+            let last = tokens.pop();
+            tokens.truncate(self.max_tokens - 1);
+            tokens.extend(last);
+        }
+        tokens
+    }
+
     /// The model's tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
@@ -228,12 +270,8 @@ impl EmbeddingModel {
     pub fn embed<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Embedding>> {
         let tokens = texts
             .iter()
-            .map(|text| {
-                let text = beginning(text.as_ref(), self.max_tokens);
-                self.tokenizer.encode_framed(text, self.max_tokens)
-            })
-            .collect::<std::result::Result<Vec<_>, _>>()
-            .map_err(|e| Error::Usage(e.to_string()))?;
+            .map(|text| self.tokens(text.as_ref(), self.max_tokens))
+            .collect::<Result<Vec<_>>>()?;
         self.embed_tokens(&tokens)
     }
 
@@ -243,6 +281,55 @@ impl EmbeddingModel {
     /// [`Error::Usage`] for a text that is empty or too long, or a token outside of the vocabulary; [`Error::Candle`]
     /// if the device fails.
     pub fn embed_tokens(&self, texts: &[Vec<u32>]) -> Result<Vec<Embedding>> {
+        let Some(pooling) = self.pooling else {
+            return Err(Error::Usage(
+                "this model is set to give a vector for each token (--pooling none), not one for a text; ask /embeddings"
+                    .to_string(),
+            ));
+        };
+        let vectors = self.in_batches(texts, |hidden, mask| {
+            let pooled = pooling.apply(hidden, mask)?;
+            let norm = pooled
+                .sqr()?
+                .sum_keepdim(1)?
+                .sqrt()?
+                .clamp(1e-12, f64::MAX)?;
+            pooled.broadcast_div(&norm)?.to_vec2()
+        })?;
+        let all = vectors.into_iter().zip(texts);
+        let of_text = |(values, text): (Vec<f32>, &Vec<u32>)| Embedding {
+            values,
+            tokens: text.len(),
+        };
+        Ok(all.map(of_text).collect())
+    }
+
+    /// The vectors of texts that are tokens, as the model gives them: one for each text, or for each token where there
+    /// is no [pooling](Self::with_pooling).
+    ///
+    /// # Errors
+    /// See [`Self::embed_tokens`].
+    pub fn raw_vectors(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<Vec<f32>>>> {
+        let mut vectors = match self.pooling {
+            Some(pooling) => self.in_batches(texts, |hidden, mask| {
+                let pooled = pooling.apply(hidden, mask)?.to_vec2()?;
+                Ok(pooled.into_iter().map(|vector| vec![vector]).collect())
+            })?,
+            None => self.in_batches(texts, |hidden, _| hidden.to_vec3())?,
+        };
+        for (vectors, text) in vectors.iter_mut().zip(texts) {
+            // Those of padding come last.
+            vectors.truncate(text.len());
+        }
+        Ok(vectors)
+    }
+
+    /// What `finish` makes of the vectors of tokens, for each text; texts of like length run together.
+    fn in_batches<T: Clone>(
+        &self,
+        texts: &[Vec<u32>],
+        finish: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Vec<T>>,
+    ) -> Result<Vec<T>> {
         for (i, tokens) in texts.iter().enumerate() {
             let (count, most) = (tokens.len(), self.max_tokens);
             if count == 0 || count > most {
@@ -272,21 +359,20 @@ impl EmbeddingModel {
                 .unwrap_or(1);
             let (batch, later) = rest.split_at(count);
             let batch_texts: Vec<&[u32]> = batch.iter().map(|&i| &texts[i][..]).collect();
-            let vectors = self
+            let made = self
                 .run(&batch_texts)
+                .and_then(|(hidden, mask)| finish(&hidden, &mask))
                 .map_err(Error::candle("computing embeddings"))?;
-            for (&i, values) in batch.iter().zip(vectors) {
-                embeddings[i] = Some(Embedding {
-                    values,
-                    tokens: texts[i].len(),
-                });
+            for (&i, of_text) in batch.iter().zip(made) {
+                embeddings[i] = Some(of_text);
             }
             rest = later;
         }
         Ok(embeddings.into_iter().flatten().collect())
     }
 
-    fn run(&self, texts: &[&[u32]]) -> candle_core::Result<Vec<Vec<f32>>> {
+    /// The vectors of all tokens, and which of them are texts' own.
+    fn run(&self, texts: &[&[u32]]) -> candle_core::Result<(Tensor, Tensor)> {
         let longest = texts.iter().map(|t| t.len()).max().unwrap_or(0);
         let padded = |fill: u32, value: &dyn Fn(u32) -> u32| -> Vec<u32> {
             let row = |text: &&[u32]| -> Vec<u32> {
@@ -317,14 +403,7 @@ impl EmbeddingModel {
                 hidden.reshape((texts.len(), longest, self.dimensions))?
             }
         };
-        let hidden = hidden.to_dtype(DType::F32)?;
-        let pooled = self.pooling.apply(&hidden, &mask)?;
-        let norm = pooled
-            .sqr()?
-            .sum_keepdim(1)?
-            .sqrt()?
-            .clamp(1e-12, f64::MAX)?;
-        pooled.broadcast_div(&norm)?.to_vec2()
+        Ok((hidden.to_dtype(DType::F32)?, mask))
     }
 }
 

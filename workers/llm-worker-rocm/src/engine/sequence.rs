@@ -61,6 +61,8 @@ pub(super) struct Sequence {
     first_token: Option<Instant>,
     /// Prompt tokens that were in the cache when it started.
     cached: usize,
+    /// Prompt tokens that were told to be computed, if that is to be told.
+    told: Option<usize>,
     /// The prompt's pictures, if it has some.
     pub media: Option<SequenceMedia>,
     /// The slot that it asks for.
@@ -107,6 +109,7 @@ impl Sequence {
             started: None,
             first_token: None,
             cached: 0,
+            told: request.progress.then_some(0),
             media: request.media.map(|of_prompt| media.sequence(of_prompt)),
             slot: request.slot,
             afresh: request.afresh,
@@ -173,6 +176,17 @@ impl Sequence {
             cached_tokens: self.cached,
             at,
         });
+    }
+
+    /// Tells how much of the prompt is computed, where that is asked for and more than was told before.
+    pub(super) fn tell_progress(&mut self) {
+        let computed = self.computed.min(self.prompt);
+        let before = self.told.map(|told| told.max(self.cached));
+        if before.is_some_and(|before| computed > before) {
+            self.told = Some(computed);
+            let at = Instant::now();
+            self.send(Event::Progress { computed, at });
+        }
     }
 
     /// Whether it has had blocks.

@@ -12,12 +12,22 @@ use std::str::Chars;
 /// Deepest nesting of groups.
 const MAX_DEPTH: usize = 64;
 
+/// What a grammar knows of a vocabulary.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens<'a> {
+    /// Control tokens that literals may spell, with their numbers.
+    pub(super) preserved: &'a [(&'a str, u32)],
+    /// The number of a control token that a grammar names, if there is one.
+    pub(super) id: &'a dyn Fn(&str) -> Option<u32>,
+}
+
 /// Translates a grammar.
 ///
 /// # Errors
 /// What is wrong, with the line.
-pub(super) fn to_lark(source: &str) -> Result<String, String> {
+pub(super) fn to_lark(source: &str, tokens: Tokens) -> Result<String, String> {
     let mut reader = Reader {
+        tokens,
         rest: source.chars().peekable(),
         line: 1,
         defined: HashSet::new(),
@@ -68,6 +78,7 @@ fn lark_name(name: &str) -> String {
 }
 
 struct Reader<'a> {
+    tokens: Tokens<'a>,
     rest: Peekable<Chars<'a>>,
     line: usize,
     defined: HashSet<String>,
@@ -152,6 +163,7 @@ impl Reader<'_> {
             let part = match self.rest.peek() {
                 Some('"') => self.literal()?,
                 Some('[') => self.class()?,
+                Some('<') => self.token()?,
                 Some('.') => {
                     self.take();
                     r"/(.|\n)/".to_string()
@@ -235,8 +247,63 @@ impl Reader<'_> {
                 Some(c) => text.push(c),
             }
         }
-        // Lark's literals are those of JSON.
-        serde_json::to_string(&text).map_err(|e| e.to_string())
+        self.spelled(&text)
+    }
+
+    /// A literal. Lark's are those of JSON; control tokens in it may come as such, too.
+    fn spelled(&self, text: &str) -> Result<String, String> {
+        let quoted = |text: &str| serde_json::to_string(text).map_err(|e| e.to_string());
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let found = self
+                .tokens
+                .preserved
+                .iter()
+                .filter(|(token, _)| !token.is_empty());
+            let found = found.filter_map(|(token, id)| Some((rest.find(token)?, *token, *id)));
+            // The first, and of those at one place the longest.
+            let first = found.min_by_key(|(at, token, _)| (*at, usize::MAX - token.len()));
+            let Some((at, token, id)) = first else {
+                parts.push(quoted(rest)?);
+                break;
+            };
+            if at > 0 {
+                parts.push(quoted(&rest[..at])?);
+            }
+            parts.push(format!("(<[{id}]> | {})", quoted(token)?));
+            rest = &rest[at + token.len()..];
+        }
+        match parts.len() {
+            0 => quoted(""),
+            1 => Ok(parts.remove(0)),
+            _ => Ok(format!("({})", parts.join(" "))),
+        }
+    }
+
+    /// A control token: `<[number]>`, or its text with its own angle brackets.
+    fn token(&mut self) -> Result<String, String> {
+        let mut text = String::new();
+        loop {
+            match self.take() {
+                Some('\n') | None => return self.fail("a token has no end"),
+                Some(c) => text.push(c),
+            }
+            if text.ends_with('>') {
+                break;
+            }
+        }
+        let number = text
+            .strip_prefix("<[")
+            .and_then(|rest| rest.strip_suffix("]>"));
+        let id = match number {
+            Some(number) => number.parse().ok(),
+            None => (self.tokens.id)(&text),
+        };
+        match id {
+            Some(id) => Ok(format!("<[{id}]>")),
+            None => self.fail(&format!("{text} is not a control token of this model")),
+        }
     }
 
     fn class(&mut self) -> Result<String, String> {
@@ -273,7 +340,30 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::to_lark;
+    use super::Tokens;
+
+    fn to_lark(source: &str) -> Result<String, String> {
+        let tokens = Tokens {
+            preserved: &[("<call>", 7), ("<call", 6)],
+            id: &|text| (text == "<|think|>").then_some(9),
+        };
+        super::to_lark(source, tokens)
+    }
+
+    #[test]
+    fn tokens_are_named_or_spelled() {
+        let lark = to_lark("root ::= <[5]> <|think|>+ \"a<call>\\n\" \"<call>\"").unwrap();
+        let expected = "<[5]> <[9]>+ (\"a\" (<[7]> | \"<call>\") \"\\n\") (<[7]> | \"<call>\")";
+        assert_eq!(lark, format!("start: r_root\nr_root: {expected}\n"));
+        for (grammar, reason) in [
+            ("root ::= <other>", "<other> is not a control token"),
+            ("root ::= <[x]>", "<[x]> is not"),
+            ("root ::= <a", "no end"),
+        ] {
+            let error = to_lark(grammar).unwrap_err();
+            assert!(error.contains(reason), "{grammar}: {error}");
+        }
+    }
 
     #[test]
     fn rules_become_lark() {

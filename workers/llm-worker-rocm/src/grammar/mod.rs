@@ -10,8 +10,13 @@
 
 mod gbnf;
 mod kept;
+mod lazy;
 mod size;
 pub mod trial;
+mod triggers;
+
+pub use lazy::LazyGrammar;
+pub use triggers::Trigger;
 
 use crate::engine::api::Constraint;
 use crate::tokenizer::Tokenizer;
@@ -49,6 +54,21 @@ impl Notation {
             Self::Regex => "regular expression",
         }
     }
+}
+
+/// A grammar in GBNF as one in Lark, for a model whose control tokens have the numbers that `id` gives. Literals may be
+/// made of the tokens `preserved`, too, which are given with theirs.
+///
+/// # Errors
+/// [`Error::Usage`] for a syntax error, an undefined rule, or a token that is none.
+pub fn gbnf_to_lark(
+    text: &str,
+    preserved: &[(&str, u32)],
+    id: &dyn Fn(&str) -> Option<u32>,
+) -> Result<String> {
+    let refuse = |reason: String| Error::Usage(format!("the grammar cannot be used: {reason}"));
+    size::check(Notation::Gbnf, text).map_err(refuse)?;
+    gbnf::to_lark(text, gbnf::Tokens { preserved, id }).map_err(refuse)
 }
 
 /// A compiled grammar; any number of answers can follow it. Clones are the same.
@@ -202,7 +222,11 @@ impl Grammars {
             Notation::Lark => TopLevelGrammar::from_lark(text.to_string()),
             Notation::Regex => TopLevelGrammar::from_regex(text),
             Notation::Gbnf => {
-                let lark = gbnf::to_lark(text)?;
+                let tokens = gbnf::Tokens {
+                    preserved: &[],
+                    id: &|_| None,
+                };
+                let lark = gbnf::to_lark(text, tokens)?;
                 size::check(Notation::Lark, &lark)?;
                 TopLevelGrammar::from_lark(lark)
             }
@@ -225,6 +249,13 @@ pub(crate) struct Grammar {
 }
 
 impl Grammar {
+    /// Goes on with text that is no token by itself.
+    pub(crate) fn accept_text(&mut self, text: &[u8]) -> std::result::Result<(), String> {
+        let environment = self.matcher.tok_env().map_err(|e| e.to_string())?;
+        let tokens = environment.tok_trie().greedy_tokenize(text);
+        tokens.into_iter().try_for_each(|token| self.accept(token))
+    }
+
     /// A copy that goes its own way.
     pub(crate) fn fresh(&self) -> Self {
         Self {

@@ -61,7 +61,7 @@ pub struct Variable<'v> {
 }
 
 /// What a template made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// The text.
     pub text: String,

@@ -135,6 +135,10 @@ pub struct TextModel {
     pub sources: Sources,
     /// The name of its file or folder.
     pub file_name: String,
+    /// Whether a model that can do both thinks in chats that do not say otherwise; `None` leaves it to the template.
+    pub thinks: Option<bool>,
+    /// Most tokens of thoughts of requests that do not say otherwise, if there is a limit.
+    pub reasoning_budget: Option<i64>,
     /// Where slots are saved, if they may be.
     pub slot_save_path: Option<PathBuf>,
     grammars: Result<Grammars, String>,
@@ -155,6 +159,8 @@ impl TextModel {
             longest_token: longest_token(&tokenizer),
             warm_up: vec![1],
             file_name: String::new(),
+            thinks: None,
+            reasoning_budget: None,
             slot_save_path: None,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures or sounds".to_string()),
@@ -196,7 +202,9 @@ impl TextModel {
             Ok(processor) => Ok(processor),
             Err(reason) => Err(ApiError::field(
                 "messages",
-                format!("this model takes no pictures and no sounds: {reason}"),
+                format!(
+                    "this model takes no pictures and no sounds (image input is not supported): {reason}"
+                ),
             )),
         }
     }
@@ -255,7 +263,8 @@ impl Served for Loaded {
             lengths.copied().try_for_each(|n| text.try_out(n))?;
         }
         if let Some(embedding) = &self.embedding {
-            embedding.embed(&[WARM_UP_TEXT])?;
+            let text = embedding.tokens(WARM_UP_TEXT, embedding.max_tokens())?;
+            embedding.raw_vectors(&[text])?;
         }
         if let Some(reranker) = &self.reranker {
             reranker.score(WARM_UP_TEXT, &[WARM_UP_TEXT])?;

@@ -88,6 +88,15 @@ fn routes() -> Routes<App> {
             chat::input_tokens,
         )
         .takes::<chat::ChatFields>(),
+        Route::post("/chat/completions", "/v1/chat/completions, by llama.cpp's name", chat::create)
+            .takes::<chat::ChatFields>()
+            .takes::<SamplingFields>(),
+        Route::post(
+            "/chat/completions/input_tokens",
+            "/v1/chat/completions/input_tokens, by llama.cpp's name",
+            chat::input_tokens,
+        )
+        .takes::<chat::ChatFields>(),
         Route::post(
             "/v1/completions",
             "Continues a text; streams server-sent events on request",
@@ -102,6 +111,9 @@ fn routes() -> Routes<App> {
         )
         .takes::<responses::ResponseFields>()
         .takes::<SamplingFields>(),
+        Route::post("/responses", "/v1/responses, by llama.cpp's name", responses::create)
+            .takes::<responses::ResponseFields>()
+            .takes::<SamplingFields>(),
         Route::get("/v1/responses/{id}", "A response that is kept", responses::show),
         Route::delete("/v1/responses/{id}", "Forgets a response", responses::delete),
         Route::post(
@@ -135,6 +147,10 @@ fn routes() -> Routes<App> {
         Route::get("/api/ps", "The model in a list once it is loaded", ollama::ps),
         Route::get("/api/version", "The version of Ollama's API", ollama::version),
         Route::post("/v1/embeddings", "Texts to vectors", embeddings::create)
+            .takes::<embeddings::EmbeddingFields>(),
+        Route::post("/embeddings", "Texts to vectors, as llama.cpp's server gives them", embeddings::create_native)
+            .takes::<embeddings::EmbeddingFields>(),
+        Route::post("/embedding", "The same", embeddings::create_native)
             .takes::<embeddings::EmbeddingFields>(),
         Route::post("/v1/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post("/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),

@@ -86,6 +86,11 @@ impl Detokenizer {
         text
     }
 
+    /// Whether the last token has ended within a character.
+    pub fn is_within(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Ends the stream: what still waits will never be a character.
     pub fn finish(&mut self) -> String {
         let unfinished = !self.waiting.is_empty();

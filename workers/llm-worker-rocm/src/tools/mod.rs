@@ -13,6 +13,7 @@ mod parser;
 mod python;
 mod read;
 mod schema;
+mod thoughts;
 mod write;
 
 pub use format::{OutputFormat, ReasoningTags};
@@ -20,6 +21,7 @@ pub use forms::{CallForm, FORMS};
 pub use grammar::{CallRules, OfferedGrammars};
 pub use offered::OfferedCalls;
 pub use parser::{Delta, OutputParser, ParserOptions};
+pub use thoughts::{ThoughtLimit, Thoughts};
 
 use serde_json::Value as Json;
 use worker::{Error, Result};

@@ -268,6 +268,11 @@ impl OutputParser {
         }
     }
 
+    /// Whether what comes next is reasoning, as far as the text tells.
+    pub(super) fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Reasoning)
+    }
+
     /// Whether the answer has said nothing yet.
     pub(super) fn is_silent(&self) -> bool {
         !self.spoken

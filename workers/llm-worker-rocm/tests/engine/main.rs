@@ -7,6 +7,7 @@ mod common;
 mod faults;
 mod graph_faults;
 mod graphs;
+mod lazy;
 mod quantized_cache;
 mod slots;
 mod speculation;
@@ -94,7 +95,7 @@ fn outcome(ticket: &mut Ticket) -> (Vec<GeneratedToken>, Result<Summary, Failure
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
-            Event::Started { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } => {}
             Event::Token { token, .. } => tokens.push(token),
             Event::Finished(summary) => return (tokens, Ok(summary)),
             Event::Failed(failure) => return (tokens, Err(failure)),

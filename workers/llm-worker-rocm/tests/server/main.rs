@@ -12,6 +12,7 @@ mod tiny_whisper;
 mod adapters;
 mod anthropic;
 mod calls;
+mod chats;
 mod client;
 mod grammars;
 mod life;

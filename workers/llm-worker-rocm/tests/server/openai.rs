@@ -69,7 +69,7 @@ async fn a_chat_as_a_stream() {
         .iter()
         .map(|f| &f["choices"][0]["delta"])
         .collect();
-    assert_eq!(*deltas[0], json!({"role": "assistant", "content": ""}));
+    assert_eq!(*deltas[0], json!({"role": "assistant", "content": null}));
     // The two bytes of é come as one piece.
     assert_eq!(*deltas[1], json!({"content": "H"}));
     assert_eq!(*deltas[2], json!({"content": "é"}));

@@ -49,6 +49,8 @@ pub fn token(byte: u8) -> u32 {
 pub enum Play {
     /// It is answered.
     Say(&'static str),
+    /// It is answered with these tokens.
+    SayTokens(&'static [u32]),
     /// It is answered; the engine says that each token took so long, although all of them come at once.
     SaySlowly(&'static str, Duration),
     /// It is answered until it fails.
@@ -163,6 +165,7 @@ impl Backend for Script {
             slot: _,
             afresh: _,
             keep: _,
+            progress,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {
@@ -189,6 +192,10 @@ impl Backend for Script {
         let say_slowly = |text: &str, each: Duration| {
             let limit = max_tokens.unwrap_or(usize::MAX);
             sender.send(started(1));
+            for computed in [2, prompt_tokens].into_iter().filter(|_| progress) {
+                let at = Instant::now();
+                sender.send(Event::Progress { computed, at });
+            }
             let mut at = Instant::now();
             let mut send = |id| {
                 at += each;
@@ -207,6 +214,13 @@ impl Backend for Script {
         let play = self.plays.lock().unwrap().pop_front();
         match play.expect("more requests than the script has") {
             Play::Say(text) => sender.send(say(text)),
+            Play::SayTokens(tokens) => {
+                sender.send(started(1));
+                for id in tokens.iter().chain([&END]) {
+                    sender.send(generated(*id, top_logprobs, Instant::now()));
+                }
+                sender.send(summary(FinishReason::Stop, prompt_tokens, tokens.len() + 1));
+            }
             Play::SaySlowly(text, each) => sender.send(say_slowly(text, each)),
             Play::SayAndFail(text, failure) => {
                 say(text);

@@ -254,7 +254,12 @@ impl Chat {
             ..Request::new(tokens, self.args.sampling.options()?)
         };
         let text = TextOptions {
-            visible_tokens: self.format.visible_tokens(),
+            visible_tokens: self
+                .format
+                .visible_tokens()
+                .into_iter()
+                .map(Into::into)
+                .collect(),
             ..TextOptions::default()
         };
         let mut completion = self.session.submit(request, text)?;

@@ -75,6 +75,13 @@ pub enum Event {
         /// When.
         at: Instant,
     },
+    /// More of the prompt is computed; only where the request asks for it.
+    Progress {
+        /// Prompt tokens whose keys and values are there.
+        computed: usize,
+        /// When.
+        at: Instant,
+    },
     /// A token was chosen.
     Token {
         /// The token.

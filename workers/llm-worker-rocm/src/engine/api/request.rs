@@ -67,6 +67,8 @@ pub struct Request {
     pub afresh: bool,
     /// First tokens that stay when the context is shifted, if not as many as the engine's options say.
     pub keep: Option<usize>,
+    /// Whether to tell how much of the prompt is computed after each step ([`Event::Progress`](super::Event)).
+    pub progress: bool,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -91,6 +93,7 @@ impl Request {
             slot: None,
             afresh: false,
             keep: None,
+            progress: false,
         }
     }
 }

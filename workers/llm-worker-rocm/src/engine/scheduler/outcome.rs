@@ -20,6 +20,7 @@ impl Scheduler {
                     continue;
                 }
                 sequence.advance(&mut self.pool, chunk.rows, chunk.rows);
+                sequence.tell_progress();
                 let computed = sequence.computed;
                 if let Some(media) = &mut sequence.media {
                     media.forget(computed);

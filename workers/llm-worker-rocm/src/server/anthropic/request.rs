@@ -26,7 +26,7 @@ pub struct MessageFields {
     #[serde(default, deserialize_with = "json::value")]
     pub tool_choice: Option<Value>,
     /// `{"type": "enabled" | "adaptive" | "disabled"}`: whether a model that can do both thinks before it answers; absent
-    /// is disabled. A budget is not kept.
+    /// is disabled. Thoughts end after `budget_tokens`.
     #[serde(default, deserialize_with = "json::value")]
     pub thinking: Option<Value>,
     /// `{"format": {"type": "json_schema", "schema": …}}`: the answer's form.
@@ -128,6 +128,15 @@ impl MessageFields {
                     return Err(wrong("thinking", reason));
                 }
             }),
+            reasoning_budget_tokens: match &thinking["budget_tokens"] {
+                Value::Null => None,
+                budget => Some(
+                    budget
+                        .as_i64()
+                        .filter(|&budget| budget >= 0)
+                        .ok_or_else(|| wrong("thinking", "budget_tokens is a number of tokens"))?,
+                ),
+            },
             ..ChatFields::default()
         })
     }

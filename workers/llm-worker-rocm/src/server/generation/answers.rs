@@ -4,7 +4,7 @@ use super::course::Generation;
 use super::form::Form;
 use super::prepare::{Common, Held, Prompt};
 use super::sampling::SamplingFields;
-use crate::completion::{Finish, Output, StopReason, TextToken, Usage};
+use crate::completion::{Finish, Output, PromptProgress, StopReason, TextToken, Took, Usage};
 use crate::engine::api::Failure;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
@@ -55,6 +55,17 @@ pub trait Writer<P: Parse>: Send {
         Vec::new()
     }
 
+    /// The frames for how much of the prompt is computed; only where the request asks to be told.
+    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
+        let _ = progress;
+        Vec::new()
+    }
+
+    /// What the answer took so far, for the frames that follow; only where the request asks to be told.
+    fn took(&mut self, took: &Took) {
+        let _ = took;
+    }
+
     /// The frames for a part of it. `tokens` are those that were chosen for it and not told before.
     fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Frame>;
 
@@ -88,6 +99,16 @@ pub struct Answers<P> {
     /// Answers to the first prompt, then to the second one, and so on.
     choices: Vec<Choice<P>>,
     per_prompt: usize,
+    told: Told,
+}
+
+/// What a stream tells besides the answer.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    /// How much of the prompt is computed.
+    progress: bool,
+    /// What the answer took up to each part of it.
+    took: bool,
 }
 
 /// One answer in the making.
@@ -101,6 +122,7 @@ struct Step<T> {
     started: Option<Option<usize>>,
     parts: Vec<T>,
     tokens: Vec<TextToken>,
+    progress: Option<PromptProgress>,
     end: Option<End>,
 }
 
@@ -158,6 +180,10 @@ impl<P: Parse> Answers<P> {
                 seed: common.seed,
                 choices,
                 per_prompt,
+                told: Told {
+                    progress: fields.tells_progress(),
+                    took: fields.timings_per_token.unwrap_or(false),
+                },
             })
         })
         .await
@@ -184,8 +210,8 @@ impl<P: Parse> Answers<P> {
         answer.ok_or_else(|| ApiError::internal("there is no answer"))
     }
 
-    /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives what they took
-    /// together.
+    /// Sends all answers as they come, each through the writer that `writer` makes for its index. Gives the tokens of
+    /// all of them, and what the first took.
     ///
     /// # Errors
     /// What the first of them failed with.
@@ -193,11 +219,13 @@ impl<P: Parse> Answers<P> {
         self,
         frames: &Frames,
         writer: impl Fn(usize) -> W,
-    ) -> Result<Usage, ApiError> {
+    ) -> Result<(Usage, Option<Took>), ApiError> {
         let choices = self.choices.into_iter().enumerate();
-        let streams = choices.map(|(index, choice)| choice.stream(writer(index), frames));
-        let usages = try_join_all(streams).await?;
-        Ok(total(&usages, self.per_prompt))
+        let told = self.told;
+        let streams = choices.map(|(index, choice)| choice.stream(writer(index), frames, told));
+        let took = try_join_all(streams).await?;
+        let usages: Vec<Usage> = took.iter().map(|took| took.usage).collect();
+        Ok((total(&usages, self.per_prompt), took.first().copied()))
     }
 }
 
@@ -213,7 +241,7 @@ async fn compile_all<P>(
         let held = match (&prompt.form, &prompt.calls, &last) {
             (Some(form), _, Some((known, held))) if *known == form => Some(held.clone()),
             (Some(form), ..) => {
-                let new = Held::Form(form.compile(app, model).await?);
+                let new = form.compile(app, model).await?;
                 last = Some((form, new.clone()));
                 Some(new)
             }
@@ -232,12 +260,17 @@ impl<P: Parse> Choice<P> {
     async fn next(&mut self) -> Result<Step<P::Part>, ApiError> {
         let mut step = Step {
             started: None,
+            progress: None,
             parts: Vec::new(),
             tokens: Vec::new(),
             end: None,
         };
         match self.generation.next().await {
-            Some(Output::Started(slot)) => step.started = Some(slot),
+            Some(Output::Started(slot)) => {
+                step.started = Some(slot);
+                step.progress = Some(self.generation.progress());
+            }
+            Some(Output::Progress(progress)) => step.progress = Some(progress),
             Some(Output::Delta(delta)) => {
                 step.parts = self.parser.push(delta.text);
                 step.tokens = delta.tokens;
@@ -273,7 +306,8 @@ impl<P: Parse> Choice<P> {
         mut self,
         mut writer: W,
         frames: &Frames,
-    ) -> Result<Usage, ApiError> {
+        told: Told,
+    ) -> Result<Took, ApiError> {
         send(frames, writer.start()).await;
         for part in self.parser.start() {
             send(frames, writer.part(part, &[])).await;
@@ -286,13 +320,19 @@ impl<P: Parse> Choice<P> {
             if let Some(slot) = step.started {
                 send(frames, writer.started(slot)).await;
             }
+            if let Some(progress) = step.progress.filter(|_| told.progress) {
+                send(frames, writer.progress(&progress)).await;
+            }
+            if told.took {
+                writer.took(&self.generation.took());
+            }
             for part in step.parts {
                 let own = std::mem::take(&mut tokens);
                 send(frames, writer.part(part, &own)).await;
             }
             if let Some(end) = step.end {
                 send(frames, writer.end(&end, &tokens)).await;
-                return Ok(end.finish.usage);
+                return Ok(end.finish.took());
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::answers::Parse;
 use super::calls::OfferedForm;
-use super::form::{Form, Source};
+use super::form::Form;
 use super::length::check_length;
 use super::prepare::{Prompt, Wishes};
 use super::sampling::{check_top_logprobs, SamplingFields};
@@ -11,7 +11,7 @@ use crate::engine::api::Failure;
 use crate::engine::media::MediaItem;
 use crate::server::backend::TextModel;
 use crate::server::error::{from_failure, from_worker};
-use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ToolChoice};
+use crate::tools::{CallRules, Delta, OutputParser, ParserOptions, ThoughtLimit, ToolChoice};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -42,16 +42,50 @@ pub struct ChatFields {
     pub top_logprobs: Option<usize>,
     /// Whether a model that can do both thinks before it answers.
     pub enable_thinking: Option<bool>,
-    /// `none` leaves the model's thinking in the content; anything else tells it apart as `reasoning_content`.
+    /// How much a model thinks: `none` is not at all, other words are a variable of the chat template.
+    pub reasoning_effort: Option<String>,
+    /// Most tokens of the model's thinking, which is then ended; absent or -1 is no limit.
+    #[serde(alias = "thinking_budget_tokens", alias = "thinking_token_budget")]
+    pub reasoning_budget_tokens: Option<i64>,
+    /// What the model says at the end of thoughts that are ended so.
+    pub reasoning_budget_message: Option<String>,
+    /// `none` leaves the model's thinking in the content; `auto` and `deepseek` tell it apart as `reasoning_content`.
     pub reasoning_format: Option<String>,
+    /// Whether calls of tools are told apart from content; absent is so.
+    pub parse_tool_calls: Option<bool>,
     /// Further variables for the chat template.
     #[serde(default, deserialize_with = "json::optional_map")]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Whether the assistant is to speak after the last message.
     pub add_generation_prompt: Option<bool>,
-    /// Whether to go on with the last message, which is the assistant's; absent is so unless `add_generation_prompt` is
-    /// given or the model would think first.
-    pub continue_final_message: Option<bool>,
+    /// Whether to go on with the last message, which is the assistant's: `true`, or the part of it to go on with,
+    /// `content` or `reasoning_content`; absent is so unless `add_generation_prompt` is given.
+    #[serde(default, deserialize_with = "json::value")]
+    pub continue_final_message: Option<Value>,
+}
+
+/// Longest message at the end of thoughts, in bytes.
+const MAX_BUDGET_MESSAGE: usize = 4096;
+
+/// Where a chat's prompt ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Where the answer begins, with thoughts or without.
+    Plain,
+    /// Among the model's thoughts.
+    Thinking,
+    /// Behind thoughts, of which there are none.
+    Thought,
+}
+
+/// An answer that is to be gone on with.
+struct Begun<'a> {
+    /// The messages before it.
+    before: &'a [Value],
+    /// Its thoughts so far.
+    reasoning: String,
+    /// Its text so far; none if it still thinks.
+    content: Option<String>,
 }
 
 impl ChatFields {
@@ -60,14 +94,31 @@ impl ChatFields {
     /// # Errors
     /// 400 if the template refuses the messages.
     pub fn render(&self, model: &TextModel, tools: &[Value]) -> Result<Rendered, ApiError> {
+        Ok(self.render_begun(model, tools)?.0)
+    }
+
+    /// The same, and where it ends.
+    fn render_begun(
+        &self,
+        model: &TextModel,
+        tools: &[Value],
+    ) -> Result<(Rendered, Ending), ApiError> {
         if self.messages.is_empty() {
             return Err(ApiError::field("messages", "messages must not be empty"));
         }
         let mut extra = self.chat_template_kwargs.clone().unwrap_or_default();
         let told = extra.remove("enable_thinking").and_then(|v| v.as_bool());
+        let effort = self.reasoning_effort.as_deref();
+        if let Some(effort) = effort.filter(|&effort| effort != "none") {
+            extra.insert("reasoning_effort".to_string(), Value::from(effort));
+        }
+        let by_effort = (effort == Some("none")).then_some(false);
         let mut options = RenderOptions {
             add_generation_prompt: self.add_generation_prompt.unwrap_or(true),
-            enable_thinking: self.enable_thinking.or(told),
+            enable_thinking: (self.enable_thinking)
+                .or(told)
+                .or(by_effort)
+                .or(model.thinks),
             extra,
         };
         let render = |messages: &[Value], options: &RenderOptions| {
@@ -77,44 +128,152 @@ impl ChatFields {
                 ..from_worker(&e)
             })
         };
-        if let Some((before, begun)) = self.begun()? {
-            options.add_generation_prompt = true;
-            let mut prompt = render(before, &options)?;
-            if !model.format.opens_reasoning(&prompt.text) {
-                prompt.push_input(&begun);
-                return Ok(prompt);
-            }
-            if self.continue_final_message == Some(true) {
+        let Some(begun) = self.begun()? else {
+            let mut prompt = render(&self.messages, &options)?;
+            let opens = model.format.opens_reasoning(&prompt.text);
+            let ending = match (
+                model.format.reasoning.filter(|_| opens),
+                options.enable_thinking,
+            ) {
+                // The template knows of no other way than to begin with thoughts.
+                (Some(tags), Some(false)) => {
+                    prompt.text.push_str(tags.close);
+                    Ending::Thought
+                }
+                (Some(_), _) => Ending::Thinking,
+                (None, _) => Ending::Plain,
+            };
+            return Ok((prompt, ending));
+        };
+        options.add_generation_prompt = true;
+        let mut prompt = render(begun.before, &options)?;
+        let opened = model.format.opens_reasoning(&prompt.text);
+        let thinks = opened || begun.content.is_none() || !begun.reasoning.is_empty();
+        let tags = model.format.reasoning.filter(|_| thinks);
+        match tags {
+            Some(tags) if !opened => prompt.text.push_str(tags.open),
+            None if begun.content.is_none() => {
                 return Err(ApiError::field(
                     "continue_final_message",
-                    "the model thinks before it answers, so its answer cannot be begun: send enable_thinking: false",
-                ));
+                    "this model's thoughts cannot be gone on with: it has no marks of them",
+                ))
             }
-            options.add_generation_prompt = self.add_generation_prompt.unwrap_or(true);
+            _ => {}
         }
-        render(&self.messages, &options)
+        if tags.is_some() {
+            prompt.push_input(&begun.reasoning);
+        }
+        let Some(content) = begun.content else {
+            return Ok((prompt, Ending::Thinking));
+        };
+        if let Some(tags) = tags {
+            // As templates write what was thought before.
+            let line = if begun.reasoning.is_empty() || begun.reasoning.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            let close = format!("{line}{}{}", tags.close, tags.after);
+            prompt.text.push_str(&close);
+            if tags.after.is_empty() {
+                prompt.text.push_str("\n\n");
+            }
+        }
+        prompt.push_input(&content);
+        Ok((prompt, Ending::Plain))
     }
 
-    /// The messages before an answer that is to be gone on with, and its text; `None` if the answer is a new message.
+    /// The answer that is to be gone on with; `None` if the answer is a new message.
     ///
     /// # Errors
     /// 400 if there is no such answer although the request says so.
-    fn begun(&self) -> Result<Option<(&[Value], String)>, ApiError> {
+    fn begun(&self) -> Result<Option<Begun<'_>>, ApiError> {
         let refuse = |reason: &str| Err(ApiError::field("continue_final_message", reason));
-        let asked = self.continue_final_message;
+        let asked =
+            match &self.continue_final_message {
+                None | Some(Value::Null) => None,
+                Some(Value::Bool(asked)) => Some(*asked),
+                Some(Value::String(part)) if part == "content" || part == "reasoning_content" => {
+                    Some(true)
+                }
+                Some(_) => return refuse(
+                    "continue_final_message is true, false, \"content\" or \"reasoning_content\"",
+                ),
+            };
         if asked == Some(true) && self.add_generation_prompt == Some(true) {
             return refuse("continue_final_message and add_generation_prompt exclude each other");
         }
         if !asked.unwrap_or(self.add_generation_prompt.is_none()) {
             return Ok(None);
         }
-        let split = self.messages.split_last();
-        let text = split.and_then(|(last, before)| Some((before, assistant_text(last)?)));
+        let Some((last, before)) = self.messages.split_last() else {
+            return Ok(None);
+        };
+        let is_told = |message: &Value| message["role"] == "assistant";
+        if is_told(last) && before.last().is_some_and(is_told) {
+            return Err(ApiError::field(
+                "messages",
+                "messages: two of the assistant's at the end; only one message can be gone on with",
+            ));
+        }
+        let reasoning = reasoning_text(last).unwrap_or_default();
+        let text = assistant_text(last);
+        let part = self.continue_final_message.as_ref().and_then(Value::as_str);
+        let of_thoughts = match part {
+            Some(part) => part == "reasoning_content",
+            None => text.as_deref().is_none_or(str::is_empty) && !reasoning.is_empty(),
+        };
+        let is_answer = is_told(last) && (of_thoughts || text.is_some());
         // Templates expect a message; only who asks for it has an answer to nothing.
-        let text = text.filter(|(before, _)| asked == Some(true) || !before.is_empty());
-        match (text, asked) {
-            (None, Some(true)) => refuse("the last message is not text of the assistant"),
-            (text, _) => Ok(text),
+        match (
+            is_answer && (asked == Some(true) || !before.is_empty()),
+            asked,
+        ) {
+            (true, _) => Ok(Some(Begun {
+                before,
+                reasoning,
+                content: text.filter(|_| !of_thoughts),
+            })),
+            (false, Some(true)) => refuse("the last message is not text of the assistant"),
+            (false, _) => Ok(None),
+        }
+    }
+
+    /// How long the model may think.
+    fn thought_limit(
+        &self,
+        model: &TextModel,
+        opened: bool,
+    ) -> Result<Option<ThoughtLimit>, ApiError> {
+        let field = "reasoning_budget_tokens";
+        let most = match self.reasoning_budget_tokens.or(model.reasoning_budget) {
+            None | Some(-1) => return Ok(None),
+            Some(most) => usize::try_from(most).map_err(|_| {
+                ApiError::field(
+                    field,
+                    format!("{field} {most} is neither -1 nor a number of tokens"),
+                )
+            })?,
+        };
+        let message = self.reasoning_budget_message.as_deref().unwrap_or_default();
+        if message.len() > MAX_BUDGET_MESSAGE {
+            let field = "reasoning_budget_message";
+            let reason = format!("{field} is longer than {MAX_BUDGET_MESSAGE} bytes");
+            return Err(ApiError::field(field, reason));
+        }
+        let limit = ThoughtLimit::new(model.format, opened, &model.tokenizer, most, message);
+        limit.map_err(|e| ApiError::field("reasoning_budget_message", e.to_string()))
+    }
+
+    /// Whether thoughts are told apart from content.
+    fn tells_reasoning(&self) -> Result<bool, ApiError> {
+        match self.reasoning_format.as_deref() {
+            Some("none") => Ok(false),
+            None | Some("auto" | "deepseek") => Ok(true),
+            Some(other) => Err(ApiError::field(
+                "reasoning_format",
+                format!("reasoning_format is \"none\", \"auto\" or \"deepseek\", not {other:?}"),
+            )),
         }
     }
 
@@ -136,9 +295,9 @@ impl ChatFields {
             ToolChoice::None => &[],
             _ => self.tools.as_deref().unwrap_or_default(),
         };
-        let text = self.render(model, tools)?;
+        let (text, ending) = self.render_begun(model, tools)?;
+        let opened = ending == Ending::Thinking;
         let parallel = self.parallel_tool_calls.unwrap_or(true);
-        let opened = model.format.opens_reasoning(&text.text);
         let rules = CallRules {
             tools,
             choice: &choice,
@@ -150,7 +309,7 @@ impl ChatFields {
             .format
             .forced_grammar(&rules, &model.tokenizer)
             .map_err(|e| from_worker(&e))?;
-        let form =
+        let mut form =
             match (Form::requested(sampling)?, forced.map(Form::forced)) {
                 (Some(_), Some(_)) => return Err(ApiError::field(
                     "tool_choice",
@@ -159,17 +318,25 @@ impl ChatFields {
                 (requested, forced) => requested.or(forced),
             };
         // A requested form leaves no room for thoughts, even where the prompt begins with them.
-        let requested = matches!(&form, Some(form) if form.source == Source::Requested);
+        let requested = form.as_ref().is_some_and(Form::is_whole);
+        if let Some(lazy) = form.as_mut().and_then(|form| form.lazy.as_mut()) {
+            lazy.in_reasoning = Some(opened);
+        }
+        let parsed = self.parse_tool_calls.unwrap_or(true);
         let options = ParserOptions {
-            tools: tools.to_vec(),
-            reasoning: self.reasoning_format.as_deref() != Some("none"),
-            in_reasoning: opened && !requested,
+            tools: if parsed { tools.to_vec() } else { Vec::new() },
+            reasoning: self.tells_reasoning()?,
+            in_reasoning: ending != Ending::Plain && !requested,
             in_call: rules.in_call && !requested,
         };
-        let parser = OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?;
+        let mut parser = OutputParser::new(model.format, options).map_err(|e| from_worker(&e))?;
+        if let (Ending::Thought, false, Some(tags)) = (ending, requested, model.format.reasoning) {
+            // What separates thoughts and answer is no part of the answer.
+            let _ = parser.push(tags.close);
+        }
         let calls = match form {
-            Some(_) => None,
-            None => OfferedForm::of(model, &rules, &parser)?,
+            None if parsed => OfferedForm::of(model, &rules, &parser)?,
+            _ => None,
         };
         check_length(model, &text.text)?;
         let (tokens, media) = match self.items(model)? {
@@ -194,6 +361,10 @@ impl ChatFields {
             top_logprobs: self.top_logprobs()?,
             visible_tokens: model.format.visible_tokens(),
             wishes: Wishes::default(),
+            thoughts: match requested {
+                true => None,
+                false => self.thought_limit(model, opened)?,
+            },
         };
         let parser = ChatParser {
             parser,
@@ -283,6 +454,14 @@ fn assistant_text(message: &Value) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The thoughts of an assistant's message.
+fn reasoning_text(message: &Value) -> Option<String> {
+    let names = ["reasoning_content", "reasoning"];
+    names
+        .iter()
+        .find_map(|name| Some(message[name].as_str()?.to_string()))
 }
 
 /// Takes the answers to a chat apart.

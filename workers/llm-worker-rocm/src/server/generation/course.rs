@@ -1,7 +1,7 @@
 //! A request in the engine, and its course as metrics.
 
 use super::prepare::Prepared;
-use crate::completion::{Completion, Output};
+use crate::completion::{Completion, Output, PromptProgress, Took};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::from_failure;
@@ -39,12 +39,23 @@ impl Generation {
         })
     }
 
+    /// What it took so far.
+    pub fn took(&self) -> Took {
+        self.completion.took()
+    }
+
+    /// How much of its prompt is computed.
+    pub fn progress(&self) -> PromptProgress {
+        self.completion.progress()
+    }
+
     /// The next thing that happens; `None` after the end.
     pub async fn next(&mut self) -> Option<Output> {
         let output = self.completion.next().await?;
         let metrics = &self.app.metrics;
         match &output {
             Output::Started(_) => metrics.started(self.completion.timings().queued),
+            Output::Progress(_) => {}
             Output::Delta(delta) => {
                 // By the engine's clock: a slow client or a text that waits takes nothing from the engine's speed.
                 for token in &delta.tokens {

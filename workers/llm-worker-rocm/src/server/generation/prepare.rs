@@ -6,10 +6,11 @@ use super::sampling::SamplingFields;
 use crate::completion::{LineLimits, TextOptions};
 use crate::engine::api::{Constraint, Request};
 use crate::engine::media::Media;
-use crate::grammar::Compiled;
+use crate::grammar::{Compiled, LazyGrammar};
 use crate::server::app::App;
 use crate::tokenizer::Tokenizer;
-use crate::tools::OfferedCalls;
+use crate::tools::{OfferedCalls, ThoughtLimit};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 use worker::http::{ApiError, Caller};
@@ -31,6 +32,8 @@ pub struct Prompt {
     pub visible_tokens: Vec<&'static str>,
     /// What else is asked for.
     pub wishes: Wishes,
+    /// How long the model may think, if there is a limit.
+    pub thoughts: Option<ThoughtLimit>,
 }
 
 /// What llama.cpp's API can ask for besides.
@@ -62,6 +65,7 @@ impl Prompt {
             top_logprobs: None,
             visible_tokens: Vec::new(),
             wishes: Wishes::default(),
+            thoughts: None,
         })
     }
 }
@@ -79,6 +83,8 @@ pub struct Prepared {
 pub enum Held {
     /// All of the answer.
     Form(Compiled),
+    /// What follows a trigger.
+    Lazy(LazyGrammar),
     /// The calls in it.
     Calls(Box<OfferedCalls>),
 }
@@ -88,6 +94,7 @@ impl Held {
     pub fn constraint(&self) -> Box<dyn Constraint> {
         match self {
             Self::Form(compiled) => compiled.constraint(),
+            Self::Lazy(grammar) => grammar.constraint(),
             Self::Calls(calls) => calls.clone(),
         }
     }
@@ -124,12 +131,19 @@ impl Common<'_> {
         let fields = self.fields;
         let seed = self.seed.wrapping_add(choice as u64);
         let sampling = fields.sampling(&self.app.options.sampling, self.tokenizer, seed)?;
+        let constraint = held.map(Held::constraint);
+        let constraint = match &prompt.thoughts {
+            Some(limit) => Some(limit.constraint(constraint)),
+            None => constraint,
+        };
+        let preserved = fields.preserved_tokens().into_iter().map(Cow::Owned);
+        let visible = prompt.visible_tokens.iter().copied().map(Cow::Borrowed);
         Ok(Prepared {
             request: Request {
                 max_tokens: fields.most_tokens(&self.app.options)?,
                 top_logprobs: prompt.top_logprobs,
                 ignore_end: fields.ignore_eos.unwrap_or(false),
-                constraint: held.map(Held::constraint),
+                constraint,
                 max_drafts: fields.speculative_n_max,
                 deadline: self.deadline,
                 namespace: self.caller.0,
@@ -139,12 +153,13 @@ impl Common<'_> {
                 afresh: prompt.wishes.afresh,
                 after_sampling: prompt.wishes.after_sampling,
                 keep: prompt.wishes.keep,
+                progress: fields.tells_progress(),
                 ..Request::new(prompt.tokens.clone(), sampling)
             },
             text: TextOptions {
                 stop: fields.stops()?,
-                visible_tokens: prompt.visible_tokens.clone(),
                 lines: prompt.wishes.lines,
+                visible_tokens: visible.chain(preserved).collect(),
             },
         })
     }

@@ -176,10 +176,22 @@ pub struct SamplingFields {
     pub speculative_n_max: Option<usize>,
     /// Gives up after this many milliseconds; at most as long as the server allows.
     pub timeout_ms: Option<u64>,
+    /// Whether a stream tells how much of the prompt is computed, as `prompt_progress`.
+    pub return_progress: Option<bool>,
+    /// Whether each chunk of a stream has `timings`.
+    pub timings_per_token: Option<bool>,
     /// Whether answers list their tokens as numbers.
     pub return_tokens: Option<bool>,
     /// A grammar that the answer must follow: Lark, or GBNF if it has a rule `root ::=`.
     pub grammar: Option<String>,
+    /// Whether the answer follows `grammar` (or its schema) only from where it comes to one of `grammar_triggers` on.
+    pub grammar_lazy: Option<bool>,
+    /// What begins a lazy grammar: `{"type": "word" | "pattern" | "pattern_full", "value": …}` or `{"type": "token",
+    /// "token": …}`. llama.cpp's numbers of the types, 1, 2, 3 and 0, will do.
+    #[serde(default, deserialize_with = "json::optional_values")]
+    pub grammar_triggers: Option<Vec<Value>>,
+    /// Control tokens that are text in answers, and that literals of a grammar in GBNF may be.
+    pub preserved_tokens: Option<Texts>,
     /// A JSON schema that the answer must follow.
     #[serde(default, deserialize_with = "json::value")]
     pub json_schema: Option<Value>,
@@ -350,6 +362,17 @@ impl SamplingFields {
     /// Whether the answer is a stream.
     pub fn stream(&self) -> bool {
         self.stream.unwrap_or(false)
+    }
+
+    /// Whether a stream tells how much of the prompt is computed.
+    pub fn tells_progress(&self) -> bool {
+        self.stream() && self.return_progress.unwrap_or(false)
+    }
+
+    /// Control tokens that are text in answers.
+    pub fn preserved_tokens(&self) -> Vec<String> {
+        let tokens = self.preserved_tokens.clone();
+        tokens.map(Texts::into_vec).unwrap_or_default()
     }
 
     /// Whether the stream ends with usage.

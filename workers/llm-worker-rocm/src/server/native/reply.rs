@@ -1,9 +1,9 @@
 //! Answers in the form of llama.cpp's `/completion`: whole, or as they come.
 
-use crate::completion::{StopReason, TextToken};
+use crate::completion::{PromptProgress, StopReason, TextToken, Took};
 use crate::server::backend::TextModel;
 use crate::server::generation::{Answer, End, PlainText, Writer};
-use crate::server::openai::wire::timings_json;
+use crate::server::openai::wire::{progress_json, timings_json, timings_of};
 use crate::tokenizer::Tokenizer;
 use serde_json::{json, Map, Value};
 use std::sync::Arc;
@@ -99,6 +99,7 @@ impl Replies {
             slot: None,
             text: String::new(),
             tokens: 0,
+            took: None,
         }
     }
 
@@ -204,12 +205,39 @@ pub struct FrameWriter<'a> {
     slot: Option<usize>,
     text: String,
     tokens: usize,
+    /// What the answer took so far, if that is to be told.
+    took: Option<Took>,
+}
+
+impl FrameWriter<'_> {
+    /// A frame before the last.
+    fn frame(&self, text: &str, tokens: &[TextToken]) -> Value {
+        json!({
+            "index": self.index,
+            "content": text,
+            "tokens": ids(tokens),
+            "stop": false,
+            "id_slot": self.slot,
+            "tokens_predicted": self.tokens,
+            "tokens_evaluated": self.replies.prompt(self.index).tokens,
+        })
+    }
 }
 
 impl Writer<PlainText> for FrameWriter<'_> {
     fn started(&mut self, slot: Option<usize>) -> Vec<Frame> {
         self.slot = slot;
         Vec::new()
+    }
+
+    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
+        let mut frame = self.frame("", &[]);
+        frame["prompt_progress"] = progress_json(progress);
+        vec![sse::data(&frame)]
+    }
+
+    fn took(&mut self, took: &Took) {
+        self.took = Some(*took);
     }
 
     fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Frame> {
@@ -219,15 +247,10 @@ impl Writer<PlainText> for FrameWriter<'_> {
         }
         self.text += &part;
         self.tokens += tokens.len();
-        let mut frame = json!({
-            "index": self.index,
-            "content": part,
-            "tokens": ids(tokens),
-            "stop": false,
-            "id_slot": self.slot,
-            "tokens_predicted": self.tokens,
-            "tokens_evaluated": replies.prompt(self.index).tokens,
-        });
+        let mut frame = self.frame(&part, tokens);
+        if let Some(took) = &self.took {
+            frame["timings"] = timings_of(took);
+        }
         if tokens.iter().any(|token| token.logprob.is_some()) {
             frame["completion_probabilities"] = replies.probabilities(tokens);
         }

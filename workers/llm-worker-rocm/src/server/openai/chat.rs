@@ -3,7 +3,7 @@
 use super::logprobs;
 use super::reply::{Reply, Shape};
 use super::wire::Wire;
-use crate::completion::TextToken;
+use crate::completion::{PromptProgress, TextToken, Took};
 use crate::server::app::App;
 use crate::server::error::blocking;
 pub use crate::server::generation::ChatFields;
@@ -57,7 +57,11 @@ impl Shape for ChatParser {
     }
 
     fn writer(wire: &Wire, index: usize) -> impl Writer<Self> {
-        ChunkWriter { wire, index }
+        ChunkWriter {
+            wire,
+            index,
+            took: None,
+        }
     }
 }
 
@@ -65,19 +69,34 @@ impl Shape for ChatParser {
 struct ChunkWriter<'a> {
     wire: &'a Wire,
     index: usize,
+    /// What the answer took so far, if that is to be told.
+    took: Option<Took>,
 }
 
 impl ChunkWriter<'_> {
     fn chunk(&self, delta: Value, tokens: &[TextToken], end: Option<&End>) -> Vec<Frame> {
         let logprobs = logprobs::of_chat(&self.wire.model, tokens);
         let choice = (self.wire).choice(self.index, ("delta", delta), logprobs, tokens, end);
-        vec![self.wire.chunk(choice, end)]
+        vec![match end {
+            Some(end) => self.wire.last(choice, end),
+            None => self.wire.part(choice, self.took.as_ref()),
+        }]
     }
 }
 
 impl Writer<ChatParser> for ChunkWriter<'_> {
     fn start(&mut self) -> Vec<Frame> {
-        self.chunk(json!({"role": "assistant", "content": ""}), &[], None)
+        self.chunk(json!({"role": "assistant", "content": null}), &[], None)
+    }
+
+    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
+        let delta = ("delta", json!({}));
+        let choice = (self.wire).choice(self.index, delta, Value::Null, &[], None);
+        vec![self.wire.progress(choice, progress)]
+    }
+
+    fn took(&mut self, took: &Took) {
+        self.took = Some(*took);
     }
 
     fn part(&mut self, part: Delta, tokens: &[TextToken]) -> Vec<Frame> {

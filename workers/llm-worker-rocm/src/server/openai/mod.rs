@@ -5,6 +5,7 @@
 
 pub mod chat;
 pub mod embeddings;
+mod inputs;
 mod logprobs;
 pub mod models;
 mod reply;

@@ -81,10 +81,10 @@ impl<P: Shape> Reply<P> {
 
     async fn stream(self, frames: Frames) -> Result<(), ApiError> {
         let Self { wire, answers, .. } = self;
-        let usage = answers
+        let (usage, first) = answers
             .stream(&frames, |index| P::writer(&wire, index))
             .await?;
-        if let Some(chunk) = wire.usage_chunk(&usage) {
+        if let Some(chunk) = wire.usage_chunk(&usage, first.as_ref()) {
             frames.send(chunk).await;
         }
         Ok(())

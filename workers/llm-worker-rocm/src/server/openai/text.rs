@@ -3,7 +3,7 @@
 use super::logprobs;
 use super::reply::{Reply, Shape};
 use super::wire::Wire;
-use crate::completion::TextToken;
+use crate::completion::{PromptProgress, TextToken, Took};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::blocking;
@@ -256,6 +256,7 @@ impl Shape for PlainText {
             wire,
             index,
             offset: 0,
+            took: None,
         }
     }
 }
@@ -266,6 +267,8 @@ struct ChunkWriter<'a> {
     index: usize,
     /// Characters that were written.
     offset: usize,
+    /// What the answer took so far, if that is to be told.
+    took: Option<Took>,
 }
 
 impl ChunkWriter<'_> {
@@ -273,11 +276,24 @@ impl ChunkWriter<'_> {
         let logprobs = logprobs::of_text(&self.wire.model, tokens, self.offset);
         self.offset += text.chars().count();
         let choice = (self.wire).choice(self.index, ("text", json!(text)), logprobs, tokens, end);
-        vec![self.wire.chunk(choice, end)]
+        vec![match end {
+            Some(end) => self.wire.last(choice, end),
+            None => self.wire.part(choice, self.took.as_ref()),
+        }]
     }
 }
 
 impl Writer<PlainText> for ChunkWriter<'_> {
+    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
+        let text = ("text", json!(""));
+        let choice = (self.wire).choice(self.index, text, Value::Null, &[], None);
+        vec![self.wire.progress(choice, progress)]
+    }
+
+    fn took(&mut self, took: &Took) {
+        self.took = Some(*took);
+    }
+
     fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Frame> {
         self.chunk(&part, tokens, None)
     }

@@ -1,6 +1,6 @@
 //! What answers of several kinds have in common on the wire.
 
-use crate::completion::{Finish, StopReason, TextToken, Timings, Usage};
+use crate::completion::{Finish, PromptProgress, StopReason, TextToken, Took, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::generation::{End, SamplingFields};
@@ -41,7 +41,7 @@ impl Wire {
             created: Utc::now().timestamp(),
             model_name: app.options.model.clone(),
             fingerprint: format!(
-                "candle-rocm-{}-{}",
+                "b{}-candle-rocm-{}",
                 env!("CARGO_PKG_VERSION"),
                 app.frame.identity.device.name
             ),
@@ -81,24 +81,44 @@ impl Wire {
         Value::Object(body)
     }
 
-    /// A chunk with a choice, the last of the choice with its end.
-    pub fn chunk(&self, choice: Value, end: Option<&End>) -> Frame {
+    /// The last chunk of a choice, with its end.
+    pub fn last(&self, choice: Value, end: &End) -> Frame {
+        let mut chunk = self.part_json(choice, Some(&end.finish.took()));
+        chunk.insert("seed".to_string(), json!(self.seed));
+        sse::data(&chunk)
+    }
+
+    /// A chunk in the midst of a choice, with what the answer took so far if that is to be told.
+    pub fn part(&self, choice: Value, took: Option<&Took>) -> Frame {
+        sse::data(&self.part_json(choice, took))
+    }
+
+    fn part_json(&self, choice: Value, took: Option<&Took>) -> Map<String, Value> {
         let mut chunk = self.with(json!([choice]));
         if self.include_usage {
             chunk.insert("usage".to_string(), Value::Null);
         }
-        if let Some(end) = end {
-            chunk.insert("timings".to_string(), timings_json(&end.finish));
-            chunk.insert("seed".to_string(), json!(self.seed));
+        if let Some(took) = took {
+            chunk.insert("timings".to_string(), timings_of(took));
         }
+        chunk
+    }
+
+    /// A chunk that tells how much of the prompt is computed.
+    pub fn progress(&self, choice: Value, progress: &PromptProgress) -> Frame {
+        let mut chunk = self.part_json(choice, None);
+        chunk.insert("prompt_progress".to_string(), progress_json(progress));
         sse::data(&chunk)
     }
 
-    /// The chunk with what all choices used, if that was asked for.
-    pub fn usage_chunk(&self, usage: &Usage) -> Option<Frame> {
+    /// The chunk with what all choices used, if that was asked for, and what the first of them took.
+    pub fn usage_chunk(&self, usage: &Usage, first: Option<&Took>) -> Option<Frame> {
         self.include_usage.then(|| {
             let mut chunk = self.with(json!([]));
             chunk.insert("usage".to_string(), usage_json(usage));
+            if let Some(took) = first {
+                chunk.insert("timings".to_string(), timings_of(took));
+            }
             sse::data(&chunk)
         })
     }
@@ -137,35 +157,44 @@ fn usage_json(usage: &Usage) -> Value {
     })
 }
 
+/// How much of a prompt is computed, in the form of llama.cpp's server.
+pub(in crate::server) fn progress_json(progress: &PromptProgress) -> Value {
+    json!({
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.computed,
+        "time_ms": milliseconds(progress.elapsed),
+    })
+}
+
 /// Times of a request, in the form of llama.cpp's server.
-pub fn timings_json(finish: &Finish) -> Value {
-    let Finish {
+pub(in crate::server) fn timings_json(finish: &Finish) -> Value {
+    timings_of(&finish.took())
+}
+
+/// The same of a request that may go on.
+pub(in crate::server) fn timings_of(took: &Took) -> Value {
+    let Took {
         usage,
-        timings: Timings {
-            queued,
-            prefill,
-            decode,
-        },
+        timings: times,
         drafts,
-        ..
-    } = finish;
-    let ms = |time: &Duration| time.as_secs_f64() * 1e3;
+    } = took;
     let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
-    let each = |time: &Duration, count: usize| match count {
+    let each = |time: Duration, count: usize| match count {
         0 => 0.0,
-        count => ms(time) / count as f64,
+        count => milliseconds(time) / count as f64,
     };
     let mut timings = json!({
-        "queue_ms": ms(queued),
+        "queue_ms": milliseconds(times.queued),
         "cache_n": usage.cached_tokens,
         "prompt_n": computed,
-        "prompt_ms": ms(prefill),
-        "prompt_per_token_ms": each(prefill, computed),
-        "prompt_per_second": finish.timings.prefill_per_second(usage),
+        "prompt_ms": milliseconds(times.prefill),
+        "prompt_per_token_ms": each(times.prefill, computed),
+        "prompt_per_second": times.prefill_per_second(usage),
         "predicted_n": usage.completion_tokens,
-        "predicted_ms": ms(decode),
-        "predicted_per_token_ms": each(decode, usage.completion_tokens.saturating_sub(1)),
-        "predicted_per_second": finish.timings.decode_per_second(usage),
+        "predicted_ms": milliseconds(times.decode),
+        "predicted_per_token_ms": each(times.decode, usage.completion_tokens.saturating_sub(1)),
+        "predicted_per_second": times.decode_per_second(usage),
     });
     if drafts.drafted > 0 {
         timings["draft_n"] = json!(drafts.drafted);
@@ -174,9 +203,14 @@ pub fn timings_json(finish: &Finish) -> Value {
     timings
 }
 
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::completion::Timings;
     use crate::engine::api::DraftCount;
 
     #[test]

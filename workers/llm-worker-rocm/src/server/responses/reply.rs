@@ -2,9 +2,10 @@
 
 use super::request::ResponseFields;
 use super::store::Kept;
-use crate::completion::{StopReason, TextToken, Usage};
+use crate::completion::{PromptProgress, StopReason, TextToken, Took, Usage};
 use crate::server::app::App;
 use crate::server::generation::{Answer, ChatParser, End, Message, Writer};
+use crate::server::openai::wire::{progress_json, timings_of};
 use crate::tools::Delta;
 use serde_json::{json, Map, Value};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +32,8 @@ pub(super) struct ResponseWriter {
     message: Message,
     /// Events so far, of all clones.
     events: Arc<AtomicUsize>,
+    /// What the answer took so far, if that is to be told.
+    took: Option<Took>,
 }
 
 /// An item in the making.
@@ -147,6 +150,7 @@ impl ResponseWriter {
             open: None,
             message: Message::default(),
             events: Arc::default(),
+            took: None,
         }
     }
 
@@ -322,6 +326,16 @@ impl Writer<ChatParser> for ResponseWriter {
             .into()
     }
 
+    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
+        let begun = self.response("in_progress", Value::Null, Value::Null, Value::Null);
+        let told = json!({"response": begun, "prompt_progress": progress_json(progress)});
+        vec![self.event("response.in_progress", told)]
+    }
+
+    fn took(&mut self, took: &Took) {
+        self.took = Some(*took);
+    }
+
     fn part(&mut self, part: Delta, _: &[TextToken]) -> Vec<Frame> {
         self.message.extend([part.clone()]);
         let (kind, name, text) = match part {
@@ -353,6 +367,9 @@ impl Writer<ChatParser> for ResponseWriter {
         if is_text {
             fields["logprobs"] = json!([]);
         }
+        if let Some(took) = &self.took {
+            fields["timings"] = timings_of(took);
+        }
         events.push(self.event(name, fields));
         events
     }
@@ -364,7 +381,8 @@ impl Writer<ChatParser> for ResponseWriter {
             Some("incomplete") => "response.incomplete",
             _ => "response.completed",
         };
-        events.push(self.event(kind, json!({"response": response})));
+        let timings = timings_of(&end.finish.took());
+        events.push(self.event(kind, json!({"response": response, "timings": timings})));
         events
     }
 }

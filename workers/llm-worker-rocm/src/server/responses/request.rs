@@ -116,7 +116,8 @@ impl ResponseFields {
                 }),
             parallel_tool_calls: self.parallel_tool_calls,
             enable_thinking: effort.map(|effort| !matches!(effort, "none" | "minimal")),
-            continue_final_message: Some(false),
+            reasoning_effort: effort.map(str::to_string),
+            continue_final_message: Some(Value::Bool(false)),
             ..ChatFields::default()
         })
     }
