@@ -85,6 +85,13 @@ impl Program for Cli {
         matches!(self.command, Command::Serve(_))
     }
 
+    fn check(&self) -> Result<()> {
+        match &self.command {
+            Command::Serve(args) => args.check(),
+            _ => Ok(()),
+        }
+    }
+
     fn run(self) -> Result<()> {
         self.command.run()
     }

@@ -4,8 +4,9 @@ use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::pictures::SeeingArgs;
-use super::source::SourceArgs;
+use super::source::{ServedArgs, SourceArgs};
 use super::speculation::{of_draft, SpeculationArgs};
+use super::Cli;
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Pooling, Reranker};
@@ -26,6 +27,7 @@ use std::time::Duration;
 use worker::device::DeviceArgs;
 use worker::kernels::CompileArgs;
 use worker::picture::Sources;
+use worker::serve::fleet::{self, FleetArgs, FleetSetup};
 use worker::serve::Progress;
 use worker::{Error, Result};
 
@@ -37,7 +39,10 @@ const WARM_UP_PROMPTS: [usize; 4] = [1, 2, 16, 200];
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     #[command(flatten)]
-    source: SourceArgs,
+    served: ServedArgs,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
 
     /// Name of the model in answers; the file's or repository's own if absent.
     #[arg(long, value_name = "NAME")]
@@ -281,41 +286,71 @@ impl SamplingDefaults {
 
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
-        let sampling = self.sampling.options()?;
-        sampling.validate()?;
+        self.check()?;
         let args = self.server.clone();
         let device = self.device.request()?;
-        worker::serve::supervised(&args, device, || self.serve(sampling))
+        if self.fleet.is_wanted(self.served.models.len()) {
+            return self.serve_several();
+        }
+        let source = self.served.one()?;
+        worker::serve::supervised(&args, device, || self.serve(source))
     }
 
-    /// Serves in this process.
-    fn serve(self, sampling: SamplingOptions) -> Result<()> {
-        let selected = self.device.select()?;
-        let options = AppOptions {
-            model: self.model_ref.clone().unwrap_or_else(|| self.source.name()),
+    /// Looks at what can be wrong without a model and without a device.
+    pub(super) fn check(&self) -> Result<()> {
+        self.sampling.options()?.validate()?;
+        self.device.request().map(drop)
+    }
+
+    /// Serves several models, each in a process of its own.
+    fn serve_several(self) -> Result<()> {
+        if self.model_ref.is_some() || !self.aliases.is_empty() {
+            let reason =
+                "--model-ref and --alias name one model; --models-config gives names to several";
+            return Err(Error::Usage(reason.to_string()));
+        }
+        let options = self.app_options("several models".to_string())?;
+        let setup = FleetSetup {
+            args: self.fleet,
+            named: self.served.models,
+            hub: self.served.hub.options(),
+        };
+        fleet::serve::<Cli, App>(&self.server, setup, |identity| App::new(identity, options))
+    }
+
+    fn app_options(&self, model: String) -> Result<AppOptions> {
+        Ok(AppOptions {
+            model,
             aliases: self.aliases.clone(),
             any_model: self.any_model,
-            sampling,
+            sampling: self.sampling.options()?,
             seed: self.sampling.seed,
             max_tokens: self.max_tokens.map(|n| n as usize),
             slots: !self.no_slots,
             timeout: Some(self.timeout)
                 .filter(|&s| s > 0)
                 .map(Duration::from_secs),
-        };
+        })
+    }
+
+    /// Serves in this process.
+    fn serve(self, source: SourceArgs) -> Result<()> {
+        let selected = self.device.select()?;
+        let name = self.model_ref.clone().unwrap_or_else(|| source.name());
+        let options = self.app_options(name)?;
         let args = self.server.clone();
         worker::serve::start(
             &args,
             (&selected).into(),
             |identity| App::new(identity, options),
-            move |app: &App| self.load(&selected.device, &app.frame.progress),
+            move |app: &App| self.load(&source, &selected.device, &app.frame.progress),
         )
     }
 
     /// Finds the model, on the network if need be, and loads it.
-    fn load(&self, device: &Device, progress: &Progress) -> Result<Loaded> {
+    fn load(&self, source: &SourceArgs, device: &Device, progress: &Progress) -> Result<Loaded> {
         progress.begin("finding the model");
-        let path = self.source.resolve()?;
+        let path = source.resolve()?;
         let mut loaded = Loaded::default();
         if Whisper::recognises(&path) {
             self.compile.ahead(device, &kernels::of_encoder(), progress);
@@ -331,14 +366,14 @@ impl ServeArgs {
             progress.begin("loading the model");
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         } else {
-            loaded.text = Some(Arc::new(self.load_text(&path, device, progress)?));
+            loaded.text = Some(Arc::new(self.load_text(source, &path, device, progress)?));
         }
         if let Some(model) = &self.embedding_model {
-            let path = self.source.resolve_other(model)?;
+            let path = source.resolve_other(model)?;
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         }
         if let Some(model) = &self.rerank_model {
-            let path = self.source.resolve_other(model)?;
+            let path = source.resolve_other(model)?;
             loaded.reranker = Some(Arc::new(Reranker::open(&path, device)?));
         }
         Ok(loaded)
@@ -368,7 +403,13 @@ impl ServeArgs {
         }
     }
 
-    fn load_text(&self, path: &Path, device: &Device, progress: &Progress) -> Result<TextModel> {
+    fn load_text(
+        &self,
+        source: &SourceArgs,
+        path: &Path,
+        device: &Device,
+        progress: &Progress,
+    ) -> Result<TextModel> {
         if let Some(folder) = self.slot_save_path.as_ref().filter(|path| !path.is_dir()) {
             let reason = format!(
                 "--slot-save-path {}: there is no such folder",
@@ -391,7 +432,7 @@ impl ServeArgs {
             weights: self.memory.options(),
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
-        let model = (self.speculation).with_draft(model, &self.source, device, &options)?;
+        let model = (self.speculation).with_draft(model, source, device, &options)?;
         let tokenizer = model.tokenizer.clone();
         let pictures = model.pictures.clone();
         let template = ChatTemplate::choose(
@@ -408,7 +449,7 @@ impl ServeArgs {
         let name = name.to_string_lossy().into_owned();
         let (path, stream) = (path.to_path_buf(), device.clone());
         let (mmproj, again) = (self.mmproj.clone(), options.clone());
-        let draft = self.speculation.draft_file(&self.source)?;
+        let draft = self.speculation.draft_file(source)?;
         let reload: Reload = Box::new(move || {
             let file = ModelFile::open(&path)?.with_vision(mmproj.as_deref())?;
             let model = file.load_with(&stream, &again, &|_| {})?;

@@ -20,6 +20,39 @@ pub struct SourceArgs {
     hub: HubArgs,
 }
 
+/// The models that a server is named one by one.
+#[derive(Debug, Args)]
+pub struct ServedArgs {
+    /// Model: a .gguf file, a folder with safetensors, config.json and tokenizer.json, or a Hugging Face id
+    /// OWNER/NAME[:FILE-OR-QUANT], for example ORG/NAME-GGUF:Q4_K_M. Given several times, each is loaded when it is
+    /// first asked for.
+    #[arg(
+        long = "model",
+        short,
+        value_name = "PATH|REPO[:FILE-OR-QUANT]",
+        required_unless_present_any = ["folders", "models_config", "models_cache"]
+    )]
+    pub(super) models: Vec<String>,
+
+    #[command(flatten)]
+    pub(super) hub: HubArgs,
+}
+
+impl ServedArgs {
+    /// The one model that this process serves.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is none.
+    pub(super) fn one(&self) -> Result<SourceArgs> {
+        let model = self.models.first();
+        let model = model.ok_or_else(|| Error::Usage("give a model: --model".to_string()))?;
+        Ok(SourceArgs {
+            model: model.clone(),
+            hub: self.hub.clone(),
+        })
+    }
+}
+
 impl SourceArgs {
     /// The file on disk, downloaded if need be.
     ///

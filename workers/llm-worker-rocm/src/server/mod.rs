@@ -12,6 +12,7 @@
 //! | [`responses`]  | OpenAI's `/v1/responses`                                               |
 //! | [`anthropic`]  | Anthropic's `/v1/messages`                                             |
 //! | [`ollama`]     | Ollama's `/api/chat` and its sisters                                   |
+//! | [`fleet`]      | what is different where several models are served                      |
 //! | [`native`]     | properties, tokens, templates                                          |
 //! | [`slots`]      | the sequences that run, their files, and sleep                         |
 //! | [`rbee`]       | the jobs of rbee's workers                                             |
@@ -23,6 +24,7 @@ mod anthropic;
 mod app;
 pub mod backend;
 mod error;
+mod fleet;
 mod generation;
 mod jobs;
 pub mod metrics;

@@ -26,7 +26,7 @@ const JOB_LIFETIME: Duration = Duration::from_secs(60);
 const MAX_PROMPT_CHARS: usize = 32_768;
 
 /// Errors are frames of a type of their own, with one of five codes.
-const PROTOCOL: Protocol = Protocol {
+pub(super) const PROTOCOL: Protocol = Protocol {
     encoding: Encoding::Events,
     failure: error_frame,
     done: Some("[DONE]"),

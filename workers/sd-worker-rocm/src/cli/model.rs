@@ -7,7 +7,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use worker::device::{release_unused, DeviceArgs, DeviceRequest, Selected};
-use worker::hub::{HubArgs, ModelSource};
+use worker::hub::{HubArgs, HubOptions, ModelSource};
 use worker::kernels::CompileArgs;
 use worker::serve::Progress;
 use worker::{Error, Result};
@@ -18,13 +18,13 @@ pub struct ModelArgs {
     /// Model: a folder as diffusers writes it, a single .safetensors file, or a Hugging Face id
     /// OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws plain shapes.
     #[arg(
-        long,
+        long = "model",
         short,
         visible_alias = "model-path",
         env = "MODEL_PATH",
         value_name = "PATH|REPO"
     )]
-    model: Option<String>,
+    models: Vec<String>,
 
     #[command(flatten)]
     hub: HubArgs,
@@ -148,6 +148,30 @@ pub(super) struct Loaded {
 }
 
 impl ModelArgs {
+    /// The models that are named: at most one but for a server of several.
+    pub(super) fn models(&self) -> &[String] {
+        &self.models
+    }
+
+    /// Where models of the hub come from.
+    pub(super) fn hub(&self) -> HubOptions {
+        self.hub.options()
+    }
+
+    /// The one model, if one is named.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if several are.
+    fn one(&self) -> Result<Option<&str>> {
+        match &self.models[..] {
+            [] => Ok(None),
+            [model] => Ok(Some(model)),
+            _ => Err(Error::Usage(
+                "only serve takes several models: give --model once".to_string(),
+            )),
+        }
+    }
+
     /// Folders with LoRAs.
     pub(super) fn lora_dirs(&self) -> &[PathBuf] {
         &self.lora_dir
@@ -173,7 +197,7 @@ impl ModelArgs {
 
     /// What to call the model before it is found.
     pub(super) fn asked_name(&self) -> String {
-        let Some(model) = &self.model else {
+        let Some(model) = self.models.first() else {
             return BUILTIN.to_string();
         };
         let path = Path::new(model);
@@ -192,7 +216,7 @@ impl ModelArgs {
 
     /// What to call the model at `path`: a repository by its name, not by a folder of the cache.
     fn name(&self, path: &Path) -> String {
-        let asked = self.model.as_deref().unwrap_or_default();
+        let asked = self.models.first().map(String::as_str).unwrap_or_default();
         let repository = match Path::new(asked).exists() {
             true => None,
             false => asked.split(':').next(),
@@ -248,7 +272,7 @@ impl ModelArgs {
                 ))
             }
         };
-        let model = self.model.as_deref().map(|m| self.resolve(m)).transpose()?;
+        let model = self.one()?.map(|m| self.resolve(m)).transpose()?;
         let transformer = self.transformer.as_deref();
         let transformer = transformer.map(|t| self.resolve(t)).transpose()?;
         let switch = match self.vae_tiling {

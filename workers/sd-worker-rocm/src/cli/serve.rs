@@ -1,6 +1,7 @@
 //! `sd-worker-rocm serve`.
 
 use super::model::ModelArgs;
+use super::Cli;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{JobQueue, QueueOptions};
 use crate::server::{App, ControlFolders, ImageWorker, Limits, LoraFolders, ServerOptions};
@@ -9,6 +10,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 use worker::fault::{diagnose, DeviceFault};
+use worker::serve::fleet::{self, FleetArgs, FleetSetup};
 use worker::serve::Worker;
 use worker::{Error, Result};
 
@@ -17,6 +19,17 @@ use worker::{Error, Result};
 pub struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
+
+    #[command(flatten)]
+    fleet: FleetArgs,
+
+    /// Name of the model in answers; the file's or repository's own if absent.
+    #[arg(long, value_name = "NAME")]
+    model_ref: Option<String>,
+
+    /// A further name that requests of web UIs may use for the model; may be given several times.
+    #[arg(long = "alias", value_delimiter = ',', value_name = "NAME")]
+    aliases: Vec<String>,
 
     #[command(flatten)]
     server: worker::serve::ServerArgs,
@@ -67,7 +80,33 @@ impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         let args = self.server.clone();
         let device = self.model.device()?;
+        if self.fleet.is_wanted(self.model.models().len()) {
+            return self.serve_several();
+        }
         worker::serve::supervised(&args, device, || self.serve())
+    }
+
+    /// Looks at what can be wrong without a model and without a device.
+    pub(super) fn check(&self) -> Result<()> {
+        self.model.device().map(drop)
+    }
+
+    /// Serves several models, each in a process of its own.
+    fn serve_several(self) -> Result<()> {
+        if self.model_ref.is_some() || !self.aliases.is_empty() {
+            let reason =
+                "--model-ref and --alias name one model; --models-config gives names to several";
+            return Err(Error::Usage(reason.to_string()));
+        }
+        let options = self.options();
+        let setup = FleetSetup {
+            named: self.model.models().to_vec(),
+            hub: self.model.hub(),
+            args: self.fleet,
+        };
+        fleet::serve::<Cli, ImageWorker>(&self.server, setup, |identity| {
+            ImageWorker::new(identity, options)
+        })
     }
 
     /// Serves in this process.
@@ -85,7 +124,11 @@ impl ServeArgs {
 
     fn options(&self) -> ServerOptions {
         ServerOptions {
-            model: self.model.asked_name(),
+            model: self
+                .model_ref
+                .clone()
+                .unwrap_or_else(|| self.model.asked_name()),
+            aliases: self.aliases.clone(),
             limits: Limits {
                 max_side: self.max_side,
                 max_pixels: self.max_pixels,
@@ -109,6 +152,9 @@ impl ServeArgs {
         let progress = &worker.frame().progress;
         progress.begin("finding the model");
         let mut pipeline = self.model.load_on(device, progress)?;
+        if let Some(name) = &self.model_ref {
+            pipeline.rename(name.clone());
+        }
         if device.is_rocm() {
             progress.begin("making a first picture");
             if let Err(error) = pipeline.warm_up() {

@@ -57,6 +57,11 @@ impl Pipeline {
         &self.info
     }
 
+    /// Gives it another name.
+    pub fn rename(&mut self, name: String) {
+        self.info.name = name;
+    }
+
     /// How it was loaded.
     pub fn options(&self) -> &PipelineOptions {
         &self.options

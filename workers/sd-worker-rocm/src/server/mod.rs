@@ -8,6 +8,7 @@
 //! | [`openai`]   | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
 //! | [`page`]     | `/`: a page for people                                                                  |
+//! | `fleet`      | what is different where several models are served                                       |
 //!
 //! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and
 //! encodes, `served` tells the frame of the model's state and figures.
@@ -15,6 +16,7 @@
 pub mod answer;
 mod control_folders;
 pub mod controls;
+mod fleet;
 pub mod jobs;
 pub mod loras;
 pub mod openai;
@@ -38,6 +40,8 @@ use worker::serve::{Frame, Identity, Routes, Worker};
 pub struct ServerOptions {
     /// What the model is called while it loads.
     pub model: String,
+    /// Further names of it.
+    pub aliases: Vec<String>,
     /// What is too much.
     pub limits: Limits,
     /// Where LoRAs are found.

@@ -41,6 +41,14 @@ pub trait Program: CommandFactory + FromArgMatches {
     /// Whether it runs long: its log lines then have time and level.
     fn is_service(&self) -> bool;
 
+    /// Checks the arguments as far as that goes without running the command.
+    ///
+    /// # Errors
+    /// [`crate::Error::Usage`] that says what is wrong with them.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Runs the command.
     ///
     /// # Errors

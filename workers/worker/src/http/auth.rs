@@ -40,6 +40,11 @@ impl ApiKeys {
         Self(keys.into_iter().filter(|key| !key.is_empty()).collect())
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether no key is asked for.
     pub fn is_open(&self) -> bool {
         self.0.is_empty()

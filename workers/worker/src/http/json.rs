@@ -112,7 +112,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// Bytes of bodies that are held until they are parsed.
-struct Held(usize);
+pub(crate) struct Held(usize);
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
@@ -142,8 +142,11 @@ impl Drop for Held {
     }
 }
 
-/// A body's bytes.
-async fn read(request: Request) -> Result<(Vec<u8>, Held), ApiError> {
+/// A body's bytes, and their part of what all bodies may hold.
+///
+/// # Errors
+/// 413 for one that is too long, 408 for one that comes too slowly, 429 while others hold too much.
+pub(crate) async fn read(request: Request) -> Result<(Vec<u8>, Held), ApiError> {
     let mut held = Held(0);
     let mut bytes = Vec::new();
     let mut parts = request.with_limited_body().into_body().into_data_stream();

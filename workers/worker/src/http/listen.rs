@@ -121,6 +121,16 @@ impl ListenOptions {
         Ok(ApiKeys::new(keys))
     }
 
+    /// The same limits for a parent only, which has these keys.
+    pub(crate) fn for_parent(&self, keys: &[String]) -> Self {
+        Self {
+            api_keys: keys.to_vec(),
+            api_key_files: Vec::new(),
+            cors_origins: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Adds the limits of bodies, and the rules for browsers, to a router whose routes take `methods`.
     ///
     /// # Errors

@@ -78,6 +78,28 @@ pub const OPENAI: Protocol = Protocol {
     done: Some("[DONE]"),
 };
 
+impl Protocol {
+    /// The last words of a stream that somebody else wrote: the error, and the end.
+    pub(crate) fn failure_text(&self, error: &ApiError) -> String {
+        let frame = (self.failure)(error);
+        let done = self.done.map(|done| Frame {
+            name: None,
+            data: done.to_string(),
+        });
+        let mut text = String::new();
+        for frame in std::iter::once(frame).chain(done) {
+            match (self.encoding, frame.name) {
+                (Encoding::Lines, _) => text.push_str(&format!("{}\n", frame.data)),
+                (Encoding::Events, None) => text.push_str(&format!("data: {}\n\n", frame.data)),
+                (Encoding::Events, Some(name)) => {
+                    text.push_str(&format!("event: {name}\ndata: {}\n\n", frame.data));
+                }
+            }
+        }
+        text
+    }
+}
+
 /// A frame that is data only.
 pub fn data(value: &impl Serialize) -> Frame {
     Frame {

@@ -128,6 +128,42 @@ impl HubOptions {
         }
     }
 
+    /// The models that the cache has whole, by the names under which they are asked for, in the order of these: each GGUF
+    /// file as `OWNER/NAME:QUANT` (or `:FILE`), and each folder that has one of `folder_marks` as `OWNER/NAME`.
+    pub fn cached(&self, folder_marks: &[&str]) -> Vec<(String, PathBuf)> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.cache).into_iter().flatten() {
+            let name = entry
+                .ok()
+                .and_then(|entry| entry.file_name().into_string().ok());
+            let repo = name
+                .as_deref()
+                .and_then(|name| name.strip_prefix("models--"));
+            let Some(repo) = repo
+                .map(|repo| repo.replacen("--", "/", 1))
+                .filter(|repo| is_repo_id(repo))
+            else {
+                continue;
+            };
+            if let Some(snapshot) = self.snapshot(&repo) {
+                let files = files_below(&snapshot);
+                for (selector, file) in select::ggufs_of(&repo, &files) {
+                    found.push((format!("{repo}:{selector}"), snapshot.join(file)));
+                }
+                let marked = folder_marks
+                    .iter()
+                    .any(|mark| snapshot.join(mark).is_file());
+                if marked
+                    && (complete_folder(&snapshot) || snapshot.join("model_index.json").is_file())
+                {
+                    found.push((repo, snapshot));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
     fn check_revision(&self) -> Result<()> {
         if is_revision(&self.revision) {
             return Ok(());
@@ -296,6 +332,54 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn models_in_the_cache() {
+        let cache = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = cache.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "main-commit").unwrap();
+        };
+        for name in [
+            "models--org--tiny-GGUF/refs/main",
+            "models--org--tiny-GGUF/snapshots/main-commit/tiny-Q8_0.gguf",
+            "models--org--tiny-GGUF/snapshots/main-commit/tiny-UD-Q8_0.gguf",
+            "models--org--tiny-GGUF/snapshots/main-commit/tiny-F16-00001-of-00002.gguf",
+            "models--org--tiny-GGUF/snapshots/main-commit/tiny-F32.gguf",
+            "models--org--tiny-GGUF/snapshots/main-commit/mmproj-F32.gguf",
+            "models--org--picture--maker/refs/main",
+            "models--org--picture--maker/snapshots/main-commit/model_index.json",
+            "models--nobody/refs/main",
+            "datasets--org--data/refs/main",
+        ] {
+            write(name);
+        }
+        let options = HubOptions {
+            revision: "main".to_string(),
+            offline: true,
+            cache: cache.path().to_path_buf(),
+            endpoint: String::new(),
+            token: None,
+        };
+        let names: Vec<String> = options
+            .cached(&["model_index.json"])
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        // Two files are of Q8_0, so that it names neither; half of a file is none.
+        let expected = [
+            "org/picture--maker",
+            "org/tiny-GGUF:F32",
+            "org/tiny-GGUF:tiny-Q8_0.gguf",
+            "org/tiny-GGUF:tiny-UD-Q8_0.gguf",
+        ];
+        assert_eq!(names, expected);
+        assert!(options
+            .cached(&["config.json"])
+            .iter()
+            .all(|(name, _)| name.contains(':')));
     }
 
     #[test]

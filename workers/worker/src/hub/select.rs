@@ -117,6 +117,38 @@ fn models<'a>(ggufs: &'a [&'a String]) -> impl Iterator<Item = &'a String> {
     })
 }
 
+/// The whole models among a repository's files, each with the shortest selector that means it: its quantisation, or its
+/// name.
+pub(super) fn ggufs_of(repo: &str, files: &[String]) -> Vec<(String, String)> {
+    let whole = files.iter().filter(|file| {
+        let first = split_of(file).is_none_or(|split| split.part == 1);
+        has_gguf_extension(file) && first && parts_of(repo, file, files).is_ok()
+    });
+    let whole: Vec<&String> = whole.collect();
+    let named = models(&whole).map(|file| {
+        let stem = split_of(file).map_or_else(
+            || {
+                file.rsplit_once('.')
+                    .map_or(file.as_str(), |(stem, _)| stem)
+            },
+            |split| split.stem,
+        );
+        let quant = stem.rsplit(['-', '.', '/']).next().unwrap_or_default();
+        let is_quant = quant.chars().any(|c| c.is_ascii_digit())
+            && !quant.starts_with(|c: char| c.is_ascii_digit());
+        let means = |selector: &str| {
+            choose(repo, files, Some(selector)).ok() == Some(Choice::Gguf(file.clone()))
+        };
+        let selector = if is_quant && means(quant) {
+            quant
+        } else {
+            file.as_str()
+        };
+        (selector.to_string(), file.clone())
+    });
+    named.collect()
+}
+
 /// All parts of a GGUF file, in order; of one that is not split, itself.
 pub(super) fn parts_of(repo: &str, file: &str, files: &[String]) -> Result<Vec<String>> {
     let Some(split) = split_of(file) else {
@@ -236,7 +268,7 @@ fn is_quant_of(file: &str, quant: &str) -> bool {
 /// A part of a split GGUF file: `STEM-00001-of-00003.gguf`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Split<'a> {
-    stem: &'a str,
+    pub(crate) stem: &'a str,
     extension: &'a str,
     pub(crate) part: u32,
     pub(crate) count: u32,

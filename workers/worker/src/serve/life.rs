@@ -2,11 +2,12 @@
 
 use super::supervise::parent::supervise;
 use super::{
-    health, router, DeviceInfo, Identity, Served, ServerArgs, Supervisor, Unready, Worker,
-    LISTENING,
+    health, router, DeviceInfo, Failed, Identity, Served, ServerArgs, Supervisor, Unready, Worker,
+    FAILED, LISTENING,
 };
 use crate::cli::output::print_line;
 use crate::device::DeviceRequest;
+use crate::fault::OutOfMemory;
 use crate::http::connections::serve;
 use crate::http::listen::termination;
 use crate::http::{heartbeat, Heartbeat, ListenOptions};
@@ -87,20 +88,48 @@ pub fn start<W: Worker>(
             supervisor: supervisor.clone(),
         });
         let termination = termination(supervisor.is_some())?;
+        let listen = match supervisor
+            .as_ref()
+            .and_then(|supervisor| supervisor.keys.as_ref())
+        {
+            Some(keys) => args.listen.for_parent(keys),
+            None => args.listen.clone(),
+        };
         let heart = worker.clone();
         let body = move || health::heartbeat(&*heart);
+        // One of several models has a parent who speaks for all.
+        let is_model = supervisor
+            .as_ref()
+            .is_some_and(|supervisor| supervisor.keys.is_some());
         let _heartbeat = args
             .orchestrator()
+            .filter(|_| !is_model)
             .map(|url| Heartbeat::start(&url, heartbeat::INTERVAL, body))
             .transpose()?;
         // For people and scripts alike: with port 0 this is where the port is told.
         // Where nobody reads it, the server serves all the same.
         let _ = print_line(&format!("{LISTENING}http://{address}"));
-        run(worker, listener, &args.listen, load, termination).await
+        let result = run(worker, listener, &listen, load, termination).await;
+        if let (Err(error), true) = (&result, is_model) {
+            tell_parent(error);
+        }
+        result
     });
     // A model that is still loading is not waited for.
     runtime.shutdown_background();
     result
+}
+
+/// Tells the parent of one of several models why this one cannot be served.
+fn tell_parent(error: &Error) {
+    let failed = Failed {
+        message: error.to_string(),
+        memory: error.is_out_of_memory(),
+    };
+    if let Ok(failed) = serde_json::to_string(&failed) {
+        // It learns of the end anyway.
+        let _ = print_line(&format!("{FAILED}{failed}"));
+    }
 }
 
 /// Serves until `termination` resolves, loading fails, or the device is lost.

@@ -11,6 +11,7 @@
 //! | [`openapi`]  | `/openapi.json`                                                                           |
 //! | [`life`]     | from an open port to a graceful end, or exit code 3 when the device is lost               |
 //! | `supervise`  | a parent process that holds the port and starts the server anew after a crash             |
+//! | [`fleet`]    | several models behind one port, each in a process of its own                              |
 //!
 //! A worker brings its arguments, its routes, a function that loads, and [`Served`]: what is loaded, its state, its
 //! figures, its end.
@@ -58,6 +59,7 @@
 //! # }
 //! ```
 
+pub mod fleet;
 pub mod frame;
 pub mod health;
 pub mod life;
@@ -80,11 +82,22 @@ pub use supervise::supervisor::Supervisor;
 
 use crate::http::ListenOptions;
 use crate::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::time::Duration;
 
 /// What standard output tells once the port answers, before the address.
 const LISTENING: &str = "listening on ";
+/// What standard output tells the parent of one of several models when the model cannot be served, before [`Failed`].
+const FAILED: &str = "failed: ";
+
+/// Why a model cannot be served.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Failed {
+    message: String,
+    /// Whether the device's memory did not suffice.
+    memory: bool,
+}
 
 /// A program that serves a model.
 ///
@@ -175,6 +188,17 @@ impl ServerArgs {
     fn worker_id(&self) -> String {
         let given = self.worker_id.clone().filter(|id| !id.is_empty());
         given.unwrap_or_else(|| crate::ids::uuid().to_string())
+    }
+
+    /// Crashes after which a model's process is not started again at once, within which time, and whether core files are
+    /// left.
+    fn crash_limits(&self) -> (usize, Duration, bool) {
+        let SuperviseArgs {
+            max_restarts,
+            core_files,
+            ..
+        } = &self.supervise;
+        (*max_restarts, self.supervise.window(), *core_files)
     }
 
     /// Where heartbeats go.

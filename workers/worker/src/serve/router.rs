@@ -34,8 +34,13 @@ pub fn all_routes<W: Worker>() -> Routes<W> {
         "The worker as its orchestrator knows it",
         health::info::<W>,
     ));
+    let has_metrics = public
+        .iter()
+        .chain(&*protected)
+        .any(|route| route.path == "/metrics");
     let metrics = Route::get("/metrics", "Figures for Prometheus", metrics::show::<W>);
     match W::OPEN_METRICS {
+        _ if has_metrics => {}
         true => public.push(metrics),
         false => protected.push(metrics),
     }

@@ -31,7 +31,7 @@ impl IntoResponse for AnthropicError {
 }
 
 /// Streams whose end is an event of the answer, and whose errors are events.
-pub(super) const EVENTS: Protocol = Protocol {
+pub(in crate::server) const EVENTS: Protocol = Protocol {
     encoding: Encoding::Events,
     failure: |error| sse::named("error", &to_json(error)),
     done: None,

@@ -20,11 +20,17 @@ use super::generation::{Answers, SamplingFields};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
-use error::{AnthropicError, EVENTS};
+use error::AnthropicError;
+pub(super) use error::EVENTS;
 use reply::MessageWriter;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use worker::http::{sse, ApiError, Both, Caller, JsonBody};
+
+/// An error in Anthropic's form.
+pub(super) fn refusal(error: ApiError) -> Response {
+    AnthropicError::from(error).into_response()
+}
 
 type Body = JsonBody<Both<SamplingFields, MessageFields>>;
 

@@ -22,7 +22,7 @@ impl IntoResponse for OllamaError {
 }
 
 /// Streams of lines, whose last one says that it is.
-pub(super) const LINES: Protocol = Protocol {
+pub(in crate::server) const LINES: Protocol = Protocol {
     encoding: Encoding::Lines,
     failure: |error| sse::data(&to_json(error)),
     done: None,

@@ -18,7 +18,7 @@ mod request;
 pub(super) use embed::{embed, embeddings};
 pub use embed::{EmbedFields, EmbeddingsFields};
 pub use models::ShowFields;
-pub(super) use models::{ps, show, tags, version};
+pub(super) use models::{entry, ps, show, tags, version};
 pub use request::{ChatFields, GenerateFields};
 
 use super::app::App;
@@ -27,7 +27,8 @@ use super::generation::{Answers, ChatParser, Prompt, SamplingFields};
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
-use error::{OllamaError, LINES};
+use error::OllamaError;
+pub(super) use error::LINES;
 use reply::{Form, LineWriter};
 use std::sync::Arc;
 use worker::http::{sse, ApiError, Caller, JsonBody};
@@ -35,6 +36,11 @@ use worker::http::{sse, ApiError, Caller, JsonBody};
 /// The name that this server knows: Ollama's clients add the tag that means the latest.
 fn plain_name(name: &str) -> &str {
     name.strip_suffix(":latest").unwrap_or(name)
+}
+
+/// An error in Ollama's form.
+pub(super) fn refusal(error: ApiError) -> Response {
+    OllamaError::from(error).into_response()
 }
 
 /// `POST /api/chat`

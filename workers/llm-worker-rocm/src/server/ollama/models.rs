@@ -2,7 +2,6 @@
 
 use super::error::OllamaError;
 use super::plain_name;
-use crate::server::app::App;
 use crate::server::Shared;
 use axum::extract::State;
 use axum::Json;
@@ -30,12 +29,16 @@ pub(in crate::server) async fn version() -> Json<Value> {
 
 /// `GET /api/tags`
 pub(in crate::server) async fn tags(State(app): Shared) -> Json<Value> {
-    Json(json!({"models": [entry(&app)]}))
+    Json(json!({"models": [entry(&app.options.model, 0, app.created)]}))
 }
 
 /// `GET /api/ps`
 pub(in crate::server) async fn ps(State(app): Shared) -> Json<Value> {
-    let running: Vec<Value> = app.loaded().iter().map(|_| entry(&app)).collect();
+    let running: Vec<Value> = app
+        .loaded()
+        .iter()
+        .map(|_| entry(&app.options.model, 0, app.created))
+        .collect();
     Json(json!({"models": running}))
 }
 
@@ -71,12 +74,12 @@ pub(in crate::server) async fn show(
         "details": details(),
         "model_info": info,
         "capabilities": capabilities,
-        "modified_at": modified(&app),
+        "modified_at": modified(app.created),
     })))
 }
 
-fn modified(app: &App) -> String {
-    let started = DateTime::from_timestamp(app.created, 0).unwrap_or_default();
+fn modified(created: i64) -> String {
+    let started = DateTime::from_timestamp(created, 0).unwrap_or_default();
     started.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
@@ -88,12 +91,13 @@ fn details() -> Value {
     })
 }
 
-fn entry(app: &App) -> Value {
+/// A model in a list, which takes so many bytes as far as that is known, of a server that started at `created`.
+pub(in crate::server) fn entry(name: &str, bytes: u64, created: i64) -> Value {
     json!({
-        "name": app.options.model,
-        "model": app.options.model,
-        "modified_at": modified(app),
-        "size": 0,
+        "name": name,
+        "model": name,
+        "modified_at": modified(created),
+        "size": bytes,
         "digest": "",
         "details": details(),
     })

@@ -29,7 +29,7 @@ use worker::http::sse::{self, Encoding, Protocol};
 use worker::http::{ApiError, Both, Caller, JsonBody};
 
 /// Streams whose end is an event of the response, and whose errors are events.
-const EVENTS: Protocol = Protocol {
+pub(super) const EVENTS: Protocol = Protocol {
     encoding: Encoding::Events,
     failure: |error| {
         let told = json!({"type": "error", "code": error.code, "message": error.message, "param": error.param});

@@ -13,7 +13,7 @@
 mod body;
 mod lenient;
 mod lists;
-mod state;
+pub(super) mod state;
 
 use super::answer::encode_all;
 use super::{App, ImageWorker};

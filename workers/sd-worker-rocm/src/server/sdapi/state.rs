@@ -94,13 +94,21 @@ pub(super) async fn set_options(
     Ok(Json(json!({})))
 }
 
+/// A model's name without the hash and the ending that web UIs add.
+pub(in crate::server) fn plain_name(name: &str) -> &str {
+    let stem = name.split(" [").next().unwrap_or(name);
+    stem.strip_suffix(".safetensors").unwrap_or(stem)
+}
+
 impl App {
     /// Refuses the name of a model that is not loaded.
     pub(super) fn same_model(&self, name: &str) -> Result<(), ApiError> {
         let ours = &self.queue().info().name;
-        let stem = name.split(" [").next().unwrap_or(name);
-        let stem = stem.strip_suffix(".safetensors").unwrap_or(stem);
-        if stem == ours {
+        let names = [name, plain_name(name)];
+        if names
+            .iter()
+            .any(|name| name == ours || self.options().aliases.iter().any(|alias| alias == name))
+        {
             return Ok(());
         }
         Err(ApiError::field(

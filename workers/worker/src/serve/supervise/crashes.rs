@@ -11,7 +11,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The crashes of a server.
 #[derive(Debug)]
-pub(super) struct Crashes {
+pub(in crate::serve) struct Crashes {
     /// More within the window are too many.
     most: usize,
     window: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Crashes {
 }
 
 impl Crashes {
-    pub(super) fn new(most: usize, window: Duration) -> Self {
+    pub(in crate::serve) fn new(most: usize, window: Duration) -> Self {
         Self {
             most,
             window,
@@ -30,7 +30,7 @@ impl Crashes {
     }
 
     /// Notes a crash at `now`. Gives the wait before the next try; none if there were too many.
-    pub(super) fn add(&mut self, now: Instant) -> Option<Duration> {
+    pub(in crate::serve) fn add(&mut self, now: Instant) -> Option<Duration> {
         self.total += 1;
         self.recent.push_back(now);
         while (self.recent.front()).is_some_and(|&then| now - then > self.window) {
@@ -45,13 +45,23 @@ impl Crashes {
     }
 
     /// All crashes so far.
-    pub(super) fn total(&self) -> u64 {
+    pub(in crate::serve) fn total(&self) -> u64 {
         self.total
     }
 
     /// Those within the window before the last one.
-    pub(super) fn recent(&self) -> usize {
+    pub(in crate::serve) fn recent(&self) -> usize {
         self.recent.len()
+    }
+
+    /// Whether the last one was one too many.
+    pub(in crate::serve) fn is_too_many(&self) -> bool {
+        self.recent.len() > self.most
+    }
+
+    /// How long one counts.
+    pub(in crate::serve) fn window(&self) -> Duration {
+        self.window
     }
 }
 

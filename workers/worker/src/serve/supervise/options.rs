@@ -26,7 +26,7 @@ pub struct SuperviseArgs {
 
     /// Crashes after which the server is started anew, within --crash-window; one more ends the program.
     #[arg(long, default_value_t = 5, value_name = "N")]
-    pub(super) max_restarts: usize,
+    pub(in crate::serve) max_restarts: usize,
 
     /// Seconds after which a crash is forgotten.
     #[arg(long, default_value_t = 600, value_name = "SECONDS")]
@@ -34,7 +34,7 @@ pub struct SuperviseArgs {
 
     /// Let a crash leave core files as far as the system allows; the GPU's is as large as the memory in use.
     #[arg(long)]
-    pub(super) core_files: bool,
+    pub(in crate::serve) core_files: bool,
 }
 
 impl SuperviseArgs {
@@ -48,7 +48,7 @@ impl SuperviseArgs {
     }
 
     /// How long a crash counts.
-    pub(super) fn window(&self) -> Duration {
+    pub(in crate::serve) fn window(&self) -> Duration {
         Duration::from_secs(self.crash_window)
     }
 }

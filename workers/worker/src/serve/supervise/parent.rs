@@ -153,6 +153,7 @@ impl Parent<'_> {
             restarts: self.crashes.total(),
             reason: crash,
             core_files: self.options.core_files,
+            keys: None,
         };
         let supervisor = serde_json::to_string(&supervisor)
             .map_err(|e| Error::Runtime(format!("starting the server: {e}")))?;
@@ -254,7 +255,7 @@ async fn at(moment: Option<tokio::time::Instant>) {
 }
 
 /// The shell's form of how a process ended.
-fn exit_code(status: ExitStatus) -> u8 {
+pub(in crate::serve) fn exit_code(status: ExitStatus) -> u8 {
     let signal = || status.signal().map(|signal| 128 + signal);
     let code = status.code().or_else(signal);
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
@@ -262,7 +263,7 @@ fn exit_code(status: ExitStatus) -> u8 {
 
 /// What to say of a process that has ended if it crashed: by a signal, or because its device is gone. Any other end is
 /// its own decision.
-fn crash(status: ExitStatus) -> Option<String> {
+pub(in crate::serve) fn crash(status: ExitStatus) -> Option<String> {
     if status.code() == Some(EXIT_DEVICE_LOST.into()) {
         return Some("its device was lost (exit code 3)".to_string());
     }
@@ -274,6 +275,11 @@ fn crash(status: ExitStatus) -> Option<String> {
         _ => "",
     };
     Some(format!("signal {signal} ({name}){cause}"))
+}
+
+/// Whether a process was ended as the system does when memory runs out.
+pub(in crate::serve) fn is_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(libc::SIGKILL)
 }
 
 /// How the program ends with the process that served.

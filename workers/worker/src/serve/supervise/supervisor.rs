@@ -21,9 +21,31 @@ pub struct Supervisor {
     pub reason: Option<String>,
     /// Whether crashes may leave core files.
     pub(super) core_files: bool,
+    /// What the process asks of its parent in place of the keys of its arguments, if it is one of several models':
+    /// nobody else is to be served by it.
+    #[serde(default)]
+    pub(in crate::serve) keys: Option<Vec<String>>,
 }
 
 impl Supervisor {
+    /// This process as the parent of one of several models.
+    pub(in crate::serve) fn of_model(
+        worker_id: String,
+        restarts: u64,
+        reason: Option<String>,
+        core_files: bool,
+        keys: Vec<String>,
+    ) -> Self {
+        Self {
+            process: std::process::id(),
+            worker_id,
+            restarts,
+            reason,
+            core_files,
+            keys: Some(keys),
+        }
+    }
+
     /// The supervisor of this process, if it has one.
     ///
     /// # Errors

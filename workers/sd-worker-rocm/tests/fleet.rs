@@ -1,0 +1,232 @@
+//! Several image models behind one server, each in a process of its own.
+
+use serde_json::{json, Value};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whatever is waited for takes less than this.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The program over two models, killed when dropped.
+struct Server {
+    process: Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended where the test waited for it.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny-shapes-sd");
+        for name in ["shapes", "sketches"] {
+            std::os::unix::fs::symlink(&model, folder.path().join(name)).unwrap();
+        }
+        let mut process = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
+            .args(["serve", "--device", "cpu", "--port", "0", "--models"])
+            .arg(folder.path())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("listening on http://")
+            .unwrap()
+            .to_string();
+        let server = Self {
+            process,
+            address,
+            _folder: folder,
+        };
+        server.until("the start", || server.ask("GET", "/ready", "").0 == 200);
+        server
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap_or_default())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, answer) = self.ask("GET", path, "");
+        assert_eq!(status, 200, "{path}: {answer}");
+        answer
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        self.ask("POST", path, &body.to_string())
+    }
+
+    fn state(&self, name: &str) -> Value {
+        let list = self.get("/v1/models");
+        let found = list["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|entry| entry["id"] == name);
+        found.unwrap()["status"]["value"].clone()
+    }
+
+    fn until(&self, what: &str, done: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < LIMIT, "{what} did not happen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The name of the model that makes a picture.
+    fn draw(&self, more: Value) -> (u16, Value) {
+        let mut body =
+            json!({"prompt": "a red circle", "steps": 1, "width": 64, "height": 64, "seed": 1});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, answer) = self.post("/sdapi/v1/txt2img", &body);
+        let info: Value = serde_json::from_str(answer["info"].as_str().unwrap_or("null")).unwrap();
+        match status {
+            200 => (200, info["sd_model_name"].clone()),
+            _ => (status, answer),
+        }
+    }
+}
+
+#[test]
+fn a_web_ui_changes_the_model() {
+    let server = Server::start(&["--models-max", "1"]);
+    let titles = server.get("/sdapi/v1/sd-models");
+    assert_eq!(
+        (&titles[0]["title"], &titles[1]["title"]),
+        (&json!("shapes"), &json!("sketches"))
+    );
+    // What only asks loads nothing.
+    assert_eq!(server.get("/sdapi/v1/progress")["state"]["job_count"], 0);
+    assert_eq!(
+        server.get("/sdapi/v1/samplers").as_array().unwrap().len(),
+        11
+    );
+    assert_eq!(
+        server.get("/sdapi/v1/options")["sd_model_checkpoint"],
+        "shapes"
+    );
+    assert_eq!(server.get("/v1/jobs"), json!({"jobs": []}));
+    assert_eq!(
+        (server.state("shapes"), server.state("sketches")),
+        (json!("unloaded"), json!("unloaded"))
+    );
+
+    assert_eq!(server.draw(json!({})), (200, json!("shapes")));
+    // For one picture, by the title with what web UIs add.
+    let once =
+        json!({"override_settings": {"sd_model_checkpoint": "sketches.safetensors [0123456789]"}});
+    assert_eq!(server.draw(once), (200, json!("sketches")));
+    assert_eq!(
+        server.get("/sdapi/v1/options")["sd_model_checkpoint"],
+        "shapes"
+    );
+    assert_eq!(server.draw(json!({})), (200, json!("shapes")));
+    // From now on.
+    let chosen = json!({"sd_model_checkpoint": "sketches"});
+    assert_eq!(server.post("/sdapi/v1/options", &chosen).0, 200);
+    assert_eq!(
+        (server.state("shapes"), server.state("sketches")),
+        (json!("unloaded"), json!("loaded"))
+    );
+    assert_eq!(
+        server.get("/sdapi/v1/options")["sd_model_checkpoint"],
+        "sketches"
+    );
+    assert_eq!(server.draw(json!({})), (200, json!("sketches")));
+    let (status, refused) = server.post("/sdapi/v1/options", &json!({"eta": 1}));
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("eta")));
+    assert_eq!(
+        server
+            .post("/sdapi/v1/options", &json!({"sd_model_checkpoint": "oil"}))
+            .0,
+        404
+    );
+    let (status, refused) =
+        server.draw(json!({"override_settings": {"sd_model_checkpoint": "oil"}}));
+    assert_eq!(status, 404, "{refused}");
+
+    assert_eq!(
+        server.post("/sdapi/v1/unload-checkpoint", &json!({})).0,
+        200
+    );
+    server.until("the end", || server.state("sketches") == "unloaded");
+    assert_eq!(
+        server.post("/sdapi/v1/reload-checkpoint", &json!({})).0,
+        200
+    );
+    assert_eq!(server.state("sketches"), "loaded");
+    assert_eq!(
+        server.post("/sdapi/v1/refresh-checkpoints", &json!({})).0,
+        200
+    );
+    assert_eq!(server.post("/sdapi/v1/interrupt", &json!({})).0, 200);
+}
+
+#[test]
+fn jobs_and_pictures_are_found_by_their_ids() {
+    let server = Server::start(&[]);
+    let job = |model: &str| {
+        json!({"operation": "image_generation", "hive_id": "h", "model": model, "prompt": "a circle", "steps": 1,
+            "width": 64, "height": 64})
+    };
+    let ids = ["shapes", "sketches"].map(|model| {
+        let (status, made) = server.post("/v1/jobs", &job(model));
+        assert!(status < 300, "{made}");
+        made["job_id"].as_str().unwrap().to_string()
+    });
+    for id in &ids {
+        server.until("the job", || {
+            server.get(&format!("/v1/jobs/{id}"))["state"] == "completed"
+        });
+    }
+    assert_eq!(server.get("/v1/jobs")["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(server.ask("GET", "/v1/jobs/none", "").0, 404);
+    let asked = json!({"model": "sketches", "prompt": "a circle", "size": "64x64", "response_format": "url"});
+    let (status, answer) = server.post("/v1/images/generations", &asked);
+    assert_eq!(status, 200, "{answer}");
+    let url = answer["data"][0]["url"].as_str().unwrap();
+    let path = &url[url.find("/v1/").unwrap()..];
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    assert!(bytes.starts_with(b"HTTP/1.1 200"));
+    let stray = json!({"model": "oil", "prompt": "x"});
+    let (status, refused) = server.post("/v1/images/generations", &stray);
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (404, &json!("model_not_found"))
+    );
+}
