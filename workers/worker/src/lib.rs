@@ -15,6 +15,7 @@
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
 //! | [`memory`]   | a program of one command ends cleanly when memory runs out         |
+//! | [`observe`]  | what logs and traces tell of requests                              |
 //! | [`picture`]  | pictures from outside, decoded within limits                        |
 //! | [`process`]  | processes: the calls that the standard library lacks                |
 //! | [`progress`] | bars that appear on a terminal only                                |
@@ -36,6 +37,7 @@ pub mod ids;
 pub mod json;
 pub mod kernels;
 pub mod memory;
+pub mod observe;
 pub mod picture;
 pub mod process;
 pub mod progress;

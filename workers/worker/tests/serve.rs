@@ -88,7 +88,7 @@ fn worker() -> Arc<EchoWorker> {
             name: "cpu".to_string(),
             ..DeviceInfo::default()
         },
-        supervisor: None,
+        ..Identity::default()
     };
     Arc::new(EchoWorker(Frame::new(identity, "echo")))
 }

@@ -73,6 +73,8 @@ pub(super) struct Sequence {
     keep: Option<usize>,
     /// Whether it has dropped some.
     shifted: bool,
+    /// What log lines about it belong to.
+    pub log: tracing::Span,
 }
 
 impl Sequence {
@@ -115,6 +117,7 @@ impl Sequence {
             afresh: request.afresh,
             keep: request.keep,
             shifted: false,
+            log: request.log,
         }
     }
 
@@ -176,6 +179,14 @@ impl Sequence {
             cached_tokens: self.cached,
             at,
         });
+        tracing::debug!(
+            parent: &self.log,
+            sequence = self.id,
+            prompt_tokens = self.prompt,
+            cached_tokens = self.cached,
+            queue_seconds = (at - self.arrived).as_secs_f64(),
+            "its turn has come"
+        );
     }
 
     /// Tells how much of the prompt is computed, where that is asked for and more than was told before.
@@ -342,6 +353,7 @@ impl Sequence {
         self.dropped[1] += count - of_prompt;
         self.start_over(pool);
         self.shifted = true;
+        self.tell("its oldest tokens are dropped, the context being full");
         true
     }
 
@@ -359,15 +371,39 @@ impl Sequence {
             prefill: first - started,
             decode: first.elapsed(),
         }));
+        tracing::debug!(
+            parent: &self.log,
+            sequence = self.id,
+            answer_tokens = self.generated(),
+            ?reason,
+            seconds = self.arrived.elapsed().as_secs_f64(),
+            "it is answered"
+        );
     }
 
     pub(super) fn fail(&self, failure: Failure) {
+        tracing::debug!(
+            parent: &self.log,
+            sequence = self.id,
+            answer_tokens = self.generated(),
+            "it failed: {failure}"
+        );
         self.send(Event::Failed(failure));
     }
 
     /// How long it has run, its time without blocks included.
     pub(super) fn age(&self) -> std::time::Duration {
         self.started.unwrap_or(self.arrived).elapsed()
+    }
+
+    /// Logs what becomes of it.
+    pub(super) fn tell(&self, what: &'static str) {
+        tracing::debug!(
+            parent: &self.log,
+            sequence = self.id,
+            answer_tokens = self.generated(),
+            "{what}"
+        );
     }
 
     fn send(&self, event: Event) {

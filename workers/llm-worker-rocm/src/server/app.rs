@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use worker::http::ApiError;
+use worker::observe::RequestScope;
 use worker::serve::{Frame, Identity, Routes, Unready, Worker};
 
 /// Embedding requests that run or wait at once.
@@ -103,9 +104,9 @@ impl App {
             jobs: Jobs::default(),
             responses: Store::default(),
             adapter_scales: Mutex::default(),
-            embeddings: Turns::new(1, MAX_EMBEDDING_REQUESTS),
-            transcriptions: Turns::new(1, MAX_TRANSCRIPTIONS),
-            compilations: Turns::new(COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
+            embeddings: Turns::new("embed", 1, MAX_EMBEDDING_REQUESTS),
+            transcriptions: Turns::new("transcribe", 1, MAX_TRANSCRIPTIONS),
+            compilations: Turns::new("grammar", COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })
     }
 
@@ -115,6 +116,14 @@ impl App {
     /// Why there are none now.
     pub fn loaded(&self) -> Result<Loaded, Unready> {
         self.frame.serving()
+    }
+
+    /// Tells the log of the current request which model answers it, and how many tokens that has read.
+    pub(super) fn note_prompt(&self, tokens: usize) {
+        RequestScope::note(|figures| {
+            figures.model = Some(self.options.model.clone());
+            figures.add_prompt(tokens, 0);
+        });
     }
 
     /// The text model.

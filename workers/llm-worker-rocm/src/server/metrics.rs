@@ -1,5 +1,8 @@
 //! The figures of `/metrics`: of requests as they go on, and of the engine when they are asked for.
 
+#[cfg(test)]
+mod documented;
+
 use crate::engine::api::Status;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;

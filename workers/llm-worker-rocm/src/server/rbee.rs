@@ -18,6 +18,7 @@ use uuid::Uuid;
 use worker::http::error::INVALID_REQUEST;
 use worker::http::sse::{self, Encoding, Frame, Protocol};
 use worker::http::{ApiError, Both, Caller, JsonBody};
+use worker::observe::RequestScope;
 use worker::time::timestamp;
 
 /// A job whose stream nobody takes is given up after this time.
@@ -111,6 +112,7 @@ async fn create_under(
         error
     })?;
     let id = Uuid::new_v4().to_string();
+    RequestScope::note(|figures| figures.job = Some(id.clone()));
     let of_prompt = model.clone();
     let (prompt, sampling) = blocking(move || {
         let tokens = of_prompt.tokenizer.encode(&fields.prompt, true);

@@ -3,12 +3,15 @@
 use super::error::{blocking, QUEUE_FULL};
 use axum::http::StatusCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use worker::http::ApiError;
+use worker::observe::{Part, RequestScope};
 
 /// Lets so many pieces of work run at a time, and a number of them wait.
 pub(super) struct Turns {
+    /// What the work is, for traces.
+    name: &'static str,
     /// Taken by what runs and by what waits.
     places: Arc<Semaphore>,
     /// Taken by what runs.
@@ -17,9 +20,10 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// `at_once` run at a time; `most` may run or wait.
-    pub(super) fn new(at_once: usize, most: usize) -> Self {
+    /// For work called `name`: `at_once` run at a time; `most` may run or wait.
+    pub(super) fn new(name: &'static str, at_once: usize, most: usize) -> Self {
         Self {
+            name,
             places: Arc::new(Semaphore::new(most)),
             turn: Arc::new(Semaphore::new(at_once)),
             most,
@@ -41,11 +45,23 @@ impl Turns {
             error.retry_after = Some(Duration::from_secs(1));
             error
         })?;
+        let (name, arrived) = (self.name, Instant::now());
         let turn = self.turn.clone().acquire_owned().await;
         let turn = turn.map_err(|_| ApiError::internal("nobody has a turn any more"))?;
         blocking(move || {
             let _held = (place, turn);
-            work()
+            let started = Instant::now();
+            let result = work();
+            let Some(scope) = RequestScope::current().filter(RequestScope::is_traced) else {
+                return result;
+            };
+            let part = Part::new(name, arrived, Instant::now());
+            let part = part.part(Part::new("queue", arrived, started));
+            scope.trace(match &result {
+                Ok(_) => part,
+                Err(error) => part.failed(error.code, error.message.clone()),
+            });
+            result
         })
         .await
     }
@@ -87,7 +103,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_nobody_waits_for_keeps_its_turn_and_its_place() {
-        let turns = Turns::new(1, 2);
+        let turns = Turns::new("work", 1, 2);
         let (first, run) = work();
         let mut left = Box::pin(turns.run(run));
         assert!(!is_done(left.as_mut()).await);

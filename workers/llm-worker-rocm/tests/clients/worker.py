@@ -27,9 +27,9 @@ def exact_cases():
 
 
 class Worker:
-    def __init__(self, *arguments, model=SMOLLM2):
+    def __init__(self, *arguments, model=SMOLLM2, **process):
         command = [PROGRAM, "serve", "--model", model, "--model-ref", "smollm2", "--device", "cpu", "--port", "0"]
-        self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, **process)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on (http://\S+)\n", line)
         if not found:
@@ -63,17 +63,17 @@ class Worker:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def metric(self, name):
+    def metric(self, name, key=None):
         """The value of a figure without labels."""
-        _, text = self.get("/metrics")
+        _, text = self.get("/metrics", key)
         for line in text.splitlines():
             if line.startswith(name + " "):
                 return float(line.split()[1])
         raise AssertionError(f"there is no {name} in\n{text}")
 
-    def wait_until_idle(self, seconds=30):
+    def wait_until_idle(self, seconds=30, key=None):
         deadline = time.monotonic() + seconds
-        while any(self.metric(name) for name in ("llm_requests_running", "llm_requests_waiting")):
+        while any(self.metric(name, key) for name in ("llm_requests_running", "llm_requests_waiting")):
             if time.monotonic() > deadline:
                 raise AssertionError("requests run on without clients")
             time.sleep(0.05)

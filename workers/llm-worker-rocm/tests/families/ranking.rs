@@ -316,7 +316,7 @@ fn serving(loaded: Loaded) -> Arc<App> {
             description: "CPU".to_string(),
             fallback: None,
         },
-        supervisor: None,
+        ..Identity::default()
     };
     let options = AppOptions {
         model: "ranker".to_string(),

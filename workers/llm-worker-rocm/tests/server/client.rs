@@ -44,7 +44,7 @@ fn app_with(any_model: bool) -> Arc<App> {
             description: "CPU, 2 threads".to_string(),
             fallback: Some("there is no GPU".to_string()),
         },
-        supervisor: None,
+        ..Identity::default()
     };
     let options = AppOptions {
         model: "org/model".to_string(),

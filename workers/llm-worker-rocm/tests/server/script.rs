@@ -166,6 +166,7 @@ impl Backend for Script {
             afresh: _,
             keep: _,
             progress,
+            log: _,
         } = request;
         let prompt_tokens = prompt.len();
         let id = {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
+use worker::observe::RequestScope;
 use worker::{Error, Result};
 
 /// Why a job is not taken.
@@ -120,6 +121,11 @@ impl JobQueue {
             cancel: AtomicBool::new(false),
             snapshot: watch::Sender::new(job),
             request: Mutex::new(Some(request)),
+            scope: RequestScope::current(),
+        });
+        RequestScope::note(|figures| {
+            figures.job = Some(id.clone());
+            figures.model = Some(self.shared.info.name.clone());
         });
         shelf.jobs.insert(id.clone(), entry.clone());
         shelf.waiting.push_back(entry);

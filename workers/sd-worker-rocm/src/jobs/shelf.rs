@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use worker::fault::DeviceFault;
+use worker::observe::RequestScope;
 
 /// How much waits and how much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,8 @@ pub(super) struct Entry {
     pub snapshot: watch::Sender<Job>,
     /// Taken by the worker.
     pub request: Mutex<Option<ValidRequest>>,
+    /// The HTTP request that it came with.
+    pub scope: Option<RequestScope>,
 }
 
 /// The jobs that are known.

@@ -344,7 +344,7 @@ pub fn identity() -> Identity {
             description: "a device".to_string(),
             fallback: Some("no GPU".to_string()),
         },
-        supervisor: None,
+        ..Identity::default()
     }
 }
 

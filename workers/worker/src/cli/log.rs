@@ -1,10 +1,15 @@
 //! Notes, warnings and errors on standard error, as text or as JSON.
 
+mod json;
+
+use crate::observe::request::TARGET;
 use crate::text::indented;
 use crate::{Error, Result};
 use clap::{Args, ValueEnum};
+use json::JsonLines;
 use std::io::{IsTerminal, Write};
 use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::JsonFields;
 
 /// How to log.
 #[derive(Debug, Clone, Args)]
@@ -22,7 +27,7 @@ pub struct LogArgs {
 enum LogFormat {
     /// Lines for people.
     Text,
-    /// One JSON object a line, with time, level, message and fields.
+    /// One JSON object a line, with time, level, message, fields and the request's name.
     Json,
 }
 
@@ -34,6 +39,11 @@ impl LogArgs {
     pub fn start(&self, timed: bool) -> Result<()> {
         let filter = EnvFilter::try_new(&self.log_level)
             .map_err(|e| Error::Usage(format!("--log-level {}: {e}", self.log_level)))?;
+        // Lines that are asked for have their request's name, whatever else is left out.
+        let filter = match format!("{TARGET}=error").parse() {
+            Ok(names) => filter.add_directive(names),
+            Err(_) => filter,
+        };
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(|| Sink)
@@ -41,7 +51,11 @@ impl LogArgs {
             .log_internal_errors(false)
             .with_ansi(std::io::stderr().is_terminal());
         let started = match (self.log_format, timed) {
-            (LogFormat::Json, _) => builder.json().flatten_event(true).try_init(),
+            (LogFormat::Json, _) => builder
+                .with_ansi(false)
+                .fmt_fields(JsonFields::new())
+                .event_format(JsonLines)
+                .try_init(),
             (LogFormat::Text, true) => builder.with_target(false).try_init(),
             (LogFormat::Text, false) => builder
                 .with_target(false)

@@ -1,15 +1,21 @@
 //! Work that takes long, on a thread where it holds nobody up.
 
 use super::ApiError;
+use crate::observe::RequestScope;
 use std::any::Any;
 
-/// Runs work on a thread of its own.
+/// Runs work on a thread of its own, as a part of the request that asks for it.
 ///
 /// # Errors
 /// 500 if it panics.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
+    let scope = RequestScope::current();
+    let work = move || match scope {
+        Some(scope) => scope.enter(work),
+        None => work(),
+    };
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         let text = match error.try_into_panic() {
             Ok(panic) => panic_text(&*panic),

@@ -1,5 +1,6 @@
 //! One error type in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
 
+use crate::observe::RequestScope;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -104,6 +105,17 @@ impl ApiError {
         }
     }
 
+    /// Notes for the log and the trace what the current request is answered with. Failures of ours are logged at once,
+    /// with their reason.
+    pub fn note(&self) {
+        RequestScope::note(|figures| figures.error = Some(self.code));
+        let is_ours = self.status == StatusCode::INTERNAL_SERVER_ERROR
+            || [VRAM_OOM, DEVICE_LOST].contains(&self.code);
+        if is_ours {
+            tracing::warn!(code = self.code, "the request failed: {}", self.message);
+        }
+    }
+
     /// The body.
     pub fn to_json(&self) -> Value {
         let mut error = json!({
@@ -121,6 +133,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        self.note();
         let mut response = (self.status, Json(self.to_json())).into_response();
         if let Some(wait) = self.retry_after {
             // The header takes whole seconds; 0 would invite a busy loop.

@@ -4,6 +4,7 @@ use super::body::attend;
 use super::callers::Callers;
 use super::connections::ConnectionLimits;
 use super::ApiKeys;
+use crate::observe::headers::{TRACEPARENT, TRACESTATE, X_REQUEST_ID};
 use crate::signal::EXIT_INTERRUPTED;
 use crate::{Error, Result};
 use axum::extract::DefaultBodyLimit;
@@ -171,7 +172,11 @@ impl ListenOptions {
                     header::AUTHORIZATION,
                     header::CONTENT_TYPE,
                     HeaderName::from_static("x-api-key"),
-                ]),
+                    X_REQUEST_ID,
+                    TRACEPARENT,
+                    TRACESTATE,
+                ])
+                .expose_headers([X_REQUEST_ID]),
         ))
     }
 

@@ -201,6 +201,7 @@ impl<T> Stream for Body<T> {
                     data: done.to_string(),
                 }));
                 if let Err(error) = result {
+                    error.note();
                     this.last.push((this.protocol.failure)(&error));
                 }
             }

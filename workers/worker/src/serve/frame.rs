@@ -6,6 +6,7 @@ use super::{Progress, Served, Supervisor, Worker};
 use crate::device::Selected;
 use crate::http::error::{CANCELLED, DEVICE_LOST, LOADING};
 use crate::http::ApiError;
+use crate::observe::Traces;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use prometheus_client::registry::Registry;
@@ -27,6 +28,8 @@ pub struct Identity {
     pub device: DeviceInfo,
     /// The process that starts it anew after a crash, if there is one.
     pub supervisor: Option<Supervisor>,
+    /// Where traces of its requests go.
+    pub traces: Traces,
 }
 
 impl Identity {

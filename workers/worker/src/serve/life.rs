@@ -1,6 +1,7 @@
 //! From an open port to a graceful end.
 
 use super::supervise::parent::supervise;
+use super::systemd;
 use super::{
     health, router, DeviceInfo, Failed, Identity, Served, ServerArgs, Supervisor, Unready, Worker,
     FAILED, LISTENING,
@@ -70,8 +71,11 @@ pub fn start<W: Worker>(
         .enable_all()
         .build()
         .map_err(|e| Error::Runtime(format!("cannot start threads: {e}")))?;
+    let supervisor = Supervisor::of_environment()?;
+    let worker_id = (supervisor.as_ref()).map_or_else(|| args.worker_id(), |s| s.worker_id.clone());
+    let traces = args.traces.start(W::NAME, W::VERSION, &worker_id)?;
+    let sending = traces.clone();
     let result = runtime.block_on(async {
-        let supervisor = Supervisor::of_environment()?;
         let listener = match &supervisor {
             Some(supervisor) => TcpListener::from_std(supervisor.listener()?)
                 .map_err(|e| Error::Runtime(format!("the supervisor's port: {e}")))?,
@@ -81,11 +85,11 @@ pub fn start<W: Worker>(
             .local_addr()
             .map_err(|e| Error::Runtime(format!("the port that was opened: {e}")))?;
         let worker = make(Identity {
-            worker_id: (supervisor.as_ref())
-                .map_or_else(|| args.worker_id(), |s| s.worker_id.clone()),
+            worker_id,
             port: address.port(),
             device,
             supervisor: supervisor.clone(),
+            traces,
         });
         let termination = termination(supervisor.is_some())?;
         let listen = match supervisor
@@ -115,6 +119,7 @@ pub fn start<W: Worker>(
         }
         result
     });
+    sending.stop();
     // A model that is still loading is not waited for.
     runtime.shutdown_background();
     result
@@ -164,6 +169,7 @@ pub async fn run<W: Worker>(
             error = live(&worker, load, address) => Err(error),
         };
         let grace = listen.grace();
+        systemd::stopping();
         if result.is_ok() {
             tracing::info!("stopping: running requests have {} s", grace.as_secs());
         }
@@ -205,7 +211,7 @@ async fn live<W: Worker>(
         return Error::Runtime(format!("cannot start a thread: {error}"));
     }
     let frame = worker.frame();
-    match loaded.await {
+    match systemd::while_loading(&frame.progress, loaded).await {
         Ok(Ok(loaded)) => frame.serve(loaded),
         Ok(Err(error)) => return error,
         Err(_) => return Error::Runtime("loading the model went wrong".to_string()),
@@ -218,6 +224,7 @@ async fn live<W: Worker>(
         device.name,
         device.description
     );
+    systemd::ready(&format!("serving {}", worker.model()));
     loop {
         tokio::time::sleep(LOST_POLL).await;
         if let Err(Unready::Lost(reason)) = frame.ready() {

@@ -33,6 +33,11 @@ enum Reading {
 }
 
 impl Figure {
+    /// Its name, as it was given.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// What goes up and down.
     pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
         let value = Reading::Gauge(value);

@@ -10,6 +10,7 @@
 //! | [`metrics`]  | `/metrics`                                                                                |
 //! | [`openapi`]  | `/openapi.json`                                                                           |
 //! | [`life`]     | from an open port to a graceful end, or exit code 3 when the device is lost               |
+//! | `systemd`    | what the service manager is told                                                          |
 //! | `supervise`  | a parent process that holds the port and starts the server anew after a crash             |
 //! | [`fleet`]    | several models behind one port, each in a process of its own                              |
 //!
@@ -70,6 +71,7 @@ pub mod progress;
 pub mod router;
 pub mod routes;
 mod supervise;
+mod systemd;
 
 pub use frame::{DeviceInfo, Frame, Identity, Model, Unready};
 pub use life::{run, start, supervised};
@@ -81,6 +83,7 @@ pub use supervise::options::SuperviseArgs;
 pub use supervise::supervisor::Supervisor;
 
 use crate::http::ListenOptions;
+use crate::observe::TraceArgs;
 use crate::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -181,6 +184,10 @@ pub struct ServerArgs {
     /// What happens when the server crashes.
     #[command(flatten)]
     supervise: SuperviseArgs,
+
+    /// Where traces go.
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 impl ServerArgs {

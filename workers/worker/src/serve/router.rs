@@ -1,17 +1,16 @@
-//! The routes of a worker and of the frame, and the router with keys, limits, cross-origin rules and the access log
-//! around them.
+//! The routes of a worker and of the frame, and the router with keys, limits, cross-origin rules and what logs and
+//! traces tell around them.
 
 use super::{health, metrics, openapi, Route, Routes, Worker};
 use crate::http::auth::require_key;
 use crate::http::{ApiError, ListenOptions};
+use crate::observe::layer::{observe, Watch};
 use crate::Result;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::Request;
 use axum::http::{Method, StatusCode};
-use axum::middleware::{from_fn_with_state, Next};
-use axum::response::Response;
+use axum::middleware::from_fn_with_state;
 use axum::{Json, Router};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The routes of a worker and of the frame.
 pub fn all_routes<W: Worker>() -> Routes<W> {
@@ -71,9 +70,13 @@ pub fn router<W: Worker>(worker: Arc<W>, listen: &ListenOptions) -> Result<Route
     let router = add(protected, routes.public)
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
-        .layer(from_fn_with_state(worker.clone(), observe::<W>))
-        .with_state(worker);
-    listen.limit(router, methods)
+        .with_state(worker.clone());
+    let watch = Watch {
+        traces: worker.frame().identity.traces.clone(),
+        count: Arc::new(move |route, status| worker.frame().metrics.answered(route, status)),
+    };
+    let router = listen.limit(router, methods)?;
+    Ok(router.layer(from_fn_with_state(watch, observe)))
 }
 
 async fn unknown_path(request: Request) -> ApiError {
@@ -93,26 +96,4 @@ async fn wrong_method(request: Request) -> ApiError {
             request.method()
         ),
     )
-}
-
-/// Counts and logs every answer.
-async fn observe<W: Worker>(
-    State(worker): State<Arc<W>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let start = Instant::now();
-    let method = request.method().clone();
-    let path = request.uri().path().to_string();
-    let matched = request.extensions().get::<MatchedPath>().cloned();
-    let response = next.run(request).await;
-    let status = response.status().as_u16();
-    // Unknown paths share one label: clients must not be able to make new ones.
-    let route = matched
-        .as_ref()
-        .map_or("unknown", |matched| matched.as_str());
-    worker.frame().metrics.answered(route, status);
-    let milliseconds = start.elapsed().as_millis();
-    tracing::debug!(%method, path, status, milliseconds, "answered");
-    response
 }

@@ -69,6 +69,8 @@ pub struct Request {
     pub keep: Option<usize>,
     /// Whether to tell how much of the prompt is computed after each step ([`Event::Progress`](super::Event)).
     pub progress: bool,
+    /// What the engine's log lines about it belong to: the span that it was made in.
+    pub log: tracing::Span,
 }
 
 /// Most alternatives that a token can be reported with.
@@ -94,6 +96,7 @@ impl Request {
             afresh: false,
             keep: None,
             progress: false,
+            log: tracing::Span::current(),
         }
     }
 }

@@ -298,8 +298,10 @@ impl Scheduler {
                 return true;
             }
             if sequence.is_answered() {
+                sequence.tell("it is answered, by a stop string");
                 count_finished(sequence, shared);
             } else if cancelled {
+                sequence.tell("it is cancelled");
                 shared.status().requests_cancelled += 1;
             } else {
                 shared.status().requests_failed += 1;
@@ -355,5 +357,6 @@ fn count_finished(sequence: &Sequence, shared: &Shared) {
 /// Ends a request that did not start.
 fn refuse(waiting: &Waiting, failure: Failure, shared: &Shared) {
     shared.status().requests_failed += 1;
+    tracing::debug!(parent: &waiting.request.log, sequence = waiting.id, "it is not begun: {failure}");
     waiting.events.send(Event::Failed(failure));
 }

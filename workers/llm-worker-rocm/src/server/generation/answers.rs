@@ -161,8 +161,8 @@ impl<P: Parse> Answers<P> {
             let per_prompt = fields.choices()?;
             let mut choices = Vec::new();
             for ((prompt, parser), held) in prompts.iter().zip(&held) {
-                for _ in 0..per_prompt {
-                    let generation = loop {
+                for answer in 0..per_prompt {
+                    let mut generation = loop {
                         let prepared = common.prepare(prompt, held.as_ref(), choices.len())?;
                         match Generation::submit(&app, &model, prepared) {
                             // Jobs that nobody takes do not keep others out.
@@ -170,6 +170,9 @@ impl<P: Parse> Answers<P> {
                             submitted => break submitted?,
                         }
                     };
+                    if answer > 0 {
+                        generation.share_prompt();
+                    }
                     choices.push(Choice {
                         generation,
                         parser: parser.clone(),

@@ -1,6 +1,7 @@
-//! A request in the engine, and its course as metrics.
+//! A request in the engine, and its course as metrics, log and trace.
 
 use super::prepare::Prepared;
+use super::trace::Trace;
 use crate::completion::{Completion, Output, PromptProgress, Took};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
@@ -8,6 +9,7 @@ use crate::server::error::from_failure;
 use std::sync::Arc;
 use std::time::Instant;
 use worker::http::ApiError;
+use worker::observe::RequestScope;
 
 /// A completion that tells the metrics what happens to it. Dropping it cancels the request.
 pub struct Generation {
@@ -16,6 +18,12 @@ pub struct Generation {
     arrived: Instant,
     /// When the engine chose the last token that was counted.
     last_token: Option<Instant>,
+    /// Tokens that the log knows of.
+    noted: usize,
+    /// Whether another answer tells the log of the prompt.
+    shares_prompt: bool,
+    /// Its course, where a trace is wanted.
+    trace: Option<Box<Trace>>,
 }
 
 impl Generation {
@@ -26,6 +34,9 @@ impl Generation {
     pub fn submit(app: &Arc<App>, model: &TextModel, prepared: Prepared) -> Result<Self, ApiError> {
         let arrived = Instant::now();
         let prompt_tokens = prepared.request.prompt.len();
+        let name = &app.options.model;
+        RequestScope::note(|figures| figures.model = Some(name.clone()));
+        let trace = Trace::wanted(name, &prepared.request, arrived);
         let ticket = model
             .backend
             .submit(prepared.request)
@@ -36,6 +47,9 @@ impl Generation {
             app: app.clone(),
             arrived,
             last_token: None,
+            noted: 0,
+            shares_prompt: false,
+            trace,
         })
     }
 
@@ -49,9 +63,18 @@ impl Generation {
         self.completion.progress()
     }
 
+    /// Says that the prompt is that of another answer to the same request.
+    pub fn share_prompt(&mut self) {
+        self.shares_prompt = true;
+    }
+
     /// The next thing that happens; `None` after the end.
     pub async fn next(&mut self) -> Option<Output> {
         let output = self.completion.next().await?;
+        self.note(&output);
+        if let Some(trace) = &mut self.trace {
+            trace.take(&output, self.completion.usage());
+        }
         let metrics = &self.app.metrics;
         match &output {
             Output::Started(_) => metrics.started(self.completion.timings().queued),
@@ -71,5 +94,33 @@ impl Generation {
             Output::Failed(_) => metrics.finished(self.arrived.elapsed()),
         }
         Some(output)
+    }
+
+    /// Notes for the log of the request that fetches the answer what is known of it.
+    fn note(&mut self, output: &Output) {
+        let (usage, timings) = (self.completion.usage(), self.completion.timings());
+        let more = match output {
+            Output::Started | Output::Failed(_) => 0,
+            Output::Delta(delta) => delta.tokens.len(),
+            Output::Finished(finish) => finish.usage.completion_tokens.saturating_sub(self.noted),
+        };
+        self.noted += more;
+        let first = match output {
+            Output::Delta(delta) => delta.tokens.first(),
+            _ => None,
+        };
+        let first = first.map(|token| token.at.saturating_duration_since(self.arrived));
+        RequestScope::note(|figures| {
+            if matches!(output, Output::Started) {
+                figures.queued = figures.queued.max(Some(timings.queued));
+                if !self.shares_prompt {
+                    figures.add_prompt(usage.prompt_tokens, usage.cached_tokens);
+                }
+            }
+            if let (None, Some(first)) = (figures.first_token, first) {
+                figures.first_token = Some(first);
+            }
+            figures.add_answer(more);
+        });
     }
 }

@@ -12,6 +12,7 @@
 //! | [`length`]   | texts that are too long, told before they are tokenized                             |
 //! | [`prepare`]  | fields and a prompt, checked, as a request to the engine                            |
 //! | [`course`]   | a request in the engine, and its course as metrics                                  |
+//! | [`trace`]    | the course of an answer, for the trace of its request                               |
 //! | [`answers`]  | all answers to a request: their parts as they come, or each of them whole           |
 //! | [`text`]     | answers in plain text                                                               |
 //! | [`chat`]     | chats: from messages to a prompt, answers with reasoning and calls                  |
@@ -26,6 +27,7 @@ mod length;
 mod prepare;
 mod sampling;
 mod text;
+mod trace;
 
 pub(super) use answers::{Answer, Answers, End, Parse, Writer};
 pub use chat::ChatFields;

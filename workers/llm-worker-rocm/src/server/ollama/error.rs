@@ -17,6 +17,7 @@ impl From<ApiError> for OllamaError {
 
 impl IntoResponse for OllamaError {
     fn into_response(self) -> Response {
+        self.0.note();
         (self.0.status, Json(to_json(&self.0))).into_response()
     }
 }

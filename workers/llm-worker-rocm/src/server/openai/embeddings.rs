@@ -113,6 +113,7 @@ async fn answer(
         Ok((vectors, count))
     };
     let (vectors, tokens) = app.embeddings.run(compute).await?;
+    app.note_prompt(tokens);
     let vectors = vectors.into_iter().enumerate();
     if form == Form::Native {
         let entry = |(index, vectors)| json!({"index": index, "embedding": vectors});

@@ -75,6 +75,7 @@ pub async fn create(
     };
     let (fields, scores) = app.embeddings.run(compute).await?;
     let tokens: usize = scores.iter().map(|score| score.tokens).sum();
+    app.note_prompt(tokens);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| scores[b].relevance.total_cmp(&scores[a].relevance));
     order.truncate(fields.top_n.unwrap_or(count));

@@ -195,7 +195,7 @@ impl Running {
         let (sender, told) = unbounded_channel();
         let (app, arrived) = (app.clone(), Instant::now());
         let place = model.queue();
-        let task = tokio::spawn(async move {
+        let task = worker::observe::spawn(async move {
             let shared = app.clone();
             let work = move || {
                 drop(place);

@@ -3,6 +3,7 @@
 use crate::http::connections::serve;
 use crate::http::error::{CANCELLED, LOADING, RESTARTING};
 use crate::http::{ApiError, ListenOptions};
+use crate::observe::layer::{observe, Watch};
 use crate::time::timestamp;
 use crate::{Error, Result};
 use axum::body::Bytes;
@@ -10,7 +11,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::State;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Method, StatusCode};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -132,7 +133,8 @@ fn router(listen: &ListenOptions, reason: Reason) -> Result<Router> {
         .fallback(refuse)
         .with_state(reason)
         .layer(map_response(close));
-    listen.limit(router, [Method::GET, Method::POST, Method::DELETE])
+    let router = listen.limit(router, [Method::GET, Method::POST, Method::DELETE])?;
+    Ok(router.layer(from_fn_with_state(Watch::default(), observe)))
 }
 
 async fn health(State(reason): State<Reason>) -> Response {
