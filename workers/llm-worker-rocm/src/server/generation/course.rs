@@ -100,7 +100,7 @@ impl Generation {
     fn note(&mut self, output: &Output) {
         let (usage, timings) = (self.completion.usage(), self.completion.timings());
         let more = match output {
-            Output::Started | Output::Failed(_) => 0,
+            Output::Started(_) | Output::Failed(_) => 0,
             Output::Delta(delta) => delta.tokens.len(),
             Output::Finished(finish) => finish.usage.completion_tokens.saturating_sub(self.noted),
         };
@@ -111,7 +111,7 @@ impl Generation {
         };
         let first = first.map(|token| token.at.saturating_duration_since(self.arrived));
         RequestScope::note(|figures| {
-            if matches!(output, Output::Started) {
+            if matches!(output, Output::Started(_)) {
                 figures.queued = figures.queued.max(Some(timings.queued));
                 if !self.shares_prompt {
                     figures.add_prompt(usage.prompt_tokens, usage.cached_tokens);

@@ -53,7 +53,7 @@ impl Trace {
     pub fn take(&mut self, output: &Output, usage: Usage) {
         self.usage = usage;
         match output {
-            Output::Started => self.started = Some(Instant::now()),
+            Output::Started(_) => self.started = Some(Instant::now()),
             Output::Delta(delta) => {
                 self.first = self.first.or(delta.tokens.first().map(|token| token.at));
             }
