@@ -5,6 +5,8 @@
 mod common;
 #[path = "../../../worker/tests/common/fleet.rs"]
 mod fleet;
+#[path = "../numbers/mod.rs"]
+mod numbers;
 #[path = "../tiny_whisper/mod.rs"]
 mod tiny_whisper;
 

@@ -100,7 +100,7 @@ impl Generation {
     fn note(&mut self, output: &Output) {
         let (usage, timings) = (self.completion.usage(), self.completion.timings());
         let more = match output {
-            Output::Started(_) | Output::Failed(_) => 0,
+            Output::Started(_) | Output::Progress(_) | Output::Failed(_) => 0,
             Output::Delta(delta) => delta.tokens.len(),
             Output::Finished(finish) => finish.usage.completion_tokens.saturating_sub(self.noted),
         };
