@@ -55,10 +55,11 @@ type Shared = State<Arc<App>>;
 fn routes() -> Routes<App> {
     let public = vec![
         Route::get("/", "The chat page", page::index),
-        Route::get("/chat.css", "A part of the chat page", page::style),
-        Route::get("/chat.js", "A part of the chat page", page::script),
-        Route::get("/markdown.js", "A part of the chat page", page::markdown),
-        Route::get("/marked.js", "A part of the chat page", page::marked),
+        Route::get(
+            "/page/{version}/{*file}",
+            "A file of the chat page",
+            page::file,
+        ),
     ];
     let create = "Creates a job; its stream is taken once";
     let stream = "The stream of a job, as server-sent events";

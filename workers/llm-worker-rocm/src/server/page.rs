@@ -1,49 +1,90 @@
 //! The chat page: static files, built into the program. It needs no network but this server.
 //!
-//! `page/marked` is marked 18.2.1 (<https://github.com/markedjs/marked>) as its package has it, with its licence; the
-//! rest is ours.
+//! `page/app` and `page/style` are ours, modules that browsers read as they are; `page/vendor` are libraries as their
+//! packages have them, with their licences (`page/vendor/README.md`). `build.rs` compresses all of them into one table.
+//! Their addresses carry the version of the page, so that browsers keep them for good and never mix two versions.
 
+use axum::extract::Path;
+use axum::http::HeaderMap;
 use axum::response::Response;
-use worker::http::page;
+use worker::http::page::{respond, Asset, Lifetime};
+use worker::http::ApiError;
 
-/// Own files only, nothing inline, no frames around the page: what a model writes stays text even if the page had a
-/// fault.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; media-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-fn file(content_type: &'static str, text: &'static str) -> Response {
-    page::file(content_type, POLICY, text)
-}
+/// Own files only, nothing inline, no frames around the page, and no text that becomes HTML (but the names of
+/// characters, which `page/app/markdown.js` checks): what a model writes stays text even if the page had a fault.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types characters";
 
 /// `GET /`
-pub(super) async fn index() -> Response {
-    file("text/html; charset=utf-8", include_str!("page/index.html"))
+pub(super) async fn index(headers: HeaderMap) -> Result<Response, ApiError> {
+    answer("index.html", Lifetime::Checked, &headers)
 }
 
-/// `GET /chat.css`
-pub(super) async fn style() -> Response {
-    file("text/css; charset=utf-8", include_str!("page/chat.css"))
+/// `GET /page/{version}/{*file}`
+pub(super) async fn file(
+    Path((version, file)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    // A page that was loaded before the program was replaced gets what there is now, and asks again next time.
+    let lifetime = match version == VERSION {
+        true => Lifetime::Forever,
+        false => Lifetime::Checked,
+    };
+    answer(&file, lifetime, &headers)
 }
 
-/// `GET /chat.js`
-pub(super) async fn script() -> Response {
-    file(
-        "text/javascript; charset=utf-8",
-        include_str!("page/chat.js"),
-    )
+fn answer(path: &str, lifetime: Lifetime, headers: &HeaderMap) -> Result<Response, ApiError> {
+    let asset = FILES.iter().find(|asset| asset.path == path);
+    let asset = asset.ok_or_else(|| ApiError::not_found(format!("the page has no file {path}")))?;
+    Ok(respond(asset, VERSION, POLICY, lifetime, headers))
 }
 
-/// `GET /marked.js`
-pub(super) async fn marked() -> Response {
-    file(
-        "text/javascript; charset=utf-8",
-        include_str!("page/marked/marked.js"),
-    )
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `GET /markdown.js`
-pub(super) async fn markdown() -> Response {
-    file(
-        "text/javascript; charset=utf-8",
-        include_str!("page/markdown.js"),
-    )
+    /// Bytes of the page in the program; a download of everything is as large.
+    const MOST_BYTES: usize = 700_000;
+
+    #[test]
+    fn the_page_is_small_and_refers_to_what_is_there() {
+        let size: usize = FILES.iter().map(|asset| asset.bytes.len()).sum();
+        assert!(size < MOST_BYTES, "{size} bytes");
+        let index = FILES.iter().find(|asset| asset.path == "index.html");
+        let index = String::from_utf8(index.unwrap().plain()).unwrap();
+        let prefix = format!("page/{VERSION}/");
+        let mut count = 0;
+        for part in index.split(&prefix).skip(1) {
+            let path = part.split('"').next().unwrap();
+            assert!(FILES.iter().any(|asset| asset.path == path), "{path}");
+            count += 1;
+        }
+        assert!(count >= 5);
+    }
+
+    /// Modules name each other by paths, which nothing else checks.
+    #[test]
+    fn modules_import_what_is_there() {
+        let modules = FILES.iter().filter(|asset| asset.path.starts_with("app/"));
+        let mut count = 0;
+        for module in modules {
+            let text = String::from_utf8(module.plain()).unwrap();
+            let pieces = text.split(['"', '\'']);
+            let is_path = |name: &&str| {
+                (name.starts_with("./") || name.starts_with("../"))
+                    && !name.contains(char::is_whitespace)
+            };
+            for name in pieces.filter(is_path) {
+                let path = match name.strip_prefix("./") {
+                    Some(name) => format!("app/{name}"),
+                    None => name.trim_start_matches("../").to_string(),
+                };
+                let found = FILES.iter().any(|asset| asset.path == path);
+                assert!(found, "{} imports {name}", module.path);
+                count += 1;
+            }
+        }
+        assert!(count > 30, "{count}");
+    }
 }

@@ -1,253 +1,597 @@
-"""The chat page in a browser (Chromium without a window, driven by its own driver)."""
+"""The chat page in a browser: chats, messages, settings, files, and who uses it how."""
 
-import shutil
-import time
+import json
 import unittest
 
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
-from worker import Worker
+from browser import DESK, NARROWEST, PHONE, OnStage
 
-# Long enough that it can be stopped.
-LONG = "Write a very long story about a dog, a cat and a bird."
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}]
 
-HOSTILE = """# T <b>x</b>
-<img src=x onerror="window.hacked = 1"> <script>window.hacked = 1</script>
-[a](javascript:window.hacked=1) [b](https://example.org/?q=1) ![c](https://example.org/x.png) `<i>`
+SAMPLE = """# Sorting, briefly
 
-- one
-- **two**
-  1. deep
-     - [ ] deeper <i>x</i>
+A **stable** sort keeps equal items in their order: [see here](https://example.org/sort), or `sorted()`.
 
-     of the deep
-- three
+| Algorithm | Best | Worst | Stable |
+|:--|:-:|--:|--|
+| Merge sort | $n \\log n$ | $n \\log n$ | yes |
+| Quicksort | $n \\log n$ | $n^2$ | no |
 
-| h | i |
-|:--|--:|
-| 1 \\| &lt;u&gt; | **2** <u>y</u> |
-| 3 | |
-
-<div onclick="window.hacked = 1">z</div>
-<iframe src="javascript:window.hacked = 1"></iframe>
-
-[d](JaVaScRiPt:window.hacked=1) [e](data:text/html,x) <javascript:window.hacked=1> [f]
-
-[f]: javascript:window.hacked=1
-
-```html
-<svg onload="window.hacked = 1">
+```python
+def smallest(items: list[int]) -> int:
+    \"\"\"The smallest of some numbers.\"\"\"
+    return min(items, default=0)  # 0 for none
 ```
-"""
 
-# Drops a file that calls itself a sound.
-DROP = """
-const dataTransfer = new DataTransfer();
-dataTransfer.items.add(new File(["RIFF"], "a.wav", { type: "audio/wav" }));
-document.dispatchEvent(new DragEvent("drop", { dataTransfer, cancelable: true, bubbles: true }));
-"""
+$$T(n) = 2\\,T\\!\\left(\\frac{n}{2}\\right) + \\Theta(n)$$
 
-# Pastes a picture of four pixels.
-PASTE = """
-const done = arguments[arguments.length - 1];
-const canvas = document.createElement("canvas");
-canvas.width = canvas.height = 2;
-canvas.toBlob((blob) => {
-  const clipboardData = new DataTransfer();
-  clipboardData.items.add(new File([blob], "a.png", { type: "image/png" }));
-  const paste = new ClipboardEvent("paste", { clipboardData, cancelable: true, bubbles: true });
-  document.getElementById("input").dispatchEvent(paste);
-  done();
-});
-"""
-
-RENDER = """
-const done = arguments[arguments.length - 1];
-import("/markdown.js").then(({ markdown }) => {
-  const box = document.createElement("div");
-  box.append(...markdown(arguments[0]));
-  document.body.append(box);
-  const names = [...box.querySelectorAll("*")].map((node) => node.localName);
-  const links = [...box.querySelectorAll("a")].map((node) => node.href);
-  const outline = (node) => [...node.children].map((child) => child.localName + (child.children.length ? `(${outline(child)})` : "")).join(" ");
-  const attributes = [...box.querySelectorAll("*")].flatMap((node) => node.getAttributeNames());
-  const cells = [...box.querySelectorAll("td")].map((node) => node.textContent);
-  const list = box.querySelector("ul");
-  const lists = list && outline(list);
-  const result = { names, links, attributes, cells, lists, text: box.textContent, code: box.querySelector("pre code")?.textContent };
-  box.remove();
-  setTimeout(() => done({ ...result, hacked: window.hacked ?? null }), 200);
-}).catch((error) => done({ error: String(error) }));
+1. Split the list.
+2. Sort both halves.
 """
 
 
-class Page(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.worker = Worker("--api-key", "secret", "--context", "1024", "--temperature", "0")
-        options = webdriver.ChromeOptions()
-        for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1200,900"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        # Named, so that nothing is looked for on the network.
-        options.binary_location = shutil.which("chromium")
-        cls.browser = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+class Chats(OnStage):
+    def test_chats_are_kept(self):
+        self.assertEqual(self.find("#model").text, "tiny")
+        self.assertEqual(self.say("Are dogs real?"), "You said: Are dogs real?")
+        self.assertEqual(self.texts(".user .body"), ["Are dogs real?"])
+        self.assertIn("1 token, 31.4 tokens/s", self.texts(".assistant .foot")[0])
+        self.assertEqual(self.find("#context").text, "43 of 4,096 tokens")
+        self.say("Why?")
+        sent = self.stage.requests[-1]["messages"]
+        self.assertEqual([message["role"] for message in sent], ["user", "assistant", "user"])
+        address = self.browser.current_url
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.say("Another matter")
+        self.assertNotEqual(self.browser.current_url, address)
+        # The address says which chat it is, also after the page is loaded again.
+        self.open(f"/#{address.split('#')[1]}")
+        self.until_equal(self.answers, ["You said: Are dogs real?", "You said: Why?"])
+        self.assertEqual(self.titles(), ["Another matter", "Are dogs real?"])
+        self.find("#input").send_keys("begun here")
+        self.browser.back()
+        self.until_equal(self.answers, ["You said: Another matter"])
+        # What was begun waits in its chat.
+        self.assertEqual(self.find("#input").get_attribute("value"), "")
+        self.browser.forward()
+        self.until_equal(lambda: self.find("#input").get_attribute("value"), "begun here")
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.quit()
-        cls.worker.stop()
+    def test_the_list(self):
+        for text in ("Apples and pears", "Boats", "Cats"):
+            self.click("#new")
+            self.until_equal(self.answers, [])
+            self.say(text)
+        # Search looks in titles and in messages.
+        self.find("#search").send_keys("SAID: boats")
+        self.until_equal(self.titles, ["Boats"])
+        self.find("#search").send_keys(Keys.ESCAPE)
+        self.until_equal(self.titles, ["Cats", "Boats", "Apples and pears"])
+        menu = lambda index, item: (self.click(f"#chats li:nth-child({index}) > .icon-button"), self.all(".menu button")[item].click())
+        menu(2, 0)
+        self.press("Ships", Keys.ENTER)
+        self.until_equal(self.titles, ["Cats", "Ships", "Apples and pears"])
+        menu(1, 2)
+        self.until_equal(self.titles, ["Ships", "Apples and pears"])
+        self.until_equal(self.answers, [])
+        self.click(".notice .quiet")
+        self.until_equal(self.titles, ["Cats", "Ships", "Apples and pears"])
+        self.until_equal(self.answers, ["You said: Cats"])
+        # Deleted for good once nobody undoes it.
+        menu(2, 2)
+        self.until_equal(self.titles, ["Cats", "Apples and pears"])
+        self.reload()
+        self.until_equal(self.titles, ["Cats", "Apples and pears"])
+        self.assertEqual(len(self.stored("messages")), 4)
 
-    def setUp(self):
-        self.browser.get(self.worker.url)
-        self.browser.execute_script("localStorage.clear(); sessionStorage.clear()")
-        self.browser.get(self.worker.url)
+    def test_chats_leave_and_come_back_as_files(self):
+        self.say("Take this along")
+        chats = self.module("store.js", """{
+            const store = await module.Store.open();
+            const [conversation] = await store.conversations();
+            return { conversation, messages: await store.messages(conversation.id) };
+        }""")
+        exported = self.module("transfer.js", """{
+            let text;
+            const create = URL.createObjectURL;
+            URL.createObjectURL = (blob) => { text = blob.text(); return create(blob); };
+            module.exportChats([given[0]], "chat");
+            URL.createObjectURL = create;
+            return text;
+        }""", chats)
+        self.assertEqual(json.loads(exported)["chats"][0]["title"], "Take this along")
+        # Beside the old one, under another name.
+        self.click("#settings-open")
+        self.click("#tab-page")
+        give = """
+            const data = new DataTransfer();
+            data.items.add(new File([arguments[0]], "chats.json"));
+            const field = document.getElementById("import-file");
+            field.files = data.files;
+            field.dispatchEvent(new Event("change"));
+        """
+        self.browser.execute_script(give, exported)
+        self.until_equal(self.titles, ["Take this along"] * 2)
+        self.assertEqual(len(self.stored("messages")), 4)
+        for bad in ("{", '{"chats": []}', '{"format": "llm-worker-chats", "version": 2, "chats": []}'):
+            self.browser.execute_script("document.querySelectorAll('.notice').forEach((node) => node.remove())")
+            self.browser.execute_script(give, bad)
+            self.until(lambda: self.all(".notice.error"))
+        self.close_settings()
+        self.click("#chats li:not(.current) a")
+        self.until_equal(self.answers, ["You said: Take this along"])
+
+    def test_two_tabs_overwrite_nothing(self):
+        self.say("From the first")
+        first = self.browser.current_window_handle
+        address = self.browser.current_url
+        self.browser.switch_to.new_window("tab")
+        try:
+            self.browser.get(address)
+            self.until(lambda: self.find("#send").is_enabled())
+            self.until_equal(self.answers, ["You said: From the first"])
+            self.say("From the second")
+            self.browser.switch_to.window(first)
+            # It has come over by itself.
+            self.until_equal(self.answers, ["You said: From the first", "You said: From the second"])
+            self.say("And again")
+            self.browser.switch_to.window(self.browser.window_handles[-1])
+            self.until_equal(self.answers, ["You said: From the first", "You said: From the second", "You said: And again"])
+        finally:
+            self.browser.switch_to.window(self.browser.window_handles[-1])
+            self.browser.close()
+            self.browser.switch_to.window(first)
+        self.assertEqual(len(self.stored("messages")), 6)
+
+    def test_a_damaged_store_is_left_out(self):
+        self.say("A sound chat")
+        id = self.browser.current_url.split("#")[1]
+        good = {"conversation": id, "role": "user", "content": "x", "created": 1}
+        self.store("conversations", [{"id": "empty"}, {"id": "odd", "title": 7, "settings": [1], "leaf": {}, "updated": "x"}])
+        self.store("messages", [
+            {"id": "a", **good, "parent": "b"}, {"id": "b", **good, "parent": "a"}, {"id": "c", **good, "parent": "c"},
+            {"id": "d", **good, "content": None, "attachments": [{"kind": "picture", "url": "https://example.org/x.png"}, 7]},
+            {"id": "e", "conversation": id, "role": "devil"}, {"id": "f", **good, "calls": {"length": 1e9}, "figures": "x"},
+        ])
+        self.reload()
+        self.until_equal(self.answers, ["You said: A sound chat"])
+        self.assertEqual(sorted(self.titles()), ["A sound chat", "Untitled", "Untitled"])
+        self.say("It goes on")
+        self.assertEqual(self.all(".message img"), [])
+
+    def test_a_chat_that_ends_the_page_does_so_once(self):
+        # Many marks, so that formatted and plain look different.
+        self.stage.texts["bold"] = "**bold**"
+        self.say("show bold")
+        id = self.browser.current_url.split("#")[1]
+        self.assertEqual(self.texts(".assistant strong"), ["bold"])
+        self.until_equal(lambda: self.js("localStorage.getItem('opening')"), None)
+        self.js("localStorage.setItem('opening', arguments[0])", id)
+        self.reload()
+        self.until_equal(self.answers, ["**bold**"])
+        self.assertIn("plain text", self.find(".notice").text)
+        self.click(".notice .quiet")
+        self.until_equal(lambda: self.texts(".assistant strong"), ["bold"])
+
+    def test_a_browser_that_keeps_nothing_still_talks(self):
+        source = {"source": "Object.defineProperty(window, 'indexedDB', { value: undefined })"}
+        script = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
+        try:
+            self.reload()
+            self.assertIn("keeps no chats", self.find(".notice.error").text)
+            self.assertEqual(self.say("Hello"), "You said: Hello")
+            self.assertEqual(self.titles(), ["Hello"])
+        finally:
+            self.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+
+
+class Messages(OnStage):
+    def test_messages_have_versions(self):
+        self.say("One")
+        self.say("Two")
+        self.js("[...document.querySelectorAll('.user [data-action=edit]')][0].click()")
+        self.find(".edit").send_keys(" and a half", Keys.CONTROL, Keys.ENTER)
+        self.until_equal(self.answers, ["You said: One and a half"])
+        self.assertEqual(len(self.stage.requests[-1]["messages"]), 1)
+        self.assertEqual(self.texts(".versions"), ["2/2"])
+        # Back to the first, with all that came after it.
+        self.click(".versions button")
+        self.until_equal(self.answers, ["You said: One", "You said: Two"])
+        self.assertTrue(self.has_focus(".versions button"))
+        self.reload()
+        self.until_equal(self.answers, ["You said: One", "You said: Two"])
+        # Another answer to the same.
+        self.act("retry")
+        self.until_equal(lambda: self.texts(".versions"), ["1/2", "2/2"])
+        self.settle()
+        self.assertEqual(len(self.stage.requests[-1]["messages"]), 3)
+        # An answer that a person has written.
+        self.js("[...document.querySelectorAll('.assistant [data-action=edit]')].at(-1).click()")
+        self.find(".edit").send_keys(" indeed")
+        self.click(".editor .primary")
+        self.until_equal(self.answers, ["You said: One", "You said: Two indeed"])
+        self.assertEqual(self.texts(".versions"), ["1/2", "3/3"])
+        # Deleted with what follows, and brought back.
+        self.act("delete", 1)
+        self.until_equal(self.answers, [])
+        self.click(".notice .quiet")
+        self.until_equal(self.answers, ["You said: One", "You said: Two indeed"])
+        # The arrow edits the last message, Escape leaves it as it was.
+        self.find("#input").send_keys(Keys.ARROW_UP)
+        self.assertTrue(self.has_focus(".edit"))
+        self.press(Keys.ESCAPE)
+        self.assertEqual(self.texts(".user .bubble"), ["One", "Two"])
+
+    def test_an_answer_is_stopped_and_goes_on(self):
+        self.begin("slow")
+        self.until(lambda: "tokens/s" in self.find("#status").text and "word2 " in self.answers()[0])
+        self.assertFalse(self.find("#send").is_displayed())
+        self.press(Keys.ESCAPE)
+        self.settle()
+        self.until(lambda: "gone" in self.stage.requests)
+        self.assertIn("Stopped", self.texts(".assistant .foot")[0])
+        before = self.answers()[0]
+        self.act("continue")
+        self.settle()
+        self.assertEqual(self.answers(), [before + " and goes on"])
+        sent = self.stage.requests[-1]
+        self.assertEqual((sent["continue_final_message"], sent["messages"][-1]["content"].strip()), (True, before))
+        self.say("length")
+        self.assertIn("Cut off at the limit", self.texts(".assistant .foot")[1])
+        self.act("continue")
+        self.until_equal(lambda: self.answers()[1], "It begins and goes on")
+
+    def test_an_answer_survives_the_page(self):
+        self.begin("slow")
+        self.until(lambda: any("word20 " in message["content"] for message in self.stored("messages")))
+        # No second answer in the same chat; another chat can be held meanwhile.
+        self.act("edit", 0)
+        self.click(".editor .primary")
+        self.until(lambda: "stop it first" in self.find(".notice").text)
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.say("Something else")
+        self.assertEqual(len(self.all("#chats .dot")), 1)
+        self.browser.back()
+        self.until(lambda: self.find("#stop").is_displayed() and "word30 " in self.answers()[0])
+        self.reload()
+        self.until(lambda: "Interrupted" in self.texts(".assistant .foot")[0])
+        self.assertIn("word20 ", self.answers()[0])
+        self.assertEqual(len(self.all("[data-action=continue]")), 1)
+
+    def test_failures_are_told(self):
+        self.begin("break")
+        self.until(lambda: self.all(".message .error"))
+        self.assertIn("connection ended", self.find(".message .error").text)
+        self.assertIn("Half an", self.answers()[0])
+        self.say("Still here?")
+        self.stage.health = (503, {"status": "loading", "progress": 0.25, "model": "tiny", "device": {}})
+        self.browser.refresh()
+        self.until_equal(lambda: self.find("#status").text, "Loading the model: 25 %")
+        self.assertFalse(self.find("#send").is_enabled())
+        self.stage.health = (200, {"status": "healthy", "model": "tiny", "device": {}})
         self.until(lambda: self.find("#send").is_enabled())
 
-    def find(self, selector):
-        return self.browser.find_element(By.CSS_SELECTOR, selector)
+    def test_thoughts_and_calls_are_folded(self):
+        self.stage.gate.clear()
+        self.begin("think **Yes.**")
+        self.until(lambda: "Reading the prompt: 50 % of 80 tokens" in self.find("#status").text)
+        self.stage.gate.set()
+        self.settle()
+        self.assertEqual(self.texts(".thoughts summary"), ["Thoughts"])
+        self.assertFalse(self.find(".thoughts .text").is_displayed())
+        self.click(".thoughts summary")
+        self.assertEqual(self.texts(".thoughts strong"), ["think"])
+        self.assertEqual(self.texts(".assistant .body > .text"), ["Yes."])
+        self.set("tools", "tools", json.dumps(TOOLS))
+        self.close_settings()
+        self.say("tool")
+        self.assertEqual(self.stage.requests[-1]["tools"], TOOLS)
+        self.assertIn("Calls weather", self.texts(".call summary")[0])
+        self.assertFalse(self.find(".call pre").is_displayed())
+        self.click(".call summary")
+        self.assertEqual(self.find(".call pre").text, '{\n  "city": "Oslo",\n  "days": 2\n}')
+        self.find(".result").send_keys("Rain")
+        self.click(".send-results")
+        self.until(lambda: self.answers()[-1] == "The tool says: Rain")
+        sent = self.stage.requests[-1]["messages"][-2:]
+        self.assertEqual(sent[0]["tool_calls"][0]["function"], {"name": "weather", "arguments": '{"city": "Oslo", "days": 2}'})
+        self.assertEqual(sent[1], {"role": "tool", "tool_call_id": "call_1", "content": "Rain"})
+        self.assertEqual(self.all(".send-results"), [])
 
-    def all(self, selector):
-        return self.browser.find_elements(By.CSS_SELECTOR, selector)
-
-    def until(self, condition, seconds=90):
-        WebDriverWait(self.browser, seconds, poll_frequency=0.1).until(lambda _: condition())
-
-    def set(self, name, value):
-        self.find("#settings").get_attribute("open") or self.find("#settings summary").click()
-        field = self.find(f"#{name}")
-        field.clear()
-        field.send_keys(value, Keys.TAB)
-
-    def say(self, text):
-        self.find("#input").send_keys(text, Keys.ENTER)
-
-    def figures(self):
-        return [node.text for node in self.all(".assistant .figures")]
-
-    def test_a_chat_that_is_kept(self):
-        self.assertEqual(self.find("#model").text, "smollm2")
-        self.say("Are dogs real?")
-        # Without the key the server refuses, and the page says why.
-        self.until(lambda: self.all(".assistant .error"))
-        self.assertIn("Authorization", self.find(".assistant .error").text)
-        self.set("key", "secret")
-        self.set("max-tokens", "12")
-        self.find("#new").click()
-        self.say("Are dogs real?")
-        self.until(self.figures)
-        self.assertRegex(self.figures()[0], r"^\d+ tokens, [\d.]+ tokens/s; prompt \d+ tokens")
-        answer = self.find(".assistant").text
-        self.assertEqual(self.find(".user").text, "Are dogs real?")
-        self.say("Why?")
-        self.until(lambda: len(self.figures()) == 2)
-        # Chats stay in the browser.
-        self.browser.get(self.worker.url)
-        self.assertEqual(self.find(".assistant").text, answer)
-        self.assertEqual(len(self.all("#messages article")), 4)
-        self.assertEqual(len(self.all("#chats .title")), 2)
-        self.find("#chats .remove").click()
-        self.assertEqual(len(self.all("#chats .title")), 1)
-
-    def test_an_answer_is_stopped(self):
-        self.set("key", "secret")
-        self.say(LONG)
-        self.until(lambda: "tokens/s" in self.find("#status").text)
-        self.assertFalse(self.find("#send").is_displayed())
-        self.find("#stop").click()
-        self.until(lambda: self.figures() == ["stopped"])
-        self.assertTrue(self.find("#send").is_displayed())
-        self.assertGreater(len(self.find(".assistant").text), len("stopped"))
-
-    def test_a_picture_is_pasted_and_sent(self):
-        self.set("key", "secret")
+    def test_files_go_along(self):
         for _ in range(2):
-            self.browser.execute_async_script(PASTE)
-        self.until(lambda: len(self.all("#pictures img")) == 2)
-        self.find("#pictures button").click()
-        self.assertEqual(len(self.all("#pictures img")), 1)
+            self.paste_picture()
+        self.click(".thumbnail .icon-button")
+        self.until(lambda: len(self.all(".thumbnail")) == 1)
+        self.give_files("drop", ("a.wav", "audio/wav", "RIFF"), ("notes.md", "", "# Title\n```\nx\n```"))
+        self.until(lambda: len(self.all(".thumbnail")) == 3)
         self.say("What is this?")
-        self.until(lambda: self.all(".assistant .error"))
-        # This model does not see.
-        self.assertIn("takes no pictures", self.find(".assistant .error").text)
-        self.assertTrue(self.find(".user img").get_attribute("src").startswith("data:image/png;base64,"))
-        self.assertEqual(self.all("#pictures img"), [])
-        self.browser.get_log("browser")
+        picture, sound, text = self.stage.requests[-1]["messages"][0]["content"]
+        self.assertTrue(picture["image_url"]["url"].startswith("data:image/png;base64,"))
+        self.assertEqual(sound["input_audio"], {"data": "UklGRg==", "format": "wav"})
+        self.assertEqual(text["text"], "notes.md:\n````\n# Title\n```\nx\n```\n````\n\nWhat is this?")
+        self.reload()
+        self.until(lambda: len(self.all(".user img, .user audio, .user .file")) == 3)
+        # What cannot go along is said, and nothing is sent.
+        self.stage.modalities = {"vision": False, "audio": False}
+        self.reload()
+        for name, kind, words in [
+            ("a.png", "image/png", "takes no pictures"),
+            ("a.mp3", "audio/mpeg", "takes no sounds"),
+            ("a.pdf", "application/pdf", "is a PDF"),
+            ("a.bin", "", "no picture, sound or text"),
+        ]:
+            self.give_files("drop", (name, kind, "\0"))
+            self.until(lambda: any(words in text for text in self.texts(".notice.error")))
+        self.assertEqual(self.all(".thumbnail"), [])
 
-    def test_a_sound_is_dropped_and_sent(self):
-        self.set("key", "secret")
-        self.browser.execute_script(DROP)
-        self.until(lambda: len(self.all("#pictures button")) == 1)
-        self.say("What is this?")
-        self.until(lambda: self.all(".assistant .error"))
-        # This model does not hear.
-        self.assertIn("no sounds", self.find(".assistant .error").text)
-        self.assertTrue(self.find(".user audio").get_attribute("src").startswith("data:audio/wav;base64,"))
-        self.assertEqual(self.all("#pictures button"), [])
-        self.browser.get_log("browser")
 
-    def test_what_a_model_writes_stays_text(self):
-        result = self.browser.execute_async_script(RENDER, HOSTILE)
-        self.assertIsNone(result.get("error"))
-        self.assertIsNone(result["hacked"])
-        names = set(result["names"])
-        self.assertFalse(names & {"img", "script", "svg", "b", "i", "u", "div", "iframe"})
-        self.assertLessEqual(set(result["attributes"]), {"href", "rel", "target", "type", "start", "style"})
-        self.assertLessEqual({"h1", "ul", "ol", "li", "strong", "table", "th", "td", "pre", "code"}, names)
-        self.assertEqual(result["links"][0], "https://example.org/?q=1")
-        self.assertTrue(all(link.startswith("https://example.org/") for link in result["links"]))
-        self.assertEqual(result["code"], '<svg onload="window.hacked = 1">')
-        self.assertIn("<script>", result["text"])
-
-    def test_lists_nest_and_tables_have_cells(self):
-        result = self.browser.execute_async_script(RENDER, HOSTILE)
-        self.assertEqual(result["lists"], "li li(strong ol(li(p ul(li) p))) li")
-        self.assertEqual(result["cells"], ["1 | <u>", "2 <u>y</u>", "3", ""])
-
-    def test_text_that_nests_too_deeply_is_text(self):
-        result = self.browser.execute_async_script(RENDER, ">" * 20000)
-        self.assertEqual((result.get("error"), result["names"]), (None, ["p"]))
-        self.assertEqual(len(result["text"]), 20000)
-
-    def test_no_text_freezes_the_page(self):
-        texts = {
-            "table": "Name | Value\n----------------------------------- (continued)",
-            "dashes": "a|b\n" + "-" * 20000 + "x",
-            "cells": "a|b\n" + "-|" * 20000 + "x",
-            "emphasis": "**_a " * 20000,
-            "marks": "_a*" * 20000,
-            "links": "[*a](" * 20000,
-            "brackets": "[" * 20000,
-            "ticks": "".join("`" * n + "a " for n in range(1, 300)),
-            "tags": "<a b='" * 20000,
-            "bullets": "* " * 20000 + "a",
-            "address": "a." * 50000 + "@",
-            "spaces": "a" + " " * 100000 + "b",
-            "lines": "> *a\n" * 20000,
+class SettingsAndServer(OnStage):
+    def test_settings_are_sent_and_kept(self):
+        self.set("sampling", "temperature", "0.3")
+        self.assertEqual(self.find("#field-top_k").get_attribute("placeholder"), "40")
+        self.assertEqual(self.find("#field-samplers").get_attribute("placeholder"), "penalties\ntop_k\ntemperature")
+        self.set("chat", "system", "Be brief.")
+        self.set("chat", "stop", "END\n\\n\\n")
+        self.set("chat", "enable_thinking", "false")
+        self.set("penalties", "dry_multiplier", "0.8")
+        self.set("form", "json_schema", "{")
+        self.assertIn("no JSON", self.find("#field-json_schema-error").text)
+        self.close_settings()
+        self.begin("Hello")
+        self.until(lambda: self.all(".message .error"))
+        self.assertEqual(self.stage.requests, [])
+        self.click(".error .quiet")
+        self.assertTrue(self.has_focus("#field-json_schema"))
+        self.set("form", "json_schema", '{"type": "object"}')
+        self.set("tools", "extra", '{"logit_bias": {"5": 1}}')
+        self.close_settings()
+        self.act("retry")
+        self.settle()
+        sent = self.stage.requests[-1]
+        self.assertEqual(sent["messages"], [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
+        wanted = {
+            "temperature": 0.3,
+            "stop": ["END", "\n\n"],
+            "enable_thinking": False,
+            "dry_multiplier": 0.8,
+            "json_schema": {"type": "object"},
+            "logit_bias": {"5": 1},
+            "return_progress": True,
         }
-        for name, text in texts.items():
-            start = time.monotonic()
-            result = self.browser.execute_async_script(RENDER, text)
-            self.assertIsNone(result.get("error"), name)
-            self.assertTrue(result["text"], name)
-            # On any machine; the script waits for 0.2 s itself.
-            self.assertLess(time.monotonic() - start, 10, name)
-        # Code is code, however many marks it has.
-        code = "**_a " * 20000
-        result = self.browser.execute_async_script(RENDER, f"**b**\n```\n{code}\n```\n**c**")
-        self.assertEqual((result["code"].strip(), result["names"].count("strong")), (code.strip(), 2))
+        self.assertEqual({name: sent.get(name) for name in wanted}, wanted)
+        for absent in ("top_k", "system", "extra", "model", "lora", "tools"):
+            self.assertNotIn(absent, sent)
+        # They belong to this chat ...
+        self.reload()
+        self.click("#chat-settings")
+        self.click("#tab-sampling")
+        self.assertEqual(self.find("#field-temperature").get_attribute("value"), "0.3")
+        self.close_settings()
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.say("Another")
+        self.assertNotIn("temperature", self.stage.requests[-1])
+        # ... unless they are to be those of new ones.
+        self.set("sampling", "min_p", "0.1")
+        self.click(".dialog-foot .quiet:nth-child(2)")
+        self.close_settings()
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.say("A third")
+        self.assertEqual(self.stage.requests[-1]["min_p"], 0.1)
 
-    def test_no_other_server_is_asked(self):
-        loaded = self.browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
-        self.assertTrue(loaded)
-        for address in loaded:
-            self.assertTrue(address.startswith((self.worker.url, "data:")), address)
-        severe = [entry for entry in self.browser.get_log("browser") if entry["level"] == "SEVERE" and "401" not in entry["message"]]
-        self.assertEqual(severe, [])
+    def test_what_the_server_refuses_is_shown_where_it_is_set(self):
+        self.begin("refuse temperature")
+        self.until(lambda: self.all(".message .error"))
+        self.assertIn("temperature 7 is not from 0 to 2", self.find(".message .error").text)
+        self.click(".error .quiet")
+        self.assertTrue(self.has_focus("#field-temperature"))
+        self.assertEqual(self.find("#field-temperature-error").text, "temperature 7 is not from 0 to 2")
+        self.close_settings()
+        # A field that is none of the page's.
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.begin("refuse magic")
+        self.until(lambda: self.all(".message .error"))
+        self.assertEqual(self.all(".error .quiet"), [])
+
+    def test_a_key_is_asked_for(self):
+        self.stage.key = "secret"
+        self.reload()
+        self.until(lambda: self.find("#key-dialog").is_displayed())
+        self.click("#key-dialog .quiet")
+        self.begin("Hello")
+        self.until(lambda: self.find("#key-dialog").is_displayed())
+        self.assertIn("Authorization", self.find(".message .error").text)
+        self.find("#key-field").send_keys("secret", Keys.ENTER)
+        # What was refused is asked again.
+        self.until_equal(self.answers, ["You said: Hello"])
+        self.assertEqual(self.js("[sessionStorage.getItem('key'), JSON.stringify(localStorage).includes('secret')]"), ["secret", False])
+        self.reload()
+        self.say("Again")
+
+    def test_models_and_adapters_are_chosen(self):
+        state = lambda value: {"status": {"value": value}}
+        self.stage.models = [{"id": "large", **state("loaded")}, {"id": "small", **state("unloaded")}, {"id": "large:pirate", "parent": "large"}]
+        self.stage.adapters = [{"id": 0, "name": "pirate", "scale": 1.0}, {"id": 1, "path": "/poet.gguf", "scale": 0.0}]
+        self.reload()
+        self.until_equal(lambda: self.texts("#models option"), ["large", "small (not loaded)"])
+        self.js("(() => { const node = document.getElementById('models'); node.value = 'small'; node.dispatchEvent(new Event('change')); })()")
+        self.until(lambda: "/props?model=small" in self.stage.asked)
+        self.say("Hello")
+        self.assertEqual(self.stage.requests[-1]["model"], "small")
+        self.assertNotIn("lora", self.stage.requests[-1])
+        self.click("#chat-settings")
+        self.click("#tab-adapters")
+        self.assertFalse(self.find("#lora-0").is_enabled())
+        self.click("#lora-own")
+        self.browser.execute_script("const node = document.getElementById('lora-1'); node.value = '0.5'; node.dispatchEvent(new Event('change'))")
+        self.close_settings()
+        self.say("Ahoy")
+        self.assertEqual(self.stage.requests[-1]["lora"], [{"id": 0, "scale": 1}, {"id": 1, "scale": 0.5}])
+        self.stage.asked.clear()
+        self.reload()
+        self.assertEqual(self.js("document.getElementById('models').value"), "small")
+        self.assertIn("/props?model=small", self.stage.asked)
+
+
+class Use(OnStage):
+    def overflow(self):
+        return self.js("[document.documentElement.scrollWidth - innerWidth, document.getElementById('messages').scrollWidth - document.getElementById('messages').clientWidth]")
+
+    def test_colours_follow_the_system_or_the_user(self):
+        colour = lambda: self.js("getComputedStyle(document.body).backgroundColor")
+        light = colour()
+        self.resize(DESK, dark=True)
+        self.until(lambda: colour() != light)
+        dark = colour()
+        self.click("#settings-open")
+        self.click("#tab-page")
+        choose = "const node = document.getElementById('theme'); node.value = arguments[0]; node.dispatchEvent(new Event('change'))"
+        self.browser.execute_script(choose, "light")
+        self.until_equal(colour, light)
+        self.reload()
+        self.until_equal(colour, light)
+        self.resize(DESK)
+        self.click("#settings-open")
+        self.click("#tab-page")
+        self.browser.execute_script(choose, "dark")
+        self.until_equal(colour, dark)
+
+    def test_the_keyboard_is_enough(self):
+        self.assertTrue(self.has_focus("#input"))
+        self.find("#input").send_keys("Line", Keys.SHIFT, Keys.ENTER, Keys.NULL, "and line", Keys.ENTER)
+        self.until_equal(self.answers, ["You said: Line\nand line"])
+        self.chord(Keys.CONTROL, Keys.SHIFT, "o")
+        self.until_equal(self.answers, [])
+        self.say("Second")
+        self.chord(Keys.CONTROL, "k")
+        self.assertTrue(self.has_focus("#search"))
+        self.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
+        self.until_equal(self.answers, ["You said: Line\nand line"])
+        # The settings' tabs by arrows, and out of them by Escape.
+        self.find("#chat-settings").send_keys(Keys.ENTER)
+        self.find("#tab-chat").send_keys(Keys.ARROW_RIGHT)
+        self.assertTrue(self.has_focus("#tab-sampling[aria-selected=true]"))
+        self.press(Keys.ESCAPE)
+        self.assertFalse(self.find("#settings").is_displayed())
+        # Whoever uses keys sees where they are.
+        self.press(Keys.TAB)
+        self.assertNotEqual(self.js("getComputedStyle(document.activeElement).outlineStyle"), "none")
+
+    def test_every_control_has_a_name(self):
+        self.set("tools", "tools", json.dumps(TOOLS))
+        self.close_settings()
+        self.paste_picture()
+        self.say("tool")
+        self.click("#chats li > .icon-button")
+        nameless = """(() => {
+            const named = (node) => node.getAttribute("aria-label") || node.innerText?.trim() || node.labels?.length || node.alt;
+            return [...document.querySelectorAll("button, input:not([type=file]), textarea, select, a, img, summary")]
+              .filter((node) => !named(node)).map((node) => node.outerHTML);
+        })()"""
+        self.assertEqual(self.js(nameless), [])
+        for tab in ("chat", "sampling", "penalties", "form", "tools", "page"):
+            self.click("#settings-open")
+            self.click(f"#tab-{tab}")
+            self.assertEqual(self.js(nameless), [], tab)
+        self.close_settings()
+        self.assertEqual(self.find("#announcer").get_attribute("role"), "status")
+        self.until_equal(lambda: self.find("#announcer").get_attribute("textContent"), "The answer is complete.")
+
+    def test_narrow_pages(self):
+        self.stage.texts["wide"] = SAMPLE + "\n`" + "x" * 300 + "`\n\n| " + "a | " * 40 + "\n|" + "-|" * 40 + "\n"
+        for size in (NARROWEST, PHONE, DESK):
+            self.resize(size)
+            self.open()
+            self.say("show wide")
+            # Nothing is wider than the page; what is wide scrolls in itself.
+            self.assertEqual(self.overflow(), [0, 0], size)
+            self.click("#chat-settings")
+            self.assertEqual(self.overflow()[0], 0, size)
+            beyond = "[...document.querySelectorAll('#panel *')].filter((node) => node.getBoundingClientRect().right > innerWidth).length"
+            self.assertEqual(self.js(beyond), 0, size)
+            self.close_settings()
+        self.resize(PHONE)
+        self.assertFalse(self.find("#chats").is_displayed())
+        self.find("#menu").click()
+        self.until(lambda: self.find("#chats a").is_displayed())
+        self.assertTrue(self.js("document.querySelector('main').inert"))
+        self.press(Keys.ESCAPE)
+        self.until(lambda: not self.find("#chats").is_displayed())
+        self.until(lambda: self.has_focus("#menu"))
+        self.find("#menu").click()
+        self.until(lambda: self.find("#chats a").is_displayed())
+        self.find("#chats li:nth-child(2) a").click()
+        self.until(lambda: not self.find("#chats").is_displayed())
+
+    def test_nothing_jumps(self):
+        shift = """
+            window.shift = 0;
+            new PerformanceObserver((list) => {
+              for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
+            }).observe({ type: "layout-shift", buffered: true });
+        """
+        self.reload()
+        self.browser.execute_script(shift)
+        self.until(lambda: self.js("window.shift") is not None)
+        self.assertLess(self.js("window.shift"), 0.02)
+        dock = lambda: self.find("#dock").rect
+        before = dock()
+        self.begin("slow")
+        self.until(lambda: "word9 " in self.answers()[0])
+        self.assertEqual(dock(), before)
+        self.click("#stop")
+        self.settle()
+        self.assertEqual(dock(), before)
+
+    def test_who_reads_is_not_moved(self):
+        self.stage.texts["long"] = "Some words.\n\n" * 100
+        self.say("show long")
+        end = lambda: self.js("(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.getElementById('messages'))")
+        self.assertLess(end(), 2)
+        self.js("document.getElementById('messages').scrollTop = 100")
+        self.until(lambda: self.find("#to-end").is_displayed())
+        self.js("document.querySelector('.assistant [data-action=retry]').click()")
+        self.settle()
+        self.begin("slow")
+        self.until(lambda: "word9 " in self.answers()[-1])
+        self.assertLess(end(), 2)
+        self.js("document.getElementById('messages').scrollTop = 100")
+        self.until(lambda: "word30 " in self.answers()[-1])
+        self.assertEqual(self.js("document.getElementById('messages').scrollTop"), 100)
+        self.click("#to-end")
+        self.assertLess(end(), 2)
+        self.click("#stop")
+        self.settle()
+
+    def test_pictures_of_the_page(self):
+        question = "How does merge sort work?"
+        self.stage.texts[question] = SAMPLE
+        self.screenshot("empty")
+        self.set("tools", "tools", json.dumps(TOOLS))
+        self.close_settings()
+        self.say("think It is **cold** and clear in Oslo.")
+        self.paste_picture()
+        self.say("tool: and the days after?")
+        self.say(question)
+        for size, name in ((DESK, "desk"), (PHONE, "phone")):
+            for dark in (False, True):
+                self.resize(size, dark)
+                shade = "dark" if dark else "light"
+                self.js("document.getElementById('messages').scrollTop = 0")
+                self.screenshot(f"{name}-{shade}-chat")
+                self.js("document.querySelectorAll('.assistant')[2].scrollIntoView()")
+                self.screenshot(f"{name}-{shade}-markdown")
+                self.set("sampling", "temperature", "")
+                self.screenshot(f"{name}-{shade}-settings")
+                self.close_settings()
+        self.click("#menu")
+        self.until(lambda: self.find("#chats a").is_displayed())
+        self.screenshot("phone-dark-list")
 
 
 if __name__ == "__main__":

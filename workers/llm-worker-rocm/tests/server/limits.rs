@@ -36,7 +36,13 @@ async fn keys() {
     for key in ["Bearer first", "Bearer second"] {
         get("/v1/models", Some(key)).await.json();
     }
-    for path in ["/", "/chat.js", "/health", "/ready", "/openapi.json"] {
+    for path in [
+        "/",
+        "/page/0/app/app.js",
+        "/health",
+        "/ready",
+        "/openapi.json",
+    ] {
         assert_eq!(get(path, None).await.status, 200, "{path} is open");
     }
     // The same key in the header of others.

@@ -228,21 +228,45 @@ async fn times_are_those_of_the_engine() {
 #[tokio::test]
 async fn the_page_and_the_document() {
     let server = Server::new([]);
-    for (path, kind) in [
-        ("/", "text/html"),
-        ("/chat.css", "text/css"),
-        ("/chat.js", "text/javascript"),
-        ("/markdown.js", "text/javascript"),
-        ("/marked.js", "text/javascript"),
-    ] {
+    let index = server.get("/").await;
+    assert_eq!(index.headers["cache-control"], "no-cache");
+    let addresses = index
+        .text
+        .split('"')
+        .filter(|part| part.starts_with("page/"));
+    let mut paths: Vec<String> = addresses.map(|path| format!("/{path}")).collect();
+    let base = paths[0].split_once("/style/").unwrap().0.to_string();
+    let more = ["app/markdown.js", "vendor/marked/marked.js"];
+    paths.extend(more.map(|name| format!("{base}/{name}")));
+    for path in paths.iter().map(String::as_str).chain(["/"]) {
         let file = server.get(path).await;
-        assert_eq!(file.status, 200);
+        assert_eq!(file.status, 200, "{path}");
         let header = |name: &str| file.headers[name].to_str().unwrap();
-        assert!(header("content-type").starts_with(kind));
+        let kind = match path.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("css") => "text/css; charset=utf-8",
+            Some("js") => "text/javascript; charset=utf-8",
+            _ => "text/html; charset=utf-8",
+        };
+        assert_eq!(header("content-type"), kind, "{path}");
         assert!(header("content-security-policy").starts_with("default-src 'none'"));
+        assert!(path == "/" || header("cache-control").contains("immutable"));
         // It must work without any other server.
         assert!(!file.text.contains("src=\"http") && !file.text.contains("@import"));
-        assert!(!file.text.contains("innerHTML"));
+        assert!(!file.text.contains("innerHTML"), "{path}");
+    }
+    // A page of another version gets its files, and asks again.
+    let old = server.get("/page/0123/app/app.js").await;
+    assert_eq!(
+        (old.status.as_u16(), &old.headers["cache-control"]),
+        (200, &"no-cache".parse().unwrap())
+    );
+    for path in [
+        "/page/0/../Cargo.toml",
+        "/page/0/app",
+        "/page/0/app/nothing.js",
+        "/page/0/app%2F..%2Findex.html",
+    ] {
+        assert_eq!(server.get(path).await.status, 404, "{path}");
     }
     let document = server.get("/openapi.json").await.json();
     assert_eq!(document["openapi"], "3.0.3");
