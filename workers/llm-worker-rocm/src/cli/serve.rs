@@ -56,6 +56,10 @@ pub struct ServeArgs {
     #[arg(long)]
     any_model: bool,
 
+    /// Tell in OpenAI's answers what the model was given, as __verbose; requests can ask so by `verbose`.
+    #[arg(long)]
+    verbose_answers: bool,
+
     /// A model for /v1/embeddings beside the one that answers.
     #[arg(long, value_name = "PATH|REPO")]
     embedding_model: Option<String>,
@@ -323,6 +327,7 @@ impl ServeArgs {
             model,
             aliases: self.aliases.clone(),
             any_model: self.any_model,
+            verbose: self.verbose_answers,
             sampling: self.sampling.options()?,
             seed: self.sampling.seed,
             max_tokens: self.max_tokens.map(|n| n as usize),

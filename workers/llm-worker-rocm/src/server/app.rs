@@ -41,6 +41,8 @@ pub struct AppOptions {
     pub max_tokens: Option<usize>,
     /// Whether `GET /slots` tells what runs.
     pub slots: bool,
+    /// Whether answers in OpenAI's form tell what the model was given where requests do not say otherwise.
+    pub verbose: bool,
     /// Longest time that a request may take, the queue included.
     pub timeout: Option<Duration>,
 }

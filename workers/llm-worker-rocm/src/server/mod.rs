@@ -157,6 +157,8 @@ fn routes() -> Routes<App> {
             .takes::<embeddings::EmbeddingFields>(),
         Route::post("/v1/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post("/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
+        Route::post("/v1/reranking", scores, rerank::create).takes::<rerank::RerankFields>(),
+        Route::post("/reranking", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post(
             "/v1/audio/transcriptions",
             "Writes speech down; streams server-sent events on request",

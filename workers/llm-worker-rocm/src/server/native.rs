@@ -13,9 +13,9 @@
 pub(super) mod completion;
 pub(super) mod infill;
 mod prompts;
-mod reply;
+pub(super) mod reply;
 mod request;
-mod settings;
+pub(super) mod settings;
 
 pub use infill::InfillFields;
 pub use request::NativeFields;

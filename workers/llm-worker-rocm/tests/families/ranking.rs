@@ -287,6 +287,16 @@ fn the_command_and_the_route_give_the_best_first() {
         (200, Some(1))
     );
     assert!(answer["results"][0].get("document").is_none());
+    // In the form of text-embeddings-inference.
+    let texts = json!({"query": "ab", "texts": documents, "top_n": 2, "return_text": true});
+    let (status, answer) = send("/reranking", texts);
+    assert_eq!(status, 200, "{answer}");
+    let results = answer.as_array().unwrap();
+    assert_eq!(results.len(), 2);
+    assert_eq!(results[0]["index"], order[0]);
+    assert_eq!(results[0]["text"], documents[order[0]]);
+    let found = results[0]["score"].as_f64().unwrap() as f32;
+    assert!((found - scores[order[0]].relevance).abs() < 1e-6);
     let (status, answer) = send("/rerank", json!({"query": "ab", "documents": []}));
     assert_eq!(
         (status, &answer["error"]["param"]),
@@ -322,6 +332,7 @@ fn serving(loaded: Loaded) -> Arc<App> {
         model: "ranker".to_string(),
         aliases: Vec::new(),
         any_model: false,
+        verbose: false,
         sampling: SamplingOptions::greedy(),
         seed: None,
         max_tokens: None,

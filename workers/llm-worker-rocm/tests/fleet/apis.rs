@@ -1,6 +1,6 @@
 //! Every API through the server of several models.
 
-use crate::fleet::{prompt, until, Server, LIMIT};
+use crate::fleet::{prompt, until, LIMIT};
 use crate::tiny_whisper;
 use crate::{command, start, Models};
 use serde_json::{json, Value};

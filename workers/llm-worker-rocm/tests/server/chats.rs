@@ -404,3 +404,28 @@ async fn streams_tell_more_where_that_is_asked_for() {
         3
     );
 }
+
+#[tokio::test]
+async fn what_the_model_was_given_can_be_told() {
+    let server = Server::new((0..4).map(|_| Play::Say("ab")));
+    let fields = json!({"verbose": true, "seed": 5, "top_k": 7});
+    let answer = server.post(CHAT, &chat(fields.clone())).await.json();
+    let told = &answer["__verbose"];
+    assert_eq!(told["prompt"], "<s><user>hi<assistant>");
+    assert_eq!(told["content"], "ab</s>");
+    let settings = &told["generation_settings"];
+    assert_eq!(
+        (&settings["seed"], &settings["top_k"]),
+        (&json!(5), &json!(7))
+    );
+    let mut body = fields;
+    body["prompt"] = json!("p");
+    body["stream"] = json!(true);
+    let frames = server.post(TEXT, &body).await.frames();
+    assert_eq!(frames.last().unwrap()["__verbose"]["prompt"], "<s>p");
+    let body = chat(json!({"verbose": false}));
+    let answer = server.post(CHAT, &body).await.json();
+    assert!(answer.get("__verbose").is_none());
+    let models = server.get("/models").await.json();
+    assert_eq!(models["models"][0]["capabilities"], json!(["completion"]));
+}

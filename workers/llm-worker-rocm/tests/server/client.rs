@@ -50,6 +50,7 @@ fn app_with(any_model: bool) -> Arc<App> {
         model: "org/model".to_string(),
         aliases: vec!["alias".to_string()],
         any_model,
+        verbose: false,
         sampling: SamplingOptions {
             temperature: 0.8,
             top_k: Some(40),

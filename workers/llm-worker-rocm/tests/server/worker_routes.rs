@@ -118,19 +118,16 @@ async fn an_answer_that_is_begun_is_gone_on_with() {
         let prompt = say(begun(), fields).await.json();
         assert_eq!(prompt["prompt"], "<user>hi<assistant>Well<assistant>");
     }
+    // Thoughts that the prompt begins with are over.
     let thinking = say(begun(), json!({"enable_thinking": true})).await.json();
     assert_eq!(
         thinking["prompt"],
-        "<user>hi<assistant>Well<assistant><think>"
+        "<user>hi<assistant><think></think>\n\nWell"
     );
     for (last, fields) in [
         (
             begun(),
             json!({"continue_final_message": true, "add_generation_prompt": true}),
-        ),
-        (
-            begun(),
-            json!({"continue_final_message": true, "enable_thinking": true}),
         ),
         (
             json!({"role": "user", "content": "x"}),

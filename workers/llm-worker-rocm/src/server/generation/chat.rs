@@ -223,7 +223,9 @@ impl ChatFields {
             Some(part) => part == "reasoning_content",
             None => text.as_deref().is_none_or(str::is_empty) && !reasoning.is_empty(),
         };
-        let is_answer = is_told(last) && (of_thoughts || text.is_some());
+        let calls = last["tool_calls"].as_array();
+        let calls = calls.is_some_and(|calls| !calls.is_empty());
+        let is_answer = is_told(last) && !calls && (of_thoughts || text.is_some());
         // Templates expect a message; only who asks for it has an answer to nothing.
         match (
             is_answer && (asked == Some(true) || !before.is_empty()),

@@ -180,6 +180,8 @@ pub struct SamplingFields {
     pub return_progress: Option<bool>,
     /// Whether each chunk of a stream has `timings`.
     pub timings_per_token: Option<bool>,
+    /// Whether answers in OpenAI's form tell what the model was given, as `__verbose`.
+    pub verbose: Option<bool>,
     /// Whether answers list their tokens as numbers.
     pub return_tokens: Option<bool>,
     /// A grammar that the answer must follow: Lark, or GBNF if it has a rule `root ::=`.

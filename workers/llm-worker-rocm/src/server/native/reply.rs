@@ -53,18 +53,23 @@ pub struct Told {
 impl Told {
     /// That of a prompt's tokens.
     pub fn of(tokenizer: &Tokenizer, tokens: &[u32]) -> Self {
-        let mut text = Vec::new();
-        for token in tokens {
-            match tokenizer.control_text(*token) {
-                Some(spelled) => text.extend_from_slice(spelled.as_bytes()),
-                None => text.extend_from_slice(tokenizer.token_bytes(*token)),
-            }
-        }
         Self {
-            text: String::from_utf8_lossy(&text).into_owned(),
+            text: spelled(tokenizer, tokens.iter().copied()),
             tokens: tokens.len(),
         }
     }
+}
+
+/// The text of tokens, control tokens spelled out.
+pub fn spelled(tokenizer: &Tokenizer, tokens: impl Iterator<Item = u32>) -> String {
+    let mut text = Vec::new();
+    for token in tokens {
+        match tokenizer.control_text(token) {
+            Some(spelled) => text.extend_from_slice(spelled.as_bytes()),
+            None => text.extend_from_slice(tokenizer.token_bytes(token)),
+        }
+    }
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 impl Replies {

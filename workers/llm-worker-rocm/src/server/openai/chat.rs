@@ -78,7 +78,7 @@ impl ChunkWriter<'_> {
         let logprobs = logprobs::of_chat(&self.wire.model, tokens);
         let choice = (self.wire).choice(self.index, ("delta", delta), logprobs, tokens, end);
         vec![match end {
-            Some(end) => self.wire.last(choice, end),
+            Some(end) => self.wire.last(self.index, choice, end),
             None => self.wire.part(choice, self.took.as_ref()),
         }]
     }

@@ -12,6 +12,7 @@ mod reply;
 pub mod rerank;
 pub mod text;
 pub mod transcriptions;
+mod verbose;
 pub(super) mod wire;
 
 pub use super::generation::SamplingFields;

@@ -12,7 +12,27 @@ pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     let adapters = app.adapters();
     let adapters = adapters.iter().map(|source| adapter(&app, source));
     let models: Vec<Value> = std::iter::once(model(&app)).chain(adapters).collect();
-    Json(json!({"object": "list", "data": models}))
+    Json(json!({"object": "list", "data": models, "models": [named(&app)]}))
+}
+
+/// The model by the names of llama.cpp's server, some of whose clients look for what it can do.
+fn named(app: &App) -> Value {
+    let loaded = app.loaded().unwrap_or_default();
+    let mut capabilities = Vec::new();
+    if let Some(text) = &loaded.text {
+        capabilities.push("completion");
+        if text.processor.is_ok() {
+            capabilities.push("multimodal");
+        }
+    }
+    if loaded.embedding.is_some() {
+        capabilities.push("embedding");
+    }
+    if loaded.reranker.is_some() {
+        capabilities.push("rerank");
+    }
+    let name = &app.options.model;
+    json!({"name": name, "model": name, "type": "model", "capabilities": capabilities})
 }
 
 pub async fn show(

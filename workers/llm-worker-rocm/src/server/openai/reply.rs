@@ -1,6 +1,7 @@
 //! A request's answers as OpenAI's replies: whole, or as the chunks of a stream.
 
-use super::wire::Wire;
+use super::verbose::Verbose;
+use super::wire::{Wire, VERBOSE};
 use crate::completion::Finish;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
@@ -50,6 +51,8 @@ impl<P: Shape> Reply<P> {
         let stream = fields.stream();
         let object = if stream { P::CHUNK_OBJECT } else { P::OBJECT };
         let mut wire = Wire::new(app, model.clone(), &fields, (P::ID_PREFIX, object));
+        let all = prompts.iter().map(|(prompt, _)| prompt);
+        wire.verbose = Verbose::of(app, &model, &fields, all)?;
         let answers = Answers::submit(app, &model, fields, prompts, caller).await?;
         wire.seed = answers.seed;
         Ok(Self {
@@ -76,7 +79,11 @@ impl<P: Shape> Reply<P> {
         let choices = answers.iter().enumerate();
         let choices = choices.map(|(index, answer)| P::choice(&wire, index, answer));
         let first: Option<&Finish> = answers.first().map(|answer| &answer.end.finish);
-        Ok(wire.whole(choices.collect(), &usage, first))
+        let mut body = wire.whole(choices.collect(), &usage, first);
+        if let (Some(verbose), Some(first)) = (&wire.verbose, answers.first()) {
+            body[VERBOSE] = verbose.json(&wire.model, 0, wire.seed, &first.tokens);
+        }
+        Ok(body)
     }
 
     async fn stream(self, frames: Frames) -> Result<(), ApiError> {

@@ -19,7 +19,12 @@ pub struct RerankFields {
     /// What is asked.
     pub query: String,
     /// What may answer it.
-    pub documents: Vec<Document>,
+    pub documents: Option<Vec<Document>>,
+    /// The same, for an answer in the form of Hugging Face's text-embeddings-inference: a list of `index` and `score`.
+    pub texts: Option<Vec<Document>>,
+    /// Whether to give the texts in that form, too.
+    #[serde(default)]
+    pub return_text: bool,
     /// How many of the best to give; all if absent.
     pub top_n: Option<usize>,
     /// Whether to give the documents' texts, too.
@@ -52,11 +57,21 @@ impl AsRef<str> for Document {
 
 pub async fn create(
     State(app): State<Arc<App>>,
-    JsonBody(fields): JsonBody<RerankFields>,
+    JsonBody(mut fields): JsonBody<RerankFields>,
 ) -> Result<Json<Value>, ApiError> {
     app.check_model(fields.model.as_deref())?;
     let model = app.reranker()?;
-    let count = fields.documents.len();
+    let (documents, of_tei) = match (fields.documents.take(), fields.texts.take()) {
+        (Some(documents), None) => (documents, false),
+        (None, Some(texts)) => (texts, true),
+        _ => {
+            return Err(ApiError::field(
+                "documents",
+                "either documents or texts are needed",
+            ))
+        }
+    };
+    let count = documents.len();
     if !(1..=MAX_DOCUMENTS).contains(&count) {
         let reason = format!("documents: {count} of them; 1 to {MAX_DOCUMENTS} are possible");
         return Err(ApiError::field("documents", reason));
@@ -68,23 +83,33 @@ pub async fn create(
         ));
     }
     let compute = move || {
-        let scores = model.score(&fields.query, &fields.documents);
+        let scores = model.score(&fields.query, &documents);
         scores
-            .map(|scores| (fields, scores))
+            .map(|scores| (fields, documents, scores))
             .map_err(|e| from_worker(&e))
     };
-    let (fields, scores) = app.embeddings.run(compute).await?;
+    let (fields, documents, scores) = app.embeddings.run(compute).await?;
     let tokens: usize = scores.iter().map(|score| score.tokens).sum();
     app.note_prompt(tokens);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by(|&a, &b| scores[b].relevance.total_cmp(&scores[a].relevance));
     order.truncate(fields.top_n.unwrap_or(count));
+    if of_tei {
+        let results = order.into_iter().map(|index| {
+            let mut result = json!({"index": index, "score": scores[index].relevance});
+            if fields.return_text {
+                result["text"] = json!(documents[index].as_ref());
+            }
+            result
+        });
+        return Ok(Json(results.collect()));
+    }
     let results: Vec<Value> = order
         .into_iter()
         .map(|index| {
             let mut result = json!({"index": index, "relevance_score": scores[index].relevance});
             if fields.return_documents {
-                result["document"] = json!({"text": fields.documents[index].as_ref()});
+                result["document"] = json!({"text": documents[index].as_ref()});
             }
             result
         })

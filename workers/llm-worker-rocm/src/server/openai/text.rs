@@ -277,7 +277,7 @@ impl ChunkWriter<'_> {
         self.offset += text.chars().count();
         let choice = (self.wire).choice(self.index, ("text", json!(text)), logprobs, tokens, end);
         vec![match end {
-            Some(end) => self.wire.last(choice, end),
+            Some(end) => self.wire.last(self.index, choice, end),
             None => self.wire.part(choice, self.took.as_ref()),
         }]
     }

@@ -1,5 +1,6 @@
 //! What answers of several kinds have in common on the wire.
 
+use super::verbose::Verbose;
 use crate::completion::{Finish, PromptProgress, StopReason, TextToken, Took, Usage};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
@@ -10,6 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use worker::http::sse::{self, Frame};
+
+/// The name of what is told of what the model was given.
+pub const VERBOSE: &str = "__verbose";
 
 /// What a reply and all chunks of it say.
 pub struct Wire {
@@ -24,6 +28,8 @@ pub struct Wire {
     pub seed: u64,
     include_usage: bool,
     return_tokens: bool,
+    /// What is told of what the model was given, if it is.
+    pub verbose: Option<Verbose>,
 }
 
 impl Wire {
@@ -48,6 +54,7 @@ impl Wire {
             seed: 0,
             include_usage: fields.include_usage(),
             return_tokens: fields.return_tokens.unwrap_or(false),
+            verbose: None,
         }
     }
 
@@ -82,9 +89,13 @@ impl Wire {
     }
 
     /// The last chunk of a choice, with its end.
-    pub fn last(&self, choice: Value, end: &End) -> Frame {
+    pub fn last(&self, index: usize, choice: Value, end: &End) -> Frame {
         let mut chunk = self.part_json(choice, Some(&end.finish.took()));
         chunk.insert("seed".to_string(), json!(self.seed));
+        if let Some(verbose) = &self.verbose {
+            let told = verbose.json(&self.model, index, self.seed, &[]);
+            chunk.insert(VERBOSE.to_string(), told);
+        }
         sse::data(&chunk)
     }
 

@@ -16,8 +16,6 @@ UNKNOWN = [
     "no_mmproj",
     "no_models_autoload",
     "no_ui",
-    "pooling",
-    "reasoning",
     "reasoning_format",
     "server_tools",
     "server_tools_runtime",
@@ -64,6 +62,9 @@ def arguments(server):
     option("--chat-template", server.chat_template_file or server.chat_template)
     option("--context-shift", bool(server.enable_ctx_shift))
     option("--sleep-after", server.sleep_idle_seconds)
+    option("--pooling", server.pooling)
+    option("--reasoning", server.reasoning)
+    option("--verbose-answers", bool(server.debug))
     for number, adapter in enumerate(server.lora_files or []):
         option("--lora", f"adapter{number}={adapter}")
     if server.model_draft:
