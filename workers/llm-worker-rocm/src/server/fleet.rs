@@ -2,6 +2,7 @@
 
 use super::anthropic;
 use super::app::App;
+use super::native;
 use super::ollama;
 use super::rbee;
 use super::responses;
@@ -74,6 +75,7 @@ impl FleetWorker for App {
             _ if path.starts_with("/v1/jobs") || path.starts_with("/v1/inference") => {
                 rbee::PROTOCOL
             }
+            "/completion" | "/completions" | "/infill" => native::PROTOCOL,
             _ => OPENAI,
         }
     }

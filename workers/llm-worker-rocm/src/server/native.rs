@@ -18,6 +18,7 @@ mod request;
 pub(super) mod settings;
 
 pub use infill::InfillFields;
+pub(super) use reply::PROTOCOL;
 pub use request::NativeFields;
 
 use super::error::blocking;

@@ -31,10 +31,12 @@ impl Models {
         std::fs::write(self.path(&format!("{name}.echo")), lines).unwrap();
     }
 
+    /// Of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
+    /// The folder itself.
     pub fn folder(&self) -> &Path {
         self.0.path()
     }

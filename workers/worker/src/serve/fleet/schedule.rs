@@ -441,14 +441,18 @@ impl Schedule {
         if !slot.phase.is_running() {
             if let Some(most) = self.limits.models.filter(|&most| running.count() >= most) {
                 let leaving = |slot: &Slot| slot.phase == Phase::Unloading;
+                let may_leave = |slot: &Slot| slot.phase.is_running() && !slot.pinned;
                 let room = match self.slots.iter().any(leaving) {
-                    true => Room::Wait,
-                    false => self.make_room(id, None).unwrap_or_else(|| {
-                        Room::Never(format!(
-                            "all of the {most} models that --models-max allows at once stay loaded"
-                        ))
-                    }),
+                    true => None,
+                    false => self.make_room(id, None),
                 };
+                let room = room.unwrap_or_else(|| match self.slots.iter().any(may_leave) {
+                    // One that is being loaded may go once it has been of use.
+                    true => Room::Wait,
+                    false => Room::Never(format!(
+                        "all of the {most} models that --models-max allows at once stay loaded"
+                    )),
+                });
                 return (room, Bound::Count);
             }
         }

@@ -81,6 +81,19 @@ fn a_client_that_leaves_gives_the_place_back() {
 }
 
 #[test]
+fn one_that_is_being_loaded_is_waited_for() {
+    let (mut schedule, now) = schedule(2, Some(1), None);
+    schedule.enter(0, None);
+    schedule.enter(1, None);
+    assert_eq!(schedule.steps(now, NOTHING_KNOWN), [Step::Load(0)]);
+    assert_eq!(schedule.steps(now, NOTHING_KNOWN), []);
+    schedule.loaded(0, 10, now);
+    assert_eq!(schedule.steps(now, NOTHING_KNOWN), [Step::Admit(0)]);
+    schedule.answered(0, now);
+    assert_eq!(schedule.steps(now, NOTHING_KNOWN), [Step::Unload(0)]);
+}
+
+#[test]
 fn pinned_models_stay() {
     let (mut schedule, now) = schedule(3, Some(2), None);
     schedule.slots[0].pinned = true;
