@@ -117,6 +117,18 @@ fn routes() -> Routes<App> {
         Route::post("/responses", "/v1/responses, by llama.cpp's name", responses::create)
             .takes::<responses::ResponseFields>()
             .takes::<SamplingFields>(),
+        Route::post(
+            "/v1/responses/input_tokens",
+            "How many tokens a response's prompt has",
+            responses::input_tokens,
+        )
+        .takes::<responses::ResponseFields>(),
+        Route::post(
+            "/responses/input_tokens",
+            "/v1/responses/input_tokens, by llama.cpp's name",
+            responses::input_tokens,
+        )
+        .takes::<responses::ResponseFields>(),
         Route::get("/v1/responses/{id}", "A response that is kept", responses::show),
         Route::delete("/v1/responses/{id}", "Forgets a response", responses::delete),
         Route::post(

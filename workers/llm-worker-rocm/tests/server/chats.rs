@@ -390,6 +390,10 @@ async fn streams_tell_more_where_that_is_asked_for() {
             .filter(|e| e["type"] == kind)
             .collect::<Vec<_>>()
     };
+    let body = json!({"input": "p", "instructions": "i"});
+    let count = server.post("/v1/responses/input_tokens", &body).await;
+    let prompt = "<system>i<user>p<assistant>".len() + 1;
+    assert_eq!(count.json()["input_tokens"], prompt);
     let progress = of_kind("response.in_progress");
     assert_eq!(
         progress.last().unwrap()["prompt_progress"]["processed"],

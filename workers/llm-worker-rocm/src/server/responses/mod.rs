@@ -80,6 +80,29 @@ pub(super) async fn create(
     Ok(Json(writer.whole(&answer)).into_response())
 }
 
+/// `POST /v1/responses/input_tokens`
+pub(super) async fn input_tokens(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    JsonBody(Both(sampling, fields)): JsonBody<Both<SamplingFields, ResponseFields>>,
+) -> Result<Json<Value>, ApiError> {
+    app.check_model(sampling.model.as_deref())?;
+    let model = app.text()?;
+    let earlier = match &fields.previous_response_id {
+        Some(id) => app.responses.find(caller, id)?.messages.clone(),
+        None => Vec::new(),
+    };
+    let count = blocking(move || {
+        let sampling = fields.sampling(sampling)?;
+        let messages = [earlier, fields.messages()?].concat();
+        let (prompt, _) = fields.chat(messages)?.prompt(&model, &sampling)?;
+        Ok(prompt.tokens.len())
+    });
+    Ok(Json(
+        json!({"object": "response.input_tokens", "input_tokens": count.await?}),
+    ))
+}
+
 /// `GET /v1/responses/{id}`
 pub(super) async fn show(
     State(app): State<Arc<App>>,

@@ -15,6 +15,8 @@ import numpy
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+import tiny_vision  # noqa: E402
+
 HIDDEN, FORWARD, HEADS, KV_HEADS, LAYERS = 128, 128, 4, 2, 2
 CONTEXT = 8192
 END = 2
@@ -155,6 +157,59 @@ def story(path, more=(), infill=False, seed=1, noise=0.0):
     write_gguf(path, metadata, tensors)
 
 
+# The model that scores documents.
+
+SCORED = 32  # numbers in a vector of it
+
+
+def ranker(path):
+    """Writes a cross-encoder whose scores mean nothing. Its words are letters."""
+    random = numpy.random.default_rng(4)
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    pieces = [*marks, *(f"▁{letter}" for letter in letters), *letters]
+    tensors = {
+        "token_embd.weight": (len(pieces), SCORED),
+        "position_embd.weight": (512, SCORED),
+        "token_types.weight": (2, SCORED),
+        "token_embd_norm": None,
+        "cls": (SCORED, SCORED),
+        "cls.output": (1, SCORED),
+        "blk.0.attn_output_norm": None,
+        "blk.0.layer_output_norm": None,
+        "blk.0.ffn_up": (2 * SCORED, SCORED),
+        "blk.0.ffn_down": (SCORED, 2 * SCORED),
+        **{f"blk.0.attn_{part}": (SCORED, SCORED) for part in ("q", "k", "v", "output")},
+    }
+    written = {}
+    for name, shape in tensors.items():
+        if name.endswith(".weight"):
+            written[name] = random.standard_normal(shape)
+            continue
+        # Norms have as many numbers as vectors.
+        weight = numpy.ones(SCORED) if shape is None else random.standard_normal(shape) / shape[1] ** 0.5
+        written[f"{name}.weight"] = weight
+        written[f"{name}.bias"] = random.standard_normal(SCORED if shape is None else shape[0]) * 0.1
+    metadata = {
+        "general.architecture": "bert",
+        "bert.context_length": 512,
+        "bert.embedding_length": SCORED,
+        "bert.block_count": 1,
+        "bert.feed_forward_length": 2 * SCORED,
+        "bert.attention.head_count": 2,
+        "bert.attention.layer_norm_epsilon": 1e-5,
+        "bert.pooling_type": 4,
+        "tokenizer.ggml.model": "bert",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.token_type": [3] * len(marks) + [1] * (len(pieces) - len(marks)),
+        "tokenizer.ggml.cls_token_id": 2,
+        "tokenizer.ggml.seperator_token_id": 3,
+        "tokenizer.ggml.unknown_token_id": 1,
+        "tokenizer.ggml.padding_token_id": 0,
+    }
+    write_gguf(path, metadata, written)
+
+
 # In the other model's vocabulary this is one token.
 HELLO = ["▁H", "▁He", "ll", "llo", "▁Hello"]
 
@@ -165,6 +220,9 @@ def write_all(folder):
     story(folder / "infill.gguf", infill=True)
     story(folder / "large.gguf", more=HELLO)
     story(folder / "draft.gguf", more=HELLO, noise=0.5)
+    ranker(folder / "ranker.gguf")
+    (folder / "vision").mkdir()
+    tiny_vision.write(folder / "vision")
 
 
 def folder():
@@ -178,6 +236,8 @@ def of_repository(repository, file):
         "ggml-org/test-model-stories260K-infill": lambda: folder() / "infill.gguf",
         "ggml-org/stories15M_MOE": lambda: folder() / "large.gguf",
         "bert-bge-small/ggml-model-f16.gguf": lambda: os.environ["CANDLE_ROCM_MINILM"],
+        "jina-reranker-v1-tiny-en/ggml-model-f16.gguf": lambda: folder() / "ranker.gguf",
+        "ggml-org/tinygemma3-GGUF:Q8_0": lambda: folder() / "vision",
     }
     found = known.get(file) or known.get(repository)
     if not found:
@@ -196,7 +256,5 @@ def of_address(address):
 
 def picture(address):
     """A picture in place of one on a hub; each address has its own."""
-    import tiny_vision
-
     data = tiny_vision.picture(sum(address.encode()) % 251)
     return base64.b64decode(data.split(",")[1])
