@@ -91,15 +91,6 @@ fn routes() -> Routes<App> {
             chat::input_tokens,
         )
         .takes::<chat::ChatFields>(),
-        Route::post("/chat/completions", "/v1/chat/completions, by llama.cpp's name", chat::create)
-            .takes::<chat::ChatFields>()
-            .takes::<SamplingFields>(),
-        Route::post(
-            "/chat/completions/input_tokens",
-            "/v1/chat/completions/input_tokens, by llama.cpp's name",
-            chat::input_tokens,
-        )
-        .takes::<chat::ChatFields>(),
         Route::post(
             "/v1/completions",
             "Continues a text; streams server-sent events on request",
