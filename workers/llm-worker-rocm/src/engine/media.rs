@@ -351,20 +351,68 @@ impl MediaStore {
         if self.names.len() >= KEPT_NAMES {
             self.names.clear();
         }
-        let next = &mut self.next;
-        let names = media.spans.iter().map(|span| {
-            *self.names.entry(span.item.key).or_insert_with(|| {
-                *next -= 1;
-                *next + 1
-            })
-        });
+        let names = media.spans.iter().map(|span| self.name(span.item.key));
+        let names = names.collect();
         let turns = media.turns.iter().flatten().flatten();
         SequenceMedia {
-            names: names.collect(),
+            names,
             features: vec![None; media.spans.len()],
             next: turns.max().map_or(0, |last| last + 1),
             media,
         }
+    }
+
+    /// The number that stands for a picture.
+    pub(super) fn name(&mut self, key: [u8; 32]) -> u32 {
+        let next = &mut self.next;
+        *self.names.entry(key).or_insert_with(|| {
+            *next -= 1;
+            *next + 1
+        })
+    }
+
+    /// Tokens and the pictures among them, as a file tells them; without what comes from a forgotten picture on.
+    pub(super) fn to_file(&self, named: &[u32], vocabulary: usize) -> (Vec<u32>, Vec<[u8; 32]>) {
+        let mut pictures: Vec<([u8; 32], u32)> = Vec::new();
+        let mut tokens = Vec::with_capacity(named.len());
+        for token in named {
+            if (*token as usize) < vocabulary {
+                tokens.push(*token);
+                continue;
+            }
+            let known = pictures.iter().position(|(_, name)| name == token);
+            let index = match known {
+                Some(index) => index,
+                None => {
+                    let Some((key, name)) = self.names.iter().find(|(_, name)| *name == token)
+                    else {
+                        break;
+                    };
+                    pictures.push((*key, *name));
+                    pictures.len() - 1
+                }
+            };
+            tokens.push(u32::MAX - index as u32);
+        }
+        (tokens, pictures.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// The opposite; `None` if the tokens are none of a vocabulary of this size and none of the pictures.
+    pub(super) fn of_file(
+        &mut self,
+        tokens: &[u32],
+        pictures: &[[u8; 32]],
+        vocabulary: usize,
+    ) -> Option<Vec<u32>> {
+        let names: Vec<u32> = pictures.iter().map(|key| self.name(*key)).collect();
+        let named = tokens.iter().map(|token| {
+            let index = (u32::MAX - token) as usize;
+            match (*token as usize) < vocabulary {
+                true => Some(*token),
+                false => names.get(index).copied(),
+            }
+        });
+        named.collect()
     }
 
     /// A picture's features, from an earlier prompt or computed now.
@@ -456,6 +504,24 @@ mod tests {
         assert_eq!(media.ready(0, 7), 7);
         // A prefix that was known may end within it.
         assert_eq!(media.ready(3, 1), 3);
+    }
+
+    #[test]
+    fn names_outlive_their_process() {
+        let mut store = MediaStore::new();
+        let names = [store.name([1; 32]), store.name([2; 32])];
+        let named = [5, names[1], names[1], 6, names[0], 7];
+        let (tokens, pictures) = store.to_file(&named, 100);
+        assert_eq!(pictures, [[2; 32], [1; 32]]);
+        let mut other = MediaStore::new();
+        other.name([9; 32]);
+        let found = other.of_file(&tokens, &pictures, 100).unwrap();
+        let expected = [other.name([2; 32]), other.name([1; 32])];
+        assert_eq!(found, [5, expected[0], expected[0], 6, expected[1], 7]);
+        // A picture that the file does not have, and one that was forgotten.
+        assert_eq!(other.of_file(&tokens, &pictures[..1], 100), None);
+        store.names.remove(&[1; 32]);
+        assert_eq!(store.to_file(&named, 100).0.len(), 4);
     }
 
     #[test]

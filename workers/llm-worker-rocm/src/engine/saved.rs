@@ -1,9 +1,12 @@
 //! A known prefix in a file: its tokens, and what the memories of the model and of one that guesses for it have of it.
 //!
-//! Numbers are little-endian. Behind [`MAGIC`] come the counts of tokens and of parts (u32 each), the tokens (u32 each),
-//! and for each part, the model's first: the model's 32 bytes, the format's length (u32) and text, of how many of the
-//! tokens the part is, the counts of blocks, blocks of windows and states (u32 each), and the bytes of one of each of
-//! the last three (u64 each). Then what the places of all parts hold, and the SHA-256 of all before.
+//! Numbers are little-endian. Behind [`MAGIC`] come the counts of tokens, of pictures and of parts (u32 each), the tokens
+//! (u32 each), the pictures (the 32 bytes that each is known by), and for each part, the model's first: the model's 32
+//! bytes, the format's length (u32) and text, of how many of the tokens the part is, the counts of blocks, blocks of
+//! windows and states (u32 each), and the bytes of one of each of the last three (u64 each). Then what the places of all
+//! parts hold, and the SHA-256 of all before.
+//!
+//! Where a token is of a picture, its number counts down from the largest one by the picture's place.
 
 use super::snapshots::{Place, Snapshots};
 use sha2::{Digest, Sha256};
@@ -12,7 +15,7 @@ use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-const MAGIC: &[u8; 8] = b"LLMSLOT2";
+const MAGIC: &[u8; 8] = b"LLMSLOT3";
 /// Longest text that names a format.
 const LONGEST_FORMAT: u32 = 256;
 /// More tokens are in no context.
@@ -24,6 +27,8 @@ const MOST_PARTS: u32 = 2;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub tokens: Vec<u32>,
+    /// What its pictures are known by.
+    pub pictures: Vec<[u8; 32]>,
     /// Of the model, then of one that guesses for it if there is one.
     pub parts: Vec<Part>,
 }
@@ -181,9 +186,13 @@ pub(super) fn write(
         };
         out.write_all(MAGIC)?;
         out.write_all(&(contents.tokens.len() as u32).to_le_bytes())?;
+        out.write_all(&(contents.pictures.len() as u32).to_le_bytes())?;
         out.write_all(&(contents.parts.len() as u32).to_le_bytes())?;
         for token in &contents.tokens {
             out.write_all(&token.to_le_bytes())?;
+        }
+        for picture in &contents.pictures {
+            out.write_all(picture)?;
         }
         for part in &contents.parts {
             part.write(&mut out)?;
@@ -285,25 +294,39 @@ impl Saved {
 impl Contents {
     /// Bytes of a whole file, if there can be such.
     fn file_bytes(&self) -> Option<u64> {
-        let head = MAGIC.len() + 8 + 4 * self.tokens.len();
+        let head = MAGIC.len() + 12 + 4 * self.tokens.len() + 32 * self.pictures.len();
         let mut parts = self.parts.iter().map(Part::file_bytes);
         parts.try_fold(head as u64 + 32, |sum, bytes| sum.checked_add(bytes?))
     }
 
     fn read(input: &mut impl Read, length: u64) -> io::Result<Self> {
-        let [count, parts] = [u32_of(input)?, u32_of(input)?];
+        let [count, pictures, parts] = [u32_of(input)?, u32_of(input)?, u32_of(input)?];
         // Before memory is taken for them.
         if count > MOST_TOKENS || 4 * u64::from(count) > length {
             return Err(damaged(format!("it has {count} tokens in {length} bytes")));
+        }
+        if pictures > count || 32 * u64::from(pictures) > length {
+            return Err(damaged(format!(
+                "it has {pictures} pictures in {count} tokens"
+            )));
         }
         if !(1..=MOST_PARTS).contains(&parts) {
             return Err(damaged(format!("it is of {parts} models")));
         }
         let tokens = (0..count).map(|_| u32_of(input));
         let tokens = tokens.collect::<io::Result<_>>()?;
+        let pictures = (0..pictures).map(|_| {
+            let mut picture = [0; 32];
+            input.read_exact(&mut picture).map(|()| picture)
+        });
+        let pictures = pictures.collect::<io::Result<_>>()?;
         let parts = (0..parts).map(|_| Part::read(input));
         let parts = parts.collect::<io::Result<_>>()?;
-        Ok(Self { tokens, parts })
+        Ok(Self {
+            tokens,
+            pictures,
+            parts,
+        })
     }
 }
 
@@ -323,7 +346,8 @@ mod tests {
 
     fn contents() -> Contents {
         Contents {
-            tokens: vec![1, 2, 3, 4],
+            tokens: vec![1, u32::MAX, u32::MAX - 1, 4],
+            pictures: vec![[3; 32], [5; 32]],
             parts: vec![part(4), part(2)],
         }
     }
@@ -374,7 +398,7 @@ mod tests {
         assert!(read(&path).is_err());
         // Whatever a file tells, no memory is taken for it.
         let mut hostile = whole;
-        let counts = MAGIC.len() + 8 + 16 + 32 + 4 + 3 + 4;
+        let counts = MAGIC.len() + 12 + 16 + 64 + 32 + 4 + 3 + 4;
         hostile[counts..counts + 36].fill(0xff);
         std::fs::write(&path, &hostile).unwrap();
         assert!(read(&path).is_err());

@@ -158,6 +158,11 @@ impl Sequence {
         }
     }
 
+    /// All of its tokens as prefixes are known by them.
+    pub(super) fn all_named(&self) -> Vec<u32> {
+        self.named(0..self.tokens.len()).into_owned()
+    }
+
     /// How many of the next `rows` rows can be computed now.
     pub(super) fn ready(&self, rows: usize) -> usize {
         let media = self.media.as_ref();

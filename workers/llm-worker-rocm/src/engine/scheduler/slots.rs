@@ -22,7 +22,7 @@ pub(super) struct Slots(Vec<Slot>);
 struct Slot {
     /// The sequence that it has now.
     request: Option<u64>,
-    /// Of that which it had last, or what was restored.
+    /// Of that which it had last, or what was restored, as prefixes are known by them.
     tokens: Vec<u32>,
     root: Prefix,
 }
@@ -57,7 +57,7 @@ impl Slots {
         let mut slots = self.0.iter_mut();
         if let Some(slot) = slots.find(|slot| slot.request == Some(sequence.id)) {
             slot.request = None;
-            slot.tokens = sequence.tokens.clone();
+            slot.tokens = sequence.all_named();
         }
     }
 
@@ -107,7 +107,7 @@ impl Scheduler {
         let own = root(namespace);
         let tokens = match slot.request.and_then(|id| self.sequence(id)) {
             _ if slot.root != own => Vec::new(),
-            Some(sequence) => sequence.tokens.clone(),
+            Some(sequence) => sequence.all_named(),
             None => slot.tokens.clone(),
         };
         match action {
@@ -155,6 +155,10 @@ impl Scheduler {
         if self.forward.snapshots().is_none() {
             return Err(not_implemented());
         }
+        let vocabulary = self.forward.vocab_size();
+        // What was forgotten is no part of what is known.
+        let told = self.media.to_file(&tokens, vocabulary);
+        tokens.truncate(told.0.len());
         let mut all: Vec<KnownPart> = Vec::new();
         for Memory { forward, pool } in self.memories() {
             let known = pool.take_known(root, &tokens);
@@ -172,8 +176,11 @@ impl Scheduler {
             // A draft model is of no use beyond.
             tokens.truncate(own.part.tokens as usize);
         }
+        let (mut told, pictures) = told;
+        told.truncate(tokens.len());
         let contents = Contents {
-            tokens,
+            tokens: told,
+            pictures,
             parts: all.iter().map(|known| known.part.clone()).collect(),
         };
         let place = |part: usize, index: usize, out: &mut Vec<u8>| {
@@ -204,16 +211,19 @@ impl Scheduler {
             ));
         }
         let mut file = Saved::open(path).map_err(|error| of_file(path, &error))?;
-        let Contents { tokens, parts } = &file.contents;
-        let (tokens, parts) = (tokens.clone(), parts.clone());
-        let vocabulary = self.forward.vocab_size();
-        let known = tokens.iter().all(|token| (*token as usize) < vocabulary);
-        let whole = known && tokens.len() == parts[0].tokens as usize;
-        if !whole || tokens.len() > self.context {
+        let Contents {
+            tokens,
+            pictures,
+            parts,
+        } = &file.contents;
+        let (vocabulary, parts) = (self.forward.vocab_size(), parts.clone());
+        let whole = tokens.len() == parts[0].tokens as usize && tokens.len() <= self.context;
+        let named = || self.media.of_file(tokens, pictures, vocabulary);
+        let Some(tokens) = whole.then(named).flatten() else {
             let reason = "its tokens are none that this worker could go on from";
             let error = io::Error::new(io::ErrorKind::InvalidData, reason);
             return Err(of_file(path, &error));
-        }
+        };
         let mut new = Vec::new();
         let mut read = Ok(());
         for (number, (part, memory)) in parts.iter().zip(self.memories()).enumerate() {
