@@ -158,6 +158,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N")]
     kv_blocks: Option<usize>,
 
+    /// Tokens of such a block: of equal beginnings, whole blocks are computed once.
+    #[arg(long, default_value_t = EngineOptions::default().block_size as u32, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    block_size: u32,
+
     /// Keep all keys and values of layers with a sliding window, not only those that the window reaches.
     #[arg(long)]
     full_windows: bool,
@@ -186,7 +191,11 @@ pub struct ServeArgs {
     #[arg(long)]
     no_slots: bool,
 
-    /// Most tokens of an answer, whatever a request says; as many as the context takes if absent.
+    /// No chat page.
+    #[arg(long)]
+    no_page: bool,
+
+    /// Most tokens of an answer to requests that do not say; as many as the context takes if absent.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     max_tokens: Option<u32>,
 
@@ -332,6 +341,7 @@ impl ServeArgs {
             seed: self.sampling.seed,
             max_tokens: self.max_tokens.map(|n| n as usize),
             slots: !self.no_slots,
+            page: !self.no_page,
             timeout: Some(self.timeout)
                 .filter(|&s| s > 0)
                 .map(Duration::from_secs),
@@ -473,6 +483,7 @@ impl ServeArgs {
                 context: self.context,
                 context_shift: self.context_shift.then_some(self.keep),
                 kv_blocks: self.kv_blocks,
+                block_size: self.block_size as usize,
                 full_windows: self.full_windows,
                 states: self.states,
                 state_distance: self.state_distance,

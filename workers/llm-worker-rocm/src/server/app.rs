@@ -37,12 +37,14 @@ pub struct AppOptions {
     pub sampling: SamplingOptions,
     /// The seed of requests that do not say otherwise; random for each if absent.
     pub seed: Option<u64>,
-    /// Most tokens of an answer, whatever a request says.
+    /// Most tokens of an answer to requests that do not say; as many as the context takes if absent.
     pub max_tokens: Option<usize>,
     /// Whether `GET /slots` tells what runs.
     pub slots: bool,
     /// Whether answers in OpenAI's form tell what the model was given where requests do not say otherwise.
     pub verbose: bool,
+    /// Whether there is a chat page.
+    pub page: bool,
     /// Longest time that a request may take, the queue included.
     pub timeout: Option<Duration>,
 }

@@ -23,6 +23,8 @@ use worker::Error;
 /// Tokens of the answers before the first request: the first step of a shape is launched, the second one recorded as a
 /// graph, which the third one replays.
 const WARM_UP_ANSWER: usize = 4;
+/// Whose the prompts before the first request are: no key has this number.
+const WARM_UP_NAMESPACE: u64 = u64::MAX;
 /// A text for embedding models before the first request.
 const WARM_UP_TEXT: &str = "warming up";
 
@@ -181,6 +183,8 @@ impl TextModel {
         let mut request = Request::new((0..prompt).map(token).collect(), warm_up_sampling());
         request.max_tokens = Some(WARM_UP_ANSWER);
         request.ignore_end = true;
+        // No request's beginning is known by it.
+        request.namespace = WARM_UP_NAMESPACE;
         let submitted = self.backend.submit(request);
         let mut ticket = submitted.map_err(|e| failed(e.to_string()))?;
         loop {

@@ -199,6 +199,12 @@ fn routes() -> Routes<App> {
         .takes::<native::InfillFields>()
         .takes::<native::NativeFields>()
         .takes::<SamplingFields>(),
+        Route::post(
+            "/predict",
+            "Several requests in one, as Vertex AI sends them",
+            native::predict::create,
+        )
+        .takes::<native::PredictFields>(),
         Route::post("/tokenize", "Text to tokens", native::tokenize)
             .takes::<native::TokenizeFields>(),
         Route::post("/detokenize", "Tokens to text", native::detokenize)

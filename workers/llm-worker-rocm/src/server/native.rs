@@ -5,6 +5,7 @@
 //! | here           | properties, tokens, templates                          |
 //! | [`completion`] | `/completion`                                          |
 //! | [`infill`]     | `/infill`: the middle of a text                        |
+//! | [`predict`]    | `/predict`: several requests in one                    |
 //! | [`prompts`]    | what a prompt can be                                   |
 //! | [`request`]    | fields, and what they ask of the engine                |
 //! | [`reply`]      | answers, whole or as they come                         |
@@ -12,12 +13,14 @@
 
 pub(super) mod completion;
 pub(super) mod infill;
+pub(super) mod predict;
 mod prompts;
 pub(super) mod reply;
 mod request;
 pub(super) mod settings;
 
 pub use infill::InfillFields;
+pub use predict::PredictFields;
 pub(super) use reply::PROTOCOL;
 pub use request::NativeFields;
 

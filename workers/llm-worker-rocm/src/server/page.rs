@@ -4,7 +4,8 @@
 //! packages have them, with their licences (`page/vendor/README.md`). `build.rs` compresses all of them into one table.
 //! Their addresses carry the version of the page, so that browsers keep them for good and never mix two versions.
 
-use axum::extract::Path;
+use super::Shared;
+use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use worker::http::page::{respond, Asset, Lifetime};
@@ -17,8 +18,13 @@ include!(concat!(env!("OUT_DIR"), "/page.rs"));
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; media-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types characters";
 
 /// `GET /`
-pub(super) async fn index(headers: HeaderMap) -> Result<Response, ApiError> {
-    answer("index.html", Lifetime::Checked, &headers)
+pub(super) async fn index(State(app): Shared, headers: HeaderMap) -> Result<Response, ApiError> {
+    match app.options.page {
+        true => answer("index.html", Lifetime::Checked, &headers),
+        false => Err(ApiError::not_found(
+            "this worker has no page: it was started with --no-page",
+        )),
+    }
 }
 
 /// `GET /page/{version}/{*file}`

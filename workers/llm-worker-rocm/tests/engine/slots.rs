@@ -334,3 +334,48 @@ fn a_model_falls_asleep_when_nothing_is_asked() {
     std::thread::sleep(Duration::from_millis(150));
     assert!(!other.status().asleep);
 }
+
+#[test]
+fn requests_choose_their_slots() {
+    let engine = start(EngineOptions {
+        max_sequences: 2,
+        ..options()
+    });
+    let asked = |slot: Option<usize>, len: usize| Request {
+        slot,
+        ..request(prompt(1, 6), SamplingOptions::greedy(), len)
+    };
+    let slot_of = |ticket: &mut Ticket| match ticket.events.blocking_recv() {
+        Some(Event::Started { slot, .. }) => slot,
+        other => panic!("{other:?}"),
+    };
+    let mut long = engine.submit(asked(Some(1), 100)).unwrap();
+    assert_eq!(slot_of(&mut long), Some(1));
+    // One waits for its slot, and lets those pass that take any.
+    let mut same = engine.submit(asked(Some(1), 1)).unwrap();
+    let mut other = engine.submit(asked(None, 1)).unwrap();
+    assert_eq!(slot_of(&mut other), Some(0));
+    assert_eq!(tokens(&mut long).len(), 100);
+    assert_eq!(slot_of(&mut same), Some(1));
+    let refused = engine.submit(asked(Some(2), 1)).err();
+    assert!(matches!(refused, Some(Failure::Invalid(reason)) if reason.contains("slot 2")));
+}
+
+#[test]
+fn what_is_known_can_be_left_out() {
+    let engine = start(options());
+    let ask = |afresh: bool| {
+        let asked = Request {
+            afresh,
+            ..request(prompt(3, 30), SamplingOptions::greedy(), 4)
+        };
+        outcome(&mut engine.submit(asked).unwrap())
+            .1
+            .unwrap()
+            .cached_tokens
+    };
+    assert_eq!(
+        [ask(false), ask(false), ask(true), ask(false)],
+        [0, 28, 0, 28]
+    );
+}

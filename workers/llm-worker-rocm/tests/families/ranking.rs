@@ -337,6 +337,7 @@ fn serving(loaded: Loaded) -> Arc<App> {
         seed: None,
         max_tokens: None,
         slots: true,
+        page: true,
         timeout: None,
     };
     let app = App::new(identity, options);

@@ -36,6 +36,11 @@ pub fn app() -> Arc<App> {
 }
 
 fn app_with(any_model: bool) -> Arc<App> {
+    app_changed(|options| options.any_model = any_model)
+}
+
+/// A worker with other options that is not loaded.
+pub fn app_changed(change: impl FnOnce(&mut AppOptions)) -> Arc<App> {
     let identity = Identity {
         worker_id: "worker-1".to_string(),
         port: 8080,
@@ -46,10 +51,10 @@ fn app_with(any_model: bool) -> Arc<App> {
         },
         ..Identity::default()
     };
-    let options = AppOptions {
+    let mut options = AppOptions {
         model: "org/model".to_string(),
         aliases: vec!["alias".to_string()],
-        any_model,
+        any_model: false,
         verbose: false,
         sampling: SamplingOptions {
             temperature: 0.8,
@@ -59,8 +64,10 @@ fn app_with(any_model: bool) -> Arc<App> {
         seed: None,
         max_tokens: None,
         slots: true,
+        page: true,
         timeout: Some(Duration::from_secs(600)),
     };
+    change(&mut options);
     App::new(identity, options)
 }
 

@@ -22,6 +22,11 @@ pub const CONTEXT: usize = 4096;
 
 /// A vocabulary of bytes.
 pub fn tokenizer() -> Tokenizer {
+    tokenizer_with(|_| {})
+}
+
+/// The same with a change of its file.
+pub fn tokenizer_with(change: impl FnOnce(&mut File)) -> Tokenizer {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_string).to_vec();
     let mut kinds = vec![2, 3, 3];
     for byte in 0..=255u8 {
@@ -37,6 +42,7 @@ pub fn tokenizer() -> Tokenizer {
         .set("tokenizer.ggml.add_space_prefix", bool(false))
         .set("tokenizer.ggml.bos_token_id", u32(1))
         .set("tokenizer.ggml.eos_token_id", u32(END));
+    change(&mut file);
     Tokenizer::from_gguf(&Gguf::read(Cursor::new(file.bytes())).unwrap()).unwrap()
 }
 
@@ -77,6 +83,10 @@ pub struct Seen {
     pub namespace: u64,
     pub adapters: Arc<[AdapterUse]>,
     pub constrained: bool,
+    pub after_sampling: bool,
+    pub slot: Option<usize>,
+    pub afresh: bool,
+    pub keep: Option<usize>,
 }
 
 /// The engine.
@@ -161,10 +171,10 @@ impl Backend for Script {
             namespace,
             adapters,
             media: _,
-            after_sampling: _,
-            slot: _,
-            afresh: _,
-            keep: _,
+            after_sampling,
+            slot,
+            afresh,
+            keep,
             progress,
             log: _,
         } = request;
@@ -181,6 +191,10 @@ impl Backend for Script {
                 namespace,
                 adapters,
                 constrained: constraint.is_some(),
+                after_sampling,
+                slot,
+                afresh,
+                keep,
             });
             seen.len() as u64
         };

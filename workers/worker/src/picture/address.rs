@@ -46,14 +46,17 @@ impl Sources {
         if address.starts_with("http://") || address.starts_with("https://") {
             return self.fetch(address);
         }
-        let path = match address.strip_prefix("file:") {
-            Some(_) => Url::parse(address)
-                .ok()
-                .and_then(|url| url.to_file_path().ok())
-                .ok_or_else(|| usage("this file: URL names no file"))?,
-            None => PathBuf::from(address),
-        };
-        self.read(&path)
+        match address.strip_prefix("file:") {
+            Some(rest) => {
+                let url = Url::parse(address).ok();
+                let whole = url.and_then(|url| url.to_file_path().ok());
+                // As llama.cpp's server has it, the path may also begin at the folder.
+                let below = rest.trim_start_matches('/');
+                let found = whole.map(|path| self.read(&path)).and_then(Result::ok);
+                found.map_or_else(|| self.read(Path::new(below)), Ok)
+            }
+            None => self.read(Path::new(address)),
+        }
     }
 
     /// A file below the folder.
@@ -260,6 +263,10 @@ mod tests {
         assert_eq!(sources.load("a.png").unwrap(), b"a");
         let url = Url::from_file_path(folder.path().canonicalize().unwrap().join("a.png"));
         assert_eq!(sources.load(url.unwrap().as_str()).unwrap(), b"a");
+        for below in ["file://a.png", "file:///a.png", "file:a.png"] {
+            assert_eq!(sources.load(below).unwrap(), b"a", "{below}");
+        }
+        assert!(refusal(&sources, "file://../a").contains("no such"));
         for path in [outside, "link", "../a", "b.png", "."] {
             assert!(refusal(&sources, path).contains("no such"), "{path}");
         }

@@ -222,6 +222,34 @@ mod tests {
         choose(logits, &request(options, history)).unwrap().token
     }
 
+    #[test]
+    fn probabilities_of_what_samplers_leave() {
+        let logits = [1.0, 3.0, 2.0, 0.0];
+        let told = |options: &SamplingOptions| {
+            let request = SamplingRequest {
+                top_logprobs: Some(3),
+                after_sampling: true,
+                ..request(options, &[])
+            };
+            let found = choose(&logits, &request).unwrap();
+            let own = found.top.iter().find(|top| top.0 == found.token).unwrap();
+            assert_eq!(found.logprob, Some(own.1));
+            let probabilities = found.top.iter().map(|top| (top.0, top.1.exp()));
+            probabilities.collect::<Vec<_>>()
+        };
+        let two = SamplingOptions {
+            top_k: Some(2),
+            temperature: 0.5,
+            ..warm()
+        };
+        let found = told(&two);
+        let most = 1.0 / (1.0 + (-2f32).exp());
+        assert_eq!([found[0].0, found[1].0], [1, 2]);
+        assert!((found[0].1 - most).abs() < 1e-6 && (found[1].1 - (1.0 - most)).abs() < 1e-6);
+        assert_eq!(told(&warm()).len(), 3);
+        assert_eq!(told(&SamplingOptions::greedy()), [(1, 1.0)]);
+    }
+
     /// How often each token is sampled.
     fn frequencies(logits: &[f32], options: SamplingOptions) -> Vec<f64> {
         const SAMPLES: usize = 20_000;

@@ -312,16 +312,16 @@ impl SamplingFields {
         }
     }
 
-    /// Most tokens of an answer, as far as the server allows.
+    /// Most tokens of an answer: what the request says, or the server's default.
     ///
     /// # Errors
     /// As [`Self::max_tokens`].
     pub fn most_tokens(&self, options: &AppOptions) -> Result<Option<usize>, ApiError> {
-        Ok(self
-            .max_tokens()?
-            .into_iter()
-            .chain(options.max_tokens)
-            .min())
+        let given = [self.n_predict, self.max_tokens, self.max_completion_tokens];
+        match given.iter().any(Option::is_some) {
+            true => self.max_tokens(),
+            false => Ok(options.max_tokens),
+        }
     }
 
     /// The stop strings.
