@@ -15,7 +15,6 @@ UNKNOWN = [
     "models_preset",
     "no_mmproj",
     "no_models_autoload",
-    "no_ui",
     "reasoning_format",
     "server_tools",
     "server_tools_runtime",
@@ -34,7 +33,7 @@ def arguments(server):
         if getattr(server, name) not in (None, False):
             raise RuntimeError(f"no option of ours is {name}={getattr(server, name)!r}")
     model = server.model_file or models.of_repository(server.model_hf_repo, server.model_hf_file)
-    given = ["serve", "--device", "cpu", "--model", model, "--host", server.server_host, "--port", 0]
+    given = ["serve", "--device", "cpu", "--model", model, "--host", server.server_host, "--port", server.own_port]
     # Its server answers whatever model a request names.
     given += ["--any-model", "--temperature", server.temperature, "--seed", server.seed]
 
@@ -52,11 +51,14 @@ def arguments(server):
         # A slot of theirs has its part of the context; of one for all, each may have all.
         option("--context", server.n_ctx if server.kv_unified else server.n_ctx // slots)
     option("--step-tokens", server.n_batch)
+    # Its cache knows equal beginnings to the token.
+    option("--block-size", 1)
     option("--max-tokens", server.n_predict if (server.n_predict or -1) > 0 else None)
     option("--cache-type-k", server.ctk)
     option("--cache-type-v", server.ctv)
     option("--slot-save-path", server.slot_save_path)
     option("--no-slots", not server.server_slots)
+    option("--no-page", bool(server.no_ui))
     option("--api-key", server.api_key)
     option("--media-path", server.media_path)
     option("--chat-template", server.chat_template_file or server.chat_template)
@@ -72,6 +74,7 @@ def arguments(server):
         option("--draft-min", server.spec_draft_n_min)
         option("--draft-max", server.spec_draft_n_max)
         option("--draft-always", True)
+        option("--draft-p-min", "0")
     return [str(argument) for argument in given]
 
 

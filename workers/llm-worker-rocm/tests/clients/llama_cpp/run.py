@@ -16,6 +16,7 @@ LLAMA_CPP is the folder that scripts/fetch-llama-cpp prints. Arguments of pytest
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,7 +34,8 @@ def lay_out(scratch, llama_cpp):
     """The folders that tests reach by paths relative to theirs; gives the one that they run in."""
     here = scratch / "llama.cpp/tools/server/tests"
     (here / "tmp").mkdir(parents=True)
-    (scratch / "llama.cpp/tools/mtmd").symlink_to(llama_cpp / "tools/mtmd")
+    # A copy: a link that leads out of the folder of media is not followed.
+    shutil.copytree(llama_cpp / "tools/mtmd", scratch / "llama.cpp/tools/mtmd")
     (scratch / "llama.cpp/models").symlink_to(llama_cpp)
     return here
 

@@ -38,6 +38,9 @@ TMP_DIR = "tmp"
 class ServerProcess(theirs.ServerProcess):
     """Their server's options, and our server."""
 
+    # A free one the first time, and the same after that.
+    own_port = 0
+
     def start(self, timeout_seconds=START_SECONDS):
         command = [os.environ["LLM_WORKER"], *options.arguments(self)]
         print("starting", " ".join(command))
@@ -56,7 +59,7 @@ class ServerProcess(theirs.ServerProcess):
         found = re.search(r"^listening on http://\S+:(\d+)$", log.read_text(), re.MULTILINE)
         if not found:
             return False
-        self.server_port = int(found[1])
+        self.server_port = self.own_port = int(found[1])
         try:
             return theirs.requests.get(self.make_url("/health"), timeout=10).status_code == 200
         except theirs.requests.exceptions.ConnectionError:
