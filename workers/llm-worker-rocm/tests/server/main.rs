@@ -19,6 +19,7 @@ mod life;
 mod limits;
 mod memory;
 mod model;
+mod native;
 mod ollama;
 mod openai;
 mod rbee;
