@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Longest file of keys.
 const MAX_KEY_FILE: u64 = 1 << 20;
 
-/// Which key a request came with; the first where none is asked for. Handlers take it as an argument.
+/// Which key a request came with, by a number that a key has whatever the others are; 0 where none is asked for. Handlers
+/// take it as an argument.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Caller(pub u64);
 
@@ -100,7 +102,7 @@ impl ApiKeys {
             found.conditional_assign(&number, key.as_bytes().ct_eq(given));
         }
         match found.checked_sub(1) {
-            Some(index) => Ok(Caller(index)),
+            Some(index) => Ok(Caller(number_of(&self.0[index as usize]))),
             None => refuse("INVALID_API_KEY", "this key is not known here"),
         }
     }
@@ -110,6 +112,14 @@ impl std::fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ApiKeys({} keys)", self.0.len())
     }
+}
+
+/// A key's number, never 0: from it nobody finds a key that is hard to guess.
+fn number_of(key: &str) -> u64 {
+    let digest = Sha256::digest(key.as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    u64::from_le_bytes(bytes).max(1)
 }
 
 /// What follows `Bearer `; the scheme's name has no case.
@@ -174,7 +184,14 @@ mod tests {
         assert_eq!(check(&keys, None), Some("MISSING_API_KEY"));
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", "second".parse().unwrap());
-        assert_eq!(keys.check(&headers), Ok(Caller(1)));
+        let second = keys.check(&headers).unwrap();
+        let alone = ApiKeys::new(["second".to_string()]);
+        assert_eq!(
+            alone.check(&headers),
+            Ok(second),
+            "it is the same among others"
+        );
+        assert_ne!(second, Caller::default());
         headers.insert("x-api-key", "third".parse().unwrap());
         assert_eq!(keys.check(&headers).unwrap_err().code, "INVALID_API_KEY");
         // A wrong key beside a right one is a wrong key.

@@ -7,6 +7,7 @@
 //! | [`routes`]   | one table of routes                                                                       |
 //! | [`mod@router`] | all routes, with keys, limits, cross-origin rules, the access log                       |
 //! | [`health`]   | `/health` `/ready` `/info`, and the sign of life for orchestrators                        |
+//! | [`inside`]   | the routes for the worker itself, without a socket                                        |
 //! | [`metrics`]  | `/metrics`                                                                                |
 //! | [`openapi`]  | `/openapi.json`                                                                           |
 //! | [`life`]     | from an open port to a graceful end, or exit code 3 when the device is lost               |
@@ -63,6 +64,7 @@
 pub mod fleet;
 pub mod frame;
 pub mod health;
+pub mod inside;
 pub mod life;
 pub mod metrics;
 pub mod openapi;
@@ -74,6 +76,7 @@ mod supervise;
 mod systemd;
 
 pub use frame::{DeviceInfo, Frame, Identity, Model, Unready};
+pub use inside::{Inside, InsideAnswer};
 pub use life::{run, start, supervised};
 pub use metrics::Figure;
 pub use progress::Progress;

@@ -1,6 +1,7 @@
 //! One table of routes.
 
 use super::Worker;
+use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{on, MethodFilter, MethodRouter};
@@ -67,6 +68,12 @@ impl<W: Worker> Route<W> {
     /// Takes the fields of `T` as JSON; called again, those of another type, too.
     pub fn takes<T: JsonSchema>(self) -> Self {
         self.with_body::<T>("application/json")
+    }
+
+    /// Takes bodies of any length: the handler has a limit of its own.
+    pub fn takes_any_length(mut self) -> Self {
+        self.handler = self.handler.layer(DefaultBodyLimit::disable());
+        self
     }
 
     /// Takes the fields of `T` as a form with files.
