@@ -20,6 +20,7 @@
 //! | [`kernels`]   | what models use of the kernels, to be compiled ahead                        |
 //! | [`embedding`] | texts to vectors                                                            |
 //! | [`completion`] | a request's tokens as text                                                |
+//! | [`batch`]     | files of requests, answered                                                 |
 //! | [`server`]    | the HTTP server                                                             |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
@@ -29,6 +30,7 @@
 pub mod adapters;
 pub mod architectures;
 pub mod audio;
+pub mod batch;
 pub mod chat;
 pub mod cli;
 pub mod completion;

@@ -3,6 +3,7 @@
 //! Every option with a long name is read from the environment, too: `--max-tokens` from `LLM_MAX_TOKENS`, unless it
 //! says otherwise. The command line comes first.
 
+mod batch;
 mod bench;
 mod chat;
 mod generate;
@@ -50,6 +51,8 @@ enum Command {
     Chat(Box<chat::ChatArgs>),
     /// Serves a model over HTTP: OpenAI's API, a chat page, and more.
     Serve(Box<serve::ServeArgs>),
+    /// Answers the requests in a file, one a line, in the form of OpenAI's batches.
+    Batch(Box<batch::BatchArgs>),
     /// Measures how fast prompts are read and answers written.
     Bench(bench::BenchArgs),
     /// Measures how well a model predicts a text.
@@ -82,7 +85,7 @@ impl Program for Cli {
     }
 
     fn is_service(&self) -> bool {
-        matches!(self.command, Command::Serve(_))
+        matches!(self.command, Command::Serve(_) | Command::Batch(_))
     }
 
     fn check(&self) -> Result<()> {
@@ -103,6 +106,7 @@ impl Command {
             Self::Generate(args) => args.run(),
             Self::Chat(args) => args.run(),
             Self::Serve(args) => args.run(),
+            Self::Batch(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Perplexity(args) => args.run(),
             Self::Rerank(args) => args.run(),

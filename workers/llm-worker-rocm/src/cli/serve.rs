@@ -14,7 +14,7 @@ use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
 use crate::model::{LoadOptions, ModelFile};
 use crate::samplers::SamplerSettings;
-use crate::server::{App, AppOptions, Loaded, TextModel, Transcriber};
+use crate::server::{App, AppOptions, FileOptions, FileStore, Loaded, TextModel, Transcriber};
 use crate::tools::{CallForm, OutputFormat};
 use crate::whisper::Whisper;
 use candle_core::Device;
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use worker::device::DeviceArgs;
+use worker::device::{DeviceArgs, Selected};
 use worker::kernels::CompileArgs;
 use worker::picture::Sources;
 use worker::serve::fleet::{self, FleetArgs, FleetSetup};
@@ -44,6 +44,53 @@ pub struct ServeArgs {
     #[command(flatten)]
     fleet: FleetArgs,
 
+    #[command(flatten)]
+    model: ModelArgs,
+
+    #[command(flatten)]
+    server: worker::serve::ServerArgs,
+
+    /// Most requests that wait; more are refused with 429.
+    #[arg(long, default_value_t = EngineOptions::default().max_waiting, value_name = "N")]
+    queue: usize,
+
+    /// A folder for what POST /slots/ID?action=save saves of the cache; without, nothing is saved.
+    #[arg(long, value_name = "FOLDER")]
+    slot_save_path: Option<PathBuf>,
+
+    /// Do not tell in GET /slots what runs.
+    #[arg(long)]
+    no_slots: bool,
+
+    /// No chat page.
+    #[arg(long)]
+    no_page: bool,
+
+    /// A folder for the files and batches of clients, which outlive the server there; without, they end with it.
+    #[arg(long, value_name = "FOLDER")]
+    files: Option<PathBuf>,
+
+    /// Longest file of a client in bytes.
+    #[arg(long, default_value_t = FileOptions::default().max_file_bytes, value_name = "N")]
+    max_file_bytes: u64,
+
+    /// Most bytes of all files of clients; results of batches are written nevertheless.
+    #[arg(long, default_value_t = FileOptions::default().max_bytes, value_name = "N")]
+    max_files_bytes: u64,
+
+    /// Seconds without a request after which weights and cache are given back; the next request loads the model again,
+    /// and waits for that. 0 is never.
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    sleep_after: u64,
+
+    /// Seconds that a request may take, its time in the queue included; 0 is no limit.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    timeout: u64,
+}
+
+/// How models answer: what `serve` and `batch` have in common.
+#[derive(Debug, Args)]
+pub(super) struct ModelArgs {
     /// Name of the model in answers; the file's or repository's own if absent.
     #[arg(long, value_name = "NAME")]
     model_ref: Option<String>,
@@ -121,9 +168,6 @@ pub struct ServeArgs {
     #[command(flatten)]
     compile: CompileArgs,
 
-    #[command(flatten)]
-    server: worker::serve::ServerArgs,
-
     /// Longest sequence in tokens, prompt and answer together; the model's own if absent.
     #[arg(long, short, value_name = "N")]
     context: Option<usize>,
@@ -142,13 +186,9 @@ pub struct ServeArgs {
     )]
     keep: usize,
 
-    /// Most requests that are computed at once.
-    #[arg(long, default_value_t = EngineOptions::default().max_sequences, value_name = "N")]
-    parallel: usize,
-
-    /// Most requests that wait; more are refused with 429.
-    #[arg(long, default_value_t = EngineOptions::default().max_waiting, value_name = "N")]
-    queue: usize,
+    /// Most requests that are computed at once; 16 if absent, and 64 in a batch on a GPU.
+    #[arg(long, value_name = "N")]
+    parallel: Option<usize>,
 
     /// Most tokens of a step: long prompts are cut into such pieces.
     #[arg(long, default_value_t = EngineOptions::default().max_step_tokens, value_name = "N")]
@@ -183,26 +223,9 @@ pub struct ServeArgs {
     #[arg(long)]
     no_prefix_cache: bool,
 
-    /// A folder for what POST /slots/ID?action=save saves of the cache; without, nothing is saved.
-    #[arg(long, value_name = "FOLDER")]
-    slot_save_path: Option<PathBuf>,
-
-    /// Do not tell in GET /slots what runs.
-    #[arg(long)]
-    no_slots: bool,
-
-    /// No chat page.
-    #[arg(long)]
-    no_page: bool,
-
     /// Most tokens of an answer to requests that do not say; as many as the context takes if absent.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
     max_tokens: Option<u32>,
-
-    /// Seconds without a request after which weights and cache are given back; the next request loads the model again,
-    /// and waits for that. 0 is never.
-    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
-    sleep_after: u64,
 
     #[command(flatten)]
     graph: GraphArgs,
@@ -212,10 +235,6 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     speculation: SpeculationArgs,
-
-    /// Seconds that a request may take, its time in the queue included; 0 is no limit.
-    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
-    timeout: u64,
 
     #[command(flatten)]
     sampling: SamplingDefaults,
@@ -297,11 +316,31 @@ impl SamplingDefaults {
     }
 }
 
+/// How requests come to the models of [`ModelArgs`].
+#[derive(Debug, Clone)]
+pub(super) struct Service {
+    /// Most requests that are computed at once.
+    pub parallel: usize,
+    /// Most requests that wait.
+    pub queue: usize,
+    /// Where slots are saved, if they may be.
+    pub slot_save_path: Option<PathBuf>,
+    /// How long nothing is asked until weights and cache are given back.
+    pub sleep_after: Option<Duration>,
+}
+
+/// So many seconds, unless that is 0.
+pub(super) fn seconds(count: u64) -> Option<Duration> {
+    Some(count)
+        .filter(|&count| count > 0)
+        .map(Duration::from_secs)
+}
+
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         self.check()?;
         let args = self.server.clone();
-        let device = self.device.request()?;
+        let device = self.model.device.request()?;
         if self.fleet.is_wanted(self.served.models.len()) {
             return self.serve_several();
         }
@@ -311,13 +350,13 @@ impl ServeArgs {
 
     /// Looks at what can be wrong without a model and without a device.
     pub(super) fn check(&self) -> Result<()> {
-        self.sampling.options()?.validate()?;
-        self.device.request().map(drop)
+        self.model.sampling()?;
+        self.model.device.request().map(drop)
     }
 
     /// Serves several models, each in a process of its own.
     fn serve_several(self) -> Result<()> {
-        if self.model_ref.is_some() || !self.aliases.is_empty() {
+        if self.model.model_ref.is_some() || !self.model.aliases.is_empty() {
             let reason =
                 "--model-ref and --alias name one model; --models-config gives names to several";
             return Err(Error::Usage(reason.to_string()));
@@ -333,37 +372,101 @@ impl ServeArgs {
 
     fn app_options(&self, model: String) -> Result<AppOptions> {
         Ok(AppOptions {
-            model,
-            aliases: self.aliases.clone(),
-            any_model: self.any_model,
-            verbose: self.verbose_answers,
-            sampling: self.sampling.options()?,
-            seed: self.sampling.seed,
-            max_tokens: self.max_tokens.map(|n| n as usize),
             slots: !self.no_slots,
             page: !self.no_page,
-            timeout: Some(self.timeout)
-                .filter(|&s| s > 0)
-                .map(Duration::from_secs),
+            ..self.model.app_options(model, seconds(self.timeout))?
         })
     }
 
     /// Serves in this process.
     fn serve(self, source: SourceArgs) -> Result<()> {
-        let selected = self.device.select()?;
-        let name = self.model_ref.clone().unwrap_or_else(|| source.name());
-        let options = self.app_options(name)?;
+        let selected = self.model.device.select()?;
+        let options = self.app_options(self.model.name(&source))?;
         let args = self.server.clone();
+        let service = Service {
+            parallel: (self.model.parallel).unwrap_or(EngineOptions::default().max_sequences),
+            queue: self.queue,
+            slot_save_path: self.slot_save_path,
+            sleep_after: seconds(self.sleep_after),
+        };
+        let files = FileStore::new(FileOptions {
+            folder: self.files,
+            max_file_bytes: self.max_file_bytes,
+            max_bytes: self.max_files_bytes,
+        })?;
+        let model = self.model;
         worker::serve::start(
             &args,
             (&selected).into(),
-            |identity| App::new(identity, options),
-            move |app: &App| self.load(&source, &selected.device, &app.frame.progress),
+            |identity| {
+                let app = App::new(identity, options);
+                app.keep_files(files);
+                app
+            },
+            move |app: &App| model.load(&source, &selected.device, &app.frame.progress, &service),
         )
     }
+}
 
-    /// Finds the model, on the network if need be, and loads it.
-    fn load(&self, source: &SourceArgs, device: &Device, progress: &Progress) -> Result<Loaded> {
+impl ModelArgs {
+    /// How many requests are computed at once, if that was said.
+    pub(super) fn parallel(&self) -> Option<usize> {
+        self.parallel
+    }
+
+    /// The device.
+    ///
+    /// # Errors
+    /// That it cannot be used.
+    pub(super) fn select_device(&self) -> Result<Selected> {
+        self.device.select()
+    }
+
+    fn sampling(&self) -> Result<SamplingOptions> {
+        let sampling = self.sampling.options()?;
+        sampling.validate()?;
+        Ok(sampling)
+    }
+
+    /// What the model is called in answers.
+    pub(super) fn name(&self, source: &SourceArgs) -> String {
+        self.model_ref.clone().unwrap_or_else(|| source.name())
+    }
+
+    /// How the model is presented.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for sampling that makes no sense.
+    pub(super) fn app_options(
+        &self,
+        model: String,
+        timeout: Option<Duration>,
+    ) -> Result<AppOptions> {
+        Ok(AppOptions {
+            model,
+            aliases: self.aliases.clone(),
+            any_model: self.any_model,
+            verbose: self.verbose_answers,
+            sampling: self.sampling()?,
+            seed: self.sampling.seed,
+            max_tokens: self.max_tokens.map(|n| n as usize),
+            slots: true,
+            page: false,
+            timeout,
+        })
+    }
+
+    /// Finds the models, on the network if need be, and loads them.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn load(
+        &self,
+        source: &SourceArgs,
+        device: &Device,
+        progress: &Progress,
+        service: &Service,
+    ) -> Result<Loaded> {
         progress.begin("finding the model");
         let path = source.resolve()?;
         let mut loaded = Loaded::default();
@@ -381,7 +484,9 @@ impl ServeArgs {
             progress.begin("loading the model");
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         } else {
-            loaded.text = Some(Arc::new(self.load_text(source, &path, device, progress)?));
+            loaded.text = Some(Arc::new(
+                self.load_text(source, &path, device, progress, service)?,
+            ));
         }
         if let Some(model) = &self.embedding_model {
             let path = source.resolve_other(model)?;
@@ -424,8 +529,13 @@ impl ServeArgs {
         path: &Path,
         device: &Device,
         progress: &Progress,
+        service: &Service,
     ) -> Result<TextModel> {
-        if let Some(folder) = self.slot_save_path.as_ref().filter(|path| !path.is_dir()) {
+        if let Some(folder) = service
+            .slot_save_path
+            .as_ref()
+            .filter(|path| !path.is_dir())
+        {
             let reason = format!(
                 "--slot-save-path {}: there is no such folder",
                 folder.display()
@@ -487,21 +597,19 @@ impl ServeArgs {
                 full_windows: self.full_windows,
                 states: self.states,
                 state_distance: self.state_distance,
-                max_sequences: self.parallel,
+                max_sequences: service.parallel,
                 max_step_tokens: self.step_tokens,
-                max_waiting: self.queue,
+                max_waiting: service.queue,
                 prefix_cache: !self.no_prefix_cache,
                 graphs: self.graph.graphs(),
                 speculation: self.speculation.options(),
-                sleep_after: Some(self.sleep_after)
-                    .filter(|&seconds| seconds > 0)
-                    .map(Duration::from_secs),
+                sleep_after: service.sleep_after,
                 ..EngineOptions::default()
             }),
             Some(reload),
         )?;
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
-        text.parallel = self.parallel;
+        text.parallel = service.parallel;
         text.adapters = options.adapters;
         text.format = format;
         text.processor = pictures;
@@ -516,7 +624,7 @@ impl ServeArgs {
             Reasoning::Off => Some(false),
         };
         text.reasoning_budget = Some(self.reasoning_budget).filter(|&most| most >= 0);
-        text.slot_save_path = self.slot_save_path.clone();
+        text.slot_save_path = service.slot_save_path.clone();
         text.file_name = name;
         if device.is_rocm() {
             text.warm_up = WARM_UP_PROMPTS.to_vec();

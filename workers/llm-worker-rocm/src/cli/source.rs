@@ -54,6 +54,11 @@ impl ServedArgs {
 }
 
 impl SourceArgs {
+    /// Whether it names none, where a command can do without.
+    pub(super) fn is_unnamed(&self) -> bool {
+        self.model.is_empty()
+    }
+
     /// The file on disk, downloaded if need be.
     ///
     /// # Errors

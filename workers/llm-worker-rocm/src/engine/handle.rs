@@ -231,13 +231,20 @@ impl Engine {
         let id = queue.next_id;
         queue.next_id += 1;
         let (ticket, events) = Ticket::new(id);
-        queue.waiting.push_back(Waiting {
+        let waiting = Waiting {
             id,
             request,
             events,
             arrived: Instant::now(),
             breakers,
-        });
+        };
+        let behind = match waiting.request.background {
+            true => queue.waiting.len(),
+            false => queue
+                .waiting
+                .partition_point(|other| !other.request.background),
+        };
+        queue.waiting.insert(behind, waiting);
         drop(queue);
         self.shared.wake.notify_all();
         Ok(ticket)

@@ -20,6 +20,8 @@ use std::time::Instant;
 /// Its tokens, and how far their keys and values are computed.
 pub(super) struct Sequence {
     pub id: u64,
+    /// Whether the prompts of others are computed first.
+    pub background: bool,
     /// The prompt and what was generated, as far as it was not dropped.
     pub tokens: Vec<u32>,
     /// How many of these are the prompt's.
@@ -94,6 +96,7 @@ impl Sequence {
             root: root(namespace),
             remembered: 0,
             states: States::default(),
+            background: request.background,
             adapters: request.adapters,
             aim: request.sampling.aim.map(AimState::new),
             breakers: waiting.breakers,

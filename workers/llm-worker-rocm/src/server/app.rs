@@ -1,6 +1,8 @@
 //! What all handlers share.
 
 use super::backend::{Loaded, TextModel};
+use super::batches::Batches;
+use super::files::Store as Files;
 use super::jobs::Jobs;
 use super::metrics::Metrics;
 use super::responses::Store;
@@ -9,7 +11,7 @@ use super::turns::Turns;
 use crate::embedding::{EmbeddingModel, Reranker};
 use crate::engine::api::{AdapterUse, SamplingOptions};
 use prometheus_client::registry::Registry;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use worker::http::ApiError;
 use worker::observe::RequestScope;
@@ -62,6 +64,10 @@ pub struct App {
     pub(super) jobs: Jobs,
     /// Responses that later ones go on from.
     pub(super) responses: Store,
+    /// Files that clients keep here.
+    files: OnceLock<Files>,
+    /// Batches of requests.
+    pub(super) batches: Batches,
     /// The model's adapters for requests that choose none, once they were set.
     pub(super) adapter_scales: Mutex<Option<Vec<AdapterUse>>>,
     /// One batch of texts at a time on the device.
@@ -92,6 +98,9 @@ impl Worker for App {
 
     fn stopping(&self) {
         self.jobs.clear();
+        if let Some(files) = self.files.get() {
+            files.end();
+        }
     }
 }
 
@@ -107,11 +116,26 @@ impl App {
             created: worker::time::unix(),
             jobs: Jobs::default(),
             responses: Store::default(),
+            files: OnceLock::new(),
+            batches: Batches::default(),
             adapter_scales: Mutex::default(),
             embeddings: Turns::new("embed", 1, MAX_EMBEDDING_REQUESTS),
             transcriptions: Turns::new("transcribe", 1, MAX_TRANSCRIPTIONS),
             compilations: Turns::new("grammar", COMPILATIONS.0, COMPILATIONS.0 + COMPILATIONS.1),
         })
+    }
+
+    /// Keeps files there from now on, and goes on with the batches in it. Needs the server's runtime; has no effect once
+    /// a client has used another place.
+    pub fn keep_files(self: &Arc<Self>, files: Files) {
+        if self.files.set(files).is_ok() {
+            self.batches.resume(self);
+        }
+    }
+
+    /// Files that clients keep here.
+    pub(super) fn files(&self) -> &Files {
+        self.files.get_or_init(Files::default)
     }
 
     /// The models.

@@ -14,6 +14,8 @@
 //! | [`ollama`]     | Ollama's `/api/chat` and its sisters                                   |
 //! | [`fleet`]      | what is different where several models are served                      |
 //! | [`native`]     | properties, tokens, templates                                          |
+//! | [`files`]      | files that clients keep here                                           |
+//! | [`batches`]    | the requests of such files, answered beside others                     |
 //! | [`slots`]      | the sequences that run, their files, and sleep                         |
 //! | [`rbee`]       | the jobs of rbee's workers                                             |
 //! | [`metrics`]    | the figures of `/metrics`                                              |
@@ -23,7 +25,9 @@ pub mod adapters;
 mod anthropic;
 mod app;
 pub mod backend;
+mod batches;
 mod error;
+mod files;
 mod fleet;
 mod generation;
 mod jobs;
@@ -40,6 +44,7 @@ mod turns;
 
 pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, TextModel};
+pub use files::{FileOptions, Store as FileStore};
 pub use transcriber::Transcriber;
 
 use axum::extract::State;
@@ -135,6 +140,38 @@ fn routes() -> Routes<App> {
             anthropic::count_tokens,
         )
         .takes::<anthropic::MessageFields>(),
+        Route::post(
+            "/v1/messages/batches",
+            "Answers such chats, after those that somebody waits for",
+            anthropic::batches::create,
+        )
+        .takes::<anthropic::batches::BatchFields>(),
+        Route::get(
+            "/v1/messages/batches",
+            "The batches of such chats",
+            anthropic::batches::list,
+        ),
+        Route::get(
+            "/v1/messages/batches/{id}",
+            "How far such a batch is",
+            anthropic::batches::show,
+        ),
+        Route::delete(
+            "/v1/messages/batches/{id}",
+            "Forgets such a batch and its results",
+            anthropic::batches::delete,
+        ),
+        Route::post(
+            "/v1/messages/batches/{id}/cancel",
+            "Cancels such a batch",
+            anthropic::batches::cancel,
+        )
+        .takes::<batches::CancelFields>(),
+        Route::get(
+            "/v1/messages/batches/{id}/results",
+            "The results of such a batch, as lines of JSON",
+            anthropic::batches::results,
+        ),
         Route::post("/api/chat", "Answers a chat as Ollama does", ollama::chat)
             .takes::<ollama::ChatFields>(),
         Route::post(
@@ -174,6 +211,23 @@ fn routes() -> Routes<App> {
             transcriptions::translate,
         )
         .takes_form::<transcriptions::TranscriptionFields>(),
+        Route::post("/v1/files", "Keeps a file", files::create)
+            .takes_form::<files::FileFields>()
+            .takes_any_length(),
+        Route::get("/v1/files", "The files", files::list),
+        Route::get("/v1/files/{id}", "A file's description", files::show),
+        Route::delete("/v1/files/{id}", "Forgets a file", files::delete),
+        Route::get("/v1/files/{id}/content", "A file's content", files::content),
+        Route::post(
+            "/v1/batches",
+            "Answers the requests of a file, after those that somebody waits for",
+            batches::create,
+        )
+        .takes::<batches::BatchFields>(),
+        Route::get("/v1/batches", "The batches", batches::list),
+        Route::get("/v1/batches/{id}", "How far a batch is", batches::show),
+        Route::post("/v1/batches/{id}/cancel", "Cancels a batch", batches::cancel)
+            .takes::<batches::CancelFields>(),
         Route::get("/v1/models", "The model, in a list", models::list),
         Route::get("/models", "The model, in a list", models::list),
         Route::get("/v1/models/{*id}", "The model", models::show),

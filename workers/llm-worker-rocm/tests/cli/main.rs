@@ -1,5 +1,6 @@
 //! The program as a user runs it.
 
+mod batch;
 #[path = "../../../worker/tests/common/mod.rs"]
 mod common;
 mod conversation;

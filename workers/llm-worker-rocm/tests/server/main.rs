@@ -11,6 +11,7 @@ mod tiny_whisper;
 
 mod adapters;
 mod anthropic;
+mod batches;
 mod calls;
 mod chats;
 mod client;

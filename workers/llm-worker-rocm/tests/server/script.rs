@@ -169,6 +169,7 @@ impl Backend for Script {
             max_drafts: _,
             deadline,
             namespace,
+            background: _,
             adapters,
             media: _,
             after_sampling,

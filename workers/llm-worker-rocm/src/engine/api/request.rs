@@ -57,6 +57,8 @@ pub struct Request {
     /// Whose request it is: keys and values are shared among requests of one namespace only, so that nobody can find
     /// out what others have sent.
     pub namespace: u64,
+    /// Whether others go first: in the queue, and where prompts are computed.
+    pub background: bool,
     /// Adapters of the model that are added, each once.
     pub adapters: Arc<[AdapterUse]>,
     /// The prompt's pictures, if it has some.
@@ -90,6 +92,7 @@ impl Request {
             max_drafts: None,
             deadline: None,
             namespace: 0,
+            background: false,
             adapters: Arc::default(),
             media: None,
             slot: None,

@@ -27,8 +27,11 @@ impl Scheduler {
         } else {
             let mut room = self.max_step_tokens;
             let decoding = self.running.iter().filter(|s| s.pending() == 1);
-            let reading = self.running.iter().filter(|s| s.pending() > 1);
-            for sequence in decoding.chain(reading) {
+            let reading = |background: bool| {
+                let reading = self.running.iter().filter(|s| s.pending() > 1);
+                reading.filter(move |s| s.background == background)
+            };
+            for sequence in decoding.chain(reading(false)).chain(reading(true)) {
                 let drafts = sequence.drafts.tokens().len();
                 let rows = match drafts {
                     0 => rows(sequence, room),

@@ -5,8 +5,10 @@
 //! | `request` | a request's fields as those of a chat                     |
 //! | `blocks`  | content blocks of messages as parts, calls and results    |
 //! | `reply`   | answers as messages: whole, or as the events of a stream  |
+//! | [`batches`] | batches of messages                                     |
 //! | `error`   | errors in Anthropic's form                                |
 
+pub(super) mod batches;
 mod blocks;
 mod error;
 mod reply;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use worker::http::sse::{Frame, Frames};
 use worker::http::{ApiError, Caller};
+use worker::serve::inside::is_background;
 
 /// Takes an answer's text apart while it arrives.
 pub trait Parse: Clone + Send + 'static {
@@ -149,12 +150,14 @@ impl<P: Parse> Answers<P> {
             None => compiling.await?,
         };
         let (app, model) = (app.clone(), model.clone());
+        let background = is_background();
         blocking(move || {
             let common = Common {
                 app: &app,
                 tokenizer: &model.tokenizer,
                 fields: &fields,
                 caller,
+                background,
                 seed: fields.first_seed(app.options.seed),
                 deadline,
             };

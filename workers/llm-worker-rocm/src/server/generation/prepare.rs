@@ -110,6 +110,8 @@ pub struct Common<'a> {
     pub fields: &'a SamplingFields,
     /// Whose request it is.
     pub caller: Caller,
+    /// Whether others go first.
+    pub background: bool,
     /// The seed of the first answer.
     pub seed: u64,
     /// When to give up.
@@ -147,6 +149,7 @@ impl Common<'_> {
                 max_drafts: fields.speculative_n_max,
                 deadline: self.deadline,
                 namespace: self.caller.0,
+                background: self.background,
                 adapters: self.app.wanted_adapters(fields)?,
                 media: prompt.media.clone(),
                 slot: prompt.wishes.slot,

@@ -199,8 +199,6 @@ WORD = " hello"
 
 def seeing(folder):
     """Writes the model."""
-    import tiny_vision
-
     case = json.loads(json.dumps(tiny_vision.CASE))
     # Its own tokens come first; what of them is text elsewhere is nothing here.
     own = [case["spelled"].get(str(index), f"<{index}>") for index in range(40)]
@@ -295,8 +293,6 @@ def write_all(folder):
     story(folder / "large.gguf", more=HELLO)
     story(folder / "draft.gguf", more=HELLO, noise=0.5)
     ranker(folder / "ranker.gguf")
-    (folder / "vision").mkdir()
-    tiny_vision.write(folder / "vision")
     story(folder / "split.gguf", parts=3)
     adapter(folder / "adapter.gguf")
     seeing(folder / "seeing")
@@ -316,7 +312,6 @@ def of_repository(repository, file):
         "ggml-org/stories15M_MOE": lambda: folder() / "large.gguf",
         "bert-bge-small/ggml-model-f16.gguf": lambda: os.environ["CANDLE_ROCM_MINILM"],
         "jina-reranker-v1-tiny-en/ggml-model-f16.gguf": lambda: folder() / "ranker.gguf",
-        "ggml-org/tinygemma3-GGUF:Q8_0": lambda: folder() / "vision",
     }
     found = known.get(file) or known.get(repository)
     if not found:
