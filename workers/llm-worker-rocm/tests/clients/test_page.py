@@ -420,8 +420,12 @@ class SettingsAndServer(OnStage):
         self.reload()
         self.until_equal(lambda: self.texts("#models option"), ["large", "small (not loaded)"])
         self.js("(() => { const node = document.getElementById('models'); node.value = 'small'; node.dispatchEvent(new Event('change')); })()")
-        self.until(lambda: "/props?model=small" in self.stage.asked)
+        # A request loads it, and the page does not do so by itself.
+        self.assertNotIn("/props?model=small", self.stage.asked)
+        self.stage.models[1].update(state("loaded"))
         self.say("Hello")
+        self.until(lambda: "/lora-adapters?model=small" in self.stage.asked)
+        self.until_equal(lambda: self.texts("#models option"), ["large", "small"])
         self.assertEqual(self.stage.requests[-1]["model"], "small")
         self.assertNotIn("lora", self.stage.requests[-1])
         self.click("#chat-settings")

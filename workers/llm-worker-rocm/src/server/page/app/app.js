@@ -112,7 +112,7 @@ const showStatus = () => {
   showContext(used, backend.context);
 };
 
-const STATES = { unloaded: "not loaded", loading: "loading", failed: "failed", sleeping: "asleep" };
+const STATES = { unloaded: "not loaded", loading: "loading", failed: "failed", sleeping: "asleep", unloading: "unloading" };
 
 const showServer = () => {
   const isChoice = backend.models.length > 1;

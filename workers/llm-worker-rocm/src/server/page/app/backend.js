@@ -55,21 +55,30 @@ export class Backend {
   async refresh() {
     try {
       this.models = (await models()).filter(({ isChat }) => isChat);
-      // What a server does not have is not offered.
-      this.adapters = await adapters().catch(() => []);
       this.#model = this.chosen(this.#wanted);
-      await this.#readProps();
+      await this.#readModel();
     } catch (error) {
       if (error.status === 401) this.callbacks.keyWanted(error.message);
     }
     this.callbacks.changed();
   }
 
-  async #readProps() {
-    this.props = await props(this.#model).catch((error) => {
+  // Reads what the model says of itself. One that is not loaded is not loaded for that.
+  async #readModel() {
+    const state = this.models.find(({ id }) => id === this.#model)?.state ?? "loaded";
+    const unless = (otherwise) => (error) => {
       if (error.status === 401) throw error;
-      return null;
-    });
+      // What a server does not have is not offered.
+      return otherwise;
+    };
+    const isLoaded = state === "loaded";
+    this.props = isLoaded ? await props(this.#model).catch(unless(null)) : null;
+    this.adapters = isLoaded ? await adapters(this.#model).catch(unless([])) : [];
+  }
+
+  // A model may have been loaded, and others not be any more.
+  async answered() {
+    if (this.models.length > 1) await this.refresh();
   }
 
   // The model that answers a chat which asks for `wanted`; null where the server has but one.
@@ -84,8 +93,7 @@ export class Backend {
     const model = this.chosen(wanted);
     if (model === this.#model) return;
     this.#model = model;
-    this.props = null;
-    await this.#readProps().catch(() => {});
+    await this.#readModel().catch(() => {});
     this.callbacks.changed();
   }
 

@@ -224,6 +224,7 @@ export class Chats {
     }
     this.#runs.delete(id);
     announce(message.error ? message.error.message : "The answer is complete.");
+    this.backend.answered();
     if (run.failure !== null) this.callbacks.failed(message, run.failure);
     this.callbacks.changed();
   }

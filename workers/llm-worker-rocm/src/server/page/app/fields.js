@@ -1,6 +1,6 @@
 // The settings of a chat: one line each, for the form, for what is sent, and for what the server refuses.
 //
-// Kinds: number, integer, choice, list (a text each line), text, json. `on` says when a field matters.
+// Kinds: number, integer, choice, list (a text each line), text, json. `isOwn` is sent otherwise than by its name.
 
 const number = (name, label, step, hint, more = {}) => ({ name, label, kind: "number", step, hint, ...more });
 const integer = (name, label, hint, more = {}) => ({ name, label, kind: "integer", step: 1, hint, ...more });

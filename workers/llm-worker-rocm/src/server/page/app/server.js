@@ -80,7 +80,10 @@ const readProps = (props) => {
   };
 };
 
-export const props = async (model) => readProps(await get(model ? `props?model=${encodeURIComponent(model)}` : "props"));
+const of = (model) => (model ? `?model=${encodeURIComponent(model)}` : "");
+
+// What a model is set to; null is the only one.
+export const props = async (model) => readProps(await get(`props${of(model)}`));
 
 // The models that answer chats: adapters, which have a parent, are chosen by name elsewhere.
 export const models = async () => {
@@ -95,8 +98,8 @@ export const models = async () => {
     }));
 };
 
-export const adapters = async () => {
-  const list = await get("lora-adapters");
+export const adapters = async (model) => {
+  const list = await get(`lora-adapters${of(model)}`);
   return Array.isArray(list) ? list.map(({ id, name, path, scale }) => ({ id, name: name ?? path, scale })) : [];
 };
 
