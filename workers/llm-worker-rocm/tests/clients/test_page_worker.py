@@ -72,11 +72,10 @@ class OfTheWorker(OnStage):
         self.assertTrue(self.has_focus("#field-top_p"))
         self.set("sampling", "top_p", "")
         self.close_settings()
-        # This model does not see.
-        self.paste_picture()
-        self.begin("What is this?")
-        self.until(lambda: len(self.all(".message .error")) == 2)
-        self.assertIn("takes no pictures", self.texts(".message .error")[-1])
+        # This model does not see, which the page knows.
+        self.paste_picture(is_taken=False)
+        self.until(lambda: self.texts(".notice.error span") == ["This model takes no pictures."])
+        self.assertEqual(self.all(".thumbnail"), [])
 
     def test_no_other_server_is_asked(self):
         loaded = self.js("performance.getEntriesByType('resource').map((entry) => entry.name)")
