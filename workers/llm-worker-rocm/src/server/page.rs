@@ -5,8 +5,8 @@
 //! Their addresses carry the version of the page, so that browsers keep them for good and never mix two versions.
 
 use super::Shared;
-use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
 use worker::http::page::{respond, Asset, Lifetime};
 use worker::http::ApiError;
@@ -28,16 +28,17 @@ pub(super) async fn index(State(app): Shared, headers: HeaderMap) -> Result<Resp
 }
 
 /// `GET /page/{version}/{*file}`
-pub(super) async fn file(
-    Path((version, file)): Path<(String, String)>,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
+pub(super) async fn file(uri: Uri, headers: HeaderMap) -> Result<Response, ApiError> {
+    let path = uri.path().strip_prefix("/page/");
+    let (version, file) = path
+        .and_then(|path| path.split_once('/'))
+        .unwrap_or_default();
     // A page that was loaded before the program was replaced gets what there is now, and asks again next time.
     let lifetime = match version == VERSION {
         true => Lifetime::Forever,
         false => Lifetime::Checked,
     };
-    answer(&file, lifetime, &headers)
+    answer(file, lifetime, &headers)
 }
 
 fn answer(path: &str, lifetime: Lifetime, headers: &HeaderMap) -> Result<Response, ApiError> {

@@ -49,7 +49,7 @@ impl<W: FleetWorker> FleetServer<W> {
         let Routes { public, protected } = W::routes();
         let alone = public
             .into_iter()
-            .filter(|route| !has_parameter(route.path));
+            .filter(|route| !is_forwarded::<W>(route.path));
         let alone = alone.chain(
             protected
                 .into_iter()
@@ -67,8 +67,9 @@ impl<W: FleetWorker> FleetServer<W> {
     }
 }
 
-fn has_parameter(path: &str) -> bool {
-    path.contains('{')
+/// Whether a public route is about something that a model has made, which its parameter names.
+fn is_forwarded<W: FleetWorker>(path: &str) -> bool {
+    path.contains('{') && !W::answers_alone(path)
 }
 
 impl<W: FleetWorker> Worker for FleetServer<W> {
@@ -100,7 +101,7 @@ impl<W: FleetWorker> Worker for FleetServer<W> {
         let mut routes = Routes::default();
         for route in public {
             if !own.iter().any(|other| is_same(&route, other)) {
-                let forwards = has_parameter(route.path);
+                let forwards = is_forwarded::<W>(route.path);
                 routes.public.push(if forwards {
                     passed::<W>(route)
                 } else {
@@ -502,7 +503,7 @@ async fn pass_to_model<W: FleetWorker>(
             let plain = |error| fleet.find(W::plain_name(name)).map_err(|_| error);
             fleet.find(name).or_else(plain)?
         }
-        None if has_parameter(path) => return ask_all(&fleet, &whole).await,
+        None if path.contains('{') => return ask_all(&fleet, &whole).await,
         None => fleet.default_model()?,
     };
     let mut again = true;
