@@ -86,7 +86,7 @@ fn answer(engine: &Engine, prompt: &[u32]) -> Vec<u32> {
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv().unwrap() {
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
             Event::Token { token, .. } => {
                 if token.top[0].1 - token.top[1].1 < MARGIN {
                     return tokens;

@@ -71,7 +71,7 @@ fn answer(ticket: &mut Ticket) -> Vec<u32> {
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
             Event::Token { token, .. } => tokens.push(token.token),
             Event::Finished(_) => return tokens,
             Event::Failed(failure) => panic!("{failure}"),

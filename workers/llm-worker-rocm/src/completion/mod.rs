@@ -6,7 +6,9 @@ mod stop;
 
 pub use lines::LineLimits;
 
-use crate::engine::api::{DraftCount, Event, Failure, FinishReason, GeneratedToken, Ticket};
+use crate::engine::api::{
+    DraftCount, Event, Failure, FinishReason, GeneratedToken, PromptToken, Ticket,
+};
 use crate::tokenizer::{Detokenizer, Tokenizer};
 use lines::Lines;
 use std::borrow::Cow;
@@ -22,6 +24,8 @@ pub enum Output {
     Started(Option<usize>),
     /// More of the prompt is computed; only for requests that ask to be told.
     Progress(PromptProgress),
+    /// The next tokens of the prompt behind its first, with their probabilities, if they were asked for.
+    Prompt(Vec<PromptToken>),
     /// More of the answer.
     Delta(TextDelta),
     /// The answer is complete.
@@ -317,6 +321,7 @@ impl Completion {
                 };
                 self.outputs.push_back(Output::Progress(progress));
             }
+            Event::Prompt(tokens) => self.outputs.push_back(Output::Prompt(tokens)),
             Event::Token { token, at, drafts } => {
                 self.drafts = drafts;
                 self.take_token(token, at);

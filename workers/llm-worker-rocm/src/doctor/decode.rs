@@ -144,7 +144,7 @@ fn answer(mut ticket: Ticket) -> Result<Vec<u32>, Failure> {
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv() {
-            Some(Event::Started { .. } | Event::Progress { .. }) => {}
+            Some(Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_)) => {}
             Some(Event::Token { token, .. }) => tokens.push(token.token),
             Some(Event::Finished(_)) => return Ok(tokens),
             Some(Event::Failed(failure)) => return Err(failure.to_string().into()),

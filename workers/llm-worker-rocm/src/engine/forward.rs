@@ -241,9 +241,10 @@ impl StepState {
 }
 
 impl Step {
-    /// Whether it wants all logits: its sequences have one new token each, and guesses behind it.
+    /// Whether it wants all logits for the next tokens: its sequences have one new token each, and guesses behind it.
     pub fn is_decode(&self) -> bool {
-        self.outputs.len() == self.tokens.len()
+        let chooses = |sequence: &StepSequence| sequence.told == 0;
+        self.outputs.len() == self.tokens.len() && self.sequences.iter().all(chooses)
     }
 
     /// What each row is turned by, if that is not the place of each.
@@ -369,6 +370,8 @@ pub struct StepSequence {
     pub keys: usize,
     /// New tokens.
     pub rows: usize,
+    /// Of its rows whose logits are wanted, the first ones that only tell the probabilities of its prompt's tokens.
+    pub told: usize,
     /// Its recurrent state, if the model has such ([`Forward::state_bytes`]).
     pub state: Option<StepState>,
     /// What its first new token is turned by, and the others by what follows it, if that is not their place: text

@@ -328,7 +328,8 @@ impl Engine {
         if request.prompt.is_empty() {
             return invalid("the prompt is empty".to_string());
         }
-        if request.prompt.len() >= context {
+        let answer = usize::from(request.max_tokens != Some(0));
+        if request.prompt.len() + answer > context {
             return Err(Failure::TooLong {
                 prompt: request.prompt.len(),
                 context,
@@ -338,8 +339,10 @@ impl Engine {
         if let Some(reason) = media.and_then(|media| media.refuse(request.prompt.len())) {
             return invalid(reason);
         }
-        if request.max_tokens == Some(0) {
-            return invalid("max_tokens 0 leaves nothing to generate".to_string());
+        if request.prompt_logprobs.is_some() && media.is_some() {
+            return invalid(
+                "prompts with pictures or sounds have no probabilities to report".to_string(),
+            );
         }
         let bias = request.sampling.logit_bias.keys();
         let unknown = request.prompt.iter().chain(bias);
@@ -352,7 +355,11 @@ impl Engine {
         if let Some(slot) = request.slot.filter(|slot| *slot >= slots) {
             return invalid(format!("there is no slot {slot}, only 0 to {}", slots - 1));
         }
-        if let Some(top) = request.top_logprobs.filter(|top| *top > MAX_TOP_LOGPROBS) {
+        let tops = request
+            .top_logprobs
+            .into_iter()
+            .chain(request.prompt_logprobs);
+        if let Some(top) = tops.max().filter(|top| *top > MAX_TOP_LOGPROBS) {
             return invalid(format!(
                 "{top} alternatives for each token; {MAX_TOP_LOGPROBS} are the most"
             ));

@@ -4,16 +4,17 @@ mod memory;
 
 use super::api::{
     namespace, AdapterUse, Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken,
-    SamplingOptions, Summary,
+    PromptToken, SamplingOptions, Summary,
 };
 use super::blocks::{root, BlockPool, Prefix};
 use super::forward::SampleParams;
 use super::handle::Waiting;
 use super::media::{MediaStore, SequenceMedia};
-use super::sampling::{AimState, Breakers, SamplingRequest};
+use super::sampling::{AimState, Breakers, Given, SamplingRequest};
 use super::speculation::{Ask, Drafts};
 use memory::States;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -50,6 +51,8 @@ pub(super) struct Sequence {
     aim: Option<AimState>,
     top_logprobs: Option<usize>,
     after_sampling: bool,
+    /// What is still to be told of its prompt.
+    telling: Option<Telling>,
     max_tokens: Option<usize>,
     ignore_end: bool,
     constraint: Option<Box<dyn Constraint>>,
@@ -79,6 +82,14 @@ pub(super) struct Sequence {
     pub log: tracing::Span,
 }
 
+/// The probabilities of a prompt's tokens, while they are computed.
+struct Telling {
+    /// How many of the most likely tokens are told with each.
+    top: usize,
+    /// Tokens behind which the next one was told.
+    done: usize,
+}
+
 impl Sequence {
     pub(super) fn new(waiting: Waiting, media: &mut MediaStore) -> Self {
         let request = waiting.request;
@@ -103,6 +114,7 @@ impl Sequence {
             sampling: request.sampling,
             top_logprobs: request.top_logprobs,
             after_sampling: request.after_sampling,
+            telling: request.prompt_logprobs.map(|top| Telling { top, done: 0 }),
             max_tokens: request.max_tokens,
             ignore_end: request.ignore_end,
             constraint: request.constraint,
@@ -136,6 +148,51 @@ impl Sequence {
     /// The empty prefix of its namespace.
     pub(super) fn root(&self) -> Prefix {
         self.root
+    }
+
+    /// Whether tokens are to be chosen behind its prompt.
+    pub(super) fn answers(&self) -> bool {
+        self.max_tokens != Some(0)
+    }
+
+    /// Tokens of the prompt among the next `rows` behind which the probability of the next one is to be told.
+    pub(super) fn told_by(&self, rows: usize) -> Range<usize> {
+        let Some(telling) = &self.telling else {
+            return 0..0;
+        };
+        let end = (self.computed + rows).min(self.prompt - 1);
+        self.computed.max(telling.done).min(end)..end
+    }
+
+    /// As many of the next `rows` rows as tell at most `most` probabilities.
+    pub(super) fn telling_at_most(&self, most: usize, rows: usize) -> usize {
+        let told = self.told_by(rows);
+        match told.len() > most {
+            true => told.start + most - self.computed,
+            false => rows,
+        }
+    }
+
+    /// The tokens whose probabilities the next `rows` rows tell, if the logits of these begin at `row`.
+    pub(super) fn given(&self, row: usize, rows: usize) -> impl Iterator<Item = Given> + '_ {
+        let top = self.telling.as_ref().map_or(0, |telling| telling.top);
+        let places = self.told_by(rows).enumerate();
+        places.map(move |(i, place)| Given {
+            row: row + i,
+            token: self.tokens[place + 1],
+            top,
+        })
+    }
+
+    /// Tells the probabilities of the prompt's next tokens.
+    pub(super) fn tell(&mut self, tokens: Vec<PromptToken>) {
+        if let Some(telling) = &mut self.telling {
+            telling.done += tokens.len();
+            if telling.done >= self.prompt - 1 {
+                self.telling = None;
+            }
+        }
+        self.send(Event::Prompt(tokens));
     }
 
     /// Nobody waits for it any more.

@@ -120,7 +120,7 @@ async fn create_under(
         Ok((Prompt::plain(tokens, &sampling)?, sampling))
     })
     .await?;
-    let prompts = vec![(prompt, PlainText::default())];
+    let prompts = vec![(prompt, PlainText)];
     let answers = Answers::submit(&app, &model, sampling, prompts, caller).await?;
     let writer = JobWriter {
         id: id.clone(),

@@ -218,6 +218,13 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// What every text begins with: the beginning-of-sequence token, where the model was trained with one.
+    pub fn beginning(&self) -> Vec<u32> {
+        let mut ids = Vec::new();
+        self.begin(&mut ids, true);
+        ids
+    }
+
     /// Adds the beginning-of-sequence token where it belongs and is missing.
     fn begin(&self, ids: &mut Vec<u32>, add_bos: bool) {
         if let Some(bos) = self.bos.as_ref().filter(|_| add_bos && self.add_bos) {

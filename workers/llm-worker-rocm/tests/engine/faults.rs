@@ -304,7 +304,7 @@ fn many_clients_that_come_and_go_leave_nothing_behind() {
                         break false;
                     }
                     match ticket.events.blocking_recv().expect("an event of the end") {
-                        Event::Started { .. } | Event::Progress { .. } => {}
+                        Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
                         Event::Token { .. } => seen += 1,
                         Event::Finished(summary) => {
                             assert_eq!(summary.generated_tokens, 30);

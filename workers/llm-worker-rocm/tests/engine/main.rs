@@ -95,7 +95,7 @@ fn outcome(ticket: &mut Ticket) -> (Vec<GeneratedToken>, Result<Summary, Failure
     let mut tokens = Vec::new();
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
             Event::Token { token, .. } => tokens.push(token),
             Event::Finished(summary) => return (tokens, Ok(summary)),
             Event::Failed(failure) => return (tokens, Err(failure)),

@@ -398,7 +398,7 @@ fn requests_choose_and_share_nothing_with_others() {
             match ticket.events.blocking_recv() {
                 Some(Event::Token { token, .. }) => answer.push(token.token),
                 Some(Event::Finished(summary)) => return (answer, summary.cached_tokens),
-                Some(Event::Started { .. } | Event::Progress { .. }) => {}
+                Some(Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_)) => {}
                 other => panic!("{other:?}"),
             }
         }

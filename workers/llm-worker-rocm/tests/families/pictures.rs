@@ -129,7 +129,7 @@ pub fn answer(engine: &Engine, tokens: &[u32], media: &Arc<Media>) -> (Vec<u32>,
             }
             Event::Finished(summary) => return (tokens, logprobs, summary.cached_tokens),
             Event::Failed(failure) => panic!("{failure}"),
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
         }
     }
 }

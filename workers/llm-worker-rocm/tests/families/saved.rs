@@ -19,7 +19,7 @@ fn ask(engine: &Engine, prompt: &[u32]) -> Answer {
     let mut answer = Vec::new();
     loop {
         match ticket.events.blocking_recv().unwrap() {
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
             Event::Token { token, .. } => {
                 answer.push((token.token, token.logprob.map(f32::to_bits)));
             }

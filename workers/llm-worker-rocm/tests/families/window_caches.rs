@@ -11,7 +11,7 @@ fn answer(ticket: &mut llm_worker_rocm::engine::api::Ticket) -> Answer {
     let mut answer = Vec::new();
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
-            Event::Started { .. } | Event::Progress { .. } => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Prompt(_) => {}
             Event::Token { token, .. } => {
                 answer.push((token.token, token.logprob.unwrap().to_bits()));
             }

@@ -2,8 +2,8 @@
 
 use crate::common::{bool, f32s, i32s, string, strings, u32, File};
 use llm_worker_rocm::engine::api::{
-    AdapterUse, DraftCount, Event, EventSender, Failure, FinishReason, GeneratedToken, Request,
-    SamplingOptions, Status, Summary, Ticket,
+    AdapterUse, DraftCount, Event, EventSender, Failure, FinishReason, GeneratedToken, PromptToken,
+    Request, SamplingOptions, Status, Summary, Ticket,
 };
 use llm_worker_rocm::server::Backend;
 use llm_worker_rocm::tokenizer::Tokenizer;
@@ -78,6 +78,7 @@ pub struct Seen {
     pub max_tokens: Option<usize>,
     pub sampling: SamplingOptions,
     pub top_logprobs: Option<usize>,
+    pub prompt_logprobs: Option<usize>,
     pub ignore_end: bool,
     pub deadline: Option<Instant>,
     pub namespace: u64,
@@ -127,6 +128,23 @@ impl Script {
     }
 }
 
+/// The probabilities that a script gives to the tokens of a prompt: each is the second most likely one.
+fn told(prompt: &[u32], top: usize) -> Vec<PromptToken> {
+    let told = prompt[1..].iter().zip(1..).map(|(token, place)| {
+        let logprob = -(place as f32);
+        let alternatives = [
+            (token.wrapping_add(1) % VOCABULARY, logprob / 2.0),
+            (*token, logprob),
+        ];
+        PromptToken {
+            token: *token,
+            logprob,
+            top: alternatives[..top.min(2)].to_vec(),
+        }
+    });
+    told.collect()
+}
+
 /// Tokens with the probabilities that a script gives to each.
 fn generated(id: u32, top: Option<usize>, at: Instant) -> Event {
     let alternatives = [(id, -0.25), (token(b'~'), -2.0), (END, f32::NEG_INFINITY)];
@@ -166,6 +184,7 @@ impl Backend for Script {
             top_logprobs,
             ignore_end,
             constraint,
+            prompt_logprobs,
             max_drafts: _,
             deadline,
             namespace,
@@ -180,6 +199,7 @@ impl Backend for Script {
             log: _,
         } = request;
         let prompt_tokens = prompt.len();
+        let told = prompt_logprobs.map(|top| told(&prompt, top));
         let id = {
             let mut seen = self.seen.lock().unwrap();
             seen.push(Seen {
@@ -187,6 +207,7 @@ impl Backend for Script {
                 max_tokens,
                 sampling,
                 top_logprobs,
+                prompt_logprobs,
                 ignore_end,
                 deadline,
                 namespace,
@@ -211,6 +232,10 @@ impl Backend for Script {
             for computed in [2, prompt_tokens].into_iter().filter(|_| progress) {
                 let at = Instant::now();
                 sender.send(Event::Progress { computed, at });
+            }
+            // In two parts, as of a long prompt.
+            for part in told.iter().flat_map(|told| told.chunks(2)) {
+                sender.send(Event::Prompt(part.to_vec()));
             }
             let mut at = Instant::now();
             let mut send = |id| {

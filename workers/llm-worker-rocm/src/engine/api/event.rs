@@ -82,6 +82,8 @@ pub enum Event {
         /// When.
         at: Instant,
     },
+    /// The next tokens of the prompt behind its first, with their probabilities, if they were asked for.
+    Prompt(Vec<PromptToken>),
     /// A token was chosen.
     Token {
         /// The token.
@@ -95,6 +97,17 @@ pub enum Event {
     Finished(Summary),
     /// It ended without an answer; the engine goes on.
     Failed(Failure),
+}
+
+/// A token of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PromptToken {
+    /// The token.
+    pub token: u32,
+    /// Natural logarithm of its probability behind the tokens before it.
+    pub logprob: f32,
+    /// The most likely tokens in its place with theirs, most likely first.
+    pub top: Vec<(u32, f32)>,
 }
 
 /// A chosen token.

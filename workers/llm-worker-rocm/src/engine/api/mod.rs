@@ -29,7 +29,9 @@ mod weights;
 pub(in crate::engine) use adapters::namespace;
 pub use adapters::AdapterUse;
 pub use cache::{KvDType, KvRotation, KvTypes};
-pub use event::{DraftCount, Event, EventSender, FinishReason, GeneratedToken, Summary, Ticket};
+pub use event::{
+    DraftCount, Event, EventSender, FinishReason, GeneratedToken, PromptToken, Summary, Ticket,
+};
 pub use failure::Failure;
 pub use options::{EngineOptions, GraphUse};
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};

@@ -36,7 +36,7 @@ pub trait Constraint: Send {
 pub struct Request {
     /// The prompt's tokens; not empty.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate, at least 1; `None` is as many as the context takes.
+    /// Most tokens to generate; `None` is as many as the context takes. With 0 the prompt is read and nothing else.
     pub max_tokens: Option<usize>,
     /// How to choose them.
     pub sampling: SamplingOptions,
@@ -45,6 +45,10 @@ pub struct Request {
     pub top_logprobs: Option<usize>,
     /// Whether these are probabilities among the tokens that the samplers have left, rather than the model's own.
     pub after_sampling: bool,
+    /// How many of the most likely tokens to report with each token of the prompt but the first, up to
+    /// [`MAX_TOP_LOGPROBS`]; `None` reports nothing of the prompt. All of such a prompt is computed, whatever is known
+    /// of it.
+    pub prompt_logprobs: Option<usize>,
     /// Goes on after the token that ends an answer (for benchmarks).
     pub ignore_end: bool,
     /// What may come next.
@@ -87,6 +91,7 @@ impl Request {
             sampling,
             top_logprobs: None,
             after_sampling: false,
+            prompt_logprobs: None,
             ignore_end: false,
             constraint: None,
             max_drafts: None,

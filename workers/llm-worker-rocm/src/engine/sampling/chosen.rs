@@ -8,7 +8,7 @@ pub(in crate::engine) type Chosen = Result<GeneratedToken, Failure>;
 const NOT_A_NUMBER: &str = "the model's output is not a number: its file is damaged, or the device computes wrongly (compare with --device cpu)";
 
 /// Why there is no token.
-pub(super) fn not_a_number() -> Failure {
+pub(in crate::engine) fn not_a_number() -> Failure {
     Failure::Internal(NOT_A_NUMBER.to_string())
 }
 

@@ -3,8 +3,9 @@
 use super::chain::xtc_now;
 use super::chosen::{not_a_number, nothing_left, Chosen};
 use super::host;
+use super::report::Given;
 use super::request::SamplingRequest;
-use crate::engine::api::{GeneratedToken, SamplingOptions};
+use crate::engine::api::{GeneratedToken, PromptToken, SamplingOptions};
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice, Edit};
 use candle_core::rocm_backend::candle_rocm::{Buffer, Device};
 use candle_core::{bail, Result, RocmStorage, Storage, Tensor};
@@ -187,6 +188,39 @@ fn report(
             .collect();
     }
     Ok(())
+}
+
+/// The probabilities of given tokens, see [`super::report`].
+pub(super) fn report_given(logits: &Tensor, given: &[Given]) -> Result<Vec<PromptToken>> {
+    let logits = logits.contiguous()?;
+    let (count, vocab) = logits.dims2()?;
+    let top = given.iter().map(|given| given.top).max().unwrap_or(0);
+    let top = top.min(vocab);
+    let mut tokens = vec![0u32; count];
+    for given in given {
+        tokens[given.row] = given.token;
+    }
+    let rows: Vec<u32> = given.iter().map(|given| given.row as u32).collect();
+    let tokens = Tensor::new(tokens.as_slice(), logits.device())?;
+    let (tokens, _) = tokens.storage_and_layout();
+    let (storage, layout) = logits.storage_and_layout();
+    let storage = rocm(storage.deref())?;
+    let device = storage.buffer().device();
+    let view = storage.view(layout, OP)?;
+    let tokens = rocm(tokens.deref())?.buffer();
+    let (likely, values) = sampling::report(device, &view, tokens, &rows, top)?;
+    let (likely, values) = (words(device, &likely)?, words(device, &values)?);
+    let told = given.iter().enumerate().map(|(i, given)| {
+        let values = &values[i * (top + 1)..(i + 1) * (top + 1)];
+        let likely = likely[i * top..].iter().zip(&values[1..]);
+        let likely = likely.map(|(token, value)| (*token, f32::from_bits(*value)));
+        PromptToken {
+            token: given.token,
+            logprob: f32::from_bits(values[0]),
+            top: likely.take(given.top).collect(),
+        }
+    });
+    Ok(told.collect())
 }
 
 /// What a buffer holds.

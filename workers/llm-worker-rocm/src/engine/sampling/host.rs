@@ -36,19 +36,27 @@ pub(super) fn choose(logits: &[f32], request: &SamplingRequest) -> Result<Genera
     if request.tells_left() {
         return Ok(among(token, share, left, count));
     }
-    let normaliser = log_sum_exp(logits);
-    let mut all: Vec<Candidate> = (0..).zip(logits.iter().copied()).collect();
-    keep_largest(&mut all, count);
-    all.sort_unstable_by(descending);
+    let (logprob, top) = probabilities(logits, token, count);
     Ok(GeneratedToken {
         token,
-        logprob: Some(logits[token as usize] - normaliser),
-        top: all
-            .into_iter()
-            .map(|(token, logit)| (token, logit - normaliser))
-            .collect(),
+        logprob: Some(logprob),
+        top,
         share,
     })
+}
+
+/// The logarithm of a token's probability, and the `count` most likely tokens with theirs.
+pub(super) fn probabilities(logits: &[f32], token: u32, count: usize) -> (f32, Vec<(u32, f32)>) {
+    let normaliser = log_sum_exp(logits);
+    let mut all: Vec<Candidate> = match count {
+        0 => Vec::new(),
+        _ => (0..).zip(logits.iter().copied()).collect(),
+    };
+    keep_largest(&mut all, count);
+    all.sort_unstable_by(descending);
+    let top = all.into_iter();
+    let top = top.map(|(token, logit)| (token, logit - normaliser));
+    (logits[token as usize] - normaliser, top.collect())
 }
 
 /// Bias, the samplers that come first, and constraint; `None` if there are none.

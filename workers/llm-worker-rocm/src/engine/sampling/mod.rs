@@ -12,13 +12,16 @@ mod dry;
 mod filters;
 mod host;
 mod random;
+mod report;
 mod request;
 
 pub(super) use aim::AimState;
 pub(crate) use chosen::is_not_a_number;
+pub(super) use chosen::not_a_number;
 pub(super) use device::choice;
 pub(super) use dry::Breakers;
 pub(crate) use random::gumbel;
+pub(super) use report::{report, Given};
 pub(super) use request::SamplingRequest;
 
 use crate::engine::forward::Answer;

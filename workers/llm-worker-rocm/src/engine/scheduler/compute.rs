@@ -1,7 +1,7 @@
 //! A step through the model, and the choice of tokens behind it.
 
 use super::Scheduler;
-use crate::engine::api::{Failure, GeneratedToken};
+use crate::engine::api::{Failure, GeneratedToken, PromptToken};
 use crate::engine::device;
 use crate::engine::forward::{DecodeOutput, SampleParams, Step};
 use crate::engine::sampling;
@@ -16,6 +16,20 @@ pub(super) struct Taken {
     pub tokens: Vec<GeneratedToken>,
     /// Why there are no more.
     pub failure: Option<Failure>,
+}
+
+/// What a step brings.
+pub(super) struct Computed {
+    /// For sequences that it reads to their end.
+    pub taken: Vec<Taken>,
+    /// For those whose prompts' probabilities are wanted.
+    pub told: Vec<Told>,
+}
+
+/// The probabilities of a part of a sequence's prompt.
+pub(super) struct Told {
+    pub id: u64,
+    pub tokens: Vec<PromptToken>,
 }
 
 /// A sequence whose next tokens are being chosen.
@@ -59,7 +73,7 @@ impl Turn {
 
 impl Scheduler {
     /// Runs the model and chooses tokens for the sequences that are read to their end.
-    pub(super) fn compute(&mut self, step: &Step) -> candle_core::Result<Vec<Taken>> {
+    pub(super) fn compute(&mut self, step: &Step) -> candle_core::Result<Computed> {
         self.choose_adapters(step)?;
         let output = match self.step_media(step)? {
             Some(media) => DecodeOutput::Logits(self.forward.forward_media(step, &media)?, None),
@@ -68,13 +82,49 @@ impl Scheduler {
         };
         let turns = self.turns(step);
         match output {
-            DecodeOutput::Tokens(answer) => Ok(self.take_chosen(turns, sampling::read(&answer)?)),
+            DecodeOutput::Tokens(answer) => Ok(Computed {
+                taken: self.take_chosen(turns, sampling::read(&answer)?),
+                told: Vec::new(),
+            }),
             DecodeOutput::Logits(logits, answer) => {
+                // Before the choice, which may change logits.
+                let told = self.tell(step, &logits)?;
                 let taken = self.choose(turns, &logits)?;
                 // What the device has found wrong meanwhile.
                 answer.map_or(Ok(()), |answer| answer.wait().map(drop))?;
-                Ok(taken)
+                Ok(Computed { taken, told })
             }
+        }
+    }
+
+    /// The probabilities of the prompts' tokens that a step's logits tell.
+    fn tell(&self, step: &Step, logits: &Tensor) -> candle_core::Result<Vec<Told>> {
+        let mut row = 0;
+        let (mut given, mut told) = (Vec::new(), Vec::new());
+        for s in &step.sequences {
+            let Some(sequence) = self.running.iter().find(|r| r.id == s.id) else {
+                continue;
+            };
+            if s.told > 0 {
+                given.extend(sequence.given(row, s.rows));
+                told.push((s.id, s.told));
+            }
+            row += s.told + self.outputs_behind(sequence, s.keys);
+        }
+        let mut all = sampling::report(logits, &given)?.into_iter();
+        let told = told.into_iter().map(|(id, count)| Told {
+            id,
+            tokens: all.by_ref().take(count).collect(),
+        });
+        Ok(told.collect())
+    }
+
+    /// How many rows of logits a step that ends with the token `keys` wants for a sequence's next tokens.
+    fn outputs_behind(&self, sequence: &Sequence, keys: usize) -> usize {
+        let drafts = sequence.drafts.tokens().len();
+        match keys == sequence.tokens.len() + drafts && sequence.answers() {
+            true => 1 + drafts,
+            false => 0,
         }
     }
 
@@ -86,9 +136,9 @@ impl Scheduler {
             let Some(index) = self.running.iter().position(|r| r.id == s.id) else {
                 continue;
             };
-            let sequence = &self.running[index];
-            let drafts = sequence.drafts.tokens().len();
-            if s.keys != sequence.tokens.len() + drafts {
+            row += s.told;
+            let outputs = self.outputs_behind(&self.running[index], s.keys);
+            if outputs == 0 {
                 continue;
             }
             turns.push(Turn {
@@ -101,7 +151,7 @@ impl Scheduler {
                 },
                 is_open: true,
             });
-            row += 1 + drafts;
+            row += outputs;
         }
         turns
     }

@@ -31,6 +31,8 @@ use worker::device::buffer_memory;
 
 /// How often device memory is looked at.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(1);
+/// Most bytes of a step's logits that only tell the probabilities of prompts.
+const TOLD_BYTES: usize = 64 << 20;
 
 /// The state of the thread.
 pub(super) struct Scheduler {
@@ -43,6 +45,8 @@ pub(super) struct Scheduler {
     pub speculation: Speculation,
     /// First tokens that a sequence keeps when it drops others at the end of the context, if it does.
     pub context_shift: Option<usize>,
+    /// Most rows of logits of a step that only tell the probabilities of prompts.
+    told_rows: usize,
     /// Those that have blocks, or had none before their first step; oldest first.
     running: Vec<Sequence>,
     /// Those that have no blocks: they lost them, or there were not enough to start. Oldest first.
@@ -91,6 +95,7 @@ impl Scheduler {
         settings: Settings,
     ) -> Self {
         Self {
+            told_rows: (TOLD_BYTES / 4 / forward.vocab_size().max(1)).max(1),
             forward,
             pool,
             end_tokens: settings.end_tokens,

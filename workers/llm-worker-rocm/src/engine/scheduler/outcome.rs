@@ -1,15 +1,17 @@
 //! What comes of a step, and how sequences end.
 
-use super::compute::Taken;
+use super::compute::{Computed, Taken, Told};
 use super::{count_finished, refuse, Chunk, Scheduler, Suspect};
 use crate::engine::api::{Failure, FinishReason};
 use crate::engine::device::DeviceFault;
 use crate::engine::handle::Shared;
+use crate::engine::sampling::not_a_number;
 use crate::engine::sequence::Sequence;
 
 impl Scheduler {
     /// Takes a step's outcome into the sequences.
-    pub(super) fn deliver(&mut self, chunks: &[Chunk], taken: Vec<Taken>, shared: &Shared) {
+    pub(super) fn deliver(&mut self, chunks: &[Chunk], computed: Computed, shared: &Shared) {
+        let Computed { taken, told } = computed;
         let mut prompt_tokens = 0;
         for chunk in chunks {
             if let Some(sequence) = self.running.iter_mut().find(|s| s.id == chunk.id) {
@@ -30,12 +32,33 @@ impl Scheduler {
             }
         }
         shared.status().prompt_tokens += prompt_tokens;
+        for told in told {
+            self.tell_prompt(told, shared);
+        }
+        // Those that are to be read and not answered.
+        for chunk in chunks {
+            let is_read = |s: &Sequence| s.id == chunk.id && !s.answers() && s.pending() == 0;
+            if let Some(index) = self.running.iter().position(is_read) {
+                self.finish(index, FinishReason::Length, shared);
+            }
+        }
         for taken in taken {
             let chunk = chunks.iter().find(|chunk| chunk.id == taken.id);
             let index = self.running.iter().position(|s| s.id == taken.id);
             if let (Some(chunk), Some(index)) = (chunk, index) {
                 self.take(index, *chunk, taken, shared);
             }
+        }
+    }
+
+    /// Tells the probabilities of a prompt's tokens, unless the model has computed none.
+    fn tell_prompt(&mut self, told: Told, shared: &Shared) {
+        let Some(index) = self.running.iter().position(|s| s.id == told.id) else {
+            return;
+        };
+        match told.tokens.iter().any(|token| token.logprob.is_nan()) {
+            true => self.fail(index, not_a_number(), shared),
+            false => self.running[index].tell(told.tokens),
         }
     }
 

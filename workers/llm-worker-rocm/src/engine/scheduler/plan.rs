@@ -11,8 +11,12 @@ impl Scheduler {
         self.suspects
             .retain(|suspect| self.running.iter().any(|s| s.id == suspect.id));
         let mut chunks: Vec<Chunk> = Vec::new();
-        let rows =
-            |s: &Sequence, room: usize| s.ready(room.min(s.next_stop(&self.pool) - s.computed));
+        // Prompts whose probabilities are wanted are read in smaller steps.
+        let mut tellable = self.told_rows;
+        let rows = |s: &Sequence, room: usize, tellable: usize| {
+            let most = room.min(s.next_stop(&self.pool) - s.computed);
+            s.ready(s.telling_at_most(tellable, most))
+        };
         if let Some(alone) = self.suspects.first().map(|suspect| suspect.id) {
             chunks.extend(
                 self.running
@@ -20,7 +24,7 @@ impl Scheduler {
                     .filter(|s| s.id == alone)
                     .map(|s| Chunk {
                         id: alone,
-                        rows: rows(s, self.max_step_tokens),
+                        rows: rows(s, self.max_step_tokens, tellable),
                         drafts: 0,
                     }),
             );
@@ -34,10 +38,11 @@ impl Scheduler {
             for sequence in decoding.chain(reading(false)).chain(reading(true)) {
                 let drafts = sequence.drafts.tokens().len();
                 let rows = match drafts {
-                    0 => rows(sequence, room),
-                    _ => (rows(sequence, room) + drafts).min(room),
+                    0 => rows(sequence, room, tellable),
+                    _ => (rows(sequence, room, tellable) + drafts).min(room),
                 };
                 if rows > 0 {
+                    tellable -= sequence.told_by(rows).len();
                     // A picture that is computed at once may be longer.
                     room = room.saturating_sub(rows);
                     chunks.push(Chunk {
@@ -93,6 +98,10 @@ impl Scheduler {
         for (sequence, chunk) in self.in_chunks(chunks) {
             let keys = sequence.computed + chunk.rows;
             let known = keys - chunk.drafts;
+            let first = step.tokens.len();
+            let told = sequence.told_by(chunk.rows);
+            let rows = told.clone().map(|place| first + place - sequence.computed);
+            step.outputs.extend(rows.map(|row| row as u32));
             step.tokens
                 .extend_from_slice(&sequence.tokens[sequence.computed..known]);
             step.tokens.extend_from_slice(sequence.drafts.tokens());
@@ -102,10 +111,11 @@ impl Scheduler {
                 window_blocks: sequence.window_blocks(),
                 keys,
                 rows: chunk.rows,
+                told: told.len(),
                 state: sequence.step_state(),
                 turned: sequence.turn_of_text(chunk.rows),
             });
-            if known == sequence.tokens.len() {
+            if known == sequence.tokens.len() && sequence.answers() {
                 let end = step.tokens.len() as u32;
                 step.outputs.extend(end - 1 - chunk.drafts as u32..end);
             }

@@ -17,11 +17,12 @@ pub(super) struct States {
 }
 
 impl Sequence {
-    /// Takes what is known already. All but the last token may be.
+    /// Takes what is known already. All but the last token may be, and nothing behind which a probability is to be told.
     pub(in crate::engine) fn take_known(&mut self, pool: &mut BlockPool) {
+        let told = self.telling.as_ref().map(|telling| telling.done);
         let most = match self.afresh {
             true => 0,
-            false => self.tokens.len() - 1,
+            false => told.unwrap_or(usize::MAX).min(self.tokens.len() - 1),
         };
         let known = pool.take_known(self.root, &self.named(0..most));
         self.computed = known.blocks.len() * pool.block_size();

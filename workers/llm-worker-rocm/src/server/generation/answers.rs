@@ -5,7 +5,7 @@ use super::form::Form;
 use super::prepare::{Common, Held, Prompt};
 use super::sampling::SamplingFields;
 use crate::completion::{Finish, Output, PromptProgress, StopReason, TextToken, Took, Usage};
-use crate::engine::api::Failure;
+use crate::engine::api::{Failure, PromptToken};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::{blocking, from_failure, QUEUE_FULL};
@@ -15,6 +15,9 @@ use std::time::Instant;
 use worker::http::sse::{Frame, Frames};
 use worker::http::{ApiError, Caller};
 use worker::serve::inside::is_background;
+
+/// Most probabilities of prompts' tokens in one answer: each takes some 50 bytes of it.
+const MAX_TOLD: usize = 1 << 21;
 
 /// Takes an answer's text apart while it arrives.
 pub trait Parse: Clone + Send + 'static {
@@ -67,6 +70,12 @@ pub trait Writer<P: Parse>: Send {
         let _ = took;
     }
 
+    /// The frames for the next tokens of the prompt behind its first, with their probabilities.
+    fn prompt(&mut self, tokens: Vec<PromptToken>) -> Vec<Frame> {
+        let _ = tokens;
+        Vec::new()
+    }
+
     /// The frames for a part of it. `tokens` are those that were chosen for it and not told before.
     fn part(&mut self, part: P::Part, tokens: &[TextToken]) -> Vec<Frame>;
 
@@ -85,6 +94,8 @@ pub struct End {
 
 /// A whole answer.
 pub struct Answer<P: Parse> {
+    /// The prompt's tokens behind its first with their probabilities, if they were asked for.
+    pub prompt: Vec<PromptToken>,
     /// Its parts.
     pub whole: P::Whole,
     /// Its tokens.
@@ -121,6 +132,7 @@ pub struct Choice<P> {
 /// What came of an answer: its slot, or parts, the tokens behind them, and perhaps its end.
 struct Step<T> {
     started: Option<Option<usize>>,
+    prompt: Vec<PromptToken>,
     parts: Vec<T>,
     tokens: Vec<TextToken>,
     progress: Option<PromptProgress>,
@@ -162,6 +174,7 @@ impl<P: Parse> Answers<P> {
                 deadline,
             };
             let per_prompt = fields.choices()?;
+            check_told(prompts.iter().map(|(prompt, _)| prompt), per_prompt)?;
             let mut choices = Vec::new();
             for ((prompt, parser), held) in prompts.iter().zip(&held) {
                 for answer in 0..per_prompt {
@@ -193,6 +206,25 @@ impl<P: Parse> Answers<P> {
             })
         })
         .await
+    }
+
+    /// Of the answers to each prompt, once they are complete, the `n` whose tokens are the most likely on average, and
+    /// what all took together. Their tokens have to come with probabilities.
+    ///
+    /// # Errors
+    /// What the first of them failed with.
+    pub async fn collect_best(self, n: usize) -> Result<(Vec<Answer<P>>, Usage), ApiError> {
+        let per_prompt = self.per_prompt;
+        let (answers, usage) = self.collect().await?;
+        let mut best = Vec::with_capacity(answers.len());
+        let mut answers = answers.into_iter().peekable();
+        while answers.peek().is_some() {
+            let mut own: Vec<Answer<P>> = answers.by_ref().take(per_prompt).collect();
+            // The earlier one of two that are equal.
+            own.sort_by(|a, b| mean_logprob(&b.tokens).total_cmp(&mean_logprob(&a.tokens)));
+            best.extend(own.into_iter().take(n));
+        }
+        Ok((best, usage))
     }
 
     /// All answers once they are complete, and what they took together.
@@ -235,6 +267,27 @@ impl<P: Parse> Answers<P> {
     }
 }
 
+/// Refuses prompts of whose tokens more probabilities are wanted than an answer has room for.
+fn check_told<'a>(
+    prompts: impl Iterator<Item = &'a Prompt>,
+    per_prompt: usize,
+) -> Result<(), ApiError> {
+    let told = prompts.map(|prompt| match prompt.prompt_logprobs {
+        Some(top) => prompt.tokens.len().saturating_mul(1 + top),
+        None => 0,
+    });
+    let told = told.fold(0, usize::saturating_add);
+    match told.saturating_mul(per_prompt) {
+        0..=MAX_TOLD => Ok(()),
+        told => Err(ApiError::field(
+            "prompt",
+            format!(
+                "{told} probabilities of the prompts' tokens; at most {MAX_TOLD} are told at once, so send fewer prompts"
+            ),
+        )),
+    }
+}
+
 /// What holds the answers to each prompt to a form, compiled; the forms of one request are mostly one and the same.
 async fn compile_all<P>(
     app: &App,
@@ -267,6 +320,7 @@ impl<P: Parse> Choice<P> {
         let mut step = Step {
             started: None,
             progress: None,
+            prompt: Vec::new(),
             parts: Vec::new(),
             tokens: Vec::new(),
             end: None,
@@ -277,6 +331,7 @@ impl<P: Parse> Choice<P> {
                 step.progress = Some(self.generation.progress());
             }
             Some(Output::Progress(progress)) => step.progress = Some(progress),
+            Some(Output::Prompt(prompt)) => step.prompt = prompt,
             Some(Output::Delta(delta)) => {
                 step.parts = self.parser.push(delta.text);
                 step.tokens = delta.tokens;
@@ -296,14 +351,20 @@ impl<P: Parse> Choice<P> {
 
     async fn collect(mut self) -> Result<Answer<P>, ApiError> {
         let mut whole = P::Whole::default();
-        let mut tokens = Vec::new();
+        let (mut prompt, mut tokens) = (Vec::new(), Vec::new());
         whole.extend(self.parser.start());
         loop {
             let step = self.next().await?;
+            prompt.extend(step.prompt);
             whole.extend(step.parts);
             tokens.extend(step.tokens);
             if let Some(end) = step.end {
-                return Ok(Answer { whole, tokens, end });
+                return Ok(Answer {
+                    prompt,
+                    whole,
+                    tokens,
+                    end,
+                });
             }
         }
     }
@@ -322,6 +383,9 @@ impl<P: Parse> Choice<P> {
         let mut tokens = Vec::new();
         loop {
             let step = self.next().await?;
+            if !step.prompt.is_empty() {
+                send(frames, writer.prompt(step.prompt)).await;
+            }
             tokens.extend(step.tokens);
             if let Some(slot) = step.started {
                 send(frames, writer.started(slot)).await;
@@ -347,6 +411,18 @@ impl<P: Parse> Choice<P> {
 async fn send(frames: &Frames, events: Vec<Frame>) {
     for event in events {
         frames.send(event).await;
+    }
+}
+
+/// The mean logarithm of tokens' probabilities; as low as can be without any.
+fn mean_logprob(tokens: &[TextToken]) -> f64 {
+    let logprobs = tokens.iter().filter_map(|token| token.logprob);
+    let (count, sum) = logprobs.fold((0usize, 0.0), |(count, sum), logprob| {
+        (count + 1, sum + f64::from(logprob))
+    });
+    match count {
+        0 => f64::NEG_INFINITY,
+        count => sum / count as f64,
     }
 }
 

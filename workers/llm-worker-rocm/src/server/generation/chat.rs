@@ -5,7 +5,7 @@ use super::calls::OfferedForm;
 use super::form::Form;
 use super::length::check_length;
 use super::prepare::{Prompt, Wishes};
-use super::sampling::{check_top_logprobs, SamplingFields};
+use super::sampling::{check_top_logprobs, prompt_logprobs, SamplingFields};
 use crate::chat::{picture_addresses, sound_addresses, video_parts, RenderOptions, Rendered};
 use crate::engine::api::Failure;
 use crate::engine::media::MediaItem;
@@ -40,6 +40,9 @@ pub struct ChatFields {
     pub logprobs: Option<bool>,
     /// How many alternatives each token is reported with.
     pub top_logprobs: Option<usize>,
+    /// How many alternatives each token of the prompt is reported with; absent reports nothing of the prompt. Not for
+    /// streams.
+    pub prompt_logprobs: Option<i64>,
     /// Whether a model that can do both thinks before it answers.
     pub enable_thinking: Option<bool>,
     /// How much a model thinks: `none` is not at all, other words are a variable of the chat template.
@@ -361,6 +364,8 @@ impl ChatFields {
             form,
             calls,
             top_logprobs: self.top_logprobs()?,
+            prompt_logprobs: prompt_logprobs(self.prompt_logprobs, sampling)?,
+            may_only_read: self.prompt_logprobs.is_some(),
             visible_tokens: model.format.visible_tokens(),
             wishes: Wishes::default(),
             thoughts: match requested {

@@ -78,7 +78,7 @@ impl Generation {
         let metrics = &self.app.metrics;
         match &output {
             Output::Started(_) => metrics.started(self.completion.timings().queued),
-            Output::Progress(_) => {}
+            Output::Progress(_) | Output::Prompt(_) => {}
             Output::Delta(delta) => {
                 // By the engine's clock: a slow client or a text that waits takes nothing from the engine's speed.
                 for token in &delta.tokens {
@@ -100,7 +100,7 @@ impl Generation {
     fn note(&mut self, output: &Output) {
         let (usage, timings) = (self.completion.usage(), self.completion.timings());
         let more = match output {
-            Output::Started(_) | Output::Progress(_) | Output::Failed(_) => 0,
+            Output::Started(_) | Output::Progress(_) | Output::Prompt(_) | Output::Failed(_) => 0,
             Output::Delta(delta) => delta.tokens.len(),
             Output::Finished(finish) => finish.usage.completion_tokens.saturating_sub(self.noted),
         };

@@ -9,6 +9,7 @@
 //! | [`bias`]     | what is added to logits                                                             |
 //! | [`form`]     | what an answer must look like                                                       |
 //! | [`calls`]    | what calls in an answer must look like                                              |
+//! | [`infill`]     | prompts of models that fill in the middle of a text                                 |
 //! | [`length`]   | texts that are too long, told before they are tokenized                             |
 //! | [`prepare`]  | fields and a prompt, checked, as a request to the engine                            |
 //! | [`course`]   | a request in the engine, and its course as metrics                                  |
@@ -23,6 +24,7 @@ mod calls;
 mod chat;
 mod course;
 mod form;
+mod infill;
 mod length;
 mod prepare;
 mod sampling;
@@ -32,9 +34,10 @@ mod trace;
 pub(super) use answers::{Answer, Answers, End, Parse, Writer};
 pub use chat::ChatFields;
 pub(super) use chat::{Call, ChatParser, Message};
+pub(super) use infill::Infill;
 pub(super) use length::check_length;
 pub(super) use prepare::{Prompt, Wishes};
-pub(super) use sampling::check_top_logprobs;
 pub(super) use sampling::Texts;
+pub(super) use sampling::{check_top_logprobs, prompt_logprobs, MAX_CHOICES};
 pub use sampling::{AdapterFields, SamplingFields};
 pub(super) use text::PlainText;

@@ -28,6 +28,10 @@ pub struct Prompt {
     pub calls: Option<OfferedForm>,
     /// How many alternatives each token is reported with; `None` reports no probabilities.
     pub top_logprobs: Option<usize>,
+    /// The same of each token of the prompt but the first.
+    pub prompt_logprobs: Option<usize>,
+    /// Whether `max_tokens` may be 0: the prompt is read and not answered.
+    pub may_only_read: bool,
     /// Control tokens that are text in answers.
     pub visible_tokens: Vec<&'static str>,
     /// What else is asked for.
@@ -63,6 +67,8 @@ impl Prompt {
             form: Form::requested(fields)?,
             calls: None,
             top_logprobs: None,
+            prompt_logprobs: None,
+            may_only_read: false,
             visible_tokens: Vec::new(),
             wishes: Wishes::default(),
             thoughts: None,
@@ -142,8 +148,9 @@ impl Common<'_> {
         let visible = prompt.visible_tokens.iter().copied().map(Cow::Borrowed);
         Ok(Prepared {
             request: Request {
-                max_tokens: fields.most_tokens(&self.app.options)?,
+                max_tokens: fields.most_tokens(&self.app.options, prompt.may_only_read)?,
                 top_logprobs: prompt.top_logprobs,
+                prompt_logprobs: prompt.prompt_logprobs,
                 ignore_end: fields.ignore_eos.unwrap_or(false),
                 constraint,
                 max_drafts: fields.speculative_n_max,

@@ -18,7 +18,7 @@ use worker::ids;
 const MAX_STOPS: usize = 64;
 const MAX_STOP_BYTES: usize = 1024;
 /// Most answers to one request.
-const MAX_CHOICES: usize = 128;
+pub const MAX_CHOICES: usize = 128;
 
 /// One or several.
 #[derive(Debug, Clone, JsonSchema)]
@@ -287,11 +287,11 @@ impl SamplingFields {
         asked.unwrap_or_else(|| ids::seed(ids::JAVASCRIPT_BITS))
     }
 
-    /// Most tokens of an answer.
+    /// Most tokens of an answer; none only if `may_be_none`.
     ///
     /// # Errors
-    /// 400 for two different numbers, none, or a negative one.
-    pub fn max_tokens(&self) -> Result<Option<usize>, ApiError> {
+    /// 400 for two different numbers, or a negative one.
+    pub fn max_tokens(&self, may_be_none: bool) -> Result<Option<usize>, ApiError> {
         let most = match (self.max_tokens, self.max_completion_tokens) {
             _ if self.n_predict.is_some() => self.n_predict,
             (Some(a), Some(b)) if a != b => {
@@ -304,7 +304,7 @@ impl SamplingFields {
             None | Some(-1) => Ok(None),
             Some(n) => usize::try_from(n)
                 .ok()
-                .filter(|&n| n > 0)
+                .filter(|&n| n > 0 || may_be_none)
                 .map(Some)
                 .ok_or_else(|| {
                     ApiError::field("max_tokens", format!("max_tokens {n} is not at least 1"))
@@ -316,10 +316,14 @@ impl SamplingFields {
     ///
     /// # Errors
     /// As [`Self::max_tokens`].
-    pub fn most_tokens(&self, options: &AppOptions) -> Result<Option<usize>, ApiError> {
+    pub fn most_tokens(
+        &self,
+        options: &AppOptions,
+        may_be_none: bool,
+    ) -> Result<Option<usize>, ApiError> {
         let given = [self.n_predict, self.max_tokens, self.max_completion_tokens];
         match given.iter().any(Option::is_some) {
-            true => self.max_tokens(),
+            true => self.max_tokens(may_be_none),
             false => Ok(options.max_tokens),
         }
     }
@@ -394,4 +398,25 @@ pub fn check_top_logprobs(field: &str, top: usize) -> Result<usize, ApiError> {
         return Err(ApiError::field(field, reason));
     }
     Ok(top)
+}
+
+/// How many alternatives each token of a prompt is reported with, in vLLM's field.
+///
+/// # Errors
+/// 400 for too many, and for streams, which have no place for them.
+pub fn prompt_logprobs(
+    asked: Option<i64>,
+    fields: &SamplingFields,
+) -> Result<Option<usize>, ApiError> {
+    const FIELD: &str = "prompt_logprobs";
+    let Some(asked) = asked else { return Ok(None) };
+    if fields.stream() {
+        let reason = "prompt_logprobs and stream exclude each other";
+        return Err(ApiError::field(FIELD, reason));
+    }
+    let top = usize::try_from(asked).map_err(|_| {
+        let reason = format!("prompt_logprobs {asked} is not from 0 to {MAX_TOP_LOGPROBS}");
+        ApiError::field(FIELD, reason)
+    })?;
+    check_top_logprobs(FIELD, top).map(Some)
 }

@@ -54,7 +54,7 @@ impl Trace {
         self.usage = usage;
         match output {
             Output::Started(_) => self.started = Some(Instant::now()),
-            Output::Progress(_) => {}
+            Output::Progress(_) | Output::Prompt(_) => {}
             Output::Delta(delta) => {
                 self.first = self.first.or(delta.tokens.first().map(|token| token.at));
             }

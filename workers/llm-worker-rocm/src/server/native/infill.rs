@@ -8,7 +8,7 @@ use super::request::NativeFields;
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::{blocking, not_supported};
-use crate::server::generation::{check_length, SamplingFields};
+use crate::server::generation::{check_length, Infill, SamplingFields};
 use crate::tokenizer::FillIn;
 use axum::extract::State;
 use axum::response::Response;
@@ -84,7 +84,9 @@ pub async fn create(
         };
         let answer = match sampling.n_predict {
             Some(0) => 1,
-            _ => sampling.most_tokens(&of_app.options)?.unwrap_or(ANSWER),
+            _ => sampling
+                .most_tokens(&of_app.options, false)?
+                .unwrap_or(ANSWER),
         };
         let prompt = infill.prompt(&of_prompt, &marks, begun, answer)?;
         fields.understand(&of_app, &of_prompt, sampling, vec![(prompt, None)], false)
@@ -135,15 +137,13 @@ impl InfillFields {
             .saturating_sub(answer + begin.len() + begun.len() + 3);
         let [before_take, behind_take, extra_take] =
             shares(room, [before.len(), behind.len(), extra.len()]);
-        let mut prompt = begin;
-        prompt.extend(&extra[extra.len() - extra_take..]);
-        prompt.push(marks.prefix);
-        prompt.extend(&before[before.len() - before_take..]);
-        prompt.push(marks.suffix);
-        prompt.extend(&behind[..behind_take]);
-        prompt.push(marks.middle);
-        prompt.extend(begun);
-        Ok(prompt)
+        let infill = Infill {
+            before: extra.split_off(extra.len() - extra_take),
+            prefix: before[before.len() - before_take..].to_vec(),
+            suffix: behind[..behind_take].to_vec(),
+            begun,
+        };
+        Ok(infill.prompt(model, marks))
     }
 }
 

@@ -79,7 +79,7 @@ impl NativeFields {
             sampling.n_predict = Some(1);
         }
         let options = sampling.sampling(&app.options.sampling, &model.tokenizer, 0)?;
-        let most = sampling.most_tokens(&app.options)?;
+        let most = sampling.most_tokens(&app.options, false)?;
         let settings = settings::of_request(&sampling, &self, &options, most, &model.tokenizer);
         let told = |(tokens, _): &PromptTokens| Told::of(&model.tokenizer, tokens);
         let replies = Replies {

@@ -56,6 +56,13 @@ impl Shape for ChatParser {
         wire.choice(index, message, logprobs, &answer.tokens, Some(&answer.end))
     }
 
+    fn describe(wire: &Wire, answer: &Answer<Self>, body: &mut Value) {
+        if !answer.prompt.is_empty() {
+            let tokenizer = &wire.model.tokenizer;
+            body["prompt_logprobs"] = logprobs::of_prompt(tokenizer, &answer.prompt, usize::MAX);
+        }
+    }
+
     fn writer(wire: &Wire, index: usize) -> impl Writer<Self> {
         ChunkWriter {
             wire,

@@ -1,8 +1,9 @@
 //! Probabilities of tokens in OpenAI's two forms.
 
 use crate::completion::TextToken;
+use crate::engine::api::PromptToken;
 use crate::server::backend::TextModel;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Detokenizer, Tokenizer};
 use serde_json::{json, Map, Value};
 
 /// In the form of chats; null where no probabilities were asked for. The token that ends an answer is not part of it.
@@ -36,32 +37,124 @@ pub fn of_chat(model: &TextModel, tokens: &[TextToken]) -> Value {
     json!({"content": content, "refusal": null})
 }
 
-/// In the form of plain completions; `offset` counts the characters of the answer before these tokens.
-pub fn of_text(model: &TextModel, tokens: &[TextToken], mut offset: usize) -> Value {
-    let (mut texts, mut chosen, mut tops, mut offsets) = (vec![], vec![], vec![], vec![]);
-    for token in tokens
-        .iter()
-        .filter(|token| !model.tokenizer.is_end(token.id))
-    {
-        let Some(logprob) = token.logprob else {
+/// Where the tokens of a text begin, in characters: a token that goes on with a character begins where that does.
+pub struct Places {
+    detokenizer: Detokenizer,
+    offset: usize,
+}
+
+impl Places {
+    /// Those of a text's first tokens.
+    pub fn new(tokenizer: &Tokenizer) -> Self {
+        Self {
+            detokenizer: tokenizer.detokenizer(),
+            offset: 0,
+        }
+    }
+
+    fn next(&mut self, token: u32) -> usize {
+        let place = self.offset;
+        self.offset += self.detokenizer.push(token).chars().count();
+        place
+    }
+
+    /// Ends a part of the text: no character goes on behind it.
+    pub fn end_part(&mut self) {
+        self.offset += self.detokenizer.finish().chars().count();
+    }
+}
+
+/// Probabilities in the form of plain completions.
+#[derive(Default)]
+pub struct TextLogprobs {
+    tokens: Vec<String>,
+    token_logprobs: Vec<Option<f32>>,
+    top_logprobs: Vec<Option<Map<String, Value>>>,
+    text_offset: Vec<usize>,
+}
+
+impl TextLogprobs {
+    /// Adds the first token of a prompt, which has no probability.
+    pub fn push_first(&mut self, tokenizer: &Tokenizer, places: &mut Places, token: u32) {
+        self.tokens.push(token_text(tokenizer, token));
+        self.token_logprobs.push(None);
+        self.top_logprobs.push(None);
+        self.text_offset.push(places.next(token));
+    }
+
+    /// Adds a token with its probability and those of the most likely ones, of which it always is one here.
+    pub fn push(
+        &mut self,
+        tokenizer: &Tokenizer,
+        places: &mut Places,
+        (token, logprob): (u32, f32),
+        top: &[(u32, f32)],
+    ) {
+        let text = token_text(tokenizer, token);
+        let mut of_top = Map::new();
+        let own = (token, logprob);
+        let own = Some(&own).filter(|_| !top.iter().any(|(id, _)| *id == token));
+        for (id, logprob) in top.iter().chain(own) {
+            // Of several that are written alike, the most likely one.
+            let entry = of_top.entry(token_text(tokenizer, *id));
+            entry.or_insert_with(|| json!(finite(*logprob)));
+        }
+        self.tokens.push(text);
+        self.token_logprobs.push(Some(finite(logprob)));
+        self.top_logprobs.push(Some(of_top));
+        self.text_offset.push(places.next(token));
+    }
+
+    /// Adds the tokens of an answer, but the one that ends it; `top` is how many of the most likely ones are told.
+    pub fn push_answer(
+        &mut self,
+        tokenizer: &Tokenizer,
+        places: &mut Places,
+        tokens: &[TextToken],
+        top: usize,
+    ) {
+        for token in tokens.iter().filter(|t| !tokenizer.is_end(t.id)) {
+            if let Some(logprob) = token.logprob {
+                let top = &token.top[..token.top.len().min(top)];
+                self.push(tokenizer, places, (token.id, logprob), top);
+            }
+        }
+    }
+
+    /// All of them; null if there are none.
+    pub fn into_json(self) -> Value {
+        if self.tokens.is_empty() {
             return Value::Null;
-        };
-        let text = token_text(&model.tokenizer, token.id);
-        let top: Map<String, Value> = token
-            .top
-            .iter()
-            .map(|&(id, logprob)| (token_text(&model.tokenizer, id), json!(finite(logprob))))
-            .collect();
-        offsets.push(offset);
-        offset += text.chars().count();
-        texts.push(text);
-        chosen.push(finite(logprob));
-        tops.push(top);
+        }
+        json!({
+            "tokens": self.tokens,
+            "token_logprobs": self.token_logprobs,
+            "top_logprobs": self.top_logprobs,
+            "text_offset": self.text_offset,
+        })
     }
-    if texts.is_empty() {
-        return Value::Null;
-    }
-    json!({"tokens": texts, "token_logprobs": chosen, "top_logprobs": tops, "text_offset": offsets})
+}
+
+/// Probabilities of a prompt in vLLM's form: nothing for the first token, and for each further one an object by tokens'
+/// numbers. A rank is only told of tokens that are among the `top` most likely ones.
+pub fn of_prompt(tokenizer: &Tokenizer, tokens: &[PromptToken], top: usize) -> Value {
+    let entry = |token: u32, logprob: f32, rank: Option<usize>| {
+        let text = token_text(tokenizer, token);
+        json!({"logprob": finite(logprob), "rank": rank, "decoded_token": text})
+    };
+    let of_token = |token: &PromptToken| {
+        let top = token.top.iter().take(top);
+        let mut map = Map::new();
+        for (rank, (id, logprob)) in (1..).zip(top) {
+            map.insert(id.to_string(), entry(*id, *logprob, Some(rank)));
+        }
+        map.entry(token.token.to_string())
+            .or_insert_with(|| entry(token.token, token.logprob, None));
+        Value::Object(map)
+    };
+    std::iter::once(Value::Null)
+        .chain(tokens.iter().map(of_token))
+        .collect()
 }
 
 /// A token as text; half characters show as U+FFFD, control tokens by their names.

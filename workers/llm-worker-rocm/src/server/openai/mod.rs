@@ -11,6 +11,7 @@ pub mod models;
 mod reply;
 pub mod rerank;
 pub mod text;
+mod text_reply;
 pub mod transcriptions;
 mod verbose;
 pub(super) mod wire;

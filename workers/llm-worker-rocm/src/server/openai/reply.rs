@@ -25,6 +25,11 @@ pub trait Shape: Parse {
     /// A whole answer as a choice.
     fn choice(wire: &Wire, index: usize, answer: &Answer<Self>) -> Value;
 
+    /// Adds to a whole reply what it tells of its first answer besides.
+    fn describe(wire: &Wire, answer: &Answer<Self>, body: &mut Value) {
+        let _ = (wire, answer, body);
+    }
+
     /// What writes an answer's chunks.
     fn writer(wire: &Wire, index: usize) -> impl Writer<Self>;
 }
@@ -34,6 +39,8 @@ pub struct Reply<P> {
     wire: Wire,
     answers: Answers<P>,
     stream: bool,
+    /// How many of the answers to each prompt are given, the best ones; all if absent.
+    best: Option<usize>,
 }
 
 impl<P: Shape> Reply<P> {
@@ -59,7 +66,13 @@ impl<P: Shape> Reply<P> {
             wire,
             answers,
             stream,
+            best: None,
         })
+    }
+
+    /// Gives only the best `n` answers to each prompt.
+    pub fn choosing(self, n: Option<usize>) -> Self {
+        Self { best: n, ..self }
     }
 
     /// The reply, once it is complete or as it comes.
@@ -74,14 +87,25 @@ impl<P: Shape> Reply<P> {
     }
 
     async fn collect(self) -> Result<Value, ApiError> {
-        let Self { wire, answers, .. } = self;
-        let (answers, usage) = answers.collect().await?;
+        let Self {
+            wire,
+            answers,
+            best,
+            ..
+        } = self;
+        let (answers, usage) = match best {
+            Some(n) => answers.collect_best(n).await?,
+            None => answers.collect().await?,
+        };
         let choices = answers.iter().enumerate();
         let choices = choices.map(|(index, answer)| P::choice(&wire, index, answer));
         let first: Option<&Finish> = answers.first().map(|answer| &answer.end.finish);
         let mut body = wire.whole(choices.collect(), &usage, first);
         if let (Some(verbose), Some(first)) = (&wire.verbose, answers.first()) {
             body[VERBOSE] = verbose.json(&wire.model, 0, wire.seed, &first.tokens);
+        }
+        if let Some(answer) = answers.first() {
+            P::describe(&wire, answer, &mut body);
         }
         Ok(body)
     }

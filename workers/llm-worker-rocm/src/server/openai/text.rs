@@ -1,14 +1,12 @@
 //! `POST /v1/completions`
 
-use super::logprobs;
-use super::reply::{Reply, Shape};
-use super::wire::Wire;
-use crate::completion::{PromptProgress, TextToken, Took};
+use super::reply::Reply;
+use super::text_reply::{Continuation, Told};
 use crate::server::app::App;
 use crate::server::backend::TextModel;
 use crate::server::error::blocking;
 use crate::server::generation::{
-    check_length, check_top_logprobs, Answer, End, PlainText, Prompt, SamplingFields, Writer,
+    check_length, check_top_logprobs, prompt_logprobs, Infill, Prompt, SamplingFields, MAX_CHOICES,
 };
 use axum::extract::State;
 use axum::response::Response;
@@ -16,9 +14,7 @@ use schemars::JsonSchema;
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{json, Value};
 use std::sync::Arc;
-use worker::http::sse::Frame;
 use worker::http::{ApiError, Both, Caller, JsonBody};
 
 /// Most texts of any list; each route takes fewer, and says how many.
@@ -139,12 +135,17 @@ pub struct CompletionFields {
     pub prompt: Inputs,
     /// How many alternatives each token is reported with; absent reports no probabilities.
     pub logprobs: Option<usize>,
-    /// Whether answers begin with their prompt.
+    /// Whether answers begin with their prompt, whose tokens then are among those of `logprobs`.
     pub echo: Option<bool>,
-    /// Not supported: text after the answer.
+    /// How many alternatives each token of the prompt is reported with, in `prompt_logprobs`; absent reports nothing of
+    /// the prompt. Not for streams.
+    pub prompt_logprobs: Option<i64>,
+    /// Text behind the answer, which fills in what is between; for models that were trained for it.
     pub suffix: Option<String>,
-    /// Not supported other than equal to `n`: answers to choose from.
+    /// Answers to choose the `n` most likely ones from, by the mean logarithm of their tokens' probabilities.
     pub best_of: Option<usize>,
+    /// Whether the model's beginning-of-sequence token is put before a text, where it has one; absent is so.
+    pub add_special_tokens: Option<bool>,
 }
 
 pub async fn create(
@@ -154,11 +155,17 @@ pub async fn create(
 ) -> Result<Response, ApiError> {
     app.check_model(sampling.model.as_deref())?;
     let model = app.text()?;
+    let best = fields.best_of(&sampling)?;
+    let sampling = SamplingFields {
+        n: best.map_or(sampling.n, |(best_of, _)| Some(best_of)),
+        ..sampling
+    };
     let of_prompts = model.clone();
     let prepare = move || Ok((fields.prompts(&of_prompts, &sampling)?, sampling));
     let (prompts, sampling) = blocking(prepare).await?;
     let reply = Reply::submit(&app, model, sampling, prompts, caller);
-    reply.await?.respond().await
+    let reply = reply.await?.choosing(best.map(|(_, n)| n));
+    reply.respond().await
 }
 
 impl CompletionFields {
@@ -167,34 +174,46 @@ impl CompletionFields {
         self,
         model: &TextModel,
         sampling: &SamplingFields,
-    ) -> Result<Vec<(Prompt, PlainText)>, ApiError> {
-        self.check(sampling)?;
-        let top_logprobs = self
-            .logprobs
-            .map(|top| check_top_logprobs("logprobs", top))
-            .transpose()?;
+    ) -> Result<Vec<(Prompt, Continuation)>, ApiError> {
+        let check = |top| check_top_logprobs("logprobs", top);
+        let logprobs = self.logprobs.map(check).transpose()?;
         let echo = self.echo.unwrap_or(false);
-        let with_echo = |tokens: Vec<u32>| {
-            let echo = match echo {
-                true => model.tokenizer.decode(&tokens),
-                false => String::new(),
-            };
+        let prompt_logprobs = prompt_logprobs(self.prompt_logprobs, sampling)?;
+        // What the engine reports is for both forms.
+        let of_prompt = prompt_logprobs.max(logprobs.filter(|_| echo));
+        let top_logprobs = match self.best_of {
+            Some(_) => logprobs.or(Some(0)),
+            None => logprobs,
+        };
+        let prepare = |tokens: Vec<u32>| {
             let prompt = Prompt {
                 top_logprobs,
+                prompt_logprobs: of_prompt,
+                may_only_read: echo || prompt_logprobs.is_some(),
                 ..Prompt::plain(tokens, sampling)?
             };
-            Ok((prompt, PlainText { echo }))
+            let told = Told {
+                prompt: prompt.tokens.clone(),
+                echo,
+                logprobs,
+                prompt_logprobs,
+            };
+            Ok((prompt, Continuation::new(&model.tokenizer, told)))
         };
-        self.tokens(model)?.into_iter().map(with_echo).collect()
+        self.tokens(model)?.into_iter().map(prepare).collect()
     }
 
     /// The prompts as tokens.
     fn tokens(self, model: &TextModel) -> Result<Vec<Vec<u32>>, ApiError> {
+        if let Some(suffix) = self.suffix.as_ref().filter(|text| !text.is_empty()) {
+            return self.filled_in(model, suffix);
+        }
+        let add_bos = self.add_special_tokens.unwrap_or(true);
         let encode = |text: String| {
             check_length(model, &text)?;
             model
                 .tokenizer
-                .encode(&text, true)
+                .encode(&text, add_bos)
                 .map_err(|e| ApiError::field("prompt", e.to_string()))
         };
         let prompts = match self.prompt {
@@ -213,93 +232,47 @@ impl CompletionFields {
         Ok(prompts)
     }
 
-    /// Refuses what is not supported rather than answering something else.
-    fn check(&self, sampling: &SamplingFields) -> Result<(), ApiError> {
-        let refuse =
-            |field: &str, reason: &str| Err(ApiError::field(field, format!("{field}: {reason}")));
-        if self
-            .suffix
-            .as_ref()
-            .is_some_and(|suffix| !suffix.is_empty())
-        {
-            return refuse("suffix", "text after the answer is not supported");
+    /// The prompt by which what is between a prompt and a suffix is filled in.
+    fn filled_in(&self, model: &TextModel, suffix: &str) -> Result<Vec<Vec<u32>>, ApiError> {
+        if self.echo == Some(true) {
+            let reason = "suffix and echo exclude each other";
+            return Err(ApiError::field("suffix", reason));
         }
-        if self
-            .best_of
-            .is_some_and(|best_of| Some(best_of) != sampling.n.or(Some(1)))
-        {
-            return refuse(
-                "best_of",
-                "choosing among more answers than n is not supported",
-            );
+        let marks = Infill::tokens_of(model, "suffix")?;
+        let prefix = match &self.prompt {
+            Inputs::Text(text) => Infill::text(model, "prompt", text)?,
+            Inputs::Tokens(tokens) => tokens.clone(),
+            Inputs::Texts(texts) if texts.len() == 1 => Infill::text(model, "prompt", &texts[0])?,
+            Inputs::TokenLists(lists) if lists.len() == 1 => lists[0].clone(),
+            Inputs::Texts(_) | Inputs::TokenLists(_) => {
+                let reason = "suffix: it is put behind one prompt only";
+                return Err(ApiError::field("suffix", reason));
+            }
+        };
+        let infill = Infill {
+            prefix,
+            suffix: Infill::text(model, "suffix", suffix)?,
+            ..Infill::default()
+        };
+        Ok(vec![infill.prompt(model, &marks)])
+    }
+
+    /// How many answers are generated, and how many of them are given, if these are not all.
+    fn best_of(&self, sampling: &SamplingFields) -> Result<Option<(usize, usize)>, ApiError> {
+        let Some(best_of) = self.best_of else {
+            return Ok(None);
+        };
+        let refuse = |reason: String| Err(ApiError::field("best_of", reason));
+        let n = sampling.choices()?;
+        if best_of < n || best_of > MAX_CHOICES {
+            return refuse(format!(
+                "best_of {best_of} is not from n, which is {n}, to {MAX_CHOICES}"
+            ));
         }
-        if self.echo == Some(true) && self.logprobs.is_some() {
-            return refuse("echo", "probabilities of the prompt are not supported");
+        if best_of > n && sampling.stream() {
+            return refuse("best_of: a stream cannot tell which answers will be the best".into());
         }
-        Ok(())
-    }
-}
-
-impl Shape for PlainText {
-    const ID_PREFIX: &'static str = "cmpl";
-    const OBJECT: &'static str = "text_completion";
-    const CHUNK_OBJECT: &'static str = "text_completion";
-
-    fn choice(wire: &Wire, index: usize, answer: &Answer<Self>) -> Value {
-        let text = ("text", json!(answer.whole));
-        let logprobs = logprobs::of_text(&wire.model, &answer.tokens, 0);
-        wire.choice(index, text, logprobs, &answer.tokens, Some(&answer.end))
-    }
-
-    fn writer(wire: &Wire, index: usize) -> impl Writer<Self> {
-        ChunkWriter {
-            wire,
-            index,
-            offset: 0,
-            took: None,
-        }
-    }
-}
-
-/// Writes the chunks of an answer.
-struct ChunkWriter<'a> {
-    wire: &'a Wire,
-    index: usize,
-    /// Characters that were written.
-    offset: usize,
-    /// What the answer took so far, if that is to be told.
-    took: Option<Took>,
-}
-
-impl ChunkWriter<'_> {
-    fn chunk(&mut self, text: &str, tokens: &[TextToken], end: Option<&End>) -> Vec<Frame> {
-        let logprobs = logprobs::of_text(&self.wire.model, tokens, self.offset);
-        self.offset += text.chars().count();
-        let choice = (self.wire).choice(self.index, ("text", json!(text)), logprobs, tokens, end);
-        vec![match end {
-            Some(end) => self.wire.last(self.index, choice, end),
-            None => self.wire.part(choice, self.took.as_ref()),
-        }]
-    }
-}
-
-impl Writer<PlainText> for ChunkWriter<'_> {
-    fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
-        let text = ("text", json!(""));
-        let choice = (self.wire).choice(self.index, text, Value::Null, &[], None);
-        vec![self.wire.progress(choice, progress)]
-    }
-
-    fn took(&mut self, took: &Took) {
-        self.took = Some(*took);
-    }
-
-    fn part(&mut self, part: String, tokens: &[TextToken]) -> Vec<Frame> {
-        self.chunk(&part, tokens, None)
-    }
-
-    fn end(&mut self, end: &End, tokens: &[TextToken]) -> Vec<Frame> {
-        self.chunk("", tokens, Some(end))
+        Ok((best_of > n).then_some((best_of, n)))
     }
 }
 
