@@ -8,7 +8,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn keys() {
-    let server = Server::with_arguments([], &["--api-key", "first", "--api-key", "second"]);
+    let server = Server::with_arguments([], &["--api-key", "first,second", "--api-key", "other"]);
     let get = |path: &str, key: Option<&str>| {
         let mut request = Request::get(path);
         if let Some(key) = key {
@@ -33,7 +33,7 @@ async fn keys() {
         let (status, code, _) = get(path, Some("Bearer third")).await.error();
         assert_eq!((status, code.as_str()), (401, "INVALID_API_KEY"));
     }
-    for key in ["Bearer first", "Bearer second"] {
+    for key in ["Bearer first", "Bearer second", "bearer other"] {
         get("/v1/models", Some(key)).await.json();
     }
     for path in [

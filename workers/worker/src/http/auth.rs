@@ -37,9 +37,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 pub struct ApiKeys(Arc<[String]>);
 
 impl ApiKeys {
-    /// Takes keys; empty ones count as not given.
+    /// Takes keys, without spaces around them; empty ones count as not given.
     pub fn new(keys: impl IntoIterator<Item = String>) -> Self {
-        Self(keys.into_iter().filter(|key| !key.is_empty()).collect())
+        let keys = keys.into_iter().map(|key| key.trim().to_string());
+        Self(keys.filter(|key| !key.is_empty()).collect())
     }
 
     /// How many there are.
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn only_whole_keys_open() {
-        let keys = ApiKeys::new(["one".to_string(), "second".to_string(), String::new()]);
+        let keys = ApiKeys::new(["one".to_string(), " second".to_string(), " ".to_string()]);
         for good in ["Bearer one", "bearer second", "BEARER  one "] {
             assert_eq!(check(&keys, Some(good)), None, "{good}");
         }

@@ -89,6 +89,31 @@ impl<A: DeserializeOwned, B: DeserializeOwned> FromJson for Both<A, B> {
     }
 }
 
+/// One of two types; which one, the first one tells by its fields.
+#[derive(Debug, Clone)]
+pub enum Either<A, B> {
+    /// The first.
+    First(A),
+    /// The second.
+    Second(B),
+}
+
+/// A type that tells whether a body was meant for it.
+pub trait Meant {
+    /// Whether it has a field by which bodies are known to be of this type.
+    fn is_meant(&self) -> bool;
+}
+
+impl<A: DeserializeOwned + Meant, B: DeserializeOwned> FromJson for Either<A, B> {
+    fn from_json(bytes: &[u8]) -> Result<Self, ApiError> {
+        let first: A = parse(bytes)?;
+        match first.is_meant() {
+            true => Ok(Self::First(first)),
+            false => parse(bytes).map(Self::Second),
+        }
+    }
+}
+
 /// Refuses a body that is not said to be JSON.
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_json = match headers.get(CONTENT_TYPE) {
@@ -378,6 +403,29 @@ mod tests {
         }
         // Deep nesting must not exhaust the stack.
         parse::<serde_json::Value>("[".repeat(1 << 20).as_bytes()).unwrap_err();
+    }
+
+    #[test]
+    fn a_body_is_of_the_type_that_it_was_meant_for() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Texts {
+            texts: Option<Vec<String>>,
+        }
+        impl Meant for Texts {
+            fn is_meant(&self) -> bool {
+                self.texts.is_some()
+            }
+        }
+        let read = |text: &str| Either::<Texts, Body>::from_json(text.as_bytes());
+        let first = read(r#"{"texts": ["a"], "sizes": []}"#).unwrap();
+        assert!(
+            matches!(first, Either::First(first) if first.texts.as_deref() == Some(&["a".to_string()]))
+        );
+        let second = read(r#"{"sizes": [7]}"#).unwrap();
+        assert!(matches!(second, Either::Second(second) if second.sizes == [7]));
+        assert_eq!(read("{}").unwrap_err().status, StatusCode::BAD_REQUEST);
+        let error = read(r#"{"texts": [1], "sizes": []}"#).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("texts[0]"));
     }
 
     #[derive(Debug, serde::Deserialize)]

@@ -36,12 +36,13 @@ pub struct ListenOptions {
     #[arg(long, env = "PORT", default_value_t = 8080, value_name = "N")]
     pub port: u16,
 
-    /// A key that clients must send as `Authorization: Bearer KEY` or `X-Api-Key: KEY`; may be given several times.
-    /// Other users of this machine see it in the list of processes: the variable or a file hide it.
+    /// A key that clients must send as `Authorization: Bearer KEY` or `X-Api-Key: KEY`; may be given several times, and
+    /// several at once with commas between them. Other users of this machine see it in the list of processes: the variable or a file hide it.
     #[arg(
         long = "api-key",
         env = "LLORCH_API_TOKEN",
         hide_env_values = true,
+        value_delimiter = ',',
         value_name = "KEY"
     )]
     pub api_keys: Vec<String>,
