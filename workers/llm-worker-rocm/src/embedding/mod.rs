@@ -6,6 +6,7 @@ mod encoder;
 mod gguf;
 mod pooling;
 mod ranking;
+mod shorten;
 
 pub use pooling::Pooling;
 pub use ranking::{Reranker, Score};

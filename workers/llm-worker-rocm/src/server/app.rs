@@ -22,6 +22,9 @@ const MAX_EMBEDDING_REQUESTS: usize = 64;
 /// The same of requests with sound, each of which holds its file while it waits.
 const MAX_TRANSCRIPTIONS: usize = 32;
 
+/// What clients and routers write where they know no model's name.
+const PLACEHOLDERS: [&str; 2] = ["default", "unknown"];
+
 /// Grammars that are compiled at once, and those that wait for it besides. More of them would take the cores from the
 /// model, on the CPU, and all waiting requests' time.
 const COMPILATIONS: (usize, usize) = (2, 64);
@@ -216,7 +219,7 @@ impl App {
         let own = &self.options.model;
         let known = |name: &str| {
             name.is_empty()
-                || name == "default"
+                || PLACEHOLDERS.contains(&name)
                 || name == own
                 || self.options.aliases.iter().any(|alias| alias == name)
         };

@@ -13,6 +13,8 @@
 //! | [`anthropic`]  | Anthropic's `/v1/messages`                                             |
 //! | [`ollama`]     | Ollama's `/api/chat` and its sisters                                   |
 //! | [`fleet`]      | what is different where several models are served                      |
+//! | [`cohere`]     | Cohere's `/v2/embed` and `/v2/rerank`                                  |
+//! | [`vllm`]       | routes that only vLLM's server has, or has in another form             |
 //! | [`native`]     | properties, tokens, templates                                          |
 //! | [`files`]      | files that clients keep here                                           |
 //! | [`batches`]    | the requests of such files, answered beside others                     |
@@ -26,6 +28,7 @@ mod anthropic;
 mod app;
 pub mod backend;
 mod batches;
+mod cohere;
 mod error;
 mod files;
 mod fleet;
@@ -41,6 +44,7 @@ mod responses;
 mod slots;
 pub mod transcriber;
 mod turns;
+mod vllm;
 
 pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, TextModel};
@@ -199,6 +203,11 @@ fn routes() -> Routes<App> {
         Route::post("/rerank", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post("/v1/reranking", scores, rerank::create).takes::<rerank::RerankFields>(),
         Route::post("/reranking", scores, rerank::create).takes::<rerank::RerankFields>(),
+        Route::post("/v2/rerank", scores, cohere::rerank).takes::<cohere::RerankFields>(),
+        Route::post("/v2/embed", "Texts to vectors, as Cohere does", cohere::embed)
+            .takes::<cohere::EmbedFields>(),
+        Route::post("/v1/score", scores, vllm::score).takes::<vllm::ScoreFields>(),
+        Route::post("/score", scores, vllm::score).takes::<vllm::ScoreFields>(),
         Route::post(
             "/v1/audio/transcriptions",
             "Writes speech down; streams server-sent events on request",
@@ -259,8 +268,10 @@ fn routes() -> Routes<App> {
             native::predict::create,
         )
         .takes::<native::PredictFields>(),
-        Route::post("/tokenize", "Text to tokens", native::tokenize)
-            .takes::<native::TokenizeFields>(),
+        Route::post("/tokenize", "Text to tokens", vllm::tokenize)
+            .takes::<native::TokenizeFields>()
+            .takes::<vllm::TokenizeFields>(),
+        Route::get("/tokenizer_info", "The tokenizer's marks", vllm::tokenizer_info),
         Route::post("/detokenize", "Tokens to text", native::detokenize)
             .takes::<native::DetokenizeFields>(),
         Route::post(

@@ -109,18 +109,27 @@ pub struct TokenizeFields {
     pub with_pieces: bool,
 }
 
+/// Refuses a text that is too long to be tokenized at once.
+///
+/// # Errors
+/// 400 that names the field.
+pub(super) fn check_tokenized(field: &str, text: &str) -> Result<(), ApiError> {
+    let length = text.len();
+    if length > MAX_TOKENIZED_BYTES {
+        let reason = format!(
+            "{field}: {length} bytes; at most {MAX_TOKENIZED_BYTES} are tokenized at once, so send parts"
+        );
+        return Err(ApiError::field(field, reason));
+    }
+    Ok(())
+}
+
 pub(super) async fn tokenize(
     State(app): Shared,
     JsonBody(fields): JsonBody<TokenizeFields>,
 ) -> Result<Response, ApiError> {
     let model = app.text()?;
-    let length = fields.content.len();
-    if length > MAX_TOKENIZED_BYTES {
-        let reason = format!(
-            "content: {length} bytes; at most {MAX_TOKENIZED_BYTES} are tokenized at once, so send parts"
-        );
-        return Err(ApiError::field("content", reason));
-    }
+    check_tokenized("content", &fields.content)?;
     blocking(move || {
         let tokens = model
             .tokenizer
@@ -203,9 +212,12 @@ pub(super) async fn detokenize(
         return Err(ApiError::field("tokens", reason));
     }
     blocking(move || {
-        Ok(Json(
-            json!({"content": model.tokenizer.decode(&fields.tokens)}),
-        ))
+        let tokenizer = &model.tokenizer;
+        Ok(Json(json!({
+            "content": tokenizer.decode(&fields.tokens),
+            // vLLM's name, with control tokens spelled.
+            "prompt": tokenizer.spell(&fields.tokens),
+        })))
     })
     .await
 }

@@ -284,6 +284,18 @@ impl Tokenizer {
         text
     }
 
+    /// The text of a whole sequence, special tokens as they are spelled.
+    pub fn spell(&self, tokens: &[u32]) -> String {
+        let shown = tokens.iter().filter_map(|token| {
+            let text = self.control.get(token)?;
+            Some((*token, text.clone()))
+        });
+        let mut detokenizer = self.detokenizer().showing(shown.collect());
+        let mut text: String = tokens.iter().map(|&t| detokenizer.push(t)).collect();
+        text.push_str(&detokenizer.finish());
+        text
+    }
+
     /// The bytes that a token writes: none for a control token, and perhaps not whole characters.
     pub fn token_bytes(&self, token: u32) -> &[u8] {
         self.pieces.get(token)

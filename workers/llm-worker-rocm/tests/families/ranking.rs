@@ -165,7 +165,20 @@ fn a_decoder_says_yes_or_no() {
         model
     };
     // Most of the prompt's own words are not in this vocabulary.
-    let scored = check(folder.path()).score("a", &["b", "bcd"]).unwrap();
+    let model = check(folder.path());
+    let scored = model.score("a", &["b", "bcd"]).unwrap();
+    // The same form as a cross-encoder's.
+    let loaded = Loaded {
+        reranker: Some(Arc::new(model)),
+        ..Loaded::default()
+    };
+    let body = json!({"query": "a", "documents": ["b", "bcd"]});
+    let (status, answer) = post(serving(loaded), "/v2/rerank", body);
+    assert_eq!(status, 200, "{answer}");
+    for result in answer["results"].as_array().unwrap() {
+        let want = scored[result["index"].as_u64().unwrap() as usize].relevance;
+        assert!((result["relevance_score"].as_f64().unwrap() as f32 - want).abs() < 1e-6);
+    }
     assert_eq!(scored[1].tokens, scored[0].tokens + 2);
 
     // As llama.cpp writes it: the rows of both words apart, the way of pooling, and the prompt.
@@ -287,6 +300,7 @@ fn the_command_and_the_route_give_the_best_first() {
         (200, Some(1))
     );
     assert!(answer["results"][0].get("document").is_none());
+    assert_eq!(answer["meta"]["billed_units"]["search_units"], 1);
     // In the form of text-embeddings-inference.
     let texts = json!({"query": "ab", "texts": documents, "top_n": 2, "return_text": true});
     let (status, answer) = send("/reranking", texts);
@@ -297,6 +311,58 @@ fn the_command_and_the_route_give_the_best_first() {
     assert_eq!(results[0]["text"], documents[order[0]]);
     let found = results[0]["score"].as_f64().unwrap() as f32;
     assert!((found - scores[order[0]].relevance).abs() < 1e-6);
+    let of_best = (json!(order[0]), scores[order[0]].relevance);
+    let near = |found: &Json, want: f32| (found.as_f64().unwrap() as f32 - want).abs() < 1e-6;
+    // Cohere's newer form, and vLLM's.
+    let body = json!({"query": "ab", "documents": documents, "top_n": 1});
+    let (status, answer) = send("/v2/rerank", body);
+    let result = &answer["results"][0];
+    assert_eq!((status, &result["index"]), (200, &of_best.0));
+    assert!(near(&result["relevance_score"], of_best.1));
+    assert_eq!(answer["meta"]["api_version"]["version"], "2");
+    let body = json!({"text_1": "ab", "text_2": documents});
+    let (status, answer) = send("/v1/score", body);
+    assert_eq!(status, 200);
+    for (score, found) in scores.iter().zip(answer["data"].as_array().unwrap()) {
+        assert!(near(&found["score"], score.relevance));
+    }
+    for (path, body, param) in [
+        (
+            "/rerank",
+            json!({"query": "ab", "texts": ["x"], "raw_scores": true}),
+            "raw_scores",
+        ),
+        ("/rerank", json!({"query": "ab"}), "documents"),
+        (
+            "/rerank",
+            json!({"query": "ab", "documents": ["x"], "top_n": 0}),
+            "top_n",
+        ),
+        (
+            "/rerank",
+            json!({"query": "ab", "documents": ["x"], "rank_fields": ["a"]}),
+            "rank_fields",
+        ),
+        (
+            "/v1/score",
+            json!({"text_1": "ab", "text_2": [1, 2]}),
+            "text_2",
+        ),
+    ] {
+        let (status, answer) = send(path, body);
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(param)));
+    }
+    let body = json!({"query": "ab", "documents": ["x"], "max_tokens_per_doc": 5});
+    let (status, answer) = send("/v2/rerank", body);
+    assert_eq!(status, 400);
+    assert!(
+        answer["message"]
+            .as_str()
+            .unwrap()
+            .contains("max_tokens_per_doc"),
+        "{answer}"
+    );
+
     let (status, answer) = send("/rerank", json!({"query": "ab", "documents": []}));
     assert_eq!(
         (status, &answer["error"]["param"]),

@@ -272,6 +272,35 @@ mod tests {
         Sequence::new(waiting, &mut MediaStore::new())
     }
 
+    #[test]
+    fn what_is_told_of_a_prompt_bounds_its_steps() {
+        let mut sequence = sequence(&[5; 20]);
+        assert_eq!(sequence.telling_at_most(3, 20), 20);
+        sequence.telling = Some(crate::engine::sequence::Telling { top: 0, done: 0 });
+        assert_eq!(sequence.told_by(8), 0..8);
+        assert_eq!(sequence.telling_at_most(3, 8), 3);
+        assert_eq!(sequence.telling_at_most(0, 8), 0);
+        // The last token has none behind it.
+        assert_eq!(sequence.told_by(20), 0..19);
+        assert_eq!(sequence.telling_at_most(19, 20), 20);
+        // It lost its blocks: what was told is computed at once, and not told again.
+        sequence.tell(vec![]);
+        sequence.telling.as_mut().unwrap().done = 6;
+        assert_eq!(sequence.told_by(8), 6..8);
+        assert_eq!(sequence.telling_at_most(1, 8), 7);
+        assert_eq!(sequence.told_by(5).len(), 0);
+        assert_eq!(sequence.telling_at_most(0, 5), 5);
+        let mut pool = BlockPool::new(8, 4, true);
+        sequence.computed = 4;
+        assert!(sequence.take_blocks(&mut pool, 16));
+        sequence.advance(&mut pool, 16, 16);
+        sequence.start_over(&mut pool);
+        assert_eq!(
+            sequence.computed, 4,
+            "as far as it was told, in whole blocks"
+        );
+    }
+
     /// What a model remembers: the state in a slot is all tokens that it has seen.
     struct Model {
         slots: Vec<Vec<u32>>,

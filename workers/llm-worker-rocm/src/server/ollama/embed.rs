@@ -21,7 +21,7 @@ pub struct EmbedFields {
     pub model: String,
     /// A text or several.
     pub input: Texts,
-    /// Length of the vectors; the model's own only.
+    /// Length of the vectors, at most the model's own.
     pub dimensions: Option<usize>,
 }
 
@@ -72,11 +72,8 @@ async fn vectors(
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     app.check_model(Some(plain_name(name)))?;
     let model = app.embedding()?;
-    let own = model.dimensions();
-    if dimensions.is_some_and(|dimensions| dimensions != own) {
-        let reason = format!("dimensions: this model's vectors have {own}");
-        return Err(ApiError::field("dimensions", reason));
-    }
+    let dimensions = model.shortened(dimensions);
+    let dimensions = dimensions.map_err(|e| ApiError::field("dimensions", e.to_string()))?;
     if texts.is_empty() {
         return Ok((Vec::new(), 0));
     }
@@ -85,5 +82,6 @@ async fn vectors(
         .run(move || model.embed(&texts).map_err(|e| from_worker(&e)))
         .await?;
     let tokens = embedded.iter().map(|embedding| embedding.tokens).sum();
-    Ok((embedded.into_iter().map(|e| e.values).collect(), tokens))
+    let vectors = embedded.into_iter().map(|e| e.cut(dimensions));
+    Ok((vectors.collect(), tokens))
 }

@@ -1,7 +1,7 @@
 //! The fields of a request, as those of a chat or a text.
 
 use crate::server::backend::TextModel;
-use crate::server::generation::{self, ChatParser, Prompt, SamplingFields};
+use crate::server::generation::{self, ChatParser, Infill, Prompt, SamplingFields};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
@@ -47,7 +47,7 @@ pub struct GenerateFields {
     pub images: Option<Vec<String>>,
     /// Whether the text is gone on with as it is, not answered as a message.
     pub raw: Option<bool>,
-    /// Not possible here.
+    /// Text behind the answer, which fills in what is between; for models that were trained for it.
     pub suffix: Option<String>,
     /// Not possible here: the model's own is used, or that which the server was started with.
     pub template: Option<String>,
@@ -151,24 +151,21 @@ impl GenerateFields {
         self,
         model: &TextModel,
     ) -> Result<((Prompt, ChatParser), SamplingFields), ApiError> {
-        let impossible = [
-            (
-                "suffix",
-                &self.suffix,
-                "text before a suffix is not filled in here",
-            ),
-            (
-                "template",
-                &self.template,
-                "templates of requests are not taken; start the server with --chat-template",
-            ),
-        ];
-        for (name, text, reason) in impossible {
-            if text.as_ref().is_some_and(|text| !text.is_empty()) {
-                return Err(ApiError::field(name, format!("{name}: {reason}")));
-            }
+        if self.template.is_some_and(|text| !text.is_empty()) {
+            let reason = "template: templates of requests are not taken; start the server with --chat-template";
+            return Err(ApiError::field("template", reason));
         }
         let fields = sampling(self.options, self.format)?;
+        if let Some(suffix) = self.suffix.filter(|text| !text.is_empty()) {
+            let marks = Infill::tokens_of(model, "suffix")?;
+            let infill = Infill {
+                prefix: Infill::text(model, "prompt", &self.prompt)?,
+                suffix: Infill::text(model, "suffix", &suffix)?,
+                ..Infill::default()
+            };
+            let prompt = Prompt::plain(infill.prompt(model, marks), &fields)?;
+            return Ok(((prompt, ChatParser::of_text(model)?), fields));
+        }
         if self.raw == Some(true) {
             generation::check_length(model, &self.prompt)?;
             let tokens = model.tokenizer.encode(&self.prompt, true);

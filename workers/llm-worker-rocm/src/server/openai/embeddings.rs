@@ -29,7 +29,7 @@ pub struct EmbeddingFields {
     pub model: Option<String>,
     /// `float` (the default) or `base64`: the numbers as bytes, little-endian.
     pub encoding_format: Option<String>,
-    /// Length of the vectors; the model's own only.
+    /// Length of the vectors, at most the model's own: the first numbers, brought to length 1 again.
     pub dimensions: Option<usize>,
 }
 
@@ -73,11 +73,8 @@ async fn answer(
             return Err(ApiError::field("encoding_format", reason));
         }
     };
-    let own = model.dimensions();
-    if let Some(dimensions) = fields.dimensions.filter(|&dimensions| dimensions != own) {
-        let reason = format!("dimensions {dimensions}: this model's vectors have {own}");
-        return Err(ApiError::field("dimensions", reason));
-    }
+    let dimensions = model.shortened(fields.dimensions);
+    let dimensions = dimensions.map_err(|e| ApiError::field("dimensions", e.to_string()))?;
     let (input, form) = match (fields.input, fields.content) {
         (Some(input), None) => (input, form),
         // OpenAI's form has no such field.
@@ -102,13 +99,18 @@ async fn answer(
         // OpenAI's form has one vector for each text, and is refused where there is none.
         if form == Form::OpenAi && (norm.is_none() || !model.is_pooled()) {
             let embedded = model.embed_tokens(&tokens).map_err(|e| from_worker(&e))?;
-            let vectors = embedded.into_iter().map(|e| vec![e.values]).collect();
+            let vectors = embedded
+                .into_iter()
+                .map(|e| vec![e.cut(dimensions)])
+                .collect();
             return Ok((vectors, count));
         }
         let mut vectors = model.raw_vectors(&tokens).map_err(|e| from_worker(&e))?;
         if model.is_pooled() {
-            let all = vectors.iter_mut().flatten();
-            all.for_each(|vector| normalize(vector, norm.unwrap_or(EUCLIDEAN)));
+            for vector in vectors.iter_mut().flatten() {
+                vector.truncate(dimensions);
+                normalize(vector, norm.unwrap_or(EUCLIDEAN));
+            }
         }
         Ok((vectors, count))
     };
@@ -158,7 +160,8 @@ fn normalize(vector: &mut [f32], norm: i32) {
     }
 }
 
-fn to_base64(values: &[f32]) -> String {
+/// Numbers as bytes, little-endian, in base64.
+pub fn to_base64(values: &[f32]) -> String {
     let bytes: Vec<u8> = values
         .iter()
         .flat_map(|value| value.to_le_bytes())

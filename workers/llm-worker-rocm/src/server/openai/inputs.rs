@@ -10,7 +10,7 @@ use worker::http::ApiError;
 use worker::Error;
 
 /// Most texts of a request, as with OpenAI.
-const MAX_INPUTS: usize = 2048;
+pub const MAX_INPUTS: usize = 2048;
 /// Most parts of a text that is given in parts.
 const MAX_PARTS: usize = 4096;
 

@@ -33,7 +33,7 @@ impl Verbose {
         }
         let tokenizer = &model.tokenizer;
         let options = fields.sampling(&app.options.sampling, tokenizer, 0)?;
-        let most = fields.most_tokens(&app.options)?;
+        let most = fields.most_tokens(&app.options, true)?;
         let own = Default::default();
         let text = |prompt: &Prompt| spelled(tokenizer, prompt.tokens.iter().copied());
         Ok(Some(Self {
