@@ -8,6 +8,7 @@ mod faults;
 mod graph_faults;
 mod graphs;
 mod lazy;
+mod prompts;
 mod quantized_cache;
 mod slots;
 mod speculation;

@@ -1,6 +1,7 @@
 //! Sequences with recurrent state and with windows, against a model whose state is a hash of all tokens: an answer that
 //! went on from another state, or from other blocks, is another answer.
 
+use super::prompts::told;
 use super::speculation::look_up;
 use super::*;
 use llm_worker_rocm::engine::api::{DraftSource, SpeculationOptions};
@@ -255,6 +256,33 @@ fn requests_go_on_from_checkpoints() {
     other[0] = 30;
     assert_eq!(ask(&other).1, 0);
     eventually(&engine, none_held);
+}
+
+#[test]
+fn a_prompts_probabilities_are_those_behind_each_state() {
+    let (engine, _) = remembering(&options(), Some(10), 5);
+    let prompts: Vec<Vec<u32>> = (0..4).map(|i| prompt(i, 50)).collect();
+    let ask = |prompt: &Vec<u32>| {
+        let told = Request {
+            prompt_logprobs: Some(1),
+            ..request(prompt.clone(), SamplingOptions::greedy(), 3)
+        };
+        engine.submit(told).unwrap()
+    };
+    // The second time all of them are known, and some steps fail.
+    for _ in 0..2 {
+        let mut tickets: Vec<Ticket> = prompts.iter().map(ask).collect();
+        for (prompt, ticket) in prompts.iter().zip(&mut tickets) {
+            let (told, found) = told(ticket);
+            assert_eq!(found, expected(prompt, 3));
+            assert_eq!(told.len(), prompt.len() - 1);
+            for (place, told) in told.iter().enumerate() {
+                assert_eq!(told.token, prompt[place + 1]);
+                assert_eq!(told.top[0].0, token_behind(state_of(&prompt[..=place])));
+            }
+        }
+        eventually(&engine, none_held);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A server without a network: requests go into the router, answers come out.
 
-use crate::script::{tokenizer, Play, Script};
+use crate::script::{tokenizer, tokenizer_with, Play, Script};
 use axum::body::{to_bytes, Body};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
@@ -106,6 +106,24 @@ impl Server {
         let app = app_with(true);
         app.frame.serve(Loaded {
             text: Some(Arc::new(text_model(script.clone()))),
+            ..Loaded::default()
+        });
+        Self::around(app, script, &[])
+    }
+
+    /// A server whose model fills in the middle of texts: the tokens before, behind and in it follow those of bytes.
+    pub fn filling_in(plays: impl IntoIterator<Item = Play>) -> Self {
+        let script = Arc::new(Script::new(plays));
+        let marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"];
+        let template = ChatTemplate::new(TEMPLATE, None, None).unwrap();
+        let tokenizer = Arc::new(tokenizer_with(&marks, |_| {}));
+        let app = app();
+        app.frame.serve(Loaded {
+            text: Some(Arc::new(TextModel::new(
+                script.clone(),
+                tokenizer,
+                template,
+            ))),
             ..Loaded::default()
         });
         Self::around(app, script, &[])

@@ -23,6 +23,7 @@ mod model;
 mod native;
 mod ollama;
 mod openai;
+mod prompts;
 mod rbee;
 mod responses;
 mod script;

@@ -234,7 +234,7 @@ async fn the_middle_of_a_text() {
     assert_eq!(status, 501);
     assert!(message.contains("not trained"), "{message}");
 
-    let tokenizer = tokenizer_with(|file| {
+    let tokenizer = tokenizer_with(&[], |file| {
         file.set("tokenizer.ggml.fim_pre_token_id", u32(token(1)))
             .set("tokenizer.ggml.fim_suf_token_id", u32(token(2)))
             .set("tokenizer.ggml.fim_mid_token_id", u32(token(3)))

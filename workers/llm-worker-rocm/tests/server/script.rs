@@ -22,17 +22,19 @@ pub const CONTEXT: usize = 4096;
 
 /// A vocabulary of bytes.
 pub fn tokenizer() -> Tokenizer {
-    tokenizer_with(|_| {})
+    tokenizer_with(&[], |_| {})
 }
 
-/// The same with a change of its file.
-pub fn tokenizer_with(change: impl FnOnce(&mut File)) -> Tokenizer {
+/// The same with control tokens behind the bytes, and a change of its file.
+pub fn tokenizer_with(control: &[&str], change: impl FnOnce(&mut File)) -> Tokenizer {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_string).to_vec();
     let mut kinds = vec![2, 3, 3];
     for byte in 0..=255u8 {
         tokens.push(format!("<0x{byte:02X}>"));
         kinds.push(6);
     }
+    tokens.extend(control.iter().map(|text| text.to_string()));
+    kinds.resize(tokens.len(), 3);
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let mut file = File::default();
     file.set("tokenizer.ggml.model", string("llama"))
