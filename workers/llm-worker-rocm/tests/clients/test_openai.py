@@ -1,6 +1,7 @@
 """OpenAI's own client against the worker."""
 
 import json
+import math
 import os
 import tempfile
 import unittest
@@ -223,6 +224,26 @@ class Text(unittest.TestCase):
         self.assertNotEqual(texts[0], texts[2])
         self.assertNotEqual(*texts[0])
 
+    def test_prompts_are_told_and_the_best_answer_is_given(self):
+        told = self.complete("The cat sat", echo=True, logprobs=2, max_tokens=2).choices[0]
+        logprobs = told.logprobs
+        self.assertTrue(told.text.startswith("The cat sat"))
+        self.assertEqual("".join(logprobs.tokens), told.text)
+        for place, token in zip(logprobs.text_offset, logprobs.tokens):
+            self.assertEqual(told.text[place : place + len(token)], token)
+        self.assertIsNone(logprobs.token_logprobs[0])
+        self.assertTrue(all(logprob <= 0 for logprob in logprobs.token_logprobs[1:]))
+        # An answer's tokens are as likely as the same tokens in a prompt.
+        whole = self.complete(told.text, echo=True, logprobs=0, max_tokens=0).choices[0]
+        self.assertEqual(whole.text, told.text)
+        for found, expected in zip(whole.logprobs.token_logprobs[1:], logprobs.token_logprobs[1:]):
+            self.assertAlmostEqual(found, expected, places=3)
+        warm = {"max_tokens": 6, "temperature": 1.5, "seed": 3, "logprobs": 0, "extra_body": {"ignore_eos": True}}
+        mean = lambda choice: sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs)
+        three = self.complete("Once", n=3, **warm).choices
+        best = self.complete("Once", best_of=3, **warm).choices
+        self.assertEqual([choice.text for choice in best], [max(three, key=mean).text])
+
     def test_stop_and_probabilities(self):
         answer = self.chat("Count from one to five.", max_tokens=32, logprobs=True, top_logprobs=2)
         entries = answer.choices[0].logprobs.content
@@ -306,6 +327,15 @@ class Embeddings(unittest.TestCase):
             dot = lambda x, y: sum(p * q for p, q in zip(x, y))
             self.assertAlmostEqual(dot(a, a), 1, places=4)
             self.assertGreater(dot(a, b), dot(a, c) + 0.2)
+            # The first numbers, of length 1 again.
+            short = client.embeddings.create(model="smollm2", input=texts[:1], dimensions=64).data[0].embedding
+            norm = math.sqrt(dot(a[:64], a[:64]))
+            self.assertEqual(len(short), 64)
+            for x, y in zip(short, a):
+                self.assertAlmostEqual(x, y / norm, places=5)
+            for wrong in (0, 385):
+                with self.assertRaisesRegex(openai.BadRequestError, "384"):
+                    client.embeddings.create(model="smollm2", input="x", dimensions=wrong)
             with self.assertRaises(openai.BadRequestError):
                 client.chat.completions.create(model="smollm2", messages=[{"role": "user", "content": "x"}])
         finally:
