@@ -72,16 +72,16 @@ fn prompts_are_told_alone_and_together_with_many_blocks_and_few() {
         // What is known of their beginnings is of no use to them.
         let answers: Vec<Vec<u32>> = prompts
             .iter()
-            .map(|p| tokens(&mut engine.submit(request(p.clone(), warm(3), 6)).unwrap()))
+            .map(|p| tokens(&mut engine.submit(request(p.clone(), warm(3), 20)).unwrap()))
             .collect();
         let mut tickets = Vec::new();
         for (i, prompt) in prompts.iter().enumerate() {
             let told = Request {
                 sampling: warm(3),
-                ..asked(prompt, i, 6)
+                ..asked(prompt, i, 20)
             };
             tickets.push(engine.submit(told).unwrap());
-            tickets.push(engine.submit(request(prompt.clone(), warm(3), 6)).unwrap());
+            tickets.push(engine.submit(request(prompt.clone(), warm(3), 20)).unwrap());
         }
         for (i, pair) in tickets.chunks_mut(2).enumerate() {
             let (found, behind) = told(&mut pair[0]);

@@ -260,7 +260,11 @@ fn requests_go_on_from_checkpoints() {
 
 #[test]
 fn a_prompts_probabilities_are_those_behind_each_state() {
-    let (engine, _) = remembering(&options(), Some(10), 5);
+    let options = EngineOptions {
+        max_step_tokens: 32,
+        ..options()
+    };
+    let (engine, _) = remembering(&options, Some(10), 5);
     let prompts: Vec<Vec<u32>> = (0..4).map(|i| prompt(i, 50)).collect();
     let ask = |prompt: &Vec<u32>| {
         let told = Request {

@@ -163,7 +163,7 @@ impl GenerateFields {
                 suffix: Infill::text(model, "suffix", &suffix)?,
                 ..Infill::default()
             };
-            let prompt = Prompt::plain(infill.prompt(model, marks), &fields)?;
+            let prompt = Prompt::plain(infill.prompt(model, &marks), &fields)?;
             return Ok(((prompt, ChatParser::of_text(model)?), fields));
         }
         if self.raw == Some(true) {
