@@ -175,7 +175,9 @@ async fn phases() {
     // What is loaded is there for answers that began before.
     worker.0.stop();
     assert_eq!(get(&worker, "/health").await.1["status"], "stopping");
-    assert_eq!(text(send(&worker, &[], say("last")).await).await.0, 200);
+    let last = send(&worker, &[], say("last")).await;
+    assert_eq!(last.headers()["connection"], "close");
+    assert_eq!(text(last).await.0, 200);
     assert!(worker.0.serving().is_err());
 }
 
@@ -234,10 +236,20 @@ async fn figures_and_the_document() {
         "echo_busy_seconds_total 1.5",
         "echo_device_lost 0.0",
         "echo_switched_off 0",
-        "# EOF",
+        "# TYPE echo_echoes_total counter",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
     }
+    assert!(!text.contains("# EOF"), "{text}");
+    let request = Request::get("/metrics")
+        .header("Accept", "application/openmetrics-text")
+        .body(Body::empty());
+    let open = send(&worker, &[], request.unwrap()).await;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(open.headers()["content-type"], kind);
+    let (_, open) = self::text(open).await;
+    assert!(open.ends_with("# EOF\n"), "{open}");
+    assert!(open.contains("# TYPE echo_echoes counter\n"), "{open}");
     let (_, document) = get(&worker, "/openapi.json").await;
     let item = &document["paths"]["/echo/{id}"];
     assert_eq!(item["post"]["summary"], "Says it again");

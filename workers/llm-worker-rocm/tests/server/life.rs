@@ -96,6 +96,44 @@ async fn a_stop_fails_running_streams_visibly() {
     TcpStream::connect(server.address).unwrap_err();
 }
 
+/// What a server says to a request of its own connection.
+async fn say(address: SocketAddr, request: &'static str) -> String {
+    let answer = move || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(request.as_bytes())?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    };
+    tokio::task::spawn_blocking(answer).await.unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_says_so_while_requests_run() {
+    let server = start(vec![Play::SayAndHang("so far")]).await;
+    let mut running = ask(server.address);
+    until("the request", || server.script.held() == 1).await;
+    server.terminate.send(()).unwrap();
+    until("the stop", || server.app.frame.ready().is_err()).await;
+    // Neither asks for the end of the connection: the server ends it.
+    for request in [
+        "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n{\"prompt\": \"x\"}",
+    ] {
+        let answer = say(server.address, request).await.to_ascii_lowercase();
+        assert!(answer.starts_with("http/1.1 503"), "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+    assert_eq!(server.script.held(), 1);
+    let read = move || {
+        let mut text = String::new();
+        running.read_to_string(&mut text).map(|_| text)
+    };
+    let text = tokio::task::spawn_blocking(read).await.unwrap().unwrap();
+    assert!(text.contains("data: [DONE]\n\n"), "{text}");
+    server.ended.await.unwrap().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_connection_frees_its_request() {
     let server = start(vec![Play::SayAndHang("so far")]).await;

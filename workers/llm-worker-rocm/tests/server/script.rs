@@ -326,7 +326,11 @@ impl Backend for Script {
         CONTEXT
     }
 
-    fn stop(&self, _grace: Duration) {
+    fn stop(&self, grace: Duration) {
+        let end = Instant::now() + grace;
+        while self.held() > 0 && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.end_all(&Failure::Stopping);
     }
 }

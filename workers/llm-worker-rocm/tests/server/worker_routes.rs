@@ -192,7 +192,8 @@ async fn figures_for_prometheus() {
             metrics.text
         );
     }
-    assert!(metrics.text.ends_with("# EOF\n"));
+    let kind = &metrics.headers["content-type"];
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 #[tokio::test]

@@ -49,26 +49,25 @@ impl ConnectionLimits {
     }
 }
 
-/// Takes connections and serves them until `stop` resolves, then lets running requests finish for at most `grace`.
+/// Takes connections and serves them until `stop` resolves, which tells how long running requests have then to finish.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    stop: impl Future<Output = ()> + Send,
-    grace: Duration,
+    stop: impl Future<Output = Duration> + Send,
     limits: ConnectionLimits,
 ) {
     let open = Arc::new(Open::new(limits.most));
     let (closing, closed) = watch::channel(false);
     let mut tasks = JoinSet::new();
     let mut stop = pin!(stop);
-    loop {
+    let grace = loop {
         let next = async {
             let stream = accept(&listener).await;
             (stream, open.place().await)
         };
         let (stream, place) = tokio::select! {
             next = next => next,
-            () = &mut stop => break,
+            grace = &mut stop => break grace,
         };
         // Those that have ended leave the set.
         while tasks.try_join_next().is_some() {}
@@ -81,7 +80,7 @@ pub async fn serve(
             closed.clone(),
             limits,
         ));
-    }
+    };
     drop(listener);
     // Without receivers nobody is left to tell.
     let _ = closing.send(true);
@@ -314,15 +313,10 @@ mod tests {
         let (stop, stopped) = oneshot::channel::<()>();
         let stop_on = async {
             let _ = stopped.await;
+            Duration::from_secs(5)
         };
         let limits = ConnectionLimits { most, head_time };
-        tokio::spawn(serve(
-            listener,
-            router,
-            stop_on,
-            Duration::from_secs(5),
-            limits,
-        ));
+        tokio::spawn(serve(listener, router, stop_on, limits));
         (address, stop)
     }
 

@@ -132,6 +132,20 @@ impl<L: Served> Frame<L> {
         }
     }
 
+    /// Adds figures by the names of others to `/metrics`: those of `registry`, and [`Served::other_figures`].
+    /// `with_own` is whether the worker's own stay beside them.
+    pub fn with_other_names(mut self, registry: Registry, with_own: bool) -> Self {
+        let phase = self.phase.clone();
+        self.metrics.add_others(registry, phase, with_own);
+        self
+    }
+
+    /// Whether it is about to end, and refuses new requests.
+    pub(super) fn is_stopping(&self) -> bool {
+        let phase = self.phase.read().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*phase, Phase::Stopping(_))
+    }
+
     fn set_phase(&self, phase: Phase<L>) {
         *self.phase.write().unwrap_or_else(PoisonError::into_inner) = phase;
     }

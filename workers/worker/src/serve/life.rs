@@ -15,7 +15,7 @@ use crate::http::{heartbeat, Heartbeat, ListenOptions};
 use crate::{Error, Result};
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -152,17 +152,12 @@ pub async fn run<W: Worker>(
 ) -> Result<()> {
     let address = listener.local_addr().ok();
     let router = router(worker.clone(), listen)?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = serve(
-        listener,
-        router,
-        async {
-            // Dropped or sent, it means the same.
-            let _ = stopped.await;
-        },
-        listen.grace() + LAST_FRAMES,
-        listen.connections(),
-    );
+    let (stop, stopped) = oneshot::channel::<Duration>();
+    let stopped = async {
+        // Dropped with a life that went wrong.
+        stopped.await.unwrap_or_default() + LAST_FRAMES
+    };
+    let server = serve(listener, router, stopped, listen.connections());
     let life = async {
         let result = tokio::select! {
             () = termination => Ok(()),
@@ -173,13 +168,16 @@ pub async fn run<W: Worker>(
         if result.is_ok() {
             tracing::info!("stopping: running requests have {} s", grace.as_secs());
         }
+        let began = Instant::now();
         let loaded = worker.frame().stop();
         worker.stopping();
-        drop(stop);
         if let Some(loaded) = loaded {
-            // Running answers finish or fail visibly before the server lets go of their connections.
+            // Running answers finish or fail visibly before the server lets go of their connections. Meanwhile the port
+            // answers on: a router that has not seen yet that this server stops is told so by 503, and goes elsewhere.
             let _ = tokio::task::spawn_blocking(move || loaded.stop(grace)).await;
         }
+        // Nobody hears it where the server has ended by itself.
+        let _ = stop.send(grace.saturating_sub(began.elapsed()));
         result
     };
     tokio::pin!(server, life);

@@ -1,20 +1,28 @@
-//! `/metrics`: figures for Prometheus.
+//! `/metrics`: figures for Prometheus, in its own text format or in OpenMetrics.
+
+mod exposition;
 
 use super::phase::Phase;
 use super::{Served, Worker};
 use crate::http::ApiError;
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, VARY};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use exposition::Exposition;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
+
+/// Labels of a figure: names and values.
+pub type Labels = Vec<(&'static str, String)>;
 
 /// A figure at a moment.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,12 +32,14 @@ pub struct Figure {
     value: Reading,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Reading {
     Gauge(f64),
     Level(u64),
     Counter(u64),
     Seconds(f64),
+    /// A fact: its labels say what is so.
+    Fact(Labels, f64),
 }
 
 impl Figure {
@@ -62,12 +72,23 @@ impl Figure {
         Self { name, help, value }
     }
 
+    /// A gauge whose labels are what it tells; `value` is 1, or when it became so.
+    pub fn fact(name: &'static str, help: &'static str, labels: Labels, value: f64) -> Self {
+        let value = Reading::Fact(labels, value);
+        Self { name, help, value }
+    }
+
     fn encode(&self, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        match self.value {
-            Reading::Gauge(value) => self.write(encoder, &ConstGauge::new(value)),
-            Reading::Level(value) => self.write(encoder, &ConstGauge::new(value)),
-            Reading::Counter(value) => self.write(encoder, &ConstCounter::new(value)),
-            Reading::Seconds(value) => self.write(encoder, &ConstCounter::new(value)),
+        match &self.value {
+            Reading::Gauge(value) => self.write(encoder, &ConstGauge::new(*value)),
+            Reading::Level(value) => self.write(encoder, &ConstGauge::new(*value)),
+            Reading::Counter(value) => self.write(encoder, &ConstCounter::new(*value)),
+            Reading::Seconds(value) => self.write(encoder, &ConstCounter::new(*value)),
+            Reading::Fact(labels, value) => {
+                let kind = MetricType::Gauge;
+                let mut metric = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+                metric.encode_family(labels)?.encode_gauge(value)
+            }
         }
     }
 
@@ -90,6 +111,10 @@ struct Answer {
 /// The frame's figures beside the worker's own.
 pub(super) struct Metrics {
     registry: Registry,
+    /// Whether these are told.
+    is_told: bool,
+    /// The same by the names of others.
+    others: Option<Registry>,
     answers: Family<Answer, Counter>,
 }
 
@@ -106,7 +131,35 @@ impl Metrics {
             started: Instant::now(),
             restarts,
         }));
-        Self { registry, answers }
+        Self {
+            registry,
+            is_told: true,
+            others: None,
+            answers,
+        }
+    }
+
+    /// Adds figures by the names of others; `with_own` is whether the own ones are told beside them.
+    pub(super) fn add_others<L: Served>(
+        &mut self,
+        mut others: Registry,
+        phase: Arc<RwLock<Phase<L>>>,
+        with_own: bool,
+    ) {
+        others.register_collector(Box::new(ByOtherNames(phase)));
+        self.others = Some(others);
+        self.is_told = with_own;
+    }
+
+    /// All figures as OpenMetrics' text.
+    fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        let own = self.is_told.then_some(&self.registry);
+        for registry in own.into_iter().chain(&self.others) {
+            encode_registry(&mut text, registry)?;
+        }
+        encode_eof(&mut text)?;
+        Ok(text)
     }
 
     pub(super) fn answered(&self, route: &str, status: u16) {
@@ -159,11 +212,38 @@ impl<L: Served> Collector for Loaded<L> {
     }
 }
 
-/// `GET /metrics`
-pub(super) async fn show<W: Worker>(State(worker): State<Arc<W>>) -> Result<Response, ApiError> {
-    let mut text = String::new();
-    encode(&mut text, &worker.frame().metrics.registry)
-        .map_err(|e| ApiError::internal(format!("cannot write the metrics: {e}")))?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
+/// Reads what [`Served::other_figures`] gives when it is asked for.
+struct ByOtherNames<L>(Arc<RwLock<Phase<L>>>);
+
+impl<L> std::fmt::Debug for ByOtherNames<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ByOtherNames")
+    }
+}
+
+impl<L: Served> Collector for ByOtherNames<L> {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let phase = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (Phase::Ready(loaded) | Phase::Stopping(Some(loaded))) = &*phase else {
+            return Ok(());
+        };
+        let loaded = loaded.clone();
+        drop(phase);
+        let figures = loaded.other_figures();
+        figures
+            .iter()
+            .try_for_each(|figure| figure.encode(&mut encoder))
+    }
+}
+
+/// `GET /metrics`: Prometheus' text format 0.0.4, or OpenMetrics where `Accept` likes that better.
+pub(super) async fn show<W: Worker>(
+    State(worker): State<Arc<W>>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let text = worker.frame().metrics.text();
+    let text = text.map_err(|e| ApiError::internal(format!("cannot write the metrics: {e}")))?;
+    let exposition = Exposition::wanted(&headers);
+    let head = [(CONTENT_TYPE, exposition.media_type()), (VARY, "accept")];
+    Ok((head, exposition.of_openmetrics(text)).into_response())
 }

@@ -78,7 +78,7 @@ mod systemd;
 pub use frame::{DeviceInfo, Frame, Identity, Model, Unready};
 pub use inside::{Inside, InsideAnswer};
 pub use life::{run, start, supervised};
-pub use metrics::Figure;
+pub use metrics::{Figure, Labels};
 pub use progress::Progress;
 pub use router::{all_routes, router};
 pub use routes::{Route, Routes};
@@ -148,6 +148,11 @@ pub trait Served: Clone + Send + Sync + 'static {
 
     /// Its figures for `/metrics`; names must be the same each time.
     fn figures(&self) -> Vec<Figure>;
+
+    /// The same by the names that others gave them, for [`Frame::with_other_names`]; names must be the same each time.
+    fn other_figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
 
     /// Further fields of `/info`.
     fn info(&self) -> Map<String, Value> {

@@ -6,9 +6,11 @@ use crate::http::auth::require_key;
 use crate::http::{ApiError, ListenOptions};
 use crate::observe::layer::{observe, Watch};
 use crate::Result;
-use axum::extract::Request;
-use axum::http::{Method, StatusCode};
-use axum::middleware::from_fn_with_state;
+use axum::extract::{Request, State};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::{from_fn_with_state, Next};
+use axum::response::Response;
 use axum::{Json, Router};
 use std::sync::Arc;
 
@@ -70,6 +72,7 @@ pub fn router<W: Worker>(worker: Arc<W>, listen: &ListenOptions) -> Result<Route
     let router = add(protected, routes.public)
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
+        .layer(from_fn_with_state(worker.clone(), take_leave::<W>))
         .with_state(worker.clone());
     let watch = Watch {
         traces: worker.frame().identity.traces.clone(),
@@ -96,4 +99,18 @@ async fn wrong_method(request: Request) -> ApiError {
             request.method()
         ),
     )
+}
+
+/// Ends the connections of a server that stops: the next request is another server's.
+async fn take_leave<W: Worker>(
+    State(worker): State<Arc<W>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = next.run(request).await;
+    if worker.frame().is_stopping() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+    }
+    response
 }

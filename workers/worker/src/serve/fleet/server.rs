@@ -411,7 +411,7 @@ async fn metrics<W: FleetWorker>(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (parts, _) = request.into_parts();
-    let own = crate::serve::metrics::show(State(server.clone())).await?;
+    let own = crate::serve::metrics::show(State(server.clone()), parts.headers.clone()).await?;
     let kind = own.headers().get(CONTENT_TYPE).cloned();
     let own = to_bytes(own.into_body(), usize::MAX).await;
     let own = own.map_err(|e| ApiError::internal(format!("cannot read the figures: {e}")))?;

@@ -113,8 +113,9 @@ impl StandIn {
             let stopped = async {
                 // Dropped or sent, it means the same.
                 let _ = stopped.await;
+                LAST_ANSWERS
             };
-            serve(listener, router, stopped, LAST_ANSWERS, limits).await;
+            serve(listener, router, stopped, limits).await;
         });
         Ok(Self { _stop: stop })
     }
