@@ -251,6 +251,12 @@ async fn models(Model(app): Model<App>) -> Json<Value> {
     let name = &app.queue().info().name;
     Json(json!({
         "object": "list",
-        "data": [{"id": name, "object": "model", "created": 0, "owned_by": "local"}],
+        "data": [{
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "local",
+            "aliases": app.options().aliases,
+        }],
     }))
 }

@@ -2,6 +2,8 @@
 
 use crate::support::{form, parse, picture, png, Server, JSON};
 use sd_worker_rocm::image_io::{self, DecodeLimits};
+use sd_worker_rocm::jobs::QueueOptions;
+use sd_worker_rocm::server::ServerOptions;
 use serde_json::json;
 
 #[test]
@@ -92,6 +94,25 @@ fn openai_clients() {
         );
     }
     assert_eq!(server.get("/v1/models").1["data"][0]["id"], "painter");
+}
+
+#[test]
+fn the_model_has_further_names() {
+    let options = ServerOptions {
+        aliases: vec!["artist".to_string()],
+        ..ServerOptions::default()
+    };
+    let server = Server::with(QueueOptions::default(), options);
+    let model = &server.get("/v1/models").1["data"][0];
+    assert_eq!(
+        (&model["id"], &model["aliases"]),
+        (&json!("painter"), &json!(["artist"]))
+    );
+    for (name, expected) in [("artist", 200), ("painter", 200), ("other", 400)] {
+        let body = json!({"sd_model_checkpoint": name});
+        let (status, answer) = server.post("/sdapi/v1/options", &body);
+        assert_eq!(status, expected, "{name}: {answer}");
+    }
 }
 
 #[test]
