@@ -21,6 +21,7 @@
 //! | [`embedding`] | texts to vectors                                                            |
 //! | [`completion`] | a request's tokens as text                                                |
 //! | [`batch`]     | files of requests, answered                                                 |
+//! | [`kv_events`] | what the cache knows, for routers                                           |
 //! | [`server`]    | the HTTP server                                                             |
 //! | [`perplexity`] | how well a model predicts a text                                           |
 //! | [`quantize`]  | a model at another precision                                                |
@@ -43,6 +44,7 @@ pub mod grammar;
 pub mod hf;
 pub mod jinja;
 pub mod kernels;
+pub mod kv_events;
 pub mod media;
 pub mod model;
 pub mod perplexity;

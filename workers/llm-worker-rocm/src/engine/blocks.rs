@@ -14,12 +14,14 @@
 //! there.
 
 mod states;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod windows;
 
 use super::places::Places;
 use std::collections::{BTreeMap, HashMap};
+use telling::Telling;
 
 /// Names a known prefix; never used twice. The empty prefixes are those of [`root`].
 pub(super) type Prefix = u64;
@@ -51,6 +53,8 @@ pub(super) struct BlockPool {
     windows: Places,
     /// Keys before its own that a token sees in these layers.
     left: usize,
+    /// Who is told what becomes of known blocks.
+    telling: Option<Telling>,
 }
 
 #[derive(Default)]
@@ -94,6 +98,7 @@ impl BlockPool {
             state_distance: 0,
             windows: Places::new(0),
             left: 0,
+            telling: None,
         }
     }
 
@@ -114,9 +119,13 @@ impl BlockPool {
 
     /// Forgets everything; nobody holds anything.
     pub(super) fn clear(&mut self) {
-        let new = Self::new(self.total(), self.block_size, self.keep)
+        let mut new = Self::new(self.total(), self.block_size, self.keep)
             .with_states(self.states.total(), self.state_distance)
             .with_windows(self.windows.total(), self.left);
+        new.telling = self.telling.take();
+        if let Some(telling) = &mut new.telling {
+            telling.cleared();
+        }
         *self = new;
     }
 
@@ -231,8 +240,12 @@ impl BlockPool {
                 name
             }
             None => {
+                let name = self.next_prefix;
                 self.next_prefix += 1;
-                self.next_prefix - 1
+                if let Some(telling) = &mut self.telling {
+                    telling.stored(name, prefix, tokens);
+                }
+                name
             }
         };
         self.known.insert(key.clone(), (name, block));
@@ -373,7 +386,10 @@ impl BlockPool {
     fn forget(&mut self, block: u32) {
         let block = &mut self.blocks[block as usize];
         if let Some(key) = block.key.take() {
-            self.known.remove(&key);
+            let known = self.known.remove(&key);
+            if let (Some(telling), Some((name, _))) = (&mut self.telling, known) {
+                telling.removed(name);
+            }
         }
         if let Some(slot) = block.state.take() {
             self.states.detach(slot);

@@ -1,12 +1,12 @@
 //! The engine from outside, and the queue between it and its thread.
 
 use super::api::{
-    EventSender, Failure, Request, SlotAction, SlotDone, SlotStatus, Status, Ticket,
-    MAX_TOP_LOGPROBS,
+    AdapterUse, BlockListener, EventSender, Failure, Request, SlotAction, SlotDone, SlotStatus,
+    Status, Ticket, MAX_TOP_LOGPROBS,
 };
 use super::sampling::Breakers;
 use crate::tokenizer::Tokenizer;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -78,6 +78,8 @@ pub(super) enum Command {
     Sleep(Reply<()>),
     /// Loads them again.
     Wake(Reply<()>),
+    /// Tells from now on what becomes of the blocks that it keeps for equal beginnings.
+    Tell(Box<dyn BlockListener>, Reply<()>),
 }
 
 /// A request in the queue.
@@ -303,6 +305,16 @@ impl Engine {
         self.command(Command::Wake)
     }
 
+    /// Tells `listener` from now on what becomes of the blocks that are kept for equal beginnings, with
+    /// [`BlockEvent::Cleared`](super::api::BlockEvent::Cleared) first. What is known already is not told: call this
+    /// before the first request.
+    ///
+    /// # Errors
+    /// Those of [`Engine::slots`].
+    pub fn tell_blocks(&self, listener: Box<dyn BlockListener>) -> Result<(), Failure> {
+        self.command(|reply| Command::Tell(listener, reply))
+    }
+
     fn command<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Failure> {
         let (reply, answer) = mpsc::channel();
         let mut queue = self.shared.queue();
@@ -385,9 +397,16 @@ impl Engine {
 
     /// The figures as of the last step.
     pub fn status(&self) -> Status {
-        let waiting = self.shared.queue().waiting.len();
+        let queue = self.shared.queue();
+        let requests = || queue.waiting.iter().map(|waiting| &waiting.request);
+        let waiting = queue.waiting.len();
+        let waiting_tokens = requests().map(|request| request.prompt.len()).sum();
+        let adapters_waiting = adapters_of(requests().map(|request| &*request.adapters));
+        drop(queue);
         Status {
             waiting,
+            waiting_tokens,
+            adapters_waiting,
             ..self.shared.status().clone()
         }
     }
@@ -403,6 +422,12 @@ impl Engine {
         self.shared.stop_by(Instant::now() + grace);
         self.shared.join();
     }
+}
+
+/// The adapters that requests use, each once, in order.
+pub(super) fn adapters_of<'a>(requests: impl Iterator<Item = &'a [AdapterUse]>) -> Vec<usize> {
+    let used: BTreeSet<usize> = requests.flatten().map(|wish| wish.adapter).collect();
+    used.into_iter().collect()
 }
 
 struct StopOnDrop(Arc<Shared>);

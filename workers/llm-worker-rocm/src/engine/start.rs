@@ -67,6 +67,7 @@ impl Engine {
                 max_sequences,
             },
             Status {
+                kv_block_size: cache.block_size,
                 kv_blocks_total: cache.blocks,
                 kv_window_blocks_total: cache.window_blocks,
                 states_total: cache.states,

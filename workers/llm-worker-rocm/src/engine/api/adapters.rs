@@ -29,6 +29,11 @@ pub(in crate::engine) fn namespace(own: u64, adapters: &[AdapterUse]) -> u64 {
     OF_ADAPTERS | (hash & (OF_ADAPTERS - 1))
 }
 
+/// Whether a namespace is one of requests with adapters.
+pub(in crate::engine) fn is_of_adapters(namespace: u64) -> bool {
+    namespace >= OF_ADAPTERS
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 //! | Module     | Gives                                                    |
 //! |------------|----------------------------------------------------------|
 //! | `adapters` | which adapters a request wants                           |
+//! | `blocks`   | what becomes of blocks that are kept for equal beginnings |
 //! | `request`  | requests, and what decides which tokens may come         |
 //! | `sampling` | how tokens are chosen                                    |
 //! | `event`    | tickets, events, tokens and figures of a request         |
@@ -15,6 +16,7 @@
 //! | `weights`  | where a model's weights are                              |
 
 mod adapters;
+mod blocks;
 mod cache;
 mod event;
 mod failure;
@@ -26,8 +28,9 @@ mod speculation;
 mod status;
 mod weights;
 
-pub(in crate::engine) use adapters::namespace;
 pub use adapters::AdapterUse;
+pub(in crate::engine) use adapters::{is_of_adapters, namespace};
+pub use blocks::{BlockEvent, BlockListener};
 pub use cache::{KvDType, KvRotation, KvTypes};
 pub use event::{
     DraftCount, Event, EventSender, FinishReason, GeneratedToken, PromptToken, Summary, Ticket,

@@ -11,6 +11,14 @@ pub struct Status {
     pub running: usize,
     /// Requests in the queue.
     pub waiting: usize,
+    /// Prompt tokens of these, whether the prefix cache has them or not.
+    pub waiting_tokens: usize,
+    /// Adapters of requests that have blocks, by their places among the model's, in order.
+    pub adapters_running: Vec<usize>,
+    /// Adapters of requests in the queue, likewise.
+    pub adapters_waiting: Vec<usize>,
+    /// Tokens of a block of the cache.
+    pub kv_block_size: usize,
     /// Blocks of the cache of keys and values.
     pub kv_blocks_total: usize,
     /// Blocks that running requests hold.

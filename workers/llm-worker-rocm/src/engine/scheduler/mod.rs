@@ -19,7 +19,7 @@ use crate::engine::api::{DecodeFigures, Event, Failure};
 use crate::engine::blocks::BlockPool;
 use crate::engine::device::{self, DeviceFault};
 use crate::engine::forward::Forward;
-use crate::engine::handle::{Command, Shared, Waiting};
+use crate::engine::handle::{adapters_of, Command, Shared, Waiting};
 use crate::engine::media::MediaStore;
 use crate::engine::sequence::Sequence;
 use crate::engine::speculation::Speculation;
@@ -240,6 +240,11 @@ impl Scheduler {
             Command::Wake(reply) => {
                 let _ = reply.send(self.wake_up(shared));
             }
+            Command::Tell(listener, reply) => {
+                self.pool.tell(listener, self.forward.vocab_size() as u32);
+                self.publish(shared);
+                let _ = reply.send(Ok(()));
+            }
         }
     }
 
@@ -329,6 +334,7 @@ impl Scheduler {
         if due {
             self.memory_seen = Some(Instant::now());
         }
+        self.pool.tell_now();
         let mut status = shared.status();
         status.asleep = self.asleep;
         status.decode = self.decode;
@@ -336,6 +342,8 @@ impl Scheduler {
         status.weights = self.forward.weight_bytes();
         status.without_graphs = self.forward.without_graphs().map(str::to_string);
         status.running = self.running.len() + self.preempted.len();
+        let sequences = self.running.iter().chain(&self.preempted);
+        status.adapters_running = adapters_of(sequences.map(|sequence| &*sequence.adapters));
         status.kv_blocks_total = self.pool.total();
         status.kv_blocks_used = self.pool.held();
         status.kv_blocks_cached = self.pool.kept();
