@@ -9,6 +9,7 @@ mod chat;
 mod generate;
 mod graph;
 mod kv;
+mod kv_events;
 mod memory;
 mod perplexity;
 mod pictures;

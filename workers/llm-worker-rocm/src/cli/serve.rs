@@ -2,6 +2,7 @@
 
 use super::graph::GraphArgs;
 use super::kv::KvArgs;
+use super::kv_events::KvEventArgs;
 use super::memory::MemoryArgs;
 use super::pictures::SeeingArgs;
 use super::source::{ServedArgs, SourceArgs};
@@ -12,9 +13,12 @@ use crate::chat::ChatTemplate;
 use crate::embedding::{EmbeddingModel, Pooling, Reranker};
 use crate::engine::{Engine, EngineOptions, Reload, SamplingOptions};
 use crate::kernels;
+use crate::kv_events::Publisher;
 use crate::model::{LoadOptions, ModelFile};
 use crate::samplers::SamplerSettings;
-use crate::server::{App, AppOptions, FileOptions, FileStore, Loaded, TextModel, Transcriber};
+use crate::server::{
+    App, AppOptions, FileOptions, FileStore, Loaded, MetricNames, Origin, TextModel, Transcriber,
+};
 use crate::tools::{CallForm, OutputFormat};
 use crate::whisper::Whisper;
 use candle_core::Device;
@@ -65,6 +69,13 @@ pub struct ServeArgs {
     /// No chat page.
     #[arg(long)]
     no_page: bool,
+
+    #[command(flatten)]
+    kv_events: KvEventArgs,
+
+    /// By which names /metrics tells its figures.
+    #[arg(long, value_enum, default_value_t, value_name = "NAMES")]
+    metrics_names: MetricNames,
 
     /// A folder for the files and batches of clients, which outlive the server there; without, they end with it.
     #[arg(long, value_name = "FOLDER")]
@@ -327,6 +338,8 @@ pub(super) struct Service {
     pub slot_save_path: Option<PathBuf>,
     /// How long nothing is asked until weights and cache are given back.
     pub sleep_after: Option<Duration>,
+    /// Who is told what the prefix cache holds.
+    pub kv_events: Option<Publisher>,
 }
 
 /// So many seconds, unless that is 0.
@@ -374,6 +387,7 @@ impl ServeArgs {
         Ok(AppOptions {
             slots: !self.no_slots,
             page: !self.no_page,
+            metric_names: self.metrics_names,
             ..self.model.app_options(model, seconds(self.timeout))?
         })
     }
@@ -388,6 +402,7 @@ impl ServeArgs {
             queue: self.queue,
             slot_save_path: self.slot_save_path,
             sleep_after: seconds(self.sleep_after),
+            kv_events: self.kv_events.publisher()?,
         };
         let files = FileStore::new(FileOptions {
             folder: self.files,
@@ -452,6 +467,7 @@ impl ModelArgs {
             max_tokens: self.max_tokens.map(|n| n as usize),
             slots: true,
             page: false,
+            metric_names: MetricNames::default(),
             timeout,
         })
     }
@@ -469,7 +485,10 @@ impl ModelArgs {
     ) -> Result<Loaded> {
         progress.begin("finding the model");
         let path = source.resolve()?;
-        let mut loaded = Loaded::default();
+        let mut loaded = Loaded {
+            origin: Some(Arc::new(Origin::of(&path))),
+            ..Loaded::default()
+        };
         if Whisper::recognises(&path) {
             self.compile.ahead(device, &kernels::of_encoder(), progress);
             progress.begin("loading the model");
@@ -608,7 +627,12 @@ impl ModelArgs {
             }),
             Some(reload),
         )?;
+        if let Some(events) = &service.kv_events {
+            let told = engine.tell_blocks(events.listener());
+            told.map_err(|failure| Error::Runtime(failure.to_string()))?;
+        }
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
+        text.kv_events = service.kv_events.clone();
         text.parallel = service.parallel;
         text.adapters = options.adapters;
         text.format = format;

@@ -4,8 +4,9 @@ use super::backend::{Loaded, TextModel};
 use super::batches::Batches;
 use super::files::Store as Files;
 use super::jobs::Jobs;
-use super::metrics::Metrics;
+use super::metrics::{vllm, MetricNames, Metrics};
 use super::responses::Store;
+use super::routers::Pace;
 use super::transcriber::Transcriber;
 use super::turns::Turns;
 use crate::embedding::{EmbeddingModel, Reranker};
@@ -52,6 +53,8 @@ pub struct AppOptions {
     pub page: bool,
     /// Longest time that a request may take, the queue included.
     pub timeout: Option<Duration>,
+    /// By which names figures are told.
+    pub metric_names: MetricNames,
 }
 
 /// What all handlers share.
@@ -65,6 +68,8 @@ pub struct App {
     /// When it started, in seconds since 1970.
     pub(super) created: i64,
     pub(super) jobs: Jobs,
+    /// How fast tokens are generated.
+    pub(super) pace: Pace,
     /// Responses that later ones go on from.
     pub(super) responses: Store,
     /// Files that clients keep here.
@@ -112,12 +117,20 @@ impl App {
     pub fn new(identity: Identity, options: AppOptions) -> Arc<Self> {
         let mut registry = Registry::with_prefix("llm");
         let metrics = Metrics::new(&mut registry);
+        let others = vllm::registry(&options.model, &metrics);
+        let frame = Frame::with_metrics(identity, registry);
+        let frame = match options.metric_names {
+            MetricNames::Ours => frame,
+            MetricNames::Vllm => frame.with_other_names(others, false),
+            MetricNames::Both => frame.with_other_names(others, true),
+        };
         Arc::new(Self {
-            frame: Frame::with_metrics(identity, registry),
+            frame,
             options,
             metrics,
             created: worker::time::unix(),
             jobs: Jobs::default(),
+            pace: Pace::default(),
             responses: Store::default(),
             files: OnceLock::new(),
             batches: Batches::default(),

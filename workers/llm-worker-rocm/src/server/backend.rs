@@ -1,5 +1,6 @@
 //! The engine as the server sees it, and a text model around it.
 
+use super::metrics::vllm;
 use super::transcriber::Transcriber;
 use crate::adapters::AdapterSource;
 use crate::chat::ChatTemplate;
@@ -9,10 +10,12 @@ use crate::engine::api::{
 };
 use crate::engine::Engine;
 use crate::grammar::Grammars;
+use crate::kv_events::Publisher;
 use crate::media::Processor;
+use crate::model::open_weights;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use worker::http::ApiError;
@@ -143,6 +146,8 @@ pub struct TextModel {
     pub reasoning_budget: Option<i64>,
     /// Where slots are saved, if they may be.
     pub slot_save_path: Option<PathBuf>,
+    /// What publishes what the cache knows, if something does.
+    pub kv_events: Option<Publisher>,
     grammars: Result<Grammars, String>,
 }
 
@@ -164,6 +169,7 @@ impl TextModel {
             thinks: None,
             reasoning_budget: None,
             slot_save_path: None,
+            kv_events: None,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures or sounds".to_string()),
             sources: Sources::default(),
@@ -255,6 +261,31 @@ pub struct Loaded {
     pub reranker: Option<Arc<Reranker>>,
     /// For speech to text.
     pub transcriber: Option<Arc<Transcriber>>,
+    /// Where the model came from.
+    pub origin: Option<Arc<Origin>>,
+}
+
+/// Where a model came from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Its file or folder.
+    pub path: PathBuf,
+    /// What it is built like, in the words of its format, where that is known.
+    pub architecture: Option<String>,
+}
+
+impl Origin {
+    /// What a file or folder tells of itself.
+    pub fn of(path: &Path) -> Self {
+        let architecture = open_weights(path).ok().and_then(|file| {
+            let name = file.header().get_str("general.architecture").ok()?;
+            name.map(str::to_string)
+        });
+        Self {
+            path: path.to_path_buf(),
+            architecture,
+        }
+    }
 }
 
 impl Served for Loaded {
@@ -306,7 +337,13 @@ impl Served for Loaded {
             super::metrics::figures(&text.backend.status())
         });
         figures.extend(self.transcriber.iter().flat_map(|t| t.figures()));
+        let events = text.and_then(|text| text.kv_events.as_ref());
+        figures.extend(events.iter().flat_map(|events| events.figures()));
         figures
+    }
+
+    fn other_figures(&self) -> Vec<Figure> {
+        self.text.as_deref().map_or_else(Vec::new, vllm::figures)
     }
 
     fn stop(&self, grace: Duration) {

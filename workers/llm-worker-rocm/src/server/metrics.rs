@@ -2,8 +2,13 @@
 
 #[cfg(test)]
 mod documented;
+pub(super) mod vllm;
 
+use crate::completion::{Finish, StopReason};
 use crate::engine::api::Status;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
@@ -18,39 +23,77 @@ const REQUEST_BUCKETS: [f64; 14] = [
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
 ];
 
+/// Upper bounds for numbers of tokens.
+const LENGTH_BUCKETS: [f64; 16] = [
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5,
+];
+
+/// By which names figures are told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum MetricNames {
+    /// Our own.
+    Ours,
+    /// Those of vLLM, as far as there are such.
+    Vllm,
+    /// Both.
+    #[default]
+    Both,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    /// How, in vLLM's words.
+    finished_reason: &'static str,
+}
+
 /// Figures of requests.
 pub struct Metrics {
     first_token: Histogram,
     next_token: Histogram,
     queued: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
     duration: Histogram,
+    prompt_tokens: Histogram,
+    generated_tokens: Histogram,
+    ended: Family<Ended, Counter>,
 }
 
 impl Metrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let mut histogram = |name: &str, help: &str, buckets: &[f64]| {
-            let histogram = Histogram::new(buckets.iter().copied());
-            registry.register(name, help, histogram.clone());
-            histogram
+        let new = |buckets: &[f64]| Histogram::new(buckets.iter().copied());
+        let metrics = Self {
+            first_token: new(&REQUEST_BUCKETS),
+            next_token: new(&TOKEN_BUCKETS),
+            queued: new(&REQUEST_BUCKETS),
+            prefill: new(&REQUEST_BUCKETS),
+            decode: new(&REQUEST_BUCKETS),
+            duration: new(&REQUEST_BUCKETS),
+            prompt_tokens: new(&LENGTH_BUCKETS),
+            generated_tokens: new(&LENGTH_BUCKETS),
+            ended: Family::default(),
         };
-        Self {
-            first_token: histogram(
+        for (name, help, histogram) in [
+            (
                 "time_to_first_token_seconds",
                 "From a request's arrival to its first token",
-                &REQUEST_BUCKETS,
+                &metrics.first_token,
             ),
-            next_token: histogram(
+            (
                 "inter_token_seconds",
                 "From one token of a request to the next",
-                &TOKEN_BUCKETS,
+                &metrics.next_token,
             ),
-            queued: histogram("queue_seconds", "In the queue", &REQUEST_BUCKETS),
-            duration: histogram(
+            ("queue_seconds", "In the queue", &metrics.queued),
+            (
                 "request_seconds",
                 "From a request's arrival to its end",
-                &REQUEST_BUCKETS,
+                &metrics.duration,
             ),
+        ] {
+            registry.register(name, help, histogram.clone());
         }
+        metrics
     }
 
     pub(super) fn first_token(&self, after: Duration) {
@@ -65,8 +108,39 @@ impl Metrics {
         self.queued.observe(queued.as_secs_f64());
     }
 
+    /// A request was answered.
+    pub(super) fn answered(&self, finish: &Finish) {
+        let timings = &finish.timings;
+        self.finished(timings.total());
+        self.prefill.observe(timings.prefill.as_secs_f64());
+        self.decode.observe(timings.decode.as_secs_f64());
+        self.prompt_tokens
+            .observe(finish.usage.prompt_tokens as f64);
+        let generated = finish.usage.completion_tokens as f64;
+        self.generated_tokens.observe(generated);
+        self.end(match finish.reason {
+            StopReason::End | StopReason::StopString(_) => "stop",
+            StopReason::Length | StopReason::Context => "length",
+        });
+    }
+
+    /// A request failed.
+    pub(super) fn failed(&self, after: Duration) {
+        self.finished(after);
+        self.end("error");
+    }
+
+    /// A request's client went away.
+    pub(super) fn aborted(&self) {
+        self.end("abort");
+    }
+
     pub(super) fn finished(&self, after: Duration) {
         self.duration.observe(after.as_secs_f64());
+    }
+
+    fn end(&self, finished_reason: &'static str) {
+        self.ended.get_or_create(&Ended { finished_reason }).inc();
     }
 }
 
@@ -88,6 +162,11 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
             "kv_blocks",
             "Blocks of the cache of keys and values",
             status.kv_blocks_total as f64,
+        ),
+        Figure::gauge(
+            "kv_block_tokens",
+            "Tokens of a block",
+            status.kv_block_size as f64,
         ),
         Figure::gauge(
             "kv_blocks_used",

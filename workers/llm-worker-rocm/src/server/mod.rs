@@ -19,6 +19,7 @@
 //! | [`files`]      | files that clients keep here                                           |
 //! | [`batches`]    | the requests of such files, answered beside others                     |
 //! | [`slots`]      | the sequences that run, their files, and sleep                         |
+//! | [`routers`]    | what routers in front of several workers ask                           |
 //! | [`rbee`]       | the jobs of rbee's workers                                             |
 //! | [`metrics`]    | the figures of `/metrics`                                              |
 //! | [`page`]       | the chat page                                                          |
@@ -41,14 +42,16 @@ mod openai;
 mod page;
 mod rbee;
 mod responses;
+mod routers;
 mod slots;
 pub mod transcriber;
 mod turns;
 mod vllm;
 
 pub use app::{App, AppOptions};
-pub use backend::{Backend, Loaded, TextModel};
+pub use backend::{Backend, Loaded, Origin, TextModel};
 pub use files::{FileOptions, Store as FileStore};
+pub use metrics::MetricNames;
 pub use transcriber::Transcriber;
 
 use axum::extract::State;
@@ -73,6 +76,9 @@ fn routes() -> Routes<App> {
     let create = "Creates a job; its stream is taken once";
     let stream = "The stream of a job, as server-sent events";
     let scores = "Scores documents for a query";
+    let now = "Requests and tokens at the moment";
+    let model_info = "What the model is, as SGLang tells it";
+    let server_info = "How the worker is set, as SGLang tells it";
     let protected = vec![
         Route::post(
             "/v1/chat/completions",
@@ -316,6 +322,28 @@ fn routes() -> Routes<App> {
             "Whether weights and cache are given back",
             slots::is_sleeping,
         ),
+        Route::get("/v1/loads", now, routers::loads),
+        Route::get("/loads", now, routers::loads),
+        Route::get("/get_load", "The same in an older form", routers::load),
+        Route::get("/model_info", model_info, routers::model_info),
+        Route::get("/get_model_info", model_info, routers::model_info),
+        Route::get("/server_info", server_info, routers::server_info),
+        Route::get("/get_server_info", server_info, routers::server_info),
+        Route::get("/version", "The worker's version", routers::version),
+        Route::post(
+            "/v1/chat/completions/render",
+            "The tokens that a chat would be, as vLLM tells them",
+            routers::render_chat,
+        )
+        .takes::<chat::ChatFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/v1/completions/render",
+            "The tokens of prompts, as vLLM tells them",
+            routers::render_text,
+        )
+        .takes::<text::CompletionFields>()
+        .takes::<SamplingFields>(),
         Route::post("/v1/jobs", create, rbee::create)
             .takes::<rbee::JobFields>()
             .takes::<SamplingFields>(),

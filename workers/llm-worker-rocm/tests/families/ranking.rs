@@ -9,7 +9,7 @@ use axum::http::Request;
 use clap::Parser;
 use llm_worker_rocm::embedding::{EmbeddingModel, Reranker, Score};
 use llm_worker_rocm::engine::SamplingOptions;
-use llm_worker_rocm::server::{App, AppOptions, Loaded};
+use llm_worker_rocm::server::{App, AppOptions, Loaded, MetricNames};
 use llm_worker_rocm::tokenizer::Pair;
 use serde_json::{json, Value as Json};
 use std::path::Path;
@@ -405,6 +405,7 @@ fn serving(loaded: Loaded) -> Arc<App> {
         slots: true,
         page: true,
         timeout: None,
+        metric_names: MetricNames::Ours,
     };
     let app = App::new(identity, options);
     app.frame.serve(loaded);

@@ -8,7 +8,7 @@ use axum::Router;
 use clap::Parser;
 use llm_worker_rocm::chat::ChatTemplate;
 use llm_worker_rocm::engine::SamplingOptions;
-use llm_worker_rocm::server::{App, AppOptions, Loaded, TextModel};
+use llm_worker_rocm::server::{App, AppOptions, Loaded, MetricNames, TextModel};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +66,7 @@ pub fn app_changed(change: impl FnOnce(&mut AppOptions)) -> Arc<App> {
         slots: true,
         page: true,
         timeout: Some(Duration::from_secs(600)),
+        metric_names: MetricNames::Both,
     };
     change(&mut options);
     App::new(identity, options)

@@ -26,6 +26,7 @@ mod openai;
 mod prompts;
 mod rbee;
 mod responses;
+mod routers;
 mod script;
 mod speech;
 mod worker_routes;

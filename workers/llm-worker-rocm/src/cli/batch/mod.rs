@@ -320,6 +320,7 @@ impl BatchArgs {
             queue: QUEUE,
             slot_save_path: None,
             sleep_after: None,
+            kv_events: None,
         };
         tracing::info!("loading the model");
         let progress = &app.frame.progress;

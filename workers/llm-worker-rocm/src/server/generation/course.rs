@@ -24,6 +24,8 @@ pub struct Generation {
     shares_prompt: bool,
     /// Its course, where a trace is wanted.
     trace: Option<Box<Trace>>,
+    /// Whether its end was counted.
+    ended: bool,
 }
 
 impl Generation {
@@ -50,6 +52,7 @@ impl Generation {
             noted: 0,
             shares_prompt: false,
             trace,
+            ended: false,
         })
     }
 
@@ -90,8 +93,14 @@ impl Generation {
                     }
                 }
             }
-            Output::Finished(finish) => metrics.finished(finish.timings.total()),
-            Output::Failed(_) => metrics.finished(self.arrived.elapsed()),
+            Output::Finished(finish) => {
+                self.ended = true;
+                metrics.answered(finish);
+            }
+            Output::Failed(_) => {
+                self.ended = true;
+                metrics.failed(self.arrived.elapsed());
+            }
         }
         Some(output)
     }
@@ -122,5 +131,13 @@ impl Generation {
             }
             figures.add_answer(more);
         });
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.app.metrics.aborted();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::adapters::AdapterSource;
 use crate::server::app::App;
+use crate::server::routers;
 use axum::extract::{Path, State};
 use axum::Json;
 use serde_json::{json, Value};
@@ -55,12 +56,34 @@ fn adapter(app: &App, source: &AdapterSource) -> Value {
         "owned_by": "candle-rocm",
         "root": source.path.display().to_string(),
         "parent": app.options.model,
+        "permission": permission(app),
     })
+}
+
+/// What OpenAI once told of each model, which some clients still look for.
+fn permission(app: &App) -> Value {
+    json!([{
+        "id": "modelperm-0",
+        "object": "model_permission",
+        "created": app.created,
+        "allow_create_engine": false,
+        "allow_sampling": true,
+        "allow_logprobs": true,
+        "allow_search_indices": false,
+        "allow_view": true,
+        "allow_fine_tuning": false,
+        "organization": "*",
+        "group": null,
+        "is_blocking": false,
+    }])
 }
 
 /// The model as OpenAI describes one, and what else clients like to know once it is loaded.
 fn model(app: &App) -> Value {
     let loaded = app.loaded().unwrap_or_default();
+    let root = routers::path(loaded.origin.as_deref());
+    let longest = loaded.text.as_ref().map(|text| text.backend.context());
+    let longest = longest.or(loaded.embedding.as_ref().map(|model| model.max_tokens()));
     let text = loaded.text.map(|text| {
         json!({
             "n_ctx": text.backend.context(),
@@ -81,6 +104,10 @@ fn model(app: &App) -> Value {
         "object": "model",
         "created": app.created,
         "owned_by": "candle-rocm",
+        "root": root.unwrap_or_else(|| app.options.model.clone()),
+        "parent": null,
+        "max_model_len": longest,
+        "permission": permission(app),
         "aliases": app.options.aliases,
         "text": text,
         "embedding": embedding,

@@ -170,7 +170,10 @@ pub async fn create(
 
 impl CompletionFields {
     /// The prompts, and what stands before the answers to them.
-    fn prompts(
+    ///
+    /// # Errors
+    /// 400 that names the field at fault.
+    pub fn prompts(
         self,
         model: &TextModel,
         sampling: &SamplingFields,
