@@ -27,8 +27,8 @@ def exact_cases():
 
 
 class Worker:
-    def __init__(self, *arguments, model=SMOLLM2, **process):
-        command = [PROGRAM, "serve", "--model", model, "--model-ref", "smollm2", "--device", "cpu", "--port", "0"]
+    def __init__(self, *arguments, model=SMOLLM2, port=0, **process):
+        command = [PROGRAM, "serve", "--model", model, "--model-ref", "smollm2", "--device", "cpu", "--port", str(port)]
         self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True, **process)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on (http://\S+)\n", line)

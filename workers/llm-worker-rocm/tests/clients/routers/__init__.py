@@ -1,0 +1,1 @@
+"""Routers that others wrote, in front of two workers."""
