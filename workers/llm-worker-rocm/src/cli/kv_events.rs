@@ -9,7 +9,7 @@ use worker::Result;
 pub(super) struct KvEventArgs {
     /// Publish what the cache knows of prompts, as vLLM does, over ZeroMQ at this endpoint (tcp://*:5557), for routers
     /// that send a prompt to where its beginning is. Whoever reaches it reads the tokens of all prompts.
-    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
+    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint, conflicts_with = "no_prefix_cache")]
     kv_events: Option<String>,
 
     /// Answer subscribers that have missed events, at this endpoint (tcp://*:5558).

@@ -507,6 +507,10 @@ impl ModelArgs {
                 self.load_text(source, &path, device, progress, service)?,
             ));
         }
+        if loaded.text.is_none() && service.kv_events.is_some() {
+            let reason = "--kv-events: this model generates no text, so it has no cache of prompts";
+            return Err(Error::Usage(reason.to_string()));
+        }
         if let Some(model) = &self.embedding_model {
             let path = source.resolve_other(model)?;
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));

@@ -119,7 +119,7 @@ mod tests {
         let next = |from| kept.next(from).map(|(number, _)| number);
         assert_eq!((next(0), next(4), next(9)), (Some(2), Some(4), None));
         // One that was dropped before it came here is not here.
-        kept.push(7, Bytes::new());
+        kept.push(7, Bytes::from(vec![7]));
         assert_eq!(next(5), Some(7));
         kept.push(8, Bytes::from(vec![0; MOST_BYTES]));
         assert_eq!((next(0), kept.last()), (Some(8), Some(8)));

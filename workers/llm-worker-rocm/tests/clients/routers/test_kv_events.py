@@ -2,14 +2,18 @@
 
 import json
 import socket
+import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
 import msgpack
 import zmq
 
+import tiny_whisper
 from routers.router import free_port
-from worker import Worker
+from worker import PROGRAM, SMOLLM2, Worker
 
 TOPIC = "kv@127.0.0.1@smollm2"
 BLOCK = 16
@@ -166,6 +170,21 @@ class KvEvents(unittest.TestCase):
                     pass
         # Others are answered on.
         self.assertTrue(self.replayed(0))
+
+    def test_what_cannot_be_is_refused(self):
+        endpoint = ["--kv-events", f"tcp://127.0.0.1:{free_port()}"]
+        serve = [PROGRAM, "serve", "--device", "cpu", "--port", "0", "--model"]
+        with tempfile.TemporaryDirectory() as folder:
+            tiny_whisper.write(Path(folder))
+            for command, reason in [
+                ([*serve, SMOLLM2, *endpoint, "--no-prefix-cache"], "cannot be used with"),
+                ([*serve, SMOLLM2, "--kv-events", self.endpoint], "in use"),
+                ([*serve, SMOLLM2, "--kv-events", "5557"], "tcp://HOST:PORT"),
+                ([*serve, folder, *endpoint], "generates no text"),
+            ]:
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+                self.assertEqual(ended.returncode, 2, ended.stderr)
+                self.assertIn(reason, ended.stderr)
 
 
 if __name__ == "__main__":
