@@ -88,19 +88,6 @@ fn routes() -> Routes<App> {
         .takes::<chat::ChatFields>()
         .takes::<SamplingFields>(),
         Route::post(
-            "/chat/completions",
-            "The same under llama.cpp's name",
-            chat::create,
-        )
-        .takes::<chat::ChatFields>()
-        .takes::<SamplingFields>(),
-        Route::post(
-            "/chat/completions/input_tokens",
-            "How many tokens a chat's prompt has",
-            chat::input_tokens,
-        )
-        .takes::<chat::ChatFields>(),
-        Route::post(
             "/v1/chat/completions/input_tokens",
             "How many tokens a chat's prompt has",
             chat::input_tokens,
