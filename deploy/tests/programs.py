@@ -65,8 +65,8 @@ def wait_for(what, done, seconds=START_SECONDS):
 class Program:
     """A worker on a port of its own."""
 
-    def __init__(self, *command, port=0, **options):
-        command = [*command, "--device", "cpu", "--port", str(port), "--log-level", "warn"]
+    def __init__(self, *command, port=0, level="warn", **options):
+        command = [*command, "--device", "cpu", "--port", str(port), "--log-level", level]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on (http://\S+)\n", line)

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 import yaml
@@ -128,14 +130,53 @@ class Proxies(unittest.TestCase):
             said = run("haproxy", "-c", *[part for file in options for part in ("-f", file)], env=os.environ | names)
             self.assertNotRegex(said, "WARNING|ALERT")
 
+    def nginx(self, folder, worker):
+        """Our site for this worker as the only one: options of nginx, and its address."""
+        port = free_port()
+        site = (DEPLOY / "nginx/llm-worker.conf").read_text()
+        site = site.replace("listen [::]:80;", "").replace("listen 80;", f"listen 127.0.0.1:{port};")
+        site = site.replace("server 127.0.0.1:8080;", f"server {worker};")
+        config = Path(folder) / "nginx.conf"
+        config.write_text(f"pid {folder}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{site}}}\n")
+        return ["nginx", "-p", folder, "-c", str(config)], f"http://127.0.0.1:{port}"
+
     def test_nginx_takes_its_file(self):
         with tempfile.TemporaryDirectory() as folder:
-            site = (DEPLOY / "nginx/llm-worker.conf").read_text()
-            site = re.sub(r"listen (\[::\]:)?80;", f"listen 127.0.0.1:{free_port()};", site, count=1)
-            site = re.sub(r" *listen \[::\]:80;\n", "", site)
-            config = Path(folder) / "nginx.conf"
-            config.write_text(f"pid {folder}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{site}}}\n")
-            run("nginx", "-t", "-p", folder, "-c", str(config))
+            options, _ = self.nginx(folder, "127.0.0.1:8080")
+            run(*options, "-t")
+
+    def test_streams_of_a_language_worker(self):
+        worker, folder = Program.llm(), tempfile.TemporaryDirectory()
+        address = worker.ready().url.removeprefix("http://")
+        haproxy = Proxy("llm.cfg", LLM_1=address, LLM_2=address)
+        options, url = self.nginx(folder.name, address)
+        nginx = subprocess.Popen([*options, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
+        try:
+            for proxy in (haproxy.url, url):
+                wait_for("the proxy", lambda: ask(proxy + "/ready")[0] == 200)
+                body = {"prompt": "Once upon a time", "max_tokens": 24, "ignore_eos": True, "stream": True}
+                data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+                times = []
+                with urllib.request.urlopen(urllib.request.Request(proxy + "/v1/completions", data, headers)) as answer:
+                    self.assertTrue(answer.headers["X-Request-Id"])
+                    for line in answer:
+                        if line.startswith(b"data: "):
+                            last = line.strip()
+                            times.append(time.monotonic())
+                self.assertEqual(last, b"data: [DONE]")
+                # Frames come one by one, and not all at the end.
+                self.assertGreater(len(times), 20)
+                self.assertGreater(times[-1] - times[0], 5 * (times[-1] - times[-2]))
+                self.assertGreater(times[-1] - times[0], 0.05)
+            job = json.loads(ask(haproxy.url + "/v1/jobs", {"operation": "infer", "prompt": "Hi", "max_tokens": 2})[2])
+            status, _, text = ask(haproxy.url + job["sse_url"])
+            self.assertEqual((status, "[DONE]" in text), (200, True), text)
+        finally:
+            haproxy.stop()
+            nginx.terminate()
+            nginx.wait(10)
+            folder.cleanup()
+            worker.stop()
 
     def test_two_image_workers_one_of_which_stops(self):
         workers = [Program.images(), Program.images()]

@@ -33,7 +33,7 @@ def documented():
     found = {}
     for line in (REPOSITORY / "docs/metrics.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" |")]
-        names = re.findall(r"`((?:llm_|sd_worker_|vllm:)\w+)`", cells[0])
+        names = re.findall(r"`((?:llm_|models_|sd_worker_|vllm:)\w+)`", cells[0])
         if not line.startswith("|") or not names:
             continue
         labels = {label for label in cells[2].split(", ") if label} if len(cells) == 5 else None

@@ -1,7 +1,7 @@
 //! Names, log lines and traces of requests, around a worker that only echoes.
 
 use axum::body::{to_bytes, Body};
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::Response;
 use clap::Parser;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -59,6 +59,7 @@ impl Worker for EchoWorker {
                 Route::post("/echo/{id}", "Says it again", echo),
                 Route::post("/stream", "Says it in parts", stream),
                 Route::post("/fail", "Fails", fail),
+                Route::post("/pass", "The headers of a request of its own", pass),
                 Route::post("/later", "Goes on behind its answer", later),
                 Route::post("/hang", "Says nothing", std::future::pending::<()>),
             ],
@@ -95,6 +96,14 @@ async fn stream(said: String) -> Response {
         tracing::warn!("in the stream");
         Err(ApiError::internal("the canyon is closed"))
     })
+}
+
+async fn pass() -> HeaderMap {
+    let mut passed = HeaderMap::new();
+    // What was there before is replaced.
+    passed.insert("x-request-id", HeaderValue::from_static("other"));
+    RequestScope::current().unwrap().pass_on(&mut passed);
+    passed
 }
 
 async fn later() {
@@ -180,6 +189,42 @@ async fn every_answer_has_its_requests_name() {
         response.headers()["access-control-expose-headers"],
         "x-request-id"
     );
+}
+
+#[tokio::test]
+async fn what_is_asked_for_a_request_has_its_name_and_its_trace() {
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let headers = [
+        ("x-request-id", "r-1"),
+        ("traceparent", parent),
+        ("tracestate", "a=1"),
+    ];
+    let passed = send(&worker(&Traces::default()), &[], post("/pass", &headers)).await;
+    for (name, value) in headers {
+        assert_eq!(passed.headers()[name], value);
+    }
+    // Where spans are made, theirs is the parent.
+    let collector = Collector::start();
+    let traces = collector.traces();
+    let passed = send(&worker(&traces), &[], post("/pass", &headers)).await;
+    let below = passed.headers()["traceparent"]
+        .to_str()
+        .unwrap()
+        .to_string();
+    text(passed).await;
+    traces.stop();
+    let (_, spans) = collector.received();
+    let id: String = spans[0]
+        .span_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(
+        below,
+        format!("00-0af7651916cd43dd8448eb211c80319c-{id}-01")
+    );
+    let alone = send(&worker(&Traces::default()), &[], post("/pass", &[])).await;
+    assert!(!alone.headers().contains_key("traceparent"));
 }
 
 /// What was logged.

@@ -19,6 +19,8 @@ use std::time::Instant;
 const CLIENT_GONE: u16 = 499;
 /// What orchestrators ask every few seconds; nobody wants traces of it.
 const PROBES: [&str; 3] = ["/health", "/ready", "/metrics"];
+/// Longest path that is told, in characters.
+const MAX_PATH: usize = 256;
 /// What unknown paths are told as: clients must not be able to make new labels.
 const UNKNOWN: &str = "unknown";
 
@@ -50,7 +52,7 @@ pub(crate) async fn observe(State(watch): State<Watch>, request: Request, next: 
     let mut account = Account {
         start: Instant::now(),
         method: request.method().clone(),
-        path: request.uri().path().to_string(),
+        path: shown_path(&request),
         status: None,
         is_complete: false,
         scope: RequestScope::begin(&watch.traces, route, request.headers(), span),
@@ -67,6 +69,11 @@ pub(crate) async fn observe(State(watch): State<Watch>, request: Request, next: 
         headers.insert(X_JOB_ID, job);
     }
     response.map(|body| Body::new(Observed { body, account }))
+}
+
+/// The path, cut where it is too long for a log.
+fn shown_path(request: &Request) -> String {
+    request.uri().path().chars().take(MAX_PATH).collect()
 }
 
 /// The span of a request that is to be traced.
@@ -95,7 +102,7 @@ fn start_span(traces: &Traces, parent: &Context, request: &Request) -> Option<Co
     let mut attributes = vec![
         KeyValue::new("http.request.method", method),
         KeyValue::new("url.scheme", "http"),
-        KeyValue::new("url.path", request.uri().path().to_string()),
+        KeyValue::new("url.path", shown_path(request)),
     ];
     attributes.extend(route.map(|route| KeyValue::new("http.route", route)));
     let span = SpanBuilder::from_name(name)

@@ -1,6 +1,6 @@
 //! The request that is worked on.
 
-use super::headers::{caller_span, request_id};
+use super::headers::{caller_span, request_id, TRACEPARENT, TRACESTATE, X_REQUEST_ID};
 use super::part::Part;
 use super::Traces;
 use axum::http::{HeaderMap, HeaderValue};
@@ -150,6 +150,27 @@ impl RequestScope {
     /// Its own span, or the caller's.
     pub(super) fn context(&self) -> &Context {
         &self.0.context
+    }
+
+    /// Gives a request that is made for this one the same name, and the place below it in the trace.
+    pub fn pass_on(&self, headers: &mut HeaderMap) {
+        headers.insert(X_REQUEST_ID, self.0.id.clone());
+        let span = self.0.context.span();
+        let place = span.span_context();
+        if !place.is_valid() {
+            return;
+        }
+        let flags = place.trace_flags().to_u8();
+        let parent = format!("00-{}-{}-{flags:02x}", place.trace_id(), place.span_id());
+        for (name, value) in [
+            (TRACEPARENT, parent),
+            (TRACESTATE, place.trace_state().header()),
+        ] {
+            match HeaderValue::try_from(value) {
+                Ok(value) if !value.is_empty() => headers.insert(name, value),
+                _ => headers.remove(name),
+            };
+        }
     }
 
     /// Adds a part of its time to its trace. The part may have ended after the request's answer has.

@@ -164,8 +164,9 @@ pub async fn run<W: Worker>(
             error = live(&worker, load, address) => Err(error),
         };
         let grace = listen.grace();
-        systemd::stopping();
         if result.is_ok() {
+            // After a lost device a supervisor goes on.
+            systemd::stopping();
             tracing::info!("stopping: running requests have {} s", grace.as_secs());
         }
         let began = Instant::now();

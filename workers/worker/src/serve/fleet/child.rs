@@ -144,6 +144,8 @@ impl Child {
         for variable in launch.hidden.iter() {
             command.env_remove(variable);
         }
+        // The service manager is told of the server, whose models come and go.
+        command.env_remove("NOTIFY_SOCKET");
         command.env(VARIABLE, supervisor);
         let mut process = spawner.spawn(command).await?;
         let said = Arc::new(Mutex::new(Said::default()));

@@ -5,6 +5,7 @@ use super::fleet::Lease;
 use crate::http::error::RESTARTING;
 use crate::http::sse::{Encoding, Protocol};
 use crate::http::ApiError;
+use crate::observe::RequestScope;
 use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::request::Parts;
@@ -118,6 +119,10 @@ async fn send(
     if !headers.contains_key(header::HOST) {
         headers.insert(header::HOST, HeaderValue::from_static("localhost"));
     }
+    if let Some(scope) = RequestScope::current() {
+        scope.pass_on(headers);
+    }
+    RequestScope::note(|figures| figures.model = Some(child.name.clone()));
     let key = HeaderValue::from_str(&format!("Bearer {}", child.key(caller)));
     headers.insert(header::AUTHORIZATION, key.map_err(|e| unreached(&e))?);
     match sender.send_request(request).await {

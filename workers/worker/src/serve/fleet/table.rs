@@ -15,7 +15,7 @@ const SERVE: &str = "serve";
 /// What names a model: each has its own.
 const NAMING: [&str; 3] = ["model", "model-ref", "alias"];
 /// Options of the server that its models' processes get as well.
-const SHARED: [&str; 2] = ["max-body-bytes", "shutdown-grace"];
+const SHARED: [&str; 3] = ["max-body-bytes", "otlp-endpoint", "shutdown-grace"];
 /// Names that are at least so alike are suggested for one another.
 const ALIKE: f64 = 0.8;
 

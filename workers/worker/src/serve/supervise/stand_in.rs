@@ -204,6 +204,7 @@ mod tests {
         let request = Request::builder()
             .method(method)
             .uri(path)
+            .header("X-Request-Id", "r-1")
             .header("Origin", "https://pages.example");
         let response = router.oneshot(request.body(Body::from("{}")).unwrap());
         let (parts, body) = response.await.unwrap().into_parts();
@@ -223,6 +224,7 @@ mod tests {
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "5");
         assert_eq!(response.headers()["connection"], "close");
+        assert_eq!(response.headers()["x-request-id"], "r-1");
         let origin = &response.headers()["access-control-allow-origin"];
         assert_eq!(origin, "https://pages.example");
         assert_eq!(refused["error"]["code"], "RESTARTING");
