@@ -1,6 +1,6 @@
 //! Answers in the form of llama.cpp's `/completion`: whole, or as they come.
 
-use crate::completion::{PromptProgress, StopReason, TextToken, Took};
+use crate::completion::{PromptProgress, StopReason, TextToken, Timings, Took, Usage};
 use crate::server::backend::TextModel;
 use crate::server::generation::{Answer, End, PlainText, Writer};
 use crate::server::openai::wire::{progress_json, timings_json, timings_of};
@@ -38,6 +38,8 @@ pub struct Replies {
     pub return_tokens: bool,
     /// Whether probabilities are those behind the samplers.
     pub after_sampling: bool,
+    /// Whether frames tell what the answer took so far.
+    pub tells_took: bool,
     /// The fields that are told; all if empty.
     pub fields: Vec<String>,
 }
@@ -193,6 +195,25 @@ impl Replies {
     }
 }
 
+/// What a prompt took that is computed so far.
+fn took_so_far(progress: &PromptProgress) -> Took {
+    // Where nothing is computed nothing has taken time.
+    let began = progress.computed > progress.cached;
+    let prefill = Some(progress.elapsed).filter(|_| began).unwrap_or_default();
+    Took {
+        usage: Usage {
+            prompt_tokens: progress.computed,
+            cached_tokens: progress.cached,
+            ..Usage::default()
+        },
+        timings: Timings {
+            prefill,
+            ..Timings::default()
+        },
+        ..Took::default()
+    }
+}
+
 /// The whole characters at the beginning of some bytes.
 fn whole_text(bytes: &[u8]) -> &str {
     let first = bytes.utf8_chunks().next();
@@ -238,6 +259,9 @@ impl Writer<PlainText> for FrameWriter<'_> {
     fn progress(&mut self, progress: &PromptProgress) -> Vec<Frame> {
         let mut frame = self.frame("", &[]);
         frame["prompt_progress"] = progress_json(progress);
+        if self.replies.tells_took {
+            frame["timings"] = timings_of(&took_so_far(progress));
+        }
         vec![sse::data(&frame)]
     }
 
@@ -275,6 +299,23 @@ impl Writer<PlainText> for FrameWriter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_prompt_takes_time_once_something_of_it_is_computed() {
+        let after = |computed| {
+            let progress = PromptProgress {
+                total: 9,
+                cached: 4,
+                computed,
+                elapsed: Duration::from_millis(5),
+            };
+            let told = timings_of(&took_so_far(&progress));
+            (told["prompt_n"].as_u64(), told["prompt_ms"].as_f64())
+        };
+        assert_eq!(after(4), (Some(0), Some(0.0)));
+        assert_eq!(after(7), (Some(3), Some(5.0)));
+    }
 
     #[test]
     fn half_characters_are_left_out() {

@@ -93,6 +93,7 @@ impl NativeFields {
             seed: 0,
             return_tokens: sampling.return_tokens.unwrap_or(false),
             after_sampling: wishes.after_sampling,
+            tells_took: sampling.timings_per_token.unwrap_or(false),
             fields: self.response_fields.unwrap_or_default(),
         };
         let prompt = |(tokens, media): PromptTokens| {
