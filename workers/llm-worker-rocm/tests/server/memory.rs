@@ -77,7 +77,7 @@ const REQUESTS: [(&str, &str, &str, &str, &str, u16); 17] = [
         r#"{"prompt": "x", "logit_bias": {"#,
         r#""1":1,"#,
         "}}",
-        200,
+        400,
     ),
     (
         "unknown field",

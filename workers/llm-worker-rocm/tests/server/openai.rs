@@ -411,7 +411,7 @@ async fn mistakes_are_named() {
         ),
         (
             CHAT,
-            chat(json!({"logit_bias": {"a": 1}})),
+            chat(json!({"logit_bias": {"a": "1"}})),
             400,
             "logit_bias",
         ),
