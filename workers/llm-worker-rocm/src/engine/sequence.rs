@@ -418,7 +418,7 @@ impl Sequence {
         self.dropped[1] += count - of_prompt;
         self.start_over(pool);
         self.shifted = true;
-        self.tell("its oldest tokens are dropped, the context being full");
+        self.log_event("its oldest tokens are dropped, the context being full");
         true
     }
 
@@ -462,7 +462,7 @@ impl Sequence {
     }
 
     /// Logs what becomes of it.
-    pub(super) fn tell(&self, what: &'static str) {
+    pub(super) fn log_event(&self, what: &'static str) {
         tracing::debug!(
             parent: &self.log,
             sequence = self.id,

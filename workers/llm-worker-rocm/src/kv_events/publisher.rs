@@ -34,6 +34,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct Publisher(Arc<Line>);
 
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Publisher")
+    }
+}
+
 /// The way to the thread.
 struct Line {
     sender: Sender<Message>,

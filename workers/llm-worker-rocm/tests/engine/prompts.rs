@@ -9,6 +9,7 @@ pub fn told(ticket: &mut Ticket) -> (Vec<PromptToken>, Vec<u32>) {
     loop {
         match ticket.events.blocking_recv().expect("an event of the end") {
             Event::Started { cached_tokens, .. } => assert_eq!(cached_tokens, 0),
+            Event::Progress { .. } => {}
             Event::Prompt(part) => told.extend(part),
             Event::Token { token, .. } => tokens.push(token.token),
             Event::Finished(summary) => {

@@ -308,10 +308,10 @@ impl Scheduler {
                 return true;
             }
             if sequence.is_answered() {
-                sequence.tell("it is answered, by a stop string");
+                sequence.log_event("it is answered, by a stop string");
                 count_finished(sequence, shared);
             } else if cancelled {
-                sequence.tell("it is cancelled");
+                sequence.log_event("it is cancelled");
                 shared.status().requests_cancelled += 1;
             } else {
                 shared.status().requests_failed += 1;

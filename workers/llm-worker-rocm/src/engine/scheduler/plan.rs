@@ -85,7 +85,7 @@ impl Scheduler {
             }
             if let Some(mut youngest) = self.running.pop() {
                 youngest.give_back(&mut self.pool);
-                youngest.tell("it waits again: older requests took its blocks");
+                youngest.log_event("it waits again: older requests took its blocks");
                 shared.status().preemptions += 1;
                 let place = self.preempted.partition_point(|s| s.id < youngest.id);
                 self.preempted.insert(place, youngest);

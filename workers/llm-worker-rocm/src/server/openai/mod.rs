@@ -5,7 +5,7 @@
 
 pub mod chat;
 pub mod embeddings;
-mod inputs;
+pub(super) mod inputs;
 mod logprobs;
 pub mod models;
 mod reply;

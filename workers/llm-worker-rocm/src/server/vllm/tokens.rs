@@ -94,7 +94,7 @@ impl TokenizeFields {
                     messages,
                     tools: self.tools,
                     add_generation_prompt: self.add_generation_prompt,
-                    continue_final_message: self.continue_final_message,
+                    continue_final_message: self.continue_final_message.map(Value::Bool),
                     chat_template_kwargs: self.chat_template_kwargs,
                     ..ChatFields::default()
                 };
