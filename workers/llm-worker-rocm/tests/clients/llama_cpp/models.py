@@ -1,7 +1,7 @@
 """Small models in place of those that llama.cpp's tests fetch from a hub.
 
-The one that tells stories has a vocabulary whose counts of tokens are those that the tests ask for (vocabulary.txt), and
-a head that likes some words, each behind another; its layers are random. It learned nothing.
+The one that tells stories has a vocabulary whose counts of tokens are those that the tests ask for (vocabulary.txt),
+and a head that likes some words, each behind another; its layers are random. It learned nothing.
 """
 
 import base64
@@ -91,8 +91,8 @@ def story(path, more=(), infill=False, seed=1, noise=0.0, parts=1):
     random = numpy.random.default_rng(seed)
     ids = {piece: index for index, piece in enumerate(pieces)}
     size = len(pieces)
-    # Of each vector the first number is the same: what the head reads of it is a bias. The second number is how much there
-    # is of the adapter. The others tell tokens apart.
+    # Of each vector the first number is the same: what the head reads of it is a bias. The second number is how much
+    # there is of the adapter. The others tell tokens apart.
     embedding = random.standard_normal((size, HIDDEN))
     embedding[:, :2] = 0
     embedding /= numpy.linalg.norm(embedding, axis=1, keepdims=True)

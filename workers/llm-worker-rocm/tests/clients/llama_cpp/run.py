@@ -2,8 +2,8 @@
 
     run.py LLAMA_CPP [ARGUMENTS OF PYTEST]
 
-LLAMA_CPP is the folder that scripts/fetch-llama-cpp prints. Arguments of pytest choose tests: `test_basic.py`, `-k props`,
-`-n 0` for one process. Environment: LLM_WORKER is the program, CANDLE_ROCM_MINILM an embedding model.
+LLAMA_CPP is the folder that scripts/fetch-llama-cpp prints. Arguments of pytest choose tests: `test_basic.py`,
+`-k props`, `-n 0` for one process. Environment: LLM_WORKER is the program, CANDLE_ROCM_MINILM an embedding model.
 
 | File               | Gives                                                                                    |
 |--------------------|------------------------------------------------------------------------------------------|

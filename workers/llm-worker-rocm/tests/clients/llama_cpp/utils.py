@@ -44,7 +44,7 @@ class ServerProcess(theirs.ServerProcess):
     def start(self, timeout_seconds=START_SECONDS):
         command = [os.environ["LLM_WORKER"], *options.arguments(self)]
         print("starting", " ".join(command))
-        path = self.log_path or tempfile.NamedTemporaryFile(prefix="server-", suffix=".log", delete=False).name
+        path = self.log_path or tempfile.NamedTemporaryFile(dir=TMP_DIR, suffix=".log", delete=False).name
         with open(path, "w") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=options.environment(self))
         theirs.server_instances.add(self)
