@@ -187,7 +187,8 @@ fn cause(error: &dyn std::error::Error) -> String {
 fn quoted(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {
-        if c.is_ascii_punctuation() {
+        // Others must not have a backslash: `\<` is the beginning of a word.
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
             pattern.push('\\');
         }
         pattern.push(c);

@@ -204,8 +204,8 @@ async fn thoughts_end_after_so_many_tokens() {
     );
     // Thoughts that the answer begins itself, and what is said at their end.
     let told =
-        ask(json!({"thinking_budget_tokens": 2, "reasoning_budget_message": " Enough."})).await;
-    assert_eq!(told["reasoning_content"], "ab Enough.");
+        ask(json!({"thinking_budget_tokens": 2, "reasoning_budget_message": "!Enough."})).await;
+    assert_eq!(told["reasoning_content"], "ab!Enough.");
     // Those that end by themselves.
     let told = ask(fields(json!({"reasoning_budget_tokens": 9}))).await;
     assert_eq!(

@@ -309,7 +309,10 @@ impl Backend for Script {
                     if id == END {
                         break;
                     }
-                    constraint.accept(id).unwrap();
+                    if let Err(reason) = constraint.accept(id) {
+                        sender.send(Event::Failed(Failure::Invalid(reason)));
+                        return Ok(ticket);
+                    }
                 }
                 let end = summary(FinishReason::Stop, prompt_tokens, count);
                 sender.send(end);
