@@ -319,6 +319,21 @@ def of_repository(repository, file):
     return found()
 
 
+# Those that the suite has in a cache for its server of several models.
+SEVERAL = {
+    "ggml-org/tinygemma3-GGUF:Q8_0": "large.gguf",
+    "ggml-org/test-model-stories260K:F32": "story.gguf",
+    "ggml-org/test-model-stories260K-infill:F32": "infill.gguf",
+}
+
+
+def several():
+    """A file that names them."""
+    path = folder() / f"several-{os.getpid()}.toml"
+    path.write_text("".join(f'[models."{name}"]\npath = "{file}"\n' for name, file in SEVERAL.items()))
+    return path
+
+
 def of_address(address):
     """The file in place of one on a hub."""
     known = {"stories15M-q4_0.gguf": "draft.gguf", "moe_shakespeare15M.gguf": "adapter.gguf"}

@@ -11,10 +11,8 @@ UNKNOWN = [
     "mcp_servers_json",
     "model_tags",
     "models_dir",
-    "models_max",
     "models_preset",
     "no_mmproj",
-    "no_models_autoload",
     "reasoning_format",
     "server_tools",
     "server_tools_runtime",
@@ -32,10 +30,14 @@ def arguments(server):
     for name in UNKNOWN:
         if getattr(server, name) not in (None, False):
             raise RuntimeError(f"no option of ours is {name}={getattr(server, name)!r}")
-    model = server.model_file or models.of_repository(server.model_hf_repo, server.model_hf_file)
-    given = ["serve", "--device", "cpu", "--model", model, "--host", server.server_host, "--port", server.own_port]
-    # Its server answers whatever model a request names.
-    given += ["--any-model", "--temperature", server.temperature, "--seed", server.seed]
+    given = ["serve", "--device", "cpu", "--host", server.server_host, "--port", server.own_port]
+    given += ["--temperature", server.temperature, "--seed", server.seed]
+    if server.model_file or server.model_hf_repo:
+        model = server.model_file or models.of_repository(server.model_hf_repo, server.model_hf_file)
+        # Its server answers whatever model a request names.
+        given += ["--model", model, "--any-model"]
+    else:
+        given += ["--models-config", models.several()]
 
     def option(name, value):
         nonlocal given
@@ -45,6 +47,8 @@ def arguments(server):
     alias = (server.model_alias or "").split(",")
     option("--model-ref", min(alias) or None)
     option("--alias", ",".join(alias) if len(alias) > 1 else None)
+    option("--models-max", server.models_max)
+    option("--no-models-autoload", server.no_models_autoload)
     slots = server.n_slots or 4
     option("--parallel", slots)
     if server.n_ctx:

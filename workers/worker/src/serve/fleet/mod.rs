@@ -14,7 +14,9 @@
 //! | `schedule`   | who is loaded, who waits, who makes room: rules only                     |
 //! | `memory`     | how much there is                                                        |
 //! | `child`      | the process of one model                                                 |
-//! | `fleet`      | processes and waiting requests, by those rules                           |
+//! | `state`      | what is known of the models, and how lists show it                       |
+//! | `handle`     | the models and the requests that wait for them, by those rules           |
+//! | `life`       | from the start of a model's process to its end                           |
 //! | `named`      | which model a request names                                              |
 //! | `proxy`      | a request passed on, its answer passed back                              |
 //! | `figures`    | the figures of all processes as one text                                 |
@@ -27,19 +29,22 @@ mod child;
 mod config;
 mod figures;
 mod files;
-mod fleet;
+mod handle;
+mod life;
 mod memory;
 mod named;
 pub mod options;
 mod proxy;
 mod schedule;
 pub mod server;
+mod state;
 mod table;
 
 pub use files::ModelFiles;
-pub use fleet::{Fleet, ModelView};
+pub use handle::Fleet;
 pub use options::FleetArgs;
 pub use server::FleetServer;
+pub use state::ModelView;
 
 use super::{start, DeviceInfo, Identity, Route, ServerArgs, Worker};
 use crate::cli::{env, Program};
@@ -49,7 +54,7 @@ use crate::hub::HubOptions;
 use crate::Result;
 use axum::response::{IntoResponse, Response};
 use config::Sources;
-use fleet::Options;
+use handle::Options;
 use schedule::{Limits, Place};
 use std::collections::BTreeSet;
 use std::sync::Arc;

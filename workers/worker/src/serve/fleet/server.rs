@@ -1,7 +1,7 @@
 //! The server of several models: its own routes, and all of a worker's, which it passes on.
 
 use super::figures;
-use super::fleet::Fleet;
+use super::handle::Fleet;
 use super::named::Named;
 use super::proxy::{self, Trouble};
 use super::FleetWorker;
@@ -523,7 +523,7 @@ impl Whole<'_> {
     async fn pass(
         &self,
         child: &super::child::Child,
-        lease: Option<super::fleet::Lease>,
+        lease: Option<super::handle::Lease>,
     ) -> Result<Response, Trouble> {
         proxy::pass(
             child,

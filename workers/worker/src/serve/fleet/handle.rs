@@ -1,19 +1,20 @@
 //! The models of a server: their processes, and the requests that wait for them.
 
-use super::child::{Child, End, Launch, Spawner};
-use super::config::{Catalogue, ModelSettings};
+use super::child::{Child, Spawner};
+use super::config::Catalogue;
 use super::memory;
 use super::options::Span;
-use super::proxy::{self, Trouble};
-use super::schedule::{Entry, Id, Limits, Patience, Phase, Place, Schedule, Slot, Step};
-use crate::http::error::{CANCELLED, QUEUE_FULL, RESTARTING};
+use super::proxy;
+use super::schedule::{Entry, Id, Limits, Patience, Phase, Schedule, Slot, Step};
+use super::state::{stopping, Model, ModelView, State};
+use crate::http::error::{CANCELLED, QUEUE_FULL};
 use crate::http::ApiError;
 use crate::serve::supervise::crashes::Crashes;
 use crate::text::beginning;
 use crate::{Error, Result};
 use axum::body::Bytes;
 use axum::http::{Method, Request, StatusCode};
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,25 +27,14 @@ use tokio::sync::{broadcast, oneshot, Notify};
 const NOT_FOUND: &str = "model_not_found";
 /// Code of a request for a model that is not loaded, where it is not to be.
 const NOT_LOADED: &str = "model_not_loaded";
-/// Code of a request whose model could not be loaded.
-const LOAD_FAILED: &str = "MODEL_LOAD_FAILED";
 /// Code of a request that waited too long for its model.
 const NO_ROOM: &str = "MODEL_NOT_READY";
-/// How often a process that loads is asked how far it is, at first and at last.
-const ASK_OFTEN: Duration = Duration::from_millis(20);
-const ASK_RARELY: Duration = Duration::from_millis(500);
 /// How long a process may take for an answer about itself.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it may take to fall asleep, or to wake up.
-const SLEEP_PATIENCE: Duration = Duration::from_secs(600);
-/// What a process that was told to end gets beyond the grace of its answers.
-const STOP_MARGIN: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// What a client should wait that found the queue full, or the wait too long.
 const RETRY: Duration = Duration::from_secs(5);
 /// Events that wait for a slow reader; it misses older ones.
 const EVENTS: usize = 256;
-/// Names that an error lists.
-const LISTED: usize = 20;
 
 /// How a fleet is run.
 pub(super) struct Options {
@@ -69,19 +59,20 @@ pub(super) struct Options {
 
 /// The models of a server. Clones are handles to the same.
 #[derive(Clone)]
-pub struct Fleet(Arc<Inner>);
+pub struct Fleet(pub(super) Arc<Inner>);
 
-struct Inner {
-    options: Options,
-    state: Mutex<State>,
+/// What handles are to.
+pub(super) struct Inner {
+    pub(super) options: Options,
+    pub(super) state: Mutex<State>,
     /// Timers are to be looked at anew.
-    changed: Notify,
+    pub(super) changed: Notify,
     /// A process has ended.
-    ended: Notify,
-    events: broadcast::Sender<Value>,
-    spawner: Spawner,
-    runtime: Handle,
-    counts: Counts,
+    pub(super) ended: Notify,
+    pub(super) events: broadcast::Sender<Value>,
+    pub(super) spawner: Spawner,
+    pub(super) runtime: Handle,
+    pub(super) counts: Counts,
 }
 
 /// What has happened so far.
@@ -93,34 +84,6 @@ pub(super) struct Counts {
     pub(super) unloads: AtomicU64,
     pub(super) sleeps: AtomicU64,
     pub(super) refused: AtomicU64,
-}
-
-struct State {
-    schedule: Schedule,
-    models: Vec<Model>,
-    /// Every name and alias.
-    names: HashMap<String, Id>,
-    default: Option<Id>,
-    stopping: bool,
-    tickets: u64,
-}
-
-/// A request that waits: its number, and who waits for what becomes of it.
-type Waiter = (u64, oneshot::Sender<std::result::Result<Lease, ApiError>>);
-
-struct Model {
-    settings: ModelSettings,
-    child: Option<Arc<Child>>,
-    waiters: Vec<Waiter>,
-    crashes: Crashes,
-    failure: Option<End>,
-    progress: (f64, String),
-    /// What its process says of it in `/v1/models`.
-    info: Vec<Value>,
-    /// Whether it is no longer in any list: it ends once nobody uses it.
-    gone: bool,
-    /// Since when it is in one, in seconds since 1970.
-    created: i64,
 }
 
 /// A place at a model for one answer, until it is dropped.
@@ -160,25 +123,6 @@ impl Drop for Waiting {
     }
 }
 
-/// A model as lists show it.
-#[derive(Debug, Clone)]
-pub struct ModelView {
-    /// Its name.
-    pub name: String,
-    /// Further names.
-    pub aliases: Vec<String>,
-    /// `unloaded`, `loading`, `loaded` or `sleeping`.
-    pub state: &'static str,
-    /// Where it lies.
-    pub source: String,
-    /// Bytes that its process takes; what it is thought to need while it has none.
-    pub bytes: u64,
-    /// When the server began to know of it, in seconds since 1970.
-    pub created: i64,
-    /// All of that and more, as JSON.
-    pub json: Value,
-}
-
 impl Fleet {
     /// Takes the models, none of which is loaded yet, and begins with those that are to be loaded at the start.
     ///
@@ -213,7 +157,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         // What is in it stays right whatever panics elsewhere.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -670,7 +614,7 @@ impl Fleet {
     }
 
     /// Does what is to be done now.
-    fn go_on(&self) {
+    pub(super) fn go_on(&self) {
         let mut leftovers = Vec::new();
         let mut refused = Vec::new();
         let mut todo = Vec::new();
@@ -724,7 +668,7 @@ impl Fleet {
         self.run(todo);
     }
 
-    fn run(&self, steps: Vec<Step>) {
+    pub(super) fn run(&self, steps: Vec<Step>) {
         for step in steps {
             let fleet = self.clone();
             match step {
@@ -768,332 +712,8 @@ impl Fleet {
         }
     }
 
-    /// The life of a model's process, from its start to its end.
-    async fn live(&self, id: Id) {
-        let name = self.name(id);
-        self.0.counts.loads.fetch_add(1, Ordering::Relaxed);
-        self.report(id);
-        tracing::info!("loading model {name:?}");
-        let begun = Instant::now();
-        let launch = {
-            let state = self.lock();
-            let model = &state.models[id];
-            Launch {
-                name: name.clone(),
-                arguments: model.settings.arguments.clone(),
-                hidden: self.0.options.hidden.clone(),
-                keys: self.0.options.keys,
-                worker_id: self.0.options.worker_id.clone(),
-                restarts: model.crashes.total(),
-                reason: model
-                    .failure
-                    .as_ref()
-                    .filter(|end| end.crashed)
-                    .map(|end| end.message.clone()),
-                core_files: self.0.options.core_files,
-            }
-        };
-        let child = match Child::start(&self.0.spawner, launch).await {
-            Ok(child) => child,
-            Err(error) => {
-                let end = End {
-                    message: format!("its process cannot be started: {error}"),
-                    memory: false,
-                    code: 1,
-                    crashed: false,
-                };
-                return self.failed(id, end);
-            }
-        };
-        let is_wanted = {
-            let mut state = self.lock();
-            state.models[id].child = Some(child.clone());
-            state.models[id].progress = (0.0, String::new());
-            !state.stopping && state.schedule.slots[id].phase == Phase::Loading
-        };
-        if !is_wanted {
-            child.kill();
-        }
-        if let Err(end) = self.until_ready(id, &child).await {
-            return self.failed(id, end);
-        }
-        let info = self.ask_about(&child).await;
-        let takes = self.measure(id, &child).await;
-        {
-            let mut state = self.lock();
-            state.models[id].info = info;
-            state.models[id].failure = None;
-            state.schedule.loaded(id, takes, Instant::now());
-        }
-        let seconds = begun.elapsed().as_secs_f32();
-        tracing::info!(
-            "model {name:?} is loaded, in {seconds:.1} s; it takes {} MB",
-            takes >> 20
-        );
-        self.report(id);
-        self.0.changed.notify_one();
-        self.go_on();
-        let end = child.end().await;
-        self.ended(id, end);
-    }
-
-    /// Waits until a process answers that it is ready.
-    async fn until_ready(&self, id: Id, child: &Child) -> std::result::Result<(), End> {
-        let mut pause = ASK_OFTEN;
-        loop {
-            let asked = async {
-                tokio::time::sleep(pause).await;
-                proxy::ask(child, get("/health"), PATIENCE).await
-            };
-            let answer = tokio::select! {
-                answer = asked => answer,
-                end = child.end() => return Err(end),
-            };
-            pause = (pause * 5 / 4).min(ASK_RARELY);
-            match answer {
-                Ok((200, _)) => return Ok(()),
-                Ok((_, body)) => {
-                    let health: Value = serde_json::from_slice(&body).unwrap_or_default();
-                    let progress = health["progress"].as_f64().unwrap_or(0.0);
-                    let stage = health["stage"].as_str().unwrap_or_default().to_string();
-                    let mut state = self.lock();
-                    let known = &mut state.models[id].progress;
-                    let is_new = (known.0 - progress).abs() > 0.01 || known.1 != stage;
-                    *known = (progress, stage);
-                    drop(state);
-                    if is_new {
-                        self.report(id);
-                    }
-                }
-                // It is not there yet, or no more: the next round tells.
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// The models that a process has.
-    async fn ask_about(&self, child: &Child) -> Vec<Value> {
-        let asked = proxy::ask(child, get("/v1/models"), PATIENCE).await;
-        let Ok((200, body)) = asked else {
-            return Vec::new();
-        };
-        let list: Value = serde_json::from_slice(&body).unwrap_or_default();
-        list["data"].as_array().cloned().unwrap_or_default()
-    }
-
-    /// Bytes that a process takes of its place.
-    async fn measure(&self, id: Id, child: &Child) -> u64 {
-        let (place, needs) = {
-            let state = self.lock();
-            let slot = &state.schedule.slots[id];
-            (slot.place, slot.needs)
-        };
-        match place {
-            Place::Cpu => child.host_bytes().max(needs),
-            Place::Rocm(_) => {
-                let asked = proxy::ask(child, get("/metrics"), PATIENCE).await;
-                let text = asked.map(|(_, body)| String::from_utf8_lossy(&body).into_owned());
-                let used = text.ok().and_then(|text| memory::used_by(&text));
-                used.unwrap_or(needs)
-            }
-        }
-    }
-
-    /// A process was not there in time, or not at all.
-    fn failed(&self, id: Id, end: End) {
-        let name = self.name(id);
-        let now = Instant::now();
-        let mut state = self.lock();
-        let was_told = state.schedule.slots[id].phase == Phase::Unloading;
-        state.models[id].child = None;
-        let again = !was_told && end.memory && state.schedule.cramped(id);
-        let rest = match was_told || again {
-            true => None,
-            false => Some(state.rest(id, now)),
-        };
-        state.schedule.ended(id, rest.map(|rest| now + rest));
-        if !was_told {
-            state.models[id].failure = Some(end.clone());
-        }
-        let waiters = match rest {
-            Some(_) => state.dismiss(id),
-            None => Vec::new(),
-        };
-        drop(state);
-        if again {
-            tracing::warn!(
-                "model {name:?} found no room ({}); another one makes some",
-                end.message
-            );
-        } else if !was_told {
-            self.0.counts.failures.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("model {name:?} cannot be loaded: {}", end.message);
-        }
-        let error = load_failed(&name, &end, rest);
-        for (_, waiter) in waiters {
-            let _ = waiter.send(Err(error.clone()));
-        }
-        self.after_end(id);
-    }
-
-    /// The process of a loaded model has ended.
-    fn ended(&self, id: Id, end: End) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        let model = &mut state.models[id];
-        model.child = None;
-        let name = model.settings.name.clone();
-        let was_told = state.schedule.slots[id].phase == Phase::Unloading || state.stopping;
-        let rest = (!was_told).then(|| state.rest(id, now));
-        if let Some(rest) = rest {
-            state.models[id].failure = Some(end.clone());
-            tracing::error!(
-                "the process of model {name:?} ended: {}; it may be started anew in {} s",
-                end.message,
-                rest.as_secs_f32()
-            );
-            self.0.counts.crashes.fetch_add(1, Ordering::Relaxed);
-        } else {
-            tracing::info!("model {name:?} is unloaded");
-            self.0.counts.unloads.fetch_add(1, Ordering::Relaxed);
-        }
-        state.schedule.ended(id, rest.map(|rest| now + rest));
-        drop(state);
-        self.after_end(id);
-    }
-
-    fn after_end(&self, id: Id) {
-        self.report(id);
-        self.0.ended.notify_waiters();
-        self.0.changed.notify_one();
-        self.go_on();
-    }
-
-    /// Ends a model's process.
-    async fn end(&self, id: Id) {
-        self.report(id);
-        let child = self.lock().models[id].child.clone();
-        let Some(child) = child else {
-            // Its start will see that it is not wanted.
-            return;
-        };
-        child.terminate();
-        let grace = self.0.options.grace + STOP_MARGIN;
-        if tokio::time::timeout(grace, child.end()).await.is_err() {
-            tracing::warn!(
-                "the process of model {:?} does not end; it is killed",
-                child.name
-            );
-            child.kill();
-        }
-    }
-
-    async fn fall_asleep(&self, id: Id) {
-        let child = self.lock().models[id].child.clone();
-        let takes = match child {
-            Some(child) => match proxy::ask(&child, post("/sleep"), SLEEP_PATIENCE).await {
-                Ok((200, _)) => Some(match self.lock().schedule.slots[id].place {
-                    Place::Cpu => child.host_bytes(),
-                    // What its runtime keeps is not known, and little beside a model.
-                    Place::Rocm(_) => 0,
-                }),
-                _ => None,
-            },
-            None => None,
-        };
-        self.lock().schedule.slept(id, takes);
-        if takes.is_some() {
-            self.0.counts.sleeps.fetch_add(1, Ordering::Relaxed);
-            tracing::info!("model {:?} sleeps", self.name(id));
-        }
-        self.report(id);
-        self.0.changed.notify_one();
-        self.go_on();
-    }
-
-    async fn wake(&self, id: Id) {
-        self.report(id);
-        let child = self.lock().models[id].child.clone();
-        let Some(child) = child else {
-            return;
-        };
-        match proxy::ask(&child, post("/wake_up"), SLEEP_PATIENCE).await {
-            Ok((200, _)) => {
-                let takes = self.measure(id, &child).await;
-                self.lock().schedule.loaded(id, takes, Instant::now());
-                self.report(id);
-                self.0.changed.notify_one();
-                self.go_on();
-            }
-            // A process that does not wake up is of no use: the next one is started for those who wait.
-            answer => {
-                let reason = match answer {
-                    Ok((status, body)) => format!("{status}: {}", String::from_utf8_lossy(&body)),
-                    Err(Trouble::Lost(reason) | Trouble::Unreached(reason)) => reason,
-                };
-                tracing::warn!(
-                    "model {:?} does not wake up ({reason}); it is loaded anew",
-                    child.name
-                );
-                let mut state = self.lock();
-                // It may have ended, and another may be there in its place.
-                let is_it = state.models[id]
-                    .child
-                    .as_ref()
-                    .is_some_and(|own| Arc::ptr_eq(own, &child));
-                let step = if is_it {
-                    state.schedule.unload(id)
-                } else {
-                    None
-                };
-                drop(state);
-                self.run(step.into_iter().collect());
-            }
-        }
-    }
-
-    /// Takes nothing new, gives what runs `grace`, and returns when all processes have ended.
-    pub(super) async fn stop(&self, grace: Duration) {
-        let (children, waiters) = {
-            let mut state = self.lock();
-            state.stopping = true;
-            let waiters: Vec<Waiter> = state
-                .models
-                .iter_mut()
-                .flat_map(|model| std::mem::take(&mut model.waiters))
-                .collect();
-            let children: Vec<Arc<Child>> = state
-                .models
-                .iter()
-                .filter_map(|model| model.child.clone())
-                .collect();
-            (children, waiters)
-        };
-        for (_, waiter) in waiters {
-            let _ = waiter.send(Err(stopping()));
-        }
-        self.tell("*", "server_stopping", &Value::Null);
-        self.0.changed.notify_one();
-        for child in &children {
-            child.terminate();
-        }
-        let deadline = tokio::time::Instant::now() + grace + STOP_MARGIN;
-        for child in &children {
-            if tokio::time::timeout_at(deadline, child.end())
-                .await
-                .is_err()
-            {
-                tracing::warn!(
-                    "the process of model {:?} does not stop; it is killed",
-                    child.name
-                );
-                child.kill();
-            }
-        }
-    }
-
     /// Tells those who listen how a model is.
-    fn report(&self, id: Id) {
+    pub(super) fn report(&self, id: Id) {
         let view = self.lock().view(id);
         let mut data = json!({"status": view.state});
         for key in ["progress", "exit_code", "failed", "error"] {
@@ -1104,7 +724,7 @@ impl Fleet {
         self.tell(&view.name, "model_status", &data);
     }
 
-    fn tell(&self, model: &str, event: &str, data: &Value) {
+    pub(super) fn tell(&self, model: &str, event: &str, data: &Value) {
         let mut told = json!({"model": model, "event": event});
         if !data.is_null() {
             told["data"] = data.clone();
@@ -1114,157 +734,14 @@ impl Fleet {
     }
 }
 
-fn get(path: &str) -> Request<Bytes> {
+pub(super) fn get(path: &str) -> Request<Bytes> {
     let mut request = Request::new(Bytes::new());
     *request.uri_mut() = path.parse().unwrap_or_default();
     request
 }
 
-fn post(path: &str) -> Request<Bytes> {
+pub(super) fn post(path: &str) -> Request<Bytes> {
     let mut request = get(path);
     *request.method_mut() = Method::POST;
     request
-}
-
-fn stopping() -> ApiError {
-    ApiError::unavailable(CANCELLED, "the server is stopping")
-}
-
-fn load_failed(name: &str, end: &End, rest: Option<Duration>) -> ApiError {
-    ApiError {
-        retry_after: rest,
-        ..ApiError::unavailable(
-            LOAD_FAILED,
-            format!("model {name:?} cannot be loaded: {}", end.message),
-        )
-    }
-}
-
-impl State {
-    /// Why a model takes no requests now, if so.
-    fn check_taken(&self, id: Id) -> std::result::Result<(), ApiError> {
-        if self.stopping {
-            return Err(stopping());
-        }
-        let model = &self.models[id];
-        let slot = &self.schedule.slots[id];
-        let rest = slot
-            .not_before
-            .and_then(|due| due.checked_duration_since(Instant::now()));
-        let (Some(rest), Some(end), Phase::Unloaded) = (
-            rest.filter(|rest| !rest.is_zero()),
-            &model.failure,
-            slot.phase,
-        ) else {
-            return Ok(());
-        };
-        let name = &model.settings.name;
-        if !end.crashed {
-            return Err(load_failed(name, end, Some(rest)));
-        }
-        if !model.crashes.is_too_many() {
-            return Ok(());
-        }
-        let reason = format!(
-            "the process of model {name:?} crashed {} times, the last time: {}",
-            model.crashes.recent(),
-            end.message
-        );
-        Err(ApiError {
-            retry_after: Some(rest),
-            ..ApiError::unavailable(RESTARTING, reason)
-        })
-    }
-
-    /// Notes that a model's process went wrong, and gives the time for which it rests.
-    fn rest(&mut self, id: Id, now: Instant) -> Duration {
-        let crashes = &mut self.models[id].crashes;
-        crashes.add(now).unwrap_or(crashes.window())
-    }
-
-    /// Takes all who wait for a model out of the queue.
-    fn dismiss(&mut self, id: Id) -> Vec<Waiter> {
-        self.schedule.clear(id);
-        std::mem::take(&mut self.models[id].waiters)
-    }
-
-    /// The names that there are, in words.
-    fn listing(&self) -> String {
-        let mut names: Vec<&str> = self
-            .models
-            .iter()
-            .filter(|model| !model.gone)
-            .map(|model| model.settings.name.as_str())
-            .collect();
-        let more = names.len().saturating_sub(LISTED);
-        names.truncate(LISTED);
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
-        format!("there are {}{more}", names.join(", "))
-    }
-
-    fn views(&self) -> impl Iterator<Item = ModelView> + '_ {
-        let ids = (0..self.models.len()).filter(|&id| !self.models[id].gone);
-        ids.map(|id| self.view(id))
-    }
-
-    fn view(&self, id: Id) -> ModelView {
-        let model = &self.models[id];
-        let slot = &self.schedule.slots[id];
-        let settings = &model.settings;
-        let state = match slot.phase {
-            Phase::Unloaded => "unloaded",
-            Phase::Loading | Phase::Waking => "loading",
-            Phase::Loaded | Phase::FallingAsleep => "loaded",
-            Phase::Sleeping => "sleeping",
-            Phase::Unloading => "unloading",
-        };
-        let mut status = Map::from_iter([
-            ("value".to_string(), json!(state)),
-            ("args".to_string(), json!(settings.arguments)),
-        ]);
-        let mut add = |key: &str, value: Value| drop(status.insert(key.to_string(), value));
-        if slot.phase == Phase::Loading {
-            let (progress, stage) = &model.progress;
-            add("progress", json!({"value": progress, "stage": stage}));
-        }
-        if let (Some(end), Phase::Unloaded) = (&model.failure, slot.phase) {
-            add("failed", json!(true));
-            add("exit_code", json!(end.code));
-            add("error", json!(end.message));
-        }
-        add("answers", json!(slot.answers()));
-        add("waiting", json!(slot.waiters()));
-        let bytes = if slot.phase.is_running() {
-            slot.takes
-        } else {
-            slot.needs
-        };
-        let json = json!({
-            "id": settings.name,
-            "object": "model",
-            "created": model.created,
-            "owned_by": "candle-rocm",
-            "aliases": settings.aliases,
-            "status": status,
-            "source": settings.origin.name(),
-            "path": settings.source,
-            "pinned": settings.pinned,
-            "device": slot.place.to_string(),
-            "memory_bytes": bytes,
-            "can_remove": false,
-        });
-        ModelView {
-            name: settings.name.clone(),
-            aliases: settings.aliases.clone(),
-            state,
-            source: settings.source.clone(),
-            bytes,
-            created: model.created,
-            json,
-        }
-    }
 }
