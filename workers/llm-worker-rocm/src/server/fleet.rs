@@ -56,7 +56,7 @@ impl FleetWorker for App {
     }
 
     fn answers_alone(path: &str) -> bool {
-        path == "/api/version" || path.starts_with("/page/")
+        matches!(path, "/api/version" | "/version") || path.starts_with("/page/")
     }
 
     fn refusal(path: &str, error: ApiError) -> Response {

@@ -41,6 +41,8 @@ class Router:
             *(sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(self.port)),
             *("--prometheus-port", str(free_port()), "--health-check-interval-secs", LOOK),
             *("--health-failure-threshold", "1", "--health-success-threshold", "1"),
+            # One that was not there is tried again soon.
+            *("--cb-timeout-duration-secs", "1", "--cb-success-threshold", "1"),
             *("--worker-startup-check-interval", "1", "--worker-startup-timeout-secs", "60"),
             *("--worker-urls", *(worker.url for worker in workers)),
         ]
