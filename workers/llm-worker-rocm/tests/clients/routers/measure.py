@@ -32,7 +32,7 @@ class Load:
         self.address = urlsplit(url)
         self.tokens = tokens
         self.lock = threading.Lock()
-        self.firsts, self.counts, self.failures = [], [], 0
+        self.firsts, self.failures = [], 0
         self.until = time.monotonic() + seconds
         self.threads = [threading.Thread(target=self.client, args=(seed,)) for seed in range(clients)]
 
@@ -62,7 +62,7 @@ class Load:
     def ask(self, messages):
         body = {"model": "smollm2", "messages": messages, "max_tokens": self.tokens, "ignore_eos": True, "stream": True}
         connection = http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=300)
-        began, first, count = time.monotonic(), None, 0
+        began, first, ended = time.monotonic(), None, False
         try:
             connection.request(
                 "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
@@ -70,15 +70,17 @@ class Load:
             response = connection.getresponse()
             assert response.status == 200, response.status
             while line := response.readline():
-                if line.startswith(b"data: {") and b'"content"' in line:
-                    first = first or time.monotonic()
-                    count += 1
+                ended = ended or line.strip() == b"data: [DONE]"
+                if line.startswith(b"data: {") and not first:
+                    choices = json.loads(line[6:])["choices"]
+                    # The first frame says only whose answer it is.
+                    if any(choice["delta"].get("content") for choice in choices):
+                        first = time.monotonic()
         finally:
             connection.close()
-        assert first
+        assert first and ended
         with self.lock:
             self.firsts.append(first - began)
-            self.counts.append(count)
 
 
 def cached_share(workers):
@@ -99,7 +101,7 @@ def measure(name, count, routed, options):
         took = load.run()
         firsts = sorted(load.firsts)
         print(
-            f"{name:24} {len(firsts) / took:7.2f} requests/s {sum(load.counts) / took:8.1f} tokens/s"
+            f"{name:24} {len(firsts) / took:7.2f} requests/s {len(firsts) * options.tokens / took:8.1f} tokens/s"
             f"  first token {statistics.median(firsts):6.3f} s, 95 % {firsts[int(len(firsts) * 0.95)]:6.3f} s"
             f"  cached {cached_share(workers):4.0%}  failed {load.failures}",
             flush=True,
