@@ -51,10 +51,15 @@ class OnStage(unittest.TestCase):
     def setUpClass(cls):
         cls.worker, cls.stage, cls.browser = shared()
 
+    @property
+    def url(self):
+        """Where the page is."""
+        return self.stage.url
+
     def setUp(self):
         self.stage.reset()
         self.browser.get("about:blank")
-        self.forget(self.stage.url)
+        self.forget(self.url)
         self.resize(DESK)
         self.open()
 
@@ -67,7 +72,7 @@ class OnStage(unittest.TestCase):
         self.browser.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
 
     def open(self, path="/"):
-        self.browser.get(self.stage.url + path)
+        self.browser.get(self.url + path)
         self.until(lambda: self.find("#send").is_enabled())
 
     def reload(self):

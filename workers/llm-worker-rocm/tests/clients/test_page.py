@@ -174,6 +174,15 @@ class Chats(OnStage):
         self.click(".notice .quiet")
         self.until_equal(lambda: self.texts(".assistant strong"), ["bold"])
 
+    def test_a_store_that_is_cleared_is_begun_anew(self):
+        self.say("Before")
+        self.forget(self.stage.url)
+        self.click("#new")
+        self.until_equal(self.answers, [])
+        self.say("After")
+        self.until_equal(self.titles, ["After"])
+        self.assertEqual([self.texts(".notice.error"), len(self.stored("messages"))], [[], 2])
+
     def test_a_browser_that_keeps_nothing_still_talks(self):
         source = {"source": "Object.defineProperty(window, 'indexedDB', { value: undefined })"}
         script = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)

@@ -3,19 +3,16 @@
 import gzip
 import re
 import unittest
+import urllib.error
 import urllib.request
 
 from browser import OnStage
 
 
 class OfTheWorker(OnStage):
-    def setUp(self):
-        super().setUp()
-        self.forget(self.worker.url)
-
-    def open(self, path="/"):
-        self.browser.get(self.worker.url + path)
-        self.until(lambda: self.find("#send").is_enabled())
+    @property
+    def url(self):
+        return self.worker.url
 
     def read(self, path, **headers):
         request = urllib.request.Request(self.worker.url + path, headers={name.replace("_", "-"): value for name, value in headers.items()})

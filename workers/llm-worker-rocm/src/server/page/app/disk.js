@@ -17,12 +17,25 @@ class Disk {
 
   constructor(database) {
     this.#database = database;
-    // Another tab has a newer page, which needs another form.
-    database.onversionchange = () => database.close();
+  }
+
+  #begin(mode) {
+    return this.#database.transaction(["conversations", "messages"], mode);
+  }
+
+  async #begun(mode) {
+    try {
+      return this.#begin(mode);
+    } catch (error) {
+      // The browser has closed it, as when its owner clears what is kept.
+      if (error.name !== "InvalidStateError") throw error;
+      this.#database = await opened();
+      return this.#begin(mode);
+    }
   }
 
   async #transaction(mode, work) {
-    const transaction = this.#database.transaction(["conversations", "messages"], mode);
+    const transaction = await this.#begun(mode);
     const done = new Promise((resolve, reject) => {
       transaction.oncomplete = resolve;
       transaction.onabort = () => reject(transaction.error ?? new Error("not saved"));
@@ -95,7 +108,7 @@ class Memory {
   }
 }
 
-const opened = () => {
+const opened = async () => {
   const request = indexedDB.open(NAME, VERSION);
   request.onupgradeneeded = () => {
     request.result.createObjectStore("conversations", { keyPath: "id" });
@@ -105,7 +118,10 @@ const opened = () => {
     request.onblocked = () => reject(new Error("another tab holds the store"));
     setTimeout(() => reject(new Error("the store does not open")), PATIENCE_MS);
   });
-  return Promise.race([promised(request), patience]);
+  const database = await Promise.race([promised(request), patience]);
+  // Another tab has a newer page, which needs another form.
+  database.onversionchange = () => database.close();
+  return database;
 };
 
 // The disk, or memory and why it is that.
