@@ -126,24 +126,6 @@ impl RequestScope {
         &self.0.id
     }
 
-    /// Gives a request that another server gets on behalf of this one the same name, and a place below it in its trace.
-    pub fn pass_on(&self, headers: &mut HeaderMap) {
-        headers.insert(X_REQUEST_ID, self.0.id.clone());
-        let span = self.0.context.span().span_context().clone();
-        let parent = format!(
-            "00-{}-{}-{:02x}",
-            span.trace_id(),
-            span.span_id(),
-            span.trace_flags().to_u8()
-        );
-        if let Some(parent) = HeaderValue::try_from(parent)
-            .ok()
-            .filter(|_| span.is_valid())
-        {
-            headers.insert(TRACEPARENT, parent);
-        }
-    }
-
     /// Its route, as the table of routes has it.
     pub fn route(&self) -> &str {
         &self.0.route

@@ -199,7 +199,7 @@ impl BatchArgs {
                 false,
             ));
         }
-        let result = match remote {
+        match remote {
             Some(remote) => self.answer(Work {
                 asker: Arc::new(remote),
                 concurrency: at_server,
@@ -225,8 +225,7 @@ impl BatchArgs {
                 }
                 result
             }
-        };
-        result
+        }
     }
 
     /// How many requests are asked at once, if that was said.
