@@ -43,9 +43,15 @@ impl ApiKeys {
         Self(keys.filter(|key| !key.is_empty()).collect())
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.0.len()
+    /// For each key its [`Caller`]'s number, and a key made of it for a process that serves on behalf of this one: as
+    /// secret as the key itself, and the same each time.
+    pub(crate) fn derived(&self) -> Vec<(u64, String)> {
+        let derive = |key: &String| {
+            let digest = Sha256::digest(format!("of a model's process: {key}"));
+            let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            (number_of(key), text)
+        };
+        self.0.iter().map(derive).collect()
     }
 
     /// Whether no key is asked for.

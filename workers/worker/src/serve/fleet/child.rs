@@ -1,11 +1,11 @@
 //! The process of one model.
 
 use crate::cli::output::print_line;
+use crate::process;
 use crate::serve::supervise::parent::{crash, exit_code};
 use crate::serve::supervise::supervisor::{Supervisor, VARIABLE};
 use crate::serve::{Failed, FAILED, LISTENING};
 use crate::text::indented;
-use crate::{ids, process};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};
@@ -67,8 +67,8 @@ pub(super) struct Launch {
     pub(super) arguments: Vec<String>,
     /// Variables that are about the server.
     pub(super) hidden: Arc<[OsString]>,
-    /// How many keys the server knows: the process has as many.
-    pub(super) keys: usize,
+    /// For each caller of the server the key by which the process knows it.
+    pub(super) keys: Arc<[(u64, String)]>,
     pub(super) worker_id: String,
     pub(super) restarts: u64,
     /// How it ended the last time, if it crashed.
@@ -101,8 +101,8 @@ pub(super) struct Child {
     pub(super) name: String,
     /// Where it listens, for us only.
     pub(super) address: SocketAddr,
-    /// What it asks of us, one for each key of the server's.
-    keys: Vec<String>,
+    /// What it asks of us, by the server's callers.
+    keys: Vec<(u64, String)>,
     pub(super) id: u32,
     process: Mutex<std::process::Child>,
     said: Arc<Mutex<Said>>,
@@ -122,15 +122,13 @@ impl Child {
     pub(super) async fn start(spawner: &Spawner, launch: Launch) -> Result<Arc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
-        let keys: Vec<String> = (0..launch.keys.max(1))
-            .map(|_| ids::Token::new().as_str().to_string())
-            .collect();
+        let keys = launch.keys.to_vec();
         let supervisor = Supervisor::of_model(
             launch.worker_id,
             launch.restarts,
             launch.reason,
             launch.core_files,
-            keys.clone(),
+            keys.iter().map(|(_, key)| key.clone()).collect(),
         );
         let supervisor = serde_json::to_string(&supervisor).map_err(Error::other)?;
         let mut command = process::this_program();
@@ -178,13 +176,11 @@ impl Child {
         Ok(child)
     }
 
-    /// What it asks of us for a caller with this of the server's keys.
+    /// What it asks of us for a caller of the server's.
     pub(super) fn key(&self, caller: u64) -> &str {
-        let index = usize::try_from(caller).unwrap_or(0);
-        self.keys
-            .get(index)
-            .or(self.keys.first())
-            .map_or("", String::as_str)
+        let found = self.keys.iter().find(|(number, _)| *number == caller);
+        // What needs no key of the server's comes from nobody in particular.
+        found.or(self.keys.first()).map_or("", |(_, key)| key)
     }
 
     /// Asks it to end: running answers have its grace.

@@ -47,8 +47,8 @@ pub(super) struct Options {
     pub(super) first_is_default: bool,
     /// Variables that the processes must not see.
     pub(super) hidden: Arc<[OsString]>,
-    /// How many keys the server knows.
-    pub(super) keys: usize,
+    /// For each caller of the server the key by which the processes know it.
+    pub(super) keys: Arc<[(u64, String)]>,
     pub(super) worker_id: String,
     pub(super) grace: Duration,
     pub(super) core_files: bool,

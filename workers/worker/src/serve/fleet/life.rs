@@ -34,7 +34,7 @@ impl Fleet {
                 name: name.clone(),
                 arguments: model.settings.arguments.clone(),
                 hidden: self.0.options.hidden.clone(),
-                keys: self.0.options.keys,
+                keys: self.0.options.keys.clone(),
                 worker_id: self.0.options.worker_id.clone(),
                 restarts: model.crashes.total(),
                 reason: model

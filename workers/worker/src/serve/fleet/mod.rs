@@ -51,7 +51,7 @@ use crate::cli::{env, Program};
 use crate::http::sse::{self, Encoding, Protocol};
 use crate::http::ApiError;
 use crate::hub::HubOptions;
-use crate::Result;
+use crate::{ids, Result};
 use axum::response::{IntoResponse, Response};
 use config::Sources;
 use handle::Options;
@@ -145,7 +145,11 @@ pub fn serve<P: Program, W: FleetWorker>(
         memory: args.models_memory.map(|size| size.0),
         waiting: args.models_queue,
     };
-    let (keys, grace) = (server.listen.keys()?.count(), server.listen.grace());
+    let (mut keys, grace) = (server.listen.keys()?.derived(), server.listen.grace());
+    if keys.is_empty() {
+        // The server asks for none; its models' processes do.
+        keys.push((0, ids::Token::new().as_str().to_string()));
+    }
     let hidden = table.variables_of_server().cloned().collect();
     start(
         server,
@@ -158,7 +162,7 @@ pub fn serve<P: Program, W: FleetWorker>(
                 autoload: !args.no_models_autoload,
                 first_is_default: W::FIRST_IS_DEFAULT,
                 hidden,
-                keys,
+                keys: keys.into(),
                 worker_id: worker.frame().identity.worker_id.clone(),
                 grace,
                 core_files,
