@@ -20,7 +20,8 @@ const OF_ADAPTERS: u64 = 1 << 62;
 pub(in crate::engine) fn namespace(own: u64, adapters: &[AdapterUse]) -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     if adapters.is_empty() {
-        return own;
+        // Callers' numbers are hashes themselves; 62 bits of them are as good.
+        return own & (OF_ADAPTERS - 1);
     }
     let chosen: Vec<(usize, u32)> = (adapters.iter())
         .map(|wish| (wish.adapter, wish.scale.to_bits()))
@@ -42,6 +43,7 @@ mod tests {
     fn each_choice_has_a_namespace_of_its_own() {
         let wish = |adapter, scale| AdapterUse { adapter, scale };
         assert_eq!(namespace(7, &[]), 7);
+        assert!(namespace(u64::MAX - 7, &[]) < OF_ADAPTERS);
         let all = [
             namespace(7, &[wish(0, 1.0)]),
             namespace(8, &[wish(0, 1.0)]),

@@ -5,7 +5,7 @@
 //! same namespace starts with.
 
 use super::Scheduler;
-use crate::engine::api::{Failure, SlotAction, SlotDone, SlotStatus};
+use crate::engine::api::{self, Failure, SlotAction, SlotDone, SlotStatus};
 use crate::engine::blocks::{root, BlockPool, Known, Prefix};
 use crate::engine::saved::{self, Contents, Part, Saved};
 use crate::engine::sequence::Sequence;
@@ -104,7 +104,7 @@ impl Scheduler {
                 count.saturating_sub(1)
             )));
         };
-        let own = root(namespace);
+        let own = root(api::namespace(namespace, &[]));
         let tokens = match slot.request.and_then(|id| self.sequence(id)) {
             _ if slot.root != own => Vec::new(),
             Some(sequence) => sequence.all_named(),
