@@ -88,6 +88,19 @@ fn routes() -> Routes<App> {
         .takes::<chat::ChatFields>()
         .takes::<SamplingFields>(),
         Route::post(
+            "/chat/completions",
+            "/v1/chat/completions, by llama.cpp's name",
+            chat::create,
+        )
+        .takes::<chat::ChatFields>()
+        .takes::<SamplingFields>(),
+        Route::post(
+            "/chat/completions/input_tokens",
+            "/v1/chat/completions/input_tokens, by llama.cpp's name",
+            chat::input_tokens,
+        )
+        .takes::<chat::ChatFields>(),
+        Route::post(
             "/v1/chat/completions/input_tokens",
             "How many tokens a chat's prompt has",
             chat::input_tokens,
