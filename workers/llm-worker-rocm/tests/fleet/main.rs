@@ -33,10 +33,12 @@ impl Models {
         models
     }
 
+    /// Of a file in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
+    /// The folder itself.
     pub fn folder(&self) -> &Path {
         self.0.path()
     }
