@@ -81,7 +81,12 @@ fn state(headers: &HeaderMap) -> TraceState {
         }
         all.push_str(value);
     }
-    TraceState::from_str(&all).unwrap_or_default()
+    // The crate takes members without a name.
+    let is_named = |member: &str| !member.trim_start().starts_with('=');
+    match all.split(',').all(is_named) {
+        true => TraceState::from_str(&all).unwrap_or_default(),
+        false => TraceState::default(),
+    }
 }
 
 #[cfg(test)]

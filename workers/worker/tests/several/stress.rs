@@ -1,7 +1,7 @@
 //! Many requests for many models at few places, with loads, unloads, crashes and clients that leave in an order that a
 //! fixed seed gives: everybody gets an answer, and nothing is left behind.
 
-use crate::fleet::{prompt, signal, until, Server};
+use crate::fleet::{prompt, signal_if_there, until, Server};
 use crate::{start, Models};
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,7 +78,9 @@ pub fn nothing_is_lost_but_what_crashes() {
                     _ => {
                         let processes = server.processes();
                         if !processes.is_empty() {
-                            signal("KILL", processes[random.below(processes.len())]);
+                            // It may have been unloaded meanwhile.
+                            let process = processes[random.below(processes.len())];
+                            signal_if_there("KILL", process);
                         }
                     }
                 }
