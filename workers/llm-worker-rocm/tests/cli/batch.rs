@@ -102,22 +102,22 @@ fn every_line_has_its_result_or_its_error() {
         line(
             "chat",
             "/v1/chat/completions",
-            json!({"messages": messages, "max_tokens": 3}),
+            json!({"messages": messages, "max_tokens": 3, "ignore_eos": true}),
         ),
         line(
             "text",
             "/v1/completions",
-            json!({"prompt": ["the", "cat"], "max_tokens": 3, "n": 2}),
+            json!({"prompt": ["the", "cat"], "max_tokens": 3, "ignore_eos": true, "n": 2}),
         ),
         line(
             "response",
             "/v1/responses",
-            json!({"input": "the cat", "max_output_tokens": 3}),
+            json!({"input": "the cat", "max_output_tokens": 3, "ignore_eos": true}),
         ),
         line(
             "message",
             "/v1/messages",
-            json!({"model": "default", "messages": messages, "max_tokens": 3}),
+            json!({"model": "default", "messages": messages, "max_tokens": 3, "ignore_eos": true}),
         ),
         line(
             "refused",

@@ -67,7 +67,7 @@ fn a_conversation_goes_on_and_obeys_commands() {
     let output = run_with(&args, &long);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(
-        text(&output.stderr).contains("takes 128 with the answer"),
+        text(&output.stderr).contains("exceeds the available context size, 128 tokens"),
         "{}",
         text(&output.stderr)
     );
