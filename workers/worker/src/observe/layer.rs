@@ -24,13 +24,16 @@ const MAX_PATH: usize = 256;
 /// What unknown paths are told as: clients must not be able to make new labels.
 const UNKNOWN: &str = "unknown";
 
+/// Is told route and status of an answer.
+type Count = dyn Fn(&str, u16) + Send + Sync;
+
 /// Who looks at requests.
 #[derive(Clone)]
 pub(crate) struct Watch {
     /// Where traces go.
     pub traces: Traces,
-    /// Is told route and status of every answer.
-    pub count: Arc<dyn Fn(&str, u16) + Send + Sync>,
+    /// Is told of every answer.
+    pub count: Arc<Count>,
 }
 
 impl Default for Watch {
@@ -65,7 +68,7 @@ pub(crate) async fn observe(State(watch): State<Watch>, request: Request, next: 
     let headers = response.headers_mut();
     headers.insert(X_REQUEST_ID, scope.id().clone());
     let job = scope.known().job;
-    if let Some(Ok(job)) = job.map(|job| HeaderValue::try_from(job)) {
+    if let Some(Ok(job)) = job.map(HeaderValue::try_from) {
         headers.insert(X_JOB_ID, job);
     }
     response.map(|body| Body::new(Observed { body, account }))
