@@ -11,7 +11,6 @@ pub fn told(ticket: &mut Ticket) -> (Vec<PromptToken>, Vec<u32>) {
             Event::Started { cached_tokens, .. } => assert_eq!(cached_tokens, 0),
             Event::Progress { .. } => {}
             Event::Prompt(part) => told.extend(part),
-            Event::Progress { .. } => {}
             Event::Token { token, .. } => tokens.push(token.token),
             Event::Finished(summary) => {
                 assert_eq!(summary.generated_tokens, tokens.len());

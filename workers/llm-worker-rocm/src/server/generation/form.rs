@@ -157,10 +157,11 @@ impl Form {
             let thoughts = lazy.in_reasoning;
             let thoughts = thoughts.and_then(|begun| Thoughts::of(format, begun, &tokenizer));
             let lazy = LazyGrammar::new(compiled, &lazy.triggers, tokenizer, thoughts);
-            lazy.map(Held::Lazy).map_err(|e| ApiError {
-                param: Some("grammar_triggers".to_string()),
-                ..from_worker(&e)
-            })
+            lazy.map(|lazy| Held::Lazy(Box::new(lazy)))
+                .map_err(|e| ApiError {
+                    param: Some("grammar_triggers".to_string()),
+                    ..from_worker(&e)
+                })
         };
         app.compilations.run(compile).await
     }

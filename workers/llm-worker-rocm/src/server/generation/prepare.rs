@@ -90,7 +90,7 @@ pub enum Held {
     /// All of the answer.
     Form(Compiled),
     /// What follows a trigger.
-    Lazy(LazyGrammar),
+    Lazy(Box<LazyGrammar>),
     /// The calls in it.
     Calls(Box<OfferedCalls>),
 }

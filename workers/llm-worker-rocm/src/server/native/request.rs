@@ -110,7 +110,7 @@ impl NativeFields {
                 wishes,
                 ..Prompt::plain(tokens, &sampling)?
             };
-            Ok((prompt, PlainText::default()))
+            Ok((prompt, PlainText))
         };
         let prompts = prompts.into_iter().map(prompt);
         Ok(Understood {
