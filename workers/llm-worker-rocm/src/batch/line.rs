@@ -246,19 +246,6 @@ impl Item {
         self.prompt.iter().map(|part| &self.text[part.clone()])
     }
 
-    /// How many bytes of their prompts are equal from the beginning.
-    pub fn common_beginning(&self, other: &Self) -> usize {
-        let mut all = 0;
-        for (own, others) in self.parts().zip(other.parts()) {
-            let equal = own.iter().zip(others).take_while(|(a, b)| a == b).count();
-            all += equal;
-            if equal < own.len().max(others.len()) {
-                break;
-            }
-        }
-        all
-    }
-
     /// An order in which requests of equal beginnings are neighbours.
     pub fn compare(&self, other: &Self) -> Ordering {
         self.url
@@ -392,14 +379,6 @@ mod tests {
             ),
         ];
         items.sort_by(Item::compare);
-        assert_eq!(
-            items[0].common_beginning(&items[1]),
-            r#"[{"content":"system one"},{"content":""#.len()
-        );
-        assert_eq!(
-            items[1].common_beginning(&items[2]),
-            r#"[{"content":"system "#.len()
-        );
         assert_eq!(items.map(|item| item.number), [1, 3, 2, 4]);
     }
 }

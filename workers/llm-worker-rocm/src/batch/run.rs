@@ -5,7 +5,7 @@ use super::feed::Window;
 use super::line::Item;
 use super::outcome::{Outcome, Reply};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use worker::http::ApiError;
@@ -18,11 +18,6 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Longest wait that an answer can ask for.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(600);
-
-/// Prompts with so many equal bytes have a beginning that is worth computing once: the first of them runs alone, …
-const ALIKE_BYTES: usize = 256;
-/// … at most for this long.
-const HEAD_START: Duration = Duration::from_secs(3);
 
 /// Whether a run goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,25 +67,19 @@ impl Run {
         let mut tasks: JoinSet<Result<Option<Outcome>, Trouble>> = JoinSet::new();
         let mut window = Vec::new().into_iter();
         let mut has_ended = false;
-        // Since when the first of a window runs alone.
-        let mut alone: Option<Instant> = None;
         loop {
             let now = *course.borrow_and_update();
             if now == Course::Drop {
                 return End::Stopped;
             }
             let goes_on = now == Course::On;
-            let is_alone = alone.is_some_and(|since| since.elapsed() < HEAD_START);
-            let has_room = |running: usize| match is_alone {
-                true => running == 0,
-                false => running < (self.limit)(running),
-            };
-            while goes_on && has_room(tasks.len()) {
+            let mut has_room = tasks.len() < (self.limit)(tasks.len());
+            while goes_on && has_room {
                 let Some(item) = window.next() else { break };
                 let (asker, course) = (self.asker.clone(), course.clone());
                 tasks.spawn(attempt(asker, item, self.retries, course));
+                has_room = tasks.len() < (self.limit)(tasks.len());
             }
-            let has_room = has_room(tasks.len());
             let is_out = window.len() == 0;
             if tasks.is_empty() && (!goes_on || is_out && has_ended) {
                 return match goes_on {
@@ -103,7 +92,6 @@ impl Run {
                 // Gone with whoever could stop the run, which then goes on.
                 Ok(()) = course.changed() => {}
                 Some(joined) = tasks.join_next(), if !tasks.is_empty() => {
-                    alone = None;
                     match joined {
                         Ok(Ok(Some(outcome))) => {
                             if outcomes.send(outcome).await.is_err() {
@@ -122,9 +110,6 @@ impl Run {
                                 return End::Unwritable;
                             }
                         }
-                        if tasks.is_empty() && begin_alike(&next.items) {
-                            alone = Some(Instant::now());
-                        }
                         window = next.items.into_iter();
                     }
                     None => has_ended = true,
@@ -134,14 +119,6 @@ impl Run {
             }
         }
     }
-}
-
-/// Whether the first requests have a beginning in common.
-fn begin_alike(items: &[Item]) -> bool {
-    let [first, second, ..] = items else {
-        return false;
-    };
-    first.url == second.url && first.common_beginning(second) >= ALIKE_BYTES
 }
 
 /// Asks a request until it has an answer that stands; nothing if the run ends before.
@@ -213,8 +190,6 @@ mod tests {
     struct Counting {
         now: AtomicUsize,
         most: AtomicUsize,
-        /// The same until the first answer.
-        most_at_first: AtomicUsize,
         asked: Mutex<Vec<u64>>,
     }
 
@@ -227,10 +202,6 @@ mod tests {
                 self.now.fetch_sub(1, Ordering::SeqCst);
                 let earlier = {
                     let mut asked = self.asked.lock().unwrap();
-                    if asked.is_empty() {
-                        let most = self.most.load(Ordering::SeqCst);
-                        self.most_at_first.store(most, Ordering::SeqCst);
-                    }
                     let earlier = asked.iter().filter(|&&n| n == item.number).count();
                     asked.push(item.number);
                     earlier
@@ -250,35 +221,6 @@ mod tests {
                 })
             })
         }
-    }
-
-    #[tokio::test]
-    async fn a_long_beginning_is_computed_once() {
-        let asker = Arc::new(Counting::default());
-        let (windows, to_ask) = mpsc::channel(1);
-        let alike = |number: u64| {
-            let prompt = "long ".repeat(100);
-            let line = format!(
-                r#"{{"custom_id":"{number}","method":"POST","url":"/v1/completions","body":{{"prompt":"{prompt}{number}"}}}}"#
-            );
-            Item::read(number, line.into_bytes(), None).unwrap()
-        };
-        let window = Window {
-            items: [1, 2, 6, 7].map(alike).into(),
-            faults: Vec::new(),
-        };
-        windows.send(window).await.unwrap();
-        drop(windows);
-        let (outcomes, _written) = mpsc::channel(10);
-        let (_stop, stopped) = watch::channel(Course::On);
-        let run = Run {
-            asker: asker.clone(),
-            limit: Box::new(|_| 4),
-            retries: 0,
-        };
-        assert_eq!(run.run(to_ask, outcomes, stopped).await, End::Complete);
-        assert_eq!(asker.most_at_first.load(Ordering::SeqCst), 1);
-        assert_eq!(asker.most.load(Ordering::SeqCst), 3);
     }
 
     fn item(number: u64) -> Item {
@@ -337,7 +279,6 @@ mod tests {
         ];
         assert_eq!(all, expected);
         assert_eq!(asker.most.load(Ordering::SeqCst), 4);
-        assert!(asker.most_at_first.load(Ordering::SeqCst) > 1);
         let asked = asker.asked.lock().unwrap();
         assert_eq!(asked.iter().filter(|&&n| n == 4).count(), 3);
     }

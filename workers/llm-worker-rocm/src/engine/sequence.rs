@@ -4,7 +4,7 @@ mod memory;
 
 use super::api::{
     namespace, AdapterUse, Constraint, Event, EventSender, Failure, FinishReason, GeneratedToken,
-    PromptToken, SamplingOptions, Summary,
+    PromptToken, Request, SamplingOptions, Summary,
 };
 use super::blocks::{root, BlockPool, Prefix};
 use super::forward::SampleParams;
@@ -139,6 +139,22 @@ impl Sequence {
     /// Tokens that are still to be computed before the next can be chosen.
     pub(super) fn pending(&self) -> usize {
         self.tokens.len() - self.computed
+    }
+
+    /// Whether the next block of `block_size` tokens that it computes is one that a request begins with, too, and may
+    /// share. Requests do not wait for those behind them (`background`).
+    pub(super) fn computes_beginning_of(&self, request: &Request, block_size: usize) -> bool {
+        let end = (self.computed / block_size + 1) * block_size;
+        // The last token of a prompt is always computed.
+        self.pending() > 1
+            && end <= self.tokens.len()
+            && end < request.prompt.len()
+            && (request.background || !self.background)
+            && !(request.afresh || request.prompt_logprobs.is_some())
+            && self.media.is_none()
+            && request.media.is_none()
+            && self.tokens[..end] == request.prompt[..end]
+            && self.root == root(namespace(request.namespace, &request.adapters))
     }
 
     pub(super) fn generated(&self) -> usize {

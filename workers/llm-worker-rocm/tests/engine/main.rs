@@ -233,6 +233,32 @@ fn rotary_factors_divide_the_frequencies() {
 }
 
 /// Requests of many lengths: greedy ones and drawn ones.
+#[test]
+fn an_equal_beginning_is_computed_once() {
+    let beginning = prompt(1, 32);
+    let ends = (0..4).map(|i| prompt(5 + i, 6));
+    let prompts: Vec<Vec<u32>> = ends.map(|end| [beginning.clone(), end].concat()).collect();
+    let answers = |prefix_cache: bool| {
+        let engine = start(EngineOptions {
+            prefix_cache,
+            // The beginning takes four steps.
+            max_step_tokens: 8,
+            ..options()
+        });
+        let ask = |prompt: &Vec<u32>| request(prompt.clone(), SamplingOptions::greedy(), 5);
+        let mut tickets: Vec<Ticket> = (prompts
+            .iter()
+            .map(|prompt| engine.submit(ask(prompt)).unwrap()))
+        .collect();
+        let answers: Vec<Vec<u32>> = tickets.iter_mut().map(tokens).collect();
+        (answers, eventually(&engine, nothing_held).prefix_hit_tokens)
+    };
+    let (alone, none) = answers(false);
+    let (shared, known) = answers(true);
+    assert_eq!(shared, alone);
+    assert_eq!((none, known), (0, 3 * 32));
+}
+
 fn requests() -> Vec<(Vec<u32>, SamplingOptions)> {
     (0..12)
         .map(|i| {

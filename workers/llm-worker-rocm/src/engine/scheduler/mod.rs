@@ -15,7 +15,7 @@ mod slots;
 
 pub(super) use sleep::Sleep;
 
-use crate::engine::api::{DecodeFigures, Event, Failure};
+use crate::engine::api::{DecodeFigures, Event, Failure, Request};
 use crate::engine::blocks::BlockPool;
 use crate::engine::device::{self, DeviceFault};
 use crate::engine::forward::Forward;
@@ -268,10 +268,18 @@ impl Scheduler {
         let mut promised = missing.fold([0; 2], sum);
         while self.running.len() < self.max_sequences {
             let next = self.preempted.pop_front();
-            let (media, slots) = (&mut self.media, &self.slots);
+            let (media, slots, running) = (&mut self.media, &self.slots, &self.running);
+            let shares = |request: &Request| {
+                let mut running = running.iter();
+                running.any(|leader| leader.computes_beginning_of(request, self.pool.block_size()))
+            };
+            let waits = self.pool.keeps() && !self.pool.is_recurrent();
             let mut new = || {
-                // Those that want a slot which is taken let others pass.
-                let first = waiting.iter().position(|w| slots.has(w.request.slot))?;
+                // Those that want a slot which is taken let others pass, and those whose beginning is being computed:
+                // they have it for nothing a few steps later.
+                let may_start =
+                    |w: &Waiting| slots.has(w.request.slot) && !(waits && shares(&w.request));
+                let first = waiting.iter().position(may_start)?;
                 waiting.remove(first).map(|new| Sequence::new(new, media))
             };
             let Some(mut sequence) = next.or_else(&mut new) else {
