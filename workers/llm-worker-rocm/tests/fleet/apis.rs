@@ -142,7 +142,7 @@ fn figures_health_and_the_document() {
     }
     assert_eq!(
         figures
-            .matches("# TYPE llm_requests_finished counter")
+            .matches("# TYPE llm_requests_finished_total counter")
             .count(),
         1,
         "{figures}"
