@@ -40,11 +40,17 @@ fn expected(prompt: &[u32]) -> Vec<Vec<f64>> {
 
 fn compare(prompt: &[u32], top: usize, found: &[PromptToken]) {
     assert_eq!(found.len(), prompt.len() - 1);
+    // A GPU takes other kernels for few rows than for many.
+    let tolerance = if device().is_cpu() { 1e-4 } else { 5e-3 };
     for ((found, token), expected) in found.iter().zip(&prompt[1..]).zip(expected(prompt)) {
         assert_eq!(found.token, *token);
         let near = |logprob: f32, token: u32| {
-            let difference = f64::from(logprob) - expected[token as usize];
-            assert!(difference.abs() < 1e-4, "{logprob} of {token}");
+            let expected = expected[token as usize];
+            let difference = (f64::from(logprob) - expected).abs();
+            assert!(
+                difference < tolerance,
+                "{logprob} of {token}, not {expected}"
+            );
         };
         near(found.logprob, *token);
         assert_eq!(found.top.len(), top.min(33));
@@ -54,7 +60,7 @@ fn compare(prompt: &[u32], top: usize, found: &[PromptToken]) {
         assert!(found.top.windows(2).all(|pair| pair[0].1 >= pair[1].1));
         let largest = expected.iter().copied().fold(f64::MIN, f64::max);
         if let Some((_, first)) = found.top.first() {
-            assert!((f64::from(*first) - largest).abs() < 1e-4);
+            assert!((f64::from(*first) - largest).abs() < tolerance);
         }
     }
 }
