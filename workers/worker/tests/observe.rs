@@ -364,10 +364,11 @@ impl Collector {
                     assert!(head.contains("application/x-protobuf"), "{head}");
                     let batch = ExportTraceServiceRequest::decode(&body[..]).unwrap();
                     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-                    stream.get_mut().write_all(answer).unwrap();
+                    // Before the answer: who has it may ask for the batch.
                     if sender.send(batch).is_err() {
                         return;
                     }
+                    stream.get_mut().write_all(answer).unwrap();
                 }
             }
         });

@@ -28,11 +28,9 @@ fn every_api_finds_its_model_and_errors_have_its_form() {
     assert_eq!(server.json(&format!("/v1/responses/{id}"))["id"], id);
     assert_eq!(server.get("/v1/responses/resp_none").status, 404);
     let lines = server.post("/api/chat", &chat);
-    assert!(
-        lines.body.trim_end().lines().count() > 1 && lines.body.contains("\"done\":true"),
-        "{}",
-        lines.body
-    );
+    // The answer may end with its first token.
+    let last = lines.body.trim_end().lines().last().unwrap();
+    assert!(last.contains("\"done\":true"), "{}", lines.body);
     assert_eq!(server.post("/api/show", &json!({"name": "a"})).status, 200);
     let tokens = server.post("/tokenize", &json!({"model": "b", "content": "the"}));
     assert!(tokens.json()["tokens"].is_array(), "{}", tokens.body);
