@@ -273,7 +273,10 @@ impl Scheduler {
                 let mut running = running.iter();
                 running.any(|leader| leader.computes_beginning_of(request, self.pool.block_size()))
             };
-            let waits = self.pool.keeps() && !self.pool.is_recurrent();
+            // Guesses that read the model's steps find blocks without what they would have read, if these are taken at
+            // once.
+            let waits =
+                self.pool.keeps() && !self.pool.is_recurrent() && !self.speculation.reads_steps();
             let mut new = || {
                 // Those that want a slot which is taken let others pass, and those whose beginning is being computed:
                 // they have it for nothing a few steps later.
