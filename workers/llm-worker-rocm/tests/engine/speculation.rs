@@ -640,10 +640,10 @@ fn a_head_guesses_from_what_the_model_has_computed() {
                 let found: Vec<u32> = found.iter().map(|t| t.token).collect();
                 assert_eq!(found, expected(prompt, 25));
                 let drafts = summary.unwrap().drafts;
-                assert_eq!(
-                    drafts.accepted, drafts.drafted,
-                    "{heads} {by_embedding} {count}"
-                );
+                // Who takes a block of another just when it is computed finds it without what the head has read there.
+                let wrong = drafts.drafted - drafts.accepted;
+                let most = usize::from(count > 1);
+                assert!(wrong <= most, "{wrong}: {heads} {by_embedding} {count}");
                 // At the end of a block there is room for one guess only; many together share the rows of a step.
                 let least = [25 * max / (max + 1) * 2 / 3, 0][usize::from(count > 1)];
                 assert!(drafts.accepted >= least, "{drafts:?}");
