@@ -15,7 +15,10 @@
 //! | `memory`     | how much there is                                                        |
 //! | `child`      | the process of one model                                                 |
 //! | `state`      | what is known of the models, and how lists show it                       |
-//! | `handle`     | the models and the requests that wait for them, by those rules           |
+//! | `handle`     | the models, moved on by those rules                                      |
+//! | `lease`      | places of requests at models, and how they are waited for                |
+//! | `models`     | which models there are, by which names                                   |
+//! | `commands`   | what is done to a model by its name: loaded, unloaded, asked             |
 //! | `life`       | from the start of a model's process to its end                           |
 //! | `named`      | which model a request names                                              |
 //! | `proxy`      | a request passed on, its answer passed back                              |
@@ -26,12 +29,15 @@
 //! (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md#using-multiple-models>).
 
 mod child;
+mod commands;
 mod config;
 mod figures;
 mod files;
 mod handle;
+mod lease;
 mod life;
 mod memory;
+mod models;
 mod named;
 pub mod options;
 mod proxy;

@@ -1,7 +1,7 @@
 //! Passing a request on to a model's process, and its answer back: as it comes, and no longer than somebody wants it.
 
 use super::child::Child;
-use super::handle::Lease;
+use super::lease::Lease;
 use crate::http::error::RESTARTING;
 use crate::http::sse::{Encoding, Protocol};
 use crate::http::ApiError;

@@ -523,7 +523,7 @@ impl Whole<'_> {
     async fn pass(
         &self,
         child: &super::child::Child,
-        lease: Option<super::handle::Lease>,
+        lease: Option<super::lease::Lease>,
     ) -> Result<Response, Trouble> {
         proxy::pass(
             child,

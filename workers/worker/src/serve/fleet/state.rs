@@ -2,7 +2,7 @@
 
 use super::child::{Child, End};
 use super::config::ModelSettings;
-use super::handle::Lease;
+use super::lease::Lease;
 use super::schedule::{Id, Phase, Schedule};
 use crate::http::error::{CANCELLED, RESTARTING};
 use crate::http::ApiError;
