@@ -1,0 +1,40 @@
+//! What carries tensors between ranks.
+
+use crate::Reduce;
+use candle::{DType, Result, Shape, Tensor};
+use std::fmt::Debug;
+
+/// What carries tensors between the ranks of a group, on behalf of one of them. Tensors that come in are contiguous, on
+/// the rank's device and not empty; what comes out is so as well. Calls of one rank come from one thread at a time.
+pub trait Backend: Debug + Send + Sync {
+    /// What users call it: `host`, `peers`, `rccl`.
+    fn name(&self) -> &'static str;
+
+    /// Whether calls only enqueue launches that a graph can record and repeat.
+    fn is_capturable(&self) -> bool;
+
+    /// The tensors of all ranks as one of the same shape, the same bits on all of them.
+    fn all_reduce(&self, x: &Tensor, by: Reduce) -> Result<Tensor>;
+
+    /// The tensors of all ranks in their order: `(size, ...)`.
+    fn all_gather(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// Of the sum (or the like) of all ranks' tensors `(size, ...)` this rank's part `(...)`.
+    fn reduce_scatter(&self, x: &Tensor, by: Reduce) -> Result<Tensor>;
+
+    /// The tensor of the rank `root`; the others bring one of the same shape, whose values do not count.
+    fn broadcast(&self, x: &Tensor, root: usize) -> Result<Tensor>;
+
+    /// Hands a tensor to another rank, which receives it.
+    fn send(&self, x: &Tensor, to: usize) -> Result<()>;
+
+    /// Takes what another rank sends.
+    fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor>;
+
+    /// Lets all ranks wait for each other.
+    fn barrier(&self) -> Result<()>;
+
+    /// Ends the group: ranks that wait, and those that come later, get an error with this rank and the reason. May be
+    /// called from any thread, at any time.
+    fn abort(&self, reason: &str);
+}

@@ -1,0 +1,71 @@
+//! What goes wrong between ranks.
+
+use std::time::Duration;
+
+/// Why a collective gave no result. Reaches callers inside a [`candle::Error`]; [`Error::of`] finds it there.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// A rank has given up, or was told to; the group is of no further use.
+    #[error("rank {rank} of {size} has failed: {reason}")]
+    RankFailed {
+        /// The rank that failed.
+        rank: usize,
+        /// Number of ranks.
+        size: usize,
+        /// What it said.
+        reason: String,
+    },
+    /// A rank did not come to a collective that this one waits in.
+    #[error("rank {rank} of {size} did not come to {op} within {waited:?}: it hangs, or takes part in another call")]
+    TimedOut {
+        /// The rank that is missing.
+        rank: usize,
+        /// Number of ranks.
+        size: usize,
+        /// The collective.
+        op: &'static str,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Ranks brought tensors that do not belong together.
+    #[error("{op}: rank {rank} came with {found}, this rank with {expected}")]
+    Mismatch {
+        /// The collective.
+        op: &'static str,
+        /// The other rank.
+        rank: usize,
+        /// What it brought.
+        found: String,
+        /// What this one brought.
+        expected: String,
+    },
+    /// An argument that no group could use.
+    #[error("{op}: {reason}")]
+    InvalidArgument {
+        /// The collective.
+        op: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// The error of a collective inside one of candle, if there is one.
+    pub fn of(error: &candle::Error) -> Option<&Self> {
+        match error {
+            candle::Error::Io(inner) => inner.get_ref()?.downcast_ref(),
+            candle::Error::Context { inner, .. } | candle::Error::WithPath { inner, .. } => {
+                Self::of(inner)
+            }
+            candle::Error::WithBacktrace { inner, .. } => Self::of(inner),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for candle::Error {
+    fn from(error: Error) -> Self {
+        // What candle has for errors of other kinds keeps their text only.
+        Self::Io(std::io::Error::other(error))
+    }
+}
