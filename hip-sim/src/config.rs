@@ -3,11 +3,13 @@
 use crate::arch::Arch;
 use crate::inject::{Failure, Plan};
 use crate::wrong::Wrong;
+use std::time::Duration;
 
 const DEFAULT_ARCH: &str = "gfx942";
 /// The release of ROCm that it says it is.
 const DEFAULT_VERSION: &str = "7.2.4";
 const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
+const DEFAULT_SPIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the environment asked for.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct Config {
     pub version: i32,
     /// Check every load and store.
     pub check: bool,
+    /// How long a block may do nothing but wait, and ranks for each other.
+    pub spin_limit: Duration,
     /// Injected failures.
     pub failures: Plan,
     /// Injected wrong results.
@@ -70,6 +74,15 @@ impl Config {
         let version = parse_version(&release).ok_or_else(|| {
             format!("HIP_SIM_VERSION: {release:?} is not a release such as 7.2.4")
         })?;
+        let spin_limit = match var("HIP_SIM_SPIN_LIMIT") {
+            Some(text) => (text.trim().parse().ok())
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .filter(|limit| !limit.is_zero())
+                .ok_or_else(|| {
+                    format!("HIP_SIM_SPIN_LIMIT: {text:?} is not a number of seconds")
+                })?,
+            None => DEFAULT_SPIN_LIMIT,
+        };
         let wrong = Wrong::default();
         wrong.set(&var("HIP_SIM_WRONG").unwrap_or_default())?;
         Ok(Config {
@@ -77,6 +90,7 @@ impl Config {
             memory,
             seed,
             version,
+            spin_limit,
             check: var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0")),
             failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,
             wrong,
@@ -166,6 +180,7 @@ mod tests {
             ("HIP_SIM_SEED", "a"),
             ("HIP_SIM_WRONG", "lanes"),
             ("HIP_SIM_VERSION", "7.2"),
+            ("HIP_SIM_SPIN_LIMIT", "0"),
         ] {
             assert!(with(&[bad]).unwrap_err().contains(bad.0));
         }

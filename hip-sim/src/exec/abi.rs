@@ -4,7 +4,8 @@ use super::matrix::Operands;
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-/// Changes whenever a struct below changes, so that a cached object of an older simulator is refused.
+/// Changes whenever what a struct below has already changes, so that a cached object of an older simulator is refused.
+/// Fields may be added at the end of those that device code is given.
 pub(crate) const ABI_VERSION: u32 = 3;
 
 /// Name of the exported [`ModuleInfo`].
@@ -110,4 +111,8 @@ pub(crate) struct Runtime {
     pub shadow: usize,
     /// Address of the flags of injected wrong results.
     pub wrong: usize,
+    /// Suspends the running thread for a moment.
+    pub sleep: unsafe extern "C" fn(),
+    /// Nanoseconds since some moment of the process.
+    pub clock: unsafe extern "C" fn() -> u64,
 }

@@ -2,21 +2,32 @@
 //! operation.
 //!
 //! Threads run on coroutines. A coroutine runs thread after thread; only when one of them has to wait does the next
-//! thread get another coroutine. A kernel without barriers costs one switch per wave.
+//! thread get another coroutine. A kernel without barriers costs one switch per wave. A thread that sleeps lets the
+//! others of its block go on; when only sleepers are left, the OS thread sleeps a little before it tries them again.
 
 use super::abi::{Block, Dim3, Entry, Thread};
+use super::crew::{resident_blocks, Crew};
 use super::matrix::{self, Operands};
 use crate::memory::{Memory, MAX_SHARED_BYTES};
 use corosensei::stack::{DefaultStack, Stack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// Stack of a device thread; only touched pages cost memory.
 const STACK_BYTES: usize = 256 << 10;
 /// Widest wave.
 const MAX_WAVE: usize = 64;
+/// Rounds in which all threads of a block sleep again before the OS thread sleeps, too, and for how long.
+const EAGER_ROUNDS: u32 = 64;
+const NAP: Duration = Duration::from_micros(50);
+/// After so much time in which a block only slept, its launch gets another OS thread.
+const STALL: Duration = Duration::from_millis(2);
+/// What one round counts at most towards a limit: the process may have been stopped.
+const LONGEST_ROUND: Duration = Duration::from_millis(100);
 
 /// Why a coroutine stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +38,8 @@ enum Stop {
     Barrier(u32),
     /// Its thread waits for the lanes of its wave.
     Exchange,
+    /// Its thread sleeps for a moment, as in a loop that waits for another block or device.
+    Sleep,
 }
 
 /// A block that can never end, in words.
@@ -53,6 +66,7 @@ struct Lanes {
 struct Suspended {
     exchanging: Vec<Fiber>,
     waiting: Vec<Fiber>,
+    sleeping: Vec<Fiber>,
     /// Those that were released and run next.
     leaving: Vec<Fiber>,
 }
@@ -159,6 +173,12 @@ pub(crate) struct Launch<'a> {
     pub shared_bytes: usize,
     pub wave: u32,
     pub seed: Option<u64>,
+    /// The OS threads that run the launch.
+    pub crew: &'a Arc<Crew>,
+    /// How long the threads of a block may do nothing but sleep.
+    pub spin_limit: Duration,
+    /// Whether another block has failed.
+    pub failed: &'a AtomicBool,
 }
 
 // SAFETY: the argument addresses point into a buffer that outlives the launch and is only read.
@@ -288,6 +308,7 @@ impl Suspended {
         match fiber.resume() {
             Stop::Idle => idle.push(fiber),
             Stop::Exchange => self.exchanging.push(fiber),
+            Stop::Sleep => self.sleeping.push(fiber),
             Stop::Barrier(line) => {
                 fiber.line = line;
                 self.waiting.push(fiber);
@@ -302,9 +323,17 @@ impl Suspended {
         self.leaving = leaving;
     }
 
-    /// Ends exchanges for as long as all living lanes take part in them.
+    /// Wakes the sleepers once; false if all of them sleep again.
+    fn wake(&mut self, idle: &mut Vec<Fiber>) -> bool {
+        let sleepers = self.sleeping.len();
+        std::mem::swap(&mut self.sleeping, &mut self.leaving);
+        self.advance(idle);
+        self.sleeping.len() != sleepers
+    }
+
+    /// Ends exchanges for as long as all living lanes take part in them: those that sleep will, too.
     fn run_exchanges(&mut self, lanes: &Lanes, idle: &mut Vec<Fiber>) -> Result<(), Divergence> {
-        while !self.exchanging.is_empty() {
+        while !self.exchanging.is_empty() && self.sleeping.is_empty() {
             if let Some(Fiber { line, .. }) = self.waiting.first() {
                 let (a, b) = (self.exchanging.len(), self.waiting.len());
                 return Err(Divergence(format!(
@@ -448,13 +477,27 @@ impl Runner {
             self.suspended[number].run_exchanges(&self.lanes[number], &mut self.idle)?;
             started += lanes;
         }
-        self.run_barriers(wave_count)
+        self.run_suspended(wave_count, launch)
     }
 
-    /// Lets all threads that wait at the block's barrier go on, again and again, until all have ended.
-    fn run_barriers(&mut self, waves: usize) -> Result<(), Divergence> {
+    /// Lets sleeping threads, and once there are none all threads that wait at the block's barrier, go on, again and
+    /// again, until all have ended.
+    fn run_suspended(&mut self, waves: usize, launch: &Launch) -> Result<(), Divergence> {
+        let mut patience = Patience::default();
         loop {
             let suspended = &mut self.suspended[..waves];
+            if suspended.iter().any(|wave| !wave.sleeping.is_empty()) {
+                let mut moved = false;
+                for (wave, lanes) in suspended.iter_mut().zip(&self.lanes) {
+                    moved |= wave.wake(&mut self.idle);
+                    wave.run_exchanges(lanes, &mut self.idle)?;
+                }
+                match moved {
+                    true => patience = Patience::default(),
+                    false => patience.wait(launch)?,
+                }
+                continue;
+            }
             let mut lines = suspended
                 .iter()
                 .flat_map(|w| &w.waiting)
@@ -477,6 +520,57 @@ impl Runner {
             }
         }
     }
+}
+
+/// How long the threads of a block have only slept.
+#[derive(Default)]
+struct Patience {
+    rounds: u32,
+    last: Option<Instant>,
+    waited: Duration,
+    /// What of it had passed when the launch last got another OS thread.
+    grown: Duration,
+}
+
+impl Patience {
+    /// Gives the core away for a moment; fails when there is nothing to wait for any more.
+    fn wait(&mut self, launch: &Launch) -> Result<(), Divergence> {
+        if launch.failed.load(Ordering::Relaxed) {
+            return Err(Divergence("another block of the launch has failed".into()));
+        }
+        launch.crew.sleeps.store(true, Ordering::Relaxed);
+        self.rounds += 1;
+        match self.rounds < EAGER_ROUNDS {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(NAP),
+        }
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.waited += (now - last).min(LONGEST_ROUND);
+        }
+        if self.waited >= launch.spin_limit {
+            return Err(Divergence(format!(
+                "its threads have done nothing but sleep for {:?} (HIP_SIM_SPIN_LIMIT): what they wait for does not come",
+                launch.spin_limit
+            )));
+        }
+        if self.waited - self.grown >= STALL {
+            self.grown = self.waited;
+            launch.crew.grow(resident_blocks(launch.block.count()));
+        }
+        Ok(())
+    }
+}
+
+/// Suspends the running thread for a moment.
+pub(crate) unsafe extern "C" fn sleep() {
+    suspend(Stop::Sleep);
+}
+
+/// Nanoseconds since some moment of the process: what device code's clocks count by.
+pub(crate) unsafe extern "C" fn clock() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Suspends the running thread at the block's barrier.

@@ -3,6 +3,7 @@
 pub(crate) mod abi;
 mod block;
 mod crash;
+mod crew;
 mod fault;
 mod matrix;
 mod module;
@@ -16,6 +17,7 @@ use crate::arch::Arch;
 use crate::error::{HipError, HipResult};
 use crate::inject::Failure;
 use crate::sim::{Counters, Sim};
+use crew::Crew;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -28,9 +30,6 @@ pub(crate) const MAX_GRID: Dim3 = Dim3 {
     y: 65536,
     z: 65536,
 };
-/// OS threads that run blocks, at most: each may hold a thousand stacks, and a process has a limited number of
-/// mappings.
-const MAX_WORKERS: usize = 16;
 /// Launches of fewer device threads run on the calling thread: waking others would take longer.
 const PARALLEL_THREADS: u64 = 8192;
 
@@ -186,6 +185,14 @@ impl Launch {
                 .unwrap_or_else(|e| e.into_inner()),
         );
         let args = self.args.addresses();
+        let wrong = &sim.config.wrong;
+        wrong.launch();
+        let left_out = wrong.leaves_out_a_block(&self.function.name);
+        let blocks = self.grid.count() - u64::from(left_out);
+        let (grid, crew) = (
+            Grid::new(blocks, sim.config.seed),
+            Crew::new(&self.function.name),
+        );
         let launch = block::Launch {
             entry: self.function.info().entry,
             args: &args,
@@ -194,27 +201,19 @@ impl Launch {
             shared_bytes: self.shared_bytes,
             wave: module.wave(),
             seed: sim.config.seed,
+            crew: &crew,
+            spin_limit: sim.config.spin_limit,
+            failed: &grid.failed,
         };
         let context = fault::Context {
             kernel: self.function.name.clone(),
             found: AtomicU32::new(0),
         };
-        let wrong = &sim.config.wrong;
-        wrong.launch();
-        let left_out = wrong.leaves_out_a_block(&self.function.name);
-        let blocks = self.grid.count() - u64::from(left_out);
-        let grid = Grid::new(blocks, sim.config.seed);
         crash::install();
         let work = || fault::within(&context, || grid.run(sim, &launch));
-        if blocks <= 1 || blocks.saturating_mul(self.block.count()) < PARALLEL_THREADS {
-            work();
-        } else {
-            let pool = workers();
-            pool.scope(|scope| {
-                (1..pool.current_num_threads()).for_each(|_| scope.spawn(|_| work()));
-                work();
-            });
-        }
+        let is_small = blocks <= 1 || blocks.saturating_mul(self.block.count()) < PARALLEL_THREADS;
+        let helpers = if is_small { 0 } else { crew::cores() - 1 };
+        crew.run(helpers, sim.config.spin_limit, &work);
         match grid.failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             None => Ok(()),
             Some(why) => {
@@ -240,10 +239,9 @@ struct Grid {
 
 impl Grid {
     fn new(blocks: u64, seed: Option<u64>) -> Grid {
-        let workers = workers().current_num_threads() as u64;
         Grid {
             blocks,
-            chunk: (blocks / (workers * 16)).clamp(1, 256),
+            chunk: (blocks / (crew::cores() as u64 * 16)).clamp(1, 256),
             rotation: seed.map_or(0, |mut s| split_mix(&mut s) % blocks.max(1)),
             next: AtomicU64::new(0),
             failed: AtomicBool::new(false),
@@ -260,7 +258,9 @@ impl Grid {
             let end = (first + self.chunk).min(self.blocks);
             let result = (first..end).try_for_each(|i| {
                 let index = (i + self.rotation) % self.blocks;
-                block::run_block(&sim.memory, launch, index)
+                block::run_block(&sim.memory, launch, index)?;
+                launch.crew.ended.fetch_add(1, Ordering::Relaxed);
+                Ok(())
             });
             if let Err(block::Divergence(why)) = result {
                 self.failed.store(true, Ordering::Relaxed);
@@ -273,14 +273,13 @@ impl Grid {
     }
 }
 
-/// The OS threads that run blocks and matrix products.
+/// The OS threads that run matrix products and convolutions.
 pub(crate) fn workers() -> &'static rayon::ThreadPool {
     static POOL: OnceLock<rayon::ThreadPool> = OnceLock::new();
     POOL.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         rayon::ThreadPoolBuilder::new()
-            .num_threads(cores.min(MAX_WORKERS))
-            .thread_name(|i| format!("hip-sim-{i}"))
+            .num_threads(crew::cores())
+            .thread_name(|i| format!("hip-sim-blas-{i}"))
             .build()
             .expect("hip-sim: cannot start worker threads")
     })

@@ -268,6 +268,8 @@ fn runtime(sim: &Sim) -> *const Runtime {
             memory_bytes,
             shadow: sim.memory.shadow(),
             wrong: sim.config.wrong.flags_address(),
+            sleep: block::sleep,
+            clock: block::clock,
         }
     })
 }

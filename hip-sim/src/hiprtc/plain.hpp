@@ -80,6 +80,8 @@ static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline long long clock64() { return (long long)__builtin_readcyclecounter(); }
+static inline long long wall_clock64() { return (long long)__builtin_amdgcn_s_memrealtime(); }
 static inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 // Compare-and-swap loop on the bits, for operations and types that have no builtin. Returns the old value.
@@ -103,6 +105,9 @@ template <class T> static inline T atomicCAS(T *p, T compare, T v) {
     __atomic_compare_exchange(p, &compare, &v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return compare;
 }
+template <class T> static inline T atomicAdd_system(T *p, T v) { return atomicAdd(p, v); }
+template <class T> static inline T atomicExch_system(T *p, T v) { return atomicExch(p, v); }
+template <class T> static inline T atomicCAS_system(T *p, T compare, T v) { return atomicCAS(p, compare, v); }
 static inline unsigned atomicInc(unsigned *p, unsigned limit) {
     return hip_sim_atomic(p, [limit](unsigned old) { return old >= limit ? 0u : old + 1u; });
 }

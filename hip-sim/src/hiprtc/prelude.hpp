@@ -45,12 +45,22 @@ struct hip_sim_runtime {
     unsigned long memory, memory_bytes;
     unsigned char *shadow;
     const unsigned *wrong;
+    void (*sleep)();
+    unsigned long long (*clock)();
 };
 
 __attribute__((visibility("hidden"))) const hip_sim_runtime *hip_sim_runtime_slot;
 
 // A block runs wholly on one OS thread, so everything that belongs to a block or to the running thread of it is thread-local.
-struct hip_sim_self { hip_sim_thread thread; hip_sim_index block_idx, block_dim, grid_dim; void *shared; };
+struct hip_sim_self {
+    hip_sim_thread thread;
+    hip_sim_index block_idx, block_dim, grid_dim;
+    void *shared;
+    // What was last loaded with a scope, and how often in a row; how often a clock was read.
+    const volatile void *polled;
+    unsigned long long seen;
+    unsigned polls, ticks;
+};
 static thread_local hip_sim_self hip_sim_current;
 
 #define threadIdx (hip_sim_current.thread.index)
@@ -86,6 +96,90 @@ static inline unsigned long long *hip_sim_wave_exchange(unsigned long long value
 static inline unsigned hip_sim_faults() { return __atomic_load_n(hip_sim_runtime_slot->wrong, __ATOMIC_RELAXED); }
 static inline unsigned hip_sim_flipped_lane() { return hip_sim_faults() & 1u; }
 static inline bool hip_sim_stale_lds() { return hip_sim_faults() & 2u; }
+
+// Waiting for other blocks and devices. A thread that sleeps lets the others of its block go on; one that loads the same
+// value again and again, or reads a clock again and again, is taken for one that waits.
+static inline void hip_sim_sleep() {
+    const hip_sim_thread self = hip_sim_current.thread;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_runtime_slot->sleep();
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    hip_sim_current.thread = self;
+}
+static __attribute__((noinline)) void hip_sim_polled(const volatile void *at, unsigned long long value) {
+    const bool again = hip_sim_current.polled == at && hip_sim_current.seen == value;
+    hip_sim_current.polled = at;
+    hip_sim_current.seen = value;
+    hip_sim_current.polls = again ? hip_sim_current.polls + 1 : 0;
+    if (hip_sim_current.polls % 16 == 15) hip_sim_sleep();
+}
+static __attribute__((noinline)) unsigned long long hip_sim_nanoseconds() {
+    if (++hip_sim_current.ticks % 16 == 0) hip_sim_sleep();
+    return hip_sim_runtime_slot->clock();
+}
+static inline void __builtin_amdgcn_s_sleep(int) { hip_sim_sleep(); }
+// The shader clock runs at the 2 GHz, the constant one at the 100 MHz, that the device's attributes tell.
+static inline unsigned long long __builtin_readcyclecounter() { return hip_sim_nanoseconds() * 2; }
+static inline unsigned long long __builtin_amdgcn_s_memtime() { return hip_sim_nanoseconds() * 2; }
+static inline unsigned long long __builtin_amdgcn_s_memrealtime() { return hip_sim_nanoseconds() / 10; }
+static inline unsigned long long __builtin_readsteadycounter() { return hip_sim_nanoseconds() / 10; }
+
+// Atomics with a scope, as clang has them, on the host's, which are of the widest scope.
+#define __HIP_MEMORY_SCOPE_SINGLETHREAD 1
+#define __HIP_MEMORY_SCOPE_WAVEFRONT 2
+#define __HIP_MEMORY_SCOPE_WORKGROUP 3
+#define __HIP_MEMORY_SCOPE_AGENT 4
+#define __HIP_MEMORY_SCOPE_SYSTEM 5
+template <class T> struct hip_sim_plain { typedef T type; };
+template <class T> struct hip_sim_plain<const T> { typedef T type; };
+template <class T> struct hip_sim_plain<volatile T> { typedef T type; };
+template <class T> struct hip_sim_plain<const volatile T> { typedef T type; };
+#define HIP_SIM_PLAIN typename hip_sim_plain<T>::type
+template <class T> static inline HIP_SIM_PLAIN __hip_atomic_load(T *p, int, int) {
+    HIP_SIM_PLAIN value;
+    __atomic_load((HIP_SIM_PLAIN *)p, &value, __ATOMIC_SEQ_CST);
+    unsigned long long bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(value) < sizeof(bits) ? sizeof(value) : sizeof(bits));
+    hip_sim_polled(p, bits);
+    return value;
+}
+template <class T> static inline void __hip_atomic_store(T *p, HIP_SIM_PLAIN value, int, int) {
+    __atomic_store((HIP_SIM_PLAIN *)p, &value, __ATOMIC_SEQ_CST);
+}
+template <class T> static inline HIP_SIM_PLAIN __hip_atomic_exchange(T *p, HIP_SIM_PLAIN value, int, int) {
+    HIP_SIM_PLAIN old;
+    __atomic_exchange((HIP_SIM_PLAIN *)p, &value, &old, __ATOMIC_SEQ_CST);
+    return old;
+}
+template <class T>
+static inline bool __hip_atomic_compare_exchange_strong(T *p, HIP_SIM_PLAIN *expected, HIP_SIM_PLAIN value, int, int, int) {
+    return __atomic_compare_exchange((HIP_SIM_PLAIN *)p, expected, &value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+template <class T>
+static inline bool __hip_atomic_compare_exchange_weak(T *p, HIP_SIM_PLAIN *expected, HIP_SIM_PLAIN value, int, int, int) {
+    return __hip_atomic_compare_exchange_strong(p, expected, value, 0, 0, 0);
+}
+// Floats, which have no builtin, take part in the operations that clang gives them.
+#define HIP_SIM_FETCH(name, next)                                                                                  \
+    template <class T> static inline HIP_SIM_PLAIN __hip_atomic_fetch_##name(T *p, HIP_SIM_PLAIN value, int, int) { \
+        HIP_SIM_PLAIN *at = (HIP_SIM_PLAIN *)p, old;                                                               \
+        __atomic_load(at, &old, __ATOMIC_RELAXED);                                                                 \
+        for (;;) {                                                                                                 \
+            HIP_SIM_PLAIN desired = (HIP_SIM_PLAIN)(next);                                                         \
+            if (__atomic_compare_exchange(at, &old, &desired, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return old; \
+        }                                                                                                          \
+    }
+HIP_SIM_FETCH(add, old + value)
+HIP_SIM_FETCH(sub, old - value)
+HIP_SIM_FETCH(min, value < old ? value : old)
+HIP_SIM_FETCH(max, old < value ? value : old)
+HIP_SIM_FETCH(and, old & value)
+HIP_SIM_FETCH(or, old | value)
+HIP_SIM_FETCH(xor, old ^ value)
+// An order and a scope, as text.
+#define __builtin_amdgcn_fence(...) __atomic_thread_fence(__ATOMIC_SEQ_CST)
+template <class T> static inline HIP_SIM_PLAIN __builtin_nontemporal_load(T *p) { return *p; }
+template <class V, class T> static inline void __builtin_nontemporal_store(V value, T *p) { *p = value; }
 
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
 
