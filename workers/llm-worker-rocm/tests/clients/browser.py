@@ -95,6 +95,8 @@ class OnStage(unittest.TestCase):
     # Looking ---------------------------------------------------------------------------------------
 
     def find(self, selector):
+        """The first one, once it is there."""
+        self.until(lambda: self.all(selector), 15)
         return self.browser.find_element(By.CSS_SELECTOR, selector)
 
     def all(self, selector):
@@ -117,6 +119,33 @@ class OnStage(unittest.TestCase):
             self.until(lambda: look() == wanted, 15)
         except Exception:
             self.assertEqual(look(), wanted)
+            raise
+
+    # The page draws what was done at its next frame: what is looked for is waited for.
+
+    def until_in(self, part, look):
+        try:
+            self.until(lambda: part in look(), 15)
+        except Exception:
+            self.assertIn(part, look())
+            raise
+
+    def until_text(self, part, selector):
+        """Until the first such element has `part` in its text."""
+        self.until_in(part, lambda: self.find(selector).text)
+
+    def until_shown(self, selector):
+        self.until(lambda: self.find(selector).is_displayed(), 15)
+
+    def until_hidden(self, selector):
+        self.until(lambda: not self.find(selector).is_displayed(), 15)
+
+    def until_focus(self, selector):
+        focus = lambda: self.js("document.activeElement?.outerHTML.slice(0, 300)")
+        try:
+            self.until(lambda: self.has_focus(selector), 15)
+        except Exception:
+            self.assertTrue(self.has_focus(selector), f"{selector} has no focus, but {focus()}")
             raise
 
     def answers(self):

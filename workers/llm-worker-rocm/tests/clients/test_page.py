@@ -33,11 +33,11 @@ $$T(n) = 2\\,T\\!\\left(\\frac{n}{2}\\right) + \\Theta(n)$$
 
 class Chats(OnStage):
     def test_chats_are_kept(self):
-        self.assertEqual(self.find("#model").text, "tiny")
+        self.until_equal(lambda: self.find("#model").text, "tiny")
         self.assertEqual(self.say("Are dogs real?"), "You said: Are dogs real?")
         self.assertEqual(self.texts(".user .body"), ["Are dogs real?"])
-        self.assertIn("1 token, 31.4 tokens/s", self.texts(".assistant .foot")[0])
-        self.assertEqual(self.find("#context").text, "43 of 4,096 tokens")
+        self.until_text("1 token, 31.4 tokens/s", ".assistant .foot")
+        self.until_equal(lambda: self.find("#context").text, "43 of 4,096 tokens")
         self.say("Why?")
         sent = self.stage.requests[-1]["messages"]
         self.assertEqual([message["role"] for message in sent], ["user", "assistant", "user"])
@@ -45,16 +45,16 @@ class Chats(OnStage):
         self.click("#new")
         self.until_equal(self.answers, [])
         self.say("Another matter")
-        self.assertNotEqual(self.browser.current_url, address)
+        self.until(lambda: self.browser.current_url != address)
         # The address says which chat it is, also after the page is loaded again.
         self.open(f"/#{address.split('#')[1]}")
         self.until_equal(self.answers, ["You said: Are dogs real?", "You said: Why?"])
-        self.assertEqual(self.titles(), ["Another matter", "Are dogs real?"])
+        self.until_equal(self.titles, ["Another matter", "Are dogs real?"])
         self.find("#input").send_keys("begun here")
         self.browser.back()
         self.until_equal(self.answers, ["You said: Another matter"])
         # What was begun waits in its chat.
-        self.assertEqual(self.find("#input").get_attribute("value"), "")
+        self.until_equal(lambda: self.find("#input").get_attribute("value"), "")
         self.browser.forward()
         self.until_equal(lambda: self.find("#input").get_attribute("value"), "begun here")
 
@@ -68,8 +68,14 @@ class Chats(OnStage):
         self.until_equal(self.titles, ["Boats"])
         self.find("#search").send_keys(Keys.ESCAPE)
         self.until_equal(self.titles, ["Cats", "Boats", "Apples and pears"])
-        menu = lambda index, item: (self.click(f"#chats li:nth-child({index}) > .icon-button"), self.all(".menu button")[item].click())
+
+        def menu(index, item):
+            self.click(f"#chats li:nth-child({index}) > .icon-button")
+            self.until(lambda: len(self.all(".menu button")) > item)
+            self.all(".menu button")[item].click()
+
         menu(2, 0)
+        self.until_focus("#chats input")
         self.press("Ships", Keys.ENTER)
         self.until_equal(self.titles, ["Cats", "Ships", "Apples and pears"])
         menu(1, 2)
@@ -83,7 +89,7 @@ class Chats(OnStage):
         self.until_equal(self.titles, ["Cats", "Apples and pears"])
         self.reload()
         self.until_equal(self.titles, ["Cats", "Apples and pears"])
-        self.assertEqual(len(self.stored("messages")), 4)
+        self.until_equal(lambda: len(self.stored("messages")), 4)
 
     def test_chats_leave_and_come_back_as_files(self):
         self.say("Take this along")
@@ -113,7 +119,7 @@ class Chats(OnStage):
         """
         self.browser.execute_script(give, exported)
         self.until_equal(self.titles, ["Take this along"] * 2)
-        self.assertEqual(len(self.stored("messages")), 4)
+        self.until_equal(lambda: len(self.stored("messages")), 4)
         for bad in ("{", '{"chats": []}', '{"format": "llm-worker-chats", "version": 2, "chats": []}'):
             self.browser.execute_script("document.querySelectorAll('.notice').forEach((node) => node.remove())")
             self.browser.execute_script(give, bad)
@@ -142,7 +148,7 @@ class Chats(OnStage):
             self.browser.switch_to.window(self.browser.window_handles[-1])
             self.browser.close()
             self.browser.switch_to.window(first)
-        self.assertEqual(len(self.stored("messages")), 6)
+        self.until_equal(lambda: len(self.stored("messages")), 6)
 
     def test_a_damaged_store_is_left_out(self):
         self.say("A sound chat")
@@ -156,7 +162,7 @@ class Chats(OnStage):
         ])
         self.reload()
         self.until_equal(self.answers, ["You said: A sound chat"])
-        self.assertEqual(sorted(self.titles()), ["A sound chat", "Untitled", "Untitled"])
+        self.until_equal(lambda: sorted(self.titles()), ["A sound chat", "Untitled", "Untitled"])
         self.say("It goes on")
         self.assertEqual(self.all(".message img"), [])
 
@@ -165,12 +171,12 @@ class Chats(OnStage):
         self.stage.texts["bold"] = "**bold**"
         self.say("show bold")
         id = self.browser.current_url.split("#")[1]
-        self.assertEqual(self.texts(".assistant strong"), ["bold"])
+        self.until_equal(lambda: self.texts(".assistant strong"), ["bold"])
         self.until_equal(lambda: self.js("localStorage.getItem('opening')"), None)
         self.js("localStorage.setItem('opening', arguments[0])", id)
         self.reload()
         self.until_equal(self.answers, ["**bold**"])
-        self.assertIn("plain text", self.find(".notice").text)
+        self.until_text("plain text", ".notice")
         self.click(".notice .quiet")
         self.until_equal(lambda: self.texts(".assistant strong"), ["bold"])
 
@@ -181,16 +187,16 @@ class Chats(OnStage):
         self.until_equal(self.answers, [])
         self.say("After")
         self.until_equal(self.titles, ["After"])
-        self.assertEqual([self.texts(".notice.error"), len(self.stored("messages"))], [[], 2])
+        self.until_equal(lambda: [self.texts(".notice.error"), len(self.stored("messages"))], [[], 2])
 
     def test_a_browser_that_keeps_nothing_still_talks(self):
         source = {"source": "Object.defineProperty(window, 'indexedDB', { value: undefined })"}
         script = self.browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
         try:
             self.reload()
-            self.assertIn("keeps no chats", self.find(".notice.error").text)
+            self.until_text("keeps no chats", ".notice.error")
             self.assertEqual(self.say("Hello"), "You said: Hello")
-            self.assertEqual(self.titles(), ["Hello"])
+            self.until_equal(self.titles, ["Hello"])
         finally:
             self.browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
 
@@ -203,11 +209,11 @@ class Messages(OnStage):
         self.find(".edit").send_keys(" and a half", Keys.CONTROL, Keys.ENTER)
         self.until_equal(self.answers, ["You said: One and a half"])
         self.assertEqual(len(self.stage.requests[-1]["messages"]), 1)
-        self.assertEqual(self.texts(".versions"), ["2/2"])
+        self.until_equal(lambda: self.texts(".versions"), ["2/2"])
         # Back to the first, with all that came after it.
         self.click(".versions button")
         self.until_equal(self.answers, ["You said: One", "You said: Two"])
-        self.assertTrue(self.has_focus(".versions button"))
+        self.until_focus(".versions button")
         self.reload()
         self.until_equal(self.answers, ["You said: One", "You said: Two"])
         # Another answer to the same.
@@ -220,7 +226,7 @@ class Messages(OnStage):
         self.find(".edit").send_keys(" indeed")
         self.click(".editor .primary")
         self.until_equal(self.answers, ["You said: One", "You said: Two indeed"])
-        self.assertEqual(self.texts(".versions"), ["1/2", "3/3"])
+        self.until_equal(lambda: self.texts(".versions"), ["1/2", "3/3"])
         # Deleted with what follows, and brought back.
         self.act("delete", 1)
         self.until_equal(self.answers, [])
@@ -228,26 +234,26 @@ class Messages(OnStage):
         self.until_equal(self.answers, ["You said: One", "You said: Two indeed"])
         # The arrow edits the last message, Escape leaves it as it was.
         self.find("#input").send_keys(Keys.ARROW_UP)
-        self.assertTrue(self.has_focus(".edit"))
+        self.until_focus(".edit")
         self.press(Keys.ESCAPE)
-        self.assertEqual(self.texts(".user .bubble"), ["One", "Two"])
+        self.until_equal(lambda: self.texts(".user .bubble"), ["One", "Two"])
 
     def test_an_answer_is_stopped_and_goes_on(self):
         self.begin("slow")
         self.until(lambda: "tokens/s" in self.find("#status").text and "word2 " in self.answers()[0])
-        self.assertFalse(self.find("#send").is_displayed())
+        self.until_hidden("#send")
         self.press(Keys.ESCAPE)
         self.settle()
         self.until(lambda: "gone" in self.stage.requests)
-        self.assertIn("Stopped", self.texts(".assistant .foot")[0])
+        self.until_text("Stopped", ".assistant .foot")
         before = self.answers()[0]
         self.act("continue")
+        self.until_equal(self.answers, [before + " and goes on"])
         self.settle()
-        self.assertEqual(self.answers(), [before + " and goes on"])
         sent = self.stage.requests[-1]
         self.assertEqual((sent["continue_final_message"], sent["messages"][-1]["content"].strip()), (True, before))
         self.say("length")
-        self.assertIn("Cut off at the limit", self.texts(".assistant .foot")[1])
+        self.until_in("Cut off at the limit", lambda: self.texts(".assistant .foot")[1])
         self.act("continue")
         self.until_equal(lambda: self.answers()[1], "It begins and goes on")
 
@@ -261,24 +267,24 @@ class Messages(OnStage):
         self.click("#new")
         self.until_equal(self.answers, [])
         self.say("Something else")
-        self.assertEqual(len(self.all("#chats .dot")), 1)
+        self.until_equal(lambda: len(self.all("#chats .dot")), 1)
         self.browser.back()
         self.until(lambda: self.find("#stop").is_displayed() and "word30 " in self.answers()[0])
         self.reload()
         self.until(lambda: "Interrupted" in self.texts(".assistant .foot")[0])
-        self.assertIn("word20 ", self.answers()[0])
-        self.assertEqual(len(self.all("[data-action=continue]")), 1)
+        self.until_in("word20 ", lambda: self.answers()[0])
+        self.until_equal(lambda: len(self.all("[data-action=continue]")), 1)
 
     def test_failures_are_told(self):
         self.begin("break")
         self.until(lambda: self.all(".message .error"))
-        self.assertIn("connection ended", self.find(".message .error").text)
-        self.assertIn("Half an", self.answers()[0])
+        self.until_text("connection ended", ".message .error")
+        self.until_in("Half an", lambda: self.answers()[0])
         self.say("Still here?")
         self.stage.health = (503, {"status": "loading", "progress": 0.25, "model": "tiny", "device": {}})
         self.browser.refresh()
         self.until_equal(lambda: self.find("#status").text, "Loading the model: 25 %")
-        self.assertFalse(self.find("#send").is_enabled())
+        self.until(lambda: not self.find("#send").is_enabled())
         self.stage.health = (200, {"status": "healthy", "model": "tiny", "device": {}})
         self.until(lambda: self.find("#send").is_enabled())
 
@@ -288,26 +294,26 @@ class Messages(OnStage):
         self.until(lambda: "Reading the prompt: 50 % of 80 tokens" in self.find("#status").text)
         self.stage.gate.set()
         self.settle()
-        self.assertEqual(self.texts(".thoughts summary"), ["Thoughts"])
-        self.assertFalse(self.find(".thoughts .text").is_displayed())
+        self.until_equal(lambda: self.texts(".thoughts summary"), ["Thoughts"])
+        self.until_hidden(".thoughts .text")
         self.click(".thoughts summary")
-        self.assertEqual(self.texts(".thoughts strong"), ["think"])
-        self.assertEqual(self.texts(".assistant .body > .text"), ["Yes."])
+        self.until_equal(lambda: self.texts(".thoughts strong"), ["think"])
+        self.until_equal(lambda: self.texts(".assistant .body > .text"), ["Yes."])
         self.set("tools", "tools", json.dumps(TOOLS))
         self.close_settings()
         self.say("tool")
         self.assertEqual(self.stage.requests[-1]["tools"], TOOLS)
-        self.assertIn("Calls weather", self.texts(".call summary")[0])
-        self.assertFalse(self.find(".call pre").is_displayed())
+        self.until_text("Calls weather", ".call summary")
+        self.until_hidden(".call pre")
         self.click(".call summary")
-        self.assertEqual(self.find(".call pre").text, '{\n  "city": "Oslo",\n  "days": 2\n}')
+        self.until_equal(lambda: self.find(".call pre").text, '{\n  "city": "Oslo",\n  "days": 2\n}')
         self.find(".result").send_keys("Rain")
         self.click(".send-results")
         self.until(lambda: self.answers()[-1] == "The tool says: Rain")
         sent = self.stage.requests[-1]["messages"][-2:]
         self.assertEqual(sent[0]["tool_calls"][0]["function"], {"name": "weather", "arguments": '{"city": "Oslo", "days": 2}'})
         self.assertEqual(sent[1], {"role": "tool", "tool_call_id": "call_1", "content": "Rain"})
-        self.assertEqual(self.all(".send-results"), [])
+        self.until_equal(lambda: self.all(".send-results"), [])
 
     def test_files_go_along(self):
         for _ in range(2):
@@ -340,24 +346,25 @@ class Messages(OnStage):
 class SettingsAndServer(OnStage):
     def test_settings_are_sent_and_kept(self):
         self.set("sampling", "temperature", "0.3")
-        self.assertEqual(self.find("#field-top_k").get_attribute("placeholder"), "40")
-        self.assertEqual(self.find("#field-samplers").get_attribute("placeholder"), "penalties\ntop_k\ntemperature")
+        self.until_equal(lambda: self.find("#field-top_k").get_attribute("placeholder"), "40")
+        self.until_equal(lambda: self.find("#field-samplers").get_attribute("placeholder"), "penalties\ntop_k\ntemperature")
         self.set("chat", "system", "Be brief.")
         self.set("chat", "stop", "END\n\\n\\n")
         self.set("chat", "enable_thinking", "false")
         self.set("penalties", "dry_multiplier", "0.8")
         self.set("form", "json_schema", "{")
-        self.assertIn("no JSON", self.find("#field-json_schema-error").text)
+        self.until_text("no JSON", "#field-json_schema-error")
         self.close_settings()
         self.begin("Hello")
         self.until(lambda: self.all(".message .error"))
         self.assertEqual(self.stage.requests, [])
         self.click(".error .quiet")
-        self.assertTrue(self.has_focus("#field-json_schema"))
+        self.until_focus("#field-json_schema")
         self.set("form", "json_schema", '{"type": "object"}')
         self.set("tools", "extra", '{"logit_bias": {"5": 1}}')
         self.close_settings()
         self.act("retry")
+        self.until(lambda: self.stage.requests)
         self.settle()
         sent = self.stage.requests[-1]
         self.assertEqual(sent["messages"], [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
@@ -377,7 +384,7 @@ class SettingsAndServer(OnStage):
         self.reload()
         self.click("#chat-settings")
         self.click("#tab-sampling")
-        self.assertEqual(self.find("#field-temperature").get_attribute("value"), "0.3")
+        self.until_equal(lambda: self.find("#field-temperature").get_attribute("value"), "0.3")
         self.close_settings()
         self.click("#new")
         self.until_equal(self.answers, [])
@@ -395,10 +402,10 @@ class SettingsAndServer(OnStage):
     def test_what_the_server_refuses_is_shown_where_it_is_set(self):
         self.begin("refuse temperature")
         self.until(lambda: self.all(".message .error"))
-        self.assertIn("temperature 7 is not from 0 to 2", self.find(".message .error").text)
+        self.until_text("temperature 7 is not from 0 to 2", ".message .error")
         self.click(".error .quiet")
-        self.assertTrue(self.has_focus("#field-temperature"))
-        self.assertEqual(self.find("#field-temperature-error").text, "temperature 7 is not from 0 to 2")
+        self.until_focus("#field-temperature")
+        self.until_equal(lambda: self.find("#field-temperature-error").text, "temperature 7 is not from 0 to 2")
         self.close_settings()
         # A field that is none of the page's.
         self.click("#new")
@@ -412,13 +419,14 @@ class SettingsAndServer(OnStage):
         self.reload()
         self.until(lambda: self.find("#key-dialog").is_displayed())
         self.click("#key-dialog .quiet")
+        self.until_hidden("#key-dialog")
         self.begin("Hello")
-        self.until(lambda: self.find("#key-dialog").is_displayed())
-        self.assertIn("Authorization", self.find(".message .error").text)
+        self.until_shown("#key-dialog")
+        self.until_text("Authorization", ".message .error")
         self.find("#key-field").send_keys("secret", Keys.ENTER)
         # What was refused is asked again.
         self.until_equal(self.answers, ["You said: Hello"])
-        self.assertEqual(self.js("[sessionStorage.getItem('key'), JSON.stringify(localStorage).includes('secret')]"), ["secret", False])
+        self.until_equal(lambda: self.js("[sessionStorage.getItem('key'), JSON.stringify(localStorage).includes('secret')]"), ["secret", False])
         self.reload()
         self.say("Again")
 
@@ -439,7 +447,7 @@ class SettingsAndServer(OnStage):
         self.assertNotIn("lora", self.stage.requests[-1])
         self.click("#chat-settings")
         self.click("#tab-adapters")
-        self.assertFalse(self.find("#lora-0").is_enabled())
+        self.until(lambda: not self.find("#lora-0").is_enabled())
         self.click("#lora-own")
         self.browser.execute_script("const node = document.getElementById('lora-1'); node.value = '0.5'; node.dispatchEvent(new Event('change'))")
         self.close_settings()
@@ -447,8 +455,8 @@ class SettingsAndServer(OnStage):
         self.assertEqual(self.stage.requests[-1]["lora"], [{"id": 0, "scale": 1}, {"id": 1, "scale": 0.5}])
         self.stage.asked.clear()
         self.reload()
-        self.assertEqual(self.js("document.getElementById('models').value"), "small")
-        self.assertIn("/props?model=small", self.stage.asked)
+        self.until_equal(lambda: self.js("document.getElementById('models').value"), "small")
+        self.until_in("/props?model=small", lambda: self.stage.asked)
 
 
 class Use(OnStage):
@@ -475,25 +483,26 @@ class Use(OnStage):
         self.until_equal(colour, dark)
 
     def test_the_keyboard_is_enough(self):
-        self.assertTrue(self.has_focus("#input"))
+        self.until_focus("#input")
         self.find("#input").send_keys("Line", Keys.SHIFT, Keys.ENTER, Keys.NULL, "and line", Keys.ENTER)
         self.until_equal(self.answers, ["You said: Line\nand line"])
         self.chord(Keys.CONTROL, Keys.SHIFT, "o")
         self.until_equal(self.answers, [])
         self.say("Second")
         self.chord(Keys.CONTROL, "k")
-        self.assertTrue(self.has_focus("#search"))
+        self.until_focus("#search")
         self.press(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ENTER)
         self.until_equal(self.answers, ["You said: Line\nand line"])
         # The settings' tabs by arrows, and out of them by Escape.
         self.find("#chat-settings").send_keys(Keys.ENTER)
+        self.until_shown("#tab-chat")
         self.find("#tab-chat").send_keys(Keys.ARROW_RIGHT)
-        self.assertTrue(self.has_focus("#tab-sampling[aria-selected=true]"))
+        self.until_focus("#tab-sampling[aria-selected=true]")
         self.press(Keys.ESCAPE)
-        self.assertFalse(self.find("#settings").is_displayed())
+        self.until_hidden("#settings")
         # Whoever uses keys sees where they are.
         self.press(Keys.TAB)
-        self.assertNotEqual(self.js("getComputedStyle(document.activeElement).outlineStyle"), "none")
+        self.until(lambda: self.js("getComputedStyle(document.activeElement).outlineStyle") != "none")
 
     def test_every_control_has_a_name(self):
         self.set("tools", "tools", json.dumps(TOOLS))
@@ -522,24 +531,25 @@ class Use(OnStage):
             self.open()
             self.say("show wide")
             # Nothing is wider than the page; what is wide scrolls in itself.
-            self.assertEqual(self.overflow(), [0, 0], size)
+            self.until_equal(lambda: (size, self.overflow()), (size, [0, 0]))
             self.click("#chat-settings")
-            self.assertEqual(self.overflow()[0], 0, size)
+            self.until_equal(lambda: (size, self.overflow()[0]), (size, 0))
             beyond = "[...document.querySelectorAll('#panel *')].filter((node) => node.getBoundingClientRect().right > innerWidth).length"
-            self.assertEqual(self.js(beyond), 0, size)
+            self.until_equal(lambda: (size, self.js(beyond)), (size, 0))
             self.close_settings()
         self.resize(PHONE)
-        self.assertFalse(self.find("#chats").is_displayed())
+        self.until_hidden("#chats")
+        self.until_shown("#menu")
         self.find("#menu").click()
-        self.until(lambda: self.find("#chats a").is_displayed())
-        self.assertTrue(self.js("document.querySelector('main').inert"))
+        self.until_shown("#chats a")
+        self.until(lambda: self.js("document.querySelector('main').inert"))
         self.press(Keys.ESCAPE)
-        self.until(lambda: not self.find("#chats").is_displayed())
-        self.until(lambda: self.has_focus("#menu"))
+        self.until_hidden("#chats")
+        self.until_focus("#menu")
         self.find("#menu").click()
-        self.until(lambda: self.find("#chats a").is_displayed())
+        self.until_shown("#chats li:nth-child(2) a")
         self.find("#chats li:nth-child(2) a").click()
-        self.until(lambda: not self.find("#chats").is_displayed())
+        self.until_hidden("#chats")
 
     def test_nothing_jumps(self):
         shift = """
@@ -565,19 +575,20 @@ class Use(OnStage):
         self.stage.texts["long"] = "Some words.\n\n" * 100
         self.say("show long")
         end = lambda: self.js("(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight)(document.getElementById('messages'))")
-        self.assertLess(end(), 2)
+        self.until(lambda: end() < 2)
         self.js("document.getElementById('messages').scrollTop = 100")
-        self.until(lambda: self.find("#to-end").is_displayed())
+        self.until_shown("#to-end")
         self.js("document.querySelector('.assistant [data-action=retry]').click()")
+        self.until_equal(lambda: len(self.stage.requests), 2)
         self.settle()
         self.begin("slow")
         self.until(lambda: "word9 " in self.answers()[-1])
-        self.assertLess(end(), 2)
+        self.until(lambda: end() < 2)
         self.js("document.getElementById('messages').scrollTop = 100")
         self.until(lambda: "word30 " in self.answers()[-1])
         self.assertEqual(self.js("document.getElementById('messages').scrollTop"), 100)
         self.click("#to-end")
-        self.assertLess(end(), 2)
+        self.until(lambda: end() < 2)
         self.click("#stop")
         self.settle()
 

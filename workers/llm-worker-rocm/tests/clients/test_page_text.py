@@ -78,8 +78,8 @@ class Text(OnStage):
         self.stage.texts["code"] = "```python\ndef f(x):\n    return '<b>'\n```\n\n```nonsense\nx\n```"
         self.say("show code")
         self.until(lambda: self.all(".hl-keyword"))
-        self.assertEqual(self.texts(".code-head > span"), ["python", "nonsense"])
-        self.assertEqual(self.texts(".hl-keyword"), ["def", "return"])
+        self.until_equal(lambda: self.texts(".code-head > span"), ["python", "nonsense"])
+        self.until_equal(lambda: self.texts(".hl-keyword"), ["def", "return"])
         self.assertEqual(self.js("document.querySelector('.code code').textContent"), "def f(x):\n    return '<b>'")
         self.browser.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
         self.click(".code-head button")
@@ -92,7 +92,7 @@ class Text(OnStage):
         self.stage.texts["maths"] = text
         self.say("show maths")
         self.until(lambda: len(self.all(".formula .katex")) == 5)
-        self.assertEqual(len(self.all("div.formula.display .katex-display")), 3)
+        self.until_equal(lambda: len(self.all("div.formula.display .katex-display")), 3)
         self.until_equal(lambda: self.texts(".unset"), ["$\\nonsense{$"])
         self.assertTrue(self.answers()[0].startswith("Costs $5 and $6."))
         self.until(lambda: self.js("document.fonts.check('16px KaTeX_Main')"))
@@ -140,6 +140,7 @@ class Text(OnStage):
         self.assertEqual(self.js(outside), [0, 0])
 
     def test_the_policy_stops_what_the_page_would_let_through(self):
+        wanted = ["refused", "img-src", "style-src-elem", "connect-src"]
         tried = self.browser.execute_async_script("""
             const done = arguments[arguments.length - 1];
             const stopped = [];
@@ -152,9 +153,14 @@ class Text(OnStage):
             attempt(() => add("link", { rel: "stylesheet", href: "https://example.org/x.css" }));
             attempt(() => document.body.setAttribute("onclick", "1"));
             fetch("https://example.org/").catch(() => {});
-            setTimeout(() => done({ stopped: [...new Set(stopped)], hacked: window.hacked ?? null }), 200);
-        """)
-        self.assertTrue({"refused", "img-src", "style-src-elem", "connect-src"} <= set(tried["stopped"]), tried)
+            const [wanted] = arguments;
+            // Events come when they come.
+            const wait = (left) => left && !wanted.every((name) => stopped.includes(name))
+              ? setTimeout(wait, 100, left - 1)
+              : done({ stopped: [...new Set(stopped)], hacked: window.hacked ?? null });
+            wait(100);
+        """, wanted)
+        self.assertTrue(set(wanted) <= set(tried["stopped"]), tried)
         self.browser.get_log("browser")
 
     def test_text_that_nests_too_deeply_is_text(self):
@@ -204,7 +210,11 @@ class Text(OnStage):
             };
             const grown = draw([...given[0]].map((_, end) => given[0].slice(0, end + 1)));
             const whole = draw([]);
-            await new Promise((done) => setTimeout(done, 500));
+            // Code and formulas are set later.
+            const isSet = (box) => box.querySelector(".hl-keyword") && box.querySelector(".katex");
+            for (let left = 100; left && !(isSet(grown) && isSet(whole)); left -= 1) {
+                await new Promise((done) => setTimeout(done, 100));
+            }
             return [grown.outerHTML, whole.outerHTML];
         }""", text)
         self.assertEqual(same[0], same[1])

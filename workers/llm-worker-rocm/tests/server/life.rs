@@ -24,6 +24,10 @@ struct Running {
 }
 
 async fn start(plays: Vec<Play>) -> Running {
+    start_with(plays, &["--shutdown-grace", "1"]).await
+}
+
+async fn start_with(plays: Vec<Play>, options: &'static [&'static str]) -> Running {
     // The first request is the server's own forward pass.
     let script = Arc::new(Script::new(std::iter::once(Play::Say("w")).chain(plays)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -42,7 +46,7 @@ async fn start(plays: Vec<Play>) -> Running {
         let termination = async {
             terminated.await.unwrap();
         };
-        let listen = listen(&["--shutdown-grace", "1"]);
+        let listen = listen(options);
         run(served, listener, &listen, load, termination).await
     });
     while app.frame.ready().is_err() {
@@ -132,6 +136,39 @@ async fn a_server_that_stops_says_so_while_requests_run() {
     let text = tokio::task::spawn_blocking(read).await.unwrap().unwrap();
     assert!(text.contains("data: [DONE]\n\n"), "{text}");
     server.ended.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_says_so_to_those_who_stay_connected() {
+    let options = &["--shutdown-grace", "1", "--shutdown-linger", "600"];
+    let server = start_with(Vec::new(), options).await;
+    let address = server.address;
+    let stopping = server.app.clone();
+    let talk = move || {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        let mut first = [0; 4096];
+        let count = stream.read(&mut first)?;
+        let first = String::from_utf8_lossy(&first[..count]).into_owned();
+        server.terminate.send(()).unwrap();
+        while stopping.frame.ready().is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        stream.write_all(b"GET /ready HTTP/1.1\r\nHost: x\r\n\r\n")?;
+        let mut second = String::new();
+        stream.read_to_string(&mut second)?;
+        Ok::<_, std::io::Error>((first, second))
+    };
+    let (first, second) = tokio::task::spawn_blocking(talk).await.unwrap().unwrap();
+    assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+    assert!(second.starts_with("HTTP/1.1 503"), "{second}");
+    assert!(
+        second
+            .to_ascii_lowercase()
+            .contains("connection: close\r\n"),
+        "{second}"
+    );
+    server.ended.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

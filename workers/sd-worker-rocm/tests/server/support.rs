@@ -360,6 +360,7 @@ pub fn listen() -> ListenOptions {
         max_body_bytes: 1 << 20,
         max_connections: 64,
         shutdown_grace: 1,
+        shutdown_linger: 0,
     }
 }
 

@@ -4,9 +4,13 @@
 //! head has a time limit, which goes for the wait between two requests, too, and there are only so many connections:
 //! when a further one comes, the one that has waited longest for its client is closed. While all of them are at work,
 //! further ones wait in the system's queue.
+//!
+//! A server that ends cannot take back a connection that its client keeps for the next request: that request may be on
+//! its way when the connection is closed, and then is lost. So where there are such clients, the port and connections
+//! stay for a while ([`Ending::linger`]), in which the routes refuse with `Connection: close`.
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Response};
+use axum::http::{header, Request, Response, Version};
 use axum::Router;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -18,7 +22,7 @@ use std::future::Future;
 use std::pin::{pin, Pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{watch, Notify};
 use tokio::task::JoinSet;
@@ -49,17 +53,36 @@ impl ConnectionLimits {
     }
 }
 
-/// Takes connections and serves them until `stop` resolves, which tells how long running requests have then to finish.
+/// How long a server that is told to stop goes on.
+#[derive(Debug, Clone, Copy)]
+pub struct Ending {
+    /// Since when it refuses.
+    pub since: Instant,
+    /// How long from then on the port stays open, or from when a client last kept a connection if that is longer ago.
+    pub linger: Duration,
+    /// How long running requests have after that.
+    pub grace: Duration,
+}
+
+/// Takes connections and serves them until `stop` resolves, which tells how long that takes.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    stop: impl Future<Output = Duration> + Send,
+    stop: impl Future<Output = Ending> + Send,
     limits: ConnectionLimits,
 ) {
     let open = Arc::new(Open::new(limits.most));
     let (closing, closed) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let mut stop = pin!(stop);
+    let end = async {
+        let ending = stop.await;
+        if let Some(kept) = open.last_kept() {
+            let until = kept.min(ending.since) + ending.linger;
+            tokio::time::sleep_until(until.into()).await;
+        }
+        ending.grace
+    };
+    let mut end = pin!(end);
     let grace = loop {
         let next = async {
             let stream = accept(&listener).await;
@@ -67,7 +90,7 @@ pub async fn serve(
         };
         let (stream, place) = tokio::select! {
             next = next => next,
-            grace = &mut stop => break grace,
+            grace = &mut end => break grace,
         };
         // Those that have ended leave the set.
         while tasks.try_join_next().is_some() {}
@@ -110,7 +133,7 @@ async fn attend(
 ) {
     let place = Arc::new(place);
     let service = service_fn(|request: Request<Incoming>| {
-        let busy = Busy::new(place.clone());
+        let busy = Busy::new(place.clone(), keeps(&request));
         let answer = router.clone().call(request.map(Body::new));
         async move {
             let answer: Result<Response<Body>, std::convert::Infallible> = answer.await;
@@ -140,6 +163,19 @@ async fn attend(
     }
 }
 
+/// Whether a client means to use the connection again.
+fn keeps(request: &Request<Incoming>) -> bool {
+    let says = |wanted: &str| {
+        let values = request.headers().get_all(header::CONNECTION).iter();
+        let mut words = (values.filter_map(|value| value.to_str().ok())).flat_map(|v| v.split(','));
+        words.any(|word| word.trim().eq_ignore_ascii_case(wanted))
+    };
+    match request.version() {
+        Version::HTTP_10 => says("keep-alive"),
+        _ => !says("close"),
+    }
+}
+
 /// The connections that there are.
 struct Open {
     most: usize,
@@ -154,6 +190,9 @@ struct State {
     /// Those that wait for their clients, by the time since when.
     idle: BTreeMap<u64, Arc<Notify>>,
     clock: u64,
+    /// Those whose clients keep them, and when the last one that is gone went.
+    kept: usize,
+    last_kept: Option<Instant>,
 }
 
 impl Open {
@@ -170,6 +209,15 @@ impl Open {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// When a client last kept a connection: now, if one does.
+    fn last_kept(&self) -> Option<Instant> {
+        let state = self.state();
+        match state.kept {
+            0 => state.last_kept,
+            _ => Some(Instant::now()),
+        }
+    }
+
     /// A place for a connection, once there is one.
     async fn place(self: &Arc<Self>) -> Place {
         loop {
@@ -179,14 +227,15 @@ impl Open {
                 if state.count < self.most {
                     state.count += 1;
                     let close = Arc::new(Notify::new());
-                    let since = Mutex::new(Work {
+                    let work = Mutex::new(Work {
                         requests: 0,
                         idle_since: Some(state.rest(&close)),
+                        is_kept: false,
                     });
                     return Place {
                         open: self.clone(),
                         close,
-                        work: since,
+                        work,
                     };
                 }
                 if let Some((_, close)) = state.idle.pop_first() {
@@ -218,6 +267,8 @@ struct Place {
 struct Work {
     requests: usize,
     idle_since: Option<u64>,
+    /// Whether its client keeps it.
+    is_kept: bool,
 }
 
 impl Place {
@@ -228,9 +279,16 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let since = self.work().idle_since;
+        let (since, is_kept) = {
+            let work = self.work();
+            (work.idle_since, work.is_kept)
+        };
         let mut state = self.open.state();
         state.count -= 1;
+        if is_kept {
+            state.kept -= 1;
+            state.last_kept = Some(Instant::now());
+        }
         if let Some(since) = since {
             state.idle.remove(&since);
         }
@@ -243,12 +301,18 @@ impl Drop for Place {
 struct Busy(Arc<Place>);
 
 impl Busy {
-    fn new(place: Arc<Place>) -> Self {
+    fn new(place: Arc<Place>, keeps: bool) -> Self {
         let mut work = place.work();
         work.requests += 1;
+        let mut state = place.open.state();
         if let Some(since) = work.idle_since.take() {
-            place.open.state().idle.remove(&since);
+            state.idle.remove(&since);
         }
+        if keeps && !work.is_kept {
+            work.is_kept = true;
+            state.kept += 1;
+        }
+        drop(state);
         drop(work);
         Self(place)
     }
@@ -295,11 +359,10 @@ mod tests {
     use super::*;
     use axum::routing::{get, post};
     use std::net::SocketAddr;
-    use std::time::Instant;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::oneshot;
 
-    async fn start(most: usize, head_time: Duration) -> (SocketAddr, oneshot::Sender<()>) {
+    async fn start(most: usize, head_time: Duration) -> (SocketAddr, oneshot::Sender<Duration>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let slow = || async {
@@ -310,10 +373,13 @@ mod tests {
             .route("/", get(|| async { "here" }))
             .route("/slow", get(slow))
             .route("/say", post(|body: String| async move { body }));
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (stop, stopped) = oneshot::channel();
         let stop_on = async {
-            let _ = stopped.await;
-            Duration::from_secs(5)
+            Ending {
+                linger: stopped.await.unwrap_or_default(),
+                since: Instant::now(),
+                grace: Duration::from_secs(5),
+            }
         };
         let limits = ConnectionLimits { most, head_time };
         tokio::spawn(serve(listener, router, stop_on, limits));
@@ -383,9 +449,46 @@ mod tests {
         assert!(ask(&mut idle, "/").await.ends_with("here"));
         let busy = tokio::spawn(async move { ask(&mut busy, "/slow").await });
         tokio::time::sleep(Duration::from_millis(100)).await;
-        stop.send(()).unwrap();
+        stop.send(Duration::ZERO).unwrap();
         assert!(is_closed(&mut idle).await);
         assert!(busy.await.unwrap().ends_with("slow"));
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_clients_that_may_ask_again() {
+        let (address, stop) = start(9, Duration::from_secs(60)).await;
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut kept, "/").await.ends_with("here"));
+        stop.send(Duration::from_secs(600)).unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(ask(&mut kept, "/").await.ends_with("here"));
+        let mut other = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut other, "/").await.ends_with("here"));
+    }
+
+    #[tokio::test]
+    async fn the_end_does_not_wait_for_ever() {
+        let (address, stop) = start(9, Duration::from_secs(60)).await;
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut kept, "/").await.ends_with("here"));
+        stop.send(Duration::from_millis(50)).unwrap();
+        assert!(is_closed(&mut kept).await);
+    }
+
+    #[tokio::test]
+    async fn the_end_waits_for_none_that_said_they_leave() {
+        let (address, stop) = start(9, Duration::from_secs(60)).await;
+        let mut leaving = TcpStream::connect(address).await.unwrap();
+        let request = "GET / HTTP/1.1
+Host: x
+Connection: Close
+
+";
+        leaving.write_all(request.as_bytes()).await.unwrap();
+        assert!(is_closed(&mut leaving).await);
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        stop.send(Duration::from_secs(600)).unwrap();
+        assert!(is_closed(&mut silent).await);
     }
 }

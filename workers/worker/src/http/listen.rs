@@ -95,6 +95,16 @@ pub struct ListenOptions {
         value_name = "SECONDS"
     )]
     pub shutdown_grace: u64,
+
+    /// Seconds that a server that is told to stop still refuses with 503, while clients keep connections to it open:
+    /// time for a router to look and to send its requests elsewhere. Give it the time between two of its looks.
+    #[arg(
+        long,
+        env = "WORKER_SHUTDOWN_LINGER",
+        default_value_t = 1,
+        value_name = "SECONDS"
+    )]
+    pub shutdown_linger: u64,
 }
 
 impl ListenOptions {
@@ -129,6 +139,8 @@ impl ListenOptions {
             api_keys: keys.to_vec(),
             api_key_files: Vec::new(),
             cors_origins: Vec::new(),
+            // It stops a model only when it asks nothing more of it.
+            shutdown_linger: 0,
             ..self.clone()
         }
     }
@@ -189,6 +201,11 @@ impl ListenOptions {
     /// Time that running requests have to finish.
     pub fn grace(&self) -> Duration {
         Duration::from_secs(self.shutdown_grace)
+    }
+
+    /// Time for clients that keep their connections to see that the server stops.
+    pub fn linger(&self) -> Duration {
+        Duration::from_secs(self.shutdown_linger)
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::cli::output::print_line;
 use crate::device::DeviceRequest;
 use crate::fault::OutOfMemory;
-use crate::http::connections::serve;
+use crate::http::connections::{serve, Ending};
 use crate::http::listen::termination;
 use crate::http::{heartbeat, Heartbeat, ListenOptions};
 use crate::{Error, Result};
@@ -152,10 +152,18 @@ pub async fn run<W: Worker>(
 ) -> Result<()> {
     let address = listener.local_addr().ok();
     let router = router(worker.clone(), listen)?;
-    let (stop, stopped) = oneshot::channel::<Duration>();
+    let (stop, stopped) = oneshot::channel::<Ending>();
     let stopped = async {
-        // Dropped with a life that went wrong.
-        stopped.await.unwrap_or_default() + LAST_FRAMES
+        let ending = stopped.await.unwrap_or_else(|_| Ending {
+            // A life that went wrong.
+            since: Instant::now(),
+            linger: Duration::ZERO,
+            grace: Duration::ZERO,
+        });
+        Ending {
+            grace: ending.grace + LAST_FRAMES,
+            ..ending
+        }
     };
     let server = serve(listener, router, stopped, listen.connections());
     let life = async {
@@ -164,12 +172,14 @@ pub async fn run<W: Worker>(
             error = live(&worker, load, address) => Err(error),
         };
         let grace = listen.grace();
+        let mut linger = Duration::ZERO;
         if result.is_ok() {
             // After a lost device a supervisor goes on.
+            linger = listen.linger();
             systemd::stopping();
             tracing::info!("stopping: running requests have {} s", grace.as_secs());
         }
-        let began = Instant::now();
+        let since = Instant::now();
         let loaded = worker.frame().stop();
         worker.stopping();
         if let Some(loaded) = loaded {
@@ -178,7 +188,11 @@ pub async fn run<W: Worker>(
             let _ = tokio::task::spawn_blocking(move || loaded.stop(grace)).await;
         }
         // Nobody hears it where the server has ended by itself.
-        let _ = stop.send(grace.saturating_sub(began.elapsed()));
+        let _ = stop.send(Ending {
+            since,
+            linger,
+            grace: grace.saturating_sub(since.elapsed()),
+        });
         result
     };
     tokio::pin!(server, life);

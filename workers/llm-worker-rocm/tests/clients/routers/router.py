@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 # Importing these packages takes its time on a busy machine.
 START_SECONDS = 90
 # How often routers look after their workers, in seconds.
-LOOK = "1"
+LOOK = 1
 
 
 def free_port():
@@ -39,11 +39,13 @@ class Router:
         self.url = f"http://127.0.0.1:{self.port}"
         command = [
             *(sys.executable, "-m", module, "--host", "127.0.0.1", "--port", str(self.port)),
-            *("--prometheus-port", str(free_port()), "--health-check-interval-secs", LOOK),
+            *("--prometheus-port", str(free_port()), "--health-check-interval-secs", str(LOOK)),
             *("--health-failure-threshold", "1", "--health-success-threshold", "1"),
             # One that was not there is tried again soon.
             *("--cb-timeout-duration-secs", "1", "--cb-success-threshold", "1"),
             *("--worker-startup-check-interval", "1", "--worker-startup-timeout-secs", "60"),
+            # It tries for longer than it takes to see that a worker is gone.
+            *("--retry-max-retries", "20", "--retry-initial-backoff-ms", "100", "--retry-max-backoff-ms", "500"),
             *("--worker-urls", *(worker.url for worker in workers)),
         ]
         self.output = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")

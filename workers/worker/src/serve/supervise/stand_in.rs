@@ -1,6 +1,6 @@
 //! The answers while no process serves.
 
-use crate::http::connections::serve;
+use crate::http::connections::{serve, Ending};
 use crate::http::error::{CANCELLED, LOADING, RESTARTING};
 use crate::http::{ApiError, ListenOptions};
 use crate::observe::layer::{observe, Watch};
@@ -113,7 +113,11 @@ impl StandIn {
             let stopped = async {
                 // Dropped or sent, it means the same.
                 let _ = stopped.await;
-                LAST_ANSWERS
+                Ending {
+                    since: Instant::now(),
+                    linger: Duration::ZERO,
+                    grace: LAST_ANSWERS,
+                }
             };
             serve(listener, router, stopped, limits).await;
         });
