@@ -6,6 +6,7 @@
 //! | [`media`]     | pictures in prompts: rows whose embeddings come from an encoder          |
 //! | [`forward`]   | the border to models: a forward pass over new tokens of many sequences   |
 //! | [`decoder`]   | the models behind that border                                            |
+//! | [`group`]     | one model on several devices                                             |
 //! | [`snapshots`] | the border to models whose memory can be saved                           |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
@@ -17,6 +18,7 @@ mod blocks;
 pub mod decoder;
 mod device;
 pub mod forward;
+pub mod group;
 mod handle;
 mod loaded;
 pub mod media;
