@@ -1,4 +1,8 @@
-//! `--device auto|cpu|rocm[:n]` as a type and as arguments, and the candle device for it.
+//! `--device auto|cpu|rocm[:n]` and `--devices 0,1` as types and as arguments, and the candle devices for them.
+
+mod list;
+
+pub use list::{DeviceList, DeviceListArgs, MOST_GPUS};
 
 use crate::{Error, Result};
 use candle_core::Device;
@@ -36,6 +40,16 @@ impl FromStr for DeviceRequest {
     }
 }
 
+impl std::fmt::Display for DeviceRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Rocm(ordinal) => write!(f, "rocm:{ordinal}"),
+        }
+    }
+}
+
 /// A device to compute on.
 #[derive(Debug, Clone)]
 pub struct Selected {
@@ -69,6 +83,36 @@ pub fn buffer_memory(device: &Device) -> Option<BufferMemory> {
             })
         }
         _ => None,
+    }
+}
+
+/// Bytes of a device's memory that are free, and all of it: a GPU's own, all processes counted, or the host's, of which
+/// the whole is not told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes that a program can still have.
+    pub free: u64,
+    /// Bytes in all; what is free where that is not known.
+    pub total: u64,
+}
+
+/// How much room a device has; `None` if the system does not tell.
+pub fn room(device: &Device) -> Option<Room> {
+    match device {
+        Device::Rocm(gpu) => {
+            let (free, total) = gpu.device().memory_info().ok()?;
+            let cached = gpu.device().memory_stats().cached_bytes;
+            let own = (free + cached) as u64;
+            let free = shared_memory_room(device).unwrap_or(own);
+            Some(Room {
+                free,
+                total: (total as u64).max(free),
+            })
+        }
+        _ => {
+            let free = host_memory_room()?;
+            Some(Room { free, total: free })
+        }
     }
 }
 

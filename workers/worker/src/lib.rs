@@ -6,7 +6,7 @@
 //! | [`cli`]      | command lines: environment, logging, output, common commands       |
 //! | [`serve`]    | servers: the port before the model, phases, routes, figures, end   |
 //! | [`http`]     | what handlers need: keys, errors, JSON, streams                    |
-//! | [`device`]   | `--device auto\|cpu\|rocm[:n]` as a type, and the candle device for it |
+//! | [`device`]   | `--device auto\|cpu\|rocm[:n]` and `--devices 0,1` as types, and candle's devices for them |
 //! | [`fault`]    | what a failed computation says about its device                    |
 //! | [`report`]   | what GPUs are visible, what is missing and how to get it           |
 //! | [`file`](mod@file) | files that others wrote: regular, of a bounded length            |

@@ -43,7 +43,7 @@ impl Identity {
 /// What a worker computes on, in words.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct DeviceInfo {
-    /// `cpu` or `rocm:N`.
+    /// `cpu` or `rocm:N`; several with commas between them.
     pub name: String,
     /// The hardware.
     pub description: String,
@@ -57,6 +57,29 @@ impl From<&Selected> for DeviceInfo {
             name: selected.name.clone(),
             description: selected.description.clone(),
             fallback: selected.fallback.clone(),
+        }
+    }
+}
+
+impl From<&[Selected]> for DeviceInfo {
+    /// All in one line; equal ones are counted.
+    fn from(devices: &[Selected]) -> Self {
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        let mut kinds: Vec<(&str, usize)> = Vec::new();
+        for device in devices {
+            match kinds.last_mut() {
+                Some((kind, count)) if *kind == device.description => *count += 1,
+                _ => kinds.push((&device.description, 1)),
+            }
+        }
+        let kinds = kinds.iter().map(|(kind, count)| match count {
+            1 => kind.to_string(),
+            _ => format!("{count} times {kind}"),
+        });
+        Self {
+            name: names.join(","),
+            description: kinds.collect::<Vec<_>>().join(", "),
+            fallback: devices.iter().find_map(|device| device.fallback.clone()),
         }
     }
 }

@@ -24,7 +24,6 @@ use super::schedule::{Patience, Place};
 use super::table::{OptionTable, Setting, Settings};
 use super::{FleetArgs, ModelFiles};
 use crate::cli::Program;
-use crate::device::DeviceRequest;
 use crate::hub::HubOptions;
 use crate::{file, Error, Result};
 use clap::ArgMatches;
@@ -385,11 +384,7 @@ impl Layers<'_> {
             arguments = table.arguments::<P>(&naming, &settings)?.arguments;
         }
         let idle = own.idle.or(self.own.idle).unwrap_or(self.idle);
-        let place = match tried.device()? {
-            DeviceRequest::Rocm(ordinal) => Place::Rocm(ordinal),
-            DeviceRequest::Auto if DeviceRequest::Auto.may_be_rocm() => Place::Rocm(0),
-            DeviceRequest::Auto | DeviceRequest::Cpu => Place::Cpu,
-        };
+        let place = Place::of(&tried.devices()?);
         let memory = own.memory.or(self.own.memory).map(|Size(bytes)| bytes);
         let pinned = own.pinned.or(self.own.pinned).unwrap_or(false);
         Ok(ModelSettings {

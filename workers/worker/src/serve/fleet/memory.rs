@@ -16,7 +16,7 @@ const RENUMBERING: [&str; 3] = [
 pub(super) fn free(place: Place) -> Option<u64> {
     match place {
         Place::Cpu => host_memory_room(),
-        Place::Rocm(ordinal) => {
+        Place::Rocm(_) => {
             if RENUMBERING
                 .iter()
                 .any(|name| std::env::var_os(name).is_some())
@@ -24,8 +24,11 @@ pub(super) fn free(place: Place) -> Option<u64> {
                 return None;
             }
             let topology = Topology::read();
-            let card = topology.gpus.get(ordinal)?;
-            free_of_card(&Path::new("/sys/bus/pci/devices").join(&card.pci_id))
+            let of_card = |ordinal: usize| {
+                let card = topology.gpus.get(ordinal)?;
+                free_of_card(&Path::new("/sys/bus/pci/devices").join(&card.pci_id))
+            };
+            place.ordinals().map(of_card).sum()
         }
     }
 }
@@ -47,14 +50,15 @@ fn free_of_card(folder: &Path) -> Option<u64> {
     Some(own + free("gtt").filter(|_| is_apu).unwrap_or(0))
 }
 
-/// The device's memory that a process says it uses, in its figures.
+/// The devices' memory that a process says it uses, in its figures: one line, or one for each device.
 pub(super) fn used_by(figures: &str) -> Option<u64> {
-    let line = figures.lines().find(|line| {
+    let lines = figures.lines().filter(|line| {
         let name = line.split([' ', '{']).next().unwrap_or_default();
         name.ends_with("_device_memory_used_bytes")
-    })?;
-    let value: f64 = line.rsplit(' ').next()?.parse().ok()?;
-    (value.is_finite() && value >= 0.0).then_some(value as u64)
+    });
+    let values = lines.map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let sum = values.reduce(|sum, value| Some(sum? + value?))??;
+    (sum.is_finite() && sum >= 0.0).then_some(sum as u64)
 }
 
 #[cfg(test)]
@@ -83,6 +87,8 @@ mod tests {
     fn what_figures_say() {
         let text = "# HELP llm_device_memory_used_bytes x\nllm_device_memory_bytes 9\nllm_device_memory_used_bytes 5e3\n";
         assert_eq!(used_by(text), Some(5000));
+        let two = "sd_worker_device_memory_used_bytes{device=\"rocm:0\"} 5e3\nsd_worker_device_memory_used_bytes{device=\"rocm:1\"} 70\n";
+        assert_eq!(used_by(two), Some(5070));
         assert_eq!(used_by("llm_running 1\n"), None);
     }
 }

@@ -5,6 +5,7 @@
 //! that waits needs the place of a model that answers, that one takes nothing new until the place was given up: its own
 //! further requests wait behind, so that under any load every model has its turn.
 
+use crate::device::{DeviceRequest, MOST_GPUS};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,57 @@ pub(super) type Id = usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Place {
     Cpu,
-    Rocm(usize),
+    /// GPUs, a bit for each ordinal.
+    Rocm(u64),
+}
+
+impl Place {
+    /// A GPU.
+    pub(super) fn gpu(ordinal: usize) -> Self {
+        // A list of devices takes no higher numbers; one alone has the highest place then.
+        Self::Rocm(1 << ordinal.min(MOST_GPUS - 1))
+    }
+
+    /// The place of a model on these devices: GPUs count, the CPU beside them does not.
+    pub(super) fn of(devices: &[DeviceRequest]) -> Self {
+        let places = devices.iter().map(|device| match device {
+            DeviceRequest::Rocm(ordinal) => Self::gpu(*ordinal),
+            DeviceRequest::Auto if DeviceRequest::Auto.may_be_rocm() => Self::gpu(0),
+            DeviceRequest::Auto | DeviceRequest::Cpu => Self::Cpu,
+        });
+        places.fold(Self::Cpu, |all, place| match (all, place) {
+            (Self::Rocm(all), Self::Rocm(more)) => Self::Rocm(all | more),
+            (Self::Cpu, other) | (other, Self::Cpu) => other,
+        })
+    }
+
+    /// The ordinals of its GPUs.
+    pub(super) fn ordinals(self) -> impl Iterator<Item = usize> {
+        let bits = match self {
+            Self::Cpu => 0,
+            Self::Rocm(bits) => bits,
+        };
+        (0..MOST_GPUS).filter(move |ordinal| bits >> ordinal & 1 == 1)
+    }
+
+    /// Whether models there take memory from each other.
+    pub(super) fn meets(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Cpu, Self::Cpu) => true,
+            (Self::Rocm(one), Self::Rocm(other)) => one & other != 0,
+            _ => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
-            Self::Rocm(ordinal) => write!(f, "rocm:{ordinal}"),
+            Self::Rocm(_) => {
+                let names: Vec<String> = self.ordinals().map(|n| format!("rocm:{n}")).collect();
+                f.write_str(&names.join(","))
+            }
         }
     }
 }
@@ -313,7 +357,7 @@ impl Schedule {
     pub(super) fn cramped(&mut self, id: Id) -> bool {
         let place = self.slots[id].place;
         let others = |(other, slot): (Id, &Slot)| {
-            other != id && slot.place == place && slot.phase.is_running() && !slot.pinned
+            other != id && slot.place.meets(place) && slot.phase.is_running() && !slot.pinned
         };
         let any = self.slots.iter().enumerate().any(others);
         self.slots[id].cramped = any;
@@ -380,7 +424,8 @@ impl Schedule {
             }
             let starts = slot.phase == Phase::Unloaded;
             let waits_for_time = slot.not_before.is_some_and(|due| due > now);
-            if waits_for_time || blocked.contains(&place) || (full && starts) {
+            if waits_for_time || blocked.iter().any(|other| other.meets(place)) || (full && starts)
+            {
                 next += 1;
                 continue;
             }
@@ -456,7 +501,7 @@ impl Schedule {
                 return (room, Bound::Count);
             }
         }
-        let here = |other: &Slot| other.place == slot.place;
+        let here = |other: &Slot| other.place.meets(slot.place);
         if self
             .slots
             .iter()
@@ -500,7 +545,7 @@ impl Schedule {
     fn make_room(&self, id: Id, place: Option<Place>) -> Option<Room> {
         let settled = self.slots.iter().enumerate().filter(|(other, slot)| {
             let settled = matches!(slot.phase, Phase::Loaded | Phase::Sleeping);
-            let here = place.is_none_or(|place| slot.place == place);
+            let here = place.is_none_or(|place| slot.place.meets(place));
             *other != id && settled && here && !slot.pinned
         });
         let rank = |(_, slot): &(Id, &Slot)| {

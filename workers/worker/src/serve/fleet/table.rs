@@ -2,7 +2,7 @@
 
 use super::FleetArgs;
 use crate::cli::{env, Program};
-use crate::device::DeviceArgs;
+use crate::device::{DeviceArgs, DeviceList, DeviceListArgs, DeviceRequest, MOST_GPUS};
 use crate::serve::ServerArgs;
 use crate::{Error, Result};
 use clap::parser::ValueSource;
@@ -53,11 +53,24 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// What the options about the device say.
-    pub(super) fn device(&self) -> Result<crate::device::DeviceRequest> {
-        let args = DeviceArgs::from_arg_matches(&self.matches);
-        args.map_err(|e| Error::Usage(first_paragraph(&e)))?
-            .request()
+    /// What the options about devices say.
+    pub(super) fn devices(&self) -> Result<Vec<DeviceRequest>> {
+        let bad = |e: clap::Error| Error::Usage(first_paragraph(&e));
+        if self.matches.ids().all(|id| id.as_str() != "devices") {
+            let one = DeviceArgs::from_arg_matches(&self.matches).map_err(bad)?;
+            return Ok(vec![one.request()?]);
+        }
+        let list = DeviceListArgs::from_arg_matches(&self.matches).map_err(bad)?;
+        match list.list()? {
+            DeviceList::These(devices) => Ok(devices),
+            // Which there are is not asked here: that would open them.
+            DeviceList::All => {
+                let gpus = candle_rocm::topology::Topology::read().gpus.len();
+                Ok((0..gpus.clamp(1, MOST_GPUS))
+                    .map(DeviceRequest::Rocm)
+                    .collect())
+            }
+        }
     }
 
     /// An option that is a number, if there is such an option.

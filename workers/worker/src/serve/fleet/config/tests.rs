@@ -233,7 +233,7 @@ fn the_nearer_word_counts() {
     );
     let other = named(&catalogue, "other");
     assert_eq!((other.needs, other.patience.unload), (2 << 30, None));
-    assert_eq!(other.place, super::super::schedule::Place::Rocm(1));
+    assert_eq!(other.place, super::super::schedule::Place::gpu(1));
     assert!(has("other", "--alias=two"));
     assert_eq!(other.source, place.path("beside.gguf"));
     assert_eq!(catalogue.default.as_deref(), Some("other"));

@@ -191,7 +191,7 @@ fn a_load_that_failed_for_memory_is_tried_again_after_another_went() {
 fn each_place_loads_one_at_a_time() {
     let (mut schedule, now) = schedule(4, None, None);
     for id in [2, 3] {
-        schedule.slots[id].place = Place::Rocm(id - 2);
+        schedule.slots[id].place = Place::gpu(id - 2);
     }
     for id in 0..4 {
         schedule.enter(id, None);
@@ -376,4 +376,30 @@ fn nobody_starves_and_limits_hold() {
         assert_eq!(served + left, asked, "seed {seed}: somebody starved");
         assert_eq!(schedule.waiting(), 0);
     }
+}
+
+#[test]
+fn a_model_on_several_gpus_meets_those_on_each() {
+    use DeviceRequest::{Cpu, Rocm};
+    let both = Place::of(&[Rocm(0), Cpu, Rocm(2)]);
+    assert_eq!(both.to_string(), "rocm:0,rocm:2");
+    assert_eq!(Place::of(&[Cpu, Cpu]), Place::Cpu);
+    assert!(both.meets(Place::gpu(0)) && both.meets(both));
+    assert!(!both.meets(Place::gpu(1)) && !both.meets(Place::Cpu));
+
+    let (mut schedule, now) = schedule(4, None, None);
+    let places = [both, Place::gpu(0), Place::gpu(1), Place::gpu(2)];
+    for (slot, place) in schedule.slots.iter_mut().zip(places) {
+        slot.place = place;
+    }
+    // What is free counts where it is needed; the one on both cards gets the place of both others.
+    let free: Free<'_> = &|place| Some(if place == Place::gpu(1) { 100 } else { 0 });
+    load(&mut schedule, 1, now);
+    load(&mut schedule, 3, now);
+    schedule.enter(0, None);
+    schedule.enter(2, None);
+    let steps = schedule.steps(now, free);
+    assert_eq!(steps, [Step::Unload(1), Step::Load(2)]);
+    schedule.ended(1, None);
+    assert_eq!(schedule.steps(now, free), [Step::Unload(3)]);
 }
