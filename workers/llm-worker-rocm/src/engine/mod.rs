@@ -8,6 +8,7 @@
 //! | [`decoder`]   | the models behind that border                                            |
 //! | [`group`]     | one model on several devices                                             |
 //! | [`snapshots`] | the border to models whose memory can be saved                           |
+//! | [`shard`]     | models whose matrices several GPUs share                                 |
 //! | [`score`]     | logits of a text without sampling, for perplexity and tests              |
 //!
 //! Inside, `scheduler` decides what each step computes, `blocks` counts the blocks of the paged cache and the slots of
@@ -28,6 +29,7 @@ mod saved;
 mod scheduler;
 pub mod score;
 mod sequence;
+pub mod shard;
 mod sizes;
 pub mod snapshots;
 mod speculation;

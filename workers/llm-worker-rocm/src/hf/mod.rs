@@ -31,9 +31,10 @@ pub(crate) use vision::VisionFolder;
 use crate::folder::required_json;
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use tensors::Shards;
-use worker::gguf::{Gguf, SharedBytes, TensorInfo, Weights};
+use worker::gguf::{parts_of, Gguf, SharedBytes, TensorInfo, Weights};
 use worker::{Error, Result};
 
 /// A checked model folder.
@@ -105,6 +106,13 @@ impl Weights for HfFolder {
 
     fn shared(&self, name: &str, _: &TensorInfo) -> Option<SharedBytes> {
         self.shards.shared(name)
+    }
+
+    fn parts(&self, name: &str, info: &TensorInfo, ranges: &[Range<usize>]) -> Cow<'_, [u8]> {
+        match self.shards.parts(name, ranges) {
+            Some(parts) => Cow::Owned(parts),
+            None => parts_of(self.bytes(name, info), ranges),
+        }
     }
 
     fn give_back(&self, name: &str, _info: &TensorInfo) {

@@ -12,6 +12,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use worker::gguf::{give_back, map_file, Format, SharedBytes, TensorInfo};
@@ -302,6 +303,33 @@ impl Shards {
             return Cow::Owned(floats(&data, place.dtype, added));
         }
         data
+    }
+
+    /// Some bytes of a stacked tensor, which lies in as many pieces as it has experts; none of others.
+    pub(super) fn parts(&self, name: &str, ranges: &[Range<usize>]) -> Option<Vec<u8>> {
+        let place = self.places.get(name)?;
+        let changes = place.change.is_some() || place.heads.is_some() || place.plus_one;
+        if changes || place.as_floats() || place.sources.len() < 2 {
+            return None;
+        }
+        let mut parts = Vec::with_capacity(ranges.iter().map(|range| range.len()).sum());
+        // The pieces and the ranges ascend.
+        let mut start = 0;
+        for source in place.sources.values() {
+            let own = start..start + source.bytes;
+            start = own.end;
+            let first = ranges.partition_point(|range| range.end <= own.start);
+            for range in ranges[first..]
+                .iter()
+                .take_while(|range| range.start < own.end)
+            {
+                let (from, to) = (range.start.max(own.start), range.end.min(own.end));
+                let from = source.start + from - own.start;
+                let to = source.start + to - own.start;
+                parts.extend_from_slice(&self.maps[source.shard][from..to]);
+            }
+        }
+        Some(parts)
     }
 
     /// A tensor where it lies, if it is in a file as GGUF has it.

@@ -7,6 +7,7 @@ use crate::{Error, Result};
 use memmap2::{Advice, Mmap, UncheckedAdvice};
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,6 +114,18 @@ impl Weights for MappedGguf {
     fn shared(&self, name: &str, info: &TensorInfo) -> Option<SharedBytes> {
         let (map, start) = self.place(name, info);
         let range = start..start + info.bytes as usize;
+        Some(SharedBytes::of_map(map, range))
+    }
+
+    fn shared_part(
+        &self,
+        name: &str,
+        info: &TensorInfo,
+        range: Range<usize>,
+    ) -> Option<SharedBytes> {
+        // The system reads ahead what it is asked to have at hand, and no more.
+        let (map, start) = self.place(name, info);
+        let range = start + range.start..start + range.end;
         Some(SharedBytes::of_map(map, range))
     }
 

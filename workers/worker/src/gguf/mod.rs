@@ -18,7 +18,7 @@ pub use mapped::{give_back, map_file, MappedGguf};
 pub use shared::SharedBytes;
 pub use types::{dtype, UnsupportedFormat};
 pub use value::{Array, Value};
-pub use weights::{load, Weights};
+pub use weights::{load, parts_of, Weights};
 pub use write::{GgufWriter, NewTensor};
 
 use candle_core::quantized::GgmlDType;

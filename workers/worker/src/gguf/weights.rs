@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use candle_core::quantized::{QStorage, QTensor};
 use candle_core::Device;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 
 /// A checked model: metadata and tensor table at hand, data on demand.
@@ -24,8 +25,38 @@ pub trait Weights: Send + Sync {
         None
     }
 
+    /// Some of the bytes that [`Weights::bytes`] gives, ascending and behind each other. The others are not read where
+    /// that can be.
+    fn parts(&self, name: &str, info: &TensorInfo, ranges: &[Range<usize>]) -> Cow<'_, [u8]> {
+        parts_of(self.bytes(name, info), ranges)
+    }
+
+    /// Some of the bytes that [`Weights::shared`] gives.
+    fn shared_part(
+        &self,
+        name: &str,
+        info: &TensorInfo,
+        range: Range<usize>,
+    ) -> Option<SharedBytes> {
+        self.shared(name, info).map(|all| all.slice(range))
+    }
+
     /// Lets the system drop the pages of a tensor that will not be read again soon.
     fn give_back(&self, name: &str, info: &TensorInfo);
+}
+
+/// Some of these bytes behind each other, where they are if they are one piece.
+pub fn parts_of<'a>(all: Cow<'a, [u8]>, ranges: &[Range<usize>]) -> Cow<'a, [u8]> {
+    match (all, ranges) {
+        (Cow::Borrowed(all), [one]) => Cow::Borrowed(&all[one.clone()]),
+        (all, ranges) => {
+            let mut parts = Vec::with_capacity(ranges.iter().map(|range| range.len()).sum());
+            for range in ranges {
+                parts.extend_from_slice(&all[range.clone()]);
+            }
+            Cow::Owned(parts)
+        }
+    }
 }
 
 /// Loads a tensor, outermost dimension first as candle has it.

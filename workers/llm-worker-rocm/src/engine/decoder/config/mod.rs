@@ -3,7 +3,9 @@
 //! [`DecoderConfig::from_gguf`] checks everything that the forward pass will rely on, and refuses a file that asks for
 //! more than it does: a wrong answer is worse than none.
 
+mod cuts;
 mod delta;
+mod division;
 mod experts;
 mod keys;
 mod latent;
@@ -46,6 +48,8 @@ pub struct DecoderConfig {
     pub context_length: usize,
     /// Rows of the embedding table.
     pub vocab_size: usize,
+    /// Rows of the output matrix, fewer than the vocabulary's where several GPUs share it.
+    pub(super) output_rows: usize,
     pub(super) blocks: usize,
     /// Blocks behind these that predict tokens further ahead; they are left alone.
     pub(super) predicting: usize,
@@ -227,12 +231,14 @@ impl DecoderConfig {
             Activation::Xielu => xielu(gguf, blocks)?,
             _ => Vec::new(),
         };
+        let vocab_size = vocab_size(gguf)?;
         let config = Self {
             xielu,
             architecture: name.to_string(),
             traits: *traits,
             context_length,
-            vocab_size: vocab_size(gguf)?,
+            vocab_size,
+            output_rows: vocab_size,
             blocks,
             predicting,
             width,

@@ -34,8 +34,12 @@ impl DecoderConfig {
             check.norm(&name(norm), &[width])?;
         }
         check.allow(&name(self.head_norm(gguf, block)), &[width])?;
-        for matrix in ["nextn.embed_tokens", "nextn.shared_head_head"] {
-            check.allow(&name(&format!("{matrix}.weight")), &[width, vocab])?;
+        let matrices = [
+            ("nextn.embed_tokens", vocab),
+            ("nextn.shared_head_head", self.output_rows),
+        ];
+        for (matrix, rows) in matrices {
+            check.allow(&name(&format!("{matrix}.weight")), &[width, rows])?;
         }
         check.block(self, block)?;
         let mut names = gguf.tensors().map(|(name, _)| name);

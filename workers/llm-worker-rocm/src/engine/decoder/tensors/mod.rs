@@ -52,8 +52,8 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     if c.traits.recurrence == Recurrence::Rwkv7 {
         check.norm("token_embd_norm", &[width])?;
     }
-    check.allow("output.weight", &[width, vocab])?;
-    check.allow("output.bias", &[vocab])?;
+    check.allow("output.weight", &[width, c.output_rows])?;
+    check.allow("output.bias", &[c.output_rows])?;
     // The rows of a reranker's two answers; models that answer in words leave it alone.
     check.allow("cls.output.weight", &[width, 2])?;
     for factors in [ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT] {
