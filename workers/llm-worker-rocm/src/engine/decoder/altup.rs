@@ -138,13 +138,14 @@ impl Block {
         let mixed = self
             .mixer
             .forward(&input.clone().into(), memories, layer, pass)?;
+        let mixed = self.mixed(mixed)?;
         let mixed = (&active + normed(&self.attention_post_norm, &mixed)?)?;
         let mixed = ((mixed + altup.low_rank(&input)?)? * FRAC_1_SQRT_2)?;
         let input = normed(&self.ffn_norm, &mixed)?;
         let Some(feed_forward) = &self.feed_forward else {
             bail!("a block of several streams has a feed-forward part")
         };
-        let fed = feed_forward.forward(&input.into())?;
+        let fed = self.fed(feed_forward.forward(&input.into())?)?;
         let changed = (mixed + normed(&self.ffn_post_norm, &fed)?)?;
         let corrected = altup.correct(&predicted, &changed)?;
         let (Some(per_block), Some(of_blocks)) = (&self.per_block, &pass.per_block) else {

@@ -7,6 +7,7 @@ use super::memory::LayerMemory;
 use super::mixers::{Mixer, Pass};
 use super::norm::{Norm, Residual};
 use super::per_block::PerBlockInput;
+use super::shares::Shares;
 use candle_core::{Result, Tensor};
 
 /// What mixes tokens and the feed-forward part, with the norms that a model has.
@@ -30,6 +31,8 @@ pub(super) struct Block {
     pub stream_scale: Option<Tensor>,
     /// The factor of what a part's norm gives, where that takes the stream's place.
     pub normed_stream: Option<f64>,
+    /// What makes the results of parts that several GPUs share.
+    pub shares: Option<Shares>,
 }
 
 impl Block {
@@ -50,6 +53,7 @@ impl Block {
         let mixed = self.mixer.forward(&input, memories, layer, pass)?;
         self.restart(stream, &input)?;
         let Some(feed_forward) = &self.feed_forward else {
+            let mixed = self.mixed(mixed)?;
             return stream.add(self.finish(mixed, &self.attention_post_norm)?);
         };
         let quantized = feed_forward.takes_quantized();
@@ -59,19 +63,30 @@ impl Block {
                 None => input,
             };
             let fed = feed_forward.forward(&input)?;
-            stream.add(self.finish(mixed, &self.attention_post_norm)?)?;
-            return stream.add(self.finish(fed, &self.ffn_post_norm)?);
+            let norms = [&self.attention_post_norm, &self.ffn_post_norm];
+            if norms.iter().all(|norm| norm.is_none())
+                && self.shares.as_ref().is_some_and(Shares::are_both)
+            {
+                return stream.add(self.finish(self.fed((mixed + fed)?)?, &None)?);
+            }
+            stream.add(self.finish(self.mixed(mixed)?, &self.attention_post_norm)?)?;
+            return stream.add(self.finish(self.fed(fed)?, &self.ffn_post_norm)?);
         }
+        let mixed = self.mixed(mixed)?;
         stream.add(self.finish(mixed, &self.attention_post_norm)?)?;
         let before = match &self.beside {
             Some(_) => Some(stream.sum()?),
             None => None,
         };
         let input = normed(stream, &self.ffn_norm, quantized)?;
-        let mut fed = feed_forward.forward(&input)?;
+        let mut fed = self.fed(feed_forward.forward(&input)?)?;
         self.restart(stream, &input)?;
         if let (Some(beside), Some(before)) = (&self.beside, &before) {
-            fed = beside.forward(&fed, before)?;
+            let shares = self.shares.as_ref();
+            fed = beside.forward(&fed, before, |experts| match shares {
+                Some(shares) => shares.beside(experts),
+                None => Ok(experts),
+            })?;
         }
         stream.add(self.finish(fed, &self.ffn_post_norm)?)?;
         if let (Some(input), Some(of_blocks)) = (&self.per_block, &pass.per_block) {
@@ -81,6 +96,22 @@ impl Block {
         match &self.stream_scale {
             Some(scale) => stream.scale(scale),
             None => Ok(()),
+        }
+    }
+
+    /// What the mixer gives, from what this GPU has of it.
+    pub(super) fn mixed(&self, share: Tensor) -> Result<Tensor> {
+        match &self.shares {
+            Some(shares) => shares.mixed(share),
+            None => Ok(share),
+        }
+    }
+
+    /// The same of the feed-forward part.
+    pub(super) fn fed(&self, share: Tensor) -> Result<Tensor> {
+        match &self.shares {
+            Some(shares) => shares.fed(share),
+            None => Ok(share),
         }
     }
 

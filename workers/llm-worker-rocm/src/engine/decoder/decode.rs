@@ -15,6 +15,7 @@ use crate::engine::forward::{
     Answer, DecodeOutput, Decoded, HeadOutput, HeadStep, HiddenRows, Predicted, SampleParams, Step,
 };
 use crate::engine::sampling::choice;
+use crate::engine::shard::Shard;
 use candle_core::op::BackpropOp;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::rocm_backend::candle_rocm::ops::sampling::{self, Choice};
@@ -150,6 +151,25 @@ impl Decoding {
     pub(super) fn set_graphs(&mut self, graphs: GraphUse, device: &Device) {
         self.graphs = Graphs::new(graphs, device);
         self.clear();
+    }
+
+    /// Has the GPUs that share a model enqueue graphs all, or none of them.
+    pub(super) fn agree_on_graphs(&mut self, graphs: GraphUse, shard: &Shard) {
+        if graphs == GraphUse::Off {
+            return;
+        }
+        if !shard.communicator.is_capturable() {
+            let how = shard.communicator.backend();
+            return self.do_without_graphs(format!(
+                "GPUs that exchange results by {how:?} need the host in the midst of a step"
+            ));
+        }
+        match shard.largest(u16::from(!self.graphs.are_on())) {
+            Ok(0) => {}
+            Ok(_) if !self.graphs.are_on() => {}
+            Ok(_) => self.do_without_graphs("another GPU of the model has none".to_string()),
+            Err(error) => self.do_without_graphs(format!("the GPUs do not agree: {error}")),
+        }
     }
 
     /// Gives graphs up, for this reason.

@@ -47,16 +47,65 @@ impl Tries {
     }
 }
 
-/// Why a shape has no graph.
+/// Why a shape has no graph, the least of reasons first.
 pub(super) enum Refusal {
-    /// So few bytes are free.
-    Room(usize),
     /// An allocation failed meanwhile.
     Memory(Error),
+    /// So few bytes are free.
+    Room(usize),
     /// Something else did.
     Failed(Error),
     /// It computes something else.
     Differs(String),
+}
+
+impl Refusal {
+    /// How much of a reason it is; 0 is none.
+    fn weight(&self) -> u16 {
+        match self {
+            Self::Memory(_) => 1,
+            Self::Room(_) => 2,
+            Self::Failed(_) => 3,
+            Self::Differs(_) => 4,
+        }
+    }
+
+    /// The same on the other GPUs of a model.
+    fn of_another(weight: u16) -> Self {
+        let why = "another GPU of the model could not have a graph";
+        match weight {
+            1 => Self::Memory(Error::msg(why)),
+            2 => Self::Room(0),
+            3 => Self::Failed(Error::msg(why)),
+            _ => Self::Differs(format!("{why} that computes what its launches do")),
+        }
+    }
+}
+
+impl Network {
+    /// What has come of a graph, if the same has on all GPUs that share the model; else the weightiest refusal, so that
+    /// all go on in the same way.
+    fn all_or_none<T>(
+        &self,
+        own: std::result::Result<T, Refusal>,
+    ) -> std::result::Result<T, Refusal> {
+        let Some(shard) = &self.shard else { return own };
+        let weight = own.as_ref().err().map_or(0, Refusal::weight);
+        let weightiest = shard.largest(weight)?;
+        match weight == weightiest {
+            true => own,
+            false => Err(Refusal::of_another(weightiest)),
+        }
+    }
+
+    /// The result of something that the GPUs of a model do together: where one fails in the midst of it, the others wait
+    /// for it, and it may not begin anew.
+    fn together<T>(&self, own: Result<T>) -> Result<T> {
+        if let (Some(shard), Err(error)) = (&self.shard, &own) {
+            shard.communicator.abort(&error.to_string());
+        }
+        own
+    }
 }
 
 impl From<Error> for Refusal {
@@ -223,24 +272,42 @@ impl Recorded {
         let words = &shape.without_writing_states(words);
         // Also loads what the recording needs.
         shape.send(words)?;
-        let logits = shape.compute(network)?;
-        shape.choose(&logits)?;
-        let expected = Found::read(shape, &logits, rows)?;
-        drop(logits);
-        make_room(&device)?;
-        let recorded = Self::record(shape, network, &device)?;
+        let logits = shape.compute(network);
+        let expected = logits.and_then(|logits| {
+            shape.choose(&logits)?;
+            Found::read(shape, &logits, rows)
+        });
+        let expected = network.together(expected)?;
+        let recorded = match make_room(&device) {
+            Ok(()) => Self::record(shape, network, &device).map_err(Refusal::from),
+            Err(refusal) => Err(refusal),
+        };
+        let recorded = network.all_or_none(recorded)?;
         if device.config().verify == Verify::Off {
             return Ok(recorded);
         }
-        recorded.forget(shape, words.len())?;
-        shape.send(words)?;
-        begin.restore(network)?;
-        recorded.launch()?;
-        let found = Found::read(shape, &recorded.logits, rows)?;
-        match found.difference(&expected) {
+        let found = recorded.try_out(shape, network, words, rows, begin);
+        let found = match network.together(found)?.difference(&expected) {
             None => Ok(recorded),
             Some(difference) => Err(Refusal::Differs(difference)),
-        }
+        };
+        network.all_or_none(found)
+    }
+
+    /// Computes a step of so many sequences by the graph.
+    fn try_out(
+        &self,
+        shape: &Prepared,
+        network: &Network,
+        words: &[u32],
+        rows: usize,
+        begin: &Begin,
+    ) -> Result<Found> {
+        self.forget(shape, words.len())?;
+        shape.send(words)?;
+        begin.restore(network)?;
+        self.launch()?;
+        Found::read(shape, &self.logits, rows)
     }
 
     fn record(

@@ -135,18 +135,19 @@ impl Loader<'_> {
             true => "output.weight",
             false => "token_embd.weight",
         };
-        let own = |part: &str, of_model: &str| -> worker::Result<Option<Weight>> {
+        let own = |part: &str, of_model: &str, rows: usize| -> worker::Result<Option<Weight>> {
             let name = name(&format!("{part}.weight"));
             let has_own = self.has(&name) && !self.is_same(&name, of_model)?;
             has_own
-                .then(|| self.matrix(&name, c.vocab_size, c.width))
+                .then(|| self.matrix(&name, rows, c.width))
                 .transpose()
         };
         let norm = format!("blk.{block}.{}", c.head_norm(self.file.header(), block));
         let norm = norm.strip_suffix(".weight").unwrap_or(&norm);
         Ok(Head {
-            embedding: own("embed_tokens", "token_embd.weight")?,
-            output: own("shared_head_head", output)?.map(|weight| Linear::new(weight, None)),
+            embedding: own("embed_tokens", "token_embd.weight", c.vocab_size)?,
+            output: own("shared_head_head", output, c.output_rows)?
+                .map(|weight| Linear::new(weight, None)),
             embedding_norm: self.norm(&name("enorm"))?,
             hidden_norm: self.norm(&name("hnorm"))?,
             join: self.linear(&name("eh_proj"), c.width, 2 * c.width)?,
@@ -192,6 +193,7 @@ impl Network {
             options: self.weight_options,
             host_blocks: self.host_blocks,
             streamer: &self.streamer,
+            shard: self.shard.as_ref(),
             taken: Cell::new(self.weight_bytes),
         };
         let first = self.config.blocks;

@@ -8,6 +8,7 @@ use super::mixers::FirstValues;
 use super::norm::Norm;
 use super::traits::NormKind;
 use crate::engine::api::{WeightBytes, WeightOptions};
+use crate::engine::shard::Shard;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use sha2::{Digest, Sha256};
@@ -37,6 +38,8 @@ pub(super) struct Loader<'a> {
     pub host_blocks: usize,
     /// What brings those to the device.
     pub streamer: &'a Arc<Streamer>,
+    /// What others have of the model, where several GPUs share it.
+    pub shard: Option<&'a Shard>,
     /// What has been taken so far.
     pub taken: Cell<WeightBytes>,
 }

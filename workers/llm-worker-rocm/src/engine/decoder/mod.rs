@@ -28,6 +28,7 @@ mod per_head;
 mod projections;
 mod rocm;
 mod rotary;
+mod shares;
 mod snapshots;
 mod temperature;
 mod tensors;

@@ -10,6 +10,7 @@ use crate::engine::forward::{
     Step,
 };
 use crate::engine::media::{Content, Features, MediaItem, StepMedia};
+use crate::engine::shard::Shard;
 use crate::engine::snapshots::Snapshots;
 use crate::sound::SoundEncoder;
 use crate::vision::Encoder;
@@ -43,16 +44,56 @@ impl Decoder {
         options: WeightOptions,
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
-        let network = Network::load(config, file, device, context, adapters, options, progress)?;
-        Ok(Self {
+        let whole = (config, None);
+        let network = Network::load(whole, file, device, context, adapters, options, progress)?;
+        Ok(Self::of(network))
+    }
+
+    /// Loads what a shard has of a model that several GPUs share: configuration, file and adapters are the whole model's.
+    /// All shards load at the same time, on the devices of their communicators, and from then on make the same passes.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::load`], and if another shard failed.
+    pub fn load_shard(
+        shard: &Shard,
+        config: &DecoderConfig,
+        file: &dyn Weights,
+        (context, options): (usize, WeightOptions),
+        adapters: &[Adapter],
+        progress: &dyn Fn(u64),
+    ) -> worker::Result<Self> {
+        if shard.number() == 0 {
+            for part in shard.plan.whole() {
+                tracing::info!("every GPU computes these whole: {part}");
+            }
+        }
+        let device = shard.communicator.device().clone();
+        let of_adapter = |adapter| shard.plan.adapter(shard.number(), adapter);
+        let adapters: Vec<Adapter> = adapters.iter().map(of_adapter).collect();
+        let own = config.of_shard(&shard.plan, shard.number());
+        let network = Network::load(
+            (own, Some(shard.clone())),
+            &shard.weights(file),
+            &device,
+            context,
+            &adapters,
+            options,
+            progress,
+        )?;
+        Ok(Self::of(network))
+    }
+
+    fn of(network: Network) -> Self {
+        Self {
             network,
             decoding: Decoding::default(),
             vision: None,
             sound: None,
-        })
+        }
     }
 
-    /// Loads the heads that predict further tokens as well, see [`Forward::predict`].
+    /// Loads the heads that predict further tokens as well, see [`Forward::predict`]; of a shard, `file` is the whole
+    /// model's.
     ///
     /// # Errors
     /// [`Error::Usage`](worker::Error::Usage) if the file has none, and those of [`Decoder::load`].
@@ -61,6 +102,9 @@ impl Decoder {
         file: &dyn Weights,
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
+        let shard = self.network.shard.clone();
+        let part = shard.as_ref().map(|shard| shard.weights(file));
+        let file = part.as_ref().map_or(file, |part| part as &dyn Weights);
         let config = &self.network.config;
         let count = config.check_heads(file.header());
         let count = count.map_err(|error| worker::Error::BadModel {
@@ -268,6 +312,9 @@ impl Forward for Decoder {
         if graphs != GraphUse::Off && !self.network.streamer.is_idle() {
             let reason = "experts are in the host's memory, which has a part in each step";
             self.decoding.do_without_graphs(reason.to_string());
+        }
+        if let Some(shard) = &self.network.shard {
+            self.decoding.agree_on_graphs(graphs, shard);
         }
     }
 

@@ -18,6 +18,7 @@ use super::temperature::Temperatures;
 use crate::engine::api::{KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
+use crate::engine::shard::Shard;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheFormat, PagedBatch};
 use std::cell::RefCell;
@@ -71,6 +72,8 @@ pub(super) struct Network {
     /// Blocks, from the first on, whose experts are in the host's memory, and what brings those to the device.
     pub host_blocks: usize,
     pub streamer: Arc<Streamer>,
+    /// What others have of the model, where several GPUs share it.
+    pub shard: Option<Shard>,
     pub device: Device,
 }
 
@@ -228,7 +231,10 @@ impl Network {
         if let Some(cap) = self.config.logit_cap {
             logits = ((logits / f64::from(cap))?.tanh()? * f64::from(cap))?;
         }
-        Ok(logits)
+        match &self.shard {
+            Some(shard) => shard.gather(logits),
+            None => Ok(logits),
+        }
     }
 
     /// Reserves the cache, in place of one reserved before.

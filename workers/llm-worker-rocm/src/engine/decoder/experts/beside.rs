@@ -20,18 +20,19 @@ pub(in crate::engine::decoder) struct Beside {
 
 impl Beside {
     /// Both together, `(rows, width)`; `dense` is what the feed-forward part gives, `stream` what it and the experts work
-    /// on, before any norm.
+    /// on, before any norm; `whole` makes what the experts give of what this GPU has of it.
     pub(in crate::engine::decoder) fn forward(
         &self,
         dense: &Tensor,
         stream: &Tensor,
+        whole: impl FnOnce(Tensor) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let seen = self.router_norm.forward(stream)?.into();
         let (ids, weights) = self.mixture.router.route(&seen)?;
         let factors = self.scales.index_select(&ids.flatten_all()?, 0)?;
         let weights = (weights * factors.reshape(ids.shape())?)?;
         let input = self.pre_norm.forward(stream)?.into();
-        let experts = self.mixture.forward_routed(&input, (ids, weights))?;
+        let experts = whole(self.mixture.forward_routed(&input, (ids, weights))?)?;
         self.dense_norm.forward(dense)? + self.post_norm.forward(&experts)?
     }
 }

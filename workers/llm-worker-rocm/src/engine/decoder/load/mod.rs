@@ -21,14 +21,16 @@ use super::head::Hidden;
 use super::linear::{Linear, Weight};
 use super::loader::Loader;
 use super::lora::{Attached, Lora, Rows};
-use super::mixers::{FirstValues, Mixer};
+use super::mixers::{Both, FirstValues, Mixer};
 use super::network::Network;
 use super::norm::Norm;
+use super::shares::Shares;
 use super::temperature::Temperatures;
 use super::tensors::POSITIONS;
 use super::traits::Recurrence;
 use crate::adapters::{Adapter, OUTPUT};
 use crate::engine::api::{KvDType, WeightOptions};
+use crate::engine::shard::Shard;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 use std::cell::{Cell, RefCell};
@@ -59,9 +61,9 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
 }
 
 impl Network {
-    /// See [`Decoder::load`](super::Decoder::load).
+    /// See [`Decoder::load`](super::Decoder::load); of a shard, configuration and file are what it has of them.
     pub(super) fn load(
-        config: DecoderConfig,
+        (config, shard): (DecoderConfig, Option<Shard>),
         file: &dyn Weights,
         device: &Device,
         context: usize,
@@ -70,6 +72,13 @@ impl Network {
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
         let host_blocks = host::host_blocks(&config, file.header(), device, &options);
+        let host_blocks = match &shard {
+            // All have to do the same, as the one with the least room has to.
+            Some(shard) => (shard.largest(host_blocks as u16))
+                .map_err(Error::candle("agreeing with the other GPUs"))?
+                .into(),
+            None => host_blocks,
+        };
         let streamer = Arc::new(Streamer::new(&options));
         let activations = activations(&config, file, device);
         let lora = Arc::new(Lora::default());
@@ -86,12 +95,13 @@ impl Network {
             options,
             host_blocks,
             streamer: &streamer,
+            shard: shard.as_ref(),
             taken: Cell::default(),
         };
         let c = &config;
         let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
         let output = match loader.has("output.weight") {
-            true => loader.matrix("output.weight", c.vocab_size, c.width)?,
+            true => loader.matrix("output.weight", c.output_rows, c.width)?,
             // Tied: the embedding table is the output matrix, too.
             false => embedding.clone(),
         };
@@ -100,7 +110,7 @@ impl Network {
             .collect::<Result<_>>()?;
         let rows = Rows {
             tensor: OUTPUT,
-            range: 0..c.vocab_size,
+            range: 0..c.output_rows,
         };
         let output_adapters = attached
             .of_output(&rows, c.width, device, activations)
@@ -153,6 +163,7 @@ impl Network {
             streamer: streamer.clone(),
             device: device.clone(),
             lora: lora.clone(),
+            shard: shard.clone(),
             config,
         })
     }
@@ -177,18 +188,22 @@ impl Loader<'_> {
                 per_block: None,
                 stream_scale: None,
                 normed_stream: None,
+                shares: None,
             });
         }
         let [attention_norm, ffn_norm] = self.norms_before(block)?;
+        let shares = Shares::of_block(self.shard, block);
         let mixer = match c.mixer(block) {
             MixerKind::Attention => match &c.latent {
                 Some(shape) => Mixer::Latent(Box::new(self.latent(block, shape)?)),
                 None => Mixer::Attention(Box::new(self.attention(block)?)),
             },
             MixerKind::Recurrent => Mixer::Recurrent(self.recurrent(block)?),
-            MixerKind::Both => {
-                Mixer::Both(Box::new((self.attention(block)?, self.recurrent(block)?)))
-            }
+            MixerKind::Both => Mixer::Both(Box::new(Both {
+                attention: self.attention(block)?,
+                recurrent: self.recurrent(block)?,
+                counts: (shares.as_ref()).is_none_or(Shares::counts_beside_mixer),
+            })),
             MixerKind::FeedForward => Mixer::FeedForward(Box::new(self.feed_forward(block)?)),
         };
         let feed_forward = c.has_feed_forward().then(|| self.feed_forward(block));
@@ -209,6 +224,7 @@ impl Loader<'_> {
             per_block: self.per_block_input(block)?,
             stream_scale: self.stream_scale(block)?,
             normed_stream: (c.traits.normed_stream).then_some(c.residual_scale.unwrap_or(1.0)),
+            shares,
         })
     }
 

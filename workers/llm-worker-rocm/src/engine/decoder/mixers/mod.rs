@@ -91,9 +91,17 @@ pub(super) enum Mixer {
     Latent(Box<LatentAttention>),
     Recurrent(Box<dyn Recurrent>),
     /// Both on the same input; what they give is added.
-    Both(Box<(Attention, Box<dyn Recurrent>)>),
+    Both(Box<Both>),
     /// None: the block's feed-forward part stands here.
     FeedForward(Box<FeedForward>),
+}
+
+/// Attention beside a recurrence.
+pub(super) struct Both {
+    pub attention: Attention,
+    pub recurrent: Box<dyn Recurrent>,
+    /// Whether what the recurrence gives is added here: where GPUs share attention, each has a state, and one adds it.
+    pub counts: bool,
 }
 
 /// A recurrence: each token changes a state, and what is given for it depends on the state and the token alone.
@@ -118,7 +126,7 @@ impl Mixer {
     pub(super) fn cache_shape(&self, blocks: usize, block_size: usize) -> Option<CacheShape> {
         let attention = match self {
             Self::Attention(attention) => attention,
-            Self::Both(both) => &both.0,
+            Self::Both(both) => &both.attention,
             Self::Latent(latent) => return Some(latent.cache_shape(blocks, block_size)),
             _ => return None,
         };
@@ -132,7 +140,9 @@ impl Mixer {
             Self::Attention(attention) => attention.projections.takes_quantized(),
             Self::Latent(latent) => latent.takes_quantized(),
             Self::Recurrent(recurrent) => recurrent.takes_quantized(),
-            Self::Both(both) => both.0.projections.takes_quantized() && both.1.takes_quantized(),
+            Self::Both(both) => {
+                both.attention.projections.takes_quantized() && both.recurrent.takes_quantized()
+            }
             Self::FeedForward(feed_forward) => feed_forward.takes_quantized(),
         }
     }
@@ -183,7 +193,7 @@ impl Mixer {
         match self {
             Self::Attention(_) | Self::Latent(_) | Self::FeedForward(_) => Vec::new(),
             Self::Recurrent(recurrent) => recurrent.state(),
-            Self::Both(both) => both.1.state(),
+            Self::Both(both) => both.recurrent.state(),
         }
     }
 
@@ -191,7 +201,7 @@ impl Mixer {
     pub(super) fn window(&self) -> Option<usize> {
         match self {
             Self::Attention(attention) => attention.left,
-            Self::Both(both) => both.0.left,
+            Self::Both(both) => both.attention.left,
             Self::Latent(_) | Self::Recurrent(_) | Self::FeedForward(_) => None,
         }
     }
@@ -213,8 +223,12 @@ impl Mixer {
             Self::Latent(latent) => latent.forward(x, memory, pass),
             Self::Recurrent(recurrent) => recurrent.forward(x, memory, pass.states()?),
             Self::Both(both) => {
-                let attended = both.0.forward(x, memory, pass)?;
-                attended + both.1.forward(x, memory, pass.states()?)?
+                let attended = both.attention.forward(x, memory, pass)?;
+                let carried = both.recurrent.forward(x, memory, pass.states()?)?;
+                match both.counts {
+                    true => attended + carried,
+                    false => Ok(attended),
+                }
             }
             Self::FeedForward(feed_forward) => feed_forward.forward(x),
         }
