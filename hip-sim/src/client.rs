@@ -29,6 +29,7 @@ pub struct Client {
     reset_counters: unsafe extern "C" fn(),
     inject: unsafe extern "C" fn(*const c_char, u64) -> c_int,
     wrong: unsafe extern "C" fn(*const c_char) -> c_int,
+    peers: unsafe extern "C" fn(*const c_char) -> c_int,
     take_reports: unsafe extern "C" fn(*mut c_char, usize) -> usize,
     check_guards: unsafe extern "C" fn() -> c_int,
     set_memory_limit: unsafe extern "C" fn(c_int, u64) -> c_int,
@@ -60,6 +61,7 @@ impl Client {
                     reset_counters: *library.get(b"hip_sim_reset_counters\0").ok()?,
                     inject: *library.get(b"hip_sim_inject\0").ok()?,
                     wrong: *library.get(b"hip_sim_wrong\0").ok()?,
+                    peers: *library.get(b"hip_sim_peers\0").ok()?,
                     take_reports: *library.get(b"hip_sim_take_reports\0").ok()?,
                     check_guards: *library.get(b"hip_sim_check_guards\0").ok()?,
                     set_memory_limit: *library.get(b"hip_sim_set_memory_limit\0").ok()?,
@@ -87,15 +89,8 @@ impl Client {
 
     /// Makes the `nth` call of this kind from now fail; 0 takes that back.
     pub fn inject(&self, failure: Failure, nth: u64) {
-        let kind: &CStr = match failure {
-            Failure::Malloc => c"malloc",
-            Failure::Launch => c"launch",
-            Failure::Copy => c"copy",
-            Failure::Lost => c"lost",
-            Failure::Capture => c"capture",
-        };
-        // SAFETY: the kind is a C string.
-        unsafe { (self.inject)(kind.as_ptr(), nth) };
+        // SAFETY: the name is a C string.
+        unsafe { (self.inject)(failure.name().as_ptr(), nth) };
     }
 
     /// Turns on the wrong results of a comma list, as `HIP_SIM_WRONG` has it, and all others off; false if one is not
@@ -103,6 +98,13 @@ impl Client {
     pub fn wrong(&self, faults: &CStr) -> bool {
         // SAFETY: the list is a C string.
         unsafe { (self.wrong)(faults.as_ptr()) == 0 }
+    }
+
+    /// Changes which device reaches which, as `HIP_SIM_PEERS` has it, and takes back all access that was enabled; false
+    /// if the text is not understood, which changes nothing. Kernels must not run meanwhile.
+    pub fn peers(&self, links: &CStr) -> bool {
+        // SAFETY: the list is a C string.
+        unsafe { (self.peers)(links.as_ptr()) == 0 }
     }
 
     /// Takes the findings so far.

@@ -2,6 +2,7 @@
 
 use crate::arch::Arch;
 use crate::inject::{Failure, Plan};
+use crate::peers::Peers;
 use crate::wrong::Wrong;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub failures: Plan,
     /// Injected wrong results.
     pub wrong: Wrong,
+    /// Which device reaches which.
+    pub peers: Peers,
 }
 
 impl Config {
@@ -85,13 +88,17 @@ impl Config {
         };
         let wrong = Wrong::default();
         wrong.set(&var("HIP_SIM_WRONG").unwrap_or_default())?;
+        let devices: Vec<Arch> = archs.iter().cycle().take(count).cloned().collect();
+        let check = var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0"));
         Ok(Config {
-            devices: archs.iter().cycle().take(count).cloned().collect(),
+            peers: Peers::new(&var("HIP_SIM_PEERS").unwrap_or_default(), devices.len())?,
+            devices,
             memory,
             seed,
             version,
             spin_limit,
-            check: var("HIP_SIM_CHECK").is_some_and(|v| !matches!(v.as_str(), "" | "0")),
+            // Nothing else can spoil what a kernel loads over a link.
+            check: check || wrong.has_links(),
             failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,
             wrong,
         })
@@ -130,13 +137,19 @@ pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
 fn parse_failures(text: &str) -> Result<Plan, String> {
     let plan = Plan::default();
     for item in text.split(',').filter(|i| !i.trim().is_empty()) {
-        let parsed = item
-            .split_once(':')
-            .and_then(|(kind, nth)| Some((Failure::parse(kind.trim())?, nth.trim().parse().ok()?)));
-        let (failure, nth) = parsed.ok_or_else(|| {
-            format!("HIP_SIM_FAIL: {item:?} is not malloc|launch|copy|lost, a colon and a number")
+        let parsed = item.split_once(':').and_then(|(kind, nth)| {
+            let nth = nth.trim();
+            let (number, lasts) = nth.strip_suffix('+').map_or((nth, false), |n| (n, true));
+            Some((Failure::parse(kind.trim())?, number.parse().ok()?, lasts))
+        });
+        let (failure, nth, lasts) = parsed.ok_or_else(|| {
+            let kinds = Failure::ALL.map(|f| f.name().to_string_lossy()).join("|");
+            format!("HIP_SIM_FAIL: {item:?} is not {kinds}, a colon and a number")
         })?;
-        plan.arm(failure, nth);
+        match lasts {
+            true => plan.arm_from(failure, nth),
+            false => plan.arm(failure, nth),
+        }
     }
     Ok(plan)
 }
@@ -181,6 +194,7 @@ mod tests {
             ("HIP_SIM_WRONG", "lanes"),
             ("HIP_SIM_VERSION", "7.2"),
             ("HIP_SIM_SPIN_LIMIT", "0"),
+            ("HIP_SIM_PEERS", "0-1"),
         ] {
             assert!(with(&[bad]).unwrap_err().contains(bad.0));
         }

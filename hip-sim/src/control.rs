@@ -91,8 +91,8 @@ pub extern "C" fn hip_sim_reset_counters() {
     );
 }
 
-/// Makes the `nth` call from now of a kind (`malloc`, `launch`, `copy`, `lost`, `capture`) fail; 0 takes that back. 0
-/// if the kind is known.
+/// Makes the `nth` call from now of a kind, by its name in `HIP_SIM_FAIL`, fail; 0 takes that back. 0 if the kind is
+/// known.
 #[no_mangle]
 pub unsafe extern "C" fn hip_sim_inject(kind: *const c_char, nth: u64) -> c_int {
     if kind.is_null() {
@@ -121,7 +121,21 @@ pub unsafe extern "C" fn hip_sim_wrong(faults: *const c_char) -> c_int {
     }
     // SAFETY: not null; the caller passes a C string.
     let text = unsafe { CStr::from_ptr(faults) }.to_str();
-    text.map_or(1, |text| sim().config.wrong.set(text).is_err() as c_int)
+    let done = text.map_or(1, |text| sim().config.wrong.set(text).is_err() as c_int);
+    sim().show_peers();
+    done
+}
+
+/// Changes which device reaches which, as `HIP_SIM_PEERS` has it, and takes back all access that was enabled. 0 if the
+/// text is understood; else nothing changes. Not to be called while a kernel runs.
+#[no_mangle]
+pub unsafe extern "C" fn hip_sim_peers(links: *const c_char) -> c_int {
+    if links.is_null() {
+        return 1;
+    }
+    // SAFETY: not null; the caller passes a C string.
+    let text = unsafe { CStr::from_ptr(links) }.to_str();
+    text.map_or(1, |text| sim().set_peers(text).is_err() as c_int)
 }
 
 /// Takes the findings, one a line, into a buffer of `len` bytes with a zero at the end. Returns the bytes that it

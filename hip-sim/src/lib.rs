@@ -9,7 +9,8 @@
 //! | [`hip`] | the HIP runtime: devices, memory, streams, events, modules, graphs |
 //! | [`hiprtc`] | HIP source to a shared object: prelude, translation, host compiler |
 //! | `exec` | modules and launches: blocks on cores, threads on coroutines, barriers, wave exchange |
-//! | `memory` | the reserved address range: heaps, guard zones, poison, shadow |
+//! | `memory`, `shadow` | the reserved address range: heaps, guard zones, poison, what kernels may access |
+//! | `peers` | links between devices |
 //! | [`rocblas`] | handles and matrix products |
 //! | [`control`] | counters, injected failures, wrong results and findings |
 //!
@@ -23,7 +24,9 @@ mod config;
 mod exec;
 mod inject;
 mod memory;
+mod peers;
 mod report;
+mod shadow;
 mod sim;
 mod wrong;
 

@@ -4,6 +4,7 @@
 //! format). With checking on, a shadow byte per byte tells what a kernel may read and write.
 
 use crate::error::{HipError, HipResult};
+use crate::shadow::Shadow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -76,7 +77,7 @@ pub(crate) struct Memory {
     /// Bytes of address range per device.
     slice: usize,
     heaps: Vec<Mutex<Heap>>,
-    shadow: Option<usize>,
+    shadow: Option<Shadow>,
     /// `__device__` variables of loaded modules: device memory outside the heaps.
     variables: Mutex<BTreeMap<usize, Extent>>,
     free_windows: Mutex<Vec<usize>>,
@@ -127,7 +128,7 @@ impl Memory {
             size,
             slice,
             heaps: (0..devices).map(heap).collect(),
-            shadow: check.then(|| reserve(size)),
+            shadow: check.then(|| Shadow::new(devices, slice, size)),
             variables: Mutex::default(),
             free_windows: Mutex::default(),
             next_window: AtomicUsize::new(0),
@@ -143,9 +144,16 @@ impl Memory {
         (self.base, self.size)
     }
 
-    /// Address of the shadow byte of the first reserved byte, 0 without checking.
-    pub fn shadow(&self) -> usize {
-        self.shadow.unwrap_or(0)
+    /// Address of the shadow byte of the first reserved byte, as a device's kernels see it; 0 without checking.
+    pub fn shadow(&self, device: usize) -> usize {
+        self.shadow.as_ref().map_or(0, |shadow| shadow.view(device))
+    }
+
+    /// Shows the kernels of a device, when checked, what another one has allocated, or hides it.
+    pub fn show(&self, device: usize, of: usize, visible: bool) {
+        if let Some(shadow) = &self.shadow {
+            shadow.show(device, of, visible);
+        }
     }
 
     fn heap(&self, device: usize) -> std::sync::MutexGuard<'_, Heap> {
@@ -321,9 +329,10 @@ impl Memory {
 
     /// Checks that `len` bytes at `addr` are allocated and, if `reads`, initialised. Always fine without checking.
     pub fn check(&self, addr: usize, len: usize, reads: bool) -> Result<(), Fault> {
-        let (Some(shadow), Some(offset)) = (self.shadow, addr.checked_sub(self.base)) else {
+        let (Some(shadow), Some(offset)) = (&self.shadow, addr.checked_sub(self.base)) else {
             return Ok(());
         };
+        let shadow = shadow.truth();
         if offset >= self.size {
             return Ok(());
         }
@@ -345,17 +354,18 @@ impl Memory {
     }
 
     fn mark(&self, addr: usize, len: usize, state: u8) {
-        let (Some(shadow), Some(offset)) = (self.shadow, addr.checked_sub(self.base)) else {
+        let (Some(shadow), Some(offset)) = (&self.shadow, addr.checked_sub(self.base)) else {
             return;
         };
         if offset >= self.size || len > self.size - offset {
             return;
         }
+        let at = shadow.truth() + offset;
         if state == UNALLOCATED && len >= RELEASE_BYTES {
-            return discard_zero(shadow + offset, len);
+            return discard_zero(at, len, |first, bytes| shadow.release(first, bytes));
         }
         // SAFETY: the shadow has one byte for each of the `size` reserved bytes.
-        unsafe { std::ptr::write_bytes((shadow + offset) as *mut u8, state, len) }
+        unsafe { std::ptr::write_bytes(at as *mut u8, state, len) }
     }
 
     /// Sets the lowest bit of the words at these byte offsets of each device's memory, as broken cells do. The patterns
@@ -430,24 +440,27 @@ fn overrun_of(allocation: Extent) -> Option<Overrun> {
 /// Makes freed memory unusable: pages of large blocks go back to the system, small blocks are poisoned.
 fn discard(addr: usize, bytes: usize) {
     if bytes >= RELEASE_BYTES {
-        discard_zero(addr, bytes);
+        discard_zero(addr, bytes, |first, bytes| {
+            // SAFETY: whole pages of an allocation that is being freed, in an anonymous mapping.
+            unsafe { libc::madvise(first as *mut libc::c_void, bytes, libc::MADV_DONTNEED) };
+        });
     } else {
         // SAFETY: the bytes belong to an allocation that is being freed.
         unsafe { std::ptr::write_bytes(addr as *mut u8, POISON_BYTE, bytes) }
     }
 }
 
-/// Zeroes a range, giving its whole pages back to the system.
-fn discard_zero(addr: usize, bytes: usize) {
+/// Zeroes a range, whose whole pages `release` zeroes and gives back to the system.
+fn discard_zero(addr: usize, bytes: usize, release: impl FnOnce(usize, usize)) {
     const PAGE: usize = 4096;
     let first = addr.next_multiple_of(PAGE);
     let end = (addr + bytes) / PAGE * PAGE;
-    // SAFETY: the range lies inside an anonymous mapping of this module and nobody uses it any more.
+    // SAFETY: the range lies inside a mapping of this module and nobody uses it any more.
     unsafe {
         std::ptr::write_bytes(addr as *mut u8, 0, first - addr);
-        libc::madvise(first as *mut libc::c_void, end - first, libc::MADV_DONTNEED);
         std::ptr::write_bytes(end as *mut u8, 0, addr + bytes - end);
     }
+    release(first, end - first);
 }
 
 #[cfg(test)]

@@ -98,6 +98,30 @@ impl Sim {
         self.reports.surface()
     }
 
+    /// Changes the links between devices.
+    pub fn set_peers(&self, text: &str) -> Result<(), String> {
+        self.config.peers.set(text)?;
+        self.show_peers();
+        Ok(())
+    }
+
+    /// Shows the checked kernels of every device what they may plainly access. What goes over a link that gives wrong
+    /// data is not plain.
+    pub fn show_peers(&self) {
+        for device in 0..self.devices.len() {
+            for peer in (0..self.devices.len()).filter(|peer| *peer != device) {
+                let plain = self.config.peers.is_open(device, peer)
+                    && !self.config.wrong.spoils_link(device, peer);
+                self.memory.show(device, peer, plain);
+            }
+        }
+    }
+
+    /// The device whose memory an address lies in, if kernels of `device` may not access it.
+    pub fn closed_peer(&self, device: usize, address: usize) -> Option<usize> {
+        (self.memory.device_of(address)).filter(|peer| !self.config.peers.is_open(device, *peer))
+    }
+
     /// Reports one broken guard zone.
     pub fn report_overrun(&self, overrun: &Overrun) {
         let Overrun { allocation, offset } = overrun;

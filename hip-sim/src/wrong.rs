@@ -20,6 +20,8 @@ pub(crate) const GRAPH: u32 = 1 << 3;
 const BLAS_ABORT: u32 = 1 << 4;
 /// Some fault of the list is on.
 const LISTED: u32 = 1 << 5;
+/// Some link between devices gives wrong data.
+const LINK: u32 = 1 << 6;
 
 /// Where a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ enum Fault {
     Copy(Direction),
     /// The word at this byte of each device's memory has a bit that is always set.
     Vram(u64),
+    /// What comes over the link between two devices, or any two, is wrong.
+    Link(Option<(usize, usize)>),
 }
 
 /// The faults that are on.
@@ -80,6 +84,9 @@ impl Wrong {
         }
         if !list.is_empty() {
             flags |= LISTED;
+        }
+        if list.iter().any(|fault| matches!(fault, Fault::Link(_))) {
+            flags |= LINK;
         }
         *self.list.write().unwrap_or_else(|e| e.into_inner()) = list;
         let hash = text.bytes().fold(17u32, |hash, byte| {
@@ -139,6 +146,18 @@ impl Wrong {
     /// Whether such a copy has a wrong word.
     pub fn spoils_copy(&self, direction: Direction, bytes: usize) -> bool {
         bytes > RIGHT_COPY_BYTES && self.any(|f| *f == Fault::Copy(direction))
+    }
+
+    /// Whether some link gives wrong data.
+    pub fn has_links(&self) -> bool {
+        self.is_on(LINK)
+    }
+
+    /// Whether the link between two devices gives wrong data.
+    pub fn spoils_link(&self, a: usize, b: usize) -> bool {
+        let fits = |pair: &(usize, usize)| *pair == (a.min(b), a.max(b));
+        self.is_on(LINK)
+            && self.any(|f| matches!(f, Fault::Link(pair) if pair.as_ref().is_none_or(fits)))
     }
 
     /// Byte offsets of memory words with a bit that is always set.
@@ -204,6 +223,12 @@ fn parse(kind: &str, value: &str) -> Option<Fault> {
             _ => return None,
         }),
         "vram" => Fault::Vram(parse_bytes(value)?),
+        "link" if value.is_empty() => Fault::Link(None),
+        "link" => {
+            let (a, b) = value.split_once('-')?;
+            let (a, b): (usize, usize) = (a.parse().ok()?, b.parse().ok()?);
+            Fault::Link(Some((a.min(b), a.max(b))))
+        }
         _ => return None,
     })
 }
@@ -246,7 +271,12 @@ mod tests {
         wrong.set("graph,blas:f32").unwrap();
         assert!(wrong.is_on(GRAPH) && !wrong.is_on(FLIPPED_LANE));
         assert!(wrong.spoils_product("f32", (true, true)) && wrong.stuck_words().is_empty());
+        wrong.set("link:2-1").unwrap();
+        assert!(wrong.spoils_link(1, 2) && wrong.spoils_link(2, 1) && !wrong.spoils_link(0, 1));
+        wrong.set("link").unwrap();
+        assert!(wrong.spoils_link(0, 1) && wrong.has_links());
         wrong.set("").unwrap();
+        assert!(!wrong.has_links() && !wrong.spoils_link(0, 1));
         assert!(!wrong.is_on(GRAPH) && !wrong.spoils_product("f32", (true, true)));
     }
 
@@ -266,6 +296,7 @@ mod tests {
             "vram:x",
             "abort",
             "abort:0",
+            "link:1",
         ] {
             assert!(wrong.set(bad).unwrap_err().contains(bad), "{bad}");
         }

@@ -115,4 +115,6 @@ pub(crate) struct Runtime {
     pub sleep: unsafe extern "C" fn(),
     /// Nanoseconds since some moment of the process.
     pub clock: unsafe extern "C" fn() -> u64,
+    /// Spoils a value that was loaded from an address over a bad link.
+    pub link: unsafe extern "C" fn(address: usize, value: *mut u8, bytes: usize),
 }

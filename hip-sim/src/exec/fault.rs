@@ -3,7 +3,7 @@
 use super::abi::{Dim3, Thread};
 use super::block::current_block;
 use crate::memory::{Fault, Memory};
-use crate::sim::sim;
+use crate::sim::{sim, Sim};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,6 +13,7 @@ const TOLD: u32 = 4;
 /// The launch that runs on an OS thread, for reports.
 pub(crate) struct Context {
     pub kernel: String,
+    pub device: usize,
     pub found: AtomicU32,
 }
 
@@ -63,11 +64,13 @@ pub(crate) unsafe extern "C" fn on_fault(
     thread: *const Thread,
 ) {
     let sim = sim();
-    let Err(fault) = sim.memory.check(address, bytes, write == 0) else {
-        return;
-    };
     let Some(context) = current() else {
         return;
+    };
+    let closed = sim.closed_peer(context.device, address);
+    let fault = match (closed, sim.memory.check(address, bytes, write == 0)) {
+        (None, Ok(())) => return over_bad_link(sim, context.device, address, bytes, write == 0),
+        (_, fault) => fault,
     };
     if context.found.fetch_add(1, Ordering::Relaxed) >= TOLD {
         return;
@@ -79,19 +82,56 @@ pub(crate) unsafe extern "C" fn on_fault(
         "kernel {}, block ({x},{y},{z}), thread ({},{},{})",
         context.kernel, t.x, t.y, t.z
     );
+    let verb = if write == 0 { "reads" } else { "writes" };
+    if let Some(peer) = closed {
+        let place = describe(&sim.memory, address);
+        sim.reports.add_memory_fault(format!(
+            "{who}: {verb} {bytes} bytes at {address:#x}, {place} on device {peer}, to which device {} has no access; \
+             hipDeviceEnablePeerAccess gives it",
+            context.device
+        ));
+        return;
+    }
     match fault {
-        Fault::OutOfBounds => {
-            let verb = if write == 0 { "reads" } else { "writes" };
+        Ok(()) => {}
+        Err(Fault::OutOfBounds) => {
             let place = describe(&sim.memory, address);
             sim.reports.add_memory_fault(format!(
                 "{who}: {verb} {bytes} bytes out of bounds at {address:#x}, {place}"
             ));
         }
-        Fault::Uninitialised(at) => {
+        Err(Fault::Uninitialised(at)) => {
             let place = describe(&sim.memory, at);
             sim.reports.add(format!(
                 "{who}: reads {bytes} bytes at {address:#x} that were never written, {place}"
             ));
         }
+    }
+}
+
+/// An access that is fine but goes over a link that gives wrong data, which is why it came here. What is about to be
+/// loaded gets a bit that is set.
+fn over_bad_link(sim: &Sim, device: usize, address: usize, bytes: usize, reads: bool) {
+    let peer = sim.memory.device_of(address);
+    let is_bad = |peer| peer != device && sim.config.wrong.spoils_link(device, peer);
+    if !peer.is_some_and(is_bad) {
+        return;
+    }
+    match reads {
+        // SAFETY: the bytes lie in a live allocation, whose shadow was looked at.
+        true => unsafe { *((address + bytes - 1) as *mut u8) |= 1 << 6 },
+        false => sim.memory.mark_initialised(address, bytes),
+    }
+}
+
+/// Flips a bit of a value that was loaded over a link that gives wrong data.
+pub(crate) unsafe extern "C" fn on_link(address: usize, value: *mut u8, bytes: usize) {
+    let sim = sim();
+    let (Some(context), Some(peer)) = (current(), sim.memory.device_of(address)) else {
+        return;
+    };
+    if peer != context.device && sim.config.wrong.spoils_link(context.device, peer) {
+        // SAFETY: device code passes its own value.
+        unsafe { *value.add(bytes - 1) ^= 1 << 6 };
     }
 }

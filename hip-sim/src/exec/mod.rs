@@ -184,6 +184,7 @@ impl Launch {
                 .lock()
                 .unwrap_or_else(|e| e.into_inner()),
         );
+        self.reach_peers(sim)?;
         let args = self.args.addresses();
         let wrong = &sim.config.wrong;
         wrong.launch();
@@ -207,6 +208,7 @@ impl Launch {
         };
         let context = fault::Context {
             kernel: self.function.name.clone(),
+            device: module.device,
             found: AtomicU32::new(0),
         };
         crash::install();
@@ -222,6 +224,38 @@ impl Launch {
                 Err(HipError::LaunchFailure)
             }
         }
+    }
+}
+
+impl Launch {
+    /// Looks for addresses of other devices' memory among the arguments. Those that the device may not access are a
+    /// fault; the slowest of the others' links makes the launch wait.
+    fn reach_peers(&self, sim: &Sim) -> HipResult {
+        let device = self.function.module.device;
+        let mut reached = 0u64;
+        for word in &self.args.bytes {
+            for address in [*word as usize, (*word >> 64) as usize] {
+                let Some(peer) = (sim.memory.device_of(address)).filter(|peer| *peer != device)
+                else {
+                    continue;
+                };
+                if sim.closed_peer(device, address).is_some() && sim.memory.find(address).is_some()
+                {
+                    let place = describe(&sim.memory, address);
+                    sim.reports.add(format!(
+                        "kernel {}: an argument is {address:#x}, {place} on device {peer}, to which device {device} \
+                         has no access; hipDeviceEnablePeerAccess gives it",
+                        self.function.name
+                    ));
+                    return Err(HipError::IllegalAddress);
+                }
+                reached |= 1 << peer;
+            }
+        }
+        (0..sim.devices.len())
+            .filter(|peer| reached >> peer & 1 != 0)
+            .for_each(|peer| sim.config.peers.delay(device, peer));
+        Ok(())
     }
 }
 

@@ -107,7 +107,11 @@ impl Module {
     ///
     /// # Safety
     /// `image` points to a whole ELF file.
-    pub unsafe fn load(sim: &Sim, device: usize, image: *const c_void) -> HipResult<Module> {
+    pub unsafe fn load(
+        sim: &'static Sim,
+        device: usize,
+        image: *const c_void,
+    ) -> HipResult<Module> {
         // SAFETY: passed on to the caller.
         let bytes = unsafe { elf_bytes(image)? };
         let mut library = Library::open(bytes)?;
@@ -137,7 +141,7 @@ impl Module {
         }
         let info = library.info()?;
         // SAFETY: the slot is a writable variable of the library; nothing of it runs before the module is loaded.
-        unsafe { *info.runtime = runtime(sim) };
+        unsafe { *info.runtime = runtime(sim, device) };
         Ok(Module {
             library,
             device,
@@ -253,25 +257,25 @@ fn unsafe_zeroed() -> libc::Dl_info {
     }
 }
 
-/// The callbacks for all modules.
-fn runtime(sim: &Sim) -> *const Runtime {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    RUNTIME.get_or_init(|| {
-        let (memory, memory_bytes) = sim.memory.range();
-        Runtime {
-            barrier: block::barrier,
-            exchange: block::exchange,
-            mask: block::mask,
-            matrix: block::matrix,
-            fault: fault::on_fault,
-            memory,
-            memory_bytes,
-            shadow: sim.memory.shadow(),
-            wrong: sim.config.wrong.flags_address(),
-            sleep: block::sleep,
-            clock: block::clock,
-        }
-    })
+/// The callbacks for all modules of a device.
+fn runtime(sim: &'static Sim, device: usize) -> *const Runtime {
+    static RUNTIMES: OnceLock<Vec<Runtime>> = OnceLock::new();
+    let (memory, memory_bytes) = sim.memory.range();
+    let make = |device| Runtime {
+        barrier: block::barrier,
+        exchange: block::exchange,
+        mask: block::mask,
+        matrix: block::matrix,
+        fault: fault::on_fault,
+        memory,
+        memory_bytes,
+        shadow: sim.memory.shadow(device),
+        wrong: sim.config.wrong.flags_address(),
+        sleep: block::sleep,
+        clock: block::clock,
+        link: fault::on_link,
+    };
+    &RUNTIMES.get_or_init(|| (0..sim.devices.len()).map(make).collect())[device]
 }
 
 /// The bytes of an ELF file of this machine, whose length its header tells.

@@ -237,19 +237,63 @@ pub unsafe extern "C" fn hipDeviceCanAccessPeer(
     api(|sim| {
         device(sim, ordinal)?;
         device(sim, peer)?;
+        let reaches = sim.config.peers.can_access(ordinal as usize, peer as usize);
         // SAFETY: the caller's pointer.
-        unsafe { put(can, (ordinal != peer) as c_int) }
+        unsafe { put(can, reaches as c_int) }
     })
 }
 
 #[no_mangle]
 pub extern "C" fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> hipError_t {
     api(|sim| {
-        device(sim, peer)?;
-        match flags == 0 && peer as usize != current_device() {
-            true => Ok(()),
-            false => Err(HipError::InvalidValue),
+        if flags != 0 {
+            return Err(HipError::InvalidValue);
         }
+        device(sim, peer)?;
+        sim.config.failures.check(Failure::PeerEnable)?;
+        sim.config.peers.enable(current_device(), peer as usize)?;
+        sim.show_peers();
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub extern "C" fn hipDeviceDisablePeerAccess(peer: c_int) -> hipError_t {
+    api(|sim| {
+        device(sim, peer)?;
+        let own = current_device();
+        if own == peer as usize {
+            return Err(HipError::PeerAccessNotEnabled);
+        }
+        sim.config.peers.disable(own, peer as usize)?;
+        sim.show_peers();
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hipDeviceGetP2PAttribute(
+    value: *mut c_int,
+    attribute: c_int,
+    ordinal: c_int,
+    peer: c_int,
+) -> hipError_t {
+    api(|sim| {
+        device(sim, ordinal)?;
+        device(sim, peer)?;
+        if ordinal == peer {
+            return Err(HipError::InvalidDevice);
+        }
+        let (links, own, other) = (&sim.config.peers, ordinal as usize, peer as usize);
+        let answer = match attribute {
+            0 => 0, // performance rank: all links are alike
+            1 => links.can_access(own, other) as c_int,
+            2 => links.has_atomics(own, other) as c_int,
+            3 => 0, // arrays
+            _ => return Err(HipError::InvalidValue),
+        };
+        // SAFETY: the caller's pointer.
+        unsafe { put(value, answer) }
     })
 }
 

@@ -21,6 +21,15 @@ use std::ffi::{c_int, c_uint, c_void};
 
 const PAGE: usize = 4096;
 
+/// Flags of `hipExtMallocWithFlags`: default, fine-grained, signals (eight bytes), uncached, contiguous.
+const DEVICE_MALLOC_FLAGS: std::ops::RangeInclusive<c_uint> = 0..=4;
+const DEVICE_MALLOC_SIGNALS: c_uint = 2;
+const SIGNAL_BYTES: usize = 8;
+/// Flags of `hipHostMalloc`: portable, mapped, write-combined, of the thread's NUMA node; coherent, or not.
+const HOST_MALLOC_FLAGS: c_uint = 0x2000_0007;
+const HOST_MALLOC_COHERENT: c_uint = 0x4000_0000;
+const HOST_MALLOC_NON_COHERENT: c_uint = 0x8000_0000;
+
 const HOST_TO_HOST: c_int = 0;
 const HOST_TO_DEVICE: c_int = 1;
 const DEVICE_TO_HOST: c_int = 2;
@@ -63,6 +72,22 @@ pub struct hipPointerAttribute_t {
     pub hostPointer: *mut c_void,
     pub isManaged: c_int,
     pub allocationFlags: c_uint,
+}
+
+/// All device memory here is alike, so every kind of it is the same.
+#[no_mangle]
+pub unsafe extern "C" fn hipExtMallocWithFlags(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    flags: c_uint,
+) -> hipError_t {
+    let is_known = DEVICE_MALLOC_FLAGS.contains(&flags)
+        && (flags != DEVICE_MALLOC_SIGNALS || bytes == SIGNAL_BYTES);
+    match is_known {
+        // SAFETY: passed on to the caller.
+        true => unsafe { hipMalloc(pointer, bytes) },
+        false => api(|_| Err(HipError::InvalidValue)),
+    }
 }
 
 #[no_mangle]
@@ -113,10 +138,14 @@ pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> h
 pub unsafe extern "C" fn hipHostMalloc(
     pointer: *mut *mut c_void,
     bytes: usize,
-    _flags: c_uint,
+    flags: c_uint,
 ) -> hipError_t {
+    const COHERENCE: c_uint = HOST_MALLOC_COHERENT | HOST_MALLOC_NON_COHERENT;
     api(|sim| {
         forbid_while_capturing(sim)?;
+        if flags & !(HOST_MALLOC_FLAGS | COHERENCE) != 0 || flags & COHERENCE == COHERENCE {
+            return Err(HipError::InvalidValue);
+        }
         if bytes == 0 {
             // SAFETY: the caller's pointer.
             return unsafe { put(pointer, std::ptr::null_mut()) };
@@ -176,6 +205,21 @@ pub extern "C" fn hipHostUnregister(pointer: *mut c_void) -> hipError_t {
     api(|sim| {
         let removed = host_memory(sim).registered.remove(&(pointer as usize));
         removed.map(|_| ()).ok_or(HipError::HostMemoryNotRegistered)
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hipHostGetDevicePointer(
+    device: *mut *mut c_void,
+    host: *mut c_void,
+    flags: c_uint,
+) -> hipError_t {
+    api(|sim| {
+        if flags != 0 || !host_memory(sim).is_pinned(host as usize) {
+            return Err(HipError::InvalidValue);
+        }
+        // SAFETY: the caller's pointer.
+        unsafe { put(device, host) }
     })
 }
 
@@ -331,12 +375,23 @@ impl Copy {
                 ));
             }
         }
+        let between = (self.direction(sim) == Some(Direction::BetweenDevices))
+            .then(|| sim.memory.device_of(src).zip(sim.memory.device_of(dst)))
+            .flatten();
+        if let Some((from, to)) = between {
+            sim.config.failures.check(Failure::PeerCopy)?;
+            sim.config.peers.delay(from, to);
+        }
         // SAFETY: the device sides were checked; the host sides are the caller's promise. Overlap is allowed here.
         unsafe { std::ptr::copy(src as *const u8, dst as *mut u8, bytes) };
         if (self.direction(sim)).is_some_and(|d| sim.config.wrong.spoils_copy(d, bytes)) {
             let word = (dst + bytes / 8 * 4) as *mut u32;
             // SAFETY: in the middle of what was just written, which is longer than a word.
             unsafe { word.write_unaligned(word.read_unaligned() ^ (1 << 30)) };
+        }
+        if bytes > 0 && between.is_some_and(|(a, b)| sim.config.wrong.spoils_link(a, b)) {
+            // SAFETY: the last byte of what was just written.
+            unsafe { *((dst + bytes - 1) as *mut u8) ^= 1 << 6 };
         }
         if to_device {
             sim.memory.mark_initialised(dst, bytes);

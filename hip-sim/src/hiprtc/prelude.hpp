@@ -47,6 +47,7 @@ struct hip_sim_runtime {
     const unsigned *wrong;
     void (*sleep)();
     unsigned long long (*clock)();
+    void (*link)(unsigned long address, void *value, unsigned long bytes);
 };
 
 __attribute__((visibility("hidden"))) const hip_sim_runtime *hip_sim_runtime_slot;
@@ -178,7 +179,11 @@ HIP_SIM_FETCH(or, old | value)
 HIP_SIM_FETCH(xor, old ^ value)
 // An order and a scope, as text.
 #define __builtin_amdgcn_fence(...) __atomic_thread_fence(__ATOMIC_SEQ_CST)
-template <class T> static inline HIP_SIM_PLAIN __builtin_nontemporal_load(T *p) { return *p; }
+template <class T> static inline HIP_SIM_PLAIN __builtin_nontemporal_load(T *p) {
+    HIP_SIM_PLAIN value = *p;
+    if (hip_sim_faults() & 64u) hip_sim_runtime_slot->link((unsigned long)p, &value, sizeof(value));
+    return value;
+}
 template <class V, class T> static inline void __builtin_nontemporal_store(V value, T *p) { *p = value; }
 
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }

@@ -108,9 +108,10 @@ pub(crate) unsafe fn submit(handle: rocblas_handle, call: Call) -> rocblas_statu
             sim.config
                 .wrong
                 .product(sim.devices[stream.device].arch.name());
+            let device = stream.device;
             stream.submit(sim, NodeKind::Gemm, move |sim| {
                 Counters::count(&sim.counters.gemms);
-                gemm.run(sim)
+                gemm.run(sim, device)
             })
         });
     match result {

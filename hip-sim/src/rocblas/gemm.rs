@@ -164,7 +164,14 @@ impl Matrix {
     }
 
     /// Reports what the library would have read or written outside of an allocation, or read before it was written.
-    fn check(&self, sim: &Sim, what: &str, reads: bool) -> HipResult {
+    fn check(&self, sim: &Sim, device: usize, what: &str, reads: bool) -> HipResult {
+        if let Some(peer) = sim.closed_peer(device, self.address) {
+            sim.reports.add_memory_fault(format!(
+                "rocBLAS gemm: matrix {what} lies on device {peer}, to which device {device} has no access; \
+                 hipDeviceEnablePeerAccess gives it"
+            ));
+            return Err(HipError::IllegalAddress);
+        }
         if sim.memory.is_device(self.address) && !sim.memory.holds(self.address, self.span()) {
             let Matrix { rows, cols, ld, .. } = self;
             let place = describe(&sim.memory, self.address);
@@ -280,20 +287,20 @@ pub(super) struct Gemm {
 }
 
 impl Gemm {
-    /// Runs the products of the batch.
-    pub fn run(&self, sim: &'static Sim) -> HipResult {
+    /// Runs the products of the batch on a device.
+    pub fn run(&self, sim: &'static Sim, device: usize) -> HipResult {
         let (alpha, beta) = (self.alpha.get(), self.beta.get());
         // rocBLAS does not read what a zero factor makes irrelevant.
         let multiplies = alpha != 0.0 && self.k > 0;
         for i in 0..self.batch {
             if multiplies {
-                self.a.at(i).check(sim, "A", true)?;
-                self.b.at(i).check(sim, "B", true)?;
+                self.a.at(i).check(sim, device, "A", true)?;
+                self.b.at(i).check(sim, device, "B", true)?;
             }
             if beta != 0.0 {
-                self.c.at(i).check(sim, "C", true)?;
+                self.c.at(i).check(sim, device, "C", true)?;
             }
-            self.d.at(i).check(sim, "D", false)?;
+            self.d.at(i).check(sim, device, "D", false)?;
         }
         let k = if multiplies { self.k } else { 0 };
         let one = |i: usize, parallelism: Parallelism| {
