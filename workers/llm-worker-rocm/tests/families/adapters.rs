@@ -15,7 +15,7 @@ use serde_json::{json, Value as Json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const NAMES: [&str; 2] = ["first", "second"];
+pub(super) const NAMES: [&str; 2] = ["first", "second"];
 
 /// An adapter's tensors by their names in PEFT: shape and float32.
 fn tensors(case: &Case, adapter: &str) -> Vec<(String, Vec<usize>, Vec<u8>)> {
@@ -111,19 +111,19 @@ fn write_gguf(case: &Case, adapter: &str, path: &Path) -> File {
     file
 }
 
-struct Folder {
+pub(super) struct Folder {
     case: Case,
     folder: tempfile::TempDir,
 }
 
 impl Folder {
     /// The base model with both adapters beside it.
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self::of("llama-lora", NAMES)
     }
 
     /// The same of another case.
-    fn of(name: &str, adapters: [&str; 2]) -> Self {
+    pub(super) fn of(name: &str, adapters: [&str; 2]) -> Self {
         let case = Case::read(name);
         let folder = tempfile::tempdir().unwrap();
         case.write(folder.path());
@@ -133,18 +133,18 @@ impl Folder {
         Self { case, folder }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
+    /// Where the model is.
+    pub(super) fn model(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn try_load(&self, adapters: &[PathBuf]) -> worker::Result<LoadedModel> {
-        let source = |path: &PathBuf| AdapterSource {
-            name: path.file_name().unwrap().to_string_lossy().into_owned(),
-            path: path.clone(),
-            scale: 1.0,
-        };
         let options = LoadOptions {
-            adapters: adapters.iter().map(source).collect(),
+            adapters: adapters.iter().map(|path| source(path)).collect(),
             ..LoadOptions::default()
         };
         ModelFile::open(self.folder.path())
@@ -152,12 +152,12 @@ impl Folder {
             .load(&device(), &options)
     }
 
-    fn load(&self, adapters: &[PathBuf]) -> LoadedModel {
+    pub(super) fn load(&self, adapters: &[PathBuf]) -> LoadedModel {
         self.try_load(adapters).unwrap()
     }
 
     /// How far rows are from PEFT's with these adapters, from transformers' with none.
-    fn difference(&self, chosen: &str, rows: &[Vec<f32>]) -> f32 {
+    pub(super) fn difference(&self, chosen: &str, rows: &[Vec<f32>]) -> f32 {
         let mut case = Case::read("llama");
         if !chosen.is_empty() {
             case.json["rows"] = self.case.json["rows"][chosen].clone();
@@ -170,8 +170,17 @@ pub(super) fn wish(adapter: usize, scale: f32) -> AdapterUse {
     AdapterUse { adapter, scale }
 }
 
+/// An adapter under its file's name.
+pub(super) fn source(path: &Path) -> AdapterSource {
+    AdapterSource {
+        name: path.file_name().unwrap().to_string_lossy().into_owned(),
+        path: path.to_path_buf(),
+        scale: 1.0,
+    }
+}
+
 /// Each choice of adapters, and what PEFT calls it.
-fn choices() -> [(&'static str, Arc<[AdapterUse]>); 4] {
+pub(super) fn choices() -> [(&'static str, Arc<[AdapterUse]>); 4] {
     [
         ("", Arc::from([])),
         ("first", Arc::from([wish(0, 1.0)])),

@@ -1,12 +1,12 @@
 //! Adapters of experts' matrices.
 
-use super::adapters::{reserve, sequence, wish};
+use super::adapters::{reserve, sequence, source, wish};
 use super::common::{self, File, Tensor as FileTensor};
 use super::device;
+use super::shards::Source;
 use super::transformers::{tokens, tolerance, Case};
-use llm_worker_rocm::adapters::AdapterSource;
 use llm_worker_rocm::engine::api::{AdapterUse, GraphUse, WeightOptions};
-use llm_worker_rocm::engine::forward::{DecodeOutput, Step};
+use llm_worker_rocm::engine::forward::{DecodeOutput, Forward, Step};
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -126,29 +126,14 @@ fn experts_have_adapters() {
         std::fs::write(&merged, bytes).unwrap();
         let adapter = folder.path().join("adapter.gguf");
         file.write(&adapter);
-        let logits = |path: &Path, adapters: &[PathBuf], host: usize| {
-            let source = |path: &PathBuf| AdapterSource {
-                name: "one".to_string(),
-                path: path.clone(),
-                scale: 1.0,
-            };
-            let options = LoadOptions {
-                adapters: adapters.iter().map(source).collect(),
-                weights: WeightOptions {
-                    host_experts: Some(host),
-                    ..WeightOptions::default()
-                },
-                ..LoadOptions::default()
-            };
-            let model = ModelFile::open(path).unwrap().load(&device(), &options);
-            let mut forward = model.unwrap().forward;
+        let compute = |mut forward: Box<dyn Forward>, host: usize| {
             reserve(&mut *forward);
             forward.set_graphs(GraphUse::On);
             // Two sequences, the second of which wants none; then a token of each.
             let all = tokens();
-            let uses: [Arc<[AdapterUse]>; 2] = match adapters.is_empty() {
-                true => [Arc::from([]), Arc::from([])],
-                false => [Arc::from([wish(0, 1.0)]), Arc::from([])],
+            let uses: [Arc<[AdapterUse]>; 2] = match forward.adapters() {
+                0 => [Arc::from([]), Arc::from([])],
+                _ => [Arc::from([wish(0, 1.0)]), Arc::from([])],
             };
             let mut rows = Vec::new();
             for (start, end) in [(0, 8), (8, 9), (9, 10), (10, 11)] {
@@ -174,6 +159,18 @@ fn experts_have_adapters() {
             }
             rows
         };
+        let logits = |path: &Path, adapters: &[PathBuf], host: usize| {
+            let options = LoadOptions {
+                adapters: adapters.iter().map(|path| source(path)).collect(),
+                weights: WeightOptions {
+                    host_experts: Some(host),
+                    ..WeightOptions::default()
+                },
+                ..LoadOptions::default()
+            };
+            let model = ModelFile::open(path).unwrap().load(&device(), &options);
+            compute(model.unwrap().forward, host)
+        };
         let adapted = logits(&plain, std::slice::from_ref(&adapter), 0);
         let want = logits(&merged, &[], 0);
         let none = logits(&plain, &[], 0);
@@ -185,6 +182,10 @@ fn experts_have_adapters() {
         }
         if device().is_rocm() {
             all.push(logits(&plain, std::slice::from_ref(&adapter), usize::MAX));
+        } else {
+            let mut shards = Source::of(&plain);
+            shards.adapters = vec![source(&adapter)];
+            all.push(compute(Box::new(shards.together(&[1.0; 2])), 0));
         }
         let largest = want.iter().flatten().flatten();
         let largest = largest.fold(0f32, |most, x| most.max(x.abs()));

@@ -24,6 +24,7 @@ mod reference;
 mod register;
 mod rwkv;
 mod saved;
+mod shards;
 mod sounds;
 mod speech;
 #[path = "../tiny_whisper/mod.rs"]

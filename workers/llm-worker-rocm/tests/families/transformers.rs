@@ -56,15 +56,20 @@ fn tokenizer() -> Json {
     })
 }
 
-/// The architectures that there are numbers of.
-pub fn architectures() -> HashSet<String> {
+/// All cases.
+pub fn names() -> impl Iterator<Item = String> {
     let files = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let cases = files.filter(|path| path.extension().is_some_and(|e| e == "json"));
-    cases
-        .map(|path| {
-            let case = Case::read(path.file_stem().unwrap().to_str().unwrap());
+    cases.map(|path| path.file_stem().unwrap().to_str().unwrap().to_string())
+}
+
+/// The architectures that there are numbers of.
+pub fn architectures() -> HashSet<String> {
+    names()
+        .map(|name| {
+            let case = Case::read(&name);
             case.json["config"]["architectures"][0]
                 .as_str()
                 .unwrap()
