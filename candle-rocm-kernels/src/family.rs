@@ -134,6 +134,8 @@ families! {
     MatmulLevels = "quantized/matmul_levels.hip";
     /// Matrices in K formats times a few 8-bit vectors, as f16.
     MatmulHalves = "quantized/matmul_halves.hip";
+    /// Collectives of several GPUs that reach each other's memory.
+    Collective = "collective.hip";
     /// Gates of experts with biases, and sums over the experts of tokens.
     MoeGate = "moe/gate.hip";
     /// Quantized matrices of experts times the vectors routed to them.

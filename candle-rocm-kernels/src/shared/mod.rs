@@ -5,6 +5,7 @@
 
 pub mod attention;
 pub mod ck;
+pub mod collective;
 mod definition;
 pub mod latent;
 pub mod matmul;
@@ -31,6 +32,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         backward,
         causal_conv,
         ck,
+        collective,
         conv,
         copy,
         delta_rule,

@@ -18,6 +18,7 @@ pub mod attention;
 pub mod binary;
 pub mod cast;
 pub mod causal_conv;
+pub mod collective;
 pub mod conv;
 pub mod copy;
 pub mod delta_rule;
@@ -60,6 +61,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         binary::declared(),
         cast::declared(),
         causal_conv::declared(),
+        collective::declared(),
         conv::declared(),
         copy::declared(),
         delta_rule::declared(),

@@ -31,6 +31,9 @@ pub const ERROR_NO_DEVICE: HipError = 100;
 /// `hipErrorNotReady`.
 pub const ERROR_NOT_READY: HipError = 600;
 
+/// `hipErrorPeerAccessAlreadyEnabled`.
+pub const ERROR_PEER_ACCESS_ALREADY_ENABLED: HipError = 704;
+
 /// `hipMemcpyHostToDevice`.
 pub const MEMCPY_HOST_TO_DEVICE: c_int = 1;
 /// `hipMemcpyDeviceToHost`.
@@ -48,6 +51,10 @@ pub const EVENT_DEFAULT: c_uint = 0;
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `hipHostMallocDefault`.
 pub const HOST_MALLOC_DEFAULT: c_uint = 0;
+/// `hipDeviceMallocFinegrained`: other devices see what kernels write while these run.
+pub const DEVICE_MALLOC_FINE_GRAINED: c_uint = 1;
+/// `hipDeviceMallocUncached`: the same, past the caches.
+pub const DEVICE_MALLOC_UNCACHED: c_uint = 3;
 
 /// `hipDeviceProp_tR0600`, the layout of ROCm 6 and 7: room for it and the fields that are read.
 #[repr(C, align(16))]
@@ -157,6 +164,9 @@ library! {
     }
     optional {
         fn hipDriverGetVersion(version: *mut c_int) -> HipError;
+        fn hipDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> HipError;
+        fn hipDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> HipError;
+        fn hipExtMallocWithFlags(ptr: *mut *mut c_void, bytes: usize, flags: c_uint) -> HipError;
         fn hipStreamBeginCapture(stream: HipStream, mode: c_int) -> HipError;
         fn hipStreamEndCapture(stream: HipStream, graph: *mut HipGraph) -> HipError;
         fn hipGraphInstantiate(exec: *mut HipGraphExec, graph: HipGraph, error_node: *mut *mut c_void, log: *mut c_char, log_bytes: usize) -> HipError;

@@ -34,7 +34,7 @@ pub(crate) static CHECKS: Checks = Checks {
 };
 
 /// The check of a kernel. The families without one are the plainest form of their operation: a thread for each element,
-/// and nothing between threads.
+/// and nothing between threads. Collectives need several GPUs; who makes a group checks its sums.
 fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
     let (run, instead): (fn(&Device, &DeclaredKernel) -> Finding, _) = match kernel.family {
         Family::Affine => (elementwise::affine, ""),
@@ -98,6 +98,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         | Family::AttentionScores
         | Family::Pool
         | Family::Upsample
+        | Family::Collective
         | Family::Dequantize
         | Family::DequantizeIq
         | Family::QuantizedEmbedding => return None,
