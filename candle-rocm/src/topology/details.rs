@@ -45,6 +45,8 @@ pub struct Link {
     pub max_bandwidth: u64,
     /// Whether one GPU may read and write the other's memory.
     pub peer_dma: bool,
+    /// Whether atomic operations pass over it.
+    pub atomics: bool,
 }
 
 /// Caches of one kind.
@@ -123,6 +125,10 @@ fn lanes(speed: f64, width: u64) -> f64 {
 pub struct Details {
     /// Its node of the compute topology.
     pub node: Option<u32>,
+    /// Number of its xGMI hive: GPUs with the same one are joined by xGMI.
+    pub hive: Option<u64>,
+    /// The memory node of the host that is nearest.
+    pub numa: Option<u32>,
     /// Links to processors and other GPUs.
     pub links: Vec<Link>,
     /// Caches.
@@ -169,6 +175,11 @@ impl Details {
         };
         Details {
             node: node.map(|node| node.index),
+            hive: node
+                .and_then(|node| node.property("hive_id"))
+                .filter(|&hive| hive > 0),
+            // -1 where there is only one.
+            numa: text(&folder.join("numa_node")).and_then(|node| node.parse().ok()),
             links: own.map_or_else(Vec::new, |own| links(own, &gpus)),
             caches: own.map_or_else(Vec::new, caches),
             banks: own.map_or_else(Vec::new, banks),
@@ -207,7 +218,8 @@ impl Details {
     }
 }
 
-/// Bit of a link's flags: no access from one GPU to the other's memory.
+/// Bits of a link's flags: no atomic operations of 32 or of 64 bits, no access from one GPU to the other's memory.
+const NO_ATOMICS: u64 = 1 << 2 | 1 << 3;
 const NO_PEER_DMA: u64 = 1 << 4;
 /// Types of links.
 const PCIE: u64 = 2;
@@ -234,6 +246,7 @@ fn links(node: &Path, gpus: &HashMap<u64, &String>) -> Vec<Link> {
                 min_bandwidth: property("min_bandwidth"),
                 max_bandwidth: property("max_bandwidth"),
                 peer_dma: property("flags") & NO_PEER_DMA == 0,
+                atomics: property("flags") & NO_ATOMICS == 0,
             })
         })
         .collect();

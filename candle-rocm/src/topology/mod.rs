@@ -4,13 +4,18 @@
 //! driver under `/sys/class/kfd`. Nothing is opened except `/dev/kfd` and the render nodes, to learn
 //! whether this user may.
 
+mod acs;
 mod cards;
 mod details;
+mod fabric;
+mod iommu;
 mod sysfs;
 
 use crate::Arch;
 pub use cards::{Card, CARDS};
 pub use details::{Cache, Details, Link, LinkKind, MemoryBank, PcieLink, Usage};
+pub use fabric::{Fabric, FabricGpu, Reach, Trap};
+pub use iommu::Iommu;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -156,6 +161,12 @@ impl Topology {
             })
             .collect();
         Topology { gpus }
+    }
+
+    /// How the GPUs that can be used are joined.
+    pub fn fabric(&self) -> Fabric {
+        let usable = self.gpus.iter().filter(|gpu| gpu.obstacles.is_empty());
+        Fabric::read(usable.map(|gpu| gpu.pci_id.as_str()))
     }
 
     /// Why HIP shows no device, and what to do about it.
