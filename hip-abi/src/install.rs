@@ -16,6 +16,8 @@ const NAMES: &[&str] = &[
     "librocblas.so",
     "libMIOpen.so.1",
     "libMIOpen.so",
+    "librccl.so.1",
+    "librccl.so",
 ];
 
 /// Finds a library near a program of the same build: in its folder or, for a test or example, the folder above. What

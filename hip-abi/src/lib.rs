@@ -1,4 +1,4 @@
-//! What libraries with the C ABI of HIP, hiprtc, rocBLAS and MIOpen have in common, whatever computes behind it:
+//! What libraries with the C ABI of HIP, hiprtc, rocBLAS, MIOpen and RCCL have in common, whatever computes behind it:
 //! `hip-sim` on the CPU, `hip-on-cuda` on an NVIDIA GPU.
 //!
 //! Here are the functions that do not depend on it (names of statuses, versions) and the halves of those that depend on
@@ -11,6 +11,7 @@ pub mod hiprtc;
 pub mod install;
 mod library;
 pub mod miopen;
+pub mod rccl;
 mod registry;
 pub mod rocblas;
 

@@ -21,11 +21,17 @@ pub enum Failure {
     PeerEnable,
     /// A copy between devices answers unknown error.
     PeerCopy,
+    /// Making a communicator of RCCL's answers system error.
+    RcclInit,
+    /// A collective or message of RCCL's answers internal error, and never comes to the other ranks.
+    Rccl,
+    /// It waits until its communicator is aborted, and never comes to the other ranks.
+    RcclHang,
 }
 
 impl Failure {
     /// All kinds, in the order of their declaration.
-    pub const ALL: [Failure; 7] = [
+    pub const ALL: [Failure; 10] = [
         Failure::Malloc,
         Failure::Launch,
         Failure::Copy,
@@ -33,6 +39,9 @@ impl Failure {
         Failure::Capture,
         Failure::PeerEnable,
         Failure::PeerCopy,
+        Failure::RcclInit,
+        Failure::Rccl,
+        Failure::RcclHang,
     ];
 
     /// The name in `HIP_SIM_FAIL`.
@@ -45,6 +54,9 @@ impl Failure {
             Failure::Capture => c"capture",
             Failure::PeerEnable => c"peer-enable",
             Failure::PeerCopy => c"peer-copy",
+            Failure::RcclInit => c"rccl-init",
+            Failure::Rccl => c"rccl",
+            Failure::RcclHang => c"rccl-hang",
         }
     }
 
@@ -57,8 +69,9 @@ impl Failure {
         match self {
             Failure::Malloc => HipError::OutOfMemory,
             Failure::Launch | Failure::Lost => HipError::LaunchFailure,
-            Failure::Copy | Failure::PeerEnable | Failure::PeerCopy => HipError::Unknown,
             Failure::Capture => HipError::StreamCaptureInvalidated,
+            // Of RCCL's, the caller makes statuses of its own.
+            _ => HipError::Unknown,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! HIP, hiprtc and rocBLAS on the CPU: a test instrument for machines without an AMD GPU.
 //!
-//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`]), which
-//! programs load in place of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the
+//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`], [`rccl`]),
+//! which programs load in place of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the
 //! shared library out as a ROCm folder.
 //!
 //! | Module | Holds |
@@ -12,6 +12,7 @@
 //! | `memory`, `shadow` | the reserved address range: heaps, guard zones, poison, what kernels may access |
 //! | `peers` | links between devices |
 //! | [`rocblas`] | handles and matrix products |
+//! | [`rccl`] | communicators whose ranks are threads or processes |
 //! | [`control`] | counters, injected failures, wrong results and findings |
 //!
 //! What does not depend on the simulator (names of statuses, MIOpen's descriptors, arguments of products) is in
@@ -36,6 +37,7 @@ pub mod hip;
 pub mod hiprtc;
 pub mod install;
 pub mod miopen;
+pub mod rccl;
 pub mod rocblas;
 
 pub use hip_abi::error;

@@ -15,10 +15,11 @@ fn installed_names_are_one_library_with_one_state() {
     std::env::set_var("ROCM_PATH", root.path());
     assert!(Client::find().is_none(), "nothing is loaded yet");
     let load = |name: &str| unsafe { Library::new(root.path().join("lib").join(name)).unwrap() };
-    let (hip, blas, rtc) = (
+    let (hip, blas, rtc, rccl) = (
         load("libamdhip64.so.7"),
         load("librocblas.so.5"),
         load("libhiprtc.so.7"),
+        load("librccl.so.1"),
     );
     type Malloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int;
     type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
@@ -28,6 +29,8 @@ fn installed_names_are_one_library_with_one_state() {
         let create = blas.get::<Create>(b"rocblas_create_handle").unwrap();
         let name = hip.get::<Text>(b"hipGetErrorName").unwrap();
         let text = rtc.get::<Text>(b"hiprtcGetErrorString").unwrap();
+        type InitAll = unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_int) -> c_int;
+        let init_all = rccl.get::<InitAll>(b"ncclCommInitAll").unwrap();
         let mut pointer = std::ptr::null_mut();
         let sim = Client::find().unwrap();
         sim.reset_counters();
@@ -46,6 +49,10 @@ fn installed_names_are_one_library_with_one_state() {
         assert_eq!(create(&mut pointer), 6);
         sim.inject(Failure::Lost, 0);
         assert_eq!(create(&mut pointer), 0);
+        sim.inject(Failure::RcclInit, 1);
+        assert_eq!(init_all(&mut pointer, 1, std::ptr::null()), 2);
+        assert_eq!(init_all(&mut pointer, 1, std::ptr::null()), 0);
+        assert!(sim.peers(c"none") && !sim.peers(c"0-7"));
         assert_eq!(CStr::from_ptr(name(209)), c"hipErrorNoBinaryForGpu");
         assert_eq!(CStr::from_ptr(text(6)), c"HIPRTC_ERROR_COMPILATION");
     }

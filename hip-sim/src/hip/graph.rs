@@ -31,6 +31,7 @@ pub(crate) enum NodeKind {
     Memcpy,
     Memset,
     Gemm,
+    Collective,
 }
 
 type Work = Arc<dyn Fn(&'static Sim) -> HipResult + Send + Sync>;

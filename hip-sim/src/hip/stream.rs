@@ -48,6 +48,11 @@ impl Stream {
         self.capture.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// Keeps work of other host threads off the stream.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
+        self.busy.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Whether the stream waits for the default stream, as all do that were not created non-blocking.
     pub fn is_blocking(&self) -> bool {
         self.flags & NON_BLOCKING == 0
@@ -62,7 +67,7 @@ impl Stream {
         match capture {
             Some(capture) => capture.record(kind, Arc::new(work)),
             None => {
-                let _turn = self.busy.lock().unwrap_or_else(|e| e.into_inner());
+                let _turn = self.turn();
                 let result = work(sim);
                 sim.memory.stick(&sim.config.wrong.stuck_words());
                 result
@@ -150,7 +155,7 @@ pub extern "C" fn hipStreamSynchronize(handle: hipStream_t) -> hipError_t {
         let stream = waitable(sim, handle)?;
         forbid_while_capturing(sim)?;
         Counters::count(&sim.counters.synchronizations);
-        let _turn = stream.busy.lock().unwrap_or_else(|e| e.into_inner());
+        let _turn = stream.turn();
         sim.check_guards(stream.device)
     })
 }
