@@ -39,6 +39,30 @@ pub enum Error {
         /// What this one brought.
         expected: String,
     },
+    /// Nodes did not find each other.
+    #[error("no rendezvous at {address}: {reason}")]
+    Rendezvous {
+        /// Where they were to meet, or who was to say so.
+        address: String,
+        /// What went wrong and what to do.
+        reason: String,
+    },
+    /// Another node's process is gone.
+    #[error("node {node} has failed: {reason}")]
+    NodeFailed {
+        /// The node.
+        node: usize,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// Another node said nothing for as long as it was listened to.
+    #[error("node {node} sent nothing for {waited:?}")]
+    NodeSilent {
+        /// The node.
+        node: usize,
+        /// How long was waited.
+        waited: Duration,
+    },
     /// An argument that no group could use.
     #[error("{op}: {reason}")]
     InvalidArgument {

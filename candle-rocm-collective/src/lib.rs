@@ -25,12 +25,17 @@
 //! ```
 
 mod backend;
+mod bytes;
 mod communicator;
 mod error;
 pub mod host;
+mod lifeline;
 mod reduce;
+pub mod rendezvous;
+pub mod tcp;
 
 pub use backend::Backend;
 pub use communicator::Communicator;
 pub use error::Error;
+pub use lifeline::Lifeline;
 pub use reduce::Reduce;
