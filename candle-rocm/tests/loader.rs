@@ -169,7 +169,13 @@ fn an_absent_library_lists_where_it_was_looked_for_and_what_to_install() {
 #[test]
 fn every_symbol_is_listed_once() {
     let all = symbols();
-    for library in ["libamdhip64", "libhiprtc", "librocblas", "libMIOpen"] {
+    for library in [
+        "libamdhip64",
+        "libhiprtc",
+        "librocblas",
+        "libMIOpen",
+        "librccl",
+    ] {
         assert!(all.iter().any(|s| s.library == library && s.required));
     }
     let mut names: Vec<&str> = all.iter().map(|symbol| symbol.name).collect();

@@ -30,6 +30,7 @@ const MODULES: &[(&str, &str)] = &[
         include_str!("../../src/sys/rocblas.rs"),
     ),
     ("miopen/miopen.h", include_str!("../../src/sys/miopen.rs")),
+    ("rccl/rccl.h", include_str!("../../src/sys/rccl.rs")),
 ];
 
 fn main() -> ExitCode {
@@ -77,6 +78,11 @@ fn symbols() -> Result<(), String> {
             "libMIOpen",
             sys::miopen::MiOpen::SONAMES.files(None),
             sys::miopen::MiOpen::open(&search).map(|l| l.path),
+        ),
+        (
+            "librccl",
+            sys::rccl::Rccl::SONAMES.files(None),
+            sys::rccl::Rccl::open(&search).map(|l| l.path),
         ),
     ];
     let all = sys::symbols();
@@ -334,6 +340,8 @@ fn kind(of: &str, aliases: &BTreeMap<&str, &str>) -> Option<&'static str> {
         "c_int" | "c_uint" | "i32" | "u32" => Some("Int4"),
         "usize" | "i64" | "u64" => Some("Int8"),
         "f32" => Some("Float4"),
+        // A structure by value; its size is a fact.
+        "UniqueId" => Some("Other"),
         "f64" => Some("Float8"),
         alias => aliases.get(alias).and_then(|of| kind(of, aliases)),
     }

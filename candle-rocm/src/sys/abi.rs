@@ -2,6 +2,7 @@
 
 use super::hip::{self, DeviceProp};
 use super::miopen::{self, AlgorithmPerformance, Solution};
+use super::rccl::UniqueId;
 use super::{hiprtc, rocblas};
 use std::mem::{offset_of, size_of};
 
@@ -43,6 +44,7 @@ const HIP: &str = "hip/hip_runtime_api.h";
 const HIPRTC: &str = "hip/hiprtc.h";
 const ROCBLAS: &str = "rocblas/rocblas.h";
 const MIOPEN: &str = "miopen/miopen.h";
+const RCCL: &str = "rccl/rccl.h";
 const PROP: &str = "hipDeviceProp_tR0600";
 
 /// Every size, offset and value that crosses a library boundary.
@@ -170,6 +172,7 @@ pub fn facts() -> Vec<Fact> {
         bytes,
     }));
     facts.extend([
+        size(RCCL, "ncclUniqueId", size_of::<UniqueId>()),
         size(MIOPEN, "miopenConvSolution_t", size_of::<Solution>()),
         size(
             MIOPEN,

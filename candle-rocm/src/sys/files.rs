@@ -72,12 +72,16 @@ pub const LIBRARY_FILES: &[LibraryFile] = &[
     // The same for both: only the place tells to which it belongs.
     linux("libMIOpen", None, "libMIOpen.so.1"),
     linux("libMIOpen", None, "libMIOpen.so"),
+    // Likewise.
+    linux("librccl", None, "librccl.so.1"),
+    linux("librccl", None, "librccl.so"),
     windows("libamdhip64", Some(7), "amdhip64_7.dll"),
     windows("libamdhip64", Some(6), "amdhip64_6.dll"),
     windows("libhiprtc", Some(7), "hiprtc0701.dll"),
     windows("libhiprtc", Some(6), "hiprtc0605.dll"),
     windows("librocblas", None, "rocblas.dll"),
     windows("libMIOpen", None, "MIOpen.dll"),
+    windows("librccl", None, "rccl.dll"),
 ];
 
 /// The names of a library on a platform: those that suit a runtime of that version, or all if none is known to.
@@ -100,7 +104,13 @@ mod tests {
 
     #[test]
     fn every_library_has_names_on_every_platform() {
-        for library in ["libamdhip64", "libhiprtc", "librocblas", "libMIOpen"] {
+        for library in [
+            "libamdhip64",
+            "libhiprtc",
+            "librocblas",
+            "libMIOpen",
+            "librccl",
+        ] {
             for platform in [Platform::Linux, Platform::Windows] {
                 assert!(!names(library, platform, None).is_empty(), "{library}");
             }

@@ -10,6 +10,7 @@ pub mod hip;
 pub mod hiprtc;
 pub mod loader;
 pub mod miopen;
+pub mod rccl;
 pub mod rocblas;
 
 pub use abi::{facts, Fact};
@@ -36,6 +37,7 @@ pub fn symbols() -> Vec<Symbol> {
         hiprtc::Hiprtc::SYMBOLS,
         rocblas::RocBlas::SYMBOLS,
         miopen::MiOpen::SYMBOLS,
+        rccl::Rccl::SYMBOLS,
     ]
     .concat()
 }
