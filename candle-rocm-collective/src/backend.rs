@@ -1,8 +1,10 @@
 //! What carries tensors between ranks.
 
-use crate::Reduce;
+use crate::{Reduce, Report};
 use candle::{DType, Result, Shape, Tensor};
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What carries tensors between the ranks of a group, on behalf of one of them. Tensors that come in are contiguous, on
 /// the rank's device and not empty; what comes out is so as well. Calls of one rank come from one thread at a time.
@@ -31,8 +33,25 @@ pub trait Backend: Debug + Send + Sync {
     /// Takes what another rank sends.
     fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor>;
 
-    /// Lets all ranks wait for each other.
+    /// Lets all ranks wait for each other, the host included: not for graphs.
     fn barrier(&self) -> Result<()>;
+
+    /// Fails with what has gone wrong in calls that were only enqueued, as far as devices have come. To be asked behind a
+    /// wait for the device, before results are used. Nothing where calls wait themselves and say so.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Lets all ranks wait for each other for so long from now on, in graphs that were recorded, too. Nothing where that
+    /// is not for the backend to say.
+    fn set_timeout(&self, timeout: Duration) {
+        let _ = timeout;
+    }
+
+    /// How it was chosen; none if it was not.
+    fn report(&self) -> Option<Arc<Report>> {
+        None
+    }
 
     /// Ends the group: ranks that wait, and those that come later, get an error with this rank and the reason. May be
     /// called from any thread, at any time.

@@ -1,8 +1,9 @@
 //! A rank's handle to its group.
 
-use crate::{Backend, Error, Reduce};
+use crate::{Backend, Error, Reduce, Report};
 use candle::{DType, Device, Result, Shape, Tensor};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A rank's handle to its group. Cheap to clone; the clones are the same rank.
 #[derive(Clone, Debug)]
@@ -42,6 +43,11 @@ impl Communicator {
     /// What carries tensors, as users call it: `host`, `peers`, `rccl`.
     pub fn backend(&self) -> &'static str {
         self.backend.name()
+    }
+
+    /// The same, to make calls of it beside its checks.
+    pub(crate) fn carrier(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
     /// Whether calls only enqueue launches that a graph can record and repeat.
@@ -175,6 +181,25 @@ impl Communicator {
             1 => Ok(()),
             _ => self.backend.barrier(),
         }
+    }
+
+    /// Fails with what has gone wrong in calls that were only enqueued, as far as the device has come. Ask behind a wait
+    /// for the device, before results are used: kernels that waited in vain leave anything behind.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn check(&self) -> Result<()> {
+        self.backend.check()
+    }
+
+    /// Lets all ranks wait for each other for so long from now on, in graphs that were recorded, too.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.backend.set_timeout(timeout);
+    }
+
+    /// How the backend was chosen; none if it was not.
+    pub fn report(&self) -> Option<Arc<Report>> {
+        self.backend.report()
     }
 
     /// Ends the group: ranks that wait, and those that come later, get [`Error::RankFailed`] with this rank and the

@@ -63,6 +63,14 @@ pub enum Error {
         /// How long was waited.
         waited: Duration,
     },
+    /// A backend that was asked for cannot be used here.
+    #[error("{backend} cannot carry tensors between these devices: {reason}")]
+    Unavailable {
+        /// The backend.
+        backend: &'static str,
+        /// What is in its way.
+        reason: String,
+    },
     /// An argument that no group could use.
     #[error("{op}: {reason}")]
     InvalidArgument {

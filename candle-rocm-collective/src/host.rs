@@ -3,6 +3,7 @@
 use crate::{Backend, Communicator, Error, Reduce};
 use candle::{DType, Device, Result, Shape, Tensor};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,12 @@ pub fn group_within(devices: &[Device], timeout: Duration) -> Result<Vec<Communi
     Ok(devices.iter().enumerate().map(rank).collect())
 }
 
+fn milliseconds(timeout: Duration) -> u64 {
+    // More than a deadline can be from now.
+    const MOST: u64 = 1 << 40;
+    u64::try_from(timeout.as_millis()).unwrap_or(MOST).min(MOST)
+}
+
 /// A rank.
 #[derive(Debug)]
 struct Host {
@@ -55,7 +62,8 @@ struct Host {
 #[derive(Debug)]
 struct Place {
     size: usize,
-    timeout: Duration,
+    /// In milliseconds.
+    timeout: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -93,7 +101,7 @@ impl Place {
         let brought = vec![None; size];
         Self {
             size,
-            timeout,
+            timeout: AtomicU64::new(milliseconds(timeout)),
             state: Mutex::new(State {
                 brought,
                 ..State::default()
@@ -114,7 +122,8 @@ impl Place {
         mut ready: impl FnMut(&mut State) -> Option<T>,
         missing: impl Fn(&State) -> usize,
     ) -> std::result::Result<(MutexGuard<'a, State>, T), Error> {
-        let deadline = Instant::now() + self.timeout;
+        let timeout = Duration::from_millis(self.timeout.load(Ordering::Relaxed));
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
@@ -128,7 +137,7 @@ impl Place {
                     rank: missing(&state),
                     size: self.size,
                     op,
-                    waited: self.timeout,
+                    waited: timeout,
                 };
                 state.failure = Some(error.clone());
                 self.changed.notify_all();
@@ -262,6 +271,17 @@ impl Backend for Host {
         let brought = Brought { op, tensor: None };
         self.place.meet(self.rank, brought)?;
         Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        match &self.place.lock().failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.clone().into()),
+        }
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        (self.place.timeout).store(milliseconds(timeout), Ordering::Relaxed);
     }
 
     fn abort(&self, reason: &str) {

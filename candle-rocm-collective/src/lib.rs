@@ -26,15 +26,18 @@
 
 mod backend;
 mod bytes;
+pub mod choice;
 mod communicator;
 mod error;
 pub mod host;
 mod lifeline;
+pub mod peers;
 mod reduce;
 pub mod rendezvous;
 pub mod tcp;
 
 pub use backend::Backend;
+pub use choice::{group, Choice, Options, Report};
 pub use communicator::Communicator;
 pub use error::Error;
 pub use lifeline::Lifeline;
