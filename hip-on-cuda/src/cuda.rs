@@ -146,6 +146,20 @@ pub(crate) fn within<T>(calls: impl FnOnce() -> Result<T, String>) -> Result<T, 
     answer.unwrap_or_else(|| Err(format!("no context can be had: CUDA answers {status}")))
 }
 
+/// Runs a call of a library that may leave the thread with another context, and gives the thread its own back.
+pub(crate) fn lent<T>(call_library: impl FnOnce() -> T) -> Option<T> {
+    let mut answer = None;
+    with(|cuda| {
+        answer = Some(call_library());
+        match cuda.context(device()) {
+            // SAFETY: the context is alive for good.
+            Some(own) => unsafe { (cuda.driver.cuCtxSetCurrent)(own.raw) },
+            None => INVALID_DEVICE,
+        }
+    });
+    answer
+}
+
 /// The failure of a call of the driver's.
 pub(crate) fn check(what: &str, status: c_int) -> Result<(), String> {
     match status {

@@ -16,6 +16,11 @@ table! {
         fn cuDeviceGetName(name: *mut c_char, room: c_int, device: c_int);
         fn cuDeviceTotalMem(bytes: *mut usize, device: c_int) = "cuDeviceTotalMem_v2";
         fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int);
+        fn cuDeviceGetPCIBusId(id: *mut c_char, room: c_int, device: c_int);
+        fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int);
+        fn cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, device: c_int, peer: c_int);
+        fn cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
+        fn cuCtxDisablePeerAccess(peer: CUcontext);
         fn cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: c_int);
         fn cuCtxSetCurrent(context: CUcontext);
         fn cuCtxSynchronize();
@@ -24,6 +29,9 @@ table! {
         fn cuMemFree(pointer: *mut c_void) = "cuMemFree_v2";
         fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
         fn cuMemFreeHost(pointer: *mut c_void);
+        fn cuMemHostRegister(pointer: *mut c_void, bytes: usize, flags: c_uint) = "cuMemHostRegister_v2";
+        fn cuMemHostUnregister(pointer: *mut c_void);
+        fn cuMemHostGetDevicePointer(device: *mut *mut c_void, host: *mut c_void, flags: c_uint) = "cuMemHostGetDevicePointer_v2";
         fn cuMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, stream: *mut c_void);
         fn cuMemcpyHtoDAsync(to: *mut c_void, from: *const c_void, bytes: usize, stream: *mut c_void) = "cuMemcpyHtoDAsync_v2";
         fn cuMemcpyDtoHAsync(to: *mut c_void, from: *const c_void, bytes: usize, stream: *mut c_void) = "cuMemcpyDtoHAsync_v2";

@@ -3,7 +3,7 @@
 use super::forward;
 use crate::cuda::{self, call, remember, set_device, with, INVALID_DEVICE};
 use hip_abi::error::hipError_t;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// `sizeof(hipDeviceProp_tR0600)`.
 const PROPERTIES_BYTES: usize = 1472;
@@ -106,4 +106,17 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(
         unsafe { properties.cast::<[u8; PROPERTIES_BYTES]>().write(image) };
     }
     remember(status)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hipDeviceGetPCIBusId(
+    id: *mut c_char,
+    room: c_int,
+    ordinal: c_int,
+) -> hipError_t {
+    with(|cuda| match cuda.context(ordinal) {
+        // SAFETY: the caller's buffer has the room that it says.
+        Some(context) => unsafe { (cuda.driver.cuDeviceGetPCIBusId)(id, room, context.device) },
+        None => INVALID_DEVICE,
+    })
 }

@@ -5,11 +5,16 @@ use crate::cuda::{call, with, INVALID_DEVICE, INVALID_VALUE};
 use hip_abi::error::hipError_t;
 use std::ffi::{c_int, c_uint, c_void};
 
-/// Host memory that every context may use.
-const PORTABLE: c_uint = 1;
+/// Host memory that every context may use, and kernels may reach.
+const PORTABLE_MAPPED: c_uint = 3;
+/// The other flag of host memory that CUDA has: write-combined.
+const WRITE_COMBINED: c_uint = 4;
 
 forward! {
-    fn hipHostMalloc(pointer: *mut *mut c_void, bytes: usize, _flags: c_uint) = cuMemHostAlloc(pointer, bytes, PORTABLE);
+    fn hipHostMalloc(pointer: *mut *mut c_void, bytes: usize, flags: c_uint) = cuMemHostAlloc(pointer, bytes, PORTABLE_MAPPED | flags & WRITE_COMBINED);
+    fn hipHostRegister(pointer: *mut c_void, bytes: usize, _flags: c_uint) = cuMemHostRegister(pointer, bytes, PORTABLE_MAPPED);
+    fn hipHostUnregister(pointer: *mut c_void) = cuMemHostUnregister(pointer);
+    fn hipHostGetDevicePointer(device: *mut *mut c_void, host: *mut c_void, flags: c_uint) = cuMemHostGetDevicePointer(device, host, flags);
     fn hipMemGetInfo(free: *mut usize, total: *mut usize) = cuMemGetInfo(free, total);
 }
 
@@ -22,6 +27,17 @@ pub unsafe extern "C" fn hipMalloc(pointer: *mut *mut c_void, bytes: usize) -> h
     }
     // SAFETY: the caller's pointer receives the address.
     call(|driver| unsafe { (driver.cuMemAlloc)(pointer, bytes) })
+}
+
+/// CUDA has one kind of device memory, of which other devices see at once what system-scope stores write.
+#[no_mangle]
+pub unsafe extern "C" fn hipExtMallocWithFlags(
+    pointer: *mut *mut c_void,
+    bytes: usize,
+    _flags: c_uint,
+) -> hipError_t {
+    // SAFETY: passed on to the caller.
+    unsafe { hipMalloc(pointer, bytes) }
 }
 
 #[no_mangle]
@@ -75,6 +91,9 @@ pub unsafe extern "C" fn hipMemcpyPeerAsync(
     bytes: usize,
     stream: *mut c_void,
 ) -> hipError_t {
+    if bytes == 0 {
+        return 0;
+    }
     with(|cuda| {
         let (Some(to_context), Some(from_context)) =
             (cuda.context(to_device), cuda.context(from_device))

@@ -11,6 +11,7 @@ mod device;
 mod graph;
 mod memory;
 mod module;
+mod peer;
 mod stream;
 mod unsupported;
 
@@ -19,6 +20,7 @@ pub use graph::*;
 pub use hip_abi::error::{hipGetErrorName, hipGetErrorString};
 pub use memory::*;
 pub use module::*;
+pub use peer::*;
 pub use stream::*;
 pub use unsupported::*;
 

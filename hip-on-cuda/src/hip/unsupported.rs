@@ -16,12 +16,9 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    hipDeviceCanAccessPeer
-    hipDeviceEnablePeerAccess
     hipDeviceGet
     hipDeviceGetAttribute
     hipDeviceGetName
-    hipDeviceGetPCIBusId
     hipDeviceGetStreamPriorityRange
     hipDeviceReset
     hipDeviceTotalMem
@@ -31,8 +28,6 @@ unsupported! {
     hipGraphExecUpdate
     hipGraphGetNodes
     hipGraphInstantiateWithFlags
-    hipHostRegister
-    hipHostUnregister
     hipMemcpy
     hipMemcpyDtoD
     hipMemcpyDtoDAsync

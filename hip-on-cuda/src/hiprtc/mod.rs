@@ -10,7 +10,7 @@ mod translate;
 
 pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcResult};
 
-use crate::cuda::cuda;
+use crate::cuda::{cuda, device};
 use crate::table::table;
 use hip_abi::hiprtc::{string, strings, INVALID_INPUT};
 use std::ffi::{c_char, c_int, c_void, CString};
@@ -120,11 +120,15 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     let Some(options) = (unsafe { strings(options, option_count) }) else {
         return INVALID_INPUT;
     };
-    // For the first device, whatever the options say.
-    let Some((cuda, device)) = cuda().and_then(|cuda| Some((cuda, cuda.context(0)?))) else {
+    // For the arch that is named, or the thread's device.
+    let own = || {
+        let cuda = cuda()?;
+        Some(cuda.capability(cuda.context(device())?))
+    };
+    let Some(capability) = translate::capability(&options).or_else(own) else {
         return INTERNAL_ERROR;
     };
-    let translated: Vec<CString> = translate::options(&options, cuda.capability(device))
+    let translated: Vec<CString> = translate::options(&options, capability)
         .into_iter()
         .filter_map(|option| CString::new(option).ok())
         .collect();

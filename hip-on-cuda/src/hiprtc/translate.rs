@@ -2,6 +2,16 @@
 
 use std::ffi::c_int;
 
+/// Major and minor of the compute capability that options name, as in `--offload-arch=sm_90`.
+pub(super) fn capability(options: &[String]) -> Option<[c_int; 2]> {
+    let arch = |option: &String| {
+        let number = option.strip_prefix("--offload-arch=sm_")?;
+        let (major, minor) = number.split_at_checked(number.len().checked_sub(1)?)?;
+        Some([major.parse().ok()?, minor.parse().ok()?])
+    };
+    options.iter().find_map(arch)
+}
+
 /// nvrtc's options for those of a HIP compiler: definitions and the standard stay, what speaks to AMD's code generator
 /// falls away.
 pub(super) fn options(options: &[String], capability: [c_int; 2]) -> Vec<String> {
@@ -87,7 +97,16 @@ fn mark(parameter: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{options, read_in_place};
+    use super::{capability, options, read_in_place};
+
+    #[test]
+    fn an_arch_that_is_named_is_compiled_for() {
+        let named = |option: &str| capability(&["-O3".to_string(), option.to_string()]);
+        assert_eq!(named("--offload-arch=sm_90"), Some([9, 0]));
+        assert_eq!(named("--offload-arch=sm_120"), Some([12, 0]));
+        assert_eq!(named("--offload-arch=gfx942"), None);
+        assert_eq!(named("--offload-arch=sm_"), None);
+    }
 
     #[test]
     fn structures_are_read_in_place() {
