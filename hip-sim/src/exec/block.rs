@@ -21,9 +21,12 @@ use std::time::{Duration, Instant};
 const STACK_BYTES: usize = 256 << 10;
 /// Widest wave.
 const MAX_WAVE: usize = 64;
-/// Rounds in which all threads of a block sleep again before the OS thread sleeps, too, and for how long.
+/// Rounds in which all threads of a block sleep again before the OS thread sleeps, too: for a part of the time that it
+/// has waited so far, so that those who wait long leave the cores to those who compute.
 const EAGER_ROUNDS: u32 = 64;
-const NAP: Duration = Duration::from_micros(50);
+const NAP_PART: u32 = 16;
+const SHORTEST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_micros(200);
 /// After so much time in which a block only slept, its launch gets another OS thread.
 const STALL: Duration = Duration::from_millis(2);
 /// What one round counts at most towards a limit: the process may have been stopped.
@@ -542,7 +545,7 @@ impl Patience {
         self.rounds += 1;
         match self.rounds < EAGER_ROUNDS {
             true => std::thread::yield_now(),
-            false => std::thread::sleep(NAP),
+            false => std::thread::sleep((self.waited / NAP_PART).clamp(SHORTEST_NAP, LONGEST_NAP)),
         }
         let now = Instant::now();
         if let Some(last) = self.last.replace(now) {

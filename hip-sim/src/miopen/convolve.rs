@@ -16,8 +16,8 @@ pub(super) struct Convolve {
 }
 
 impl Convolve {
-    /// Runs it; a graph may do so long after the call, so memory is looked at here.
-    pub fn run(&self, sim: &'static Sim) -> HipResult {
+    /// Runs it on a device; a graph may do so long after the call, so memory is looked at here.
+    pub fn run(&self, sim: &'static Sim, device: usize) -> HipResult {
         let Problem { x, w, y, .. } = &self.problem;
         let memory = &self.memory;
         let bytes = |t: &Tensor| t.span() * self.element.bytes();
@@ -28,6 +28,12 @@ impl Convolve {
         );
         let workspace = ("the workspace", memory.workspace, memory.workspace_bytes);
         for (what, address, bytes) in [input, weights, output, workspace] {
+            if let Some(peer) = sim.closed_peer(device, address) {
+                sim.reports.add_memory_fault(format!(
+                    "MIOpen convolution: {what} lies on device {peer}, to which device {device} has no access"
+                ));
+                return Err(HipError::IllegalAddress);
+            }
             if bytes > 0 && !sim.memory.holds(address, bytes) {
                 let place = describe(&sim.memory, address);
                 sim.reports.add_memory_fault(format!(

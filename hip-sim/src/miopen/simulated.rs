@@ -48,9 +48,12 @@ impl Simulated {
             element: problem.element().ok_or(Failure::BadParameter)?,
             memory,
         };
-        (self.stream(function)?)
-            .submit(sim(), NodeKind::Kernel, move |sim| convolve.run(sim))
-            .map_err(|_| Failure::UnknownError)
+        let stream = self.stream(function)?;
+        let device = stream.device;
+        (stream.submit(sim(), NodeKind::Kernel, move |sim| {
+            convolve.run(sim, device)
+        }))
+        .map_err(|_| Failure::UnknownError)
     }
 }
 

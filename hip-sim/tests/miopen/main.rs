@@ -99,6 +99,41 @@ fn strides_are_for_the_reference_kernel() {
 }
 
 #[test]
+fn memory_of_another_device_needs_access() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "convolves_memory_of_another_device",
+            "--include-ignored",
+        ])
+        .env("HIP_SIM_DEVICES", "2")
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{log}");
+}
+
+#[test]
+#[ignore = "helper process of the test above"]
+fn convolves_memory_of_another_device() {
+    if std::env::var_os("HIP_SIM_DEVICES").is_none() {
+        return;
+    }
+    let setup = Setup::new(F32, [[1, 1, 3, 3], [1, 1, 1, 1], [1, 1, 3, 3]], PLAIN);
+    let (w, y) = (Memory::from(&encode(&[2.0], F32)), Memory::new(36));
+    ok(hipSetDevice(1));
+    let x = Memory::from(&encode(&[1.0; 9], F32));
+    ok(hipSetDevice(0));
+    let run = || setup.run([x.0, w.0, y.0], (null_mut(), 0), NAIVE);
+    assert_eq!(run(), UNKNOWN_ERROR);
+    assert!(take_reports().contains("x lies on device 1, to which device 0 has no access"));
+    assert_eq!(hipDeviceSynchronize(), 700);
+    ok(hipDeviceEnablePeerAccess(1, 0));
+    ok(run());
+    assert_eq!(decode(&y.read(36), F32), [2.0; 9]);
+}
+
+#[test]
 fn descriptors_are_refused_as_the_real_ones_are() {
     let _turn = turn();
     let mut tensor = null_mut();
