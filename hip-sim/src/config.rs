@@ -11,6 +11,8 @@ const DEFAULT_ARCH: &str = "gfx942";
 const DEFAULT_VERSION: &str = "7.2.4";
 const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
 const DEFAULT_SPIN_LIMIT: Duration = Duration::from_secs(60);
+/// Longer, since it ends the process, and a busy machine may take long for a block that only computes.
+const DEFAULT_HANG_LIMIT: Duration = Duration::from_secs(300);
 
 /// What the environment asked for.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Config {
     pub check: bool,
     /// How long a block may do nothing but wait, and ranks for each other.
     pub spin_limit: Duration,
+    /// How long no block of a launch may end although none waits.
+    pub hang_limit: Duration,
     /// Injected failures.
     pub failures: Plan,
     /// Injected wrong results.
@@ -77,14 +81,17 @@ impl Config {
         let version = parse_version(&release).ok_or_else(|| {
             format!("HIP_SIM_VERSION: {release:?} is not a release such as 7.2.4")
         })?;
-        let spin_limit = match var("HIP_SIM_SPIN_LIMIT") {
-            Some(text) => (text.trim().parse().ok())
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                .filter(|limit| !limit.is_zero())
-                .ok_or_else(|| {
+        let (spin_limit, hang_limit) = match var("HIP_SIM_SPIN_LIMIT") {
+            Some(text) => {
+                let limit = (text.trim().parse().ok())
+                    .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                    .filter(|limit| !limit.is_zero());
+                let limit = limit.ok_or_else(|| {
                     format!("HIP_SIM_SPIN_LIMIT: {text:?} is not a number of seconds")
-                })?,
-            None => DEFAULT_SPIN_LIMIT,
+                })?;
+                (limit, limit)
+            }
+            None => (DEFAULT_SPIN_LIMIT, DEFAULT_HANG_LIMIT),
         };
         let wrong = Wrong::default();
         wrong.set(&var("HIP_SIM_WRONG").unwrap_or_default())?;
@@ -97,6 +104,7 @@ impl Config {
             seed,
             version,
             spin_limit,
+            hang_limit,
             // Nothing else can spoil what a kernel loads over a link.
             check: check || wrong.has_links(),
             failures: parse_failures(&var("HIP_SIM_FAIL").unwrap_or_default())?,

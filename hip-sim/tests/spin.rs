@@ -187,7 +187,7 @@ fn clocks_advance() {
     let module = Module::new(
         r#"
         extern "C" __global__ void clocks(long long* ticks) {
-            const long long wall = wall_clock64(), start = clock64();
+            const long long start = clock64(), wall = wall_clock64();
             while (wall_clock64() - wall < 10000) {}  // 100 us of 100 MHz
             ticks[0] = clock64() - start;
             ticks[1] = __builtin_readcyclecounter() > 0 && __builtin_amdgcn_s_memtime() > 0;
@@ -196,7 +196,7 @@ fn clocks_advance() {
     let ticks = Buffer::new(16);
     module.launch("clocks", 1, 1, 0, &mut [ticks.arg()]);
     let ticks = ticks.to_vec::<i64>();
-    assert!(ticks[0] >= 200_000 && ticks[1] == 1, "{ticks:?}");
+    assert!(ticks[0] >= 199_000 && ticks[1] == 1, "{ticks:?}");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn sleeps_forever() {
         return;
     }
     let (module, flag) = (Module::new(FOREVER), Buffer::from_slice(&[0i32]));
-    let status = module.try_launch("sleeps", 2, 64, 0, &mut [flag.arg()]);
+    let status = module.try_launch("sleeps", 1, 64, 0, &mut [flag.arg()]);
     assert_eq!((status, hipDeviceSynchronize()), (719, 0));
 }
 

@@ -215,7 +215,7 @@ impl Launch {
         let work = || fault::within(&context, || grid.run(sim, &launch));
         let is_small = blocks <= 1 || blocks.saturating_mul(self.block.count()) < PARALLEL_THREADS;
         let helpers = if is_small { 0 } else { crew::cores() - 1 };
-        crew.run(helpers, sim.config.spin_limit, &work);
+        crew.run(helpers, sim.config.hang_limit, &work);
         match grid.failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             None => Ok(()),
             Some(why) => {
