@@ -1,6 +1,6 @@
 //! What carries tensors between ranks.
 
-use crate::{Reduce, Report};
+use crate::{Pending, Reduce, Report};
 use candle::{DType, Result, Shape, Tensor};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -32,6 +32,34 @@ pub trait Backend: Debug + Send + Sync {
 
     /// Takes what another rank sends.
     fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor>;
+
+    /// Sends and receives at once, none of which waits for another; what is received, in the order asked for. `None` from
+    /// a backend that has no way of its own: then they are made one by one, in an order in which none waits for ever.
+    fn exchange(
+        &self,
+        sends: &[(Tensor, usize)],
+        receives: &[(Shape, DType, usize)],
+    ) -> Result<Option<Vec<Tensor>>> {
+        let _ = (sends, receives);
+        Ok(None)
+    }
+
+    /// Whether [`Backend::start_all_reduce`] runs beside what the device computes next.
+    fn has_background(&self) -> bool {
+        false
+    }
+
+    /// Begins to reduce; the result is there when it is waited for.
+    fn start_all_reduce(&self, x: &Tensor, by: Reduce) -> Result<Pending> {
+        Ok(Pending::done(self.all_reduce(x, by)?))
+    }
+
+    /// What carries tensors between some ranks of the group, of which this is one: all of these call it with the same
+    /// list. `None` from a backend that has no way of its own: then sends and receives of the group do.
+    fn subgroup(&self, members: &[usize]) -> Result<Option<Arc<dyn Backend>>> {
+        let _ = members;
+        Ok(None)
+    }
 
     /// Lets all ranks wait for each other, the host included: not for graphs.
     fn barrier(&self) -> Result<()>;

@@ -1,5 +1,6 @@
 //! What goes wrong between ranks.
 
+use candle::DType;
 use std::time::Duration;
 
 /// Why a collective gave no result. Reaches callers inside a [`candle::Error`]; [`Error::of`] finds it there.
@@ -26,6 +27,28 @@ pub enum Error {
         op: &'static str,
         /// How long was waited.
         waited: Duration,
+    },
+    /// A collective does not end, and it is not known which rank is missing.
+    #[error("{op} of {size} ranks did not end within {waited:?}: {hint}")]
+    Stalled {
+        /// The collective, or the coming up of the group.
+        op: &'static str,
+        /// Number of ranks.
+        size: usize,
+        /// How long was waited.
+        waited: Duration,
+        /// What often is the reason, and what to try.
+        hint: String,
+    },
+    /// Elements that cannot be reduced.
+    #[error("{op} is not available for {dtype:?}: {reason}")]
+    UnsupportedDType {
+        /// The collective.
+        op: &'static str,
+        /// The dtype.
+        dtype: DType,
+        /// Why not, and what to do.
+        reason: &'static str,
     },
     /// Ranks brought tensors that do not belong together.
     #[error("{op}: rank {rank} came with {found}, this rank with {expected}")]

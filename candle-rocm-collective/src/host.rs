@@ -44,7 +44,7 @@ pub fn group_within(devices: &[Device], timeout: Duration) -> Result<Vec<Communi
     Ok(devices.iter().enumerate().map(rank).collect())
 }
 
-fn milliseconds(timeout: Duration) -> u64 {
+pub(crate) fn milliseconds(timeout: Duration) -> u64 {
     // More than a deadline can be from now.
     const MOST: u64 = 1 << 40;
     u64::try_from(timeout.as_millis()).unwrap_or(MOST).min(MOST)

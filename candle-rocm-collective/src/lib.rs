@@ -23,6 +23,17 @@
 //! })
 //! # }
 //! ```
+//!
+//! | To do | Look at |
+//! |---|---|
+//! | GPUs of one process, by what works and is the fastest | [`group`], [`choice`] |
+//! | ranks on the CPU, GPUs that do not reach each other | [`host`] |
+//! | GPUs that reach each other's memory | [`peers`] |
+//! | several processes and hosts: how they meet, and tensors over TCP | [`rendezvous`], [`tcp`], [`Lifeline`] |
+//! | collectives, messages, parts of groups | [`Communicator`] |
+//!
+//! A rank that fails, hangs or makes another call than the others ends the group with an [`Error`] that names it, on all
+//! ranks. A backend of one's own is a [`Backend`].
 
 mod backend;
 mod bytes;
@@ -32,7 +43,9 @@ mod error;
 pub mod host;
 mod lifeline;
 pub mod peers;
+mod pending;
 mod reduce;
+mod relay;
 pub mod rendezvous;
 pub mod tcp;
 
@@ -41,4 +54,5 @@ pub use choice::{group, Choice, Options, Report};
 pub use communicator::Communicator;
 pub use error::Error;
 pub use lifeline::Lifeline;
+pub use pending::Pending;
 pub use reduce::Reduce;

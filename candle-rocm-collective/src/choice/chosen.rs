@@ -1,6 +1,6 @@
 //! The backends that were chosen, each for the sizes at which it is the fastest.
 
-use crate::{Backend, Reduce, Report};
+use crate::{Backend, Pending, Reduce, Report};
 use candle::{DType, Result, Shape, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +84,23 @@ impl Backend for Chosen {
 
     fn barrier(&self) -> Result<()> {
         self.of_bytes(0).barrier()
+    }
+
+    fn exchange(
+        &self,
+        sends: &[(Tensor, usize)],
+        receives: &[(Shape, DType, usize)],
+    ) -> Result<Option<Vec<Tensor>>> {
+        self.of_bytes(0).exchange(sends, receives)
+    }
+
+    /// What is large is worth it.
+    fn has_background(&self) -> bool {
+        self.of_bytes(usize::MAX).has_background()
+    }
+
+    fn start_all_reduce(&self, x: &Tensor, by: Reduce) -> Result<Pending> {
+        self.of(x).start_all_reduce(x, by)
     }
 
     fn check(&self) -> Result<()> {

@@ -183,7 +183,11 @@ fn ruled_out(candidates: &[Candidate], patience: Duration) -> String {
         panic!("{refused}");
     };
     // Whichever rank tells it first.
-    let told = |reason: &str| reason.split_once(": ").map_or(String::new(), |(_, told)| told.to_string());
+    let told = |reason: &str| {
+        reason
+            .split_once(": ")
+            .map_or(String::new(), |(_, told)| told.to_string())
+    };
     assert_eq!(told(named), told(reason));
     reason.clone()
 }

@@ -4,6 +4,7 @@ use super::links::{Kind, Links};
 use crate::bytes::{from_bytes, to_bytes};
 use crate::{Backend, Error, Reduce};
 use candle::{DType, Device, Result, Shape, Tensor};
+use std::time::Duration;
 
 /// From so many bytes on, ranks reduce a part each and gather the parts, instead of handing everything to everybody.
 const PARTS_FROM_BYTES: usize = 64 << 10;
@@ -163,6 +164,14 @@ impl Backend for Tcp {
         self.device.synchronize()?;
         self.exchange("barrier", "barrier", |_| 0..0, &[])?;
         Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(self.links.check()?)
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        self.links.set_timeout(timeout);
     }
 
     fn abort(&self, reason: &str) {

@@ -1,10 +1,11 @@
 //! A rank's connections to all others, and what has come over them.
 
 use crate::lifeline::Lifeline;
-use crate::Error;
+use crate::{host, Error};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,8 @@ const FRAME_BYTES: u64 = 1 << 40;
 #[derive(Debug)]
 pub struct Links {
     rank: usize,
-    timeout: Duration,
+    /// In milliseconds.
+    timeout: AtomicU64,
     inbox: Arc<Inbox>,
     writers: Vec<Option<Mutex<TcpStream>>>,
     lifeline: Arc<Lifeline>,
@@ -95,7 +97,7 @@ impl Links {
         lifeline.on_failure(move |failure| alarmed.fail(failure.clone()));
         Ok(Self {
             rank,
-            timeout,
+            timeout: AtomicU64::new(host::milliseconds(timeout)),
             inbox,
             writers: streams.into_iter().map(|s| s.map(Mutex::new)).collect(),
             lifeline,
@@ -110,6 +112,26 @@ impl Links {
     /// Number of ranks.
     pub fn size(&self) -> usize {
         self.inbox.size
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout.load(Ordering::Relaxed))
+    }
+
+    /// Waits so long for others from now on.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.timeout
+            .store(host::milliseconds(timeout), Ordering::Relaxed);
+        for writer in self.writers.iter().flatten() {
+            let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            // The limit of before is a limit as well.
+            let _ = writer.set_write_timeout(Some(self.timeout().max(Duration::from_millis(1))));
+        }
+    }
+
+    /// Why the group is of no further use, if so.
+    pub fn check(&self) -> Result<(), Error> {
+        self.inbox.lock().failure.clone().map_or(Ok(()), Err)
     }
 
     /// Hands a frame to another rank.
@@ -127,7 +149,7 @@ impl Links {
             let _ = writer.shutdown(Shutdown::Both);
             let reason = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    format!("it took nothing of {what} for {:?}", self.timeout)
+                    format!("it took nothing of {what} for {:?}", self.timeout())
                 }
                 _ => error.to_string(),
             };
@@ -137,7 +159,8 @@ impl Links {
 
     /// Waits for the next frame of a rank.
     pub fn receive(&self, op: &'static str, from: usize, kind: Kind) -> Result<Frame, Error> {
-        let deadline = Instant::now() + self.timeout;
+        let timeout = self.timeout();
+        let deadline = Instant::now() + timeout;
         let mut state = self.inbox.lock();
         loop {
             // What came before a failure counts.
@@ -162,7 +185,7 @@ impl Links {
                     rank: from,
                     size: self.size(),
                     op,
-                    waited: self.timeout,
+                    waited: timeout,
                 };
                 self.inbox.fail(error.clone());
                 self.lifeline.fail(from, &error.to_string());
