@@ -29,6 +29,7 @@
 //! | GPUs of one process, by what works and is the fastest | [`group`], [`choice`] |
 //! | ranks on the CPU, GPUs that do not reach each other | [`host`] |
 //! | GPUs that reach each other's memory | [`peers`] |
+//! | AMD's library, in one process or several | [`rccl`] |
 //! | several processes and hosts: how they meet, and tensors over TCP | [`rendezvous`], [`tcp`], [`Lifeline`] |
 //! | collectives, messages, parts of groups | [`Communicator`] |
 //!
@@ -44,6 +45,7 @@ pub mod host;
 mod lifeline;
 pub mod peers;
 mod pending;
+pub mod rccl;
 mod reduce;
 mod relay;
 pub mod rendezvous;

@@ -11,7 +11,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-use crate::{host, peers, Communicator, Error};
+use crate::{host, peers, rccl, Communicator, Error};
 use candle::{Device, Result};
 use chosen::Chosen;
 pub use report::{Outcome, Report, Tried};
@@ -126,6 +126,10 @@ const CANDIDATES: &[Candidate] = &[
     Candidate {
         name: "peers",
         make: peers::group,
+    },
+    Candidate {
+        name: "rccl",
+        make: rccl::group_within,
     },
     Candidate {
         name: "host",
