@@ -32,6 +32,7 @@
 //! | AMD's library, in one process or several | [`rccl`] |
 //! | several processes and hosts: how they meet, and tensors over TCP | [`rendezvous`], [`tcp`], [`Lifeline`] |
 //! | collectives, messages, parts of groups | [`Communicator`] |
+//! | data-parallel training | [`training`] |
 //!
 //! A rank that fails, hangs or makes another call than the others ends the group with an [`Error`] that names it, on all
 //! ranks. A backend of one's own is a [`Backend`].
@@ -50,6 +51,7 @@ mod reduce;
 mod relay;
 pub mod rendezvous;
 pub mod tcp;
+pub mod training;
 
 pub use backend::Backend;
 pub use choice::{group, Choice, Options, Report};
