@@ -294,7 +294,7 @@ fn options() -> Result<Options> {
             ),
         }
     }
-    if options.batch % options.devices.len() != 0 {
+    if !options.batch.is_multiple_of(options.devices.len()) {
         let ranks = options.devices.len();
         candle_core::bail!("{} rows do not divide among {ranks} ranks", options.batch);
     }

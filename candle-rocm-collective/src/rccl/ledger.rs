@@ -40,8 +40,16 @@ pub struct Ledger {
     open: VecDeque<(Signature, usize, usize)>,
     /// Number of the first of them.
     base: u64,
-    /// By sender and receiver: messages of which only one side has been seen, and whether that is the sender.
-    messages: HashMap<(usize, usize), VecDeque<(bool, DType, Shape)>>,
+    /// By sender and receiver: messages of which only one side has been seen.
+    messages: HashMap<(usize, usize), VecDeque<Message>>,
+}
+
+/// A side of a message.
+#[derive(Debug)]
+struct Message {
+    is_sender: bool,
+    dtype: DType,
+    shape: Shape,
 }
 
 impl Ledger {
@@ -97,26 +105,27 @@ impl Ledger {
             return Ok(());
         }
         let open = self.messages.entry((from, to)).or_default();
-        match open.front() {
-            Some((seen, ..)) if *seen != is_sender => {
-                let (_, other_dtype, other_shape) = open.pop_front().expect("it has a front");
-                if (other_dtype, &other_shape) != (dtype, shape) {
-                    let (own, other) = (
-                        format!("{dtype:?} {shape:?}"),
-                        format!("{other_dtype:?} {other_shape:?}"),
-                    );
-                    let op = if is_sender { "send" } else { "recv" };
-                    return Err(Error::Mismatch {
-                        op,
-                        rank: if is_sender { to } else { from },
-                        found: other,
-                        expected: own,
-                    });
-                }
-            }
-            _ => open.push_back((is_sender, dtype, shape.clone())),
+        let own = Message {
+            is_sender,
+            dtype,
+            shape: shape.clone(),
+        };
+        let fits = open
+            .front()
+            .is_some_and(|other| other.is_sender != is_sender);
+        let Some(other) = fits.then(|| open.pop_front()).flatten() else {
+            open.push_back(own);
+            return Ok(());
+        };
+        if (other.dtype, &other.shape) == (dtype, shape) {
+            return Ok(());
         }
-        Ok(())
+        Err(Error::Mismatch {
+            op: if is_sender { "send" } else { "recv" },
+            rank: if is_sender { to } else { from },
+            found: format!("{:?} {:?}", other.dtype, other.shape),
+            expected: format!("{dtype:?} {shape:?}"),
+        })
     }
 
     /// A rank of this process that has made fewer calls than the `at`th.

@@ -281,14 +281,13 @@ fn finish(
     for _ in devices {
         let left = deadline.saturating_duration_since(Instant::now());
         match given.recv_timeout(left) {
-            Ok(proved) => proved.map_err(|error| {
+            Ok(proved) => proved.inspect_err(|error| {
                 let reason = Error::RankFailed {
                     rank: first,
                     size,
                     reason: error.to_string(),
                 };
-                group.fail(Error::of(&error).cloned().unwrap_or(reason));
-                error
+                group.fail(Error::of(error).cloned().unwrap_or(reason));
             })?,
             Err(_) => {
                 return Err(group
