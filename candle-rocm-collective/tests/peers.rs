@@ -5,13 +5,21 @@ mod isolated;
 
 use candle::{DType, Device, Result, Tensor};
 use candle_rocm::Capture;
-use candle_rocm_collective::choice::Outcome;
+use candle_rocm_collective::choice::{Outcome, Tried};
 use candle_rocm_collective::{group, host, peers, Choice, Communicator, Error, Options, Reduce};
 use isolated::in_child;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(120);
 const FOUR: &[(&str, &str)] = &[("HIP_SIM_ARCH", "gfx942,gfx1100"), ("HIP_SIM_DEVICES", "4")];
+
+/// Runs `body` in a process of its own with so many GPUs; nothing where tests are to do without.
+fn on_gpus(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    match std::env::var("CANDLE_ROCM_TEST_DEVICE").as_deref() {
+        Ok("rocm") => in_child(name, environment, body),
+        _ => eprintln!("CANDLE_ROCM_TEST_DEVICE is not rocm: no GPU is asked for"),
+    }
+}
 
 fn gpus(count: usize) -> Vec<Device> {
     (0..count).map(|i| Device::new_rocm(i).unwrap()).collect()
@@ -69,7 +77,7 @@ fn every_call(rank: &Communicator, dtype: DType) -> Result<Vec<Tensor>> {
 #[test]
 fn gpus_get_what_ranks_get_that_meet_in_memory() {
     let name = "gpus_get_what_ranks_get_that_meet_in_memory";
-    in_child(name, FOUR, || {
+    on_gpus(name, FOUR, || {
         for size in [2, 4] {
             for dtype in [DType::F32, DType::F16, DType::BF16, DType::I64, DType::U8] {
                 let run = |rank: Communicator| every_call(&rank, dtype);
@@ -97,7 +105,7 @@ fn gpus_get_what_ranks_get_that_meet_in_memory() {
 #[test]
 fn a_graph_repeats_what_candle_computes_around_a_sum() {
     let name = "a_graph_repeats_what_candle_computes_around_a_sum";
-    in_child(name, FOUR, || {
+    on_gpus(name, FOUR, || {
         let results = ranks(peers::group(&gpus(3), LONG).unwrap(), |rank| {
             assert!(rank.is_capturable());
             let Device::Rocm(gpu) = rank.device() else {
@@ -131,28 +139,23 @@ fn a_graph_repeats_what_candle_computes_around_a_sum() {
 #[test]
 fn a_missing_rank_is_named_and_a_failed_one_tells_why() {
     let name = "a_missing_rank_is_named_and_a_failed_one_tells_why";
-    in_child(name, FOUR, || {
+    on_gpus(name, FOUR, || {
+        let waited = Duration::from_millis(50);
         let results = ranks(
-            peers::group(&gpus(3), Duration::from_millis(50)).unwrap(),
+            peers::group(&gpus(2), waited).unwrap(),
             |rank| match rank.rank() {
-                2 => Ok(()),
+                1 => Ok(()),
                 _ => rank.barrier(),
             },
         );
-        for result in &results[..2] {
-            let error = result.as_ref().unwrap_err();
-            let Some(Error::TimedOut {
-                rank,
-                size: 3,
-                waited,
-                ..
-            }) = Error::of(error)
-            else {
-                panic!("{error}");
-            };
-            // A rank that came later may have been told by the other one, whom it names then as all do.
-            assert_eq!((*rank, *waited), (2, Duration::from_millis(50)));
-        }
+        let error = results[0].as_ref().unwrap_err();
+        let late = Error::TimedOut {
+            rank: 1,
+            size: 2,
+            op: "a collective",
+            waited,
+        };
+        assert_eq!(Error::of(error), Some(&late), "{error}");
         let reason = "its GPU is lost";
         let results = ranks(peers::group(&gpus(2), LONG).unwrap(), |rank| {
             if rank.rank() == 1 {
@@ -199,15 +202,16 @@ fn what_was_measured_is_remembered() {
     let cache = tempfile::tempdir().unwrap();
     let mut environment = FOUR.to_vec();
     environment.push(("CANDLE_ROCM_CACHE_DIR", cache.path().to_str().unwrap()));
-    in_child("what_was_measured_is_remembered", &environment, || {
+    on_gpus("what_was_measured_is_remembered", &environment, || {
         let devices = gpus(2);
         let first = group(&devices, &options(Choice::Auto)).unwrap();
         let report = first[0].report().unwrap();
         assert!(!report.was_remembered, "{report}");
-        assert!(report
-            .tried
-            .iter()
-            .all(|t| matches!(&t.outcome, Outcome::Works { times } if times.len() == 2)));
+        // RCCL is where it is installed.
+        let measured = |t: &&Tried| matches!(&t.outcome, Outcome::Works { times } if times.len() == 2);
+        let names = report.tried.iter().filter(measured).map(|t| t.name);
+        let names: Vec<&str> = names.filter(|name| *name != "rccl").collect();
+        assert_eq!(names, ["peers", "host"], "{report}");
         let fastest = report.fastest.clone();
         let second = group(&devices, &options(Choice::Auto)).unwrap();
         let report = second[1].report().unwrap();
@@ -241,7 +245,7 @@ fn a_backend_may_be_asked_for_by_name() {
     let name = "a_backend_may_be_asked_for_by_name";
     let mut environment = FOUR.to_vec();
     environment.push(("CANDLE_ROCM_COLLECTIVE", "host"));
-    in_child(name, &environment, || {
+    on_gpus(name, &environment, || {
         let by_environment = Options::from_env().unwrap();
         assert_eq!(by_environment.choice, Choice::Host);
         for (options, name) in [(by_environment, "host"), (options(Choice::Peers), "peers")] {
@@ -284,7 +288,7 @@ fn gpus_that_do_not_reach_each_other_are_named() {
     let mut environment = FOUR.to_vec();
     // Both ways between 0 and 1, one way from 2 to 0, none between 1 and 2.
     environment.push(("HIP_SIM_PEERS", "0-1,2>0"));
-    in_child(name, &environment, || {
+    on_gpus(name, &environment, || {
         let reason = refusal(3);
         for part in [
             "GPU 0 (0000:03:00.0) does not reach GPU 2 (0000:05:00.0), though the other way round works",
@@ -303,7 +307,7 @@ fn kernels_that_leave_something_out_are_ruled_out() {
     let name = "kernels_that_leave_something_out_are_ruled_out";
     let mut environment = FOUR.to_vec();
     environment.push(("HIP_SIM_WRONG", "kernel:all_reduce_one_shot_sum_f16"));
-    in_child(name, &environment, || {
+    on_gpus(name, &environment, || {
         let reason = refusal(2);
         assert!(
             reason.contains("is wrong") && reason.contains("F16"),

@@ -73,13 +73,13 @@ impl Backend for Chosen {
         self.of(x).broadcast(x, root)
     }
 
+    // Messages all go one way, so that they stay in their order.
     fn send(&self, x: &Tensor, to: usize) -> Result<()> {
-        self.of(x).send(x, to)
+        self.of_bytes(0).send(x, to)
     }
 
     fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor> {
-        let bytes = shape.elem_count() * dtype.size_in_bytes();
-        self.of_bytes(bytes).recv(shape, dtype, from)
+        self.of_bytes(0).recv(shape, dtype, from)
     }
 
     fn barrier(&self) -> Result<()> {
@@ -101,6 +101,10 @@ impl Backend for Chosen {
 
     fn start_all_reduce(&self, x: &Tensor, by: Reduce) -> Result<Pending> {
         self.of(x).start_all_reduce(x, by)
+    }
+
+    fn subgroup(&self, members: &[usize]) -> Result<Option<Arc<dyn Backend>>> {
+        self.of_bytes(0).subgroup(members)
     }
 
     fn check(&self) -> Result<()> {
