@@ -7,8 +7,9 @@ use crate::adapters::{Adapter, AdapterSource};
 use crate::architectures::decoder_config;
 use crate::chat::ChatTemplate;
 use crate::engine::api::{KvTypes, WeightOptions};
-use crate::engine::decoder::{Decoder, DecoderConfig};
+use crate::engine::decoder::{Decoder, DecoderConfig, Part, PartSizes, Source};
 use crate::engine::forward::Forward;
+use crate::engine::group::{self, own_stream, SplitPlan};
 use crate::hf::HfFolder;
 use crate::kernels;
 use crate::media::{PictureOptions, Processor};
@@ -57,6 +58,8 @@ pub struct LoadOptions {
     pub adapters: Vec<AdapterSource>,
     /// Where weights go.
     pub weights: WeightOptions,
+    /// The devices that the model is divided between; `None` is the one that is named.
+    pub split: Option<SplitPlan>,
 }
 
 impl ModelFile {
@@ -211,6 +214,11 @@ impl ModelFile {
         kernels::of_decoder(self.file.header(), kv)
     }
 
+    /// What its blocks and its ends take, and where it may be cut: what a [`SplitPlan`] is made of.
+    pub fn part_sizes(&self) -> PartSizes {
+        self.config.part_sizes(self.file.header())
+    }
+
     /// What the model is.
     ///
     /// # Errors
@@ -234,10 +242,10 @@ impl ModelFile {
         ChatTemplate::new(source, self.tokenizer.bos_text(), self.tokenizer.eos_text())
     }
 
-    /// Loads the weights onto a device, with a progress bar on a terminal.
+    /// Loads the weights onto a device, or those of a plan, with a progress bar on a terminal.
     ///
     /// # Errors
-    /// [`Error::Candle`] if the device has no room.
+    /// Those of [`ModelFile::load_with`].
     pub fn load(self, device: &Device, options: &LoadOptions) -> Result<LoadedModel> {
         let bar = byte_bar("loading", self.file_bytes());
         let loaded = self.load_with(device, options, &|bytes| bar.inc(bytes))?;
@@ -245,11 +253,11 @@ impl ModelFile {
         Ok(loaded)
     }
 
-    /// Loads the weights onto a device; `progress` is called with the bytes of each tensor. On a GPU the model gets a
-    /// stream of its own, whatever that of `device` is.
+    /// Loads the weights onto a device, or [those of a plan](LoadOptions::split); `progress` is called with the bytes of
+    /// each tensor. On a GPU the model gets a stream of its own, whatever that of `device` is.
     ///
     /// # Errors
-    /// [`Error::Candle`] if the device has no room.
+    /// [`Error::Candle`] if a device has no room, [`Error::Usage`] for a plan that does not suit the model.
     pub fn load_with(
         self,
         device: &Device,
@@ -257,38 +265,46 @@ impl ModelFile {
         progress: &dyn Fn(u64),
     ) -> Result<LoadedModel> {
         let pictures = self.pictures().map(Arc::new);
-        let device = &own_stream(device).map_err(Error::candle("opening a stream"))?;
         let Self { file, config, .. } = self;
-        let context = options.context.unwrap_or(config.context_length);
         let adapters = (options.adapters.iter())
             .map(|source| Adapter::open(source, file.header()))
             .collect::<Result<Vec<_>>>()?;
-        let decoder = Decoder::load(
-            *config,
-            &*file,
-            device,
-            context,
-            &adapters,
-            options.weights,
-            progress,
-        )?;
-        let mut decoder = match options.head {
-            true => decoder.with_heads(&*file, progress)?,
-            false => decoder,
+        let source = Source {
+            config: &config,
+            file: &*file,
+            context: options.context.unwrap_or(config.context_length),
+            adapters: &adapters,
+            weights: options.weights,
+            heads: options.head,
+            shard: None,
         };
-        if let Ok(file) = &self.vision {
-            let encoder = Encoder::load(file, device, progress)?;
-            decoder
-                .set_vision(encoder)
-                .map_err(|reason| bad_model(file.weights().path(), reason))?;
-        }
-        if let Ok(file) = &self.sound {
-            let encoder = SoundEncoder::load(file, device, progress)?;
-            decoder
-                .set_sound(encoder)
-                .map_err(|reason| bad_model(file.weights().path(), reason))?;
-        }
-        let forward: Box<dyn Forward> = Box::new(decoder);
+        let add_encoders = |decoder: &mut Decoder| -> Result<()> {
+            let device = &decoder.device().clone();
+            if let Ok(file) = &self.vision {
+                let encoder = Encoder::load(file, device, progress)?;
+                decoder
+                    .set_vision(encoder)
+                    .map_err(|reason| bad_model(file.weights().path(), reason))?;
+            }
+            if let Ok(file) = &self.sound {
+                let encoder = SoundEncoder::load(file, device, progress)?;
+                decoder
+                    .set_sound(encoder)
+                    .map_err(|reason| bad_model(file.weights().path(), reason))?;
+            }
+            Ok(())
+        };
+        let forward: Box<dyn Forward> = match options.split.as_ref().filter(|p| !p.is_single()) {
+            Some(plan) => Box::new(group::load(&source, plan, progress, add_encoders)?),
+            None => {
+                let device = own_stream(device).map_err(Error::candle("opening a stream"))?;
+                let whole = Part::whole(&config);
+                let mut decoder = Decoder::load_part(&source, &whole, &device, progress)?;
+                source.refuse_unused(decoder.unused_adapters())?;
+                add_encoders(&mut decoder)?;
+                Box::new(decoder)
+            }
+        };
         release_unused(forward.device())?;
         let vocab = forward.vocab_size() as u32;
         let tokenizer = self.tokenizer;
@@ -301,14 +317,6 @@ impl ModelFile {
             draft: None,
             pictures,
         })
-    }
-}
-
-/// The device with a stream that nobody else has: what others enqueue while a graph is recorded must not end up in it.
-fn own_stream(device: &Device) -> candle_core::Result<Device> {
-    match device {
-        Device::Rocm(device) => Device::new_rocm_with_stream(device.device().ordinal()),
-        device => Ok(device.clone()),
     }
 }
 

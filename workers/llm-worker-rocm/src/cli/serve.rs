@@ -578,6 +578,7 @@ impl ModelArgs {
             head: self.speculation.wants_head(),
             adapters: self.adapters()?,
             weights: self.memory.options(),
+            split: None,
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let model = (self.speculation).with_draft(model, source, device, &options)?;

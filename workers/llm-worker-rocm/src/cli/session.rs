@@ -105,6 +105,7 @@ impl SessionArgs {
             head: self.speculation.wants_head(),
             weights: self.memory.options(),
             adapters: self.adapters.clone(),
+            split: None,
         };
         let model = file.load(&selected.device, &load)?;
         let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;

@@ -1,10 +1,19 @@
 //! What the engine asks of devices beyond tensors: memory, launches, and what an error means.
 
+use super::forward::Forward;
 use candle_core::Device;
 
 pub(super) use worker::device::launches;
 use worker::device::{host_memory_room, shared_memory_room};
 pub(super) use worker::fault::{diagnose, DeviceFault};
+
+/// As [`diagnose`], of an error of a model, which may know that it is lost.
+pub(super) fn diagnose_model(forward: &dyn Forward, error: &candle_core::Error) -> DeviceFault {
+    match forward.lost() {
+        Some(reason) => DeviceFault::Lost(reason),
+        None => diagnose(forward.device(), error),
+    }
+}
 
 /// Free and total bytes of a device's memory, where it is known.
 pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {

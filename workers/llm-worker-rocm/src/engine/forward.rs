@@ -1,6 +1,7 @@
 //! The border between the scheduler and models: a forward pass over new tokens of many sequences.
 
 use super::api::{AdapterUse, GraphUse, KvDType, KvTypes, SamplingOptions, WeightBytes};
+use super::device::room_for_cache;
 use super::media::{Features, MediaItem, StepMedia, Turn};
 use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
@@ -143,10 +144,54 @@ pub trait Forward: Send {
         let _ = graphs;
     }
 
+    /// What takes part in the cache: the devices of a model that is divided between several, the answering one last.
+    fn cache_parts(&self, dtype: KvTypes) -> Vec<CachePart> {
+        let mapped = self.weight_bytes().mapped;
+        vec![CachePart {
+            room: room_for_cache(self.device(), mapped).map(|room| room as usize),
+            token_bytes: self.kv_token_bytes(dtype),
+            window_bytes: self.kv_window_bytes(dtype),
+            state_bytes: self.state_bytes(),
+        }]
+    }
+
+    /// How many devices work on a step one behind another: as many times the rows are worth a step.
+    fn stages(&self) -> usize {
+        1
+    }
+
+    /// As [`Forward::forward`], of a step that [several devices](Forward::stages) may cut into parts of so many rows, so
+    /// that each works on another one at the same time. Results are those of a step for each part.
+    ///
+    /// # Errors
+    /// Those of [`Forward::forward`].
+    fn forward_in_parts(&mut self, step: &Step, rows: usize) -> Result<Tensor> {
+        let _ = rows;
+        self.forward(step)
+    }
+
+    /// Why the model will compute no more, once that is certain.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
     /// Why launches are not enqueued as graphs although that was asked for, once it is known.
     fn without_graphs(&self) -> Option<&str> {
         None
     }
+}
+
+/// What one device has of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CachePart {
+    /// Bytes that the cache may take there, if that is known.
+    pub room: Option<usize>,
+    /// Bytes of a token's keys and values.
+    pub token_bytes: usize,
+    /// Of these, those of layers with a sliding window.
+    pub window_bytes: usize,
+    /// Bytes of a slot of recurrent state.
+    pub state_bytes: usize,
 }
 
 /// How to choose a token.

@@ -150,7 +150,7 @@ impl Media {
 }
 
 /// What a step's rows have besides their tokens.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct StepMedia {
     /// Rows whose embeddings are others: the first one, and what they are.
     pub rows: Vec<(usize, Features)>,

@@ -1,8 +1,8 @@
 //! How much of each kind of memory an engine reserves.
 
 use super::api::{DraftSource, EngineOptions};
-use super::device;
-use super::forward::{CacheOptions, Forward};
+use super::forward::{CacheOptions, CachePart, Forward};
+use super::scheduler::longest_step;
 use worker::{Error, Result};
 
 /// Checkpoints of recurrent state that a sequence has use for.
@@ -51,23 +51,35 @@ impl Sizes {
             )));
         }
         let dtype = options.kv_types(forward.kv_dtype());
-        let mapped = forward.weight_bytes().mapped;
-        let room = device::room_for_cache(forward.device(), mapped).map(|room| room as usize);
-        let (states, max_sequences) = states(forward, options, room)?;
-        let room = room.map(|room| room.saturating_sub(states * forward.state_bytes()));
-        let draft_states = draft.map_or(0, |draft| {
-            states_of_draft(draft, options, max_sequences, room)
-        });
-        let of_draft = draft_states * draft.map_or(0, |draft| draft.state_bytes());
-        let room = room.map(|room| room.saturating_sub(of_draft));
-        let draft_bytes = draft.map_or(0, |d| d.kv_token_bytes(d.kv_dtype().into()));
+        let mut parts = forward.cache_parts(dtype);
+        let (states, max_sequences) = states(&parts, options)?;
+        for part in &mut parts {
+            part.take(states * part.state_bytes);
+        }
+        let mut draft_states = 0;
+        // A draft model is where answers come from.
+        if let (Some(draft), Some(part)) = (draft, parts.last_mut()) {
+            draft_states = states_of_draft(draft, options, max_sequences, part.room);
+            part.take(draft_states * draft.state_bytes());
+            part.token_bytes += draft.kv_token_bytes(draft.kv_dtype().into());
+        }
         let size = options.block_size;
-        let token_bytes = [
-            forward.kv_token_bytes(dtype) + draft_bytes,
-            forward.kv_window_bytes(dtype),
-        ];
-        let bytes = token_bytes.map(|bytes| bytes * size);
-        let blocks = Blocks::choose(forward, options, bytes, (context, max_sequences), room)?;
+        let wanted = Wanted {
+            context,
+            sequences: max_sequences,
+            step: longest_step(forward, options.max_step_tokens),
+            window: (forward.window()).filter(|_| forward.kv_window_bytes(dtype) > 0),
+        };
+        let fit = parts
+            .iter()
+            .map(|part| Blocks::choose(part, options, wanted));
+        let blocks = fit.collect::<Result<Vec<_>>>()?;
+        // All devices have the same blocks: as many as the fullest one has room for.
+        let least = |of: fn(&Blocks) -> usize| blocks.iter().map(of).min().unwrap_or(0);
+        let blocks = Blocks {
+            full: least(|blocks| blocks.full),
+            windows: least(|blocks| blocks.windows),
+        };
         let taken = context.min(blocks.full.saturating_mul(size));
         if let Some(keep) = options.context_shift.filter(|keep| keep + 2 > taken) {
             return Err(Error::Usage(format!(
@@ -90,27 +102,33 @@ impl Sizes {
     }
 }
 
-/// Slots of recurrent state, and for how many of the wanted sequences they suffice.
-fn states(
-    forward: &dyn Forward,
-    options: &EngineOptions,
-    room: Option<usize>,
-) -> Result<(usize, usize)> {
-    let (bytes, wanted) = (forward.state_bytes(), options.max_sequences);
-    if bytes == 0 {
-        return Ok((0, wanted));
+impl CachePart {
+    /// Gives room away.
+    fn take(&mut self, bytes: usize) {
+        self.room = self.room.map(|room| room.saturating_sub(bytes));
     }
+}
+
+/// Slots of recurrent state, and for how many of the wanted sequences they suffice: all devices have as many.
+fn states(parts: &[CachePart], options: &EngineOptions) -> Result<(usize, usize)> {
+    let wanted = options.max_sequences;
     let keep = options.prefix_cache;
-    let states = match options.states {
-        Some(states) => states,
-        None => {
-            let drafts = match options.speculation.source {
-                DraftSource::Off => 0,
-                _ => options.speculation.max,
-            };
-            useful_states(wanted, drafts, keep, room, bytes)
-        }
+    let drafts = match options.speculation.source {
+        DraftSource::Off => 0,
+        _ => options.speculation.max,
     };
+    let recurrent = parts.iter().filter(|part| part.state_bytes > 0);
+    let useful = recurrent.map(|part| {
+        (
+            part,
+            useful_states(wanted, drafts, keep, part.room, part.state_bytes),
+        )
+    });
+    let Some((fullest, useful)) = useful.min_by_key(|(_, useful)| *useful) else {
+        return Ok((0, wanted));
+    };
+    let states = options.states.unwrap_or(useful);
+    let bytes = fullest.state_bytes;
     if states == 0 {
         return Err(Error::Runtime(format!(
             "there is no memory left for the recurrent state of a sequence, which takes {bytes} bytes; use a smaller model or another device"
@@ -154,6 +172,17 @@ fn useful_states(
     sequences.min(fit(2)) + checkpoints + (sequences * drafts).min(fit(8))
 }
 
+/// What blocks are for.
+#[derive(Clone, Copy)]
+struct Wanted {
+    context: usize,
+    sequences: usize,
+    /// Tokens of a step.
+    step: usize,
+    /// Keys before its own that a token sees in layers with a sliding window, if there are such.
+    window: Option<usize>,
+}
+
 /// Numbers of blocks.
 #[derive(Debug, PartialEq, Eq)]
 struct Blocks {
@@ -163,21 +192,19 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn choose(
-        forward: &dyn Forward,
-        options: &EngineOptions,
-        [bytes, of_windows]: [usize; 2],
-        (context, sequences): (usize, usize),
-        room: Option<usize>,
-    ) -> Result<Self> {
+    fn choose(part: &CachePart, options: &EngineOptions, wanted: Wanted) -> Result<Self> {
+        let Wanted {
+            context, sequences, ..
+        } = wanted;
         let size = options.block_size;
+        let [bytes, of_windows] = [part.token_bytes, part.window_bytes].map(|bytes| bytes * size);
         let all = context.div_ceil(size);
         // What a window reaches, and what a step adds before anything is given back.
         let reach = |left: usize| left.div_ceil(size) + 2;
-        let step = options.max_step_tokens.div_ceil(size);
-        let windowed = forward.window().filter(|left| {
+        let step = wanted.step.div_ceil(size);
+        let windowed = wanted.window.filter(|left| {
             let shorter = reach(*left) + step < all;
-            !options.full_windows && of_windows > 0 && shorter
+            !options.full_windows && shorter
         });
         let useful = Self {
             full: options.kv_blocks.unwrap_or(all.saturating_mul(sequences)),
@@ -186,7 +213,7 @@ impl Blocks {
         };
         let least = windowed.map_or(0, |left| reach(left) + step);
         let of_full = bytes - if windowed.is_some() { of_windows } else { 0 };
-        let fit = match (options.kv_blocks, room) {
+        let fit = match (options.kv_blocks, part.room) {
             (None, Some(room)) => useful.within(room, of_full, of_windows, least),
             _ => useful,
         };

@@ -12,6 +12,8 @@ mod prompts;
 mod quantized_cache;
 mod slots;
 mod speculation;
+#[path = "../stages/mod.rs"]
+mod split;
 mod states;
 
 use candle_core::{Device, Tensor};
@@ -40,6 +42,13 @@ fn device() -> Device {
     selected.device
 }
 
+/// A model on the test's device, or on several.
+fn load_file(file: ModelFile, options: &LoadOptions) -> worker::Result<LoadedModel> {
+    let device = device();
+    let options = split::divided(&file, &device, options);
+    file.load(&device, &options)
+}
+
 fn model(change: impl FnOnce(&mut File)) -> LoadedModel {
     // Why something was done in another way than asked for is said in the log.
     let _ = tracing_subscriber::fmt().with_test_writer().try_init();
@@ -49,7 +58,7 @@ fn model(change: impl FnOnce(&mut File)) -> LoadedModel {
     change(&mut file);
     file.write(&path);
     let opened = ModelFile::open(&path).unwrap();
-    opened.load(&device(), &LoadOptions::default()).unwrap()
+    load_file(opened, &LoadOptions::default()).unwrap()
 }
 
 fn long(file: &mut File) {

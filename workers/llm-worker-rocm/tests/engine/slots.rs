@@ -226,7 +226,7 @@ fn a_draft_model_sleeps_and_wakes_with_its_model() {
     let path = folder.path().join("model.gguf");
     tiny_llama().write(&path);
     let loaded = |path: &Path| -> worker::Result<LoadedModel> {
-        let load = || ModelFile::open(path)?.load(&device(), &LoadOptions::default());
+        let load = || load_file(ModelFile::open(path)?, &LoadOptions::default());
         load()?.with_draft(load()?)
     };
     let own = path.clone();
@@ -270,7 +270,7 @@ fn reloadable(path: &Path, options: &EngineOptions) -> Engine {
     tiny_llama().write(path);
     let loaded = |path: &Path| {
         let file = ModelFile::open(path)?;
-        file.load(&device(), &LoadOptions::default())
+        load_file(file, &LoadOptions::default())
     };
     let own = path.to_path_buf();
     let reload: Reload = Box::new(move || loaded(&own));

@@ -593,7 +593,7 @@ fn with_heads(count: u32, by_embedding: bool, change: impl FnOnce(&mut File)) ->
         ..LoadOptions::default()
     };
     let opened = ModelFile::open(&path).unwrap();
-    opened.load(&device(), &options).unwrap()
+    load_file(opened, &options).unwrap()
 }
 
 /// A head that is always right has all of its guesses accepted: it is asked for the right tokens behind the right hidden

@@ -2,8 +2,8 @@
 //! with its own.
 
 use super::common::{self, File, Tensor as FileTensor};
-use super::device;
 use super::transformers::{tokens, tolerance, weight, Case};
+use super::{device, load_file};
 use llm_worker_rocm::adapters::AdapterSource;
 use llm_worker_rocm::engine::api::{AdapterUse, Event, GraphUse, Request, SamplingOptions};
 use llm_worker_rocm::engine::forward::{
@@ -147,9 +147,7 @@ impl Folder {
             adapters: adapters.iter().map(|path| source(path)).collect(),
             ..LoadOptions::default()
         };
-        ModelFile::open(self.folder.path())
-            .unwrap()
-            .load(&device(), &options)
+        load_file(ModelFile::open(self.folder.path()).unwrap(), &options)
     }
 
     pub(super) fn load(&self, adapters: &[PathBuf]) -> LoadedModel {

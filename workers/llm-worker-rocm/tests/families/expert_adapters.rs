@@ -2,9 +2,9 @@
 
 use super::adapters::{reserve, sequence, source, wish};
 use super::common::{self, File, Tensor as FileTensor};
-use super::device;
 use super::shards::Source;
 use super::transformers::{tokens, tolerance, Case};
+use super::{device, load_file};
 use llm_worker_rocm::engine::api::{AdapterUse, GraphUse, WeightOptions};
 use llm_worker_rocm::engine::forward::{DecodeOutput, Forward, Step};
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
@@ -168,7 +168,7 @@ fn experts_have_adapters() {
                 },
                 ..LoadOptions::default()
             };
-            let model = ModelFile::open(path).unwrap().load(&device(), &options);
+            let model = load_file(ModelFile::open(path).unwrap(), &options);
             compute(model.unwrap().forward, host)
         };
         let adapted = logits(&plain, std::slice::from_ref(&adapter), 0);

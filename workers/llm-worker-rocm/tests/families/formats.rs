@@ -1,7 +1,7 @@
 //! A folder, the GGUF file that `quantize` writes of it, and the same in steps, against Hugging Face transformers.
 
-use super::device;
 use super::transformers::{tokens, tolerance, Case};
+use super::{device, load_file};
 use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
@@ -26,7 +26,7 @@ pub fn write_gguf(weights: &dyn Weights, path: &Path) {
 /// A folder or file on the device of the tests.
 pub fn load(path: &Path) -> LoadedModel {
     let file = ModelFile::open(path).unwrap();
-    file.load(&device(), &LoadOptions::default()).unwrap()
+    load_file(file, &LoadOptions::default()).unwrap()
 }
 
 /// The largest difference of the rows that the case has, of a model whose prompt comes at once.

@@ -15,7 +15,7 @@ fn with_heads(path: &Path) -> Box<dyn Forward> {
         ..LoadOptions::default()
     };
     let opened = ModelFile::open(path).unwrap();
-    opened.load(&device(), &options).unwrap().forward
+    load_file(opened, &options).unwrap().forward
 }
 
 fn forward(file: &File) -> Box<dyn Forward> {

@@ -1,9 +1,9 @@
 //! Experts in the host's memory, computed there and brought to the GPU, against Hugging Face transformers; and weights
 //! where a mapped file has them.
 
-use super::device;
 use super::formats::write_gguf;
 use super::transformers::{tokens, tolerance, Case};
+use super::{device, load_file};
 use llm_worker_rocm::engine::api::{ExpertsBy, GraphUse, WeightOptions};
 use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
 use llm_worker_rocm::engine::score::Scorer;
@@ -22,7 +22,7 @@ fn load(path: &Path, weights: WeightOptions) -> LoadedModel {
         ..LoadOptions::default()
     };
     let file = ModelFile::open(path).unwrap();
-    file.load(&device(), &options).unwrap()
+    load_file(file, &options).unwrap()
 }
 
 fn on_host(layers: usize, experts_by: ExpertsBy) -> WeightOptions {

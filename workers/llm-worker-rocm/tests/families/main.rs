@@ -27,6 +27,9 @@ mod saved;
 mod shards;
 mod sounds;
 mod speech;
+#[path = "../stages/mod.rs"]
+mod split;
+mod stages;
 #[path = "../tiny_whisper/mod.rs"]
 mod tiny_whisper;
 mod transformers;
@@ -119,6 +122,13 @@ fn device() -> Device {
     selected.device
 }
 
+/// A model on the test's device, or on several.
+fn load_file(file: ModelFile, options: &LoadOptions) -> worker::Result<LoadedModel> {
+    let device = device();
+    let options = split::divided(&file, &device, options);
+    file.load(&device, &options)
+}
+
 fn load(file: &File) -> LoadedModel {
     // Why something was done in another way than asked for is said in the log.
     let _ = tracing_subscriber::fmt().with_test_writer().try_init();
@@ -126,7 +136,7 @@ fn load(file: &File) -> LoadedModel {
     let path = folder.path().join("model.gguf");
     file.write(&path);
     let opened = ModelFile::open(&path).unwrap();
-    opened.load(&device(), &LoadOptions::default()).unwrap()
+    load_file(opened, &LoadOptions::default()).unwrap()
 }
 
 fn scorer(file: &File) -> Scorer {

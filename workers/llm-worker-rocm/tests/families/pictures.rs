@@ -1,9 +1,9 @@
 //! Models that see, against transformers: pixels, rows of pictures and answers; `transformers/generate.py` wrote the
 //! numbers.
 
-use super::device;
 use super::formats::write_gguf;
 use super::transformers::Case;
+use super::{device, load_file};
 use image::RgbImage;
 use llm_worker_rocm::engine::api::{Event, GraphUse, Request, SamplingOptions};
 use llm_worker_rocm::engine::media::{Content, Media, MediaItem};
@@ -151,7 +151,7 @@ fn compare_item(name: &str, case: &Case, file: ModelFile, item: &MediaItem) -> L
     let apart = difference(&samples, &numbers(&case.json["pixels"][2]));
     assert!(apart <= 1e-5, "{name}: pixels differ by {apart:e}");
 
-    let mut model = file.load(&device(), &LoadOptions::default()).unwrap();
+    let mut model = load_file(file, &LoadOptions::default()).unwrap();
     let features = model.forward.encode(item).unwrap().rows;
     let rows: Vec<Vec<f32>> = features
         .to_dtype(candle_core::DType::F32)
@@ -351,7 +351,7 @@ fn graphs_behind_a_picture_compute_what_their_launches_do() {
         let file = ModelFile::open(folder.path()).unwrap();
         let file = file.with_vision(None).unwrap();
         let seen = file.pictures().unwrap().picture_of(&picture(&case, 0));
-        let model = file.load(&device(), &LoadOptions::default()).unwrap();
+        let model = load_file(file, &LoadOptions::default()).unwrap();
         let (tokens, media) = prompt(&case, &model, &[seen.unwrap()]);
         let engine = start(model, graphs);
         let answer = answer(&engine, &tokens, &Arc::new(media));

@@ -1,10 +1,10 @@
 //! Models that hear, against transformers: frames, rows of sounds and answers; `transformers/generate.py` wrote the
 //! numbers.
 
-use super::device;
 use super::formats::write_gguf;
 use super::pictures::{answer, difference, numbers, write, write_settings};
 use super::transformers::Case;
+use super::{device, load_file};
 use llm_worker_rocm::engine::media::{Content, Media, MediaItem};
 use llm_worker_rocm::engine::{Engine, EngineOptions, LoadedModel};
 use llm_worker_rocm::jinja::Rendered;
@@ -121,7 +121,7 @@ fn check(name: &str, case: &Case, path: &Path) {
     println!("{name}: frames differ by {apart:.1e}");
     assert!(apart <= 1e-5, "{name}: frames differ by {apart:e}");
 
-    let mut model = file.load(&device(), &LoadOptions::default()).unwrap();
+    let mut model = load_file(file, &LoadOptions::default()).unwrap();
     let features = model.forward.encode(&heard).unwrap().rows;
     let rows: Vec<Vec<f32>> = features
         .to_dtype(candle_core::DType::F32)

@@ -2,9 +2,9 @@
 //!
 //! `transformers/generate.py` wrote the numbers and says what they are of.
 
-use super::device;
 use super::formats::{each, load};
 pub use super::numbers::weight;
+use super::{device, load_file};
 use llm_worker_rocm::engine::forward::{CacheOptions, Step, StepSequence, StepState};
 use llm_worker_rocm::model::{LoadOptions, ModelFile};
 use serde_json::{json, Value as Json};
@@ -78,6 +78,18 @@ pub fn architectures() -> HashSet<String> {
         .collect()
 }
 
+/// The cases of models that answer.
+pub fn decoders() -> Vec<String> {
+    let decodes = |name: &String| {
+        let folder = tempfile::tempdir().unwrap();
+        Case::read(name).write(folder.path());
+        ModelFile::open(folder.path()).is_ok()
+    };
+    let mut names: Vec<String> = names().filter(decodes).collect();
+    names.sort();
+    names
+}
+
 impl Case {
     pub fn read(name: &str) -> Self {
         let text = std::fs::read(folder().join(format!("{name}.json"))).unwrap();
@@ -127,7 +139,7 @@ impl Case {
         let folder = tempfile::tempdir().unwrap();
         self.write(folder.path());
         let file = ModelFile::open(folder.path()).unwrap();
-        file.load(&device(), options).unwrap()
+        load_file(file, options).unwrap()
     }
 
     /// The largest difference of the rows that the file has, of a folder whose prompt comes at once, of the last row where

@@ -6,9 +6,11 @@
 //! tokens where the host reads them: a step is one launch, one graph and one event. Without graphs the same launches
 //! are made one by one: the tokens are the same.
 
+use super::crossing::Passed;
 use super::graphs::{Begin, Graphs, Recorded, Tries};
 use super::lora::Scales;
 use super::memory::{StateBatch, NO_STATE};
+use super::model::LeftOfDecode;
 use super::network::Network;
 use crate::engine::api::GraphUse;
 use crate::engine::forward::{
@@ -65,6 +67,8 @@ pub(super) struct Prepared {
     scales: Option<Tensor>,
     /// What a pass of a head has besides; none where the model computes.
     head: Option<OfHead>,
+    /// What the stage before has left, where there is one: always the same memory, so that launches of graphs find it.
+    arrived: Vec<Tensor>,
     /// Brings the inputs to the device and the chosen tokens back.
     pub(super) exchange: Arc<Exchange>,
     /// Whether a step has run: its kernels are compiled and loaded, and tables have grown.
@@ -81,6 +85,13 @@ struct OfHead {
     probabilities: Arc<Exchange>,
 }
 
+/// A step, how to choose the tokens behind its rows if that is wanted, and what the stage before has left of it.
+pub(super) struct StepOfShape<'a> {
+    pub step: &'a Step,
+    pub samples: Option<&'a [SampleParams<'a>]>,
+    pub arrived: Option<&'a [Tensor]>,
+}
+
 /// What was chosen on the device.
 pub(super) struct ChosenOnDevice {
     _tokens: Tensor,
@@ -90,7 +101,8 @@ pub(super) struct ChosenOnDevice {
 
 /// What comes of a step.
 struct Computed {
-    logits: Tensor,
+    /// Logits, or what the next stage goes on with, of all rows of the shape.
+    left: Vec<Tensor>,
     /// Where the host waits for it, where there is such a place.
     answer: Option<Answer>,
     graph: bool,
@@ -186,9 +198,13 @@ impl Decoding {
     pub(super) fn step(
         &mut self,
         network: &mut Network,
-        step: &Step,
-        samples: Option<&[SampleParams]>,
-    ) -> Result<Decoded> {
+        of_shape: StepOfShape,
+    ) -> Result<LeftOfDecode> {
+        let StepOfShape {
+            step,
+            samples,
+            arrived,
+        } = of_shape;
         let longest = match network.is_recurrent() {
             true => longest_of(step),
             false => 1,
@@ -199,7 +215,7 @@ impl Decoding {
         }
         let shape = shape_of(step, network.block_size);
         if !network.heads.is_empty()
-            && (network.hidden).make_room(shape.sequences, &network.norm.weight)?
+            && (network.hidden).make_room(shape.sequences, network.norm.as_ref())?
         {
             // Graphs would leave hidden states where nobody looks.
             self.clear();
@@ -214,18 +230,24 @@ impl Decoding {
                 (self.scales.as_mut(), None),
                 &mut self.words,
             )
+            .and_then(|()| prepared.take(arrived))
             .and_then(|()| self.run(&mut prepared, network, rows.len(), samples.is_some()));
         self.keep(prepared);
         let Computed {
-            logits,
+            left,
             answer,
             graph,
         } = computed?;
+        let of_rows = left.iter().map(|tensor| tensor.narrow(0, 0, rows.len()));
+        let mut left = of_rows.collect::<Result<Vec<_>>>()?;
+        if !network.part.is_last() {
+            return Ok(LeftOfDecode::Crossing(left, answer));
+        }
         let output = match (samples, answer) {
             (Some(_), Some(answer)) => DecodeOutput::Tokens(answer),
-            (_, answer) => DecodeOutput::Logits(logits.narrow(0, 0, rows.len())?, answer),
+            (_, answer) => DecodeOutput::Logits(left.remove(0), answer),
         };
-        Ok(Decoded { output, graph })
+        Ok(LeftOfDecode::Decoded(Decoded { output, graph }))
     }
 
     /// See [`Forward::predict`](crate::engine::forward::Forward::predict).
@@ -257,7 +279,7 @@ impl Decoding {
             .map(|head| head.probabilities.clone());
         self.keep(prepared);
         let Computed {
-            logits,
+            left,
             answer,
             graph,
         } = computed?;
@@ -268,7 +290,7 @@ impl Decoding {
             },
             _ => {
                 let outputs = Tensor::new(step.outputs.as_slice(), &network.device)?;
-                HeadOutput::Logits(logits.index_select(&outputs, 0)?)
+                HeadOutput::Logits(left[0].index_select(&outputs, 0)?)
             }
         };
         Ok(Predicted { output, graph })
@@ -328,7 +350,7 @@ impl Decoding {
         let mut replayed = None;
         if let Some(recorded) = &prepared.graph {
             match recorded.launch() {
-                Ok(()) => replayed = Some(recorded.logits.clone()),
+                Ok(()) => replayed = Some(recorded.left.clone()),
                 Err(error) => self
                     .graphs
                     .turn_off(format!("launching one failed: {error}")),
@@ -339,27 +361,29 @@ impl Decoding {
             self.shapes.iter_mut().for_each(|p| p.graph = None);
         }
         let graph = replayed.is_some();
-        let logits = match replayed {
-            Some(logits) => logits,
+        // A stage before the last has no tokens to answer with, but what the device has to say.
+        let answers = chooses || !network.part.is_last();
+        let left = match replayed {
+            Some(left) => left,
             None => {
-                let logits = prepared.compute(network)?;
-                if chooses {
-                    prepared.choose(&logits)?;
+                let left = prepared.compute(network)?;
+                if answers {
+                    prepared.end(network, &left)?;
                 }
                 prepared.warm = true;
-                logits
+                left
             }
         };
         if !network.heads.is_empty() {
             network.hidden.is_left(rows, prepared.head.is_some())?;
         }
         // What the device has to say of bad indices comes with the answer; without one, with the logits.
-        let answer = match graph || chooses {
+        let answer = match graph || answers {
             true => Some(Answer::marked(&prepared.exchange, rows)?),
             false => None,
         };
         Ok(Computed {
-            logits,
+            left,
             answer,
             graph,
         })
@@ -400,7 +424,13 @@ impl Prepared {
                 probabilities: Arc::new(Exchange::new(rocm(device)?.device(), 0, rows)?),
             })
         };
+        let arrived = match network.part.is_first() || of_head {
+            true => Vec::new(),
+            false => network.arriving(rows),
+        };
+        let room = |(shape, dtype): (Vec<usize>, DType)| Tensor::zeros(shape, dtype, device);
         Ok(Self {
+            arrived: arrived.into_iter().map(room).collect::<Result<_>>()?,
             head: of_head.then(head).transpose()?,
             graph: None,
             tries: Tries::default(),
@@ -467,6 +497,22 @@ impl Prepared {
         Ok(())
     }
 
+    /// Takes what the stage before has left of a step's rows.
+    fn take(&self, arrived: Option<&[Tensor]>) -> Result<()> {
+        let arrived = arrived.unwrap_or_default();
+        if arrived.len() != self.arrived.len() {
+            bail!(
+                "{} tensors came from the stage before, in place of {}",
+                arrived.len(),
+                self.arrived.len()
+            )
+        }
+        for (room, new) in self.arrived.iter().zip(arrived) {
+            room.slice_set(&new.contiguous()?, 0, 0)?;
+        }
+        Ok(())
+    }
+
     /// The numbers of the same step that leaves no states behind, so that it can be repeated.
     pub(super) fn without_writing_states(&self, words: &[u32]) -> Vec<u32> {
         let mut words = words.to_vec();
@@ -485,16 +531,17 @@ impl Prepared {
         })
     }
 
-    /// Enqueues the forward pass: logits of all rows, the padding's included.
-    pub(super) fn compute(&self, network: &mut Network) -> Result<Tensor> {
+    /// Enqueues the forward pass: logits of all rows, or what the next stage goes on with, the padding's included.
+    pub(super) fn compute(&self, network: &mut Network) -> Result<Vec<Tensor>> {
         let ids = self.inputs.narrow(0, 0, self.shape.sequences)?;
         if let Some(head) = &self.head {
-            return network.predict_by_shape(&ids, &head.rows, &self.batch);
+            let logits = network.predict_by_shape(&ids, &head.rows, &self.batch)?;
+            return Ok(vec![logits]);
         }
         network.lora.enter_by_factors(self.factors()?);
-        let logits = self.compute_adapted(network, &ids);
+        let left = self.compute_adapted(network, &ids);
         network.lora.leave();
-        logits
+        left
     }
 
     /// The factors of each adapter, f32 `(rows, 1)`.
@@ -514,20 +561,34 @@ impl Prepared {
         factors.collect()
     }
 
-    fn compute_adapted(&self, network: &mut Network, ids: &Tensor) -> Result<Tensor> {
-        let mut stream = network.run(
-            ids,
-            &self.batch,
-            self.windows.as_ref(),
-            self.states.as_ref(),
-        )?;
-        let hidden = stream.normed(&network.norm, network.output.takes_quantized())?;
+    fn compute_adapted(&self, network: &mut Network, ids: &Tensor) -> Result<Vec<Tensor>> {
+        let places = (&self.batch, self.windows.as_ref(), self.states.as_ref());
+        let arrived = (!self.arrived.is_empty()).then_some(&self.arrived[..]);
+        let mut stream = match network.run(ids, places, arrived)? {
+            Passed::Stream(stream) => stream,
+            Passed::Crossing(crossing) => return Ok(crossing),
+        };
+        let hidden = stream.normed(network.norm()?, network.output()?.takes_quantized())?;
         network.share_hidden(&hidden.floats)?;
-        network.logits(&hidden)?.contiguous()
+        Ok(vec![network.logits(&hidden)?.contiguous()?])
+    }
+
+    /// Enqueues what comes behind the pass: the choice of tokens, or of a stage before the last that the device says what
+    /// was wrong.
+    pub(super) fn end(&self, network: &Network, left: &[Tensor]) -> Result<Option<ChosenOnDevice>> {
+        if network.part.is_last() {
+            return self.choose(&left[0]).map(Some);
+        }
+        // Words that are no tokens to anybody.
+        in_memory(&self.inputs, |inputs| {
+            // SAFETY: the exchange goes behind the graph of its shape.
+            Ok(unsafe { self.exchange.answer(inputs, self.shape.sequences)? })
+        })?;
+        Ok(None)
     }
 
     /// Enqueues the choice of tokens, and that they are handed to the host. Gives them as well.
-    pub(super) fn choose(&self, logits: &Tensor) -> Result<ChosenOnDevice> {
+    fn choose(&self, logits: &Tensor) -> Result<ChosenOnDevice> {
         let device = rocm(logits.device())?;
         let (storage, layout) = logits.storage_and_layout();
         let Storage::Rocm(storage) = storage.deref() else {

@@ -10,7 +10,7 @@ use super::network::Network;
 use crate::engine::api::GraphUse;
 use candle_core::rocm_backend::candle_rocm::config::Verify;
 use candle_core::rocm_backend::candle_rocm::{self, Capture, Graph};
-use candle_core::{Device, Error, Result, Tensor};
+use candle_core::{DType, Device, Error, Result, Tensor};
 use candle_rocm_flash_attn::paged::Rotary;
 use worker::fault::OutOfMemory;
 
@@ -196,8 +196,9 @@ fn known_issue(device: &candle_rocm::Device) -> Option<String> {
 /// A graph, and what it reads and writes.
 pub(super) struct Recorded {
     graph: Graph,
-    pub(super) logits: Tensor,
-    _chosen: ChosenOnDevice,
+    /// Logits, or what the next stage goes on with.
+    pub(super) left: Vec<Tensor>,
+    _chosen: Option<ChosenOnDevice>,
     /// The network's own may have been replaced by longer ones.
     _tables: [Option<Rotary>; 2],
     _temperatures: Option<Tensor>,
@@ -227,20 +228,31 @@ impl Begin {
 /// What a step computes, bit by bit, the padding left out.
 #[derive(PartialEq)]
 struct Found {
-    logits: Vec<u32>,
+    left: Vec<u32>,
     tokens: Vec<u32>,
+    /// What `left` is, in words.
+    what: &'static str,
 }
 
 impl Found {
     /// Waits for a step.
-    fn read(shape: &Prepared, logits: &Tensor, rows: usize) -> Result<Self> {
+    fn read(shape: &Prepared, network: &Network, left: &[Tensor], rows: usize) -> Result<Self> {
         shape.exchange.mark()?;
         let tokens = shape.exchange.receive(rows)?;
-        let logits = logits.narrow(0, 0, rows)?.flatten_all()?.to_vec1::<f32>()?;
-        Ok(Self {
-            logits: logits.into_iter().map(f32::to_bits).collect(),
+        let mut found = Self {
+            left: Vec::new(),
             tokens,
-        })
+            what: match network.part.is_last() {
+                true => "logits",
+                false => "numbers",
+            },
+        };
+        for tensor in left {
+            let numbers = tensor.narrow(0, 0, rows)?.flatten_all()?;
+            let numbers = numbers.to_dtype(DType::F32)?.to_vec1::<f32>()?;
+            found.left.extend(numbers.into_iter().map(f32::to_bits));
+        }
+        Ok(found)
     }
 
     /// In what another one differs, in words.
@@ -250,9 +262,10 @@ impl Found {
         }
         let count = |a: &[u32], b: &[u32]| a.iter().zip(b).filter(|(a, b)| a != b).count();
         Some(format!(
-            "{} of {} logits and {} of {} tokens of a graph differ from those of its launches",
-            count(&self.logits, &other.logits),
-            self.logits.len(),
+            "{} of {} {} and {} of {} tokens of a graph differ from those of its launches",
+            count(&self.left, &other.left),
+            self.left.len(),
+            self.what,
             count(&self.tokens, &other.tokens),
             self.tokens.len()
         ))
@@ -272,10 +285,10 @@ impl Recorded {
         let words = &shape.without_writing_states(words);
         // Also loads what the recording needs.
         shape.send(words)?;
-        let logits = shape.compute(network);
-        let expected = logits.and_then(|logits| {
-            shape.choose(&logits)?;
-            Found::read(shape, &logits, rows)
+        let left = shape.compute(network);
+        let expected = left.and_then(|left| {
+            shape.end(network, &left)?;
+            Found::read(shape, network, &left, rows)
         });
         let expected = network.together(expected)?;
         let recorded = match make_room(&device) {
@@ -307,7 +320,7 @@ impl Recorded {
         shape.send(words)?;
         begin.restore(network)?;
         self.launch()?;
-        Found::read(shape, &self.logits, rows)
+        Found::read(shape, network, &self.left, rows)
     }
 
     fn record(
@@ -316,8 +329,8 @@ impl Recorded {
         device: &candle_rocm::Device,
     ) -> Result<Self> {
         let capture = Capture::begin(device)?;
-        let logits = shape.compute(network)?;
-        let chosen = shape.choose(&logits)?;
+        let left = shape.compute(network)?;
+        let chosen = shape.end(network, &left)?;
         let graph = capture.end()?;
         tracing::debug!(
             "a graph of {} launches for {:?}",
@@ -326,7 +339,7 @@ impl Recorded {
         );
         Ok(Self {
             graph,
-            logits,
+            left,
             _chosen: chosen,
             _tables: [&network.tables, &network.local_tables].map(|tables| tables.get().cloned()),
             _temperatures: network.temperatures.get().cloned(),
@@ -337,10 +350,13 @@ impl Recorded {
     fn forget(&self, shape: &Prepared, words: usize) -> Result<()> {
         shape.send(&vec![0; words])?;
         shape.exchange.forget()?;
-        in_memory(&self.logits, |logits| {
-            let nothing = vec![0xff; logits.len()];
-            Ok(logits.device().upload_into(&nothing, logits, 0)?)
-        })
+        for tensor in &self.left {
+            in_memory(tensor, |memory| {
+                let nothing = vec![0xff; memory.len()];
+                Ok(memory.device().upload_into(&nothing, memory, 0)?)
+            })?;
+        }
+        Ok(())
     }
 
     /// Enqueues it.

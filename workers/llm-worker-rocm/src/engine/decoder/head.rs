@@ -18,7 +18,6 @@ use super::norm::{Norm, Residual};
 use crate::engine::forward::{CacheOptions, HeadStep, HiddenRows};
 use candle_core::{bail, DType, Result, Tensor};
 use candle_rocm_flash_attn::paged::PagedBatch;
-use sha2::{Digest, Sha256};
 use std::cell::{Cell, RefCell};
 use worker::gguf::Weights;
 
@@ -56,12 +55,12 @@ pub(super) struct Hidden {
 }
 
 impl Hidden {
-    /// Makes room for so many rows where passes of a shape leave theirs. Gives whether that is other memory now.
-    pub(super) fn make_room(&mut self, rows: usize, like: &Tensor) -> Result<bool> {
+    /// Makes room for so many rows behind the last norm where passes of a shape leave theirs. Gives whether that is other memory now.
+    pub(super) fn make_room(&mut self, rows: usize, norm: Option<&Norm>) -> Result<bool> {
         let room = self.shared.as_ref().map_or(0, |shared| shared.dims()[0]);
-        if rows <= room {
+        let Some(like) = norm.map(|norm| &norm.weight).filter(|_| rows > room) else {
             return Ok(false);
-        }
+        };
         let shape = (rows.next_power_of_two().max(LEAST_ROWS), like.dim(0)?);
         self.shared = Some(Tensor::zeros(shape, like.dtype(), like.device())?);
         Ok(true)
@@ -188,8 +187,9 @@ impl Network {
             activations: self.activations,
             attached: &attached,
             progress,
+            part: &self.part,
             first_values: FirstValues::default(),
-            digest: RefCell::default(),
+            notes: RefCell::default(),
             options: self.weight_options,
             host_blocks: self.host_blocks,
             streamer: &self.streamer,
@@ -199,10 +199,10 @@ impl Network {
         let first = self.config.blocks;
         let heads = (first..first + count).map(|block| loader.head(block));
         let heads = heads.collect::<worker::Result<_>>()?;
-        // What is saved is of both.
-        let both = [self.fingerprint, loader.fingerprint()].concat();
         let taken = loader.taken.get();
-        self.fingerprint = Sha256::digest(both).into();
+        // What is saved is of both.
+        let notes = loader.notes.take();
+        self.notes.merge(&notes, 0);
         self.heads = heads;
         self.weight_bytes = taken;
         self.streamer
@@ -222,6 +222,11 @@ impl Network {
             head.memory = vec![head.block.mixer.reserve(cache, &self.device)?];
         }
         Ok(())
+    }
+
+    /// The hidden states that the last step has left for the heads, if there are any.
+    pub(super) fn kept_hidden(&self) -> Option<Tensor> {
+        self.hidden.of_step.clone()
     }
 
     /// Keeps the hidden states of a step for the heads, if there are any.
@@ -313,7 +318,10 @@ impl Network {
         hidden: &Tensor,
         batch: &PagedBatch,
     ) -> Result<Tensor> {
-        let table = head.embedding.as_ref().unwrap_or(&self.embedding);
+        let table = match &head.embedding {
+            Some(own) => own,
+            None => self.embedding()?,
+        };
         let mut embedded = table.rows(ids, self.activations)?;
         if let Some(scale) = self.config.embedding_scale {
             embedded = (embedded * scale)?;
@@ -340,12 +348,18 @@ impl Network {
         let mut stream = Residual::new(joined);
         head.block
             .forward(&mut stream, &mut head.memory, 0, &pass)?;
-        let norm = head.norm.as_ref().unwrap_or(&self.norm);
+        let norm = match &head.norm {
+            Some(own) => own,
+            None => self.norm()?,
+        };
         norm.forward(&stream.sum()?)
     }
 
     fn logits_of(&self, head: &Head, hidden: &Tensor) -> Result<Tensor> {
-        let output = head.output.as_ref().unwrap_or(&self.output);
+        let output = match &head.output {
+            Some(own) => own,
+            None => self.output()?,
+        };
         self.logits_by(output, &hidden.clone().into())
     }
 }

@@ -2,16 +2,17 @@
 
 use super::config::DecoderConfig;
 use super::experts::Streamer;
+use super::fingerprint::Notes;
 use super::linear::{dequantize_all, Linear, Weight};
 use super::lora::{Attached, Rows};
 use super::mixers::FirstValues;
 use super::norm::Norm;
+use super::part::Part;
 use super::traits::NormKind;
 use crate::engine::api::{WeightBytes, WeightOptions};
 use crate::engine::shard::Shard;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
-use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -31,8 +32,10 @@ pub(super) struct Loader<'a> {
     pub progress: &'a dyn Fn(u64),
     /// What RWKV's blocks share.
     pub first_values: FirstValues,
-    /// What [`Loader::fingerprint`] is made of.
-    pub digest: RefCell<Sha256>,
+    /// Which blocks are loaded.
+    pub part: &'a Part,
+    /// What tells the tensors that were taken from others.
+    pub notes: RefCell<Notes>,
     pub options: WeightOptions,
     /// Blocks, from the first on, whose experts stay in the host's memory.
     pub host_blocks: usize,
@@ -43,9 +46,6 @@ pub(super) struct Loader<'a> {
     /// What has been taken so far.
     pub taken: Cell<WeightBytes>,
 }
-
-/// Bytes of a tensor's beginning, middle and end that tell it from others.
-const SAMPLE: usize = 4096;
 
 impl Loader<'_> {
     pub(super) fn has(&self, name: &str) -> bool {
@@ -76,7 +76,7 @@ impl Loader<'_> {
     ) -> Result<T> {
         let (info, dtype) = self.info(name)?;
         let bytes = self.file.bytes(name, info);
-        self.note(name, &bytes);
+        self.notes.borrow_mut().note(name, &bytes);
         let taken = f(&bytes, dtype);
         self.file.give_back(name, info);
         self.count(info.bytes, self.device.is_cpu(), false);
@@ -126,27 +126,9 @@ impl Loader<'_> {
                 ))
             })?;
         }
-        self.note(name, &bytes);
+        self.notes.borrow_mut().note(name, &bytes);
         self.count(info.bytes, true, bytes.is_mapped());
         Ok((bytes, dtype))
-    }
-
-    /// Takes a tensor into the fingerprint.
-    fn note(&self, name: &str, bytes: &[u8]) {
-        let mut digest = self.digest.borrow_mut();
-        digest.update(name);
-        digest.update(bytes.len().to_le_bytes());
-        let middle = bytes.len() / 2;
-        for start in [0, middle, bytes.len().saturating_sub(SAMPLE)] {
-            digest.update(&bytes[start..(start + SAMPLE).min(bytes.len())]);
-        }
-    }
-
-    /// What tells this model from others: its configuration, and parts of all tensors that were taken.
-    pub(super) fn fingerprint(&self) -> [u8; 32] {
-        let mut digest = self.digest.borrow().clone();
-        digest.update(format!("{:?}", self.config));
-        digest.finalize().into()
     }
 
     pub(super) fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Weight> {

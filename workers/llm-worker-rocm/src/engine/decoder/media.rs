@@ -1,5 +1,6 @@
 //! What rows of a pass have besides their tokens: other embeddings, other positions, a view ahead.
 
+use super::part::Part;
 use super::rotary::{Tables, TurnedRows};
 use crate::engine::forward::Step;
 use crate::engine::media::StepMedia;
@@ -49,12 +50,13 @@ impl AheadRows {
 }
 
 impl MediaPass {
+    /// What the blocks of a part need of it, on its device.
     pub(super) fn new(
         media: &StepMedia,
         step: &Step,
         (block_size, has_windows): (usize, bool),
-        tables: &Tables,
-        axes: &[u8],
+        (tables, axes): (&Tables, &[u8]),
+        part: &Part,
     ) -> Result<Self> {
         let device = tables.device();
         if !media.turns.is_empty() && axes.is_empty() {
@@ -65,11 +67,15 @@ impl MediaPass {
             false => &media.turns,
         };
         let depth = media.rows.iter().map(|(_, f)| f.deep.len()).max();
-        let deep = (0..depth.unwrap_or(0)).map(|block| {
-            let rows = media.rows.iter();
-            rows.filter_map(|(row, f)| Some((*row, f.deep.get(block)?.clone())))
+        let deep = (0..depth.unwrap_or(0)).map(|block| -> Result<Vec<_>> {
+            let rows = media.rows.iter().filter(|_| part.blocks.contains(&block));
+            rows.filter_map(|(row, f)| Some((*row, f.deep.get(block)?)))
+                .map(|(row, deep)| Ok((row, deep.to_device(device)?)))
                 .collect()
         });
+        // Embeddings are the first part's business.
+        let rows = media.rows.iter().filter(|_| part.is_first());
+        let rows = rows.map(|(row, features)| Ok((*row, features.rows.to_device(device)?)));
         let ahead = media.ahead.iter().map(|ahead| {
             let batches = |blocks: &[u32]| -> Result<AheadBatches> {
                 let alone = PagedSequence {
@@ -95,12 +101,8 @@ impl MediaPass {
             })
         });
         Ok(Self {
-            rows: media
-                .rows
-                .iter()
-                .map(|(row, features)| (*row, features.rows.clone()))
-                .collect(),
-            deep: deep.collect(),
+            rows: rows.collect::<Result<_>>()?,
+            deep: deep.collect::<Result<_>>()?,
             turned: match turns.is_empty() {
                 true => None,
                 false => Some(tables.turned(turns, axes)?),

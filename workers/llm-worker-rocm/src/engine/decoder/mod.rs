@@ -7,8 +7,10 @@
 mod altup;
 mod block;
 mod config;
+mod crossing;
 mod decode;
 mod experts;
+mod fingerprint;
 mod float;
 mod graphs;
 mod head;
@@ -23,6 +25,7 @@ mod mixers;
 mod model;
 mod network;
 mod norm;
+mod part;
 mod per_block;
 mod per_head;
 mod projections;
@@ -39,7 +42,13 @@ mod xielu;
 pub use config::{ConfigError, DecoderConfig};
 pub(crate) use experts::MEASURED_EXPERTS;
 pub use experts::{Routing, Scores};
-pub use model::Decoder;
+pub(crate) use fingerprint::Notes;
+pub(crate) use lora::Unused;
+pub use model::{Decoder, Source};
+pub(crate) use model::{Left, LeftOfDecode};
+pub(crate) use network::OnBlock;
+pub use part::{Part, PartSizes};
+pub(crate) use snapshots::Layout;
 pub use traits::{
     Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Latent, Layers, LogitScale,
     NormKind, Recurrence, Sections, Temperature,

@@ -1,13 +1,17 @@
 //! The decoder behind the engine's border to models.
 
 use super::config::DecoderConfig;
-use super::decode::Decoding;
-use super::network::Network;
+use super::crossing;
+use super::decode::{Decoding, StepOfShape};
+use super::fingerprint::Notes;
+use super::lora::Unused;
+use super::network::{Network, OnBlock};
+use super::part::Part;
 use crate::adapters::Adapter;
 use crate::engine::api::{AdapterUse, GraphUse, KvDType, KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{
-    CacheOptions, DecodeOutput, Decoded, Forward, HeadOutput, HeadStep, Predicted, SampleParams,
-    Step,
+    Answer, CacheOptions, DecodeOutput, Decoded, Forward, HeadOutput, HeadStep, Predicted,
+    SampleParams, Step,
 };
 use crate::engine::media::{Content, Features, MediaItem, StepMedia};
 use crate::engine::shard::Shard;
@@ -18,7 +22,58 @@ use candle_core::{DType, Device, Result, Tensor};
 use std::sync::Arc;
 use worker::gguf::Weights;
 
-/// A model on a device.
+/// What a model is loaded from: a file whose [`DecoderConfig`] and tensors have been checked.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// Its shape.
+    pub config: &'a DecoderConfig,
+    /// Its weights.
+    pub file: &'a dyn Weights,
+    /// The longest sequence that will come.
+    pub context: usize,
+    /// Adapters beside the weights.
+    pub adapters: &'a [Adapter],
+    /// Where weights go.
+    pub weights: WeightOptions,
+    /// Whether the heads that predict further tokens are loaded, too.
+    pub heads: bool,
+    /// The shard that loads, where several GPUs share the matrices; the others are the whole model's.
+    pub shard: Option<&'a Shard>,
+}
+
+impl Source<'_> {
+    /// Refuses adapters that have something for none of the model's matrices: `unused` by any decoder of it.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`](worker::Error::BadModel) naming the tensor.
+    pub(crate) fn refuse_unused(&self, unused: &Unused) -> worker::Result<()> {
+        match unused.first() {
+            None => Ok(()),
+            Some((adapter, tensor)) => Err(worker::Error::BadModel {
+                path: self.adapters[*adapter].source.path.clone(),
+                reason: format!("adapters of {tensor} are not implemented for this model"),
+            }),
+        }
+    }
+}
+
+/// What a stage of a model makes of a step.
+pub(crate) enum Left {
+    /// What the next stage goes on with.
+    Crossing(Vec<Tensor>),
+    /// Logits, as [`Forward::forward`] gives them.
+    Logits(Tensor),
+}
+
+/// What a stage of a model makes of a step of few rows.
+pub(crate) enum LeftOfDecode {
+    /// What the next stage goes on with, and what the device will have to say of it.
+    Crossing(Vec<Tensor>, Option<Answer>),
+    /// What [`Forward::decode`] gives.
+    Decoded(Decoded),
+}
+
+/// A model on a device, or one stage of it.
 pub struct Decoder {
     pub(super) network: Network,
     decoding: Decoding,
@@ -44,9 +99,18 @@ impl Decoder {
         options: WeightOptions,
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
-        let whole = (config, None);
-        let network = Network::load(whole, file, device, context, adapters, options, progress)?;
-        Ok(Self::of(network))
+        let source = Source {
+            config: &config,
+            file,
+            context,
+            adapters,
+            weights: options,
+            heads: false,
+            shard: None,
+        };
+        let decoder = Self::load_part(&source, &Part::whole(&config), device, progress)?;
+        source.refuse_unused(decoder.unused_adapters())?;
+        Ok(decoder)
     }
 
     /// Loads what a shard has of a model that several GPUs share: configuration, file and adapters are the whole model's.
@@ -58,38 +122,152 @@ impl Decoder {
         shard: &Shard,
         config: &DecoderConfig,
         file: &dyn Weights,
-        (context, options): (usize, WeightOptions),
+        (context, weights): (usize, WeightOptions),
         adapters: &[Adapter],
         progress: &dyn Fn(u64),
     ) -> worker::Result<Self> {
-        if shard.number() == 0 {
-            for part in shard.plan.whole() {
-                tracing::info!("every GPU computes these whole: {part}");
-            }
-        }
-        let device = shard.communicator.device().clone();
-        let of_adapter = |adapter| shard.plan.adapter(shard.number(), adapter);
-        let adapters: Vec<Adapter> = adapters.iter().map(of_adapter).collect();
-        let own = config.of_shard(&shard.plan, shard.number());
-        let network = Network::load(
-            (own, Some(shard.clone())),
-            &shard.weights(file),
-            &device,
+        let source = Source {
+            config,
+            file,
             context,
-            &adapters,
-            options,
-            progress,
-        )?;
-        Ok(Self::of(network))
+            adapters,
+            weights,
+            heads: false,
+            shard: Some(shard),
+        };
+        let device = shard.communicator.device().clone();
+        let decoder = Self::load_part(&source, &Part::whole(config), &device, progress)?;
+        source.refuse_unused(decoder.unused_adapters())?;
+        Ok(decoder)
     }
 
-    fn of(network: Network) -> Self {
-        Self {
+    /// Loads a part of a model, or what a shard has of it, with its heads if these are asked for and the part is the last
+    /// one. What adapters have for other parts is left alone: [`Decoder::unused_adapters`].
+    ///
+    /// # Errors
+    /// Those of [`Decoder::load`], of [`Decoder::load_shard`] and of [`Decoder::with_heads`].
+    pub fn load_part(
+        source: &Source,
+        part: &Part,
+        device: &Device,
+        progress: &dyn Fn(u64),
+    ) -> worker::Result<Self> {
+        let network = match source.shard {
+            None => Network::load(source, part, device, progress)?,
+            Some(shard) => {
+                let number = shard.number();
+                if number == 0 {
+                    for part in shard.plan.whole() {
+                        tracing::info!("every GPU computes these whole: {part}");
+                    }
+                }
+                let of_adapter = |adapter| shard.plan.adapter(number, adapter);
+                let adapters: Vec<Adapter> = source.adapters.iter().map(of_adapter).collect();
+                let own = Source {
+                    config: &source.config.of_shard(&shard.plan, number),
+                    file: &shard.weights(source.file),
+                    adapters: &adapters,
+                    ..*source
+                };
+                Network::load(&own, part, device, progress)?
+            }
+        };
+        let decoder = Self {
             network,
             decoding: Decoding::default(),
             vision: None,
             sound: None,
+        };
+        match source.heads && part.is_last() {
+            true => decoder.with_heads(source.file, progress),
+            false => Ok(decoder),
         }
+    }
+
+    /// Tensors of adapters that belong to no matrix of the part.
+    pub(crate) fn unused_adapters(&self) -> &Unused {
+        &self.network.unused_adapters
+    }
+
+    /// What tells its weights from others.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.network.notes
+    }
+
+    /// Has `on_block` told of each block of a prompt's pass once it is enqueued.
+    pub(crate) fn tell_blocks(&mut self, on_block: OnBlock) {
+        self.network.on_block = Some(on_block);
+    }
+
+    /// Shapes and dtypes of what this part takes from the one before, of so many rows.
+    pub(crate) fn arriving(&self, rows: usize) -> Vec<(Vec<usize>, DType)> {
+        self.network.arriving(rows)
+    }
+
+    /// What a step comes to in this part; `arrived` is what the part before has left, if there is one.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn pass(
+        &mut self,
+        step: &Step,
+        media: &StepMedia,
+        arrived: Option<&[Tensor]>,
+    ) -> Result<Left> {
+        let network = &self.network;
+        network.lora.enter(&step.outputs, &network.device)?;
+        match self.network.hidden(step, media, arrived)? {
+            crossing::Left::Crossing(crossing) => Ok(Left::Crossing(crossing)),
+            crossing::Left::Rows(_) if step.outputs.is_empty() => {
+                Ok(Left::Logits(self.forward_nothing()?))
+            }
+            crossing::Left::Rows(hidden) => Ok(Left::Logits(self.network.logits(&hidden.into())?)),
+        }
+    }
+
+    /// The same of a step that [`Forward::decode`] takes.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn pass_decode(
+        &mut self,
+        step: &Step,
+        samples: Option<&[SampleParams]>,
+        arrived: Option<&[Tensor]>,
+    ) -> Result<LeftOfDecode> {
+        // Experts in the host's memory need the host in the midst of a step.
+        let network = &self.network;
+        if !network.device.is_rocm() || !network.streamer.is_idle() {
+            return Ok(match self.pass(step, &StepMedia::default(), arrived)? {
+                Left::Crossing(crossing) => LeftOfDecode::Crossing(crossing, None),
+                Left::Logits(logits) => LeftOfDecode::Decoded(Decoded {
+                    output: DecodeOutput::Logits(logits, None),
+                    graph: false,
+                }),
+            });
+        }
+        let step = StepOfShape {
+            step,
+            samples,
+            arrived,
+        };
+        self.decoding.step(&mut self.network, step)
+    }
+
+    /// The hidden states that the last step has left for the heads.
+    pub(crate) fn kept_hidden(&self) -> Option<Tensor> {
+        self.network.kept_hidden()
+    }
+
+    /// Leaves the hidden states of several passes to the heads, as if they had been one.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn keep_hidden(&mut self, parts: &[Tensor]) -> Result<()> {
+        if !parts.is_empty() {
+            self.network.keep_hidden(&Tensor::cat(parts, 0)?);
+        }
+        Ok(())
     }
 
     /// Loads the heads that predict further tokens as well, see [`Forward::predict`]; of a shard, `file` is the whole
@@ -179,7 +357,10 @@ impl Decoder {
     /// # Errors
     /// If the device fails.
     pub fn hidden(&mut self, step: &Step) -> Result<Tensor> {
-        self.network.hidden(step)
+        match self.network.hidden(step, &StepMedia::default(), None)? {
+            crossing::Left::Rows(rows) => Ok(rows),
+            crossing::Left::Crossing(_) => candle_core::bail!("a stage has no last norm"),
+        }
     }
 
     /// Logits of what [`Decoder::hidden`] gives, f32 `(rows, vocabulary)`.
@@ -266,12 +447,9 @@ impl Forward for Decoder {
     }
 
     fn forward_media(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
-        let network = &self.network;
-        network.lora.enter(&step.outputs, &network.device)?;
-        let hidden = self.network.hidden_with(step, media)?;
-        match step.outputs.is_empty() {
-            true => self.forward_nothing(),
-            false => self.network.logits(&hidden.into()),
+        match self.pass(step, media, None)? {
+            Left::Logits(logits) => Ok(logits),
+            Left::Crossing(_) => candle_core::bail!("a stage has no logits"),
         }
     }
 
@@ -287,15 +465,10 @@ impl Forward for Decoder {
     }
 
     fn decode(&mut self, step: &Step, samples: Option<&[SampleParams]>) -> Result<Decoded> {
-        // Experts in the host's memory need the host in the midst of a step.
-        let network = &self.network;
-        if !network.device.is_rocm() || !network.streamer.is_idle() {
-            return Ok(Decoded {
-                output: DecodeOutput::Logits(self.forward(step)?, None),
-                graph: false,
-            });
+        match self.pass_decode(step, samples, None)? {
+            LeftOfDecode::Decoded(decoded) => Ok(decoded),
+            LeftOfDecode::Crossing(..) => candle_core::bail!("a stage has no logits"),
         }
-        self.decoding.step(&mut self.network, step, samples)
     }
 
     fn adapters(&self) -> usize {

@@ -3,15 +3,18 @@
 use super::altup::Streams;
 use super::block::Block;
 use super::config::DecoderConfig;
+use super::crossing::{Entering, Left, Passed};
 use super::experts::Streamer;
+use super::fingerprint::Notes;
 use super::head::{Head, Hidden};
 use super::input::Input;
 use super::linear::{Linear, Weight};
-use super::lora::{Lora, MatrixAdapters};
+use super::lora::{Lora, MatrixAdapters, Unused};
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch};
-use super::mixers::Pass;
+use super::mixers::{FirstValues, Pass};
 use super::norm::{Norm, Residual};
+use super::part::Part;
 use super::per_block::PerBlock;
 use super::rotary::Tables;
 use super::temperature::Temperatures;
@@ -19,15 +22,18 @@ use crate::engine::api::{KvTypes, WeightBytes, WeightOptions};
 use crate::engine::forward::{CacheOptions, Step};
 use crate::engine::media::StepMedia;
 use crate::engine::shard::Shard;
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{bail, DType, Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::{CacheFormat, PagedBatch};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// A model's weights on a device, and its cache.
+/// A model's weights on a device, or those of one stage of it, and its cache.
 pub(super) struct Network {
     pub config: DecoderConfig,
-    pub embedding: Weight,
+    /// Which blocks it has. The table of embeddings is with the first, and with heads; norm and output matrix are with
+    /// the last.
+    pub part: Part,
+    pub embedding: Option<Weight>,
     /// What adapters have for it.
     pub embedding_adapters: Option<Arc<MatrixAdapters>>,
     /// Those of positions, which are added.
@@ -35,8 +41,8 @@ pub(super) struct Network {
     /// Behind the embedding.
     pub embedding_norm: Option<Norm>,
     pub blocks: Vec<Block>,
-    pub norm: Norm,
-    pub output: Linear,
+    pub norm: Option<Norm>,
+    pub output: Option<Linear>,
     /// The file's rotary tables, and those of blocks with a base of their own.
     pub tables: Tables,
     pub local_tables: Tables,
@@ -49,6 +55,8 @@ pub(super) struct Network {
     pub streams: Option<Streams>,
     /// What makes what blocks are given besides the stream.
     pub per_block: Option<PerBlock>,
+    /// What RWKV's blocks share.
+    pub first_values: FirstValues,
     /// One for each block.
     pub memories: Vec<LayerMemory>,
     pub block_size: usize,
@@ -61,11 +69,15 @@ pub(super) struct Network {
     /// Which rows want which adapters, and how many there are.
     pub lora: Arc<Lora>,
     pub adapters: usize,
+    /// Tensors of adapters that belong to none of its matrices.
+    pub unused_adapters: Unused,
     /// Blocks of the caches of blocks with a sliding window; 0 if these have the same ones as the others.
     pub window_blocks: usize,
     pub activations: DType,
-    /// Identifies configuration and weights.
-    pub fingerprint: [u8; 32],
+    /// What tells its weights from others.
+    pub notes: Notes,
+    /// Is told of blocks, if anybody is.
+    pub on_block: Option<OnBlock>,
     /// What the weights take, and where they were to go.
     pub weight_bytes: WeightBytes,
     pub weight_options: WeightOptions,
@@ -77,19 +89,31 @@ pub(super) struct Network {
     pub device: Device,
 }
 
+/// Where the rows of a pass leave keys and values, also those of a sliding window, and states.
+pub(super) type Places<'a> = (
+    &'a PagedBatch,
+    Option<&'a PagedBatch>,
+    Option<&'a StateBatch>,
+);
+
+/// Is told of each block of a prompt's pass once it is enqueued, by its place among the own ones.
+pub(crate) type OnBlock = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+
 impl Network {
     /// Computes new tokens and writes their keys and values, as
-    /// [`Forward::forward`](crate::engine::forward::Forward::forward) does. Gives what the output matrix would be
-    /// applied to: the rows that are asked for behind the last norm, `(outputs, width)`.
+    /// [`Forward::forward`](crate::engine::forward::Forward::forward) does, where some of the rows may have more than
+    /// their token; a stage behind the first goes on with what `arrived` from the one before. Gives what the output
+    /// matrix would be applied to: the rows that are asked for behind the last norm, `(outputs, width)`; of a stage
+    /// before the last, what the next one goes on with.
     ///
     /// # Errors
     /// If the device fails.
-    pub(super) fn hidden(&mut self, step: &Step) -> Result<Tensor> {
-        self.hidden_with(step, &StepMedia::default())
-    }
-
-    /// The same, where some of the rows have more than their token.
-    pub(super) fn hidden_with(&mut self, step: &Step, media: &StepMedia) -> Result<Tensor> {
+    pub(super) fn hidden(
+        &mut self,
+        step: &Step,
+        media: &StepMedia,
+        arrived: Option<&[Tensor]>,
+    ) -> Result<Left> {
         let sequences = step.paged();
         let batch = PagedBatch::new(&sequences, self.block_size, &self.device)?;
         let windows = match self.window_blocks {
@@ -109,30 +133,57 @@ impl Network {
             media,
             step,
             (self.block_size, self.window_blocks > 0),
-            &self.tables,
-            axes,
+            (&self.tables, axes),
+            &self.part,
         )?;
         media.ahead_in_windows = self.config.traits.ahead_in_windows;
-        let mut stream = self
-            .run_with(&ids, &batch, windows.as_ref(), states.as_ref(), &media)?
-            .sum()?;
+        let places = (&batch, windows.as_ref(), states.as_ref());
+        let told = self.on_block.clone();
+        let mut stream = match self.run_with(&ids, places, &media, arrived, told.as_ref())? {
+            Passed::Stream(mut stream) => stream.sum()?,
+            Passed::Crossing(crossing) => return Ok(Left::Crossing(crossing)),
+        };
         let has_heads = !self.heads.is_empty();
         if has_heads {
-            let hidden = self.norm.forward(&stream)?;
+            let hidden = self.norm()?.forward(&stream)?;
             self.keep_hidden(&hidden);
             stream = hidden;
         }
         let wanted = match step.outputs.len() {
-            0 => return Tensor::zeros((0, self.config.width), self.activations, &self.device),
+            0 => Tensor::zeros((0, self.config.width), self.activations, &self.device)?,
             all if all == step.tokens.len() => stream,
             _ => {
                 let rows = Tensor::new(step.outputs.as_slice(), &self.device)?;
                 stream.index_select(&rows, 0)?
             }
         };
-        match has_heads {
-            true => Ok(wanted),
-            false => self.norm.forward(&wanted),
+        Ok(Left::Rows(match has_heads || step.outputs.is_empty() {
+            true => wanted,
+            false => self.norm()?.forward(&wanted)?,
+        }))
+    }
+
+    /// The table of embeddings.
+    pub(super) fn embedding(&self) -> Result<&Weight> {
+        match &self.embedding {
+            Some(embedding) => Ok(embedding),
+            None => bail!("this stage of the model has no embeddings"),
+        }
+    }
+
+    /// The last norm.
+    pub(super) fn norm(&self) -> Result<&Norm> {
+        match &self.norm {
+            Some(norm) => Ok(norm),
+            None => bail!("this stage of the model is not the last one"),
+        }
+    }
+
+    /// The output matrix.
+    pub(super) fn output(&self) -> Result<&Linear> {
+        match &self.output {
+            Some(output) => Ok(output),
+            None => bail!("this stage of the model is not the last one"),
         }
     }
 
@@ -147,26 +198,19 @@ impl Network {
         parts.map(|part| part.bytes()).sum()
     }
 
-    /// The residual stream behind the last block.
+    /// The pass of rows through its blocks.
     pub(super) fn run(
         &mut self,
         ids: &Tensor,
-        batch: &PagedBatch,
-        windows: Option<&PagedBatch>,
-        states: Option<&StateBatch>,
-    ) -> Result<Residual> {
-        self.run_with(ids, batch, windows, states, &MediaPass::default())
+        places: Places,
+        arrived: Option<&[Tensor]>,
+    ) -> Result<Passed> {
+        self.run_with(ids, places, &MediaPass::default(), arrived, None)
     }
 
-    fn run_with(
-        &mut self,
-        ids: &Tensor,
-        batch: &PagedBatch,
-        windows: Option<&PagedBatch>,
-        states: Option<&StateBatch>,
-        media: &MediaPass,
-    ) -> Result<Residual> {
-        let mut x = self.embedding.rows(ids, self.activations)?;
+    /// What blocks begin with in the first stage.
+    fn embed(&self, ids: &Tensor, batch: &PagedBatch, media: &MediaPass) -> Result<Entering> {
+        let mut x = self.embedding()?.rows(ids, self.activations)?;
         if let Some(adapters) = &self.embedding_adapters {
             x = adapters.add_rows(x, ids)?;
         }
@@ -185,7 +229,29 @@ impl Network {
             Some(per_block) => Some(per_block.rows(&media.text_ids(ids)?, &x)?),
             None => None,
         };
-        let mut stream = Residual::new(x);
+        let stream = match &self.streams {
+            Some(streams) => streams.spread(&x)?,
+            None => x,
+        };
+        Ok(Entering { stream, per_block })
+    }
+
+    fn run_with(
+        &mut self,
+        ids: &Tensor,
+        (batch, windows, states): Places,
+        media: &MediaPass,
+        arrived: Option<&[Tensor]>,
+        told: Option<&OnBlock>,
+    ) -> Result<Passed> {
+        let Entering { stream, per_block } = match (arrived, self.part.is_first()) {
+            (Some(arrived), false) => self.enter(arrived)?,
+            (None, true) => self.embed(ids, batch, media)?,
+            _ => bail!(
+                "a stage behind the first goes on with what the one before has left, no other does"
+            ),
+        };
+        let tell = |layer: usize| told.map_or(Ok(()), |told| told(layer));
         let uneven = self.tables.uneven_rows(batch)?;
         let pass = Pass {
             batch,
@@ -200,26 +266,38 @@ impl Network {
             chosen: RefCell::new(None),
         };
         if let Some(streams) = &self.streams {
-            let mut all = streams.spread(&stream.sum()?)?;
+            let mut all = stream;
             for (layer, block) in self.blocks.iter().enumerate() {
                 let Some(altup) = &block.altup else { continue };
                 all = block.forward_streams(altup, &all, &mut self.memories, layer, &pass)?;
+                tell(layer)?;
             }
-            return Ok(Residual::new(streams.join(&all)?));
+            let Pass { per_block, .. } = pass;
+            return Ok(match self.part.is_last() {
+                true => Passed::Stream(Residual::new(streams.join(&all)?)),
+                false => Passed::Crossing(self.leave(all, per_block)?),
+            });
         }
+        let mut stream = Residual::new(stream);
         for (layer, block) in self.blocks.iter().enumerate() {
             block.forward(&mut stream, &mut self.memories, layer, &pass)?;
-            if media.has_behind(layer) {
-                let deep = media.behind(layer, &stream.sum()?)?;
+            let number = self.part.blocks.start + layer;
+            if media.has_behind(number) {
+                let deep = media.behind(number, &stream.sum()?)?;
                 stream.add(deep)?;
             }
+            tell(layer)?;
         }
-        Ok(stream)
+        let Pass { per_block, .. } = pass;
+        Ok(match self.part.is_last() {
+            true => Passed::Stream(stream),
+            false => Passed::Crossing(self.leave(stream.sum()?, per_block)?),
+        })
     }
 
     /// Logits of rows behind the last norm.
     pub(super) fn logits(&self, hidden: &Input) -> Result<Tensor> {
-        self.logits_by(&self.output, hidden)
+        self.logits_by(self.output()?, hidden)
     }
 
     /// The same by another output matrix.

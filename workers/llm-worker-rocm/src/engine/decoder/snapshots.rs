@@ -3,8 +3,9 @@
 use super::block::Block;
 use super::model::Decoder;
 use super::network::Network;
+use crate::engine::api::KvTypes;
 use crate::engine::snapshots::{Place, Snapshots};
-use candle_core::{bail, DType, Device, Result, Tensor, WithDType};
+use candle_core::{bail, DType, Result, Tensor, WithDType};
 use candle_rocm_flash_attn::paged::PagedCache;
 use half::{bf16, f16};
 
@@ -30,46 +31,98 @@ impl Network {
     }
 }
 
-impl Snapshots for Decoder {
-    fn model(&self) -> [u8; 32] {
-        self.network.fingerprint
+/// How memory is laid out.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    kv_dtype: KvTypes,
+    block_size: usize,
+    on_cpu: bool,
+    has_windows: bool,
+    /// The dtype of recurrent states, if there are some.
+    states: Option<DType>,
+    heads: usize,
+    /// Bytes of a block, of one of windows, and of a slot of states.
+    bytes: [usize; 3],
+}
+
+impl Layout {
+    /// That of a model of several parts, in their order.
+    pub(crate) fn of_all<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        let join = |all: Self, part: &Self| Self {
+            states: all.states.or(part.states),
+            heads: all.heads.max(part.heads),
+            bytes: std::array::from_fn(|kind| all.bytes[kind] + part.bytes[kind]),
+            ..all
+        };
+        let mut parts = parts.into_iter();
+        let first = parts.next()?.clone();
+        Some(parts.fold(first, join))
     }
 
-    fn format(&self) -> String {
-        let network = &self.network;
-        let kind = match network.device {
-            Device::Cpu => "CPU",
-            _ => "GPU",
-        };
-        let dtypes: Vec<String> = network
-            .states()
-            .map(|s| format!("{:?}", s.dtype()))
-            .collect();
-        let states = match dtypes.first() {
-            Some(dtype) => format!(", states of {dtype}"),
+    /// In words.
+    pub(crate) fn describe(&self) -> String {
+        let kind = if self.on_cpu { "CPU" } else { "GPU" };
+        let states = match self.states {
+            Some(dtype) => format!(", states of {dtype:?}"),
             None => String::new(),
         };
-        let windows = match network.window_blocks {
-            0 => "",
-            _ => ", windows by themselves",
+        let windows = match self.has_windows {
+            false => "",
+            true => ", windows by themselves",
         };
-        let heads = match network.heads.len() {
+        let heads = match self.heads {
             0 => String::new(),
             count => format!(", {count} heads"),
         };
         format!(
             "{} in blocks of {} on a {kind}{windows}{states}{heads}",
-            network.kv_dtype, network.block_size
+            self.kv_dtype, self.block_size
         )
     }
 
-    fn bytes(&self, place: Place) -> usize {
-        let network = &self.network;
+    /// Bytes of a place of this kind.
+    pub(crate) fn bytes(&self, place: Place) -> usize {
+        let [block, window, state] = self.bytes;
         match place {
-            Place::Block(_) => network.caches(false).map(PagedCache::block_bytes).sum(),
-            Place::WindowBlock(_) => network.caches(true).map(PagedCache::block_bytes).sum(),
-            Place::State(_) => network.states().map(bytes_of_slot).sum(),
+            Place::Block(_) => block,
+            Place::WindowBlock(_) => window,
+            Place::State(_) => state,
         }
+    }
+}
+
+impl Decoder {
+    /// How its memory is laid out.
+    pub(crate) fn layout(&self) -> Layout {
+        let network = &self.network;
+        let of = |windows| network.caches(windows).map(PagedCache::block_bytes).sum();
+        Layout {
+            kv_dtype: network.kv_dtype,
+            block_size: network.block_size,
+            on_cpu: network.device.is_cpu(),
+            has_windows: network.window_blocks > 0,
+            states: network.states().next().map(Tensor::dtype),
+            heads: network.heads.len(),
+            bytes: [
+                of(false),
+                of(true),
+                network.states().map(bytes_of_slot).sum(),
+            ],
+        }
+    }
+}
+
+impl Snapshots for Decoder {
+    fn model(&self) -> [u8; 32] {
+        self.network.notes.fingerprint(&self.network.config)
+    }
+
+    fn format(&self) -> String {
+        self.layout().describe()
+    }
+
+    fn bytes(&self, place: Place) -> usize {
+        self.layout().bytes(place)
     }
 
     fn read(&self, place: Place, out: &mut Vec<u8>) -> Result<()> {

@@ -78,6 +78,10 @@ impl Scheduler {
         let output = match self.step_media(step)? {
             Some(media) => DecodeOutput::Logits(self.forward.forward_media(step, &media)?, None),
             None if step.is_decode() => self.decode(step)?,
+            None if step.tokens.len() > self.max_step_tokens => {
+                let logits = self.forward.forward_in_parts(step, self.max_step_tokens)?;
+                DecodeOutput::Logits(logits, None)
+            }
             None => DecodeOutput::Logits(self.forward.forward(step)?, None),
         };
         let turns = self.turns(step);

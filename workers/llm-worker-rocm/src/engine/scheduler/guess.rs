@@ -39,7 +39,8 @@ impl Scheduler {
         let guessed = match guessed {
             Ok(guessed) => guessed,
             Err(error) => {
-                if let DeviceFault::Lost(reason) = device::diagnose(self.forward.device(), &error) {
+                let fault = device::diagnose_model(&*self.forward, &error);
+                if let DeviceFault::Lost(reason) = fault {
                     self.end(Failure::DeviceLost(reason), shared);
                     return false;
                 }

@@ -33,7 +33,7 @@ impl Scheduler {
                 }
                 return true;
             }
-            Ok(Err(error)) => device::diagnose(self.forward.device(), &error),
+            Ok(Err(error)) => device::diagnose_model(&*self.forward, &error),
             Err(_) => DeviceFault::Other("the encoder panicked".to_string()),
         };
         if let DeviceFault::Lost(reason) = fault {

@@ -13,6 +13,7 @@ mod plan;
 mod sleep;
 mod slots;
 
+pub(super) use plan::longest_step;
 pub(super) use sleep::Sleep;
 
 use crate::engine::api::{DecodeFigures, Event, Failure, Request};
@@ -139,7 +140,7 @@ impl Scheduler {
                     self.deliver(&chunks, taken, shared);
                 }
                 Ok(Err(error)) => {
-                    let fault = device::diagnose(self.forward.device(), &error);
+                    let fault = device::diagnose_model(&*self.forward, &error);
                     if let DeviceFault::Lost(reason) = fault {
                         self.end(Failure::DeviceLost(reason), shared);
                         return;

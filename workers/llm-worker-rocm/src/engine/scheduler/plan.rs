@@ -1,9 +1,21 @@
 //! What the next step computes.
 
 use super::{Chunk, Scheduler};
-use crate::engine::forward::{Step, StepSequence};
+use crate::engine::forward::{Forward, Step, StepSequence};
 use crate::engine::handle::Shared;
 use crate::engine::sequence::Sequence;
+
+/// Parts of a step for each of several devices, while nobody waits for tokens. Devices wait where a step begins and ends:
+/// two of them for a ninth of the time.
+const PARTS: usize = 4;
+
+/// Rows of a model's steps at most, where `rows` are computed at once.
+pub(in crate::engine) fn longest_step(forward: &dyn Forward, rows: usize) -> usize {
+    match forward.stages() {
+        1 => rows,
+        stages => rows.saturating_mul(PARTS * stages),
+    }
+}
 
 impl Scheduler {
     /// Decides what the next step computes, and takes the blocks for it.
@@ -29,7 +41,7 @@ impl Scheduler {
                     }),
             );
         } else {
-            let mut room = self.max_step_tokens;
+            let mut room = self.room();
             let decoding = self.running.iter().filter(|s| s.pending() == 1);
             let reading = |background: bool| {
                 let reading = self.running.iter().filter(|s| s.pending() > 1);
@@ -74,6 +86,20 @@ impl Scheduler {
             chunk.drafts > 0 || sequence.take_slots(pool, 1)
         });
         chunks
+    }
+
+    /// Rows of a step at most: more where several devices work on them at the same time, and more still while nobody waits
+    /// for the next token of an answer.
+    fn room(&self) -> usize {
+        let rows = self.max_step_tokens;
+        let has_media = |s: &Sequence| s.pending() > 1 && s.media.is_some();
+        if self.running.iter().any(has_media) {
+            return rows;
+        }
+        match self.running.iter().any(|s| s.pending() == 1) {
+            true => rows.saturating_mul(self.forward.stages()),
+            false => longest_step(&*self.forward, rows),
+        }
     }
 
     /// Takes a sequence's blocks for its chunk, from the youngest sequences if there are none left.

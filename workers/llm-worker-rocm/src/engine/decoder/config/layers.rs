@@ -113,6 +113,11 @@ impl DecoderConfig {
         own.copied().unwrap_or(MixerKind::Attention)
     }
 
+    /// Whether blocks mix the values of the first one into their own.
+    pub(in crate::engine::decoder) fn has_first_values(&self) -> bool {
+        self.traits.recurrence == Recurrence::Rwkv7
+    }
+
     /// Whether a block has a feed-forward part behind its mixer.
     pub(in crate::engine::decoder) fn has_feed_forward(&self) -> bool {
         !matches!(self.traits.parts, BlockParts::Recurrent | BlockParts::One)

@@ -54,7 +54,8 @@ impl Loader<'_> {
             projections,
             gate,
             value_norm,
-            source,
+            // Among the blocks that are loaded.
+            source: source.map(|block| block - self.part.blocks.start),
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,

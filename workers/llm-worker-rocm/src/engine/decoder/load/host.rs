@@ -5,6 +5,7 @@ use crate::engine::decoder::config::DecoderConfig;
 use crate::engine::decoder::experts::{Expert, Experts, HostExperts, HostStack};
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
+use crate::engine::decoder::part::Part;
 use crate::engine::device::room_for_weights;
 use candle_core::{DType, Device, Tensor};
 use worker::gguf::{Gguf, SharedBytes};
@@ -14,10 +15,11 @@ use worker::{Error, Result};
 const PARTS: [&str; 4] = ["gate", "up", "down", "gate_up"];
 
 /// Blocks, from the first on, whose experts stay in the host's memory: as many as `options` say, else as few as it takes
-/// for the rest to fit onto a GPU with memory of its own.
+/// for the rest of a part to fit onto a GPU with memory of its own.
 pub(super) fn host_blocks(
     config: &DecoderConfig,
     header: &Gguf,
+    part: &Part,
     device: &Device,
     options: &WeightOptions,
 ) -> usize {
@@ -29,13 +31,16 @@ pub(super) fn host_blocks(
         let names = PARTS.map(|part| format!("blk.{block}.ffn_{part}_exps.weight"));
         names.iter().map(|name| bytes(name)).sum()
     };
-    let experts: Vec<u64> = (0..config.blocks).map(of_block).collect();
-    let all: u64 = header.tensors().map(|(_, info)| info.bytes).sum();
+    let experts: Vec<u64> = (part.blocks.clone()).map(of_block).collect();
+    let tied = header.tensor("output.weight").is_none();
+    let own = header.tensors().filter(|(name, _)| part.has(name, tied));
+    let all: u64 = own.map(|(_, info)| info.bytes).sum();
+    let first = part.blocks.start;
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let (blocks, why) = match (options.host_experts, room_for_weights(device)) {
         (Some(blocks), _) => (blocks, "--n-cpu-moe".to_string()),
         (None, Some(room)) if all > room => (
-            fewest_blocks(&experts, all, room.saturating_sub(2 * options.place_bytes as u64)),
+            first + fewest_blocks(&experts, all, room.saturating_sub(2 * options.place_bytes as u64)),
             format!(
                 "the weights take {:.1} GiB and the GPU has room for {:.1}; --n-cpu-moe sets the number, 0 keeps all on the GPU",
                 gib(all),
@@ -44,20 +49,17 @@ pub(super) fn host_blocks(
         ),
         (None, _) => return 0,
     };
-    let host: u64 = experts.iter().take(blocks).sum();
+    let on_host = experts.iter().take(blocks.saturating_sub(first));
+    let host: u64 = on_host.clone().sum();
     if host > 0 {
         tracing::info!(
             "experts of {} of {} layers, {:.1} of {:.1} GiB, stay in the host's memory ({why})",
-            experts
-                .iter()
-                .take(blocks)
-                .filter(|bytes| **bytes > 0)
-                .count(),
-            config.blocks,
+            on_host.filter(|bytes| **bytes > 0).count(),
+            part.blocks.len(),
             gib(host),
             gib(all)
         );
-    } else if blocks > 0 {
+    } else if blocks > 0 && config.experts.is_none() {
         tracing::info!("nothing stays in the host's memory: the model has no experts ({why})");
     }
     blocks

@@ -22,15 +22,16 @@ use super::linear::{Linear, Weight};
 use super::loader::Loader;
 use super::lora::{Attached, Lora, Rows};
 use super::mixers::{Both, FirstValues, Mixer};
+use super::model::Source;
 use super::network::Network;
 use super::norm::Norm;
+use super::part::Part;
 use super::shares::Shares;
 use super::temperature::Temperatures;
 use super::tensors::POSITIONS;
 use super::traits::Recurrence;
-use crate::adapters::{Adapter, OUTPUT};
-use crate::engine::api::{KvDType, WeightOptions};
-use crate::engine::shard::Shard;
+use crate::adapters::OUTPUT;
+use crate::engine::api::KvDType;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Device};
 use std::cell::{Cell, RefCell};
@@ -61,18 +62,18 @@ fn activations(config: &DecoderConfig, file: &dyn Weights, device: &Device) -> D
 }
 
 impl Network {
-    /// See [`Decoder::load`](super::Decoder::load); of a shard, configuration and file are what it has of them.
+    /// See [`Decoder::load_part`](super::Decoder::load_part); of a shard, configuration, file and adapters are what it has
+    /// of them.
     pub(super) fn load(
-        (config, shard): (DecoderConfig, Option<Shard>),
-        file: &dyn Weights,
+        source: &Source,
+        part: &Part,
         device: &Device,
-        context: usize,
-        adapters: &[Adapter],
-        options: WeightOptions,
         progress: &dyn Fn(u64),
     ) -> Result<Self> {
-        let host_blocks = host::host_blocks(&config, file.header(), device, &options);
-        let host_blocks = match &shard {
+        let (config, file, options) = (source.config, source.file, source.weights);
+        let shard = source.shard;
+        let host_blocks = host::host_blocks(config, file.header(), part, device, &options);
+        let host_blocks = match shard {
             // All have to do the same, as the one with the least room has to.
             Some(shard) => (shard.largest(host_blocks as u16))
                 .map_err(Error::candle("agreeing with the other GPUs"))?
@@ -80,70 +81,78 @@ impl Network {
             None => host_blocks,
         };
         let streamer = Arc::new(Streamer::new(&options));
-        let activations = activations(&config, file, device);
+        let activations = activations(config, file, device);
         let lora = Arc::new(Lora::default());
-        let attached = Attached::new(adapters, &lora);
+        let attached = Attached::new(source.adapters, &lora);
         let loader = Loader {
-            config: &config,
+            config,
             file,
             device,
             activations,
             attached: &attached,
             progress,
+            part,
             first_values: FirstValues::default(),
-            digest: RefCell::default(),
+            notes: RefCell::default(),
             options,
             host_blocks,
             streamer: &streamer,
-            shard: shard.as_ref(),
+            shard,
             taken: Cell::default(),
         };
-        let c = &config;
-        let embedding = loader.matrix("token_embd.weight", c.vocab_size, c.width)?;
-        let output = match loader.has("output.weight") {
-            true => loader.matrix("output.weight", c.output_rows, c.width)?,
+        let c = config;
+        let tied = !loader.has("output.weight");
+        // Heads embed tokens, too.
+        let embeds = part.is_first() || (source.heads && part.is_last());
+        let table = (embeds || (tied && part.is_last()))
+            .then(|| loader.matrix("token_embd.weight", c.vocab_size, c.width))
+            .transpose()?;
+        let output = match (part.is_last(), tied) {
+            (false, _) => None,
+            (true, false) => Some(loader.matrix("output.weight", c.output_rows, c.width)?),
             // Tied: the embedding table is the output matrix, too.
-            false => embedding.clone(),
+            (true, true) => table.clone(),
         };
-        let blocks = (0..c.blocks)
+        let blocks = (part.blocks.clone())
             .map(|block| loader.block(block))
             .collect::<Result<_>>()?;
-        let rows = Rows {
-            tensor: OUTPUT,
-            range: 0..c.output_rows,
+        let output = output.map(|output| loader.output(output)).transpose()?;
+        let embedding_adapters = match part.is_first() {
+            true => attached
+                .of_embedding(device, activations)
+                .map_err(Error::candle("loading adapters"))?,
+            false => None,
         };
-        let output_adapters = attached
-            .of_output(&rows, c.width, device, activations)
-            .map_err(Error::candle("loading adapters"))?;
-        let embedding_adapters = attached
-            .of_embedding(device, activations)
-            .map_err(Error::candle("loading adapters"))?;
-        if let Some((adapter, tensor)) = attached.unused() {
-            return Err(Error::BadModel {
-                path: adapter.source.path.clone(),
-                reason: format!("adapters of {tensor} are not implemented for this model"),
-            });
-        }
         streamer
             .reserve(device)
             .map_err(Error::candle("reserving memory for experts of the host"))?;
         Ok(Self {
-            adapters: adapters.len(),
-            tables: loader.tables(Base::Global, context)?,
-            local_tables: loader.tables(Base::Local, context)?,
+            adapters: source.adapters.len(),
+            unused_adapters: attached.unused(),
+            part: part.clone(),
+            tables: loader.tables(Base::Global, source.context)?,
+            local_tables: loader.tables(Base::Local, source.context)?,
             streams: loader.streams()?,
-            per_block: loader.per_block()?,
-            temperatures: Temperatures::new(config.temperature, activations),
-            norm: match c.traits.plain_norms {
-                true => loader.plain_norm(c.traits.norm, c.width, c.epsilon)?,
-                false => loader.norm(c.output_norm(file.header()))?,
+            per_block: match part.is_first() {
+                true => loader.per_block()?,
+                false => None,
             },
-            positions: loader.positions()?,
-            output: Linear::new(output, loader.bias(OUTPUT)?).with_adapters(output_adapters),
-            embedding,
+            first_values: loader.first_values.clone(),
+            temperatures: Temperatures::new(config.temperature, activations),
+            norm: match (part.is_last(), c.traits.plain_norms) {
+                (false, _) => None,
+                (true, true) => Some(loader.plain_norm(c.traits.norm, c.width, c.epsilon)?),
+                (true, false) => Some(loader.norm(c.output_norm(file.header()))?),
+            },
+            positions: match part.is_first() {
+                true => loader.positions()?,
+                false => None,
+            },
+            output,
+            embedding: table.filter(|_| embeds),
             embedding_adapters,
             embedding_norm: match c.output_norm(file.header()) {
-                "output_norm" => loader.norm_if_there("token_embd_norm")?,
+                "output_norm" if part.is_first() => loader.norm_if_there("token_embd_norm")?,
                 _ => None,
             },
             blocks,
@@ -156,15 +165,16 @@ impl Network {
             slots: 0,
             window_blocks: 0,
             activations,
-            fingerprint: loader.fingerprint(),
+            notes: loader.notes.take(),
+            on_block: None,
             weight_bytes: loader.taken.get(),
             weight_options: options,
             host_blocks,
             streamer: streamer.clone(),
             device: device.clone(),
             lora: lora.clone(),
-            shard: shard.clone(),
-            config,
+            shard: shard.cloned(),
+            config: config.clone(),
         })
     }
 }
@@ -245,6 +255,20 @@ impl Loader<'_> {
         }
         let ffn_norm = c.ffn_norm(self.file.header(), &name);
         Ok([first, self.norm_if_there(&name(ffn_norm))?])
+    }
+
+    /// The output matrix with its bias and what adapters have for it.
+    fn output(&self, matrix: Weight) -> Result<Linear> {
+        let c = self.config;
+        let rows = Rows {
+            tensor: OUTPUT,
+            range: 0..c.output_rows,
+        };
+        let adapters = self
+            .attached
+            .of_output(&rows, c.width, self.device, self.activations)
+            .map_err(Error::candle("loading adapters"))?;
+        Ok(Linear::new(matrix, self.bias(OUTPUT)?).with_adapters(adapters))
     }
 
     /// The embeddings of positions, if the model has some.

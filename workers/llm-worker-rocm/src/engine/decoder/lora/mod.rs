@@ -105,6 +105,9 @@ pub(super) struct Rows<'a> {
     pub range: Range<usize>,
 }
 
+/// Tensors of adapters, by the numbers of these and by their names.
+pub(crate) type Unused = BTreeSet<(usize, String)>;
+
 /// The adapters of a model while it is loaded.
 pub(super) struct Attached<'a> {
     adapters: &'a [Adapter],
@@ -228,14 +231,15 @@ impl<'a> Attached<'a> {
         seen.insert(tensor.to_string());
     }
 
-    /// An adapter and a tensor of it that belongs to no matrix of the model.
-    pub(super) fn unused(&self) -> Option<(&'a Adapter, &'a str)> {
+    /// The tensors that belong to no matrix of what was loaded, by the numbers of their adapters.
+    pub(super) fn unused(&self) -> Unused {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        self.adapters.iter().find_map(|adapter| {
-            let mut names = adapter.parts.keys();
-            let name = names.find(|name| !seen.contains(*name))?;
-            Some((adapter, name.as_str()))
-        })
+        let all = self.adapters.iter().enumerate();
+        let names = all.flat_map(|(number, adapter)| {
+            let names = adapter.parts.keys();
+            names.map(move |name| (number, name.clone()))
+        });
+        names.filter(|(_, name)| !seen.contains(name)).collect()
     }
 }
 
