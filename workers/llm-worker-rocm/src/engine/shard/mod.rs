@@ -59,6 +59,8 @@ pub(crate) struct BlockDivision {
     pub hidden: Option<Vec<Range<usize>>>,
     /// The same of the expert of all tokens.
     pub shared: Option<Vec<Range<usize>>>,
+    /// Elements of all heads of queries and of keys, where one norm is of all of them.
+    pub normed: Option<[usize; 2]>,
 }
 
 impl ShardPlan {

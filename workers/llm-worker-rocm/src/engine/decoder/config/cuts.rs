@@ -1,7 +1,7 @@
 //! What a shard has of each tensor.
 
 use super::{DecoderConfig, MixerKind};
-use crate::engine::shard::{key_heads, Cut, Part, ShardPlan};
+use crate::engine::shard::{key_heads, BlockDivision, Cut, Part, ShardPlan};
 use std::collections::HashMap;
 use std::ops::Range;
 use worker::gguf::Gguf;
@@ -25,7 +25,7 @@ impl DecoderConfig {
             if let (Some(heads), true, true) = (&plan.heads, attends, division.mixer) {
                 match &self.latent {
                     Some(_) => self.latent_cuts(&mut cuts, &heads[shard], &name),
-                    None => self.attention_cuts(&mut cuts, &heads[shard], block, &name),
+                    None => self.attention_cuts(&mut cuts, &heads[shard], (block, division), &name),
                 }
             }
             if let Some(hidden) = &division.hidden {
@@ -50,7 +50,7 @@ impl DecoderConfig {
         &self,
         cuts: &mut Cuts,
         heads: &Range<usize>,
-        block: usize,
+        (block, division): (usize, &BlockDivision),
         name: &dyn Fn(&str) -> String,
     ) {
         let own = self.of_block(block);
@@ -68,6 +68,12 @@ impl DecoderConfig {
             behind(key.clone(), all_queries),
             behind(value.clone(), all_queries + all_keys),
         ];
+        if division.normed.is_some() {
+            for (part, elements) in [("attn_q_norm", &queries), ("attn_k_norm", &key)] {
+                let part = name(&format!("{part}.weight"));
+                cuts.part(&part, 0, std::slice::from_ref(elements));
+            }
+        }
         cuts.rows(&name("attn_qkv"), &together);
         cuts.rows(&name("attn_q"), &[queries]);
         cuts.rows(&name("attn_k"), &[key]);

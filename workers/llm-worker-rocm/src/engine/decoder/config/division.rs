@@ -106,6 +106,10 @@ impl Division<'_> {
                     MixerKind::Recurrent => false,
                 };
                 BlockDivision {
+                    normed: match mixer {
+                        true => self.normed(block),
+                        false => None,
+                    },
                     mixer,
                     feed_forward,
                     beside,
@@ -164,12 +168,6 @@ impl Division<'_> {
         let mut unit = 1;
         let mut groups = Vec::new();
         for block in (0..c.blocks + c.predicting).filter(attends) {
-            if self.norms_all_heads(block) {
-                return Err(
-                    "attention, whose norms of queries and keys are of all heads together"
-                        .to_string(),
-                );
-            }
             let (group, size) = c.heads_of_block(block);
             let format = self
                 .tensor(block, "attn_output")
@@ -193,13 +191,15 @@ impl Division<'_> {
         }
     }
 
-    /// Whether norms of queries and keys need all heads.
-    fn norms_all_heads(&self, block: usize) -> bool {
+    /// Elements of all heads of queries and of keys, where their norms are of all of them.
+    fn normed(&self, block: usize) -> Option<[usize; 2]> {
         let c = self.config;
         let own = c.of_block(block);
         match self.tensor(block, "attn_q_norm").map(|t| &t.dims[..]) {
-            Some(&[size]) => c.latent.is_none() && size as usize != own.head_dim,
-            _ => false,
+            Some(&[size]) if c.latent.is_none() && size as usize != own.head_dim => {
+                Some([c.heads, own.kv_heads].map(|heads| heads * own.head_dim))
+            }
+            _ => None,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::mixers::Attention;
 use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{Heads, Projections};
+use crate::engine::decoder::shares::NormsOfAll;
 use crate::engine::decoder::traits::NormKind;
 use candle_core::{DType, Tensor};
 use worker::{Error, Result};
@@ -59,6 +60,7 @@ impl Loader<'_> {
             output: self.linear(&name("attn_output"), c.width, c.heads * c.v_head_dim)?,
             query_norm: qk_norm("attn_q_norm")?,
             key_norm: qk_norm("attn_k_norm")?,
+            norms_of_all: NormsOfAll::of_block(self.shard, block),
             weights_of_heads: of_heads,
             norms_behind: self.norms_behind(&name)?,
             clamp: self.clamp(c.clamp)?,

@@ -8,6 +8,7 @@ use crate::engine::decoder::memory::LayerMemory;
 use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::projections::{normed, Heads, Projections};
 use crate::engine::decoder::rocm;
+use crate::engine::decoder::shares::NormsOfAll;
 use candle_core::{Result, Tensor};
 use candle_nn::ops;
 use candle_rocm_flash_attn::paged::{Attend, CacheShape, PagedBatch, PagedCache};
@@ -21,6 +22,8 @@ pub(in crate::engine::decoder) struct Attention {
     pub query_norm: Option<Norm>,
     pub key_norm: Option<Norm>,
     pub value_norm: Option<Norm>,
+    /// What makes norms of all heads, where GPUs share these.
+    pub norms_of_all: Option<NormsOfAll>,
     /// Weights of norms that each head has of its own, `(heads, size)` of queries and of keys, behind norms without any.
     pub weights_of_heads: Option<[Tensor; 2]>,
     /// The least and the largest element of queries, keys and values.
@@ -65,8 +68,11 @@ impl Attention {
             return self.finish(&query, cache, pass);
         }
         let [query, key, value] = self.projected(x)?;
-        let query = normed(query, &self.query_norm)?;
-        let key = normed(key, &self.key_norm)?;
+        let norms = [&self.query_norm, &self.key_norm];
+        let [query, key] = match &self.norms_of_all {
+            Some(of_all) => of_all.forward([query, key], norms)?,
+            None => [normed(query, norms[0])?, normed(key, norms[1])?],
+        };
         let (query, key) = match &self.weights_of_heads {
             Some([of_query, of_key]) => {
                 (query.broadcast_mul(of_query)?, key.broadcast_mul(of_key)?)
