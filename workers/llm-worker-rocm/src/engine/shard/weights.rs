@@ -100,3 +100,118 @@ impl Weights for ShardedWeights<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::shard::Part;
+    use candle_core::quantized::{QStorage, QTensor};
+    use candle_core::Device;
+    use std::collections::HashMap;
+    use std::ops::Range;
+    use worker::gguf::Format;
+
+    /// Columns and rows of the tensors: two of the largest blocks.
+    const COLUMNS: usize = 512;
+    const ROWS: usize = 5;
+
+    /// A model with a tensor of each format.
+    struct Memory {
+        header: Gguf,
+        data: HashMap<String, Vec<u8>>,
+    }
+
+    impl Memory {
+        fn new() -> Self {
+            let (mut tensors, mut data) = (Vec::new(), HashMap::new());
+            for format in Format::ALL {
+                let bytes = ROWS * COLUMNS / format.block_size() * format.type_size();
+                let info = TensorInfo {
+                    dims: vec![COLUMNS as u64, ROWS as u64],
+                    format: *format,
+                    offset: 0,
+                    bytes: bytes as u64,
+                };
+                // All bits, but of numbers that are finite as halves and as binary32.
+                let byte = |i: usize| (i * i * 31 + i * 7) as u8 & 0xbb;
+                data.insert(format.name().to_string(), (0..bytes).map(byte).collect());
+                tensors.push((format.name().to_string(), info));
+            }
+            let header = Gguf::from_parts([], tensors);
+            Self { header, data }
+        }
+    }
+
+    impl Weights for Memory {
+        fn path(&self) -> &Path {
+            Path::new("memory")
+        }
+
+        fn header(&self) -> &Gguf {
+            &self.header
+        }
+
+        fn bytes(&self, name: &str, _: &TensorInfo) -> Cow<'_, [u8]> {
+            Cow::Borrowed(&self.data[name])
+        }
+
+        fn give_back(&self, _: &str, _: &TensorInfo) {}
+    }
+
+    /// The bits of a tensor's numbers.
+    fn numbers(weights: &dyn Weights, name: &str) -> Vec<Vec<u32>> {
+        let info = weights.header().tensor(name).unwrap();
+        let bytes = weights.bytes(name, info);
+        assert_eq!(bytes.len() as u64, info.bytes, "{name}");
+        let shape = (info.dims[1] as usize, info.dims[0] as usize);
+        let storage = QStorage::from_data(bytes, &Device::Cpu, info.dtype().unwrap()).unwrap();
+        let tensor = QTensor::new(storage, shape).unwrap();
+        let floats = tensor.dequantize(&Device::Cpu).unwrap();
+        let rows: Vec<Vec<f32>> = floats.to_vec2().unwrap();
+        let bits = |row: Vec<f32>| row.into_iter().map(f32::to_bits).collect();
+        rows.into_iter().map(bits).collect()
+    }
+
+    /// A plan of one shard that has a part of each tensor.
+    fn plan(header: &Gguf, dim: usize, ranges: &[Range<usize>]) -> ShardPlan {
+        let part = |name: &str| Part {
+            of: name.to_string(),
+            dim,
+            ranges: ranges.to_vec(),
+        };
+        let cuts = header.tensors();
+        let cuts = cuts.map(|(name, _)| (name.to_string(), Cut::Part(part(name))));
+        ShardPlan {
+            shards: 1,
+            heads: None,
+            blocks: Vec::new(),
+            experts: None,
+            vocabulary: None,
+            cuts: vec![cuts.collect()],
+            whole: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn parts_of_every_format_are_parts_of_its_numbers() {
+        let whole = Memory::new();
+        let by_rows = plan(&whole.header, 1, &[1..2, 3..5]);
+        let by_columns = plan(&whole.header, 0, &[256..512]);
+        let rows = ShardedWeights::new(&whole, &by_rows, 0);
+        let columns = ShardedWeights::new(&whole, &by_columns, 0);
+        let mut count = 0;
+        for format in Format::ALL {
+            let name = format.name();
+            if whole.header.tensor(name).unwrap().dtype().is_err() {
+                continue;
+            }
+            let all = numbers(&whole, name);
+            let wanted: Vec<_> = [1, 3, 4].map(|row| all[row].clone()).to_vec();
+            assert!(numbers(&rows, name) == wanted, "rows of {name}");
+            let wanted: Vec<_> = all.iter().map(|row| row[256..].to_vec()).collect();
+            assert!(numbers(&columns, name) == wanted, "columns of {name}");
+            count += 1;
+        }
+        assert!(count > 20, "{count} formats");
+    }
+}
