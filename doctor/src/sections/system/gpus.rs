@@ -1,6 +1,5 @@
 //! Each GPU as the kernel has it: memory, links, slot, firmware, sensors.
 
-use super::machine::{Iommu, Machine};
 use crate::sections::size;
 use crate::sensors::Sensors;
 use crate::Check;
@@ -9,7 +8,7 @@ use serde_json::{json, Value};
 use std::path::Path;
 
 /// Looks at the GPUs of the tree under `root`.
-pub(super) fn look(check: &Check, root: &Path, topology: &Topology, machine: &Machine) -> Value {
+pub(super) fn look(check: &Check, root: &Path, topology: &Topology) -> Value {
     let mut facts = Vec::new();
     for gpu in &topology.gpus {
         let details = Details::read_from(root, &gpu.pci_id);
@@ -32,13 +31,6 @@ pub(super) fn look(check: &Check, root: &Path, topology: &Topology, machine: &Ma
     }
     if topology.gpus.is_empty() {
         check.note("the kernel knows no AMD GPU");
-    }
-    if topology.gpus.len() > 1 && machine.iommu == Iommu::Translating {
-        check.warning(
-            "iommu",
-            "the IOMMU translates every access, and there are several GPUs: copies between them may be slow or hang",
-            "start the kernel with iommu=pt (https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/install-faq.html)",
-        );
     }
     Value::Array(facts)
 }
@@ -115,12 +107,6 @@ fn warn(check: &Check, gpu: &KernelGpu, details: &Details) {
             "end what else uses the GPU, to measure well",
         );
     }
-    for link in details.links.iter().filter(|link| !link.peer_dma) {
-        if let Some(other) = &link.gpu {
-            let text = format!("{id} and {other} cannot reach each other's memory");
-            check.info("peer", text, "copies between them go through the host");
-        }
-    }
 }
 
 fn facts(gpu: &KernelGpu, details: &Details) -> Value {
@@ -133,6 +119,7 @@ fn facts(gpu: &KernelGpu, details: &Details) -> Value {
             "min_bandwidth_mb": link.min_bandwidth,
             "max_bandwidth_mb": link.max_bandwidth,
             "peer_dma": link.peer_dma,
+            "atomics": link.atomics,
         })
     });
     let caches = details.caches.iter().map(|cache| {
@@ -174,6 +161,8 @@ fn facts(gpu: &KernelGpu, details: &Details) -> Value {
         "max_clock_mhz": details.max_clock,
         "partition": details.partition,
         "node": details.node,
+        "hive": details.hive,
+        "numa": details.numa,
         "vram": details.vram.as_ref().map(usage),
         "visible_vram": details.visible_vram,
         "gtt": details.gtt.as_ref().map(usage),
@@ -192,7 +181,7 @@ mod tests {
     use super::*;
     use crate::report::{Finding, Severity};
     use crate::section::Event;
-    use crate::sections::system::machine;
+    use crate::sections::system::{fabric, machine};
     use crate::Options;
     use std::fs;
 
@@ -254,9 +243,10 @@ mod tests {
         let check = Check::new("system", None, &options, move |event| {
             let _ = sender.send(event);
         });
-        let machine = machine::look(&check, root.path());
         let topology = Topology::read_from(root.path(), &|_| Ok(()));
-        let facts = look(&check, root.path(), &topology, &machine);
+        let machine = machine::look(&check, root.path(), &topology);
+        let facts = look(&check, root.path(), &topology);
+        let joined = fabric::look(&check, root.path(), &topology);
         let events: Vec<Event> = events.try_iter().collect();
         let warnings: Vec<&Finding> = (events.iter())
             .filter_map(|event| match event {
@@ -288,6 +278,12 @@ mod tests {
         let linked =
             |note: &&&String| note.contains("to 0000:23:00.0: xGMI, weight 15, 50.0 to 50.0 GB/s");
         assert_eq!(notes.iter().filter(linked).count(), 1, "{notes:?}");
+        let row = |note: &&&String| note.contains("0000:03:00.0  -             xGMI 15");
+        assert_eq!(notes.iter().filter(row).count(), 1, "{notes:?}");
+        let order = ["0000:03:00.0", "0000:23:00.0"];
+        assert_eq!(joined["order"], json!(order));
+        assert_eq!(joined["joints"][0][1], "xGMI 15");
+        assert_eq!(joined["traps"], json!(["iommu", "bar"]));
         assert_eq!(facts[0]["links"][0]["kind"], "xGMI");
         assert_eq!(facts[1]["pcie"][0]["lanes"], 8);
         // Nothing of the kernel's command line but what was looked for.

@@ -1,7 +1,8 @@
 //! Kernel, distribution, container, IOMMU, security modules.
 
 use crate::Check;
-use serde::Serialize;
+use candle_rocm::topology::{Iommu, Topology};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,22 +30,15 @@ pub(super) struct Machine {
     pub amdgpu_parameters: BTreeMap<&'static str, String>,
     pub memory_bytes: Option<u64>,
     pub container: Option<&'static str>,
+    #[serde(serialize_with = "by_name")]
     pub iommu: Iommu,
     pub selinux: bool,
     /// The AppArmor profile that holds for this process.
     pub apparmor: Option<String>,
 }
 
-/// How devices' access to memory is translated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Iommu {
-    /// It is not.
-    Off,
-    /// It is on, and the host's devices are passed through.
-    Passthrough,
-    /// Every access is translated.
-    Translating,
+fn by_name<S: Serializer>(iommu: &Iommu, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(iommu.name())
 }
 
 impl Machine {
@@ -59,8 +53,8 @@ fn text(root: &Path, path: &str) -> Option<String> {
 }
 
 /// Reads the tree under `root` and tells what is worth knowing.
-pub(super) fn look(check: &Check, root: &Path) -> Machine {
-    let machine = read(root);
+pub(super) fn look(check: &Check, root: &Path, topology: &Topology) -> Machine {
+    let machine = read(root, topology);
     let driver = match &machine.amdgpu {
         Some(version) => format!("amdgpu {version}"),
         None if root.join("sys/module/amdgpu").exists() => "the kernel's own amdgpu".to_string(),
@@ -98,7 +92,8 @@ pub(super) fn look(check: &Check, root: &Path) -> Machine {
     machine
 }
 
-fn read(root: &Path) -> Machine {
+fn read(root: &Path, topology: &Topology) -> Machine {
+    let addresses = topology.gpus.iter().map(|gpu| gpu.pci_id.as_str());
     let release = text(root, "etc/os-release").unwrap_or_default();
     let distribution = release.lines().find_map(|line| {
         let name = line.strip_prefix("PRETTY_NAME=")?;
@@ -123,7 +118,7 @@ fn read(root: &Path) -> Machine {
         amdgpu_parameters: parameters.collect(),
         memory_bytes: memory.map(|kib| kib << 10),
         container: container(root),
-        iommu: iommu(root),
+        iommu: Iommu::read_from(root, addresses),
         selinux: text(root, "sys/fs/selinux/enforce").as_deref() == Some("1"),
         apparmor: text(root, "proc/self/attr/current")
             .filter(|_| {
@@ -159,24 +154,6 @@ fn container(root: &Path) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-fn iommu(root: &Path) -> Iommu {
-    let has_any = |path: &str| {
-        let entries = fs::read_dir(root.join(path));
-        entries.is_ok_and(|mut entries| entries.next().is_some())
-    };
-    if !has_any("sys/class/iommu") {
-        return Iommu::Off;
-    }
-    let line = text(root, "proc/cmdline").unwrap_or_default();
-    let passes = line
-        .split_whitespace()
-        .any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1"));
-    match passes {
-        true => Iommu::Passthrough,
-        false => Iommu::Translating,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,7 +180,7 @@ mod tests {
             ("sys/module/amdgpu/version", "6.10.5\n"),
             ("sys/module/amdgpu/parameters/cwsr_enable", "1\n"),
         ]);
-        let machine = read(root.path());
+        let machine = read(root.path(), &Topology::default());
         assert_eq!(machine.kernel, "6.8.0-45-generic");
         assert_eq!(machine.distribution.as_deref(), Some("Ubuntu 24.04.1 LTS"));
         assert_eq!(machine.amdgpu.as_deref(), Some("6.10.5"));
@@ -240,13 +217,5 @@ mod tests {
             container(tree(&[("proc/1/cgroup", "0::/init.scope\n")]).path()),
             None
         );
-    }
-
-    #[test]
-    fn an_iommu_translates_unless_the_kernel_was_told() {
-        let unit = ("sys/class/iommu/ivhd0/x", "");
-        let with = |line| iommu(tree(&[unit, ("proc/cmdline", line)]).path());
-        assert_eq!(with("quiet iommu=pt\n"), Iommu::Passthrough);
-        assert_eq!(with("quiet\n"), Iommu::Translating);
     }
 }

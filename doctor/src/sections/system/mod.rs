@@ -2,6 +2,7 @@
 
 mod access;
 mod environment;
+mod fabric;
 mod gpus;
 mod machine;
 mod rocm;
@@ -38,9 +39,10 @@ impl Section for System {
 
     fn run(&self, check: &Check) -> Result<(), Failure> {
         let root = Path::new("/");
-        let machine = machine::look(check, root);
         let topology = Topology::read();
-        let cards = gpus::look(check, root, &topology, &machine);
+        let machine = machine::look(check, root, &topology);
+        let cards = gpus::look(check, root, &topology);
+        let fabric = fabric::look(check, root, &topology);
         let access = access::look(check, root);
         let variables = environment::look(check, &topology, std::env::vars());
         check.progress("loading ROCm's libraries");
@@ -50,6 +52,7 @@ impl Section for System {
         check.facts(serde_json::json!({
             "machine": machine.facts(),
             "cards": cards,
+            "fabric": fabric,
             "access": access,
             "variables": variables,
             "rocm": rocm,

@@ -152,6 +152,11 @@ impl DeviceListArgs {
         }
     }
 
+    /// Whether `--devices` is given.
+    pub fn is_list(&self) -> bool {
+        self.devices.is_some()
+    }
+
     /// Whether several devices are named.
     pub fn are_several(&self) -> bool {
         match &self.devices {

@@ -3,7 +3,10 @@
 //! Works on any machine: without ROCm the cards are named from what the kernel tells, with ROCm and no
 //! GPU the report says so, and with several each one is listed.
 
+mod links;
 mod probe;
+
+pub use links::{Link, Links, Trap};
 
 use serde::Serialize;
 use std::fmt;
@@ -154,6 +157,8 @@ pub struct DeviceReport {
     pub installed: Installed,
     /// GPUs that HIP shows, by ordinal.
     pub gpus: Vec<Gpu>,
+    /// What joins the GPUs, where there are several.
+    pub links: Option<Links>,
     /// Cards that the kernel knows and HIP does not show.
     pub unusable_cards: Vec<UnusableCard>,
     /// ROCm's libraries.
@@ -171,6 +176,7 @@ impl DeviceReport {
             platform: std::env::consts::OS,
             installed: Installed::default(),
             gpus: Vec::new(),
+            links: None,
             unusable_cards: Vec::new(),
             libraries: Vec::new(),
         };
@@ -275,6 +281,9 @@ impl fmt::Display for DeviceReport {
                     "          products of floats by this program's own kernels: {reason}"
                 )?;
             }
+        }
+        if let Some(links) = &self.links {
+            write!(f, "\n{links}")?;
         }
         if !self.unusable_cards.is_empty() {
             writeln!(f, "\nCards that cannot be used")?;

@@ -1,7 +1,7 @@
 //! Asks ROCm and the kernel.
 
 use super::{
-    DeviceReport, Gpu, Installed, Library, Status, Tried, UnusableCard, Verified, Warning,
+    DeviceReport, Gpu, Installed, Library, Links, Status, Tried, UnusableCard, Verified, Warning,
 };
 use candle_rocm::known_issues::{known_issues, Consequence, KnownIssue, Versions};
 use candle_rocm::sys::hip::Hip;
@@ -39,6 +39,7 @@ pub(super) fn fill(report: &mut DeviceReport) {
     let count = Device::count();
     if let Ok(count) = count {
         report.gpus = (0..count).map(gpu).collect();
+        report.links = Links::of(&report.gpus);
     }
     let shown = |card: &&KernelGpu| !report.gpus.iter().any(|gpu| gpu.pci_id == card.pci_id);
     report.unusable_cards = topology
