@@ -1,8 +1,9 @@
 //! From a request to pictures.
 
-use super::denoiser::{Part, Setting};
+use super::denoiser::{Conditions, Denoiser, Halves, Part};
 use super::pace::Pace;
 use super::picture;
+use super::place::GuidancePlace;
 use super::start::Start;
 use super::text::Encoded;
 use super::types::{Generated, Progress, Stage, Timings};
@@ -17,11 +18,9 @@ use worker::{Error, Result};
 
 /// What is ready before the first step.
 struct Prepared {
-    positive: Encoded,
-    negative: Encoded,
+    /// On the denoiser's device.
+    conditions: Conditions,
     start: Option<Start>,
-    /// Channels that networks for inpainting want behind the latents.
-    inpainting: Option<Tensor>,
     /// The seed of each picture.
     seeds: Vec<u64>,
 }
@@ -45,6 +44,16 @@ impl Pipeline {
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
+        self.generate_with(None, request, progress)
+    }
+
+    /// As [`Self::generate`]; `other` computes the negative prompt's half of guidance, if it is given.
+    pub(super) fn generate_with(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ValidRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated> {
         let mut timings = Timings::default();
         let begun = Instant::now();
         self.set_loras(&request.loras)?;
@@ -60,9 +69,12 @@ impl Pipeline {
         };
         timings.encode = begun.elapsed();
 
-        let sampled = self.sample(request, &prepared, &mut timings, progress);
+        let sampled = self.sample(other, request, &prepared, &mut timings, progress);
         // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
         self.denoiser.rest();
+        if let Some(second) = &mut self.second {
+            second.rest();
+        }
         let (latents, steps) = match sampled? {
             Sampled::Latents(latents, steps) => (latents, steps),
             Sampled::Cancelled => return Ok(cancelled(timings)),
@@ -72,6 +84,8 @@ impl Pipeline {
             return Ok(cancelled(timings));
         }
         let begun = Instant::now();
+        let latents = latents.to_device(&self.place.vae);
+        let latents = latents.map_err(Error::candle("bringing latents to the VAE"))?;
         let pictures = self.vae.decode(&latents)?;
         let mut images =
             picture::from_tensor(&pictures).map_err(Error::candle("reading the picture"))?;
@@ -103,7 +117,7 @@ impl Pipeline {
         let prompts = [request.negative_prompt.as_str(), request.prompt.as_str()];
         let encoded = self
             .text
-            .encode(&prompts, request.clip_skip, &self.device, stop)?;
+            .encode(&prompts, request.clip_skip, &self.place.text, stop)?;
         let Some(encoded) = encoded else {
             return Ok(None);
         };
@@ -116,11 +130,15 @@ impl Pipeline {
         };
         let start = self.start(request)?;
         let inpainting = self.inpainting(request, start.as_ref())?;
-        Ok(Some(Prepared {
+        let conditions = Conditions {
             positive,
             negative,
-            start,
             inpainting,
+        };
+        let conditions = conditions.to_device(&self.place.denoiser);
+        Ok(Some(Prepared {
+            conditions: conditions.map_err(Error::candle("bringing prompts to the denoiser"))?,
+            start,
             seeds: (0..request.batch as u64)
                 .map(|i| request.seed.wrapping_add(i))
                 .collect(),
@@ -130,6 +148,7 @@ impl Pipeline {
     /// All steps of the sampler.
     fn sample(
         &mut self,
+        other: Option<&mut Denoiser>,
         request: &ImageRequest,
         prepared: &Prepared,
         timings: &mut Timings,
@@ -137,7 +156,8 @@ impl Pipeline {
     ) -> Result<Sampled> {
         let (height, width) = (request.height / self.factor, request.width / self.factor);
         let shape = [self.latent_channels, height, width];
-        let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &self.device);
+        let device = self.place.denoiser.clone();
+        let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &device);
         let options = SamplerOptions {
             sampler: request.sampler,
             schedule: request.schedule(),
@@ -147,18 +167,28 @@ impl Pipeline {
             image_tokens: height * width / 4,
         };
         let mut steps = SamplerRun::new(&self.schedule, &options)?;
-        let setting = Setting {
-            request,
-            positive: &prepared.positive,
-            negative: &prepared.negative,
-            inpainting: prepared.inpainting.as_ref(),
+        let setting = prepared.conditions.setting(request);
+        let other = other.or(self.second.as_mut());
+        let other_device = other.as_ref().map(|other| other.device().clone());
+        let theirs = match &other_device {
+            Some(there) => {
+                let conditions = prepared.conditions.to_device(there);
+                Some(conditions.map_err(Error::candle("bringing prompts to the second denoiser"))?)
+            }
+            None => None,
         };
-        let mut run = self.denoiser.run(&setting, height, width)?;
+        let theirs = theirs.as_ref().map(|theirs| theirs.setting(request));
+        let halves = match (other, &theirs, &self.place.guidance) {
+            (Some(other), Some(theirs), _) => Halves::With(other, theirs),
+            (_, _, GuidancePlace::InTurn) => Halves::InTurn,
+            _ => Halves::Together,
+        };
+        let run = self.denoiser.run(&setting, halves, (height, width))?;
         let start = prepared.start.as_ref();
         let keep = match start.and_then(|start| Some((start, start.mask.as_ref()?))) {
             Some((start, mask)) => Some((
                 start.latents.clone(),
-                mask.latents(self.factor, &self.device)
+                mask.latents(self.factor, &device)
                     .map_err(Error::candle("preparing the mask"))?,
             )),
             None => None,
@@ -170,7 +200,7 @@ impl Pipeline {
             return Ok(Sampled::Cancelled);
         }
         let failed = || Error::candle("denoising");
-        let mut pace = Pace::new(&self.device).map_err(failed())?;
+        let mut pace = Pace::new(&device).map_err(failed())?;
         let latents = start.map(|start| &start.latents);
         let mut first = || -> CandleResult<Tensor> {
             let noise = noise.draw()?;
@@ -181,7 +211,11 @@ impl Pipeline {
             steps.start(latents.as_ref(), &noise)
         };
         let mut x = first().map_err(failed())?;
-        let launches = worker::device::launches(&self.device);
+        let launches = || {
+            let there = other_device.as_ref().map_or(0, worker::device::launches);
+            worker::device::launches(&device) + there
+        };
+        let launched = launches();
         let prediction = self.schedule.prediction;
         while !steps.is_done() {
             let enqueue = Instant::now();
@@ -229,8 +263,8 @@ impl Pipeline {
             }
         }
         drop(run);
-        timings.launches = worker::device::launches(&self.device) - launches;
-        self.device.synchronize().map_err(failed())?;
+        timings.launches = launches() - launched;
+        device.synchronize().map_err(failed())?;
         timings.denoise = begun.elapsed();
         Ok(Sampled::Latents(x, total))
     }

@@ -53,6 +53,13 @@ pub enum LongModel {
 }
 
 impl LongModel {
+    /// Its tensors.
+    pub fn weights(&self) -> &Weights {
+        match self {
+            Self::T5 { weights, .. } | Self::Qwen { weights, .. } => weights,
+        }
+    }
+
     /// T5's encoder from a part of a model.
     ///
     /// # Errors

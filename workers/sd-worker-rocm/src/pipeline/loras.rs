@@ -32,6 +32,9 @@ impl Pipeline {
     fn restore(&mut self) -> Result<()> {
         self.loras.clear();
         self.denoiser.restore()?;
+        if let Some(second) = &mut self.second {
+            second.restore()?;
+        }
         for tower in &mut self.text.towers {
             tower.module.restore()?;
         }
@@ -48,9 +51,15 @@ impl Pipeline {
             networks.push((Network::Text(i), names));
         }
         for (file, strength) in files {
-            for delta in file.deltas(*strength, &networks, &self.device)? {
+            for delta in file.deltas(*strength, &networks, &self.place.denoiser)? {
                 let added = match delta.network {
-                    Network::Denoiser => self.denoiser.add(&delta.tensor, &delta.change),
+                    Network::Denoiser => {
+                        let second = self.second.as_mut();
+                        let denoisers = std::iter::once(&mut self.denoiser).chain(second);
+                        denoisers
+                            .map(|denoiser| denoiser.add(&delta.tensor, &delta.change))
+                            .collect()
+                    }
                     Network::Text(i) => {
                         self.text.towers[i].module.add(&delta.tensor, &delta.change)
                     }

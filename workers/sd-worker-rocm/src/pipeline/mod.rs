@@ -8,7 +8,9 @@ mod long_text;
 mod loras;
 mod module;
 mod pace;
+mod paired;
 pub mod picture;
+mod place;
 mod preview;
 mod start;
 #[cfg(all(test, feature = "built-in-model"))]
@@ -22,6 +24,8 @@ pub use crate::info::{Defaults, Family, ModelInfo};
 pub use crate::lora::Lora;
 pub use crate::request::{Control, ImageRequest, Init, ValidRequest};
 pub use builtin::NAME as BUILTIN;
+pub use load::{PartBytes, PartSizes};
+pub use place::{GuidancePlace, Placement};
 pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, Timings};
 
 use crate::models::taesd::Taesd;
@@ -34,13 +38,15 @@ use vae::VaeStage;
 
 /// A loaded model.
 pub struct Pipeline {
-    device: Device,
+    place: Placement,
     info: ModelInfo,
     schedule: NoiseSchedule,
     text: TextStage,
     /// Whether no negative prompt means zeros instead of an encoded empty text.
     zeros_for_empty: bool,
     denoiser: Denoiser,
+    /// Computes the negative prompt's half of guidance, where that has a device of its own.
+    second: Option<Denoiser>,
     vae: VaeStage,
     taesd: Option<Module<Taesd>>,
     latent_channels: usize,
@@ -67,8 +73,18 @@ impl Pipeline {
         &self.options
     }
 
-    /// Where it runs.
+    /// Where its parts are.
+    pub fn place(&self) -> &Placement {
+        &self.place
+    }
+
+    /// Where its denoiser runs.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.place.denoiser
+    }
+
+    /// Whether this request's steps are evaluated twice, for the prompt and for the negative prompt.
+    pub fn is_guided(&self, request: &ValidRequest) -> bool {
+        self.denoiser.guidance(request).is_some()
     }
 }

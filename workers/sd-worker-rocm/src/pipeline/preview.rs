@@ -12,7 +12,10 @@ impl Pipeline {
     /// What the first picture looks like so far.
     pub(super) fn preview(&mut self, denoised: &Tensor) -> Result<RgbImage> {
         let failed = || Error::candle("making a preview");
-        let first = denoised.narrow(0, 0, 1).map_err(failed())?;
+        let first = denoised
+            .narrow(0, 0, 1)
+            .and_then(|first| first.to_device(&self.place.vae))
+            .map_err(failed())?;
         let pixels = match &mut self.taesd {
             Some(taesd) => taesd.network()?.decode(&first).map_err(failed())?,
             None => {

@@ -11,7 +11,7 @@ use worker::{Error, Result};
 pub(super) struct Start {
     /// Of the request's size.
     pub picture: RgbImage,
-    /// `(1, channels, height, width)`, f32.
+    /// `(1, channels, height, width)`, f32, on the denoiser's device.
     pub latents: Tensor,
     /// What is painted, if not all of it.
     pub mask: Option<Mask>,
@@ -24,7 +24,7 @@ impl Pipeline {
             return Ok(None);
         };
         let picture = picture::resized(&init.image, request.width, request.height);
-        let pixels = picture::to_tensor(&picture, &self.device)
+        let pixels = picture::to_tensor(&picture, &self.place.vae)
             .map_err(Error::candle("reading the picture"))?;
         let mask = init.mask.as_ref().map(|mask| {
             Mask::new(
@@ -35,14 +35,17 @@ impl Pipeline {
                 init.mask_blur as f32,
             )
         });
+        let latents = self.vae.encode(&pixels)?;
+        let latents = latents.to_device(&self.place.denoiser);
         Ok(Some(Start {
-            latents: self.vae.encode(&pixels)?,
+            latents: latents.map_err(Error::candle("bringing latents to the denoiser"))?,
             picture,
             mask,
         }))
     }
 
-    /// Mask and masked picture for networks that want them; without a picture, all is to be painted.
+    /// Mask and masked picture for networks that want them, on the VAE's device; without a picture, all is to be
+    /// painted.
     pub(super) fn inpainting(
         &mut self,
         request: &ImageRequest,
@@ -52,7 +55,7 @@ impl Pipeline {
             return Ok(None);
         }
         let failed = || Error::candle("preparing the mask");
-        let device = self.device.clone();
+        let device = self.place.vae.clone();
         let (height, width) = (request.height, request.width);
         let masked = || -> CandleResult<(Tensor, Tensor)> {
             let hard = match start.and_then(|start| start.mask.as_ref()) {

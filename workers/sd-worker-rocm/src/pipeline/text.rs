@@ -146,6 +146,17 @@ pub struct Encoded {
 }
 
 impl Encoded {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn to_device(&self, device: &Device) -> CandleResult<Self> {
+        Ok(Self {
+            text: self.text.to_device(device)?,
+            pooled: self.pooled.to_device(device)?,
+        })
+    }
+
     /// Zeros of the same shapes.
     ///
     /// # Errors

@@ -53,8 +53,8 @@ pub struct PipelineOptions {
     pub embeddings: Vec<PathBuf>,
 }
 
-/// What is being done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is being done, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Prompts go through the text encoders.
     Encode,
@@ -94,6 +94,22 @@ pub struct Timings {
     pub evaluations: usize,
     /// Kernels, products and convolutions that the steps enqueued; 0 on the CPU.
     pub launches: u64,
+}
+
+impl Timings {
+    /// Of parts of a request that were made at the same time: each stage took as long as the longest, work adds up.
+    #[must_use]
+    pub fn beside(self, other: Self) -> Self {
+        Self {
+            lora: self.lora.max(other.lora),
+            encode: self.encode.max(other.encode),
+            denoise: self.denoise.max(other.denoise),
+            enqueue: self.enqueue.max(other.enqueue),
+            decode: self.decode.max(other.decode),
+            evaluations: self.evaluations + other.evaluations,
+            launches: self.launches + other.launches,
+        }
+    }
 }
 
 /// The outcome of a request.

@@ -1,6 +1,6 @@
 //! A first picture that nobody sees.
 
-use super::Pipeline;
+use super::{GuidancePlace, Pipeline};
 use crate::request::{InterfaceDefaults, Limits, RequestFields};
 use std::ops::ControlFlow;
 use worker::Result;
@@ -24,5 +24,17 @@ impl Pipeline {
         let request = request.valid(info, &Limits::LOCAL)?;
         self.generate(&request, &mut |_| ControlFlow::Continue(()))?;
         Ok(())
+    }
+
+    /// As [`Self::warm_up`], with the halves of guidance in one batch and one after the other.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn warm_up_in_turn(&mut self) -> Result<()> {
+        self.warm_up()?;
+        let guidance = std::mem::replace(&mut self.place.guidance, GuidancePlace::InTurn);
+        let warmed = self.warm_up();
+        self.place.guidance = guidance;
+        warmed
     }
 }

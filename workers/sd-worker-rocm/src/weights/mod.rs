@@ -211,6 +211,31 @@ impl Weights {
             .sum()
     }
 
+    /// Bytes of all tensors on a device, floating-point numbers as `dtype`, quantized matrices as they are.
+    pub fn bytes_as(&self, dtype: DType) -> u64 {
+        let bytes = self.tensors.iter().map(|(name, pieces)| {
+            let quantized = self.quantization(name);
+            let sizes = pieces.iter();
+            let sizes = sizes.filter_map(|piece| {
+                // Of a piece that is a stretch of rows, the rows count.
+                let (stored, whole) = piece.file.size(&piece.name)?;
+                let count = match (piece.rows, piece.file.shape(&piece.name)) {
+                    (Some((_, rows)), Some(shape)) if shape.first().is_some_and(|all| *all > 0) => {
+                        whole / shape[0] * rows
+                    }
+                    _ => whole,
+                };
+                Some(match quantized {
+                    Some(kind) => count / kind.block_size() * kind.type_size(),
+                    None if stored.is_float() => count * dtype.size_in_bytes(),
+                    None => count * stored.size_in_bytes(),
+                } as u64)
+            });
+            sizes.sum::<u64>()
+        });
+        bytes.sum()
+    }
+
     /// One tensor; floating-point numbers as `dtype`.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod classify;
 mod common;
+mod devices;
 mod hashed;
 mod lora;
 mod networks;

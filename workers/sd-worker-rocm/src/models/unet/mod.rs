@@ -8,7 +8,7 @@ use super::layers::{conv, sinusoidal, TimestepEmbedding};
 use super::norm::GroupNorm;
 use crate::models::VarBuilder;
 use blocks::{Common, DownBlock, MidBlock, UpBlock};
-use candle_core::{DType, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::Conv2d;
 use config::{Plan, UNetConfig};
 use transformer::TextKeys;
@@ -44,6 +44,20 @@ pub struct Extra {
     pub sizes: [f64; 6],
     /// The guidance that a latent consistency model was told to imitate.
     pub guidance: Option<f64>,
+}
+
+impl Extra {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        let pooled = self.pooled.as_ref();
+        Ok(Self {
+            pooled: pooled.map(|x| x.to_device(device)).transpose()?,
+            ..self.clone()
+        })
+    }
 }
 
 /// Picture and time on their way.
@@ -217,6 +231,18 @@ pub struct Residuals {
 }
 
 impl Residuals {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        let down = self.down.iter().map(|x| x.to_device(device));
+        Ok(Self {
+            down: down.collect::<Result<_>>()?,
+            mid: self.mid.to_device(device)?,
+        })
+    }
+
     /// Those of two networks together.
     ///
     /// # Errors

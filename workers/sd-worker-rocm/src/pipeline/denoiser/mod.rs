@@ -1,13 +1,18 @@
 //! The denoiser: what it is asked in every step of a picture.
 
+pub mod guided;
 pub mod run;
 pub mod transformer;
 pub mod unet;
 
-pub use run::{Part, Run, Setting};
+pub use guided::{Halves, Run};
+pub use run::{Conditions, Part, Setting};
 
 use crate::models::low_rank::LowRank;
-use candle_core::Result as CandleResult;
+use crate::request::ImageRequest;
+use crate::sampling::Guidance;
+use candle_core::{Device, Result as CandleResult};
+use run::{Evaluate, Prompts};
 use transformer::TransformerDenoiser;
 use unet::UNetDenoiser;
 use worker::Result;
@@ -21,15 +26,45 @@ pub enum Denoiser {
 }
 
 impl Denoiser {
-    /// Prepares a run on latents of this size.
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        match self {
+            Self::UNet(unet) => unet.device(),
+            Self::Transformer(transformer) => transformer.device(),
+        }
+    }
+
+    /// The guidance of a request that takes two evaluations a step; `None` where there is none, or the network has it
+    /// as a condition.
+    pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
+        match self {
+            Self::UNet(unet) => unet.guidance(request),
+            Self::Transformer(transformer) => transformer.guidance(request),
+        }
+    }
+
+    /// The network, ready for latents of this height and width under these prompts.
     ///
     /// # Errors
-    /// For what the network has no use for, and if the device fails.
-    pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
+    /// If a ControlNet cannot be loaded or does not fit, or a device fails.
+    fn evaluation(
+        &mut self,
+        setting: &Setting,
+        prompts: Prompts,
+        size: (usize, usize),
+    ) -> Result<Box<dyn Evaluate>> {
         match self {
-            Self::UNet(unet) => unet.run(setting),
-            Self::Transformer(transformer) => transformer.run(setting, height, width),
+            Self::UNet(unet) => unet.evaluation(setting, prompts),
+            Self::Transformer(transformer) => transformer.evaluation(setting, prompts, size),
         }
+    }
+
+    /// Prepares a run on latents of this height and width, with the setting on this denoiser's device.
+    ///
+    /// # Errors
+    /// Those of [`Run::new`].
+    pub fn run(&mut self, setting: &Setting, halves: Halves, size: (usize, usize)) -> Result<Run> {
+        Run::new(self, setting, halves, size)
     }
 
     /// Not needed for now.

@@ -3,7 +3,7 @@
 use crate::pipeline::text::Encoded;
 use crate::request::ImageRequest;
 use crate::sampling::NoiseLevel;
-use candle_core::{Result as CandleResult, Tensor};
+use candle_core::{Device, Result as CandleResult, Tensor};
 
 /// What a run needs to know about its request.
 pub struct Setting<'a> {
@@ -35,11 +35,76 @@ impl Part {
     }
 }
 
-/// A network in the middle of making pictures.
-pub trait Run {
-    /// The network's output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level in this
-    /// part of the run.
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor>;
+impl Setting<'_> {
+    /// Whether both prompts fit into one batch: texts of several lengths do not.
+    pub fn fits_one_batch(&self) -> bool {
+        self.positive.text.dims() == self.negative.text.dims()
+    }
+}
+
+/// What a request's prompts are for its networks, on the networks' device.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// The prompt.
+    pub positive: Encoded,
+    /// The negative prompt.
+    pub negative: Encoded,
+    /// As [`Setting::inpainting`].
+    pub inpainting: Option<Tensor>,
+}
+
+impl Conditions {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn to_device(&self, device: &Device) -> CandleResult<Self> {
+        let inpainting = self.inpainting.as_ref();
+        Ok(Self {
+            positive: self.positive.to_device(device)?,
+            negative: self.negative.to_device(device)?,
+            inpainting: inpainting.map(|x| x.to_device(device)).transpose()?,
+        })
+    }
+
+    /// What a run of this request needs to know.
+    pub fn setting<'a>(&'a self, request: &'a ImageRequest) -> Setting<'a> {
+        Setting {
+            request,
+            positive: &self.positive,
+            negative: &self.negative,
+            inpainting: self.inpainting.as_ref(),
+        }
+    }
+}
+
+/// The prompts that a network is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prompts {
+    /// The prompt alone.
+    Positive,
+    /// The negative prompt alone.
+    Negative,
+    /// In one batch, the negative prompt's pictures first.
+    Both,
+}
+
+impl Prompts {
+    /// Each with what it is of a setting, in the order of the batch.
+    pub fn of<'a>(self, setting: &Setting<'a>) -> Vec<&'a Encoded> {
+        match self {
+            Self::Positive => vec![setting.positive],
+            Self::Negative => vec![setting.negative],
+            Self::Both => vec![setting.negative, setting.positive],
+        }
+    }
+}
+
+/// A network that is ready to be asked about latents under some prompts.
+pub trait Evaluate: Send {
+    /// The network's output, f32, for latents `x`, f32 `(batch, channels, height, width)` on its device, at a noise
+    /// level in this part of the run; for [`Prompts::Both`] of twice as many pictures.
+    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor>;
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Diffusion transformers as denoisers.
 
-use super::run::{Part, Run, Setting};
+use super::run::{Evaluate, Part, Prompts, Setting};
 use crate::info::Family;
 use crate::models::low_rank::LowRank;
 use crate::models::transformer::attention::Rope;
@@ -10,6 +10,7 @@ use crate::models::transformer::z_image::{Positions, ZImage, ZImageConfig};
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
+use crate::request::ImageRequest;
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -36,6 +37,12 @@ impl Kind {
             Self::ZImage(_) => Family::ZImage,
         }
     }
+
+    /// Whether guidance is a second evaluation. FLUX has it as a condition of the network, or, where it was distilled
+    /// to few steps, none: its pipelines leave it out there, too.
+    pub fn evaluates_twice(&self) -> bool {
+        !matches!(self, Self::Flux(_))
+    }
 }
 
 /// One of the networks.
@@ -49,6 +56,7 @@ enum Network {
 pub struct TransformerDenoiser {
     module: Module<Network>,
     kind: Kind,
+    device: Device,
 }
 
 impl TransformerDenoiser {
@@ -74,21 +82,17 @@ impl TransformerDenoiser {
         Ok(Self {
             module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
             kind,
+            device: device.clone(),
         })
     }
 
-    /// Whether guidance is a second evaluation. FLUX has it as a condition of the network, or, where it was distilled
-    /// to few steps, none: its pipelines leave it out there, too.
-    fn evaluates_twice(&self) -> bool {
-        !matches!(&self.kind, Kind::Flux(_))
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
-    /// Prepares a run on latents of this size.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn run(&mut self, setting: &Setting, height: usize, width: usize) -> Result<Box<dyn Run>> {
-        let request = setting.request;
+    /// Guidance by a second evaluation.
+    pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let strength = request.guidance;
         let guidance = Guidance {
             // Z-Image's own pipeline adds the whole difference to the prompt's prediction.
@@ -98,54 +102,54 @@ impl TransformerDenoiser {
             },
             rescale: request.guidance_rescale,
         };
-        let guidance = (guidance.is_active() && self.evaluates_twice()).then_some(guidance);
+        (guidance.is_active() && self.kind.evaluates_twice()).then_some(guidance)
+    }
+
+    /// The network, ready for latents of this height and width under these prompts.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn evaluation(
+        &mut self,
+        setting: &Setting,
+        prompts: Prompts,
+        (height, width): (usize, usize),
+    ) -> Result<Box<dyn Evaluate>> {
+        let request = setting.request;
         let network = self.module.network()?;
         let dtype = self.module.dtype();
-        let batch = request.batch;
-        let (positive, negative) = (setting.positive, setting.negative);
-        let prepare = || -> CandleResult<TransformerRun> {
-            let condition = |of: &[&Encoded]| -> CandleResult<Condition> {
-                let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
-                    let rows = of.iter().map(|encoded| {
-                        let x = x(encoded).to_dtype(dtype)?;
-                        let mut times = vec![1; x.rank()];
-                        times[0] = batch;
-                        x.repeat(times)
-                    });
-                    Tensor::cat(&rows.collect::<CandleResult<Vec<_>>>()?, 0)
-                };
-                let text = rows(&|encoded| encoded.text.clone())?;
-                let tokens = text.dim(1)?;
-                let places = match &*network {
-                    Network::Sd3(_) => Places::Table,
-                    Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
-                    Network::ZImage(net) => {
-                        Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
-                    }
-                };
-                Ok(Condition {
-                    text,
-                    pooled: rows(&|encoded| encoded.pooled.clone())?,
-                    places,
-                })
+        let of = prompts.of(setting);
+        let prepare = || -> CandleResult<Evaluation> {
+            let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
+                let rows = of.iter().map(|encoded| {
+                    let x = x(encoded).to_dtype(dtype)?;
+                    let mut times = vec![1; x.rank()];
+                    times[0] = request.batch;
+                    x.repeat(times)
+                });
+                Tensor::cat(&rows.collect::<CandleResult<Vec<_>>>()?, 0)
             };
-            Ok(TransformerRun {
+            let text = rows(&|encoded| encoded.text.clone())?;
+            let tokens = text.dim(1)?;
+            let places = match &*network {
+                Network::Sd3(_) => Places::Table,
+                Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
+                Network::ZImage(net) => {
+                    Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
+                }
+            };
+            Ok(Evaluation {
                 network: network.clone(),
-                conditions: match guidance {
-                    None => vec![condition(&[positive])?],
-                    Some(_) if positive.text.dims() == negative.text.dims() => {
-                        vec![condition(&[negative, positive])?]
-                    }
-                    // Texts of several lengths do not fit into one batch.
-                    Some(_) => vec![condition(&[negative])?, condition(&[positive])?],
-                },
-                guidance,
-                strength,
+                text,
+                pooled: rows(&|encoded| encoded.pooled.clone())?,
+                places,
+                times: of.len(),
+                strength: request.guidance,
                 dtype,
             })
         };
-        let run = prepare().map_err(Error::candle("preparing the denoiser"))?;
-        Ok(Box::new(run))
+        let evaluation = prepare().map_err(Error::candle("preparing the denoiser"))?;
+        Ok(Box::new(evaluation))
     }
 
     /// Not needed for now.
@@ -183,68 +187,37 @@ enum Places {
     ZImage(Box<Positions>),
 }
 
-/// What a batch is about.
-struct Condition {
+struct Evaluation {
+    network: Arc<Network>,
     text: Tensor,
     pooled: Tensor,
     places: Places,
-}
-
-struct TransformerRun {
-    network: Arc<Network>,
-    /// One without guidance; with it negative and positive prompt, in one batch or one after the other.
-    conditions: Vec<Condition>,
-    guidance: Option<Guidance>,
+    /// How often the latents are in the batch.
+    times: usize,
     strength: f64,
     dtype: DType,
 }
 
-impl TransformerRun {
-    fn evaluate(
-        &self,
-        x: &Tensor,
-        level: &NoiseLevel,
-        condition: &Condition,
-    ) -> CandleResult<Tensor> {
-        let Condition {
-            text,
-            pooled,
-            places,
-        } = condition;
-        let output = match (&*self.network, places) {
-            (Network::Sd3(net), _) => net.forward(x, 1000.0 * level.sigma, text, pooled)?,
+impl Evaluate for Evaluation {
+    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, _part: Part) -> CandleResult<Tensor> {
+        let x = x.to_dtype(self.dtype)?;
+        let x = match self.times {
+            1 => x,
+            times => Tensor::cat(&vec![&x; times], 0)?,
+        };
+        let (text, pooled) = (&self.text, &self.pooled);
+        let output = match (&*self.network, &self.places) {
+            (Network::Sd3(net), _) => net.forward(&x, 1000.0 * level.sigma, text, pooled)?,
             (Network::Flux(net), Places::Flux(rope)) => {
                 let time = 1000.0 * level.sigma;
-                net.forward(x, time, self.strength, text, pooled, rope)?
+                net.forward(&x, time, self.strength, text, pooled, rope)?
             }
             (Network::ZImage(net), Places::ZImage(positions)) => {
                 // It counts time from noise to picture, and predicts the way to the picture.
-                net.forward(x, 1.0 - level.sigma, text, positions)?.neg()?
+                net.forward(&x, 1.0 - level.sigma, text, positions)?.neg()?
             }
             _ => candle_core::bail!("positions of another network"),
         };
         output.to_dtype(DType::F32)
-    }
-}
-
-impl Run for TransformerRun {
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, _part: Part) -> CandleResult<Tensor> {
-        let batch = x.dim(0)?;
-        let x = x.to_dtype(self.dtype)?;
-        match (&self.guidance, self.conditions.as_slice()) {
-            (None, [only]) => self.evaluate(&x, level, only),
-            (Some(guidance), [both]) => {
-                let output = self.evaluate(&Tensor::cat(&[&x, &x], 0)?, level, both)?;
-                guidance.combine(
-                    &output.narrow(0, 0, batch)?,
-                    &output.narrow(0, batch, batch)?,
-                )
-            }
-            (Some(guidance), [negative, positive]) => guidance.combine(
-                &self.evaluate(&x, level, negative)?,
-                &self.evaluate(&x, level, positive)?,
-            ),
-            _ => candle_core::bail!("conditions without guidance"),
-        }
     }
 }

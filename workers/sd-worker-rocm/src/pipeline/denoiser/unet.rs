@@ -1,6 +1,6 @@
 //! UNets as denoisers, with their ControlNets.
 
-use super::run::{Part, Run, Setting};
+use super::run::{Evaluate, Part, Prompts, Setting};
 use crate::models::controlnet::ControlNet;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
@@ -26,11 +26,13 @@ pub struct UNetDenoiser {
     pub config: UNetConfig,
     controls: HashMap<PathBuf, Module<ControlNet>>,
     device: Device,
+    /// Where ControlNets are loaded.
+    control_device: Device,
     offload: bool,
 }
 
 impl UNetDenoiser {
-    /// Loads the network.
+    /// Loads the network; `control_device` is where its ControlNets are to be.
     ///
     /// # Errors
     /// If weights do not fit the configuration, or the device has no room.
@@ -39,6 +41,7 @@ impl UNetDenoiser {
         weights: Weights,
         dtype: DType,
         device: &Device,
+        control_device: &Device,
         offload: bool,
     ) -> Result<Self> {
         let of = config.clone();
@@ -48,23 +51,33 @@ impl UNetDenoiser {
             config,
             controls: HashMap::new(),
             device: device.clone(),
+            control_device: control_device.clone(),
             offload,
         })
     }
 
-    /// Prepares a run.
-    ///
-    /// # Errors
-    /// If a ControlNet cannot be loaded or does not fit, or the device fails.
-    pub fn run(&mut self, setting: &Setting) -> Result<Box<dyn Run>> {
-        let request = setting.request;
-        let distilled = self.config.time_cond_proj_dim.is_some();
+    /// Where it is.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Guidance by a second evaluation; distilled networks have it as a condition.
+    pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let guidance = Guidance {
             scale: request.guidance,
             rescale: request.guidance_rescale,
         };
-        let guidance = (guidance.is_active() && !distilled).then_some(guidance);
-        let prepared = self.condition(setting, guidance.is_some());
+        let distilled = self.config.time_cond_proj_dim.is_some();
+        (guidance.is_active() && !distilled).then_some(guidance)
+    }
+
+    /// The network, ready for these prompts.
+    ///
+    /// # Errors
+    /// If a ControlNet cannot be loaded or does not fit, or the device fails.
+    pub fn evaluation(&mut self, setting: &Setting, prompts: Prompts) -> Result<Box<dyn Evaluate>> {
+        let request = setting.request;
+        let prepared = self.condition(setting, prompts);
         let (text, extra) = prepared.map_err(Error::candle("preparing the prompt"))?;
         let mut controls = Vec::new();
         for control in &request.controls {
@@ -72,21 +85,22 @@ impl UNetDenoiser {
         }
         let unet = self.module.network()?;
         let failed = Error::candle("preparing the denoiser");
+        let times = prompts.of(setting).len();
         let build = || {
             let inpainting = match setting.inpainting {
                 None => None,
                 Some(channels) => {
-                    let images = request.batch * if guidance.is_some() { 2 } else { 1 };
                     let channels = channels.to_dtype(unet.dtype())?;
-                    Some(channels.repeat((images, 1, 1, 1))?)
+                    Some(channels.repeat((request.batch * times, 1, 1, 1))?)
                 }
             };
-            Ok(UNetRun {
+            Ok(Evaluation {
                 condition: unet.condition(&text, &extra)?,
                 unet: unet.clone(),
-                guidance,
+                times,
                 inpainting,
                 controls,
+                device: self.device.clone(),
             })
         };
         Ok(Box::new(build().map_err(failed)?))
@@ -98,25 +112,25 @@ impl UNetDenoiser {
         self.controls.values_mut().for_each(Module::rest);
     }
 
-    /// Text and numbers for the whole batch, negative prompt first where there is guidance.
-    fn condition(&self, setting: &Setting, guided: bool) -> CandleResult<(Tensor, Extra)> {
+    /// Text and numbers for the whole batch.
+    fn condition(&self, setting: &Setting, prompts: Prompts) -> CandleResult<(Tensor, Extra)> {
         let request = setting.request;
         let batch = request.batch;
-        let both = |of: &dyn Fn(&Encoded) -> Tensor| -> CandleResult<Tensor> {
-            let shape = |x: Tensor| {
+        let rows = |of: &dyn Fn(&Encoded) -> Tensor| -> CandleResult<Tensor> {
+            let rows = prompts.of(setting).into_iter().map(|encoded| {
+                let x = of(encoded);
                 let mut times = vec![1; x.rank()];
                 times[0] = batch;
                 x.repeat(times)
-            };
-            let positive = shape(of(setting.positive))?;
-            match guided {
-                true => Tensor::cat(&[&shape(of(setting.negative))?, &positive], 0),
-                false => Ok(positive),
+            });
+            match rows.collect::<CandleResult<Vec<_>>>()?.as_slice() {
+                [one] => Ok(one.clone()),
+                several => Tensor::cat(several, 0),
             }
         };
-        let text = both(&|encoded| encoded.text.clone())?;
+        let text = rows(&|encoded| encoded.text.clone())?;
         let pooled = match self.config.addition_embed_type {
-            Some(_) => Some(both(&|encoded| encoded.pooled.clone())?),
+            Some(_) => Some(rows(&|encoded| encoded.pooled.clone())?),
             None => None,
         };
         let (height, width) = (request.height as f64, request.width as f64);
@@ -140,7 +154,7 @@ impl UNetDenoiser {
                 &control.model,
                 &self.config,
                 self.module.dtype(),
-                &self.device,
+                &self.control_device,
                 self.offload,
             )?;
             self.controls.insert(control.model.clone(), module);
@@ -151,11 +165,14 @@ impl UNetDenoiser {
         let dtype = module.dtype();
         let network = module.network()?;
         let picture = picture::resized(&control.image, request.width, request.height);
+        let device = &self.control_device;
         let prepare = || {
-            let picture = picture::to_tensor(&picture, &self.device)?.to_dtype(dtype)?;
+            let picture = picture::to_tensor(&picture, device)?.to_dtype(dtype)?;
             Ok(ControlRun {
                 hint: network.hint(&picture)?,
-                condition: network.condition(text, extra)?,
+                condition: network
+                    .condition(&text.to_device(device)?, &extra.to_device(device)?)?,
+                device: device.clone(),
                 network: network.clone(),
                 strength: control.strength,
                 active: (control.start, control.end),
@@ -202,36 +219,39 @@ struct ControlRun {
     network: Arc<ControlNet>,
     condition: Condition,
     hint: Tensor,
+    device: Device,
     strength: f64,
     /// Shares of the run between which it acts.
     active: (f64, f64),
 }
 
-struct UNetRun {
+struct Evaluation {
     unet: Arc<UNet>,
     condition: Condition,
-    guidance: Option<Guidance>,
+    /// How often the latents are in the batch.
+    times: usize,
     inpainting: Option<Tensor>,
     controls: Vec<ControlRun>,
+    device: Device,
 }
 
-impl Run for UNetRun {
-    fn output(&mut self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
-        let batch = x.dim(0)?;
+impl Evaluate for Evaluation {
+    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
         let x = x.to_dtype(self.unet.dtype())?;
-        let x = match self.guidance {
-            Some(_) => Tensor::cat(&[&x, &x], 0)?,
-            None => x,
+        let x = match self.times {
+            1 => x,
+            times => Tensor::cat(&vec![&x; times], 0)?,
         };
         let mut residuals: Option<Residuals> = None;
         for control in self.controls.iter().filter(|c| part.lies_within(c.active)) {
             let more = control.network.forward(
-                &x,
+                &x.to_device(&control.device)?,
                 level.timestep,
                 &control.condition,
                 &control.hint,
                 control.strength,
             )?;
+            let more = more.to_device(&self.device)?;
             residuals = Some(match residuals {
                 None => more,
                 Some(sum) => sum.plus(&more)?,
@@ -241,16 +261,8 @@ impl Run for UNetRun {
             Some(channels) => Tensor::cat(&[&x, channels], 1)?,
             None => x,
         };
-        let output = self
-            .unet
+        self.unet
             .forward(&x, level.timestep, &self.condition, residuals.as_ref())?
-            .to_dtype(DType::F32)?;
-        match &self.guidance {
-            None => Ok(output),
-            Some(guidance) => guidance.combine(
-                &output.narrow(0, 0, batch)?,
-                &output.narrow(0, batch, batch)?,
-            ),
-        }
+            .to_dtype(DType::F32)
     }
 }

@@ -4,52 +4,41 @@ mod distilled;
 mod packed;
 mod parts;
 mod purpose;
+mod sizes;
 mod transformer;
 mod unet;
 
 #[cfg(feature = "built-in-model")]
 use super::builtin;
+use super::place::Placement;
 use super::types::PipelineOptions;
 use super::Pipeline;
 use crate::weights::folder::Folder;
 use crate::weights::packed::Packed;
 use crate::weights::{ldm, Weights};
-use candle_core::Device;
 use std::path::Path;
+use transformer::TransformerModel;
 use unet::UNetModel;
 use worker::{Error, Result};
 
-impl Pipeline {
-    /// Loads a model: a folder as diffusers writes it, or a single file. `progress` is told what is being read.
-    ///
-    /// # Errors
-    /// [`Error::BadModel`] if the model is damaged, incomplete or of a kind that is not implemented, which is named;
-    /// the device's errors.
-    pub fn load(
-        path: &Path,
-        device: &Device,
-        options: PipelineOptions,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Self> {
-        let name = path.file_stem().unwrap_or(path.as_os_str());
-        let name = name.to_string_lossy().into_owned();
-        Self::load_as(name, path, device, options, progress)
-    }
+pub use sizes::{PartBytes, PartSizes};
 
-    /// The same under a name of its own.
-    ///
-    /// # Errors
-    /// Those of [`Pipeline::load`].
-    pub fn load_as(
+/// A model whose files are open, its weights still in them.
+enum Opened {
+    UNet(Box<UNetModel>),
+    Transformer(Box<TransformerModel>),
+}
+
+impl Opened {
+    fn open(
         name: String,
         path: &Path,
-        device: &Device,
-        options: PipelineOptions,
+        options: &PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         if path.is_dir() {
             let folder = Folder::Disk(path.to_path_buf());
-            return Self::from_folder(&folder, name, device, options, progress);
+            return Self::folder(&folder, name, options, progress);
         }
         let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
@@ -59,7 +48,10 @@ impl Pipeline {
         let weights = Weights::open(path)?;
         if let Some(packed) = Packed::take_apart(&weights) {
             return match packed.is_model() {
-                true => Self::from_packed(packed, path, name, device, options, progress),
+                true => {
+                    let model = TransformerModel::of_packed(packed, path, name, options)?;
+                    Ok(Self::Transformer(Box::new(model)))
+                }
                 false => Err(bad(format!(
                     "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
                     packed.kind.label()
@@ -74,34 +66,13 @@ impl Pipeline {
         }
         let checkpoint = ldm::take_apart(&weights).map_err(bad)?;
         let model = UNetModel::of_checkpoint(checkpoint, name, path)?;
-        Self::from_unet_model(model, device, options, progress)
+        Ok(Self::UNet(Box::new(model)))
     }
 
-    /// The model that the program carries.
-    ///
-    /// # Errors
-    /// The device's; [`Error::Usage`] in a program without the feature `built-in-model`.
-    pub fn builtin(device: &Device, options: PipelineOptions) -> Result<Self> {
-        #[cfg(feature = "built-in-model")]
-        {
-            let name = builtin::NAME.to_string();
-            Self::from_folder(&builtin::FOLDER, name, device, options, &mut |_| {})
-        }
-        #[cfg(not(feature = "built-in-model"))]
-        {
-            let _ = (device, options);
-            Err(Error::Usage(
-                "this program was built without its small model; give a model with --model"
-                    .to_string(),
-            ))
-        }
-    }
-
-    fn from_folder(
+    fn folder(
         folder: &Folder,
         name: String,
-        device: &Device,
-        options: PipelineOptions,
+        options: &PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         if !folder.contains("model_index.json") {
@@ -110,12 +81,84 @@ impl Pipeline {
                 reason: "there is no such file; a model's folder has it, with a folder for each part beside it".to_string(),
             });
         }
-        match folder.part("unet").exists() {
-            true => {
-                let model = UNetModel::of_folder(folder, name, progress)?;
-                Self::from_unet_model(model, device, options, progress)
+        Ok(match folder.part("unet").exists() {
+            true => Self::UNet(Box::new(UNetModel::of_folder(folder, name, progress)?)),
+            false => {
+                let model = TransformerModel::of_folder(folder, name, options, progress)?;
+                Self::Transformer(Box::new(model))
             }
-            false => Self::from_transformer(folder, name, device, options, progress),
+        })
+    }
+
+    fn builtin(options: &PipelineOptions) -> Result<Self> {
+        #[cfg(feature = "built-in-model")]
+        {
+            let name = builtin::NAME.to_string();
+            Self::folder(&builtin::FOLDER, name, options, &mut |_| {})
         }
+        #[cfg(not(feature = "built-in-model"))]
+        {
+            let _ = options;
+            Err(Error::Usage(
+                "this program was built without its small model; give a model with --model"
+                    .to_string(),
+            ))
+        }
+    }
+
+    /// Loads the parts onto their devices.
+    fn load(
+        self,
+        place: Placement,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Pipeline> {
+        match self {
+            Self::UNet(model) => Pipeline::from_unet_model(*model, place, options, progress),
+            Self::Transformer(model) => {
+                Pipeline::from_transformer_model(*model, place, options, progress)
+            }
+        }
+    }
+}
+
+impl Pipeline {
+    /// Loads a model, all on one device or its parts on several: a folder as diffusers writes it, or a single file.
+    /// `progress` is told what is being read.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if the model is damaged, incomplete or of a kind that is not implemented, which is named;
+    /// the devices' errors.
+    pub fn load(
+        path: &Path,
+        place: impl Into<Placement>,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let name = path.file_stem().unwrap_or(path.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        Self::load_as(name, path, place, options, progress)
+    }
+
+    /// The same under a name of its own.
+    ///
+    /// # Errors
+    /// Those of [`Pipeline::load`].
+    pub fn load_as(
+        name: String,
+        path: &Path,
+        place: impl Into<Placement>,
+        options: PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        Opened::open(name, path, &options, progress)?.load(place.into(), options, progress)
+    }
+
+    /// The model that the program carries.
+    ///
+    /// # Errors
+    /// The devices'; [`Error::Usage`] in a program without the feature `built-in-model`.
+    pub fn builtin(place: impl Into<Placement>, options: PipelineOptions) -> Result<Self> {
+        Opened::builtin(&options)?.load(place.into(), options, &mut |_| {})
     }
 }

@@ -7,13 +7,11 @@ use crate::pipeline::builtin;
 use crate::pipeline::denoiser::transformer::Kind;
 use crate::pipeline::long_text::LongModel;
 use crate::pipeline::types::PipelineOptions;
-use crate::pipeline::Pipeline;
 use crate::prompt::ClipTokenizer;
 use crate::sampling::NoiseSchedule;
 use crate::weights::folder::Folder;
 use crate::weights::packed::{flux_config, sd3_config, z_image_config, Packed};
 use crate::weights::{ldm, transformer, Weights};
-use candle_core::Device;
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
@@ -23,14 +21,13 @@ const UNSHIFTED: &str = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "s
 const SHIFTED_BY_SIZE: &str = r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 3.0, "use_dynamic_shifting": true, "base_shift": 0.5, "max_shift": 1.15,
     "base_image_seq_len": 256, "max_image_seq_len": 4096}"#;
 
-impl Pipeline {
-    pub(super) fn from_packed(
+impl TransformerModel {
+    /// The parts of a single file, and of what is given beside it.
+    pub(super) fn of_packed(
         packed: Packed,
         path: &Path,
         name: String,
-        device: &Device,
-        options: PipelineOptions,
-        progress: &mut dyn FnMut(&str),
+        options: &PipelineOptions,
     ) -> Result<Self> {
         let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
@@ -81,7 +78,7 @@ impl Pipeline {
             }
             Kind::ZImage(_) => (Vec::new(), Some(beside.qwen(packed.qwen)?), SHIFTED),
         };
-        let model = TransformerModel {
+        Ok(Self {
             name,
             kind,
             weights,
@@ -89,8 +86,7 @@ impl Pipeline {
             long,
             vae,
             schedule: NoiseSchedule::from_config(schedule)?,
-        };
-        Self::from_transformer_model(model, device, options, progress)
+        })
     }
 }
 

@@ -90,11 +90,16 @@ pub(super) fn open_taesd(
 
 /// The arithmetic of a model with these weights on this device.
 pub(super) fn dtype(precision: Precision, weights: &Weights, device: &Device) -> DType {
+    precise(precision, weights, device.is_cpu())
+}
+
+/// The arithmetic of a model with these weights on the CPU or on a GPU.
+pub(super) fn precise(precision: Precision, weights: &Weights, on_cpu: bool) -> DType {
     match precision {
         Precision::F32 => DType::F32,
         Precision::F16 => DType::F16,
         Precision::Bf16 => DType::BF16,
-        Precision::Auto if device.is_cpu() => DType::F32,
+        Precision::Auto if on_cpu => DType::F32,
         Precision::Auto => match weights.dtype() {
             // 8-bit floats have been bf16 before.
             DType::BF16 | DType::F8E4M3 => DType::BF16,

@@ -8,6 +8,7 @@ use crate::models::vae::VaeConfig;
 use crate::pipeline::denoiser::transformer::{Kind, TransformerDenoiser};
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::long_text::{LongModel, LongText};
+use crate::pipeline::place::{GuidancePlace, Placement};
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
@@ -55,12 +56,12 @@ impl Kind {
     }
 }
 
-impl Pipeline {
-    pub(super) fn from_transformer(
+impl TransformerModel {
+    /// The parts of a folder as diffusers writes it.
+    pub(super) fn of_folder(
         folder: &Folder,
         name: String,
-        device: &Device,
-        options: PipelineOptions,
+        options: &PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         #[derive(serde::Deserialize)]
@@ -128,7 +129,7 @@ impl Pipeline {
             .iter()
             .map(|(encoder, tokenizer)| open_tower(folder, encoder, tokenizer));
         let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
-        let model = TransformerModel {
+        Ok(Self {
             name,
             towers: towers.collect::<Result<_>>()?,
             long,
@@ -139,13 +140,15 @@ impl Pipeline {
             schedule: NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?,
             kind,
             weights,
-        };
-        Self::from_transformer_model(model, device, options, progress)
+        })
     }
+}
 
+impl Pipeline {
+    /// Loads the parts onto their devices.
     pub(super) fn from_transformer_model(
         model: TransformerModel,
-        device: &Device,
+        place: Placement,
         options: PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
@@ -156,13 +159,18 @@ impl Pipeline {
             ..
         } = model;
         let family = kind.family();
-        let dtype = dtype(options.precision, &weights, device);
+        let dtype_on = |device: &Device| dtype(options.precision, &weights, device);
+        let (text_dtype, dtype, vae_dtype) = (
+            dtype_on(&place.text),
+            dtype_on(&place.denoiser),
+            dtype_on(&place.vae),
+        );
         let quantization = weights.most_quantized();
         let offload = options.offload;
 
         progress("text encoders");
         let long = model.long;
-        let long = long.map(|long| LongText::new(long, dtype, device, offload));
+        let long = long.map(|long| LongText::new(long, text_dtype, &place.text, offload));
         let long = long.transpose()?;
         let (reading, layout) = match &kind {
             Kind::Sd3(config) => (
@@ -182,12 +190,29 @@ impl Pipeline {
                 weights = without_projection(&weights);
             }
             towers.push(Tower::new(
-                config, weights, tokenizer, &concepts, reading, dtype, device, offload,
+                config,
+                weights,
+                tokenizer,
+                &concepts,
+                reading,
+                text_dtype,
+                &place.text,
+                offload,
             )?);
         }
 
         progress("denoiser");
-        let denoiser = TransformerDenoiser::new(kind.clone(), weights, dtype, device, offload)?;
+        let second = match &place.guidance {
+            GuidancePlace::Second(there) if kind.evaluates_twice() => {
+                let (kind, weights) = (kind.clone(), weights.clone());
+                let dtype = dtype_on(there);
+                let second = TransformerDenoiser::new(kind, weights, dtype, there, offload)?;
+                Some(Denoiser::Transformer(Box::new(second)))
+            }
+            _ => None,
+        };
+        let denoiser =
+            TransformerDenoiser::new(kind.clone(), weights, dtype, &place.denoiser, offload)?;
         progress("VAE");
         let (vae_config, vae_weights) = model.vae;
         let factor = vae_config.factor();
@@ -195,12 +220,12 @@ impl Pipeline {
         let vae = VaeStage::new(
             vae_config,
             vae_weights,
-            dtype,
-            device,
+            vae_dtype,
+            &place.vae,
             offload,
             options.vae_tiling,
         )?;
-        let taesd = open_taesd(&options, latent_channels, dtype, device)?;
+        let taesd = open_taesd(&options, latent_channels, vae_dtype, &place.vae)?;
         let mut schedule = model.schedule;
         if matches!(kind, Kind::Sd3(_)) {
             // The others' pipelines have steps of their own.
@@ -232,12 +257,13 @@ impl Pipeline {
             size_multiple: 2 * factor,
         };
         Ok(Self {
-            device: device.clone(),
+            place,
             info,
             schedule,
             text: TextStage::new(towers, long, layout),
             zeros_for_empty: false,
             denoiser: Denoiser::Transformer(Box::new(denoiser)),
+            second,
             vae,
             taesd,
             latent_channels,

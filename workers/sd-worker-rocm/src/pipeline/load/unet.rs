@@ -10,6 +10,7 @@ use crate::models::unet::config::UNetConfig;
 use crate::models::vae::VaeConfig;
 use crate::pipeline::denoiser::unet::UNetDenoiser;
 use crate::pipeline::denoiser::Denoiser;
+use crate::pipeline::place::{GuidancePlace, Placement};
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
@@ -27,9 +28,9 @@ use worker::{Error, Result};
 /// Everything that a UNet model consists of, wherever it came from.
 pub(super) struct UNetModel {
     name: String,
-    unet: (UNetConfig, Weights),
-    vae: (VaeConfig, Weights),
-    towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
+    pub unet: (UNetConfig, Weights),
+    pub vae: (VaeConfig, Weights),
+    pub towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
     schedule: NoiseSchedule,
     /// Whether no negative prompt means zeros instead of an encoded empty text.
     zeros_for_empty: bool,
@@ -133,10 +134,10 @@ impl UNetModel {
 }
 
 impl Pipeline {
-    /// Loads the parts onto the device.
+    /// Loads the parts onto their devices.
     pub(super) fn from_unet_model(
         model: UNetModel,
-        device: &Device,
+        place: Placement,
         options: PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
@@ -147,7 +148,12 @@ impl Pipeline {
             )));
         }
         let (unet_config, unet_weights) = model.unet;
-        let dtype = dtype(options.precision, &unet_weights, device);
+        let dtype_on = |device: &Device| dtype(options.precision, &unet_weights, device);
+        let (text_dtype, dtype, vae_dtype) = (
+            dtype_on(&place.text),
+            dtype_on(&place.denoiser),
+            dtype_on(&place.vae),
+        );
         let family = family(&unet_config);
         let concepts = Concept::open_all(&options.embeddings)?;
         progress("text encoder");
@@ -163,35 +169,54 @@ impl Pipeline {
                 tokenizer,
                 &concepts,
                 reading,
-                dtype,
-                device,
+                text_dtype,
+                &place.text,
                 options.offload,
             )?);
         }
         progress("denoiser");
         let inpainting = unet_config.in_channels != unet_config.out_channels;
         let latents = unet_config.sample_size.as_ref().map(sample_size);
-        let denoiser =
-            UNetDenoiser::new(unet_config, unet_weights, dtype, device, options.offload)?;
+        let second = match &place.guidance {
+            // Its ControlNets are beside it.
+            GuidancePlace::Second(there) => Some(Denoiser::UNet(Box::new(UNetDenoiser::new(
+                unet_config.clone(),
+                unet_weights.clone(),
+                dtype_on(there),
+                there,
+                there,
+                options.offload,
+            )?))),
+            GuidancePlace::Together | GuidancePlace::InTurn => None,
+        };
+        let denoiser = UNetDenoiser::new(
+            unet_config,
+            unet_weights,
+            dtype,
+            &place.denoiser,
+            &place.controlnet,
+            options.offload,
+        )?;
         progress("VAE");
         let (vae_config, vae_weights) = match &options.vae {
             Some(path) => open_vae(path, family)?,
             None => model.vae,
         };
+        let taesd_dtype = vae_dtype;
         // XL's autoencoder is known to exceed f16; what else does is noticed when it happens.
-        let upcast = dtype == DType::F16 && family == Family::Sdxl && vae_config.force_upcast;
-        let vae_dtype = if upcast { DType::F32 } else { dtype };
+        let upcast = vae_dtype == DType::F16 && family == Family::Sdxl && vae_config.force_upcast;
+        let vae_dtype = if upcast { DType::F32 } else { vae_dtype };
         let factor = vae_config.factor();
         let latent_channels = vae_config.latent_channels;
         let vae = VaeStage::new(
             vae_config,
             vae_weights,
             vae_dtype,
-            device,
+            &place.vae,
             options.offload,
             options.vae_tiling,
         )?;
-        let taesd = open_taesd(&options, latent_channels, dtype, device)?;
+        let taesd = open_taesd(&options, latent_channels, taesd_dtype, &place.vae)?;
         let usual = match family {
             Family::Sd1 => (64, 64),
             Family::Sd2 => (96, 96),
@@ -213,12 +238,13 @@ impl Pipeline {
             size_multiple: factor,
         };
         Ok(Self {
-            device: device.clone(),
+            place,
             info,
             schedule: model.schedule,
             text: TextStage::new(towers, None, Layout::Towers),
             zeros_for_empty: model.zeros_for_empty,
             denoiser: Denoiser::UNet(Box::new(denoiser)),
+            second,
             vae,
             taesd,
             latent_channels,

@@ -1,0 +1,170 @@
+//! A run of one denoiser or of two: the prompts' predictions, and guidance from them.
+//!
+//! Guidance needs a prediction for the prompt and one for the negative prompt. One device computes them as one batch,
+//! or one after the other; two devices compute one each at the same time. The last two give the same numbers, as each
+//! half goes through the same products; those of the batch may be others in their last bits, as larger products are
+//! cut into other tiles.
+
+use super::run::{Evaluate, Part, Prompts, Setting};
+use super::Denoiser;
+use crate::sampling::{Guidance, NoiseLevel};
+use candle_core::{Device, Result as CandleResult, Tensor};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::thread::JoinHandle;
+use worker::{Error, Result};
+
+/// How a run gets the two halves of guidance.
+pub enum Halves<'a> {
+    /// As one batch, where the prompts fit into one.
+    Together,
+    /// One after the other.
+    InTurn,
+    /// At the same time: the negative half by this denoiser, for which the setting lies on its device.
+    With(&'a mut Denoiser, &'a Setting<'a>),
+}
+
+/// Denoisers in the middle of making pictures.
+pub struct Run {
+    guidance: Option<Guidance>,
+    how: How,
+}
+
+enum How {
+    /// The prompt alone, or both in one batch.
+    One(Box<dyn Evaluate>),
+    /// Negative prompt and prompt.
+    InTurn([Box<dyn Evaluate>; 2]),
+    /// The negative prompt elsewhere, the prompt here.
+    AtOnce(Elsewhere, Box<dyn Evaluate>),
+}
+
+impl Run {
+    /// Prepares a run on latents of this size. A request without guidance is one denoiser's, whatever `halves` says.
+    ///
+    /// # Errors
+    /// If a ControlNet cannot be loaded or does not fit, or a device fails.
+    pub(super) fn new(
+        denoiser: &mut Denoiser,
+        setting: &Setting,
+        halves: Halves,
+        size: (usize, usize),
+    ) -> Result<Self> {
+        let guidance = denoiser.guidance(setting.request);
+        let mut evaluation = |prompts| denoiser.evaluation(setting, prompts, size);
+        let how = match (guidance, halves) {
+            (None, _) => How::One(evaluation(Prompts::Positive)?),
+            (Some(_), Halves::Together) if setting.fits_one_batch() => {
+                How::One(evaluation(Prompts::Both)?)
+            }
+            (Some(_), Halves::Together | Halves::InTurn) => How::InTurn([
+                evaluation(Prompts::Negative)?,
+                evaluation(Prompts::Positive)?,
+            ]),
+            (Some(_), Halves::With(other, theirs)) => {
+                let negative = other.evaluation(theirs, Prompts::Negative, size)?;
+                let elsewhere = Elsewhere::start(negative, other.device().clone())?;
+                How::AtOnce(elsewhere, evaluation(Prompts::Positive)?)
+            }
+        };
+        Ok(Self { guidance, how })
+    }
+
+    /// The output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level in this part of the
+    /// run.
+    ///
+    /// # Errors
+    /// If a device fails.
+    pub fn output(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
+        let Some(guidance) = &self.guidance else {
+            let How::One(only) = &self.how else {
+                candle_core::bail!("conditions without guidance")
+            };
+            return only.evaluate(x, level, part);
+        };
+        match &self.how {
+            How::One(both) => {
+                let batch = x.dim(0)?;
+                let output = both.evaluate(x, level, part)?;
+                guidance.combine(
+                    &output.narrow(0, 0, batch)?,
+                    &output.narrow(0, batch, batch)?,
+                )
+            }
+            How::InTurn([negative, positive]) => guidance.combine(
+                &negative.evaluate(x, level, part)?,
+                &positive.evaluate(x, level, part)?,
+            ),
+            How::AtOnce(elsewhere, positive) => {
+                elsewhere.ask(x, level, part)?;
+                let positive = positive.evaluate(x, level, part);
+                // Taken also where this half has failed: the next question gets its own answer.
+                let negative = elsewhere.answer();
+                let (negative, positive) = (negative?, positive?);
+                guidance.combine(&negative.to_device(x.device())?, &positive)
+            }
+        }
+    }
+}
+
+/// What is asked of the other device: latents there, their noise level, the part of the run.
+type Question = (Tensor, NoiseLevel, Part);
+
+/// A half that another device computes, driven by a thread of its own.
+struct Elsewhere {
+    device: Device,
+    /// Taken to tell the thread that there is nothing more to do.
+    questions: Option<Sender<Question>>,
+    answers: Receiver<CandleResult<Tensor>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Elsewhere {
+    fn start(evaluation: Box<dyn Evaluate>, device: Device) -> Result<Self> {
+        let (questions, asked) = channel::<Question>();
+        let (answer, answers) = channel();
+        let thread = std::thread::Builder::new()
+            .name("guidance".to_string())
+            .spawn(move || {
+                for (x, level, part) in asked {
+                    if answer.send(evaluation.evaluate(&x, &level, part)).is_err() {
+                        break;
+                    }
+                }
+            })
+            .map_err(|e| Error::Runtime(format!("cannot start a thread: {e}")))?;
+        Ok(Self {
+            device,
+            questions: Some(questions),
+            answers,
+            thread: Some(thread),
+        })
+    }
+
+    /// The latents are on their way before this device's own half is enqueued: a copy waits for what was enqueued before.
+    fn ask(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<()> {
+        let x = x.to_device(&self.device)?;
+        let questions = self.questions.as_ref();
+        match questions.map(|questions| questions.send((x, *level, part))) {
+            Some(Ok(())) => Ok(()),
+            _ => gone(),
+        }
+    }
+
+    fn answer(&self) -> CandleResult<Tensor> {
+        self.answers.recv().unwrap_or_else(|_| gone())
+    }
+}
+
+fn gone<T>() -> CandleResult<T> {
+    candle_core::bail!("the thread of guidance's other half has panicked; the log says where")
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.questions = None;
+        if let Some(thread) = self.thread.take() {
+            // Its memory on the device is given back with it; a panic was told as an answer.
+            let _ = thread.join();
+        }
+    }
+}

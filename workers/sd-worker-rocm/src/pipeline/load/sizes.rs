@@ -1,0 +1,75 @@
+//! How much memory a model's parts take, told before they are loaded.
+
+use super::parts::precise;
+use super::Opened;
+use crate::pipeline::types::{PipelineOptions, Precision};
+use candle_core::DType;
+use std::path::Path;
+use worker::Result;
+
+/// Bytes of the weights of a model's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartBytes {
+    /// Of the text encoders.
+    pub text: u64,
+    /// Of the denoiser.
+    pub denoiser: u64,
+    /// Of the VAE.
+    pub vae: u64,
+}
+
+/// What there is to know about a model before it is placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartSizes {
+    /// On a GPU.
+    pub gpu: PartBytes,
+    /// On the CPU, where numbers may take more bytes.
+    pub cpu: PartBytes,
+    /// Whether its denoiser is evaluated twice a step where guidance is on.
+    pub evaluates_twice: bool,
+}
+
+impl PartSizes {
+    /// Of a model's files, which are opened, not loaded; of the built-in model without a path.
+    ///
+    /// # Errors
+    /// Those of files that are damaged or of a kind that is not implemented.
+    pub fn of(path: Option<&Path>, options: &PipelineOptions) -> Result<Self> {
+        let opened = match path {
+            Some(path) => Opened::open(String::new(), path, options, &mut |_| {})?,
+            None => Opened::builtin(options)?,
+        };
+        let bytes = |precision: Precision, on_cpu: bool| match &opened {
+            Opened::UNet(model) => {
+                let dtype = precise(precision, &model.unet.1, on_cpu);
+                PartBytes {
+                    text: (model.towers.iter())
+                        .map(|tower| tower.1.bytes_as(dtype))
+                        .sum(),
+                    denoiser: model.unet.1.bytes_as(dtype),
+                    // Some exceed f16 and are run in f32.
+                    vae: model.vae.1.bytes_as(DType::F32),
+                }
+            }
+            Opened::Transformer(model) => {
+                let dtype = precise(precision, &model.weights, on_cpu);
+                let towers = model.towers.iter().map(|tower| tower.1.bytes_as(dtype));
+                let long = model.long.as_ref();
+                PartBytes {
+                    text: towers.sum::<u64>()
+                        + long.map_or(0, |long| long.weights().bytes_as(dtype)),
+                    denoiser: model.weights.bytes_as(dtype),
+                    vae: model.vae.1.bytes_as(DType::F32),
+                }
+            }
+        };
+        Ok(Self {
+            gpu: bytes(options.precision, false),
+            cpu: bytes(options.precision, true),
+            evaluates_twice: match &opened {
+                Opened::UNet(model) => model.unet.0.time_cond_proj_dim.is_none(),
+                Opened::Transformer(model) => model.kind.evaluates_twice(),
+            },
+        })
+    }
+}
