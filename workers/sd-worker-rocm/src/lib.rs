@@ -7,6 +7,7 @@
 //! | [`info`]               | what is known of a model: its family, what suits it                                   |
 //! | [`models`]             | the networks, built from their own configuration                                      |
 //! | [`weights`]            | weights on disk, checked and under the names that networks read                       |
+//! | [`plan`]               | which devices a model's parts go to                                                   |
 //! | [`lora`]               | low-rank adaptations                                                                  |
 //! | [`textual_inversion`]  | words that stand for learnt vectors                                                   |
 //! | [`rng`]                | the random numbers of a seed, the same on every device                                |
@@ -29,6 +30,7 @@ pub mod lora;
 pub mod models;
 pub mod parameters;
 pub mod pipeline;
+pub mod plan;
 pub mod png;
 pub mod prompt;
 pub mod request;

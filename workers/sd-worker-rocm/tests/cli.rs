@@ -113,6 +113,120 @@ fn the_same_seed_gives_the_same_picture_in_any_batch() {
     assert_ne!(batch[0], batch[1]);
 }
 
+/// The program on two devices: GPUs where the test run has two, else the CPU twice.
+fn on_two() -> (Command, &'static str, &'static str) {
+    let mut command = program();
+    let gpus = std::env::var("HIP_SIM_DEVICES").is_ok_and(|count| count == "2");
+    let rocm = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|device| device == "rocm");
+    command.env_remove("SD_DEVICE");
+    match rocm && gpus {
+        true => (command, "0,1", "0"),
+        false => (command, "cpu,cpu", "cpu"),
+    }
+}
+
+#[test]
+fn two_devices_make_the_pictures_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let common = [
+        "generate",
+        "a red circle",
+        "--steps",
+        "2",
+        "--width",
+        "64",
+        "--height",
+        "64",
+        "--json",
+    ];
+    let draw = |which: &[&str], more: &[&str]| {
+        let (mut command, ..) = on_two();
+        let output = command
+            .args(common)
+            .args(which)
+            .args(more)
+            .current_dir(folder)
+            .output();
+        let out: Value = serde_json::from_str(&succeeded(output.unwrap())).unwrap();
+        let files = out["images"].as_array().unwrap().iter();
+        let open = |file: &Value| image::open(folder.join(file["file"].as_str().unwrap())).unwrap();
+        (
+            files.map(|file| open(file).to_rgb8()).collect::<Vec<_>>(),
+            out,
+        )
+    };
+    let (_, two, one) = on_two();
+    // A picture each.
+    let (both, out) = draw(&["--devices", two], &["--seed", "5", "-b", "2"]);
+    assert_eq!(out["images"][1]["seed"], 6);
+    assert_eq!(
+        out["devices"][1]["parts"],
+        json!(["text", "denoiser", "vae", "controlnet"])
+    );
+    assert_eq!(out["timings"]["evaluations"], 4);
+    let single = ["--device", if one == "0" { "rocm:0" } else { "cpu" }];
+    for (seed, picture) in ["5", "6"].iter().zip(&both) {
+        assert_eq!(draw(&single, &["--seed", seed]).0[0], *picture, "{seed}");
+    }
+    // One picture, of whose guidance each computes a half.
+    let in_turn = draw(&["--guidance-devices", one], &["--seed", "5"]).0;
+    assert_eq!(draw(&["--devices", two], &["--seed", "5"]).0, in_turn);
+    let (named, out) = draw(&["--guidance-devices", two], &["--seed", "5"]);
+    assert_eq!(named, in_turn);
+    assert_eq!(out["devices"][1]["parts"], json!(["second denoiser"]));
+    let off = draw(
+        &["--devices", two, "--guidance-devices", "off"],
+        &["--seed", "5"],
+    )
+    .0;
+    assert_eq!(off, both[..1]);
+    // Parts by name.
+    let parts = match one {
+        "0" => "text=1,vae=1,denoiser=0",
+        _ => "text=cpu,vae=cpu,denoiser=cpu",
+    };
+    let (parted, out) = draw(
+        &["--devices", two, "--part-device", parts],
+        &["--seed", "6"],
+    );
+    assert_eq!(parted, both[1..]);
+    if one == "0" {
+        assert_eq!(out["devices"][1]["parts"], json!(["text", "vae"]));
+    }
+}
+
+#[test]
+fn devices_that_cannot_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, words) in [
+        (
+            &["--part-device", "unet=1"][..],
+            "text, denoiser, vae, controlnet",
+        ),
+        (&["--devices", "0,0"], "named twice"),
+        (
+            &["--devices", "cpu,cpu", "--device", "cpu"],
+            "say different things",
+        ),
+        (
+            &["--devices", "cpu,cpu", "--part-device", "text=3"],
+            "rocm:3 is not among",
+        ),
+        (&["--guidance-devices", "0,1,2"], "two halves"),
+    ] {
+        let (mut command, ..) = on_two();
+        let output = command
+            .args(["generate", "x"])
+            .args(arguments)
+            .current_dir(folder.path());
+        let output = output.output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+}
+
 #[test]
 fn mistakes_have_exit_code_2_and_say_what_to_do() {
     let folder = tempfile::tempdir().unwrap();

@@ -63,6 +63,25 @@ pub struct Selected {
     pub fallback: Option<String>,
 }
 
+/// What a device is called: `cpu` or `rocm:N`.
+pub fn name_of(device: &Device) -> String {
+    request_of(device).to_string()
+}
+
+fn request_of(device: &Device) -> DeviceRequest {
+    match device {
+        Device::Rocm(device) => DeviceRequest::Rocm(device.device().ordinal()),
+        _ => DeviceRequest::Cpu,
+    }
+}
+
+impl Selected {
+    /// What names it.
+    pub fn request(&self) -> DeviceRequest {
+        request_of(&self.device)
+    }
+}
+
 /// Device memory that buffers have taken, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BufferMemory {

@@ -33,12 +33,16 @@ pub struct BenchArgs {
 impl BenchArgs {
     pub(super) fn run(self) -> Result<()> {
         let mut loaded = self.model.load()?;
-        let info = loaded.pipeline.info().clone();
+        let info = loaded.info().clone();
+        let device = loaded.device().description;
+        let devices = loaded.devices_as_json();
+        // Of several that are the same, one is measured.
+        let pipeline = &mut loaded.models[0].pipeline;
         let request = self.request.request(&self.prompt, &info)?;
         let interrupt = Interrupt::install()?;
         let mut runs = Vec::new();
         for i in 0..=self.runs {
-            let generated = loaded.pipeline.generate(&request, &mut |_| {
+            let generated = pipeline.generate(&request, &mut |_| {
                 if interrupt.is_raised() {
                     ControlFlow::Break(())
                 } else {
@@ -69,7 +73,8 @@ impl BenchArgs {
             let json = serde_json::json!({
                 "model": info.name,
                 "precision": info.precision,
-                "device": loaded.selected.description,
+                "device": device,
+                "devices": devices,
                 "width": request.width,
                 "height": request.height,
                 "batch": request.batch,
@@ -86,7 +91,7 @@ impl BenchArgs {
             "{} ({}) on {}, {} x {}, batch {}, median of {} runs:\n  a step's evaluation  {evaluation:.2} ms ({:.2} it/s)\n  of which enqueueing  {enqueue:.2} ms, {launches:.0} launches\n  latents to pixels    {decode:.2} ms",
             info.name,
             info.precision,
-            loaded.selected.description,
+            device,
             request.width,
             request.height,
             request.batch,

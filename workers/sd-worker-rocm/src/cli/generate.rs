@@ -1,9 +1,11 @@
 //! `sd-worker-rocm generate`.
 
+use super::loaded::Loaded;
 use super::model::ModelArgs;
 use super::output::{write_file, OutputFolder};
 use super::request::RequestArgs;
 use crate::image_io::{self, Format};
+use crate::info::ModelInfo;
 use crate::parameters::Parameters;
 use crate::pipeline::{Generated, Progress, Stage};
 use crate::request::ImageRequest;
@@ -65,12 +67,12 @@ impl GenerateArgs {
         let start = Instant::now();
         let mut loaded = self.model.load()?;
         let load = start.elapsed();
-        let info = loaded.pipeline.info().clone();
+        let info = loaded.info().clone();
         let request = self.request.request(&prompt, &info)?;
 
         let interrupt = Interrupt::install()?;
         let bar = Bar::new();
-        let generated = loaded.pipeline.generate(&request, &mut |progress| {
+        let generated = loaded.generate(&request, &mut |progress| {
             bar.show(&progress);
             if interrupt.is_raised() {
                 ControlFlow::Break(())
@@ -95,7 +97,8 @@ impl GenerateArgs {
             }
         }
         if self.json {
-            return self.print_json(&request, &generated, &written, &loaded, load.as_secs_f64());
+            let (model, load) = ((&info, &loaded), load.as_secs_f64());
+            return self.print_json(&request, &generated, &written, model, load);
         }
         for (path, _) in &written {
             print_line(&path.display().to_string())?;
@@ -105,7 +108,7 @@ impl GenerateArgs {
         tell(&format!(
             "{} on {}: load {:.2} s, text {:.2} s, {} steps at {:.2} it/s, pixels {:.2} s, seed {}",
             info.name,
-            loaded.selected.description,
+            loaded.device().description,
             load.as_secs_f64(),
             timings.encode.as_secs_f64(),
             request.steps,
@@ -140,7 +143,7 @@ impl GenerateArgs {
         request: &ImageRequest,
         generated: &Generated,
         written: &[(PathBuf, u64)],
-        loaded: &super::model::Loaded,
+        (info, loaded): (&ModelInfo, &Loaded),
         load: f64,
     ) -> Result<()> {
         let timings = &generated.timings;
@@ -151,13 +154,10 @@ impl GenerateArgs {
             .collect();
         let json = serde_json::json!({
             "images": images,
-            "model": loaded.pipeline.info().name,
-            "precision": loaded.pipeline.info().precision,
-            "device": {
-                "name": loaded.selected.name,
-                "description": loaded.selected.description,
-                "fallback": loaded.selected.fallback,
-            },
+            "model": info.name,
+            "precision": info.precision,
+            "device": loaded.device(),
+            "devices": loaded.devices_as_json(),
             "request": {
                 "prompt": request.prompt,
                 "negative_prompt": request.negative_prompt,

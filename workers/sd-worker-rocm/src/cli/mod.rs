@@ -5,6 +5,7 @@
 
 mod bench;
 mod generate;
+mod loaded;
 mod model;
 mod output;
 mod png_info;

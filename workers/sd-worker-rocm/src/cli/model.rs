@@ -1,12 +1,17 @@
 //! Which model, on which device, loaded how.
 
+use super::loaded::{Loaded, Model};
 use crate::kernels;
-use crate::pipeline::{Family, ModelInfo, Pipeline, PipelineOptions, Precision, Switch, BUILTIN};
-use candle_core::Device;
+use crate::pipeline::{
+    Family, GuidancePlace, ModelInfo, PartSizes, Pipeline, PipelineOptions, Placement, Precision,
+    Switch, BUILTIN,
+};
+use crate::plan::{plan, Card, GuidanceDevices, Halves, PartCards, PartDevices, Wishes};
 use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
-use worker::device::{release_unused, DeviceArgs, DeviceRequest, Selected};
+use std::time::Duration;
+use worker::device::{release_unused, room, DeviceList, DeviceListArgs, DeviceRequest, Selected};
 use worker::hub::{HubArgs, HubOptions, ModelSource};
 use worker::kernels::CompileArgs;
 use worker::serve::Progress;
@@ -44,7 +49,20 @@ pub struct ModelArgs {
     sd_version: Option<Version>,
 
     #[command(flatten)]
-    device: DeviceArgs,
+    devices: DeviceListArgs,
+
+    /// Parts of the model on devices of their own: text (encoders), denoiser, vae and controlnet, as text=1,vae=1.
+    #[arg(long, value_name = "PART=DEVICE,...", value_parser = str::parse::<PartDevices>)]
+    part_device: Option<PartDevices>,
+
+    /// Two devices that each compute one half of guidance at the same time, as 0,1; with one device, it computes them
+    /// one after the other; off never divides them. Left out, the rules of the manual choose.
+    #[arg(long, value_name = "DEVICES|off", value_parser = str::parse::<GuidanceDevices>)]
+    guidance_devices: Option<GuidanceDevices>,
+
+    /// Of several devices, one that does no step for so many seconds is given up; 0 waits for ever.
+    #[arg(long, default_value_t = 300, value_name = "SECONDS")]
+    device_timeout: u64,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -141,12 +159,6 @@ const STAGES: [(&str, u64); 6] = [
     ("VAE", 95),
 ];
 
-/// A model that is ready.
-pub(super) struct Loaded {
-    pub pipeline: Pipeline,
-    pub selected: Selected,
-}
-
 impl ModelArgs {
     /// The models that are named: at most one but for a server of several.
     pub(super) fn models(&self) -> &[String] {
@@ -228,37 +240,61 @@ impl ModelArgs {
         }
     }
 
-    /// The device that is asked for.
+    /// What is asked for of several devices.
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            parts: self.part_device.clone().unwrap_or_default(),
+            guidance: self.guidance_devices.clone(),
+            offload: self.offload,
+        }
+    }
+
+    /// The devices that are asked for.
     ///
     /// # Errors
     /// [`Error::Usage`] for arguments that contradict each other.
-    pub(super) fn device(&self) -> Result<DeviceRequest> {
-        self.device.request()
+    pub(super) fn list(&self) -> Result<DeviceList> {
+        let wishes = self.wishes();
+        let list = self.devices.list()?;
+        let mut named = wishes.devices();
+        match &list {
+            DeviceList::These(devices) if !self.devices.are_several() && !named.is_empty() => {
+                if !wishes.names_denoiser() {
+                    let one = match devices.first() {
+                        Some(DeviceRequest::Auto) | None => match DeviceRequest::Auto.may_be_rocm()
+                        {
+                            true => DeviceRequest::Rocm(0),
+                            false => DeviceRequest::Cpu,
+                        },
+                        Some(one) => *one,
+                    };
+                    named.retain(|device| *device != one);
+                    named.insert(0, one);
+                }
+                Ok(DeviceList::These(named))
+            }
+            _ => Ok(list),
+        }
     }
 
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for arguments that contradict each other, and the device's.
-    pub(super) fn select(&self) -> Result<Selected> {
-        self.device.select()
+    /// How long one of several devices may do no step.
+    pub(super) fn silence(&self) -> Option<Duration> {
+        Some(Duration::from_secs(self.device_timeout)).filter(|limit| !limit.is_zero())
     }
 
-    /// Opens the device and loads the model, logging what is going on.
+    /// Opens the devices and loads the model, logging what is going on.
     ///
     /// # Errors
-    /// Those of [`Self::select`] and [`Self::load_on`].
+    /// Those of [`Self::list`] and [`Self::load_on`], and the devices'.
     pub(super) fn load(&self) -> Result<Loaded> {
-        let selected = self.select()?;
-        let pipeline = self.load_on(&selected.device, &Progress::default())?;
-        Ok(Loaded { pipeline, selected })
+        self.load_on(self.list()?.open()?, &Progress::default())
     }
 
-    /// Loads the model, telling what is going on.
+    /// Loads the model onto the devices, as asked for or as the rules say, telling what is going on.
     ///
     /// # Errors
-    /// [`Error::Usage`] for arguments that contradict each other, and the hub's, the device's and the model's.
-    pub(super) fn load_on(&self, device: &Device, progress: &Progress) -> Result<Pipeline> {
+    /// [`Error::Usage`] for arguments that contradict each other, and the hub's, the devices' and the model's.
+    pub(super) fn load_on(&self, devices: Vec<Selected>, progress: &Progress) -> Result<Loaded> {
         let precision = match (self.precision, self.use_f16) {
             (PrecisionArg::Auto, false) => Precision::Auto,
             (PrecisionArg::Auto | PrecisionArg::F16, true) | (PrecisionArg::F16, _) => {
@@ -291,24 +327,77 @@ impl ModelArgs {
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),
         };
+        let cards: Vec<Card> = devices
+            .iter()
+            .map(|device| Card {
+                request: device.request(),
+                name: device.name.clone(),
+                kind: device.description.clone(),
+                room: room(&device.device),
+            })
+            .collect();
+        let sizes = || PartSizes::of(model.as_deref(), &options);
+        let plan = plan(&cards, &self.wishes(), sizes)?;
+        if devices.len() > 1 {
+            tracing::info!("{}", plan.reason);
+        }
         let kernels = kernels::of_precision(precision);
-        self.compile.ahead(device, &kernels, progress);
+        let mut kinds: Vec<&str> = Vec::new();
+        for device in &devices {
+            if !kinds.contains(&device.description.as_str()) {
+                kinds.push(&device.description);
+                self.compile.ahead(&device.device, &kernels, progress);
+            }
+        }
         progress.expect(100);
+        let load = |cards: &PartCards, tell: &mut dyn FnMut(&str)| -> Result<Model> {
+            let place = placement(cards, &devices);
+            let pipeline = match &model {
+                Some(path) => {
+                    Pipeline::load_as(self.name(path), path, place, options.clone(), tell)?
+                }
+                None => Pipeline::builtin(place, options.clone())?,
+            };
+            for card in cards.cards() {
+                release_unused(&devices[card].device)?;
+            }
+            Ok(Model {
+                pipeline,
+                cards: *cards,
+            })
+        };
         let mut tell = |stage: &str| {
             progress.begin(&format!("loading {stage}"));
             if let Some((_, done)) = STAGES.iter().find(|(name, _)| *name == stage) {
                 progress.set(*done);
             }
         };
-        let pipeline = match &model {
-            Some(path) => Pipeline::load_as(self.name(path), path, device, options, &mut tell)?,
-            None => Pipeline::builtin(device, options)?,
+        // Each model on a thread of its own; the first tells how far it is.
+        let models = std::thread::scope(|scope| {
+            let others = plan.models.iter().skip(1);
+            let others: Vec<_> = others
+                .map(|cards| scope.spawn(|| load(cards, &mut |_| {})))
+                .collect();
+            let first = plan.models.first().map(|cards| load(cards, &mut tell));
+            let others = others.into_iter().map(|other| {
+                other.join().unwrap_or_else(|_| {
+                    Err(Error::Runtime(
+                        "loading the model panicked; the log says where".to_string(),
+                    ))
+                })
+            });
+            first.into_iter().chain(others).collect::<Result<Vec<_>>>()
+        })?;
+        let loaded = Loaded {
+            models,
+            devices,
+            plan,
+            silence: self.silence(),
         };
-        release_unused(device)?;
-        if let Some(version) = self.sd_version.filter(|v| !v.fits(pipeline.info())) {
+        let info = loaded.info();
+        if let Some(version) = self.sd_version.filter(|v| !v.fits(info)) {
             let name = version.to_possible_value();
             let name = name.as_ref().map_or("", |v| v.get_name());
-            let info = pipeline.info();
             let kind = if info.inpainting {
                 ", for inpainting"
             } else {
@@ -319,6 +408,22 @@ impl ModelArgs {
                 info.name, info.family
             )));
         }
-        Ok(pipeline)
+        Ok(loaded)
+    }
+}
+
+/// A plan's cards as candle's devices.
+fn placement(cards: &PartCards, devices: &[Selected]) -> Placement {
+    let device = |card: usize| devices[card].device.clone();
+    Placement {
+        text: device(cards.text),
+        denoiser: device(cards.denoiser),
+        vae: device(cards.vae),
+        controlnet: device(cards.controlnet),
+        guidance: match cards.halves {
+            Halves::Together => GuidancePlace::Together,
+            Halves::InTurn => GuidancePlace::InTurn,
+            Halves::Second(card) => GuidancePlace::Second(device(card)),
+        },
     }
 }

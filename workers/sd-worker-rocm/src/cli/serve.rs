@@ -3,13 +3,13 @@
 use super::model::ModelArgs;
 use super::Cli;
 use crate::image_io::DecodeLimits;
-use crate::jobs::{JobQueue, QueueOptions};
+use crate::jobs::{Generate, QueueOptions};
 use crate::server::{App, ControlFolders, ImageWorker, Limits, LoraFolders, ServerOptions};
-use candle_core::Device;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use worker::fault::{diagnose, DeviceFault};
+use worker::device::Selected;
+use worker::fault::DeviceFault;
 use worker::serve::fleet::{self, FleetArgs, FleetSetup};
 use worker::serve::Worker;
 use worker::{Error, Result};
@@ -79,7 +79,7 @@ pub struct ServeArgs {
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         let args = self.server.clone();
-        let device = self.model.device()?;
+        let device = self.model.list()?.representative();
         if self.fleet.is_wanted(self.model.models().len()) {
             return self.serve_several();
         }
@@ -88,7 +88,7 @@ impl ServeArgs {
 
     /// Looks at what can be wrong without a model and without a device.
     pub(super) fn check(&self) -> Result<()> {
-        self.model.device().map(drop)
+        self.model.list().map(drop)
     }
 
     /// Serves several models, each in a process of its own.
@@ -111,14 +111,14 @@ impl ServeArgs {
 
     /// Serves in this process.
     fn serve(self) -> Result<()> {
-        let selected = self.model.select()?;
+        let devices = self.model.list()?.open()?;
         let options = self.options();
         let args = self.server.clone();
         worker::serve::start(
             &args,
-            (&selected).into(),
+            devices[..].into(),
             |identity| ImageWorker::new(identity, options),
-            move |worker: &ImageWorker| self.load(worker, &selected.device),
+            move |worker: &ImageWorker| self.load(worker, devices),
         )
     }
 
@@ -148,18 +148,18 @@ impl ServeArgs {
     }
 
     /// Loads the model and starts the queue before it.
-    fn load(&self, worker: &ImageWorker, device: &Device) -> Result<App> {
+    fn load(&self, worker: &ImageWorker, devices: Vec<Selected>) -> Result<App> {
         let progress = &worker.frame().progress;
         progress.begin("finding the model");
-        let mut pipeline = self.model.load_on(device, progress)?;
+        let mut loaded = self.model.load_on(devices, progress)?;
         if let Some(name) = &self.model_ref {
-            pipeline.rename(name.clone());
+            loaded.rename(name);
         }
-        if device.is_rocm() {
+        if loaded.devices.iter().any(|device| device.device.is_rocm()) {
             progress.begin("making a first picture");
-            if let Err(error) = pipeline.warm_up() {
+            for (number, error) in loaded.warm_up() {
                 // Smaller pictures may find room where this one did not.
-                match diagnose(device, &error) {
+                match loaded.models[number].pipeline.diagnose(&error) {
                     DeviceFault::Lost(reason) => return Err(Error::DeviceLost(reason)),
                     _ => tracing::warn!("the first picture failed: {error}"),
                 }
@@ -169,7 +169,9 @@ impl ServeArgs {
             capacity: self.queue,
             keep: Duration::from_secs(self.keep),
             keep_count: self.keep_count,
+            ..QueueOptions::default()
         };
-        Ok(worker.app(JobQueue::start(Box::new(pipeline), options)?))
+        let devices = loaded.served();
+        Ok(worker.app_on(loaded.into_queue(options)?, devices))
     }
 }

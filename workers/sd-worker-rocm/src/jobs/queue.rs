@@ -1,13 +1,14 @@
 //! Submit, watch, cancel.
 
+use super::crew::{DeviceState, Replica};
 use super::shelf::{Counters, Entry, QueueOptions, Shared};
 use super::state::{Job, State};
-use super::work::work;
+use super::work::{watch, work, Work};
 use super::Generate;
 use crate::pipeline::ModelInfo;
 use crate::request::ValidRequest;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
@@ -28,11 +29,12 @@ pub enum Refusal {
     Lost(String),
 }
 
-/// The queue and the thread that works it. Clones are handles to the same.
+/// The queue and the threads that work it. Clones are handles to the same.
 #[derive(Clone)]
 pub struct JobQueue {
     shared: Arc<Shared>,
-    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
+    /// One for each model.
+    threads: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl JobQueue {
@@ -41,16 +43,60 @@ impl JobQueue {
     /// # Errors
     /// [`Error::Runtime`] if the system gives no thread.
     pub fn start(generator: Box<dyn Generate>, options: QueueOptions) -> Result<Self> {
-        let shared = Arc::new(Shared::new(options, generator.info().clone()));
-        let theirs = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("images".to_string())
-            .spawn(move || work(&theirs, generator))
-            .map_err(|e| Error::Runtime(format!("cannot start a thread: {e}")))?;
-        Ok(Self {
-            shared,
-            thread: Arc::new(Mutex::new(Some(thread))),
-        })
+        let only = Replica {
+            device: String::new(),
+            kind: String::new(),
+            generator,
+        };
+        Self::over(vec![only], options)
+    }
+
+    /// Starts a thread for each of several models, which are the same one on devices of their own.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] without a model, [`Error::Runtime`] if the system gives no thread.
+    pub fn over(replicas: Vec<Replica>, options: QueueOptions) -> Result<Self> {
+        let Some(first) = replicas.first() else {
+            return Err(Error::Usage(
+                "there is no model to make pictures".to_string(),
+            ));
+        };
+        let info = first.generator.info().clone();
+        let count = replicas.len();
+        let shared = Arc::new(Shared::new(options, info, replicas));
+        let started = |result: std::io::Result<JoinHandle<()>>| {
+            result.map_err(|e| Error::Runtime(format!("cannot start a thread: {e}")))
+        };
+        let queue = Self {
+            shared: shared.clone(),
+            threads: Arc::default(),
+        };
+        for own in 0..count {
+            let theirs = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("images {own}"))
+                .spawn(move || work(&theirs, own));
+            match started(thread) {
+                Ok(thread) => queue.threads().push(thread),
+                Err(error) => {
+                    queue.stop();
+                    return Err(error);
+                }
+            }
+        }
+        if let Some(limit) = options.silence {
+            let theirs = Arc::downgrade(&shared);
+            let watching = std::thread::Builder::new()
+                .name("images' watch".to_string())
+                .spawn(move || watch(&theirs, limit));
+            // It ends with the queue.
+            started(watching).inspect_err(|_| queue.stop())?;
+        }
+        Ok(queue)
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the model is.
@@ -68,17 +114,47 @@ impl JobQueue {
         self.shared.shelf().waiting.len()
     }
 
-    /// Why the device is gone, if it is.
+    /// Why all devices are gone, if they are.
     pub fn lost(&self) -> Option<String> {
         self.shared.shelf().lost.clone()
     }
 
-    /// The job that is being worked on.
+    /// The job that has been worked on the longest.
     pub fn running(&self) -> Option<Job> {
+        self.all_running().into_iter().next()
+    }
+
+    /// The jobs that are worked on, in the order in which they began.
+    pub fn all_running(&self) -> Vec<Job> {
         let shelf = self.shared.shelf();
-        let running = shelf.running.as_ref()?;
-        let job = running.snapshot.borrow().clone();
-        Some(job)
+        let running = shelf.running.iter();
+        running
+            .map(|entry| entry.snapshot.borrow().clone())
+            .collect()
+    }
+
+    /// Whether a job that came now would have to wait for others.
+    pub fn is_busy(&self) -> bool {
+        let shelf = self.shared.shelf();
+        shelf.free_models() <= shelf.tasks.len() + shelf.waiting.len()
+    }
+
+    /// The devices of each model, and what was done there.
+    pub fn devices(&self) -> Vec<DeviceState> {
+        let shelf = self.shared.shelf();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let slots = shelf.slots.iter().zip(&self.shared.meters);
+        slots
+            .map(|(slot, meter)| DeviceState {
+                device: slot.device.clone(),
+                kind: slot.kind.clone(),
+                is_busy: slot.lost.is_none() && slot.generator.is_none(),
+                lost: slot.lost.clone(),
+                pictures: read(&meter.pictures),
+                steps: read(&meter.steps),
+                busy: Duration::from_micros(read(&meter.busy_micros)),
+            })
+            .collect()
     }
 
     /// Puts a request in line and gives the job's id.
@@ -95,8 +171,8 @@ impl JobQueue {
             return Err(Refusal::Stopping);
         }
         let capacity = self.shared.options.capacity;
-        // A job that an idle worker is about to pick up does not wait.
-        let idle = usize::from(shelf.running.is_none());
+        // Jobs that idle models are about to pick up do not wait.
+        let idle = shelf.free_models().saturating_sub(shelf.tasks.len());
         if shelf.waiting.len() >= capacity + idle {
             self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Full { capacity });
@@ -120,7 +196,8 @@ impl JobQueue {
         let entry = Arc::new(Entry {
             cancel: AtomicBool::new(false),
             snapshot: watch::Sender::new(job),
-            request: Mutex::new(Some(request)),
+            request: Mutex::new(Some(Arc::new(request))),
+            work: Mutex::new(Work::default()),
             scope: RequestScope::current(),
         });
         RequestScope::note(|figures| {
@@ -134,7 +211,7 @@ impl JobQueue {
             .counters
             .submitted
             .fetch_add(1, Ordering::Relaxed);
-        self.shared.wake.notify_one();
+        self.shared.wake.notify_all();
         Ok(id)
     }
 
@@ -172,8 +249,10 @@ impl JobQueue {
         entry.cancel.store(true, Ordering::Relaxed);
         if let Some(at) = shelf.waiting.iter().position(|e| Arc::ptr_eq(e, &entry)) {
             shelf.waiting.remove(at);
-            shelf.number();
-            self.shared.finish(&entry, State::Cancelled, |_| {});
+            self.shared
+                .finish(&mut shelf, &entry, State::Cancelled, |_| {});
+        } else if shelf.running.iter().any(|e| Arc::ptr_eq(e, &entry)) {
+            self.shared.drop_tasks(&mut shelf, &entry);
         }
         let job = entry.snapshot.borrow().clone();
         Some(job)
@@ -197,7 +276,7 @@ impl JobQueue {
     pub fn wait_idle(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let mut shelf = self.shared.shelf();
-        while shelf.running.is_some() || !shelf.waiting.is_empty() {
+        while !shelf.is_idle() {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -211,30 +290,32 @@ impl JobQueue {
     pub fn cancel_all(&self) {
         let mut shelf = self.shared.shelf();
         for entry in std::mem::take(&mut shelf.waiting) {
-            self.shared.finish(&entry, State::Cancelled, |_| {});
+            self.shared
+                .finish(&mut shelf, &entry, State::Cancelled, |_| {});
         }
-        if let Some(running) = &shelf.running {
-            running.cancel.store(true, Ordering::Relaxed);
+        for entry in shelf.running.clone() {
+            entry.cancel.store(true, Ordering::Relaxed);
+            self.shared.drop_tasks(&mut shelf, &entry);
         }
     }
 
-    /// Takes no more jobs, cancels all and waits for the thread, at most one step of the model.
+    /// Takes no more jobs, cancels all and waits for the threads, at most one step of the model; not for those that
+    /// hang.
     pub fn stop(&self) {
-        {
+        let hanging: Vec<bool> = {
             let mut shelf = self.shared.shelf();
             shelf.closed = true;
             shelf.stopping = true;
-        }
+            shelf.slots.iter().map(|slot| slot.hangs).collect()
+        };
         self.cancel_all();
         self.shared.wake.notify_all();
-        let thread = self
-            .thread
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let Some(thread) = thread {
-            // The thread catches the model's panics; there is nothing to learn from its end.
-            let _ = thread.join();
+        let threads = std::mem::take(&mut *self.threads());
+        for (thread, hangs) in threads.into_iter().zip(hanging) {
+            if !hangs {
+                // The thread catches the model's panics; there is nothing to learn from its end.
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -1,14 +1,15 @@
-//! The jobs that are known, with what the queue's handles and its thread share.
+//! The jobs that are known, with what the queue's handles and its threads share.
 
-use super::state::{Failure, Job, State};
+use super::crew::{Meter, Replica, Slot};
+use super::state::{Job, State};
+use super::work::{Task, Work};
 use crate::pipeline::ModelInfo;
 use crate::request::ValidRequest;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
-use worker::fault::DeviceFault;
 use worker::observe::RequestScope;
 
 /// How much waits and how much is kept.
@@ -20,6 +21,10 @@ pub struct QueueOptions {
     pub keep: Duration,
     /// Finished jobs that are kept at most; the oldest go first.
     pub keep_count: usize,
+    /// Whether two models on devices of one kind make one picture together when nothing else is to be done.
+    pub together: bool,
+    /// How long a model may tell nothing of its progress before its devices are given up; `None` is for ever.
+    pub silence: Option<Duration>,
 }
 
 impl Default for QueueOptions {
@@ -28,6 +33,8 @@ impl Default for QueueOptions {
             capacity: 16,
             keep: Duration::from_secs(600),
             keep_count: 64,
+            together: false,
+            silence: None,
         }
     }
 }
@@ -53,12 +60,14 @@ pub struct Counters {
     pub busy_micros: AtomicU64,
 }
 
-/// A job with what the queue and its thread tell each other about it.
+/// A job with what the queue and its threads tell each other about it.
 pub(super) struct Entry {
     pub cancel: AtomicBool,
     pub snapshot: watch::Sender<Job>,
-    /// Taken by the worker.
-    pub request: Mutex<Option<ValidRequest>>,
+    /// Given up with the job's end.
+    pub request: Mutex<Option<Arc<ValidRequest>>>,
+    /// Its parts. Locked after the shelf.
+    pub work: Mutex<Work>,
     /// The HTTP request that it came with.
     pub scope: Option<RequestScope>,
 }
@@ -67,32 +76,68 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct Shelf {
     pub waiting: VecDeque<Arc<Entry>>,
-    pub running: Option<Arc<Entry>>,
+    /// In the order in which they began.
+    pub running: Vec<Arc<Entry>>,
+    /// Parts of running jobs that no model has begun.
+    pub tasks: VecDeque<Task>,
+    pub slots: Vec<Slot>,
     pub jobs: HashMap<String, Arc<Entry>>,
     /// No more jobs are taken.
     pub closed: bool,
-    /// The thread is to end.
+    /// The threads are to end.
     pub stopping: bool,
-    /// Why the device is gone.
+    /// Why all devices are gone.
     pub lost: Option<String>,
 }
 
-/// What the queue's handles and its thread share.
+/// What the queue's handles and its threads share.
 pub(super) struct Shared {
     shelf: Mutex<Shelf>,
-    /// Told when a job comes, and when all is to end.
+    /// Told when a job comes, when a model is given back, and when all is to end.
     pub wake: Condvar,
     /// Told when nothing runs or waits any more.
     pub idle: Condvar,
     pub options: QueueOptions,
     pub counters: Counters,
+    /// One for each slot.
+    pub meters: Vec<Meter>,
+    pub start: Instant,
     pub info: ModelInfo,
 }
 
+impl Entry {
+    /// Whether nothing more will happen to the job.
+    pub fn is_over(&self) -> bool {
+        self.snapshot.borrow().state.is_final()
+    }
+
+    pub fn work(&self) -> MutexGuard<'_, Work> {
+        // Whole between any two statements that change it.
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is asked for; `None` once the job is over.
+    pub fn request(&self) -> Option<Arc<ValidRequest>> {
+        let request = self.request.lock();
+        request.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 impl Shelf {
+    /// Whether nothing runs or waits, and all models are back.
+    pub fn is_idle(&self) -> bool {
+        let works = |slot: &Slot| slot.lost.is_none() && slot.generator.is_none();
+        self.running.is_empty() && self.waiting.is_empty() && !self.slots.iter().any(works)
+    }
+
+    /// Models that wait for work.
+    pub fn free_models(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_free()).count()
+    }
+
     /// Tells each waiting job its place.
     pub fn number(&mut self) {
-        let ahead = usize::from(self.running.is_some());
+        let ahead = self.running.len();
         for (i, entry) in self.waiting.iter().enumerate() {
             entry.snapshot.send_if_modified(|job| {
                 let changed = job.position != i + ahead;
@@ -105,9 +150,14 @@ impl Shelf {
 
 impl Shared {
     /// Nothing waits, nothing runs.
-    pub fn new(options: QueueOptions, info: ModelInfo) -> Self {
+    pub fn new(options: QueueOptions, info: ModelInfo, replicas: Vec<Replica>) -> Self {
         Self {
-            shelf: Mutex::default(),
+            meters: replicas.iter().map(|_| Meter::default()).collect(),
+            start: Instant::now(),
+            shelf: Mutex::new(Shelf {
+                slots: replicas.into_iter().map(Slot::new).collect(),
+                ..Shelf::default()
+            }),
             wake: Condvar::new(),
             idle: Condvar::new(),
             options,
@@ -139,13 +189,23 @@ impl Shared {
     }
 
     /// A job has ended.
-    pub fn finish(&self, entry: &Entry, state: State, change: impl FnOnce(&mut Job)) {
+    pub fn finish(
+        &self,
+        shelf: &mut Shelf,
+        entry: &Arc<Entry>,
+        state: State,
+        change: impl FnOnce(&mut Job),
+    ) {
         let counter = match state {
             State::Completed => &self.counters.completed,
             State::Failed => &self.counters.failed,
             _ => &self.counters.cancelled,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        shelf.running.retain(|other| !Arc::ptr_eq(other, entry));
+        shelf.tasks.retain(|task| !Arc::ptr_eq(&task.entry, entry));
+        let request = entry.request.lock();
+        *request.unwrap_or_else(PoisonError::into_inner) = None;
         entry.snapshot.send_modify(|job| {
             job.state = state;
             job.position = 0;
@@ -154,38 +214,6 @@ impl Shared {
             job.finished = Some(SystemTime::now());
             change(job);
         });
-    }
-
-    /// The device is gone: nothing more is taken, and what waits fails.
-    pub fn lose(&self, reason: &str) {
-        let mut shelf = self.shelf();
-        shelf.lost = Some(reason.to_string());
-        for entry in std::mem::take(&mut shelf.waiting) {
-            let failure = Failure::of_device(DeviceFault::Lost(reason.to_string()));
-            self.finish(&entry, State::Failed, |job| job.failure = Some(failure));
-        }
-    }
-
-    /// The next job, `None` when it is time to stop.
-    pub fn next(&self) -> Option<Arc<Entry>> {
-        let mut shelf = self.shelf();
-        shelf.running = None;
-        loop {
-            if shelf.waiting.is_empty() {
-                self.idle.notify_all();
-            }
-            if shelf.stopping {
-                return None;
-            }
-            if let Some(entry) = shelf.waiting.pop_front() {
-                shelf.running = Some(entry.clone());
-                shelf.number();
-                return Some(entry);
-            }
-            shelf = self
-                .wake
-                .wait(shelf)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        shelf.number();
     }
 }

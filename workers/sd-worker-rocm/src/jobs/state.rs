@@ -51,6 +51,11 @@ impl Failure {
         Self { code, message }
     }
 
+    /// Whether the request is to blame.
+    pub fn is_of_request(&self) -> bool {
+        self.code == INVALID_REQUEST
+    }
+
     /// What went wrong although the request was right.
     pub fn internal(message: String) -> Self {
         let code = GENERATION_FAILED;

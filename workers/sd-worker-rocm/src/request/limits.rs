@@ -112,6 +112,18 @@ impl Deref for ValidRequest {
     }
 }
 
+impl ValidRequest {
+    /// The request for `count` of its pictures, from its `first` on.
+    #[must_use]
+    pub fn pictures(&self, first: usize, count: usize) -> Self {
+        Self(ImageRequest {
+            seed: self.seed.wrapping_add(first as u64),
+            batch: count,
+            ..self.0.clone()
+        })
+    }
+}
+
 impl ImageRequest {
     /// Checks the request: the only place where its values are.
     ///

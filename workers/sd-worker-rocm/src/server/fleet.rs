@@ -1,6 +1,7 @@
 //! Several models in one server: what this worker's routes need of it. As in AUTOMATIC1111's web UI there is always a
 //! model that answers requests that name none: the first, or the one that was chosen last.
 
+use super::devices::host_memory;
 use super::sdapi::state::plain_name;
 use super::ImageWorker;
 use axum::extract::Request;
@@ -41,6 +42,7 @@ impl FleetWorker for ImageWorker {
                 set_options,
             ),
             Route::get("/sdapi/v1/progress", "How far the running job is, whichever model's", progress),
+            Route::get("/sdapi/v1/memory", "Memory of the host, and of the devices of each model that is loaded", memory),
             Route::post("/sdapi/v1/interrupt", cancel, interrupt),
             Route::post("/sdapi/v1/skip", cancel, interrupt),
             Route::post("/sdapi/v1/refresh-checkpoints", "Looks for the models anew", refresh),
@@ -164,6 +166,25 @@ async fn progress(Model(fleet): Model<Fleet>, request: Request) -> Json<Value> {
             "current_image": null,
             "textinfo": null,
         })
+    }))
+}
+
+async fn memory(Model(fleet): Model<Fleet>) -> Json<Value> {
+    let mut first = None;
+    let mut devices = Vec::new();
+    for (model, mut answer) in fleet.ask_loaded("GET", "/sdapi/v1/memory").await {
+        if let Some(Value::Array(list)) = answer.get_mut("devices").map(Value::take) {
+            devices.extend(list.into_iter().map(|mut device| {
+                device["model"] = json!(model);
+                device
+            }));
+        }
+        first.get_or_insert(answer["cuda"].take());
+    }
+    Json(json!({
+        "ram": host_memory(),
+        "cuda": first.unwrap_or_else(|| json!({"error": "unavailable"})),
+        "devices": devices,
     }))
 }
 

@@ -8,6 +8,7 @@
 //! | [`openai`]   | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
 //! | [`page`]     | `/`: a page for people                                                                  |
+//! | `devices`    | the devices that the model is on                                                        |
 //! | `fleet`      | what is different where several models are served                                       |
 //!
 //! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and
@@ -16,6 +17,7 @@
 pub mod answer;
 mod control_folders;
 pub mod controls;
+mod devices;
 mod fleet;
 pub mod jobs;
 pub mod loras;
@@ -29,6 +31,7 @@ mod served;
 
 pub use crate::request::Limits;
 pub use control_folders::ControlFolders;
+pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
@@ -69,8 +72,14 @@ impl ImageWorker {
 
     /// What handlers work with, over the queue of a loaded model.
     pub fn app(&self, queue: JobQueue) -> App {
+        self.app_on(queue, Vec::new())
+    }
+
+    /// The same, with the devices that the model is on.
+    pub fn app_on(&self, queue: JobQueue, devices: Vec<ServedDevice>) -> App {
         App(Arc::new(Shared {
             queue,
+            devices,
             options: self.options.clone(),
             port: self.frame.identity.port,
         }))
@@ -113,6 +122,7 @@ pub struct App(Arc<Shared>);
 
 struct Shared {
     queue: JobQueue,
+    devices: Vec<ServedDevice>,
     options: Arc<ServerOptions>,
     port: u16,
 }
@@ -121,6 +131,11 @@ impl App {
     /// The queue.
     pub fn queue(&self) -> &JobQueue {
         &self.0.queue
+    }
+
+    /// The devices that the model is on.
+    pub fn devices(&self) -> &[ServedDevice] {
+        &self.0.devices
     }
 
     /// What the server was told at its start.

@@ -12,10 +12,14 @@ const PATIENCE: f64 = 0.9;
 
 impl Served for App {
     fn status(&self) -> Status {
+        let lost = self.queue().devices().into_iter().filter_map(|state| {
+            let reason = state.lost?;
+            Some(format!("{} is lost: {reason}", state.device))
+        });
         Status {
-            busy: self.queue().running().is_some(),
+            busy: self.queue().is_busy(),
             lost: self.queue().lost(),
-            degraded: Vec::new(),
+            degraded: lost.collect(),
         }
     }
 
@@ -52,8 +56,9 @@ impl Served for App {
         figures.push(Figure::seconds("busy_seconds", "Time spent on jobs", busy));
         let waiting = self.queue().waiting() as u64;
         figures.push(Figure::level("queue_length", "Jobs waiting", waiting));
-        let running = u64::from(self.queue().running().is_some());
+        let running = self.queue().all_running().len() as u64;
         figures.push(Figure::level("jobs_running", "Jobs in progress", running));
+        figures.extend(self.device_figures());
         figures
     }
 
@@ -62,6 +67,7 @@ impl Served for App {
         let defaults = &info.defaults;
         let fields = [
             ("precision", json!(info.precision)),
+            ("devices", self.describe_devices()),
             (
                 "defaults",
                 json!({

@@ -12,6 +12,7 @@ mod hashed;
 mod small;
 
 mod control;
+mod crew;
 mod life;
 mod limits;
 mod openai;

@@ -162,22 +162,7 @@ impl Server {
         let steps = Arc::new(AtomicUsize::new(0));
         let painter = Painter {
             steps: steps.clone(),
-            info: ModelInfo {
-                name: "painter".to_string(),
-                family: Family::Sd1,
-                inpainting: false,
-                precision: "f32".to_string(),
-                size_multiple: 8,
-                defaults: Defaults {
-                    width: 64,
-                    height: 64,
-                    steps: 4,
-                    guidance: 5.0,
-                    sampler: Sampler::Ddim,
-                    schedule: Some(Schedule::Discrete),
-                    unknown_scheduler: None,
-                },
-            },
+            info: info(),
         };
         let mut listen = listen();
         change(&mut listen);
@@ -202,6 +187,20 @@ impl Server {
         listen: ListenOptions,
     ) -> Self {
         let queue = JobQueue::start(model, queue).unwrap();
+        Self::serve(queue, steps, options, listen)
+    }
+
+    /// A server over a queue.
+    pub fn over_queue(queue: JobQueue, options: ServerOptions) -> Self {
+        Self::serve(queue, Arc::default(), options, listen())
+    }
+
+    fn serve(
+        queue: JobQueue,
+        steps: Arc<AtomicUsize>,
+        options: ServerOptions,
+        listen: ListenOptions,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -331,6 +330,26 @@ impl Server {
             }
         }
         events
+    }
+}
+
+/// What the stand-ins pretend to be.
+pub fn info() -> ModelInfo {
+    ModelInfo {
+        name: "painter".to_string(),
+        family: Family::Sd1,
+        inpainting: false,
+        precision: "f32".to_string(),
+        size_multiple: 8,
+        defaults: Defaults {
+            width: 64,
+            height: 64,
+            steps: 4,
+            guidance: 5.0,
+            sampler: Sampler::Ddim,
+            schedule: Some(Schedule::Discrete),
+            unknown_scheduler: None,
+        },
     }
 }
 

@@ -40,6 +40,9 @@ enum Reading {
     Seconds(f64),
     /// A fact: its labels say what is so.
     Fact(Labels, f64),
+    /// One of each of several things, told apart by labels.
+    Gauges(Vec<(Labels, f64)>),
+    Counters(Vec<(Labels, f64)>),
 }
 
 impl Figure {
@@ -78,6 +81,18 @@ impl Figure {
         Self { name, help, value }
     }
 
+    /// What goes up and down for each of several things, which their labels tell apart.
+    pub fn gauges(name: &'static str, help: &'static str, values: Vec<(Labels, f64)>) -> Self {
+        let value = Reading::Gauges(values);
+        Self { name, help, value }
+    }
+
+    /// What only goes up for each of several things; `_total` is added to the name.
+    pub fn counters(name: &'static str, help: &'static str, values: Vec<(Labels, f64)>) -> Self {
+        let value = Reading::Counters(values);
+        Self { name, help, value }
+    }
+
     fn encode(&self, encoder: &mut DescriptorEncoder) -> Result<(), std::fmt::Error> {
         match &self.value {
             Reading::Gauge(value) => self.write(encoder, &ConstGauge::new(*value)),
@@ -88,6 +103,21 @@ impl Figure {
                 let kind = MetricType::Gauge;
                 let mut metric = encoder.encode_descriptor(self.name, self.help, None, kind)?;
                 metric.encode_family(labels)?.encode_gauge(value)
+            }
+            Reading::Gauges(values) => {
+                let kind = MetricType::Gauge;
+                let mut metric = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+                (values.iter()).try_for_each(|(labels, value)| {
+                    metric.encode_family(labels)?.encode_gauge(value)
+                })
+            }
+            Reading::Counters(values) => {
+                let kind = MetricType::Counter;
+                let mut metric = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+                values.iter().try_for_each(|(labels, value)| {
+                    let mut one = metric.encode_family(labels)?;
+                    one.encode_counter::<Labels, f64, f64>(value, None)
+                })
             }
         }
     }

@@ -23,7 +23,7 @@ use axum::Json;
 use body::Body;
 use lists::{loras, nothing, png_info, samplers, schedulers, sd_models, PngInfoBody};
 use serde_json::{json, Value};
-use state::{interrupt, options, progress, set_options};
+use state::{interrupt, memory, options, progress, set_options};
 use worker::http::json::Object;
 use worker::http::{ApiError, JsonBody};
 use worker::serve::{Model, Route};
@@ -35,8 +35,13 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
         Route::post("/sdapi/v1/txt2img", "Text to pictures", txt2img).takes::<Body>(),
         Route::post("/sdapi/v1/img2img", "Pictures to pictures", img2img).takes::<Body>(),
         Route::get("/sdapi/v1/progress", "How far the running job is", progress),
-        Route::post("/sdapi/v1/interrupt", "Cancels the running job", interrupt),
-        Route::post("/sdapi/v1/skip", "Cancels the running job", interrupt),
+        Route::post("/sdapi/v1/interrupt", "Cancels the running jobs", interrupt),
+        Route::post("/sdapi/v1/skip", "Cancels the running jobs", interrupt),
+        Route::get(
+            "/sdapi/v1/memory",
+            "Memory of the host and of each device",
+            memory,
+        ),
         Route::get("/sdapi/v1/options", "How the worker is set", options),
         Route::post(
             "/sdapi/v1/options",

@@ -7,7 +7,7 @@ use axum::Json;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use worker::http::json::Object;
-use worker::http::{ApiError, JsonBody};
+use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::Model;
 
 #[derive(Deserialize)]
@@ -21,8 +21,8 @@ pub(super) async fn progress(
     Model(app): Model<App>,
     Query(query): Query<ProgressQuery>,
 ) -> Json<Value> {
-    let job = app.queue().running();
-    let job = job.as_ref().filter(|job| !job.state.is_final());
+    let running = app.queue().all_running();
+    let job = running.first().filter(|job| !job.state.is_final());
     let preview = job.and_then(|job| job.preview.as_ref());
     let image = preview
         .filter(|_| {
@@ -36,7 +36,7 @@ pub(super) async fn progress(
             "skipped": false,
             "interrupted": false,
             "job": job.map_or("", |job| job.id.as_str()),
-            "job_count": job.map_or(0, |_| 1 + app.queue().waiting()),
+            "job_count": job.map_or(0, |_| running.len() + app.queue().waiting()),
             "job_no": 0,
             "sampling_step": job.map_or(0, |job| job.step),
             "sampling_steps": job.map_or(0, |job| job.total),
@@ -46,12 +46,17 @@ pub(super) async fn progress(
     }))
 }
 
-/// Cancels the running job; its client gets an error that says so.
+/// Cancels the running jobs; their clients get an error that says so.
 pub(super) async fn interrupt(Model(app): Model<App>) -> Json<Value> {
-    if let Some(job) = app.queue().running() {
+    for job in app.queue().all_running() {
         app.queue().cancel(&job.id);
     }
     Json(json!({}))
+}
+
+/// The host's memory and the devices'.
+pub(super) async fn memory(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
+    blocking(move || app.memory()).await.map(Json)
 }
 
 pub(super) async fn options(Model(app): Model<App>) -> Json<Value> {
