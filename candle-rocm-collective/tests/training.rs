@@ -2,13 +2,16 @@
 
 mod common;
 
-use candle::{Device, Result, Tensor, Var};
+use candle::{DType, Device, Result, Shape, Tensor, Var};
 use candle_nn::{loss, Optimizer, SGD};
 use candle_rocm_collective::training::{
     are_equal, synchronize, Chain, DistributedOptimizer, Reducer,
 };
-use candle_rocm_collective::{host, Communicator, Error};
+use candle_rocm_collective::{host, Backend, Communicator, Error, Reduce};
 use common::ranks;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Three layers; the second one's matrix is used by the third one, too.
 #[derive(Clone)]
@@ -220,6 +223,100 @@ fn blocks_give_the_gradients_of_the_whole_bit_for_bit() -> Result<()> {
     let sum = (&shared[0] + &shared[1])?.to_vec2::<f32>()?;
     assert_eq!(sum, whole.get(&network.shared).unwrap().to_vec2::<f32>()?);
     Ok(())
+}
+
+/// A rank in memory that tells when a sum is there.
+#[derive(Debug)]
+struct Telling {
+    rank: Communicator,
+    summed: Mutex<Sender<usize>>,
+}
+
+impl Backend for Telling {
+    fn name(&self) -> &'static str {
+        "telling"
+    }
+
+    fn is_capturable(&self) -> bool {
+        false
+    }
+
+    fn all_reduce(&self, x: &Tensor, by: Reduce) -> Result<Tensor> {
+        let sum = self.rank.all_reduce(x, by)?;
+        self.summed.lock().unwrap().send(x.elem_count()).unwrap();
+        Ok(sum)
+    }
+
+    fn all_gather(&self, x: &Tensor) -> Result<Tensor> {
+        self.rank.all_gather(x)
+    }
+
+    fn reduce_scatter(&self, x: &Tensor, by: Reduce) -> Result<Tensor> {
+        self.rank.reduce_scatter(x, by)
+    }
+
+    fn broadcast(&self, x: &Tensor, root: usize) -> Result<Tensor> {
+        self.rank.broadcast(x, root)
+    }
+
+    fn send(&self, x: &Tensor, to: usize) -> Result<()> {
+        self.rank.send(x, to)
+    }
+
+    fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor> {
+        self.rank.recv(shape, dtype, from)
+    }
+
+    fn barrier(&self) -> Result<()> {
+        self.rank.barrier()
+    }
+
+    fn abort(&self, reason: &str) {
+        self.rank.abort(reason);
+    }
+}
+
+#[test]
+fn gradients_are_reduced_before_earlier_blocks_compute_theirs() {
+    for result in ranks(host::group(&[Device::Cpu, Device::Cpu]).unwrap(), |rank| {
+        let (summed, sums) = mpsc::channel();
+        let backend = Telling {
+            rank: rank.clone(),
+            summed: Mutex::new(summed),
+        };
+        let (own, device) = (rank.rank(), rank.device().clone());
+        let telling = Communicator::new(own, rank.size(), device, Arc::new(backend));
+        let network = Network::new(1, rank.device())?;
+        let (x, y) = data(rank.device())?;
+        // A bucket for each variable.
+        let mut reducer = Reducer::new(telling, network.blocks(), 1)?;
+        let mut chain = Chain::new(&x);
+        for number in 0..3 {
+            chain.block(|x| network.block(number, x))?;
+        }
+        let mut seen = Vec::new();
+        chain.backward(
+            |found| loss::mse(found, &y),
+            |number, gradients| {
+                reducer.add(number, gradients)?;
+                // Nothing of the block before has been computed: it waits for what is reduced meanwhile. The matrix that
+                // the last two blocks share is complete after the second.
+                let complete: usize = if number == 2 { 1 } else { 2 };
+                for _ in 0..complete {
+                    seen.push(
+                        sums.recv_timeout(Duration::from_secs(60))
+                            .expect("it is reduced"),
+                    );
+                }
+                Ok(())
+            },
+        )?;
+        reducer.finish()?;
+        Ok(seen)
+    }) {
+        let (offset, matrix, first) = (WIDTH, WIDTH * WIDTH, 4 * WIDTH);
+        assert_eq!(result.unwrap(), [offset, matrix, offset, first, offset]);
+    }
 }
 
 #[test]
