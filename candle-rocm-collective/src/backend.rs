@@ -33,8 +33,9 @@ pub trait Backend: Debug + Send + Sync {
     /// Takes what another rank sends.
     fn recv(&self, shape: &Shape, dtype: DType, from: usize) -> Result<Tensor>;
 
-    /// Sends and receives at once, none of which waits for another; what is received, in the order asked for. `None` from
-    /// a backend that has no way of its own: then they are made one by one, in an order in which none waits for ever.
+    /// Sends and receives at once, none of which waits for another; what is received, in the order asked for. `None`
+    /// from a backend that has no way of its own: then they are made one by one, in an order in which none waits for
+    /// ever.
     fn exchange(
         &self,
         sends: &[(Tensor, usize)],
@@ -64,14 +65,14 @@ pub trait Backend: Debug + Send + Sync {
     /// Lets all ranks wait for each other, the host included: not for graphs.
     fn barrier(&self) -> Result<()>;
 
-    /// Fails with what has gone wrong in calls that were only enqueued, as far as devices have come. To be asked behind a
-    /// wait for the device, before results are used. Nothing where calls wait themselves and say so.
+    /// Fails with what has gone wrong in calls that were only enqueued, as far as devices have come. To be asked behind
+    /// a wait for the device, before results are used. Nothing where calls wait themselves and say so.
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Lets all ranks wait for each other for so long from now on, in graphs that were recorded, too. Nothing where that
-    /// is not for the backend to say.
+    /// Lets all ranks wait for each other for so long from now on, in graphs that were recorded, too. Nothing where
+    /// that is not for the backend to say.
     fn set_timeout(&self, timeout: Duration) {
         let _ = timeout;
     }

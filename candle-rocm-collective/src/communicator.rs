@@ -226,8 +226,8 @@ impl Communicator {
         }
     }
 
-    /// Sends tensors to ranks and receives others, of which none waits for another; what is received, in the order asked
-    /// for. Each rank that is sent to asks for it in its own `exchange` or [`recv`](Self::recv).
+    /// Sends tensors to ranks and receives others, of which none waits for another; what is received, in the order
+    /// asked for. Each rank that is sent to asks for it in its own `exchange` or [`recv`](Self::recv).
     ///
     /// # Errors
     /// [`Error`], and those of devices.
@@ -278,7 +278,8 @@ impl Communicator {
     /// none. All ranks call it.
     ///
     /// Collectives of the parts are those of the backend, or made of its sends and receives where it has none for parts
-    /// of a group. Calls of the whole group and of its parts may alternate as long as all their ranks agree on the order.
+    /// of a group. Calls of the whole group and of its parts may alternate as long as all their ranks agree on the
+    /// order.
     ///
     /// ```
     /// use candle::{Device, Tensor};
@@ -333,8 +334,8 @@ impl Communicator {
         }
     }
 
-    /// Fails with what has gone wrong in calls that were only enqueued, as far as the device has come. Ask behind a wait
-    /// for the device, before results are used: kernels that waited in vain leave anything behind.
+    /// Fails with what has gone wrong in calls that were only enqueued, as far as the device has come. Ask behind a
+    /// wait for the device, before results are used: kernels that waited in vain leave anything behind.
     ///
     /// # Errors
     /// [`Error`].

@@ -1,7 +1,7 @@
 //! Collectives for candle tensors: several devices that compute together.
 //!
-//! The members of a group are its ranks, each with a device of its own and, as a rule, a thread of its own. All make the
-//! same calls on their [`Communicator`] in the same order, with tensors of the same shapes and dtypes.
+//! The members of a group are its ranks, each with a device of its own and, as a rule, a thread of its own. All make
+//! the same calls on their [`Communicator`] in the same order, with tensors of the same shapes and dtypes.
 //!
 //! ```
 //! use candle::{Device, Tensor};
@@ -34,8 +34,8 @@
 //! | collectives, messages, parts of groups | [`Communicator`] |
 //! | data-parallel training | [`training`] |
 //!
-//! A rank that fails, hangs or makes another call than the others ends the group with an [`Error`] that names it, on all
-//! ranks. A backend of one's own is a [`Backend`].
+//! A rank that fails, hangs or makes another call than the others ends the group with an [`Error`] that names it, on
+//! all ranks. A backend of one's own is a [`Backend`].
 
 mod backend;
 mod bytes;

@@ -17,8 +17,8 @@ const LEAVES: u8 = 2;
 /// What is called once when a rank fails.
 type Alarm = Box<dyn FnOnce(&Error) + Send>;
 
-/// Watches over the nodes of a group from the moment it is made until it is dropped, which the others take for an orderly
-/// end. All nodes make one at the same time.
+/// Watches over the nodes of a group from the moment it is made until it is dropped, which the others take for an
+/// orderly end. All nodes make one at the same time.
 ///
 /// Node 0 hears of every node and tells the others; if it goes itself, all notice.
 #[derive(Debug)]

@@ -141,13 +141,12 @@ fn a_missing_rank_is_named_and_a_failed_one_tells_why() {
     let name = "a_missing_rank_is_named_and_a_failed_one_tells_why";
     on_gpus(name, FOUR, || {
         let waited = Duration::from_millis(50);
-        let results = ranks(
-            peers::group(&gpus(2), waited).unwrap(),
-            |rank| match rank.rank() {
+        let results = ranks(peers::group(&gpus(2), waited).unwrap(), |rank| {
+            match rank.rank() {
                 1 => Ok(()),
                 _ => rank.barrier(),
-            },
-        );
+            }
+        });
         let error = results[0].as_ref().unwrap_err();
         let late = Error::TimedOut {
             rank: 1,
@@ -208,7 +207,8 @@ fn what_was_measured_is_remembered() {
         let report = first[0].report().unwrap();
         assert!(!report.was_remembered, "{report}");
         // RCCL is where it is installed.
-        let measured = |t: &&Tried| matches!(&t.outcome, Outcome::Works { times } if times.len() == 2);
+        let measured =
+            |t: &&Tried| matches!(&t.outcome, Outcome::Works { times } if times.len() == 2);
         let names = report.tried.iter().filter(measured).map(|t| t.name);
         let names: Vec<&str> = names.filter(|name| *name != "rccl").collect();
         assert_eq!(names, ["peers", "host"], "{report}");

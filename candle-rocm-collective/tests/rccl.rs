@@ -3,8 +3,9 @@
 
 mod common;
 
-use candle::{DType, Device, Result, Tensor};
+use candle::{DType, Device, Result, Tensor, Var};
 use candle_rocm_collective::rccl::{self, Settings};
+use candle_rocm_collective::training::{are_equal, Chain, DistributedOptimizer};
 use candle_rocm_collective::{host, Choice, Communicator, Error, Lifeline, Options, Reduce};
 use common::{free_port, place, ranks};
 use std::process::{Child, Command, Stdio};
@@ -486,6 +487,58 @@ fn it_can_be_asked_for_and_is_among_what_is_tried() {
             for (found, expected) in ranks(group, sum).into_iter().zip(expected) {
                 assert_eq!(found.unwrap(), expected.unwrap());
             }
+        }
+    });
+}
+
+/// What two layers learn in some steps, each rank from rows of its own, and whether all ranks have the same weights.
+fn learn(rank: &Communicator) -> Result<(Vec<f64>, bool)> {
+    let device = rank.device();
+    let matrix = |seed: usize, shape: (usize, usize)| {
+        let value = |at: usize| ((at * 13 + seed * 29) % 17) as f32 / 17.0 - 0.5;
+        let values: Vec<f32> = (0..shape.0 * shape.1).map(value).collect();
+        Tensor::from_vec(values, shape, device)
+    };
+    let layers = [
+        Var::from_tensor(&matrix(1, (5, 8))?)?,
+        Var::from_tensor(&matrix(2, (8, 3))?)?,
+    ];
+    let (x, y) = (
+        matrix(3 + rank.rank(), (4, 5))?,
+        matrix(7 + rank.rank(), (4, 3))?,
+    );
+    let blocks = layers.iter().map(|layer| vec![layer.clone()]).collect();
+    let mut optimizer: DistributedOptimizer<candle_nn::SGD> =
+        DistributedOptimizer::with_buckets(rank.clone(), blocks, 0.5, 1)?;
+    for _ in 0..4 {
+        let mut chain = Chain::new(&x);
+        chain.block(|x| x.matmul(&layers[0])?.tanh())?;
+        chain.block(|x| x.matmul(&layers[1]))?;
+        optimizer.step_chain(chain, |found| candle_nn::loss::mse(found, &y))?;
+    }
+    let weights = layers.iter().map(|layer| values(layer));
+    Ok((
+        weights.collect::<Result<Vec<_>>>()?.concat(),
+        are_equal(rank, &layers)?,
+    ))
+}
+
+#[test]
+fn gradients_are_reduced_on_a_stream_of_their_own() {
+    let name = "gradients_are_reduced_on_a_stream_of_their_own";
+    on_gpus(name, 2, &[], || {
+        let of_the_cpu = ranks(host::group(&vec![Device::Cpu; 2]).unwrap(), |rank| {
+            learn(&rank)
+        });
+        let found = ranks(rccl::group(&gpus(2)).unwrap(), |rank| learn(&rank));
+        for (found, expected) in found.into_iter().zip(of_the_cpu) {
+            let ((found, are_equal), (expected, _)) = (found.unwrap(), expected.unwrap());
+            assert!(are_equal);
+            let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
+            assert!(
+                found.iter().zip(&expected).all(near),
+                "{found:?} {expected:?}"
+            );
         }
     });
 }

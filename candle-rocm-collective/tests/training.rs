@@ -299,8 +299,8 @@ fn gradients_are_reduced_before_earlier_blocks_compute_theirs() {
             |found| loss::mse(found, &y),
             |number, gradients| {
                 reducer.add(number, gradients)?;
-                // Nothing of the block before has been computed: it waits for what is reduced meanwhile. The matrix that
-                // the last two blocks share is complete after the second.
+                // Nothing of the block before has been computed: it waits for what is reduced meanwhile. The matrix
+                // that the last two blocks share is complete after the second.
                 let complete: usize = if number == 2 { 1 } else { 2 };
                 for _ in 0..complete {
                     seen.push(

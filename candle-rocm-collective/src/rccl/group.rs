@@ -214,8 +214,8 @@ impl Group {
         error
     }
 
-    /// Ends the group because a call of a rank gave an error. That somebody else is gone is noticed by several at once, and
-    /// signs of life tell who it is: they are waited for.
+    /// Ends the group because a call of a rank gave an error. That somebody else is gone is noticed by several at once,
+    /// and signs of life tell who it is: they are waited for.
     pub fn fail_with(&self, rank: usize, op: &str, result: RcclResult, words: &str) -> Error {
         let begun = Instant::now();
         while result == REMOTE_ERROR && self.lifeline.is_some() && begun.elapsed() < VERDICT {

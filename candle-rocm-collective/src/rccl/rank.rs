@@ -295,7 +295,8 @@ impl Backend for Rank {
             _ => "exchange",
         };
         self.enqueue(op, |library, comm, stream| {
-            // SAFETY: each tensor has as many bytes, and else it is as in `all_reduce`. A group that was begun is ended.
+            // SAFETY: each tensor has as many bytes, and else it is as in `all_reduce`. A group that was begun is
+            // ended.
             unsafe {
                 let mut result = (library.ncclGroupStart)();
                 if result != rccl::SUCCESS {
@@ -336,8 +337,8 @@ impl Backend for Rank {
         ready.record(device.stream())?;
         side.wait(&ready)?;
         self.call(op, |library, comm| {
-            // SAFETY: both have `count` elements; what is returned keeps them until the device's stream has been told to
-            // wait for the end of this.
+            // SAFETY: both have `count` elements; what is returned keeps them until the device's stream has been told
+            // to wait for the end of this.
             unsafe {
                 (library.ncclAllReduce)(from, to, count, dtype, operation(by), comm, side.as_raw())
             }

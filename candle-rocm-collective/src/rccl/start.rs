@@ -208,8 +208,8 @@ fn gpus(op: &'static str, devices: &[Device]) -> Result<Vec<candle_rocm::Device>
     }
 }
 
-/// What a thread gives within a time, unless another node fails first. One that hangs in RCCL cannot be ended, only left
-/// behind.
+/// What a thread gives within a time, unless another node fails first. One that hangs in RCCL cannot be ended, only
+/// left behind.
 fn within<T: Send + 'static>(
     limit: Duration,
     size: usize,

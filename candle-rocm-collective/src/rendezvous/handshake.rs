@@ -1,8 +1,8 @@
 //! How two processes make sure that they belong to one group.
 //!
-//! The one that connects says who it is and sends a random number; the one that listens answers with its own and with an
-//! HMAC over both, by which the first knows that it talks to the group; it answers with an HMAC of its own and its card.
-//! The last word is of the one that listens: welcome, or the reason why not.
+//! The one that connects says who it is and sends a random number; the one that listens answers with its own and with
+//! an HMAC over both, by which the first knows that it talks to the group; it answers with an HMAC of its own and its
+//! card. The last word is of the one that listens: welcome, or the reason why not.
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;

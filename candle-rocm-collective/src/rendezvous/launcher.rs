@@ -199,11 +199,12 @@ impl Place {
     /// Where this process meets the others, each of them a node.
     ///
     /// # Errors
-    /// [`Error::Rendezvous`] if the launcher did not say where process 0 is, or there is nothing that could be the token.
+    /// [`Error::Rendezvous`] if the launcher did not say where process 0 is, or there is nothing that could be the
+    /// token.
     pub fn rendezvous(self) -> Result<Rendezvous, Error> {
         let launcher = self.launcher;
         let host = self.host.ok_or_else(|| {
-            let reason = "it does not say where process 0 runs: set MASTER_ADDR to its host, and MASTER_PORT to a free port";
+            let reason = "it does not say where process 0 runs: set MASTER_ADDR to its host, MASTER_PORT to a port";
             refused(launcher, reason.to_string())
         })?;
         let token = self.token.ok_or_else(|| {

@@ -5,7 +5,7 @@ use super::meeting::{Meeting, Roster};
 use super::{listed, Connection, Rendezvous};
 use crate::Error;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ pub fn gather(
         let waited = begun.elapsed();
         if waited >= rendezvous.timeout {
             let reason = format!(
-                "after {} s, {} of {} nodes have not come: {}; is the program started there, with this address and token?",
+                "after {} s, {} of {} nodes have not come: {}; was the program started there, with this address?",
                 waited.as_secs(),
                 missing().len(),
                 rendezvous.nodes,
@@ -112,8 +112,7 @@ pub fn gather(
     Ok(Meeting::new(rendezvous, listener, connections, roster))
 }
 
-/// Listens at the address. A name may stand for an address that only this host knows itself by, so that it says only
-/// the port, unless it means this host alone.
+/// Listens at the address's port, for all who can reach this host unless the address means it alone.
 fn listen(rendezvous: &Rendezvous) -> Result<TcpListener, Error> {
     let address = &rendezvous.address;
     let Some((host, port)) = address.rsplit_once(':') else {
@@ -122,12 +121,10 @@ fn listen(rendezvous: &Rendezvous) -> Result<TcpListener, Error> {
     let port: u16 = port
         .parse()
         .map_err(|_| rendezvous.error(format!("{port} is no port: it is 1 to 65535")))?;
-    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    let host = match &ip {
-        _ if host == "localhost" => host,
-        Ok(ip) if ip.is_loopback() => host,
-        Ok(IpAddr::V6(_)) => "[::]",
-        _ => "0.0.0.0",
+    let host = match rendezvous.is_on_this_host() {
+        true => host,
+        false if host.starts_with('[') => "[::]",
+        false => "0.0.0.0",
     };
     let listener = TcpListener::bind(format!("{host}:{port}"));
     let listener = listener.and_then(|listener| {

@@ -5,7 +5,7 @@ use super::leader::{PURPOSE, REPORT};
 use super::meeting::{Meeting, Roster};
 use super::{Connection, Rendezvous};
 use crate::Error;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// How long one attempt to connect may take.
@@ -41,7 +41,7 @@ pub fn join(
         let waited = begun.elapsed();
         if waited >= rendezvous.timeout {
             return Err(rendezvous.error(format!(
-                "node {} did not reach node 0 within {} s: {reason}; is node 0 started, and is its port open to this host?",
+                "node {} did not reach node 0 within {} s: {reason}; was it started, is its port open to this host?",
                 rendezvous.node_rank,
                 waited.as_secs()
             )));
@@ -85,7 +85,13 @@ fn come(
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener), Refusal> {
     let stream = connect(&rendezvous.address, deadline)?;
-    let listener = TcpListener::bind((stream.local_addr()?.ip(), 0))?;
+    // One that shares node 0's host may have come over an address that others do not reach.
+    let here: IpAddr = match stream.local_addr()?.ip() {
+        ip if rendezvous.is_on_this_host() => ip,
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let listener = TcpListener::bind((here, 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port().to_le_bytes();
     introduce(&stream, &rendezvous.token, own, &[&port, card].concat())?;

@@ -144,8 +144,8 @@ impl Meeting {
             .collect())
     }
 
-    /// A connection between any two ranks, of which each node has so many: for each rank here, one to each rank, and none
-    /// to itself.
+    /// A connection between any two ranks, of which each node has so many: for each rank here, one to each rank, and
+    /// none to itself.
     pub(crate) fn mesh(&mut self, ranks: &[usize]) -> Result<Vec<Vec<Option<TcpStream>>>, Error> {
         let ends: Vec<End> = ranks
             .iter()
@@ -168,8 +168,8 @@ impl Meeting {
         Ok(here.map(|end| of(end.id, &mut found)).collect())
     }
 
-    /// Makes connections between pairs of ends: the first connects, the second listens. Gives those that begin or end on
-    /// this node, by the own end and the other.
+    /// Makes connections between pairs of ends: the first connects, the second listens. Gives those that begin or end
+    /// on this node, by the own end and the other.
     fn link(&mut self, pairs: &[(End, End)]) -> Result<HashMap<(usize, usize), TcpStream>, Error> {
         self.channels += 1;
         let purpose = format!("channel {} of {}", self.channels, self.roster.session);

@@ -49,6 +49,7 @@ pub use launcher::{first_host, Launcher, Place, DEFAULT_PORT, TOKEN_VARIABLE};
 pub use meeting::Meeting;
 
 use crate::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Where and with whom a process meets the others.
@@ -99,8 +100,8 @@ impl Rendezvous {
         self.meet_telling(card, |line| eprintln!("{line}"))
     }
 
-    /// The same for programs that have a log of their own: `tell` gets a line each few seconds that says who is missing,
-    /// and one for each stranger who was sent away.
+    /// The same for programs that have a log of their own: `tell` gets a line each few seconds that says who is
+    /// missing, and one for each stranger who was sent away.
     ///
     /// # Errors
     /// Those of [`Rendezvous::meet`].
@@ -127,7 +128,7 @@ impl Rendezvous {
                 handshake::CARD_BYTES
             )
         } else if self.token.is_empty() {
-            format!("no token is set, by which nodes know each other: give all of them the same one, for example in {TOKEN_VARIABLE}")
+            format!("nodes know each other by a token, and there is none: set the same {TOKEN_VARIABLE} for all")
         } else {
             return Ok(());
         };
@@ -139,6 +140,14 @@ impl Rendezvous {
             address: self.address.clone(),
             reason: reason.into(),
         }
+    }
+
+    /// Whether the address means this host alone. A name may stand for an address that only the host itself knows, so
+    /// that nothing is said of it.
+    fn is_on_this_host(&self) -> bool {
+        let host = self.host();
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
     }
 
     /// The host of the address, without port.

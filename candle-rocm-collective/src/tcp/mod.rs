@@ -1,8 +1,8 @@
 //! Ranks of several processes whose tensors go over TCP, through the hosts' memory.
 //!
 //! For machines whose GPUs RCCL does not support, and for ranks on the CPU: tests of what spans hosts need no GPU. Sums
-//! are made in the order of ranks, as those of [`host`](crate::host): the same bits on every rank, whatever the number of
-//! processes over which the ranks are spread.
+//! are made in the order of ranks, as those of [`host`](crate::host): the same bits on every rank, whatever the number
+//! of processes over which the ranks are spread.
 
 mod backend;
 mod links;

@@ -49,9 +49,9 @@ impl Chain {
             .map_or(&self.input, |block| &block.output)
     }
 
-    /// Computes the loss from the last block's output, then the gradients block by block, from the last one to the first:
-    /// `each` gets a block's number and its gradients as soon as they are enqueued. The loss comes back without its
-    /// graph.
+    /// Computes the loss from the last block's output, then the gradients block by block, from the last one to the
+    /// first: `each` gets a block's number and its gradients as soon as they are enqueued. The loss comes back without
+    /// its graph.
     ///
     /// # Errors
     /// Those of `loss`, of `each` and of the backward passes.

@@ -1,17 +1,17 @@
 //! Training on several devices: each rank has all of the model and a part of the batch, and gradients are averaged.
 //!
-//! [`DistributedOptimizer`] takes the place of an optimizer of candle-nn. Its steps leave the same weights, bit for bit,
-//! on all ranks, and those that one device with the whole batch would get, but for rounding. What it is made of can be
-//! used alone: [`synchronize`] gives all ranks the first one's weights, [`Reducer`] averages gradients in buckets, [`Chain`]
-//! is a network in blocks, [`are_equal`] looks whether ranks agree.
+//! [`DistributedOptimizer`] takes the place of an optimizer of candle-nn. Its steps leave the same weights, bit for
+//! bit, on all ranks, and those that one device with the whole batch would get, but for rounding. What it is made of
+//! can be used alone: [`synchronize`] gives all ranks the first one's weights, [`Reducer`] averages gradients in
+//! buckets, [`Chain`] is a network in blocks, [`are_equal`] looks whether ranks agree.
 //!
 //! # What runs at the same time
 //!
-//! candle hands out gradients when the whole backward pass is enqueued. So that the reduction of some can run beside the
-//! computation of others, a [`Chain`] cuts the graph between blocks: each block's backward pass is one of its own, that
-//! begins with the gradient of the block's output, and its gradients are on their way while the block before it computes
-//! its own. With RCCL the reduction has a stream of its own on the GPU; with other backends it has a thread. The
-//! cut costs a copy of what goes from block to block, and gives the gradients of the whole pass bit for bit.
+//! candle hands out gradients when the whole backward pass is enqueued. So that the reduction of some can run beside
+//! the computation of others, a [`Chain`] cuts the graph between blocks: each block's backward pass is one of its own,
+//! that begins with the gradient of the block's output, and its gradients are on their way while the block before it
+//! computes its own. With RCCL the reduction has a stream of its own on the GPU; with other backends it has a thread.
+//! The cut costs a copy of what goes from block to block, and gives the gradients of the whole pass bit for bit.
 //!
 //! ```
 //! use candle::{DType, Device, Tensor};

@@ -5,8 +5,8 @@ use crate::{Communicator, Reduce};
 use candle::{DType, Result, Tensor, Var};
 use candle_nn::Optimizer;
 
-/// An optimizer of candle-nn on each rank, with the averages of all ranks' gradients: so that the weights, which are the
-/// first rank's when it is made, stay the same on all.
+/// An optimizer of candle-nn on each rank, with the averages of all ranks' gradients: so that the weights, which are
+/// the first rank's when it is made, stay the same on all.
 #[derive(Debug)]
 pub struct DistributedOptimizer<O> {
     reducer: Reducer,
@@ -14,8 +14,8 @@ pub struct DistributedOptimizer<O> {
 }
 
 impl<O: Optimizer> DistributedOptimizer<O> {
-    /// An optimizer of these variables, which are listed by block in the order of the forward pass, the same on all ranks
-    /// ([`Reducer::new`]); a network that is not divided is one block.
+    /// An optimizer of these variables, which are listed by block in the order of the forward pass, the same on all
+    /// ranks ([`Reducer::new`]); a network that is not divided is one block.
     ///
     /// # Errors
     /// [`Error`](crate::Error) of the ranks, and those of the optimizer.

@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 /// the connection well. That of PyTorch's `DistributedDataParallel`.
 pub const BUCKET_BYTES: usize = 25 << 20;
 
-/// Averages the gradients of all ranks. They come in by blocks, from the last one to the first, are collected in buckets,
-/// and each bucket is reduced as soon as it is full, beside what is computed meanwhile. From the first
+/// Averages the gradients of all ranks. They come in by blocks, from the last one to the first, are collected in
+/// buckets, and each bucket is reduced as soon as it is full, beside what is computed meanwhile. From the first
 /// [`add`](Reducer::add) to [`finish`](Reducer::finish) nobody else makes calls on the communicator.
 #[derive(Debug)]
 pub struct Reducer {
@@ -68,8 +68,8 @@ impl Worker {
 }
 
 impl Reducer {
-    /// Averages the gradients of these variables, which are listed by block in the order of the forward pass, the same on
-    /// all ranks. A variable that several blocks use is listed in each. A network that is not divided is one block.
+    /// Averages the gradients of these variables, which are listed by block in the order of the forward pass, the same
+    /// on all ranks. A variable that several blocks use is listed in each. A network that is not divided is one block.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for no variable, or one that is on another device.
