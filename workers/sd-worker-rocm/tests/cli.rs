@@ -427,6 +427,27 @@ fn a_worker_logs_what_goes_wrong() {
     assert!(message.contains("no heartbeat"), "{message}");
 }
 
+/// A copy between two simulated GPUs fails: so does the request, and there is no picture.
+#[test]
+fn a_failing_copy_between_devices_is_named() {
+    let (mut command, two, _) = on_two();
+    if two != "0,1" {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = command
+        .args(["generate", "a blue star", "--steps", "1", "--width", "64"])
+        .args(["--height", "64", "--devices", two, "--part-device", "vae=1"])
+        .env("HIP_SIM_FAIL", "peer-copy:1+")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("to the VAE"), "{error}");
+    assert!(!folder.path().join("outputs").exists());
+}
+
 /// Calls that the simulator answers before its device is lost: more than loading and the first picture take, and fewer
 /// than one more does.
 const CALLS: u32 = 3000;

@@ -27,14 +27,19 @@ impl Drop for Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
+        Self::on(&["--device", "cpu"], arguments)
+    }
+
+    fn on(devices: &[&str], arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tiny-shapes-sd");
         for name in ["shapes", "sketches"] {
             std::os::unix::fs::symlink(&model, folder.path().join(name)).unwrap();
         }
         let mut process = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
-            .args(["serve", "--device", "cpu", "--port", "0", "--models"])
+            .args(["serve", "--port", "0", "--models"])
             .arg(folder.path())
+            .args(devices)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -228,5 +233,22 @@ fn jobs_and_pictures_are_found_by_their_ids() {
     assert_eq!(
         (status, &refused["error"]["code"]),
         (404, &json!("model_not_found"))
+    );
+}
+
+#[test]
+fn models_are_on_several_devices() {
+    let server = Server::on(&["--devices", "cpu,cpu"], &["--models-max", "1"]);
+    let none = server.get("/sdapi/v1/memory");
+    assert_eq!(none["devices"], json!([]));
+    assert!(none["ram"]["used"].as_u64() > Some(0), "{none}");
+    let two = json!({"batch_size": 2, "override_settings": {"sd_model_checkpoint": "sketches"}});
+    assert_eq!(server.draw(two), (200, json!("sketches")));
+    let memory = server.get("/sdapi/v1/memory");
+    let named: Vec<_> = memory["devices"].as_array().unwrap().iter().collect();
+    assert_eq!(named.len(), 2, "{memory}");
+    assert_eq!(
+        (&named[1]["name"], &named[1]["model"]),
+        (&json!("cpu-2"), &json!("sketches"))
     );
 }

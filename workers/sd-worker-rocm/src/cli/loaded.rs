@@ -95,6 +95,13 @@ impl Loaded {
         })
     }
 
+    /// Names of the devices of a model.
+    pub(super) fn names(&self, number: usize) -> String {
+        joined(&self.devices, &self.models[number].cards, |device| {
+            &device.name
+        })
+    }
+
     /// A queue before the models.
     ///
     /// # Errors
@@ -106,14 +113,10 @@ impl Loaded {
             silence: self.silence.filter(|_| several),
             ..options
         };
-        let name = |cards: &PartCards, of: fn(&Selected) -> &String| {
-            let all = cards.cards().into_iter();
-            let names: Vec<&str> = all.map(|card| of(&self.devices[card]).as_str()).collect();
-            names.join(",")
-        };
+        let devices = self.devices;
         let replicas = self.models.into_iter().map(|model| Replica {
-            device: name(&model.cards, |device| &device.name),
-            kind: name(&model.cards, |device| &device.description),
+            device: joined(&devices, &model.cards, |device| &device.name),
+            kind: joined(&devices, &model.cards, |device| &device.description),
             generator: Box::new(model.pipeline),
         });
         let replicas: Vec<Replica> = replicas.collect();
@@ -145,6 +148,13 @@ impl Loaded {
         queue.stop();
         generated
     }
+}
+
+/// What there is to say of the devices of a model's parts, with commas between.
+fn joined(devices: &[Selected], cards: &PartCards, of: fn(&Selected) -> &String) -> String {
+    let all = cards.cards().into_iter();
+    let names: Vec<&str> = all.map(|card| of(&devices[card]).as_str()).collect();
+    names.join(",")
 }
 
 /// Makes the pictures of a request by a queue, which nobody else uses.

@@ -159,9 +159,12 @@ impl ServeArgs {
             progress.begin("making a first picture");
             for (number, error) in loaded.warm_up() {
                 // Smaller pictures may find room where this one did not.
+                let names = loaded.names(number);
                 match loaded.models[number].pipeline.diagnose(&error) {
-                    DeviceFault::Lost(reason) => return Err(Error::DeviceLost(reason)),
-                    _ => tracing::warn!("the first picture failed: {error}"),
+                    DeviceFault::Lost(reason) => {
+                        return Err(Error::DeviceLost(format!("{names}: {reason}")))
+                    }
+                    _ => tracing::warn!("the first picture on {names} failed: {error}"),
                 }
             }
         }

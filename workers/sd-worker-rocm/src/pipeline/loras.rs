@@ -55,10 +55,9 @@ impl Pipeline {
                 let added = match delta.network {
                     Network::Denoiser => {
                         let second = self.second.as_mut();
-                        let denoisers = std::iter::once(&mut self.denoiser).chain(second);
+                        let mut denoisers = std::iter::once(&mut self.denoiser).chain(second);
                         denoisers
-                            .map(|denoiser| denoiser.add(&delta.tensor, &delta.change))
-                            .collect()
+                            .try_for_each(|denoiser| denoiser.add(&delta.tensor, &delta.change))
                     }
                     Network::Text(i) => {
                         self.text.towers[i].module.add(&delta.tensor, &delta.change)
