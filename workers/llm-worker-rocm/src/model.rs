@@ -9,6 +9,7 @@ use crate::chat::ChatTemplate;
 use crate::engine::api::{KvTypes, WeightOptions};
 use crate::engine::decoder::{Decoder, DecoderConfig, Part, PartSizes, Source};
 use crate::engine::forward::Forward;
+use crate::engine::group::nodes::{self, Joining, Leader, Loading};
 use crate::engine::group::{self, own_stream, SplitPlan};
 use crate::hf::HfFolder;
 use crate::kernels;
@@ -60,6 +61,17 @@ pub struct LoadOptions {
     pub weights: WeightOptions,
     /// The devices that the model is divided between; `None` is the one that is named.
     pub split: Option<SplitPlan>,
+    /// Other hosts that have a part of the model; `None` is none.
+    pub hosts: Option<Hosts>,
+}
+
+/// Other hosts, and what this one brings.
+#[derive(Debug, Clone)]
+pub struct Hosts {
+    /// What leads them.
+    pub leader: Arc<Leader>,
+    /// The devices of this host, as it told the others.
+    pub devices: Vec<Device>,
 }
 
 impl ModelFile {
@@ -181,6 +193,11 @@ impl ModelFile {
         }
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file's tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
@@ -294,9 +311,21 @@ impl ModelFile {
             }
             Ok(())
         };
-        let forward: Box<dyn Forward> = match options.split.as_ref().filter(|p| !p.is_single()) {
-            Some(plan) => Box::new(group::load(&source, plan, progress, add_encoders)?),
-            None => {
+        let split = options.split.as_ref().filter(|p| !p.is_single());
+        let forward: Box<dyn Forward> = match (&options.hosts, split) {
+            (Some(hosts), _) => {
+                let loading = Loading {
+                    context: options.context,
+                    head: options.head,
+                    weights: options.weights,
+                    plan: hosts.leader.plan(&config.part_sizes(file.header()))?,
+                };
+                let Hosts { leader, devices } = hosts;
+                let model = nodes::lead(&source, &loading, leader, devices, progress, add_encoders);
+                Box::new(model?)
+            }
+            (None, Some(plan)) => Box::new(group::load(&source, plan, progress, add_encoders)?),
+            (None, None) => {
                 let device = own_stream(device).map_err(Error::candle("opening a stream"))?;
                 let whole = Part::whole(&config);
                 let mut decoder = Decoder::load_part(&source, &whole, &device, progress)?;
@@ -317,6 +346,35 @@ impl ModelFile {
             draft: None,
             pictures,
         })
+    }
+}
+
+impl ModelFile {
+    /// Loads what a node that follows has of the model, by a plan of the leader's.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a plan that does not suit the model, [`Error::Candle`] if a device has no room.
+    pub fn load_part(
+        self,
+        loading: &Loading,
+        joining: Joining,
+        devices: &[Device],
+        adapters: &[AdapterSource],
+    ) -> Result<nodes::Part> {
+        let Self { file, config, .. } = self;
+        let adapters = (adapters.iter())
+            .map(|source| Adapter::open(source, file.header()))
+            .collect::<Result<Vec<_>>>()?;
+        let source = Source {
+            config: &config,
+            file: &*file,
+            context: loading.context.unwrap_or(config.context_length),
+            adapters: &adapters,
+            weights: loading.weights,
+            heads: loading.head,
+            shard: None,
+        };
+        nodes::Part::load(&source, &loading.plan, joining, devices, &|_| {})
     }
 }
 

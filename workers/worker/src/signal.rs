@@ -54,6 +54,18 @@ impl Interrupt {
     }
 }
 
+/// Has this process stop as if it was told to by SIGTERM.
+pub fn stop_this_process() {
+    // Only signals that are not there cannot be raised.
+    let _ = signal_hook::low_level::raise(SIGTERM);
+}
+
+/// Ends this process at once, without waiting for its threads.
+pub fn end_this_process(code: u8) -> ! {
+    // Exit handlers would take the GPU's runtime down under the threads that use it.
+    signal_hook::low_level::exit(code.into())
+}
+
 /// What is said when a page of a mapped file cannot be had.
 const BUS_ERROR: &[u8] = b"a file that is in use was cut short or cannot be read any more (SIGBUS); a model must not be changed while it is used: write the new file beside it and rename that\n";
 

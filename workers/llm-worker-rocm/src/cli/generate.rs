@@ -157,6 +157,9 @@ struct Answer {
 
 impl GenerateArgs {
     pub(super) fn run(self) -> Result<()> {
+        if self.session.follow("generate")? {
+            return Ok(());
+        }
         let sampling = self.sampling.options()?;
         sampling.validate()?;
         let mut file = self.session.open()?;
@@ -186,6 +189,7 @@ impl GenerateArgs {
         // No more of the cache than this request can use.
         let useful = prompt.len().saturating_add(self.max_tokens).min(context);
         let session = self.session.start(
+            "generate",
             file,
             EngineOptions {
                 context: Some(useful.max(1)),

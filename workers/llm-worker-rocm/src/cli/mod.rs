@@ -11,6 +11,7 @@ mod graph;
 mod kv;
 mod kv_events;
 mod memory;
+mod nodes;
 mod perplexity;
 mod pictures;
 mod pull;

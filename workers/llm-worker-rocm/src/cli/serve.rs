@@ -4,6 +4,7 @@ use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::kv_events::KvEventArgs;
 use super::memory::MemoryArgs;
+use super::nodes::{NodeArgs, Own};
 use super::pictures::SeeingArgs;
 use super::source::{ServedArgs, SourceArgs};
 use super::speculation::{of_draft, SpeculationArgs};
@@ -17,7 +18,8 @@ use crate::kv_events::Publisher;
 use crate::model::{LoadOptions, ModelFile};
 use crate::samplers::SamplerSettings;
 use crate::server::{
-    App, AppOptions, FileOptions, FileStore, Loaded, MetricNames, Origin, TextModel, Transcriber,
+    App, AppOptions, FileOptions, FileStore, FollowerApp, Following, Loaded, MetricNames, Origin,
+    TextModel, Transcriber,
 };
 use crate::tools::{CallForm, OutputFormat};
 use crate::whisper::Whisper;
@@ -26,13 +28,14 @@ use clap::builder::PossibleValuesParser;
 use clap::Args;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::Duration;
 use worker::device::{DeviceArgs, Selected};
 use worker::kernels::CompileArgs;
 use worker::picture::Sources;
 use worker::serve::fleet::{self, FleetArgs, FleetSetup};
 use worker::serve::Progress;
+use worker::signal::stop_this_process;
 use worker::{Error, Result};
 
 /// Tokens of the prompts before the first request on a GPU: each length takes other kernels, as for quantized matrices
@@ -248,6 +251,9 @@ pub(super) struct ModelArgs {
     speculation: SpeculationArgs,
 
     #[command(flatten)]
+    nodes: NodeArgs,
+
+    #[command(flatten)]
     sampling: SamplingDefaults,
 }
 
@@ -352,10 +358,18 @@ pub(super) fn seconds(count: u64) -> Option<Duration> {
 impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         self.check()?;
-        let args = self.server.clone();
+        let mut args = self.server.clone();
         let device = self.model.device.request()?;
+        let spans_hosts = self.model.nodes.is_wanted();
         if self.fleet.is_wanted(self.served.models.len()) {
+            if spans_hosts {
+                let reason = "--nnodes: one model runs over several hosts, not several models";
+                return Err(Error::Usage(reason.to_string()));
+            }
             return self.serve_several();
+        }
+        if spans_hosts {
+            args = args.supervised_only_if_asked();
         }
         let source = self.served.one()?;
         worker::serve::supervised(&args, device, || self.serve(source))
@@ -395,6 +409,9 @@ impl ServeArgs {
     /// Serves in this process.
     fn serve(self, source: SourceArgs) -> Result<()> {
         let selected = self.model.device.select()?;
+        if self.model.nodes.follows()? {
+            return self.follow(source, selected);
+        }
         let options = self.app_options(self.model.name(&source))?;
         let args = self.server.clone();
         let service = Service {
@@ -418,7 +435,47 @@ impl ServeArgs {
                 app.keep_files(files);
                 app
             },
-            move |app: &App| model.load(&source, &selected.device, &app.frame.progress, &service),
+            move |app: &App| model.load("serve", &source, &selected, &app.frame.progress, &service),
+        )
+    }
+
+    /// Has a part of the model for the server on node 0, and tells on this host's port how that is.
+    fn follow(self, source: SourceArgs, selected: Selected) -> Result<()> {
+        let name = self.model.name(&source);
+        let model = self.model;
+        worker::serve::start(
+            &self.server,
+            (&selected).into(),
+            |identity| FollowerApp::new(identity, name),
+            move |app: &FollowerApp| {
+                let following = Following::default();
+                let (ready, loaded) = mpsc::channel();
+                app.frame.progress.begin("waiting for the other nodes");
+                let state = following.clone();
+                let thread = std::thread::Builder::new().name("follower".to_string());
+                let follower = thread.spawn(move || {
+                    let tell = || {
+                        // Nobody waits for it when it was loaded before.
+                        let _ = ready.send(());
+                    };
+                    let followed = model.follow("serve", &source, &selected, tell);
+                    match &followed {
+                        // As if told to stop: node 0 has done its work.
+                        Ok(()) => stop_this_process(),
+                        Err(error) => state.lose(&error.to_string()),
+                    }
+                    followed
+                });
+                let failed = |reason: String| Error::Runtime(format!("a thread: {reason}"));
+                let follower = follower.map_err(|e| failed(e.to_string()))?;
+                match loaded.recv() {
+                    Ok(()) => Ok(following),
+                    Err(_) => match follower.join() {
+                        Ok(followed) => followed.map(|()| following),
+                        Err(_) => Err(failed("it panicked".to_string())),
+                    },
+                }
+            },
         )
     }
 }
@@ -478,13 +535,15 @@ impl ModelArgs {
     /// Why there is none.
     pub(super) fn load(
         &self,
+        command: &'static str,
         source: &SourceArgs,
-        device: &Device,
+        selected: &Selected,
         progress: &Progress,
         service: &Service,
     ) -> Result<Loaded> {
         progress.begin("finding the model");
         let path = source.resolve()?;
+        let device = &selected.device;
         let mut loaded = Loaded {
             origin: Some(Arc::new(Origin::of(&path))),
             ..Loaded::default()
@@ -504,8 +563,12 @@ impl ModelArgs {
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         } else {
             loaded.text = Some(Arc::new(
-                self.load_text(source, &path, device, progress, service)?,
+                self.load_text(command, source, &path, selected, progress, service)?,
             ));
+        }
+        if loaded.text.is_none() && self.nodes.is_wanted() {
+            let reason = "--nnodes: this model generates no text, and runs on one host";
+            return Err(Error::Usage(reason.to_string()));
         }
         if loaded.text.is_none() && service.kv_events.is_some() {
             let reason = "--kv-events: this model generates no text, so it has no cache of prompts";
@@ -546,11 +609,41 @@ impl ModelArgs {
         }
     }
 
+    /// Has a part of the model for `command` on node 0 until that has done its work; `ready` is called when the part is
+    /// loaded.
+    ///
+    /// # Errors
+    /// What failed here or on another node.
+    pub(super) fn follow(
+        &self,
+        command: &'static str,
+        source: &SourceArgs,
+        selected: &Selected,
+        ready: impl FnMut(),
+    ) -> Result<()> {
+        let own = Own {
+            command,
+            path: &source.resolve()?,
+            adapters: &self.adapters()?,
+            selected,
+        };
+        self.nodes.follow(&own, ready)
+    }
+
+    /// Whether this process is a node that has a part of the model and no more.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for arguments that make no sense.
+    pub(super) fn follows(&self) -> Result<bool> {
+        self.nodes.follows()
+    }
+
     fn load_text(
         &self,
+        command: &'static str,
         source: &SourceArgs,
         path: &Path,
-        device: &Device,
+        selected: &Selected,
         progress: &Progress,
         service: &Service,
     ) -> Result<TextModel> {
@@ -568,6 +661,17 @@ impl ModelArgs {
         let file = ModelFile::open(path)?
             .with_vision(self.mmproj.as_deref())?
             .with_picture_options(self.seeing.options())?;
+        let device = &selected.device;
+        let adapters = self.adapters()?;
+        if self.nodes.is_wanted() {
+            progress.begin("waiting for the other nodes");
+        }
+        let hosts = self.nodes.lead(&Own {
+            command,
+            path,
+            adapters: &adapters,
+            selected,
+        })?;
         let kernels = file.kernels(self.kv.types());
         self.compile.ahead(device, &kernels, progress);
         progress.begin("loading the model");
@@ -576,9 +680,10 @@ impl ModelArgs {
         let options = LoadOptions {
             context: self.context,
             head: self.speculation.wants_head(),
-            adapters: self.adapters()?,
+            adapters,
             weights: self.memory.options(),
             split: None,
+            hosts,
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
         let model = (self.speculation).with_draft(model, source, device, &options)?;
@@ -632,12 +737,16 @@ impl ModelArgs {
             }),
             Some(reload),
         )?;
+        if let Some(hosts) = &options.hosts {
+            hosts.leader.fate().on_failure(engine.loser());
+        }
         if let Some(events) = &service.kv_events {
             let told = engine.tell_blocks(events.listener());
             told.map_err(|failure| Error::Runtime(failure.to_string()))?;
         }
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.kv_events = service.kv_events.clone();
+        text.spans_hosts = options.hosts.is_some();
         text.parallel = service.parallel;
         text.adapters = options.adapters;
         text.format = format;

@@ -3,6 +3,7 @@
 use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::memory::MemoryArgs;
+use super::nodes::{NodeArgs, Own};
 use super::source::SourceArgs;
 use super::speculation::SpeculationArgs;
 use crate::adapters::AdapterSource;
@@ -59,6 +60,9 @@ pub struct SessionArgs {
 
     #[command(flatten)]
     pub speculation: SpeculationArgs,
+
+    #[command(flatten)]
+    nodes: NodeArgs,
 }
 
 /// A running model.
@@ -88,9 +92,35 @@ impl SessionArgs {
         ModelFile::open(&self.source.resolve()?)
     }
 
-    /// Loads an opened model, and says so if the CPU takes the place of a GPU.
-    pub(super) fn start(&self, file: ModelFile, options: EngineOptions) -> Result<Session> {
+    /// Has a part of the model for `command` on node 0, if this process is a node that does no more.
+    pub(super) fn follow(&self, command: &'static str) -> Result<bool> {
+        if !self.nodes.follows()? {
+            return Ok(false);
+        }
+        let own = Own {
+            command,
+            path: &self.source.resolve()?,
+            adapters: &self.adapters,
+            selected: &self.device.open()?,
+        };
+        self.nodes.follow(&own, || {})?;
+        Ok(true)
+    }
+
+    /// Loads an opened model for `command`, and says so if the CPU takes the place of a GPU.
+    pub(super) fn start(
+        &self,
+        command: &'static str,
+        file: ModelFile,
+        options: EngineOptions,
+    ) -> Result<Session> {
         let selected = self.device.open()?;
+        let hosts = self.nodes.lead(&Own {
+            command,
+            path: file.path(),
+            adapters: &self.adapters,
+            selected: &selected,
+        })?;
         let start = Instant::now();
         let kernels = file.kernels(self.kv.types());
         (self.compile).ahead(&selected.device, &kernels, &Progress::default());
@@ -106,12 +136,16 @@ impl SessionArgs {
             weights: self.memory.options(),
             adapters: self.adapters.clone(),
             split: None,
+            hosts,
         };
         let model = file.load(&selected.device, &load)?;
         let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;
         let tokenizer = model.tokenizer.clone();
         let pictures = model.pictures.clone();
         let engine = Engine::start(model, &options)?;
+        if let Some(hosts) = &load.hosts {
+            hosts.leader.fate().on_failure(engine.loser());
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()

@@ -7,6 +7,7 @@ use super::snapshots::Snapshots;
 use candle_core::rocm_backend::candle_rocm::ops::exchange::Exchange;
 use candle_core::{Device, Result, Tensor};
 use candle_rocm_flash_attn::paged::PagedSequence;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A causal language model with a paged cache.
@@ -182,7 +183,7 @@ pub trait Forward: Send {
 }
 
 /// What one device has of the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CachePart {
     /// Bytes that the cache may take there, if that is known.
     pub room: Option<usize>,
@@ -248,7 +249,7 @@ impl Answer {
 }
 
 /// What [`Forward::reserve`] reserves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct CacheOptions {
     /// Number of blocks.
     pub blocks: usize,
@@ -265,7 +266,7 @@ pub struct CacheOptions {
 }
 
 /// A forward pass: new tokens of sequences, behind each other.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Step {
     /// New tokens of all sequences.
     pub tokens: Vec<u32>,
@@ -349,7 +350,7 @@ impl Step {
 }
 
 /// A pass of a head that predicts further tokens.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct HeadStep {
     /// Which head.
     pub head: usize,
@@ -364,7 +365,7 @@ pub struct HeadStep {
 }
 
 /// Where hidden states come from.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HiddenRows {
     /// Rows of the model's last step, and behind these the rows that [were kept](HeadStep::keep).
     OfStep(Vec<u32>),
@@ -402,7 +403,7 @@ pub enum HeadOutput {
 }
 
 /// A sequence of a [`Step`].
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StepSequence {
     /// Identifies the sequence as long as it lives.
     pub id: u64,
@@ -428,7 +429,7 @@ pub struct StepSequence {
 ///
 /// A slot that is read and not written stays as it is: a checkpoint is a slot that its sequence went on from into
 /// another one. No slot is written twice in a step, nor read by one sequence and written by another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepState {
     /// The state before the new tokens; none at the beginning of a sequence.
     pub from: Option<u32>,

@@ -267,6 +267,21 @@ impl Engine {
         breakers
     }
 
+    /// What tells the engine, from any thread, that its model has lost a device or a host that it cannot go on without.
+    /// Requests that come from then on are refused with [`Failure::DeviceLost`]; those that run fail with it when their
+    /// step does.
+    pub fn loser(&self) -> impl FnOnce(&str) + Send + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move |reason| {
+            if let Some(shared) = shared.upgrade() {
+                shared
+                    .status()
+                    .lost
+                    .get_or_insert_with(|| reason.to_string());
+            }
+        }
+    }
+
     /// What the slots have. Waits for the step that is computed.
     ///
     /// # Errors

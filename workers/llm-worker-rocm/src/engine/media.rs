@@ -4,6 +4,7 @@ use super::forward::Forward;
 use crate::sound::Frames;
 use crate::vision::{Pixels, Video};
 use candle_core::Tensor;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -161,7 +162,7 @@ pub struct StepMedia {
 }
 
 /// Rows that see all tokens up to the last one of their span.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ahead {
     /// The first row.
     pub row: usize,

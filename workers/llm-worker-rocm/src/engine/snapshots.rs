@@ -1,9 +1,10 @@
 //! The border to models whose memory can be saved: what sequences leave in it, as bytes.
 
 use candle_core::Result;
+use serde::{Deserialize, Serialize};
 
 /// A part of what [`Forward::reserve`](super::forward::Forward::reserve) has reserved, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// A block of keys and values.
     Block(u32),

@@ -148,6 +148,8 @@ pub struct TextModel {
     pub slot_save_path: Option<PathBuf>,
     /// What publishes what the cache knows, if something does.
     pub kv_events: Option<Publisher>,
+    /// Whether other hosts have a part of it.
+    pub spans_hosts: bool,
     grammars: Result<Grammars, String>,
 }
 
@@ -170,6 +172,7 @@ impl TextModel {
             reasoning_budget: None,
             slot_save_path: None,
             kv_events: None,
+            spans_hosts: false,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures or sounds".to_string()),
             sources: Sources::default(),
@@ -329,6 +332,10 @@ impl Served for Loaded {
                 }))
                 .collect(),
         }
+    }
+
+    fn ends_at_once(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| text.spans_hosts)
     }
 
     fn figures(&self) -> Vec<Figure> {

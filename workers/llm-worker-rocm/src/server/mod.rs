@@ -33,6 +33,7 @@ mod cohere;
 mod error;
 mod files;
 mod fleet;
+mod following;
 mod generation;
 mod jobs;
 pub mod metrics;
@@ -51,6 +52,7 @@ mod vllm;
 pub use app::{App, AppOptions};
 pub use backend::{Backend, Loaded, Origin, TextModel};
 pub use files::{FileOptions, Store as FileStore};
+pub use following::{FollowerApp, Following};
 pub use metrics::MetricNames;
 pub use transcriber::Transcriber;
 

@@ -25,8 +25,8 @@ const HTTP_THREADS: usize = 4;
 const LOST_POLL: Duration = Duration::from_secs(1);
 /// How long `/health` tells that the device is lost before the process ends.
 const LOST_LINGER: Duration = Duration::from_secs(10);
-/// The same where a supervisor tells it, too, and starts the next process.
-const LOST_LINGER_SUPERVISED: Duration = Duration::from_secs(1);
+/// The same where a supervisor tells it, too, and starts the next process, or other hosts wait for this one's end.
+const LOST_LINGER_SHORT: Duration = Duration::from_secs(1);
 /// Answers have this long to reach their clients once their computations have ended.
 const LAST_FRAMES: Duration = Duration::from_secs(5);
 
@@ -242,9 +242,10 @@ async fn live<W: Worker>(
         tokio::time::sleep(LOST_POLL).await;
         if let Err(Unready::Lost(reason)) = frame.ready() {
             tracing::error!("the device is lost: {reason}");
-            let linger = match frame.identity.supervisor {
-                Some(_) => LOST_LINGER_SUPERVISED,
-                None => LOST_LINGER,
+            let others_wait = frame.loaded().is_ok_and(|loaded| loaded.ends_at_once());
+            let linger = match frame.identity.supervisor.is_some() || others_wait {
+                true => LOST_LINGER_SHORT,
+                false => LOST_LINGER,
             };
             tokio::time::sleep(linger).await;
             return Error::DeviceLost(reason);

@@ -159,6 +159,11 @@ pub trait Served: Clone + Send + Sync + 'static {
         Map::new()
     }
 
+    /// Whether the process ends at once when its device is lost, as other hosts wait for that to start anew.
+    fn ends_at_once(&self) -> bool {
+        false
+    }
+
     /// Takes nothing new, gives what runs `grace` to finish, and returns when all has ended. Blocks.
     fn stop(&self, grace: Duration);
 }
@@ -203,6 +208,13 @@ impl ServerArgs {
     fn worker_id(&self) -> String {
         let given = self.worker_id.clone().filter(|id| !id.is_empty());
         given.unwrap_or_else(|| crate::ids::uuid().to_string())
+    }
+
+    /// The same without a supervising process, unless that was asked for: whoever started the other hosts of a model
+    /// starts all anew.
+    pub fn supervised_only_if_asked(mut self) -> Self {
+        self.supervise = self.supervise.only_if_asked();
+        self
     }
 
     /// Crashes after which a model's process is not started again at once, within which time, and whether core files are

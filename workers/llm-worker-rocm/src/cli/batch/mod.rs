@@ -167,6 +167,10 @@ impl BatchArgs {
             let reason = "--api-key is for the server that --url names";
             return Err(Error::Usage(reason.to_string()));
         }
+        if self.url.is_none() && self.model.follows()? {
+            let selected = self.model.select_device()?;
+            return self.model.follow("batch", &self.source, &selected, || {});
+        }
         let wanted = self.wanted_concurrency()?;
         let at_server = wanted.unwrap_or(REMOTE_CONCURRENCY);
         let remote = match &self.url {
@@ -323,7 +327,7 @@ impl BatchArgs {
         };
         tracing::info!("loading the model");
         let progress = &app.frame.progress;
-        let loaded = (self.model).load(&self.source, &selected.device, progress, &service)?;
+        let loaded = (self.model).load("batch", &self.source, &selected, progress, &service)?;
         app.frame.serve(loaded);
         Ok((app, parallel))
     }

@@ -108,6 +108,9 @@ impl Test {
 
 impl BenchArgs {
     pub(super) fn run(self) -> Result<()> {
+        if self.session.follow("bench")? {
+            return Ok(());
+        }
         let tests = self.tests()?;
         let path = self.session.source.resolve()?;
         let file = ModelFile::open(&path)?;
@@ -120,6 +123,7 @@ impl BenchArgs {
             .max();
         let most = tests.iter().map(|test| test.batch).max().unwrap_or(1);
         let session = self.session.start(
+            "bench",
             file,
             EngineOptions {
                 context: longest.map(|n| n + 1),

@@ -57,6 +57,9 @@ pub struct ChatArgs {
 
 impl ChatArgs {
     pub(super) fn run(self) -> Result<()> {
+        if self.session.follow("chat")? {
+            return Ok(());
+        }
         let file = self.session.open()?;
         let file = file
             .with_vision(self.pictures.mmproj.as_deref())?
@@ -64,6 +67,7 @@ impl ChatArgs {
         let parts = self.pictures.parts()?;
         let template = template(self.chat_template.as_deref(), &file)?;
         let session = self.session.start(
+            "chat",
             file,
             EngineOptions {
                 max_sequences: 1,

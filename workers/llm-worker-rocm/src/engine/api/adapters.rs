@@ -1,10 +1,11 @@
 //! Which adapters a request wants.
 
+use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 /// An adapter of the model, and how much of it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct AdapterUse {
     /// Its place among the model's adapters.
     pub adapter: usize,

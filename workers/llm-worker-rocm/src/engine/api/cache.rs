@@ -1,13 +1,14 @@
 //! How keys and values are stored.
 
 use candle_rocm_flash_attn::paged::{CacheDType, CacheFormat};
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// The one list of types: variant, the paged cache's type, names (the first is the usual one), and what it is.
 macro_rules! dtypes {
     ($($(#[$doc:meta])* $variant:ident = $cache:ident, $name:literal $(| $alias:literal)*;)*) => {
         /// How keys, or values, are stored.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         pub enum KvDType {
             $($(#[$doc])* $variant,)*
         }
@@ -80,7 +81,7 @@ impl std::fmt::Display for KvDType {
 
 /// Whether keys and values turn before they are stored, so that no element is much larger than the others
 /// ([`CacheFormat::turn_keys`]).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KvRotation {
     /// Those of four and five bits.
     #[default]
@@ -127,7 +128,7 @@ impl KvRotation {
 }
 
 /// How keys and values are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvTypes {
     /// Keys.
     pub keys: KvDType,

@@ -2,6 +2,7 @@
 
 use super::cache::{KvDType, KvRotation, KvTypes};
 use super::speculation::SpeculationOptions;
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl EngineOptions {
 }
 
 /// Whether launches are recorded and enqueued as graphs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GraphUse {
     /// Unless the installed version of ROCm is known for wrong graphs on the GPU.
     #[default]

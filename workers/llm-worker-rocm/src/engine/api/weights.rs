@@ -1,9 +1,10 @@
 //! Where a model's weights are.
 
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// Where weights go when a model is loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightOptions {
     /// Layers, from the first on, whose experts stay in the host's memory; `None` is as few as it takes for the rest to
     /// fit onto the device.
@@ -31,7 +32,7 @@ impl Default for WeightOptions {
 }
 
 /// Who computes with experts in the host's memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExpertsBy {
     /// Whoever is the faster for the rows of a step, by measurement.
     #[default]

@@ -1,6 +1,7 @@
 //! What tells a model from others: its configuration, and parts of all tensors that were taken.
 
 use super::config::DecoderConfig;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ const SAMPLE: usize = 4096;
 
 /// What tells tensors from others, by their names: the same in whatever order they come, and of whatever decoders of one
 /// model.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Notes(BTreeMap<String, [u8; 32]>);
 
 impl Notes {

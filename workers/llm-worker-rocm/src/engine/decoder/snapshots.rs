@@ -8,6 +8,7 @@ use crate::engine::snapshots::{Place, Snapshots};
 use candle_core::{bail, DType, Result, Tensor, WithDType};
 use candle_rocm_flash_attn::paged::PagedCache;
 use half::{bf16, f16};
+use serde::{Deserialize, Serialize};
 
 impl Network {
     /// The caches that have blocks of a kind; heads have those of full caches.
@@ -32,14 +33,14 @@ impl Network {
 }
 
 /// How memory is laid out.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Layout {
     kv_dtype: KvTypes,
     block_size: usize,
     on_cpu: bool,
     has_windows: bool,
     /// The dtype of recurrent states, if there are some.
-    states: Option<DType>,
+    states: Option<String>,
     heads: usize,
     /// Bytes of a block, of one of windows, and of a slot of states.
     bytes: [usize; 3],
@@ -49,7 +50,7 @@ impl Layout {
     /// That of a model of several parts, in their order.
     pub(crate) fn of_all<'a>(parts: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let join = |all: Self, part: &Self| Self {
-            states: all.states.or(part.states),
+            states: all.states.or_else(|| part.states.clone()),
             heads: all.heads.max(part.heads),
             bytes: std::array::from_fn(|kind| all.bytes[kind] + part.bytes[kind]),
             ..all
@@ -62,8 +63,8 @@ impl Layout {
     /// In words.
     pub(crate) fn describe(&self) -> String {
         let kind = if self.on_cpu { "CPU" } else { "GPU" };
-        let states = match self.states {
-            Some(dtype) => format!(", states of {dtype:?}"),
+        let states = match &self.states {
+            Some(dtype) => format!(", states of {dtype}"),
             None => String::new(),
         };
         let windows = match self.has_windows {
@@ -101,7 +102,7 @@ impl Decoder {
             block_size: network.block_size,
             on_cpu: network.device.is_cpu(),
             has_windows: network.window_blocks > 0,
-            states: network.states().next().map(Tensor::dtype),
+            states: (network.states().next()).map(|state| format!("{:?}", state.dtype())),
             heads: network.heads.len(),
             bytes: [
                 of(false),

@@ -118,7 +118,13 @@ impl Group {
             }
         };
         let mut told: Vec<(&Rank, Result<Told>)> = Vec::new();
-        let _waits = self.watch.mark(self.rank.number).enter(State::Other);
+        let is_far = asked.iter().any(|other| other.rank().elsewhere.is_some());
+        let state = if is_far {
+            State::Elsewhere
+        } else {
+            State::Other
+        };
+        let _waits = self.watch.mark(self.rank.number).enter(state);
         for other in asked {
             told.push((other.rank(), other.told()));
         }

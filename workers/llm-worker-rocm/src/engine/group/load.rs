@@ -85,18 +85,19 @@ pub(crate) fn load(
 }
 
 /// What each rank shares its stage with, in the order of ranks; nothing where a stage has one device.
-fn shards(source: &Source, ranks: &[Rank]) -> Result<Vec<Option<Shard>>> {
+pub(super) fn shards(source: &Source, ranks: &[Rank]) -> Result<Vec<Option<Shard>>> {
     let mut shards = vec![None; ranks.len()];
-    for first in ranks.iter().filter(|r| r.shard == 0 && r.shards > 1) {
-        let own = &ranks[first.number..first.number + first.shards];
+    let firsts = ranks.iter().enumerate();
+    for (at, first) in firsts.filter(|(_, rank)| rank.shard == 0 && rank.shards > 1) {
+        let own = &ranks[at..at + first.shards];
         let plan = source
             .config
             .divide(source.file.header(), &vec![1.0; own.len()]);
         let plan = Arc::new(plan.map_err(Error::Usage)?);
         let devices: Vec<Device> = own.iter().map(|rank| rank.device.clone()).collect();
         let communicators = host::group(&devices).map_err(Error::candle("joining the GPUs"))?;
-        for (rank, communicator) in own.iter().zip(communicators) {
-            shards[rank.number] = Some(Shard {
+        for (shard, communicator) in shards[at..].iter_mut().zip(communicators) {
+            *shard = Some(Shard {
                 plan: plan.clone(),
                 communicator,
             });
@@ -106,7 +107,7 @@ fn shards(source: &Source, ranks: &[Rank]) -> Result<Vec<Option<Shard>>> {
 }
 
 /// The parts of all ranks, in their order.
-fn load_all(
+pub(super) fn load_all(
     source: &Source,
     ranks: &[Rank],
     shards: &[Option<Shard>],
@@ -193,7 +194,7 @@ fn connect(ranks: Vec<Rank>, decoders: Vec<Decoder>, facts: Facts) -> Result<Gro
 }
 
 /// Whether caches of both ranks come from the same memory.
-fn shares_memory(one: &Rank, other: &Rank) -> bool {
+pub(super) fn shares_memory(one: &Rank, other: &Rank) -> bool {
     match (&one.device, &other.device) {
         (Device::Rocm(one), Device::Rocm(other)) => {
             one.device().ordinal() == other.device().ordinal()

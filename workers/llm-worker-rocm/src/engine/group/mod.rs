@@ -11,6 +11,7 @@ pub(crate) mod failure;
 mod forward;
 pub(crate) mod link;
 mod load;
+pub mod nodes;
 mod pieces;
 mod plan;
 mod rank;

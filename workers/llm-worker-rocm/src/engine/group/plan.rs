@@ -38,6 +38,8 @@ pub struct Rank {
     pub blocks: Range<usize>,
     /// Where it computes.
     pub device: Device,
+    /// Of a rank of another process, what it computes on, in words; its `device` then stands for nothing.
+    pub elsewhere: Option<String>,
 }
 
 impl SplitPlan {
@@ -71,6 +73,7 @@ impl SplitPlan {
                     shards: plan.devices.len(),
                     blocks: plan.blocks.clone(),
                     device: device.clone(),
+                    elsewhere: None,
                 });
             }
         }
@@ -153,6 +156,9 @@ impl Rank {
 
     /// Its number and its device, as people know them.
     pub fn name(&self) -> String {
+        if let Some(device) = &self.elsewhere {
+            return format!("rank {} of {} ({device})", self.number, self.ranks);
+        }
         let device = match (&self.device, self.device.location()) {
             (Device::Rocm(device), _) => {
                 let properties = device.device().properties();

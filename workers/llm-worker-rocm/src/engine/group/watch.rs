@@ -33,6 +33,8 @@ pub enum State {
     Device,
     /// It waits for another rank.
     Other,
+    /// It waits for a rank of another process, whose own watch sees whether that gets on.
+    Elsewhere,
 }
 
 impl State {
@@ -41,6 +43,7 @@ impl State {
             1 => Self::Host,
             2 => Self::Device,
             3 => Self::Other,
+            4 => Self::Elsewhere,
             _ => Self::Idle,
         }
     }
@@ -279,7 +282,13 @@ impl Watch {
         let mut states = self.marks.iter().map(Mark::state);
         let found = states
             .position(|state| matches!(state, State::Host | State::Device))
-            .or_else(|| self.marks.iter().position(|m| m.state() != State::Idle));
+            .or_else(|| {
+                let mut states = self.marks.iter().map(Mark::state);
+                match states.any(|state| state == State::Elsewhere) {
+                    true => None,
+                    false => self.marks.iter().position(|m| m.state() != State::Idle),
+                }
+            });
         let Some(rank) = found else { return };
         let mark = &self.marks[rank];
         let had = mark.processor_seconds() - seen.seconds[rank];
@@ -291,7 +300,7 @@ impl Watch {
         let what = match mark.state() {
             State::Device => "its device does not get on",
             State::Other => "it waits for a rank that does not know of it",
-            State::Host | State::Idle => "it does not get on",
+            State::Host | State::Idle | State::Elsewhere => "it does not get on",
         };
         self.fail(rank, &format!("{what} for {:.1} s", stands.as_secs_f64()));
     }

@@ -47,6 +47,14 @@ impl SuperviseArgs {
         }
     }
 
+    /// The same where something else starts all hosts of a model anew: not unless it is asked for.
+    pub(in crate::serve) fn only_if_asked(mut self) -> Self {
+        if self.supervise == Supervise::Auto {
+            self.supervise = Supervise::Off;
+        }
+        self
+    }
+
     /// How long a crash counts.
     pub(in crate::serve) fn window(&self) -> Duration {
         Duration::from_secs(self.crash_window)
