@@ -182,11 +182,10 @@ fn ruled_out(candidates: &[Candidate], patience: Duration) -> String {
     else {
         panic!("{refused}");
     };
-    // Whichever rank tells it first.
+    // Whichever rank tells it first, and of whichever: several may be waiting for each other.
     let told = |reason: &str| {
-        reason
-            .split_once(": ")
-            .map_or(String::new(), |(_, told)| told.to_string())
+        let (_, told) = reason.split_once(": ").unwrap_or_default();
+        told.replace(|c: char| c.is_ascii_digit(), "")
     };
     assert_eq!(told(named), told(reason));
     reason.clone()
