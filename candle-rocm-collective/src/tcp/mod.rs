@@ -1,7 +1,7 @@
 //! Ranks of several processes whose tensors go over TCP, through the hosts' memory.
 //!
 //! For machines whose GPUs RCCL does not support, and for ranks on the CPU: tests of what spans hosts need no GPU. Sums
-//! are made in the order of ranks, as those of [`host`](crate::host): the same bits on every rank, whatever the number
+//! are made in the order of ranks, as those of [`host`]: the same bits on every rank, whatever the number
 //! of processes over which the ranks are spread.
 
 mod backend;
