@@ -271,7 +271,12 @@ fn a_backend_may_be_asked_for_by_name() {
 
 /// The reason for which peers were ruled out; the host carries then.
 fn refusal(count: usize) -> String {
-    let group = group(&gpus(count), &options(Choice::Auto)).unwrap();
+    // Whatever was measured where peers work.
+    let options = Options {
+        remembers: false,
+        ..options(Choice::Auto)
+    };
+    let group = group(&gpus(count), &options).unwrap();
     let report = group[0].report().unwrap();
     let peers = report.tried.iter().find(|t| t.name == "peers").unwrap();
     let Outcome::RuledOut { reason } = peers.outcome.clone() else {

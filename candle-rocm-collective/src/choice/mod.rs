@@ -266,17 +266,26 @@ fn reason_of(name: &str, error: &candle::Error) -> String {
     }
 }
 
+/// What a backend that graphs cannot record has to be faster by: the launches of a whole decode step depend on it.
+const WITHOUT_GRAPHS: u32 = 2;
+
 /// For each size the name of what was fastest; the first that works where nothing was measured; none if nothing works.
 fn fastest(tried: &[Attempt], sizes: &[usize]) -> Option<Vec<&'static str>> {
     let working = || tried.iter().filter(|t| t.ranks.is_some());
     let of_size = |at: usize| {
-        let time = |t: &&Attempt| match &t.outcome {
-            Outcome::Works { times } => times.get(at).map(|&(_, time)| time),
-            _ => None,
+        let time = |t: &&Attempt| {
+            let Outcome::Works { times } = &t.outcome else {
+                return Duration::MAX;
+            };
+            let ranks = t.ranks.iter().flatten();
+            let in_graphs = ranks.take(1).all(Communicator::is_capturable);
+            let factor = if in_graphs { 1 } else { WITHOUT_GRAPHS };
+            times
+                .get(at)
+                .map_or(Duration::MAX, |&(_, time)| time * factor)
         };
-        // Of those that are alike the first; what was not measured comes last.
-        let best = working().min_by_key(|t| time(t).unwrap_or(Duration::MAX))?;
-        Some(best.name)
+        // Of those that are alike the first.
+        Some(working().min_by_key(time)?.name)
     };
     (0..sizes.len().max(1)).map(of_size).collect()
 }
