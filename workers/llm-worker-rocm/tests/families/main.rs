@@ -11,6 +11,8 @@ mod expert_adapters;
 mod formats;
 mod heads;
 mod host_experts;
+#[path = "../../../../candle-rocm/tests/isolated/mod.rs"]
+mod isolated;
 mod latent;
 mod list;
 mod mixtures;

@@ -2,6 +2,7 @@
 //! a GPU, a few of them with ranks that are streams of it.
 
 mod engine;
+mod graphs;
 mod refusals;
 mod together;
 
