@@ -39,7 +39,7 @@ impl Part {
             dims,
             format: whole.format,
             offset: 0,
-            bytes: whole.bytes / all * self.len() as u64,
+            bytes: whole.bytes * self.len() as u64 / all,
         }
     }
 
