@@ -52,6 +52,7 @@ pub mod quantize;
 mod samplers;
 pub mod server;
 pub mod sound;
+pub mod split;
 pub mod tokenizer;
 pub mod tools;
 pub mod vision;

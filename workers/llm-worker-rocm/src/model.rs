@@ -6,7 +6,7 @@ pub use crate::engine::LoadedModel;
 use crate::adapters::{Adapter, AdapterSource};
 use crate::architectures::decoder_config;
 use crate::chat::ChatTemplate;
-use crate::engine::api::{KvTypes, WeightOptions};
+use crate::engine::api::{KvDType, KvTypes, WeightOptions};
 use crate::engine::decoder::{Decoder, DecoderConfig, Part, PartSizes, Source};
 use crate::engine::forward::Forward;
 use crate::engine::group::nodes::{self, Joining, Leader, Loading};
@@ -15,6 +15,7 @@ use crate::hf::HfFolder;
 use crate::kernels;
 use crate::media::{PictureOptions, Processor};
 use crate::sound::{SoundEncoder, SoundFile};
+use crate::split::{self, Placed, Placement};
 use crate::tokenizer::Tokenizer;
 use crate::vision::{Encoder, VisionFile};
 use crate::whisper::Whisper;
@@ -234,6 +235,28 @@ impl ModelFile {
     /// What its blocks and its ends take, and where it may be cut: what a [`SplitPlan`] is made of.
     pub fn part_sizes(&self) -> PartSizes {
         self.config.part_sizes(self.file.header())
+    }
+
+    /// Where it goes: how the devices of a placement share it. There should be room for keys and values of so many
+    /// tokens, stored like that.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with why it cannot be as asked for, or does not fit; [`Error::Device`] if a device fails.
+    pub fn place(
+        &self,
+        placement: &Placement,
+        tokens: usize,
+        kv: Option<KvTypes>,
+        weights: &WeightOptions,
+    ) -> Result<Placed> {
+        let header = self.file.header();
+        let needs = split::Needs {
+            tokens: tokens as u64,
+            kv: kv.unwrap_or(KvDType::F16.into()),
+            host_experts: weights.host_experts,
+            encoders: self.file_bytes() - header.file_bytes,
+        };
+        split::plan(&self.config, header, placement, needs)
     }
 
     /// What the model is.

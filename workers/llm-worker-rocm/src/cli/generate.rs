@@ -10,6 +10,7 @@ use crate::engine::api::{Constraint, EngineOptions, Request};
 use crate::engine::media::Media;
 use crate::grammar::Grammars;
 use crate::model::ModelFile;
+use crate::split::SplitReport;
 use crate::tokenizer::TokenizerError;
 use clap::Args;
 use serde::Serialize;
@@ -123,6 +124,9 @@ struct Report<'a> {
     finish_reason: &'a str,
     seed: Option<u64>,
     device: DeviceReport<'a>,
+    /// How several devices share the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    split: Option<&'a SplitReport>,
     timings: TimingsReport,
 }
 
@@ -345,6 +349,7 @@ fn print_report(
             description: &session.selected.description,
             fallback: session.selected.fallback.as_deref(),
         },
+        split: session.split.as_ref(),
         timings: TimingsReport {
             load_ms: milliseconds(session.load),
             prompt_ms: milliseconds(timings.prefill),

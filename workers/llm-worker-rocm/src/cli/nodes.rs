@@ -3,6 +3,7 @@
 use crate::adapters::AdapterSource;
 use crate::engine::group::nodes::{About, Card, Fate, Follower, Leader, Met};
 use crate::model::{Hosts, ModelFile};
+use candle_core::Device;
 use candle_rocm_collective::rendezvous::{Place, Rendezvous, DEFAULT_PORT, TOKEN_VARIABLE};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -184,7 +185,7 @@ impl NodeArgs {
         end_soon_after(leader.fate());
         Ok(Some(Hosts {
             leader: Arc::new(leader),
-            devices: vec![own.selected.device.clone()],
+            devices: own.devices(),
         }))
     }
 
@@ -201,7 +202,7 @@ impl NodeArgs {
         end_soon_after(follower.fate());
         follower.serve(|loading, joining| {
             let (node, nodes) = joining.place();
-            let devices = [own.selected.device.clone()];
+            let devices = own.devices();
             let file = ModelFile::open(own.path)?;
             let part = file.load_part(loading, joining, &devices, own.adapters)?;
             let has = loading.plan.of_node(node);
@@ -224,7 +225,7 @@ impl NodeArgs {
             own.command,
             own.path,
             &adapters,
-            vec![Card::of(own.selected)],
+            own.selected.iter().map(Card::of).collect(),
         )?;
         tracing::info!(
             "node {} of {}: meeting the others at {}",
@@ -245,7 +246,14 @@ pub(super) struct Own<'a> {
     /// Adapters beside it.
     pub adapters: &'a [AdapterSource],
     /// What it computes on.
-    pub selected: &'a Selected,
+    pub selected: &'a [Selected],
+}
+
+impl Own<'_> {
+    fn devices(&self) -> Vec<Device> {
+        let selected = self.selected.iter();
+        selected.map(|one| one.device.clone()).collect()
+    }
 }
 
 /// Ends the process when the group has failed and it does not come to an end by itself: a computation may wait for ever.

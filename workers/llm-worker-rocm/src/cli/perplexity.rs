@@ -7,10 +7,10 @@ use crate::engine::api::EngineOptions;
 use crate::engine::score::Scorer;
 use crate::model::{LoadOptions, ModelFile};
 use crate::perplexity::{perplexity, Perplexity};
+use crate::split::PlacementArgs;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
-use worker::device::DeviceRequest;
 use worker::progress::count_bar;
 use worker::signal::Interrupt;
 use worker::{Error, Result};
@@ -32,9 +32,8 @@ pub struct PerplexityArgs {
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
 
-    /// Where to compute: auto, cpu, rocm or rocm:N.
-    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
-    device: DeviceRequest,
+    #[command(flatten)]
+    placement: PlacementArgs,
 
     #[command(flatten)]
     memory: MemoryArgs,
@@ -69,13 +68,17 @@ impl PerplexityArgs {
         tokens.truncate(self.max_tokens.unwrap_or(usize::MAX));
         let context = self.context.min(file.context_length());
 
-        let selected = self.device.open()?;
+        let placement = self.placement.open()?;
+        let selected = placement.as_one();
+        let weights = self.memory.options();
+        let placed = file.place(&placement, context, self.kv.types(), &weights)?;
         let options = LoadOptions {
             context: Some(context),
-            weights: self.memory.options(),
+            weights,
+            split: placed.plan,
             ..LoadOptions::default()
         };
-        let model = Scorer::new(file.load(&selected.device, &options)?);
+        let model = Scorer::new(file.load(&placed.device, &options)?);
         let mut model = model.storing(&self.kv.options(EngineOptions::default()));
         let interrupt = Interrupt::install()?;
         let bar = count_bar("predicting", tokens.len() as u64, "tokens");

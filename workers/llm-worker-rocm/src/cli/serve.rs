@@ -21,6 +21,7 @@ use crate::server::{
     App, AppOptions, FileOptions, FileStore, FollowerApp, Following, Loaded, MetricNames, Origin,
     TextModel, Transcriber,
 };
+use crate::split::{Placement, PlacementArgs};
 use crate::tools::{CallForm, OutputFormat};
 use crate::whisper::Whisper;
 use candle_core::Device;
@@ -30,7 +31,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
-use worker::device::{DeviceArgs, Selected};
+use worker::device::Selected;
 use worker::kernels::CompileArgs;
 use worker::picture::Sources;
 use worker::serve::fleet::{self, FleetArgs, FleetSetup};
@@ -177,7 +178,7 @@ pub(super) struct ModelArgs {
     allowed_media_domains: Vec<String>,
 
     #[command(flatten)]
-    device: DeviceArgs,
+    placement: PlacementArgs,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -346,6 +347,8 @@ pub(super) struct Service {
     pub sleep_after: Option<Duration>,
     /// Who is told what the prefix cache holds.
     pub kv_events: Option<Publisher>,
+    /// The devices that share a model of text.
+    pub placement: Arc<Placement>,
 }
 
 /// So many seconds, unless that is 0.
@@ -359,7 +362,7 @@ impl ServeArgs {
     pub(super) fn run(self) -> Result<()> {
         self.check()?;
         let mut args = self.server.clone();
-        let device = self.model.device.request()?;
+        let device = self.model.placement.representative()?;
         let spans_hosts = self.model.nodes.is_wanted();
         if self.fleet.is_wanted(self.served.models.len()) {
             if spans_hosts {
@@ -378,7 +381,7 @@ impl ServeArgs {
     /// Looks at what can be wrong without a model and without a device.
     pub(super) fn check(&self) -> Result<()> {
         self.model.sampling()?;
-        self.model.device.request().map(drop)
+        self.model.placement.list().map(drop)
     }
 
     /// Serves several models, each in a process of its own.
@@ -408,10 +411,11 @@ impl ServeArgs {
 
     /// Serves in this process.
     fn serve(self, source: SourceArgs) -> Result<()> {
-        let selected = self.model.device.select()?;
+        let placement = Arc::new(self.model.open_devices()?);
         if self.model.nodes.follows()? {
-            return self.follow(source, selected);
+            return self.follow(source, placement);
         }
+        let selected = placement.as_one();
         let options = self.app_options(self.model.name(&source))?;
         let args = self.server.clone();
         let service = Service {
@@ -420,6 +424,7 @@ impl ServeArgs {
             slot_save_path: self.slot_save_path,
             sleep_after: seconds(self.sleep_after),
             kv_events: self.kv_events.publisher()?,
+            placement,
         };
         let files = FileStore::new(FileOptions {
             folder: self.files,
@@ -440,12 +445,12 @@ impl ServeArgs {
     }
 
     /// Has a part of the model for the server on node 0, and tells on this host's port how that is.
-    fn follow(self, source: SourceArgs, selected: Selected) -> Result<()> {
+    fn follow(self, source: SourceArgs, placement: Arc<Placement>) -> Result<()> {
         let name = self.model.name(&source);
         let model = self.model;
         worker::serve::start(
             &self.server,
-            (&selected).into(),
+            (&placement.as_one()).into(),
             |identity| FollowerApp::new(identity, name),
             move |app: &FollowerApp| {
                 let following = Following::default();
@@ -458,7 +463,7 @@ impl ServeArgs {
                         // Nobody waits for it when it was loaded before.
                         let _ = ready.send(());
                     };
-                    let followed = model.follow("serve", &source, &selected, tell);
+                    let followed = model.follow("serve", &source, &placement.selected, tell);
                     match &followed {
                         // As if told to stop: node 0 has done its work.
                         Ok(()) => stop_this_process(),
@@ -486,12 +491,12 @@ impl ModelArgs {
         self.parallel
     }
 
-    /// The device.
+    /// The devices.
     ///
     /// # Errors
-    /// That it cannot be used.
-    pub(super) fn select_device(&self) -> Result<Selected> {
-        self.device.select()
+    /// Which of them cannot be used.
+    pub(super) fn open_devices(&self) -> Result<Placement> {
+        self.placement.open()
     }
 
     fn sampling(&self) -> Result<SamplingOptions> {
@@ -563,8 +568,14 @@ impl ModelArgs {
             loaded.embedding = Some(Arc::new(self.open_embedding(&path, device)?));
         } else {
             loaded.text = Some(Arc::new(
-                self.load_text(command, source, &path, selected, progress, service)?,
+                self.load_text(command, source, &path, progress, service)?,
             ));
+        }
+        if loaded.text.is_none() && service.placement.is_shared() {
+            tracing::warn!(
+                "--devices: this model generates no text, so {} has all of it",
+                service.placement.selected[0].name
+            );
         }
         if loaded.text.is_none() && self.nodes.is_wanted() {
             let reason = "--nnodes: this model generates no text, and runs on one host";
@@ -618,7 +629,7 @@ impl ModelArgs {
         &self,
         command: &'static str,
         source: &SourceArgs,
-        selected: &Selected,
+        selected: &[Selected],
         ready: impl FnMut(),
     ) -> Result<()> {
         let own = Own {
@@ -643,7 +654,6 @@ impl ModelArgs {
         command: &'static str,
         source: &SourceArgs,
         path: &Path,
-        selected: &Selected,
         progress: &Progress,
         service: &Service,
     ) -> Result<TextModel> {
@@ -661,7 +671,6 @@ impl ModelArgs {
         let file = ModelFile::open(path)?
             .with_vision(self.mmproj.as_deref())?
             .with_picture_options(self.seeing.options())?;
-        let device = &selected.device;
         let adapters = self.adapters()?;
         if self.nodes.is_wanted() {
             progress.begin("waiting for the other nodes");
@@ -670,23 +679,34 @@ impl ModelArgs {
             command,
             path,
             adapters: &adapters,
-            selected,
+            selected: &service.placement.selected,
         })?;
         let kernels = file.kernels(self.kv.types());
-        self.compile.ahead(device, &kernels, progress);
+        for device in service.placement.of_each_arch() {
+            self.compile.ahead(device, &kernels, progress);
+        }
         progress.begin("loading the model");
+        let tokens = self.context.unwrap_or(file.context_length()) * service.parallel;
+        let weights = self.memory.options();
+        let placed = match &hosts {
+            // All hosts' devices are divided between by node 0.
+            Some(_) => service.placement.over_hosts()?,
+            None => file.place(&service.placement, tokens, self.kv.types(), &weights)?,
+        };
+        let device = &placed.device;
         let template = file.template().map(str::to_string);
         progress.expect(file.file_bytes());
         let options = LoadOptions {
             context: self.context,
             head: self.speculation.wants_head(),
             adapters,
-            weights: self.memory.options(),
-            split: None,
+            weights,
+            split: placed.plan,
             hosts,
         };
         let model = file.load_with(device, &options, &|bytes| progress.add(bytes))?;
-        let model = (self.speculation).with_draft(model, source, device, &options)?;
+        let answers = model.forward.device().clone();
+        let model = (self.speculation).with_draft(model, source, &answers, &options)?;
         let tokenizer = model.tokenizer.clone();
         let pictures = model.pictures.clone();
         let template = ChatTemplate::choose(
@@ -711,7 +731,7 @@ impl ModelArgs {
                 Some(draft) => {
                     let file = ModelFile::open(draft)?;
                     let options = of_draft(&again);
-                    model.with_draft(file.load_with(&stream, &options, &|_| {})?)
+                    model.with_draft(file.load_with(&answers, &options, &|_| {})?)
                 }
                 None => Ok(model),
             }
@@ -747,6 +767,7 @@ impl ModelArgs {
         let mut text = TextModel::new(Arc::new(engine), tokenizer, template);
         text.kv_events = service.kv_events.clone();
         text.spans_hosts = options.hosts.is_some();
+        text.split = placed.report;
         text.parallel = service.parallel;
         text.adapters = options.adapters;
         text.format = format;

@@ -13,12 +13,13 @@ use crate::engine::api::{AdapterUse, EngineOptions, Failure, Request};
 use crate::engine::{is_not_a_number, Engine};
 use crate::media::Processor;
 use crate::model::{LoadOptions, ModelFile};
+use crate::split::{PlacementArgs, SplitReport};
 use crate::tokenizer::Tokenizer;
 use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-use worker::device::{DeviceRequest, Selected};
+use worker::device::Selected;
 use worker::kernels::CompileArgs;
 use worker::serve::Progress;
 use worker::signal::Interrupt;
@@ -33,9 +34,8 @@ pub struct SessionArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Where to compute: auto, cpu, rocm or rocm:N. `auto` takes the first GPU, or says that it uses the CPU.
-    #[arg(long, short, default_value = "auto", value_parser = str::parse::<DeviceRequest>)]
-    pub device: DeviceRequest,
+    #[command(flatten)]
+    placement: PlacementArgs,
 
     /// Longest sequence in tokens, prompt and answer together; the model's own if absent, as far as memory goes.
     #[arg(long, short, value_name = "N")]
@@ -72,6 +72,8 @@ pub(super) struct Session {
     /// What makes pictures and prompts with them, or why the model takes none.
     pub pictures: std::result::Result<Arc<Processor>, String>,
     pub selected: Selected,
+    /// How several devices share it.
+    pub split: Option<SplitReport>,
     /// Of all requests.
     adapters: Arc<[AdapterUse]>,
     pub load: Duration,
@@ -101,7 +103,7 @@ impl SessionArgs {
             command,
             path: &self.source.resolve()?,
             adapters: &self.adapters,
-            selected: &self.device.open()?,
+            selected: &self.placement.open()?.selected,
         };
         self.nodes.follow(&own, || {})?;
         Ok(true)
@@ -114,32 +116,43 @@ impl SessionArgs {
         file: ModelFile,
         options: EngineOptions,
     ) -> Result<Session> {
-        let selected = self.device.open()?;
+        let placement = self.placement.open()?;
+        let selected = placement.as_one();
         let hosts = self.nodes.lead(&Own {
             command,
             path: file.path(),
             adapters: &self.adapters,
-            selected: &selected,
+            selected: &placement.selected,
         })?;
         let start = Instant::now();
         let kernels = file.kernels(self.kv.types());
-        (self.compile).ahead(&selected.device, &kernels, &Progress::default());
+        for device in placement.of_each_arch() {
+            (self.compile).ahead(device, &kernels, &Progress::default());
+        }
         let options = EngineOptions {
             context: self.context.or(options.context),
             graphs: self.graph.graphs(),
             speculation: self.speculation.options(),
             ..self.kv.options(options)
         };
+        let tokens = options.context.unwrap_or(file.context_length()) * options.max_sequences;
+        let weights = self.memory.options();
+        let placed = match &hosts {
+            // All hosts' devices are divided between by node 0.
+            Some(_) => placement.over_hosts()?,
+            None => file.place(&placement, tokens, self.kv.types(), &weights)?,
+        };
         let load = LoadOptions {
             context: options.context,
             head: self.speculation.wants_head(),
-            weights: self.memory.options(),
+            weights,
             adapters: self.adapters.clone(),
-            split: None,
+            split: placed.plan,
             hosts,
         };
-        let model = file.load(&selected.device, &load)?;
-        let model = (self.speculation).with_draft(model, &self.source, &selected.device, &load)?;
+        let model = file.load(&placed.device, &load)?;
+        let answers = model.forward.device().clone();
+        let model = (self.speculation).with_draft(model, &self.source, &answers, &load)?;
         let tokenizer = model.tokenizer.clone();
         let pictures = model.pictures.clone();
         let engine = Engine::start(model, &options)?;
@@ -162,6 +175,7 @@ impl SessionArgs {
             tokenizer,
             pictures,
             selected,
+            split: placed.report,
             runtime,
         })
     }

@@ -1,5 +1,6 @@
 //! What the engine asks of devices beyond tensors: memory, launches, and what an error means.
 
+use super::api::DeviceMemory;
 use super::forward::Forward;
 use candle_core::Device;
 
@@ -26,9 +27,23 @@ pub(super) fn memory(device: &Device) -> Option<(u64, u64)> {
     }
 }
 
+/// The memory of each device, as far as it is known.
+pub(super) fn memory_of_each(devices: &[Device]) -> Vec<DeviceMemory> {
+    let of_one = |device: &Device| {
+        let (free, total) = memory(device)?;
+        let ordinal = device.as_rocm_device().ok()?.device().ordinal();
+        Some(DeviceMemory {
+            name: format!("rocm:{ordinal}"),
+            used: total.saturating_sub(free),
+            total,
+        })
+    };
+    devices.iter().filter_map(of_one).collect()
+}
+
 /// Bytes that the cache of keys and values may take: most of what is free, for there are activations as well. The system
 /// counts pages of mapped files as free; weights that are used there are not.
-pub(super) fn room_for_cache(device: &Device, mapped: u64) -> Option<u64> {
+pub(crate) fn room_for_cache(device: &Device, mapped: u64) -> Option<u64> {
     if device.is_cpu() {
         // The system lends what other programs may need: half of it.
         return Some(host_memory_room()?.saturating_sub(mapped) / 2);

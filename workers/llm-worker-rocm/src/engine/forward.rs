@@ -21,6 +21,11 @@ pub trait Forward: Send {
     /// Where the weights are.
     fn device(&self) -> &Device;
 
+    /// All devices that the model is divided between; that of [`Forward::device`] alone if it is not.
+    fn devices(&self) -> Vec<Device> {
+        vec![self.device().clone()]
+    }
+
     /// How much the weights take, as far as that is known.
     fn weight_bytes(&self) -> WeightBytes {
         WeightBytes::default()

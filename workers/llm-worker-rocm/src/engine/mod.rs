@@ -37,6 +37,7 @@ mod start;
 
 pub use api::{EngineOptions, SamplingOptions};
 pub(crate) use decoder::MEASURED_EXPERTS;
+pub(crate) use device::room_for_cache;
 pub use handle::Engine;
 pub use loaded::{LoadedModel, Reload};
 pub(crate) use sampling::{gumbel, is_not_a_number};

@@ -13,6 +13,7 @@ use crate::grammar::Grammars;
 use crate::kv_events::Publisher;
 use crate::media::Processor;
 use crate::model::open_weights;
+use crate::split::SplitReport;
 use crate::tokenizer::Tokenizer;
 use crate::tools::OutputFormat;
 use std::path::{Path, PathBuf};
@@ -150,6 +151,8 @@ pub struct TextModel {
     pub kv_events: Option<Publisher>,
     /// Whether other hosts have a part of it.
     pub spans_hosts: bool,
+    /// How several devices share it.
+    pub split: Option<SplitReport>,
     grammars: Result<Grammars, String>,
 }
 
@@ -173,6 +176,7 @@ impl TextModel {
             slot_save_path: None,
             kv_events: None,
             spans_hosts: false,
+            split: None,
             adapters: Vec::new(),
             processor: Err("it has no encoder of pictures or sounds".to_string()),
             sources: Sources::default(),

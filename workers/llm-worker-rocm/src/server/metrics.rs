@@ -5,7 +5,7 @@ mod documented;
 pub(super) mod vllm;
 
 use crate::completion::{Finish, StopReason};
-use crate::engine::api::Status;
+use crate::engine::api::{DeviceMemory, Status};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -312,33 +312,48 @@ pub(super) fn figures(status: &Status) -> Vec<Figure> {
         (
             "weights_device_bytes",
             "Weights in the memory of the device",
-            Some(weights.device),
+            weights.device,
         ),
         (
             "weights_host_bytes",
             "Weights in the memory of the host",
-            Some(weights.host),
+            weights.host,
         ),
         (
             "weights_mapped_bytes",
             "Of these, the ones that are used where the mapped file has them",
-            Some(weights.mapped),
-        ),
-        (
-            "device_memory_used_bytes",
-            "Device memory in use by this process",
-            status.device_bytes_used,
-        ),
-        (
-            "device_memory_bytes",
-            "Device memory in all",
-            status.device_bytes_total,
+            weights.mapped,
         ),
     ];
-    figures.extend(
-        memory
-            .into_iter()
-            .filter_map(|(name, help, bytes)| Some(Figure::gauge(name, help, bytes? as f64))),
-    );
+    let gauge = |(name, help, bytes)| Figure::gauge(name, help, bytes as f64);
+    figures.extend(memory.map(gauge));
+    figures.extend(device_memory(status));
     figures
+}
+
+/// The memory of the device, or of each of several, which their labels name.
+fn device_memory(status: &Status) -> Vec<Figure> {
+    const USED: (&str, &str) = (
+        "device_memory_used_bytes",
+        "Device memory in use by this process",
+    );
+    const ALL: (&str, &str) = ("device_memory_bytes", "Device memory in all");
+    if status.devices.is_empty() {
+        let of_one =
+            |(name, help), bytes: Option<u64>| Some(Figure::gauge(name, help, bytes? as f64));
+        let used = of_one(USED, status.device_bytes_used);
+        return used
+            .into_iter()
+            .chain(of_one(ALL, status.device_bytes_total))
+            .collect();
+    }
+    let of_each = |(name, help), bytes: fn(&DeviceMemory) -> u64| {
+        let value =
+            |device: &DeviceMemory| (vec![("device", device.name.clone())], bytes(device) as f64);
+        Figure::gauges(name, help, status.devices.iter().map(value).collect())
+    };
+    vec![
+        of_each(USED, |device| device.used),
+        of_each(ALL, |device| device.total),
+    ]
 }

@@ -76,6 +76,9 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
         params.insert("n_predict".to_string(), json!(most));
         props["default_generation_settings"]["params"] = Value::Object(params);
         props["default_generation_settings"]["n_ctx"] = json!(text.backend.context());
+        if let Some(split) = &text.split {
+            props["split"] = json!(split);
+        }
         props["total_slots"] = json!(text.parallel);
         props["is_sleeping"] = json!(text.backend.status().asleep);
         props["model_path"] = json!(text.file_name);

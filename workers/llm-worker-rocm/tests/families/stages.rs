@@ -167,6 +167,7 @@ fn plans_that_do_not_suit_a_model_are_refused() {
         let stage = |blocks: &std::ops::Range<usize>| StagePlan {
             blocks: blocks.clone(),
             devices: vec![device()],
+            shares: Vec::new(),
         };
         let options = LoadOptions {
             split: Some(SplitPlan {

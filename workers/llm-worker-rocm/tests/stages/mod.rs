@@ -47,6 +47,7 @@ pub fn plan(file: &ModelFile, device: &Device, stages: usize) -> Option<SplitPla
         .map(|(stage, (start, end))| StagePlan {
             blocks: *start..*end,
             devices: vec![device(stage)],
+            shares: Vec::new(),
         })
         .collect();
     (stages.len() > 1).then_some(SplitPlan { stages })

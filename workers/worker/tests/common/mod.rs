@@ -176,6 +176,11 @@ pub fn tiny_llama() -> File {
 
 /// The same of another width, a multiple of 8.
 pub fn llama(width: u64) -> File {
+    deep_llama(width, 1)
+}
+
+/// The same with so many blocks, each with weights of its own.
+pub fn deep_llama(width: u64, blocks: u64) -> File {
     let tokens: Vec<String> = [
         "<|endoftext|>",
         "<|im_start|>",
@@ -196,7 +201,7 @@ pub fn llama(width: u64) -> File {
     let (hidden, vocab) = (2 * width, tokens.len() as u64);
     let mut file = File::default();
     file.set("general.architecture", string("llama"))
-        .set("llama.block_count", u32(1))
+        .set("llama.block_count", u32(blocks as u32))
         .set("llama.context_length", u32(128))
         .set("llama.embedding_length", u32(width as u32))
         .set("llama.feed_forward_length", u32(hidden as u32))
@@ -218,21 +223,29 @@ pub fn llama(width: u64) -> File {
             string("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"),
         );
     let kv_width = width / 2;
-    for (name, dims) in [
-        ("token_embd", vec![width, vocab]),
-        ("output_norm", vec![width]),
-        ("blk.0.attn_norm", vec![width]),
-        ("blk.0.attn_q", vec![width, width]),
-        ("blk.0.attn_k", vec![width, kv_width]),
-        ("blk.0.attn_v", vec![width, kv_width]),
-        ("blk.0.attn_output", vec![width, width]),
-        ("blk.0.ffn_norm", vec![width]),
-        ("blk.0.ffn_gate", vec![width, hidden]),
-        ("blk.0.ffn_up", vec![width, hidden]),
-        ("blk.0.ffn_down", vec![hidden, width]),
-    ] {
+    let mut shapes = vec![
+        (0, "token_embd".to_string(), vec![width, vocab]),
+        (0, "output_norm".to_string(), vec![width]),
+    ];
+    for block in 0..blocks {
+        shapes.extend(
+            [
+                ("attn_norm", vec![width]),
+                ("attn_q", vec![width, width]),
+                ("attn_k", vec![width, kv_width]),
+                ("attn_v", vec![width, kv_width]),
+                ("attn_output", vec![width, width]),
+                ("ffn_norm", vec![width]),
+                ("ffn_gate", vec![width, hidden]),
+                ("ffn_up", vec![width, hidden]),
+                ("ffn_down", vec![hidden, width]),
+            ]
+            .map(|(name, dims)| (block, format!("blk.{block}.{name}"), dims)),
+        );
+    }
+    for (block, name, dims) in shapes {
         let name = format!("{name}.weight");
-        let seed = name.len() as u64;
+        let seed = name.len() as u64 + 1000 * block;
         // The control tokens' rows are zero: greedy answers never end by themselves.
         let silent = if name == "token_embd.weight" {
             3 * width

@@ -168,8 +168,8 @@ impl BatchArgs {
             return Err(Error::Usage(reason.to_string()));
         }
         if self.url.is_none() && self.model.follows()? {
-            let selected = self.model.select_device()?;
-            return self.model.follow("batch", &self.source, &selected, || {});
+            let placement = self.model.open_devices()?;
+            return (self.model).follow("batch", &self.source, &placement.selected, || {});
         }
         let wanted = self.wanted_concurrency()?;
         let at_server = wanted.unwrap_or(REMOTE_CONCURRENCY);
@@ -305,7 +305,8 @@ impl BatchArgs {
 
     /// The server's handlers with a model, and how many requests are computed at once.
     fn load(&self) -> Result<(Arc<App>, usize)> {
-        let selected = self.model.select_device()?;
+        let placement = Arc::new(self.model.open_devices()?);
+        let selected = placement.as_one();
         let name = self.model.name(&self.source);
         let options = self.model.app_options(name, seconds(self.timeout))?;
         let identity = Identity {
@@ -324,6 +325,7 @@ impl BatchArgs {
             slot_save_path: None,
             sleep_after: None,
             kv_events: None,
+            placement,
         };
         tracing::info!("loading the model");
         let progress = &app.frame.progress;

@@ -166,6 +166,7 @@ impl BenchArgs {
             bytes: model.bytes,
             parameters: model.parameters,
             device: &session.selected.description,
+            split: session.split.as_ref(),
             results: &results,
             buffer_bytes: session.engine.status().buffers,
         };

@@ -2,6 +2,7 @@
 
 use super::{Kind, Test};
 use crate::engine::api::{DecodeFigures, DraftFigures};
+use crate::split::SplitReport;
 use serde::Serialize;
 use worker::cli::output::{print_json, print_line};
 use worker::device::BufferMemory;
@@ -15,6 +16,9 @@ pub(super) struct Report<'a> {
     pub bytes: u64,
     pub parameters: u64,
     pub device: &'a str,
+    /// How several devices share the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split: Option<&'a SplitReport>,
     pub results: &'a [Measured],
     /// Behind the last test.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,6 +43,9 @@ impl Report<'_> {
             self.parameters as f64 / 1e9,
             self.device
         ))?;
+        if let Some(split) = self.split {
+            print_line(&split.to_string())?;
+        }
         let mut columns = vec![
             Column::new("test", results.iter().map(|r| r.test.clone())),
             Column::new(

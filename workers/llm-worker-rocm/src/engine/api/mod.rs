@@ -43,5 +43,5 @@ pub use sampling::{
 };
 pub use slots::{SlotAction, SlotDone, SlotStatus};
 pub use speculation::{DraftSource, SpeculationOptions};
-pub use status::{DecodeFigures, DraftFigures, Status};
+pub use status::{DecodeFigures, DeviceMemory, DraftFigures, Status};
 pub use weights::{ExpertsBy, WeightBytes, WeightOptions};

@@ -65,12 +65,25 @@ pub struct Status {
     pub device_bytes_used: Option<u64>,
     /// Device memory in all.
     pub device_bytes_total: Option<u64>,
+    /// The same of each device, where there are several.
+    pub devices: Vec<DeviceMemory>,
     /// What the engine's buffers have taken of it.
     pub buffers: Option<BufferMemory>,
     /// Whether weights and cache were given back until the next request.
     pub asleep: bool,
     /// Why the device is gone, if it is.
     pub lost: Option<String>,
+}
+
+/// The memory of one of several devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// `rocm:N`.
+    pub name: String,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes in all.
+    pub total: u64,
 }
 
 /// What steps of one new token for each sequence, and of guesses behind it, have cost the host, on a device that works

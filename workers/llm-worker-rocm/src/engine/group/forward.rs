@@ -201,6 +201,13 @@ impl Forward for Group {
         &self.facts.device
     }
 
+    fn devices(&self) -> Vec<Device> {
+        let ranks = self.others.iter().map(|other| other.rank());
+        let mut ranks: Vec<&Rank> = ranks.chain([&self.rank]).collect();
+        ranks.sort_by_key(|rank| rank.number);
+        ranks.iter().map(|rank| rank.device.clone()).collect()
+    }
+
     fn weight_bytes(&self) -> WeightBytes {
         self.facts.weights
     }

@@ -11,7 +11,7 @@ use crate::engine::decoder::{Decoder, Notes, Part, Source, Unused};
 use crate::engine::forward::Forward;
 use crate::engine::shard::Shard;
 use candle_core::Device;
-use candle_rocm_collective::host;
+use candle_rocm_collective::{host, Communicator, Options};
 use std::sync::{mpsc, Arc};
 use worker::device::release_unused;
 use worker::{Error, Result};
@@ -36,7 +36,7 @@ pub(crate) fn load(
     for rank in &mut ranks {
         rank.device = own_stream(&rank.device).map_err(Error::candle("opening a stream"))?;
     }
-    let shards = shards(source, &ranks)?;
+    let shards = shards(source, Some(plan), &ranks)?;
     let mut decoders = load_all(source, &ranks, &shards, progress)?;
     let parts = || ranks.iter().zip(&decoders);
     // What belongs to no rank's matrices belongs to none of the model.
@@ -84,18 +84,26 @@ pub(crate) fn load(
     Ok(group)
 }
 
-/// What each rank shares its stage with, in the order of ranks; nothing where a stage has one device.
-pub(super) fn shards(source: &Source, ranks: &[Rank]) -> Result<Vec<Option<Shard>>> {
+/// What each rank shares its stage with, in the order of ranks; nothing where a stage has one device. Without a plan all
+/// of a stage have equal shares.
+pub(super) fn shards(
+    source: &Source,
+    plan: Option<&SplitPlan>,
+    ranks: &[Rank],
+) -> Result<Vec<Option<Shard>>> {
     let mut shards = vec![None; ranks.len()];
     let firsts = ranks.iter().enumerate();
     for (at, first) in firsts.filter(|(_, rank)| rank.shard == 0 && rank.shards > 1) {
         let own = &ranks[at..at + first.shards];
-        let plan = source
-            .config
-            .divide(source.file.header(), &vec![1.0; own.len()]);
+        let equal = vec![1.0; own.len()];
+        let shares = match plan.map(|plan| &plan.stages[first.stage].shares) {
+            Some(shares) if !shares.is_empty() => shares,
+            _ => &equal,
+        };
+        let plan = source.config.divide(source.file.header(), shares);
         let plan = Arc::new(plan.map_err(Error::Usage)?);
         let devices: Vec<Device> = own.iter().map(|rank| rank.device.clone()).collect();
-        let communicators = host::group(&devices).map_err(Error::candle("joining the GPUs"))?;
+        let communicators = join(&devices).map_err(Error::candle("joining the GPUs"))?;
         for (shard, communicator) in shards[at..].iter_mut().zip(communicators) {
             *shard = Some(Shard {
                 plan: plan.clone(),
@@ -104,6 +112,15 @@ pub(super) fn shards(source: &Source, ranks: &[Rank]) -> Result<Vec<Option<Shard
         }
     }
     Ok(shards)
+}
+
+/// Ranks of devices that exchange what each has computed: on GPUs by what the check and the measurement at the start
+/// choose, see [`candle_rocm_collective::choice`].
+fn join(devices: &[Device]) -> candle_core::Result<Vec<Communicator>> {
+    match devices.iter().all(Device::is_cpu) {
+        true => host::group(devices),
+        false => candle_rocm_collective::group(devices, &Options::from_env()?),
+    }
 }
 
 /// The parts of all ranks, in their order.

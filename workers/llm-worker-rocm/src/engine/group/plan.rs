@@ -17,6 +17,8 @@ pub struct StagePlan {
     pub blocks: Range<usize>,
     /// The devices that divide its matrices between them; one has them all.
     pub devices: Vec<Device>,
+    /// The part of each of them, in any unit; equal ones if empty.
+    pub shares: Vec<f32>,
 }
 
 /// One device's part of a [`SplitPlan`].
@@ -49,6 +51,7 @@ impl SplitPlan {
             stages: vec![StagePlan {
                 blocks: 0..blocks,
                 devices: vec![device.clone()],
+                shares: Vec::new(),
             }],
         }
     }
@@ -102,6 +105,13 @@ impl SplitPlan {
             }
             if plan.devices.is_empty() {
                 return Err(format!("stage {stage} has no device"));
+            }
+            if !plan.shares.is_empty() && plan.shares.len() != plan.devices.len() {
+                return Err(format!(
+                    "stage {stage} has {} shares for {} devices",
+                    plan.shares.len(),
+                    plan.devices.len()
+                ));
             }
             next = end;
         }
@@ -180,6 +190,7 @@ mod tests {
         let stage = |(blocks, devices): &(Range<usize>, usize)| StagePlan {
             blocks: blocks.clone(),
             devices: vec![Device::Cpu; *devices],
+            shares: Vec::new(),
         };
         SplitPlan {
             stages: stages.iter().map(stage).collect(),

@@ -342,7 +342,7 @@ impl Scheduler {
         let due = self
             .memory_seen
             .is_none_or(|seen| seen.elapsed() >= MEMORY_INTERVAL);
-        let memory = due.then(|| device::memory(self.forward.device())).flatten();
+        let memory = due.then(|| device::memory_of_each(&self.forward.devices()));
         if due {
             self.memory_seen = Some(Instant::now());
         }
@@ -364,9 +364,11 @@ impl Scheduler {
         status.states_used = self.pool.states().held();
         status.states_cached = self.pool.states().kept();
         status.buffers = buffer_memory(self.forward.device());
-        if let Some((free, total)) = memory {
-            status.device_bytes_used = Some(total.saturating_sub(free));
-            status.device_bytes_total = Some(total);
+        if let Some(devices) = memory.filter(|devices| !devices.is_empty()) {
+            status.device_bytes_used = Some(devices.iter().map(|device| device.used).sum());
+            status.device_bytes_total = Some(devices.iter().map(|device| device.total).sum());
+            let several = devices.len() > 1;
+            status.devices = if several { devices } else { Vec::new() };
         }
     }
 }

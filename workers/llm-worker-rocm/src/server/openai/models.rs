@@ -85,10 +85,14 @@ fn model(app: &App) -> Value {
     let longest = loaded.text.as_ref().map(|text| text.backend.context());
     let longest = longest.or(loaded.embedding.as_ref().map(|model| model.max_tokens()));
     let text = loaded.text.map(|text| {
-        json!({
+        let mut fields = json!({
             "n_ctx": text.backend.context(),
             "n_vocab": text.tokenizer.vocab_size(),
-        })
+        });
+        if let Some(split) = &text.split {
+            fields["split"] = json!(split);
+        }
+        fields
     });
     let embedding = loaded.embedding.map(|embedding| {
         json!({

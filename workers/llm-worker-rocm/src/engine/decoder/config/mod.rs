@@ -10,6 +10,7 @@ mod experts;
 mod keys;
 mod latent;
 mod layers;
+mod parts;
 mod rope;
 mod sizes;
 mod state_space;

@@ -134,6 +134,7 @@ impl NodePlan {
         let stages = self.stages.iter().map(|stage| StagePlan {
             blocks: stage.blocks.clone(),
             devices: vec![Device::Cpu; stage.devices.len()],
+            shares: Vec::new(),
         });
         let plan = SplitPlan {
             stages: stages.collect(),

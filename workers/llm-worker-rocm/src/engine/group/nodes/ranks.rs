@@ -255,7 +255,7 @@ fn prepare(
         .collect();
     // Before anything that may fail on one node alone.
     let far = connect(meeting, &own)?;
-    let shards = shards(source, &own)?;
+    let shards = shards(source, None, &own)?;
     let mut decoders = load_all(source, &own, &shards, progress)?;
     let mut loaded = Loaded::default();
     let mut unused: Option<Unused> = None;

@@ -1,7 +1,8 @@
 //! Choosing and showing devices, with hip-sim in place of ROCm.
 
-#[path = "../../worker/tests/common/mod.rs"]
+#[path = "../../../worker/tests/common/mod.rs"]
 mod common;
+mod several;
 
 use common::tiny_llama;
 use serde_json::Value;
@@ -26,13 +27,20 @@ impl Rocm {
     }
 
     fn run(&self, devices: &str, args: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"))
-            .env("ROCM_PATH", self.path())
-            .env_remove("HIP_PATH")
-            .env("HIP_SIM_DEVICES", devices)
-            .args(args)
+        self.command(&[("HIP_SIM_DEVICES", devices)], args)
             .output()
             .unwrap()
+    }
+
+    /// The program on a simulator that is set like that.
+    fn command(&self, simulator: &[(&str, &str)], args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_llm-worker-rocm"));
+        command
+            .env("ROCM_PATH", self.path())
+            .env_remove("HIP_PATH")
+            .envs(simulator.iter().copied())
+            .args(args);
+        command
     }
 }
 
