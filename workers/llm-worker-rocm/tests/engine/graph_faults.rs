@@ -9,7 +9,7 @@ use llm_worker_rocm::engine::api::GraphUse;
 use llm_worker_rocm::engine::forward::{DecodeOutput, SampleParams};
 
 /// Runs a test of this program in a process of its own, where the simulator does what the others must not meet.
-fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
+pub fn in_a_process_of_its_own(test: &str, environment: Option<(&str, &str)>) {
     if !device().is_rocm() || Client::find().is_none() {
         return;
     }

@@ -14,6 +14,7 @@ mod slots;
 mod speculation;
 #[path = "../stages/mod.rs"]
 mod split;
+mod stages;
 mod states;
 
 use candle_core::{Device, Tensor};
@@ -55,10 +56,28 @@ fn model(change: impl FnOnce(&mut File)) -> LoadedModel {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     let mut file = tiny_llama();
+    deepen(&mut file, split::wanted());
     change(&mut file);
     file.write(&path);
     let opened = ModelFile::open(&path).unwrap();
     load_file(opened, &LoadOptions::default()).unwrap()
+}
+
+/// Gives a model so many blocks, all like its only one.
+fn deepen(file: &mut File, blocks: usize) {
+    let first: Vec<FileTensor> = std::mem::take(&mut file.tensors);
+    for tensor in first {
+        if let Some(part) = tensor.name.strip_prefix("blk.0.") {
+            file.tensors.extend((1..blocks).map(|block| FileTensor {
+                name: format!("blk.{block}.{part}"),
+                dims: tensor.dims.clone(),
+                data: tensor.data.clone(),
+                ..tensor
+            }));
+        }
+        file.tensors.push(tensor);
+    }
+    file.set("llama.block_count", u32(blocks as u32));
 }
 
 fn long(file: &mut File) {

@@ -199,3 +199,47 @@ fn plans_that_do_not_suit_a_model_are_refused() {
     assert!(llama.blocks[0] > 0 && llama.first > 0 && llama.last > 0);
     assert!(llama.kv_elements.iter().all(|count| *count > 0));
 }
+
+/// Stages whose matrices several ranks share: sums in another order, all else as on one device.
+#[test]
+fn stages_on_several_devices_each_compute_nearly_the_same() {
+    if !device().is_cpu() {
+        return;
+    }
+    use llm_worker_rocm::engine::group::{SplitPlan, StagePlan};
+    for name in ["llama", "qwen3-moe", "gemma2"] {
+        let folder = tempfile::tempdir().unwrap();
+        Case::read(name).write(folder.path());
+        let load = |devices: &[usize]| {
+            let file = ModelFile::open(folder.path()).unwrap();
+            let blocks = file.part_sizes().blocks.len();
+            let bounds = |stage: usize| blocks * stage / devices.len();
+            let stage = |(stage, count): (usize, &usize)| StagePlan {
+                blocks: bounds(stage)..bounds(stage + 1),
+                devices: vec![device(); *count],
+                shares: Vec::new(),
+            };
+            let options = LoadOptions {
+                split: Some(SplitPlan {
+                    stages: devices.iter().enumerate().map(stage).collect(),
+                }),
+                ..LoadOptions::default()
+            };
+            file.load(&device(), &options).unwrap().forward
+        };
+        let (expected, _, left) = computed(&mut *load(&[1]), false);
+        for devices in [&[2][..], &[2, 1], &[1, 2], &[2, 2]] {
+            let (found, _, other) = computed(&mut *load(devices), true);
+            assert_eq!(found.len(), expected.len());
+            let pairs = || {
+                (found.iter().zip(&expected)).map(|(a, b)| (f32::from_bits(*a), f32::from_bits(*b)))
+            };
+            let error: f32 = pairs().map(|(a, b)| (a - b).powi(2)).sum();
+            let error = error / pairs().map(|(_, b)| b * b).sum::<f32>();
+            println!("{name} {devices:?}: {error:.1e}");
+            assert!(error < 1e-9, "{name} {devices:?}: {error:e}");
+            // Nobody reads caches that are divided in another way.
+            assert!(other[..32] != left[..32], "{name} {devices:?}");
+        }
+    }
+}

@@ -175,7 +175,10 @@ impl Obey for RankModel {
             Command::Predict(step) => {
                 let predicted = self.decoder.predict(step, samples)?;
                 self.settle()?;
-                Ok(Told::Predicted(predicted))
+                Ok(match self.rank.answers() {
+                    true => Told::Predicted(predicted),
+                    false => Told::Done,
+                })
             }
             Command::Reserve(cache) => {
                 self.decoder.reserve(cache)?;

@@ -92,6 +92,7 @@ impl Member for RankThread {
     }
 
     fn tell(&self, number: u64, command: &Arc<Command>) -> Result<()> {
+        self.watch.mark(self.rank.number).is_told();
         match self.commands.send((number, command.clone())) {
             Ok(()) => Ok(()),
             Err(_) => bail!("its thread has ended"),
@@ -141,7 +142,7 @@ pub(super) fn guarded(
     (number, command): (u64, &Command),
     samples: Option<&[SampleParams]>,
 ) -> Result<Told> {
-    let _works = watch.mark(rank.number).enter(State::Host);
+    let _works = watch.mark(rank.number).begin();
     let outcome = catch_unwind(AssertUnwindSafe(|| model.obey(number, command, samples)));
     let error = match outcome {
         Ok(Ok(told)) => return Ok(told),
@@ -180,4 +181,138 @@ pub(super) fn guarded(
     }
     model.fail(number, &error.to_string());
     Err(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::api::GraphUse;
+    use crate::engine::group::link::{local, At, Inlet, LocalOutlet, Outlet};
+    use crate::engine::group::plan::{SplitPlan, StagePlan};
+
+    /// A limit for ranks that do not hang.
+    const NEVER: Duration = Duration::from_secs(3600);
+
+    /// The first of two stages, which does as it is asked to by a function.
+    struct Stage<F> {
+        act: F,
+        outlet: LocalOutlet,
+    }
+
+    impl<F: FnMut(&mut LocalOutlet, At) -> Result<()> + Send> Obey for Stage<F> {
+        fn obey(&mut self, number: u64, _: &Command, _: Option<&[SampleParams]>) -> Result<Told> {
+            (self.act)(&mut self.outlet, (number, 0)).map(|()| Told::Done)
+        }
+
+        fn fail(&mut self, number: u64, reason: &str) {
+            self.outlet.fail((number, usize::MAX), reason);
+        }
+    }
+
+    /// Has the first of two stages act, and the second one, this thread, take what comes. Gives what both have to say.
+    fn outcomes(
+        act: impl FnMut(&mut LocalOutlet, At) -> Result<()> + Send + 'static,
+        (steps, limit): (u64, Duration),
+    ) -> (Vec<[Result<()>; 2]>, Option<Failed>) {
+        let stage = |block: usize| StagePlan {
+            blocks: block..block + 1,
+            devices: vec![Device::Cpu],
+            shares: Vec::new(),
+        };
+        let plan = SplitPlan {
+            stages: vec![stage(0), stage(1)],
+        };
+        let ranks = plan.ranks();
+        // Threads are looked at one by one, as those of GPUs are.
+        let names = ranks.iter().map(|rank| (rank.name(), false));
+        let watch = Watch::new(names, limit);
+        let watcher = watch.start().unwrap();
+        let (outlet, mut inlet) = local(1, &Device::Cpu, &watch).unwrap();
+        let model = Stage { act, outlet };
+        let thread = RankThread::spawn(ranks[0].clone(), &watch, model).unwrap();
+        let command = Arc::new(Command::SetGraphs(GraphUse::Off));
+        let mut outcomes = Vec::new();
+        for number in 1..=steps {
+            let _under_way = watch.begin();
+            thread.tell(number, &command).unwrap();
+            let taken = inlet.take((number, 0), &[]);
+            outcomes.push([thread.told().map(drop), taken.map(drop)]);
+        }
+        let failure = watch.failure();
+        drop(thread);
+        watch.end();
+        watcher.join().unwrap();
+        (outcomes, failure)
+    }
+
+    fn at_fault(failure: Option<Failed>) -> String {
+        let Some(Failed::Group { rank, reason }) = failure else {
+            panic!("the group goes on: {failure:?}")
+        };
+        assert_eq!(rank, "rank 0 of 2 (cpu)");
+        reason
+    }
+
+    #[test]
+    fn a_rank_that_hangs_ends_the_group_by_name() {
+        // It goes on once nobody is left to open the gate.
+        let (gate, closed) = mpsc::channel::<()>();
+        let gate = std::sync::Mutex::new(Some(gate));
+        let opens = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(1));
+            drop(gate.lock().unwrap().take());
+        });
+        let hang = move |_: &mut LocalOutlet, _: At| {
+            let _ = closed.recv();
+            Ok(())
+        };
+        let (outcomes, failure) = outcomes(hang, (1, Duration::from_millis(200)));
+        let reason = at_fault(failure);
+        assert!(reason.contains("does not get on"), "{reason}");
+        for outcome in outcomes.into_iter().flatten() {
+            let error = outcome.unwrap_err();
+            assert!(
+                matches!(Failed::of(&error), Some(Failed::Group { .. })),
+                "{error}"
+            );
+        }
+        opens.join().unwrap();
+    }
+
+    #[test]
+    fn a_rank_that_panics_ends_the_group_by_name() {
+        let (outcomes, failure) = outcomes(|_, _| panic!("a panic of a test"), (1, NEVER));
+        let reason = at_fault(failure);
+        assert!(reason.contains("a panic of a test"), "{reason}");
+        assert!(outcomes
+            .into_iter()
+            .flatten()
+            .all(|outcome| outcome.is_err()));
+    }
+
+    #[test]
+    fn an_error_ends_its_step_only_and_the_next_stage_knows() {
+        let mut steps = 0;
+        let stumble = move |outlet: &mut LocalOutlet, at: At| {
+            steps += 1;
+            match steps {
+                // What is handed on before an error stays behind.
+                2 => {
+                    outlet.hand((at.0, 1), &[])?;
+                    bail!("a bad kernel")
+                }
+                _ => outlet.hand(at, &[]),
+            }
+        };
+        let (outcomes, failure) = outcomes(stumble, (3, NEVER));
+        assert_eq!(failure, None);
+        let [[first, taken], [error, before], [last, then]] = &outcomes[..] else {
+            panic!("not three steps")
+        };
+        assert!(first.is_ok() && taken.is_ok() && last.is_ok() && then.is_ok());
+        let error = error.as_ref().unwrap_err();
+        assert!(error.to_string().contains("a bad kernel"), "{error}");
+        assert_eq!(Failed::of(error), None);
+        assert!(before.is_err());
+    }
 }

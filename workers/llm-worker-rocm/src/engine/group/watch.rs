@@ -86,6 +86,18 @@ impl Mark {
         Entered { mark: self, before }
     }
 
+    /// Takes note that the rank has something to do, which it may not have begun.
+    pub fn is_told(&self) {
+        self.put(State::Host);
+    }
+
+    /// Takes note that the rank works, and of its end once the result is dropped.
+    pub fn begin(&self) -> Entered<'_> {
+        self.put(State::Host);
+        let before = State::Idle;
+        Entered { mark: self, before }
+    }
+
     /// Takes note of the thread that the rank works in: this one.
     pub fn is_here(&self) {
         let number = std::fs::read_link("/proc/thread-self").ok();
