@@ -4,6 +4,7 @@ use super::command::WireCommand;
 use super::follower::Joining;
 use super::leader::{FarRank, Leader};
 use super::link::{Far, FarInlet, FarOutlet};
+use super::meeting::lost;
 use super::message::{Loaded, Loading};
 use super::plan::NodePlan;
 use crate::engine::api::WeightBytes;
@@ -19,7 +20,7 @@ use crate::engine::group::thread::{Member, RankThread};
 use crate::engine::group::watch::{Watch, LIMIT};
 use candle_core::Device;
 use candle_rocm_collective::rendezvous::Meeting;
-use candle_rocm_collective::tcp;
+use candle_rocm_collective::{rccl, tcp, Communicator};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -370,8 +371,13 @@ fn connect(meeting: &mut Meeting, own: &[Rank]) -> Result<Vec<Far>> {
     let headers = tcp::connect_within(meeting, &on_host, PATIENCE);
     let headers = headers.map_err(broken("connecting hosts"))?;
     let devices: Vec<Device> = own.iter().map(|rank| rank.device.clone()).collect();
-    let tensors = tcp::connect_within(meeting, &devices, PATIENCE);
-    let tensors = tensors.map_err(broken("connecting devices of several hosts"))?;
+    let tensors = match by_rccl(meeting, &devices)? {
+        Some(tensors) => tensors,
+        None => {
+            let tensors = tcp::connect_within(meeting, &devices, PATIENCE);
+            tensors.map_err(broken("connecting devices of several hosts"))?
+        }
+    };
     if let Some(first) = tensors.first() {
         tracing::info!("hosts are connected by {}", first.backend());
     }
@@ -379,4 +385,26 @@ fn connect(meeting: &mut Meeting, own: &[Rank]) -> Result<Vec<Far>> {
     Ok(both
         .map(|(headers, tensors)| Far { headers, tensors })
         .collect())
+}
+
+/// The connections by RCCL; nothing unless it works on all nodes.
+fn by_rccl(meeting: &mut Meeting, devices: &[Device]) -> Result<Option<Vec<Communicator>>> {
+    let has_it = devices.iter().all(Device::is_rocm) && rccl::version().is_ok();
+    if !all_say_so(meeting, has_it)? {
+        return Ok(None);
+    }
+    let connected = rccl::connect(meeting, devices);
+    if let Err(error) = &connected {
+        tracing::warn!("hosts are not connected by RCCL: {error}");
+    }
+    match all_say_so(meeting, connected.is_ok())? {
+        true => Ok(connected.ok()),
+        false => Ok(None),
+    }
+}
+
+/// Whether all nodes say yes.
+fn all_say_so(meeting: &mut Meeting, own: bool) -> Result<bool> {
+    let all = meeting.all_gather(&[u8::from(own)]).map_err(lost)?;
+    Ok(all.iter().all(|said| said == &[1]))
 }
