@@ -136,23 +136,3 @@ fn lost() {
     let status = eventually(&engine, |status| status.lost.is_some());
     assert_eq!(status.lost, Some(reason));
 }
-
-#[test]
-fn an_error_on_one_of_several_gpus_ends_its_request_only() {
-    in_a_process_of_its_own("stages::launch_fails", Some(("HIP_SIM_DEVICES", "2")));
-}
-
-#[test]
-#[ignore = "its launches fail: run by the test above"]
-fn launch_fails() {
-    let engine = Engine::start(divided(2, |_| {}), &options()).unwrap();
-    let ask = || request(prompt(2, 9), warm(1), 12);
-    let before = tokens(&mut engine.submit(ask()).unwrap());
-    Client::find().unwrap().inject(Injected::Launch, 5);
-    let failure = outcome(&mut engine.submit(ask()).unwrap()).1.unwrap_err();
-    assert!(
-        matches!(&failure, Failure::Internal(text) if text.contains("rank ")),
-        "{failure:?}"
-    );
-    assert_eq!(tokens(&mut engine.submit(ask()).unwrap()), before);
-}

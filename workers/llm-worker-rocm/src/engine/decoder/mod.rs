@@ -48,7 +48,7 @@ pub use model::{Decoder, Source};
 pub(crate) use model::{Left, LeftOfDecode};
 pub(crate) use network::OnBlock;
 pub use part::{Part, PartSizes};
-pub(crate) use snapshots::Layout;
+pub use snapshots::Layout;
 pub use traits::{
     Activation, BlockParts, ClampedGate, DecoderTraits, EmbeddingScale, Latent, Layers, LogitScale,
     NormKind, Recurrence, Sections, Temperature,

@@ -34,7 +34,7 @@ impl Network {
 
 /// How memory is laid out.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Layout {
+pub struct Layout {
     kv_dtype: KvTypes,
     block_size: usize,
     on_cpu: bool,

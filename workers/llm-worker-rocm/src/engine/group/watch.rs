@@ -123,13 +123,17 @@ impl Mark {
         };
         processor_seconds(Path::new(&path)).unwrap_or(0.0)
     }
+}
 
-    /// Whether its thread has started a process that runs.
-    fn has_process(&self) -> bool {
-        let thread = self.thread.load(Ordering::Relaxed);
-        let children = std::fs::read_to_string(format!("/proc/self/task/{thread}/children"));
+/// Whether a thread of this process has started another one that runs: a compiler, perhaps in a thread beside the rank's.
+fn has_process() -> bool {
+    let Ok(mut tasks) = std::fs::read_dir("/proc/self/task") else {
+        return false;
+    };
+    tasks.any(|task| {
+        let children = task.and_then(|task| std::fs::read_to_string(task.path().join("children")));
         children.is_ok_and(|children| !children.trim().is_empty())
-    }
+    })
 }
 
 /// What a `stat` file of /proc says of a thread or a process, in seconds.
@@ -287,7 +291,7 @@ impl Watch {
             *seen = Seen::of(self);
             return;
         }
-        if stands < self.limit {
+        if stands < LOOK {
             return;
         }
         // Those that wait for another one are not at fault; if all do, one has forgotten another.
@@ -303,10 +307,11 @@ impl Watch {
             });
         let Some(rank) = found else { return };
         let mark = &self.marks[rank];
-        let had = mark.processor_seconds() - seen.seconds[rank];
-        let works = mark.state() == State::Host
-            && (had >= WORKING_PART * stands.as_secs_f64() || mark.has_process());
-        if works && stands < WORKING_LIMIT.max(self.limit) {
+        if mark.state() == State::Host && seen.sees_work(mark, rank) {
+            seen.worked = Instant::now();
+        }
+        let rests = seen.worked.elapsed() >= self.limit;
+        if !rests && stands < WORKING_LIMIT.max(self.limit) {
             return;
         }
         let what = match mark.state() {
@@ -329,16 +334,32 @@ impl Watch {
 struct Seen {
     since: Instant,
     counts: Vec<u64>,
+    /// When somebody looked last, and the processor times of then.
+    looked: Instant,
     seconds: Vec<f64>,
+    /// When a rank was seen to work last.
+    worked: Instant,
 }
 
 impl Seen {
     fn of(watch: &Watch) -> Self {
+        let now = Instant::now();
         Self {
-            since: Instant::now(),
+            since: now,
             counts: watch.counts(),
+            looked: now,
             seconds: watch.marks.iter().map(Mark::processor_seconds).collect(),
+            worked: now,
         }
+    }
+
+    /// Whether a rank has worked since somebody looked last.
+    fn sees_work(&mut self, mark: &Mark, rank: usize) -> bool {
+        let (before, since) = (self.seconds[rank], self.looked.elapsed());
+        self.seconds[rank] = mark.processor_seconds();
+        self.looked = Instant::now();
+        let had = self.seconds[rank] - before;
+        had >= WORKING_PART * since.as_secs_f64() || has_process()
     }
 }
 
@@ -353,8 +374,11 @@ mod tests {
 
     /// One that has seen nothing for so long.
     fn long_ago(watch: &Watch, seconds: u64) -> Seen {
+        let then = Instant::now() - Duration::from_secs(seconds);
         Seen {
-            since: Instant::now() - Duration::from_secs(seconds),
+            since: then,
+            looked: then,
+            worked: then,
             ..Seen::of(watch)
         }
     }
