@@ -83,7 +83,7 @@ fn a_stranger_is_sent_away_and_who_comes_late_is_waited_for() {
     assert_eq!(stranger.code, Some(1), "{}", stranger.log);
     assert!(stranger.log.contains("token"), "{}", stranger.log);
     until("a word about the stranger", || {
-        leader.log().contains("token")
+        leader.log().contains("was sent away")
     });
     assert!(!leader.log().contains(TOKEN), "{}", leader.log());
     let follower = Node::start(as_node(model.generate(), (1, 2), port));
