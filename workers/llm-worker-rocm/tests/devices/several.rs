@@ -95,6 +95,14 @@ fn whatever_joins_gpus_a_way_that_works_is_taken() {
     let machine = Machine::new();
     let one = machine.answer(&[("HIP_SIM_DEVICES", "1")], &["--device", "rocm:0"]);
     assert_eq!(one["split"], Value::Null);
+    // Without it, access is what counts.
+    for file in std::fs::read_dir(machine.rocm.path().join("lib")).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("librccl") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
     for (peers, why) in [
         ("all", "it would not be faster"),
         ("none", "rocm:0 and rocm:1 do not reach each other's memory"),
