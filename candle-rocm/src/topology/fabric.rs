@@ -234,13 +234,9 @@ impl Fabric {
         let mut rows = vec![std::iter::once(String::new())
             .chain(names.iter().map(ToString::to_string))
             .collect::<Vec<_>>()];
-        for from in 0..count {
+        for (from, name) in names.iter().enumerate().take(count) {
             let cells = (0..count).map(|to| cell(from, to));
-            rows.push(
-                std::iter::once(names[from].to_string())
-                    .chain(cells)
-                    .collect(),
-            );
+            rows.push(std::iter::once(name.to_string()).chain(cells).collect());
         }
         let wide = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..=count).map(wide).collect();
