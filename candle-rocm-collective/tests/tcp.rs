@@ -115,11 +115,15 @@ fn other_shapes_are_named() {
 
 #[test]
 fn a_rank_that_gives_up_is_named_on_every_node() {
+    // A rank that has left is news as well: nobody leaves before all know.
+    let all_know = std::sync::Barrier::new(3);
     let results = spread(&[1, 1, 1], PATIENCE, |rank| {
         if rank.rank() == 1 {
             rank.abort("its GPU is lost");
         }
-        rank.barrier()
+        let told = rank.barrier();
+        all_know.wait();
+        told
     });
     let failed = Error::RankFailed {
         rank: 1,

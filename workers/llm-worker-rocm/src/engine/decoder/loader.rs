@@ -233,23 +233,21 @@ impl Loader<'_> {
     }
 
     pub(super) fn norm(&self, name: &str) -> Result<Norm> {
-        Ok(Norm {
-            kind: self.config.traits.norm,
-            weight: self.vector(&format!("{name}.weight"), self.activations)?,
-            bias: self.bias(name)?,
-            epsilon: self.config.epsilon,
-        })
+        self.norm_of(self.config.traits.norm, name, self.config.epsilon)
+    }
+
+    /// A norm of a kind of its own.
+    pub(super) fn norm_of(&self, kind: NormKind, name: &str, epsilon: f32) -> Result<Norm> {
+        let weight = self.vector(&format!("{name}.weight"), self.activations)?;
+        let norm = Norm::new(kind, weight, self.bias(name)?, epsilon);
+        norm.map_err(Error::candle("loading the model"))
     }
 
     /// A norm whose weights are all 1.
     pub(super) fn plain_norm(&self, kind: NormKind, size: usize, epsilon: f32) -> Result<Norm> {
         let weight = Tensor::ones(size, self.activations, self.device);
-        Ok(Norm {
-            kind,
-            weight: weight.map_err(Error::candle("loading the model"))?,
-            bias: None,
-            epsilon,
-        })
+        let norm = weight.and_then(|weight| Norm::new(kind, weight, None, epsilon));
+        norm.map_err(Error::candle("loading the model"))
     }
 
     pub(super) fn norm_if_there(&self, name: &str) -> Result<Option<Norm>> {

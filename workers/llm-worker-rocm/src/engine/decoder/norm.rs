@@ -3,18 +3,38 @@
 use super::input::Input;
 use super::rocm;
 use super::traits::NormKind;
-use candle_core::{Module, Result, Tensor};
-use candle_nn::{fused, ops, LayerNorm};
+use candle_core::{Result, Tensor};
+use candle_nn::{fused, ops};
 
 /// A norm along the last dimension.
 pub(super) struct Norm {
     pub kind: NormKind,
     pub weight: Tensor,
+    /// Of layer norms always there: with and without one, kernels round differently, and so do those of a norm alone and
+    /// of one behind a sum. A block has to give the same wherever a stage begins.
     pub bias: Option<Tensor>,
     pub epsilon: f32,
 }
 
 impl Norm {
+    pub(super) fn new(
+        kind: NormKind,
+        weight: Tensor,
+        bias: Option<Tensor>,
+        epsilon: f32,
+    ) -> Result<Self> {
+        let bias = match (kind, bias) {
+            (NormKind::Layer, None) => Some(weight.zeros_like()?),
+            (_, bias) => bias,
+        };
+        Ok(Self {
+            kind,
+            weight,
+            bias,
+            epsilon,
+        })
+    }
+
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match (self.kind, &self.bias) {
             (NormKind::Rms, None) => ops::rms_norm(x, &self.weight, self.epsilon),
@@ -22,9 +42,7 @@ impl Norm {
                 ops::rms_norm(x, &self.weight, self.epsilon)?.broadcast_add(bias)
             }
             (NormKind::Layer, Some(bias)) => ops::layer_norm(x, &self.weight, bias, self.epsilon),
-            (NormKind::Layer, None) => {
-                LayerNorm::new_no_bias(self.weight.clone(), self.epsilon.into()).forward(x)
-            }
+            (NormKind::Layer, None) => candle_core::bail!("a layer norm without its bias"),
         }
     }
 

@@ -31,10 +31,9 @@ impl Loader<'_> {
                 let norm = || self.plain_norm(NormKind::Layer, c.head_dim, c.epsilon);
                 return there.then(norm).transpose();
             }
-            Ok(self.norm_if_there(&name(part))?.map(|norm| Norm {
-                kind: NormKind::Rms,
-                ..norm
-            }))
+            self.has(&format!("{}.weight", name(part)))
+                .then(|| self.norm_of(NormKind::Rms, &name(part), c.epsilon))
+                .transpose()
         };
         let source = c.source_of_keys(block);
         let value_norm = c

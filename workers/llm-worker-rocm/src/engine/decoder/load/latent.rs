@@ -3,7 +3,6 @@
 use crate::engine::decoder::config::LatentConfig;
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::mixers::{Indexer, LatentAttention, Query};
-use crate::engine::decoder::norm::Norm;
 use crate::engine::decoder::per_head::PerHead;
 use crate::engine::decoder::traits::NormKind;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
@@ -93,11 +92,7 @@ impl Loader<'_> {
         Ok(Some(Indexer {
             query: self.linear(&name("attn_q_b"), indexer.heads * indexer.size, rank)?,
             key: self.linear(&name("attn_k"), indexer.size, width)?,
-            key_norm: Norm {
-                kind: NormKind::Layer,
-                epsilon: INDEXER_EPSILON,
-                ..self.norm(&name("k_norm"))?
-            },
+            key_norm: self.norm_of(NormKind::Layer, &name("k_norm"), INDEXER_EPSILON)?,
             weights: self.linear(&name("proj"), indexer.heads, width)?,
             shape: indexer.clone(),
         }))

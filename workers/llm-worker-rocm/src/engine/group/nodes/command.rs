@@ -281,10 +281,9 @@ mod tests {
         }
         let told = WireTold::from(Err(Error::msg("a shape")));
         let error = Result::from(told).unwrap_err();
-        assert_eq!(
-            (Failed::of(&error), error.to_string().as_str()),
-            (None, "a shape")
-        );
+        assert_eq!(Failed::of(&error), None);
+        // A backtrace may follow.
+        assert!(error.to_string().starts_with("a shape"), "{error}");
         let bytes = WireTold::from(Ok(Told::Bytes(vec![1, 2])));
         assert!(matches!(Result::from(bytes), Ok(Told::Bytes(bytes)) if bytes == [1, 2]));
     }
