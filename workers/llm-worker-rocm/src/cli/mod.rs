@@ -56,9 +56,9 @@ enum Command {
     /// Answers the requests in a file, one a line, in the form of OpenAI's batches.
     Batch(Box<batch::BatchArgs>),
     /// Measures how fast prompts are read and answers written.
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     /// Measures how well a model predicts a text.
-    Perplexity(perplexity::PerplexityArgs),
+    Perplexity(Box<perplexity::PerplexityArgs>),
     /// Scores documents for a query, the best first.
     Rerank(rerank::RerankArgs),
     /// Writes down what is said in sound files.

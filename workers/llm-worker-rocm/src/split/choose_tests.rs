@@ -102,7 +102,8 @@ fn what_suits_which_cards() {
     };
     let far = Some("rocm:1 does not reach the memory of rocm:0");
     // Cards, model, what joins them, whether it divides, and what comes of it, for which reason.
-    let cases: [(&[Card], &Demand, Joints, bool, Split, &str); 9] = [
+    type Case<'a> = (&'a [Card], &'a Demand, Joints, bool, Split, &'a str);
+    let cases: [Case; 9] = [
         (
             &cards(1, 170.0),
             &big,
@@ -181,7 +182,8 @@ fn what_suits_which_cards() {
         ),
     ];
     for (at, (cards, demand, joints, divides_all, split, why)) in cases.into_iter().enumerate() {
-        let shards: Box<dyn Fn(&[f32]) -> Result<ShardSizes, String>> = match divides_all {
+        type Shards<'a> = Box<dyn Fn(&[f32]) -> Result<ShardSizes, String> + 'a>;
+        let shards: Shards = match divides_all {
             true => Box::new(divides(demand)),
             false => Box::new(nothing_divides),
         };

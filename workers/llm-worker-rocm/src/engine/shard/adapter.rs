@@ -51,6 +51,8 @@ fn picked(values: &[f32], count: usize, size: usize, ranges: &[Range<usize>]) ->
 }
 
 #[cfg(test)]
+// Ranges are what is compared.
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
 

@@ -70,6 +70,8 @@ impl Part {
 }
 
 #[cfg(test)]
+// Ranges are what is compared.
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
     use worker::gguf::Format;

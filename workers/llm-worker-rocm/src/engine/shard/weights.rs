@@ -102,6 +102,8 @@ impl Weights for ShardedWeights<'_> {
 }
 
 #[cfg(test)]
+// Ranges are what is compared.
+#[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;
     use crate::engine::shard::Part;

@@ -85,8 +85,9 @@ impl NodePlan {
             sums.push(sums[sums.len() - 1] + bytes);
         }
         // Of the bins so far, for each place where they may end: how full the fullest one is, and where the last begins.
-        let mut best: Vec<Option<(f64, Option<usize>)>> = Vec::new();
-        let mut choices: Vec<Vec<Option<(f64, Option<usize>)>>> = Vec::new();
+        type Ending = Option<(f64, Option<usize>)>;
+        let mut best: Vec<Ending> = Vec::new();
+        let mut choices: Vec<Vec<Ending>> = Vec::new();
         for (number, bin) in bins.iter().enumerate() {
             let ends = places.iter().enumerate().map(|(at, &end)| {
                 let fullness = |start: usize| {
