@@ -28,7 +28,7 @@
 //
 // The one-shot and two-shot forms are those of vLLM's and TensorRT-LLM's custom all-reduce
 // (https://github.com/vllm-project/vllm/blob/main/csrc/custom_all_reduce.cuh).
-#include "device.h"
+#include "system.h"
 #include "shared/collective.h"
 
 namespace device {

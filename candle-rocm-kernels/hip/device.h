@@ -90,17 +90,6 @@ DEVICE_FN void atomic_add(u64* p, u64 v);
 // Adds to a counter in LDS and gives what it was.
 DEVICE_FN u32 count_up(u32* counter, u32 by);
 
-// Words that other devices and the host write while the kernel runs: each load and store is whole. What was written
-// before release_system by the thread, or before a barrier in front of it by others of its block, is there for whoever
-// sees a word that is stored behind it, loads that, and then calls acquire_system.
-DEVICE_FN u64 load_system(const u64* p);
-DEVICE_FN void store_system(u64* p, u64 v);
-DEVICE_FN void release_system();
-DEVICE_FN void acquire_system();
-// A clock that no power state changes, about 10 ns a tick; and a little time between two looks at a word.
-DEVICE_FN u64 steady_clock();
-DEVICE_FN void pause();
-
 // Conversions of the bits of a binary16, to nearest even.
 DEVICE_FN float f16_to_float(u16 h);
 DEVICE_FN u16 float_to_f16(float x);

@@ -107,16 +107,6 @@ DEVICE_FN void atomic_add(u32* p, u32 v) { __atomic_fetch_add(p, v, __ATOMIC_REL
 DEVICE_FN void atomic_add(u64* p, u64 v) { __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
 DEVICE_FN u32 count_up(u32* counter, u32 by) { return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED); }
 
-// ---------------------------------------------------------------- other devices and the host
-
-// The simulator knows by these that a thread waits.
-DEVICE_FN u64 load_system(const u64* p) { return __hip_atomic_load(p, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM); }
-DEVICE_FN void store_system(u64* p, u64 v) { __hip_atomic_store(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM); }
-DEVICE_FN void release_system() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
-DEVICE_FN void acquire_system() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
-DEVICE_FN u64 steady_clock() { return __builtin_amdgcn_s_memrealtime(); }
-DEVICE_FN void pause() { __builtin_amdgcn_s_sleep(1); }
-
 // ---------------------------------------------------------------- conversions, bytes and functions
 
 DEVICE_FN float f16_to_float(u16 h) {

@@ -121,24 +121,6 @@ DEVICE_FN void atomic_add(u32* p, u32 v) { atomicAdd(p, v); }
 DEVICE_FN void atomic_add(u64* p, u64 v) { atomicAdd(p, v); }
 DEVICE_FN u32 count_up(u32* counter, u32 by) { return atomicAdd(counter, by); }
 
-// ---------------------------------------------------------------- other devices and the host
-
-// Acquires by itself, which takes no longer and saves a fence.
-DEVICE_FN u64 load_system(const u64* p) {
-    u64 v;
-    asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-DEVICE_FN void store_system(u64* p, u64 v) { asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
-DEVICE_FN void release_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-DEVICE_FN void acquire_system() {}
-DEVICE_FN u64 steady_clock() {
-    u64 nanoseconds;
-    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(nanoseconds));
-    return nanoseconds / 10;
-}
-DEVICE_FN void pause() {}
-
 // ---------------------------------------------------------------- conversions, bytes and functions
 
 DEVICE_FN float f16_to_float(u16 h) {
