@@ -106,6 +106,14 @@ pub(super) struct Shared {
 }
 
 impl Entry {
+    /// Does work in the name of the request that the job came with.
+    pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        match &self.scope {
+            Some(scope) => scope.enter(work),
+            None => work(),
+        }
+    }
+
     /// Whether nothing more will happen to the job.
     pub fn is_over(&self) -> bool {
         self.snapshot.borrow().state.is_final()

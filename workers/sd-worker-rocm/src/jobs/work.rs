@@ -80,13 +80,8 @@ enum End {
 /// Works until it is time to stop, or the devices are lost.
 pub(super) fn work(shared: &Shared, own: usize) {
     while let Some(turn) = shared.next(own) {
-        let scope = turn.task.entry.scope.clone();
-        let work = || work_on(shared, own, turn);
-        let goes_on = match &scope {
-            Some(scope) => scope.enter(work),
-            None => work(),
-        };
-        if !goes_on {
+        let entry = turn.task.entry.clone();
+        if !entry.within(|| work_on(shared, own, turn)) {
             return;
         }
     }
@@ -176,7 +171,7 @@ impl Shared {
             job.position = 0;
             job.started = Some(SystemTime::now());
         });
-        tracing::debug!(job = entry.snapshot.borrow().id, "its turn has come");
+        entry.within(|| tracing::debug!(job = entry.snapshot.borrow().id, "its turn has come"));
         shelf.running.push(entry);
         shelf.number();
         // The others take their parts.
