@@ -68,6 +68,7 @@ class Program:
     def __init__(self, *command, port=0, level="warn", **options):
         command = [*command, "--device", "cpu", "--port", str(port), "--log-level", level]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+        self.told = False
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on (http://\S+)\n", line)
         if not found:
@@ -89,9 +90,14 @@ class Program:
     def ask(self, path, body=None, headers=None):
         return ask(self.url + path, body, headers)
 
-    def stop(self):
-        if self.process.poll() is None:
+    def tell_to_stop(self):
+        """Once: told twice, a worker ends without finishing what it has begun."""
+        if not self.told and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        self.told = True
+
+    def stop(self):
+        self.tell_to_stop()
         code = self.process.wait(60)
         self.process.stdout.close()
         if code != 0:

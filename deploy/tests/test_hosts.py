@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import socket
 import subprocess
 import sys
@@ -208,7 +207,7 @@ class Proxies(unittest.TestCase):
                 status, _, text = ask(f"{proxy.url}/v1/jobs/{job}")
                 self.assertEqual(status, 200, text)
             # One stops: the other goes on, and no request fails.
-            workers[0].process.send_signal(signal.SIGTERM)
+            workers[0].tell_to_stop()
             for _ in range(3):
                 self.assertEqual(ask(proxy.url + "/sdapi/v1/txt2img", self.PICTURE)[0], 200)
             workers[0].stop()
