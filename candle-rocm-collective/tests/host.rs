@@ -1,21 +1,11 @@
 //! Ranks on the CPU that meet in memory.
 
+mod common;
+
 use candle::{DType, Device, Result, Tensor};
 use candle_rocm_collective::{host, Communicator, Error, Reduce};
+use common::ranks;
 use std::time::Duration;
-
-/// Runs the ranks of a group, a thread each; what they give, in their order.
-fn ranks<T: Send>(
-    group: Vec<Communicator>,
-    run: impl Fn(Communicator) -> Result<T> + Sync,
-) -> Vec<Result<T>> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let threads = group.into_iter().map(|rank| scope.spawn(move || run(rank)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
-}
 
 fn cpu(size: usize) -> Vec<Communicator> {
     host::group(&vec![Device::Cpu; size]).unwrap()

@@ -1,5 +1,6 @@
 //! Tensors of several simulated GPUs, and the choice of what carries them.
 
+mod common;
 #[path = "../../candle-rocm/tests/isolated/mod.rs"]
 mod isolated;
 
@@ -7,6 +8,7 @@ use candle::{DType, Device, Result, Tensor};
 use candle_rocm::Capture;
 use candle_rocm_collective::choice::{Outcome, Tried};
 use candle_rocm_collective::{group, host, peers, Choice, Communicator, Error, Options, Reduce};
+use common::ranks;
 use isolated::in_child;
 use std::time::Duration;
 
@@ -23,19 +25,6 @@ fn on_gpus(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
 
 fn gpus(count: usize) -> Vec<Device> {
     (0..count).map(|i| Device::new_rocm(i).unwrap()).collect()
-}
-
-/// Runs the ranks of a group, a thread each; what they give, in their order.
-fn ranks<T: Send>(
-    group: Vec<Communicator>,
-    run: impl Fn(Communicator) -> Result<T> + Sync,
-) -> Vec<Result<T>> {
-    std::thread::scope(|scope| {
-        let run = &run;
-        let threads = group.into_iter().map(|rank| scope.spawn(move || run(rank)));
-        let threads: Vec<_> = threads.collect();
-        threads.into_iter().map(|t| t.join().unwrap()).collect()
-    })
 }
 
 /// Values of a rank that are no round numbers, so that sums in another order would have other bits.

@@ -3,7 +3,7 @@
 use super::transformers::{tokens, tolerance, Case};
 use super::{device, load_file};
 use llm_worker_rocm::engine::api::GraphUse;
-use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
+use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::LoadedModel;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
@@ -61,18 +61,7 @@ fn difference_behind(case: &Case, path: &Path, prompt: usize) -> f32 {
     forward.reserve(&cache).unwrap();
     forward.set_graphs(GraphUse::On);
     let all = tokens();
-    let step = |start: usize, end: usize| Step {
-        tokens: all[start..end].to_vec(),
-        sequences: vec![StepSequence {
-            id: 1,
-            blocks: vec![1, 0],
-            keys: end,
-            rows: end - start,
-            state: Some(StepState::of_only(start)),
-            ..StepSequence::default()
-        }],
-        outputs: (0..(end - start) as u32).collect(),
-    };
+    let step = |start, end| crate::step(&all, start, end);
     let mut graphs = 0;
     let mut rows = Vec::new();
     if prompt > 0 {

@@ -5,7 +5,7 @@ use super::formats::write_gguf;
 use super::transformers::{tokens, tolerance, Case};
 use super::{device, load_file};
 use llm_worker_rocm::engine::api::{ExpertsBy, GraphUse, WeightOptions};
-use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput, Step, StepSequence, StepState};
+use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::LoadedModel;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
@@ -49,18 +49,7 @@ fn logits(path: &Path, weights: WeightOptions) -> Vec<Vec<f32>> {
     let host = weights.host_experts != Some(0) && device().is_rocm();
     assert_eq!(forward.without_graphs().is_some(), host);
     let all = tokens();
-    let step = |start: usize, end: usize| Step {
-        tokens: all[start..end].to_vec(),
-        sequences: vec![StepSequence {
-            id: 1,
-            blocks: vec![1, 0],
-            keys: end,
-            rows: end - start,
-            state: Some(StepState::of_only(start)),
-            ..StepSequence::default()
-        }],
-        outputs: (0..(end - start) as u32).collect(),
-    };
+    let step = |start, end| crate::step(&all, start, end);
     let prompt = forward.forward(&step(0, PROMPT)).unwrap();
     let mut rows = prompt.to_vec2::<f32>().unwrap();
     for i in PROMPT..all.len() {

@@ -117,6 +117,23 @@ struct Family {
     numbers: &'static [(&'static str, f32)],
 }
 
+/// The tokens from `start` to `end` of the only sequence, all of whose logits are wanted; its blocks are two, the second
+/// one first.
+fn step(tokens: &[u32], start: usize, end: usize) -> Step {
+    Step {
+        tokens: tokens[start..end].to_vec(),
+        sequences: vec![StepSequence {
+            id: 1,
+            blocks: vec![1, 0],
+            keys: end,
+            rows: end - start,
+            state: Some(StepState::of_only(start)),
+            ..StepSequence::default()
+        }],
+        outputs: (0..(end - start) as u32).collect(),
+    }
+}
+
 fn device() -> Device {
     let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
     let selected = device.parse::<DeviceRequest>().unwrap().select().unwrap();
@@ -195,20 +212,8 @@ fn every_family_decodes_what_its_reference_does() {
         forward.set_graphs(GraphUse::On);
         let mut graphs = 0;
         let mut got = Vec::new();
-        for (i, token) in tokens.iter().enumerate() {
-            let step = Step {
-                tokens: vec![*token],
-                sequences: vec![StepSequence {
-                    id: 1,
-                    blocks: vec![1, 0],
-                    keys: i + 1,
-                    rows: 1,
-                    state: Some(StepState::of_only(i)),
-                    ..StepSequence::default()
-                }],
-                outputs: vec![0],
-            };
-            let decoded = forward.decode(&step, None).unwrap();
+        for i in 0..tokens.len() {
+            let decoded = forward.decode(&step(tokens, i, i + 1), None).unwrap();
             graphs += usize::from(decoded.graph);
             match decoded.output {
                 DecodeOutput::Logits(logits, _) => got.extend(rows(&logits)),

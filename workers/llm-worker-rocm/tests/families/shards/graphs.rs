@@ -22,20 +22,10 @@ fn steps(forward: &mut dyn Forward, tokens: &[u32]) -> (Vec<Vec<f32>>, usize) {
     forward.reserve(&cache).unwrap();
     forward.set_graphs(GraphUse::On);
     let (mut all, mut graphs) = (Vec::new(), 0);
-    for (i, token) in tokens.iter().enumerate() {
-        let step = Step {
-            tokens: vec![*token],
-            sequences: vec![StepSequence {
-                id: 1,
-                blocks: vec![1, 0],
-                keys: i + 1,
-                rows: 1,
-                state: Some(StepState::of_only(i)),
-                ..StepSequence::default()
-            }],
-            outputs: vec![0],
-        };
-        let decoded = forward.decode(&step, None).unwrap();
+    for i in 0..tokens.len() {
+        let decoded = forward
+            .decode(&crate::step(tokens, i, i + 1), None)
+            .unwrap();
         graphs += usize::from(decoded.graph);
         match decoded.output {
             DecodeOutput::Logits(logits, _) => all.extend(rows(&logits)),

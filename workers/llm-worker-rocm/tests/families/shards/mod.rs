@@ -62,18 +62,7 @@ fn logits(forward: &mut dyn Forward, tokens: &[u32]) -> Vec<Vec<f32>> {
         window_blocks: 0,
     };
     forward.reserve(&cache).unwrap();
-    let step = |start: usize, end: usize| Step {
-        tokens: tokens[start..end].to_vec(),
-        sequences: vec![StepSequence {
-            id: 1,
-            blocks: vec![1, 0],
-            keys: end,
-            rows: end - start,
-            state: Some(StepState::of_only(start)),
-            ..StepSequence::default()
-        }],
-        outputs: (0..(end - start) as u32).collect(),
-    };
+    let step = |start, end| crate::step(tokens, start, end);
     let mut all = rows(&forward.forward(&step(0, PROMPT)).unwrap());
     for i in PROMPT..tokens.len() {
         match forward.decode(&step(i, i + 1), None).unwrap().output {
