@@ -144,6 +144,21 @@ class Proxies(unittest.TestCase):
             options, _ = self.nginx(folder, "127.0.0.1:8080")
             run(*options, "-t")
 
+    def share_of_frames(self, proxy):
+        """The share of an answer's time between its first frame and its last, of fewer bytes than proxies' buffers have."""
+        body = {"prompt": "Once upon a time", "max_tokens": 80, "ignore_eos": True, "stream": True}
+        data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        began, times = time.monotonic(), []
+        with urllib.request.urlopen(urllib.request.Request(proxy + "/v1/completions", data, headers)) as answer:
+            self.assertTrue(answer.headers["X-Request-Id"])
+            for line in answer:
+                if line.startswith(b"data: "):
+                    last = line.strip()
+                    times.append(time.monotonic())
+        self.assertEqual(last, b"data: [DONE]")
+        self.assertGreater(len(times), 60)
+        return (times[-1] - times[0]) / (times[-1] - began)
+
     def test_streams_of_a_language_worker(self):
         worker, folder = Program.llm(), tempfile.TemporaryDirectory()
         address = worker.ready().url.removeprefix("http://")
@@ -153,20 +168,9 @@ class Proxies(unittest.TestCase):
         try:
             for proxy in (haproxy.url, url):
                 wait_for("the proxy", lambda: ask(proxy + "/ready")[0] == 200)
-                body = {"prompt": "Once upon a time", "max_tokens": 24, "ignore_eos": True, "stream": True}
-                data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-                times = []
-                with urllib.request.urlopen(urllib.request.Request(proxy + "/v1/completions", data, headers)) as answer:
-                    self.assertTrue(answer.headers["X-Request-Id"])
-                    for line in answer:
-                        if line.startswith(b"data: "):
-                            last = line.strip()
-                            times.append(time.monotonic())
-                self.assertEqual(last, b"data: [DONE]")
-                # Frames come one by one, and not all at the end.
-                self.assertGreater(len(times), 20)
-                self.assertGreater(times[-1] - times[0], 5 * (times[-1] - times[-2]))
-                self.assertGreater(times[-1] - times[0], 0.05)
+                # A busy machine may wake us late, a proxy that keeps frames back keeps them each time.
+                shares = [self.share_of_frames(proxy) for _ in range(3)]
+                self.assertGreater(max(shares), 0.25, proxy)
             job = json.loads(ask(haproxy.url + "/v1/jobs", {"operation": "infer", "prompt": "Hi", "max_tokens": 2})[2])
             status, _, text = ask(haproxy.url + job["sse_url"])
             self.assertEqual((status, "[DONE]" in text), (200, True), text)
