@@ -85,6 +85,11 @@ macro_rules! formats {
                 /// 4-bit floats, blocks of 64 with 4 unsigned 8-bit floats as scales.
                 NVFP4 (Some(40), "NVFP4", "nvfp4", 64, 36, false)
             }
+            Floats {
+                /// 8-bit floats (e4m3, without NaN and -0), blocks of 64 with a binary32 scale. Of checkpoints in FP8,
+                /// whose numbers it holds exactly: no other program knows its number.
+                F8E4M3 (Some(4096), "F8_E4M3", "f8_e4m3", 64, 68, false)
+            }
         }
     };
 }
@@ -154,6 +159,8 @@ pub enum Encoding {
     Codebook,
     /// Each element one of at most 16 levels.
     Levels,
+    /// Each element a float, multiplied with activations as they are.
+    Floats,
 }
 
 impl Format {
@@ -172,6 +179,11 @@ impl Format {
     /// Whether it holds activations while a product is computed; no file has tensors in it.
     pub const fn is_of_activations(self) -> bool {
         matches!(self, Self::Q8_1 | Self::Q8K)
+    }
+
+    /// Whether elements are integers within a scale, so that products with 8-bit activations are of integers.
+    pub const fn has_integers(self) -> bool {
+        !matches!(self.encoding(), Encoding::Plain | Encoding::Floats)
     }
 
     /// Whether files have quantized weights in it: neither plain numbers nor a format of activations.

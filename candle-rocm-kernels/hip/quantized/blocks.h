@@ -181,6 +181,15 @@ struct q8k : formats::q8k {
     }
 };
 
+// float d; 64 floats of 8 bits
+struct f8_e4m3 : formats::f8_e4m3 {
+    static DEVICE_FN void read(const u8* block, u32 group, float (&out)[GROUP]) {
+        const float d = field<float>(block, 0);
+        const u64 bytes = field<u64>(block, 4 + group * 8);
+        for (u32 i = 0; i < GROUP; ++i) out[i] = d * load(f8e4m3{(u8)(bytes >> (8 * i))});
+    }
+};
+
 }  // namespace blocks
 
 #endif

@@ -1,4 +1,4 @@
-// Blocks of the legacy and K formats to floating point.
+// Blocks of the legacy and K formats and of 8-bit floats to floating point.
 #include "dequantize.h"
 
 DEQUANTIZE(q4_0)
@@ -13,3 +13,4 @@ DEQUANTIZE(q4k)
 DEQUANTIZE(q5k)
 DEQUANTIZE(q6k)
 DEQUANTIZE(q8k)
+DEQUANTIZE(f8_e4m3)

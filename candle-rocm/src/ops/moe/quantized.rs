@@ -11,7 +11,7 @@ use crate::ops::quantized::matrix::check_u32;
 use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
 use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
 use crate::ops::quantized::{
-    dequantize, Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, QUANTIZED,
+    dequantize, Epilogue, Format, Path, QuantizedActivations, QuantizedMatrix, INTEGERS,
 };
 use crate::{
     contiguous_strides, Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View,
@@ -20,7 +20,7 @@ use candle_rocm_kernels::shared::quantized::{Activations, ExpertTile, Matvec, Sl
 
 kernels! {
     /// Slots one by one.
-    multiply_slots = "moe_matvec_{format}" [format: Format = QUANTIZED] in Family::MoeQuantized, part format
+    multiply_slots = "moe_matvec_{format}" [format: Format = INTEGERS] in Family::MoeQuantized, part format
         => (m: Matvec, slots: Slots, x: Activations, y: Ptr, error: Ptr);
 
     /// Sorts slots by expert.
@@ -133,6 +133,9 @@ enum Ways {
 
 impl Ways {
     fn of(device: &Device, format: Format, slots: usize, experts: usize) -> Result<Self> {
+        if !format.has_integers() {
+            return Ok(Ways::Floats);
+        }
         let possible = experts <= MAX_SORTED_EXPERTS;
         match device.config().quantized {
             Some(Path::Matvec) => return Ok(Ways::OneByOne),

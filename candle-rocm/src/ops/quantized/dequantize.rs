@@ -17,7 +17,7 @@ kernels! {
 fn family(format: Format) -> Family {
     match format.encoding() {
         Encoding::Codebook | Encoding::Levels => Family::DequantizeIq,
-        Encoding::Plain | Encoding::Small | Encoding::K => Family::Dequantize,
+        Encoding::Plain | Encoding::Floats | Encoding::Small | Encoding::K => Family::Dequantize,
     }
 }
 

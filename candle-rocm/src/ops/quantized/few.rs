@@ -3,14 +3,14 @@
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::matvec::{check_product, result_bytes, units};
 use super::select::{families, FEW_MAX_COLUMNS};
-use super::{Format, QuantizedActivations, QUANTIZED};
+use super::{Format, QuantizedActivations, INTEGERS};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Error, LaunchConfig, Only, Result};
 use candle_rocm_kernels::shared::quantized::{Activations, Matmul, Output, FEW_WAVES};
 
 kernels! {
     /// For up to so many vectors.
-    multiply = "matmul_few_{columns}_{format}" [columns: u32 = [16, 32], format: Format = QUANTIZED]
+    multiply = "matmul_few_{columns}_{format}" [columns: u32 = [16, 32], format: Format = INTEGERS]
         in families(format).expect("it is quantized").matmul, part format, only Only::Matrix
         => (m: Matmul, x: Activations, output: Output);
 }

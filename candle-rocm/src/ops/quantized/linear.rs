@@ -98,7 +98,10 @@ fn linear_quantized_by(
         Path::Matvec => matvec(device, weights, x, epilogue, to),
         Path::Few => few(device, weights, x, epilogue, to),
         Path::Halves => halves(device, weights, x, epilogue, to),
-        Path::Dequantize | Path::Bf16 if !matmul::works(device, weights.format, x.columns())? => {
+        Path::Dequantize | Path::Bf16
+            if !weights.format.has_integers()
+                || !matmul::works(device, weights.format, x.columns())? =>
+        {
             let floats = x.to_floats(device, to)?;
             let dims = [x.columns(), x.vector_len()];
             let strides = contiguous_strides(&dims);
@@ -217,7 +220,7 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
         let chosen = choose(device, weights.format, columns, dtype);
         return usable(device, chosen, weights.format, columns, dtype);
     };
-    let plain = weights.format.block_size() == 1;
+    let floats = !weights.format.has_integers();
     let reason = match forced {
         Path::Matvec if columns > super::MATVEC_MAX_COLUMNS => format!(
             "{columns} vectors, and matvec takes at most {}",
@@ -226,8 +229,8 @@ fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType
         Path::Few | Path::Halves if columns > FEW_MAX_COLUMNS => {
             format!("{columns} vectors, and {forced} takes at most {FEW_MAX_COLUMNS}")
         }
-        Path::Matvec | Path::Few | Path::Halves | Path::Matmul if plain => {
-            format!("{} is not a quantized format", weights.format)
+        Path::Matvec | Path::Few | Path::Halves | Path::Matmul if floats => {
+            format!("{} has no integers", weights.format)
         }
         _ => return Ok(forced),
     };

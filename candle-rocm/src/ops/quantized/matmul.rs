@@ -5,7 +5,7 @@ use super::matvec::{check_product, result_bytes, units};
 use super::select::families;
 use super::select::NARROW_COLUMNS;
 use super::QuantizedActivations;
-use super::{Format, QUANTIZED};
+use super::{Format, INTEGERS};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Generation, LaunchConfig, Result};
 pub(in crate::ops) use candle_rocm_kernels::shared::quantized::Experts;
@@ -13,7 +13,7 @@ use candle_rocm_kernels::shared::quantized::{self as shared, Activations, Matmul
 
 kernels! {
     /// In tiles of one of two sizes.
-    multiply = "matmul_{tiling}_{format}" [tiling: &'static str = ["wide", "narrow"], format: Format = QUANTIZED]
+    multiply = "matmul_{tiling}_{format}" [tiling: &'static str = ["wide", "narrow"], format: Format = INTEGERS]
         in families(format).expect("it is quantized").matmul, part format
         => (m: Matmul, x: Activations, experts: Experts, output: Output);
 }

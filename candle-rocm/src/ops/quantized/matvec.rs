@@ -2,7 +2,7 @@
 
 use super::matrix::{Epilogue, QuantizedMatrix};
 use super::select::{families, matvec_threads, Families, MATVEC_MAX_COLUMNS};
-use super::{Activation, Format, QuantizedActivations, QUANTIZED};
+use super::{Activation, Format, QuantizedActivations, INTEGERS};
 use crate::kernels::kernels;
 use crate::{Buffer, DType, Device, Error, LaunchConfig, Result, View};
 use candle_rocm_kernels::shared::quantized::{Activations, Matvec, Output};
@@ -10,7 +10,7 @@ use std::ptr;
 
 kernels! {
     /// For up to so many vectors.
-    multiply = "matvec_{format}_{columns}" [format: Format = QUANTIZED, columns: u32 = [1, 2, 4, 8]]
+    multiply = "matvec_{format}_{columns}" [format: Format = INTEGERS, columns: u32 = [1, 2, 4, 8]]
         in families(format).expect("it is quantized").matvec, part format => (m: Matvec, x: Activations,
             output: Output);
 }

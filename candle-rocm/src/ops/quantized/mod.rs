@@ -35,29 +35,26 @@ pub use tune::{forget, tune, Crossover, Timing};
 
 impl Axis for Format {}
 
-/// How many formats have blocks.
-const fn count_quantized() -> usize {
-    let (mut at, mut count) = (0, 0);
-    while at < Format::ALL.len() {
-        count += (Format::ALL[at].block_size() > 1) as usize;
-        at += 1;
-    }
-    count
-}
-
-/// The formats that have kernels: all but the plain ones.
-pub(super) const QUANTIZED: [Format; count_quantized()] = {
-    let mut quantized = [Format::Q4_0; count_quantized()];
+/// The formats of blocks, or those of them with integers.
+const fn formats<const N: usize>(only_integers: bool) -> [Format; N] {
+    let mut formats = [Format::Q4_0; N];
     let (mut from, mut to) = (0, 0);
     while from < Format::ALL.len() {
-        if Format::ALL[from].block_size() > 1 {
-            quantized[to] = Format::ALL[from];
+        let format = Format::ALL[from];
+        if format.has_integers() || !only_integers && format.block_size() > 1 {
+            formats[to] = format;
             to += 1;
         }
         from += 1;
     }
-    quantized
-};
+    assert!(to == N);
+    formats
+}
+
+/// The formats that have kernels: all but the plain ones.
+pub(super) const QUANTIZED: [Format; 26] = formats(false);
+/// Those of them that are multiplied with 8-bit activations.
+pub(super) const INTEGERS: [Format; 25] = formats(true);
 
 /// Every kernel that is declared here.
 pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {

@@ -20,10 +20,10 @@ pub(in crate::ops) struct Families {
     pub(in crate::ops) matmul: Family,
 }
 
-/// The families that multiply a format; none for plain numbers.
+/// The families that multiply a format with 8-bit activations; none for floats.
 pub(super) fn families(format: Format) -> Option<Families> {
     let (matvec, matmul) = match format.encoding() {
-        Encoding::Plain => return None,
+        Encoding::Plain | Encoding::Floats => return None,
         Encoding::Small => (Family::MatvecSmall, Family::MatmulSmall),
         Encoding::K => (Family::MatvecK, Family::MatmulK),
         Encoding::Codebook => (Family::MatvecCodebook, Family::MatmulCodebook),
@@ -91,7 +91,7 @@ pub(super) fn few_gain(device: &Device, format: Format, columns: usize) -> bool 
         // Tiles of 16 columns and 32 rows would leave most of a GPU without work.
         _ => FEW_MAX_COLUMNS,
     };
-    format.block_size() > 1 && (matvec_columns(generation, format) + 1..=most).contains(&columns)
+    format.has_integers() && (matvec_columns(generation, format) + 1..=most).contains(&columns)
 }
 
 /// Fewest columns that the product of halves gains with: one pass unpacks the matrix for each anew.
@@ -102,7 +102,7 @@ pub(super) fn halves_gain(device: &Device, format: Format, rows: usize, columns:
     let properties = device.properties();
     // Measured there: docs/tuning-log.md. Matrices of few rows have too few tiles.
     properties.arch.generation() == Generation::Nvptx
-        && format.block_size() > 1
+        && format.has_integers()
         && rows >= 16 * properties.compute_units as usize
         && (HALVES_MIN_COLUMNS..=FEW_MAX_COLUMNS).contains(&columns)
 }
@@ -121,7 +121,7 @@ pub(super) fn halves_in_low_tiles(device: &Device, rows: usize, columns: usize) 
 /// The path for `columns` columns of a dtype, unless another is forced or a [few](few_gain) gain.
 pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();
-    if format.block_size() == 1 {
+    if !format.has_integers() {
         return Path::Dequantize;
     }
     if columns <= matvec_columns(generation, format) {

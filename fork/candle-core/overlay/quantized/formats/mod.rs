@@ -1,5 +1,5 @@
 //! The formats of GGUF files that upstream lacks: the IQ formats with their codebooks, ternary ones, and the 4-bit
-//! floats.
+//! floats; and the 8-bit floats of checkpoints in FP8.
 //!
 //! A [`Codec`] reads and writes one block, whose layout the table in the crate `ggml-formats` has; [`Blocks`] is a
 //! tensor's worth of them on the CPU. Products are of the dequantized values with f32 activations, each row of weights
@@ -10,6 +10,7 @@
 
 mod blocks;
 mod codebook;
+mod f8;
 mod grid;
 mod iq1;
 mod iq2;
@@ -77,6 +78,7 @@ codecs! {
     TQ2_0 = ternary::read_tq2, ternary::write_tq2;
     MXFP4 = mx::read_mxfp4, mx::write_mxfp4;
     NVFP4 = mx::read_nvfp4, mx::write_nvfp4;
+    F8E4M3 = f8::read, f8::write;
 }
 
 /// candle's type of a format of the table; an error if candle does not compute with it.
