@@ -1,11 +1,11 @@
-//! Compiles every kernel family with clang for the archs given, through the cache.
+//! Compiles kernel families with clang for the archs given, through the cache.
 //!
-//!     compile-kernels --output DIR ARCH...
+//!     compile-kernels --output DIR [--family NAME]... ARCH...
 //!     compile-kernels --fingerprint ARCH...
 //!
-//! Writes `DIR/<arch>/<family>.co` and exits non-zero if a family does not compile; or prints the SHA-256 of everything
-//! that decides what the objects become, but for the compiler's version: archs, options, and every family's name and
-//! source.
+//! Writes `DIR/<arch>/<family>.co`, of every family unless some are named, and exits non-zero if one does not compile;
+//! or prints a line for each family, its name and the SHA-256 of everything that decides what its objects become, but
+//! for the compiler's version: archs, options, and the family's name and source.
 
 use candle_rocm_kernels::{options_for, Cache, Clang, CompileRequest, Compiler, Family};
 use sha2::{Digest, Sha256};
@@ -13,10 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-const USAGE: &str = "usage: compile-kernels --output DIR ARCH... | --fingerprint ARCH...";
+const USAGE: &str =
+    "usage: compile-kernels --output DIR [--family NAME]... ARCH... | --fingerprint ARCH...";
 
 enum Task {
-    Compile { output: PathBuf },
+    Compile {
+        output: PathBuf,
+        families: Vec<Family>,
+    },
     Fingerprint,
 }
 
@@ -35,10 +39,12 @@ fn main() -> ExitCode {
 
 fn run() -> Result<bool, Error> {
     let (task, archs) = arguments(std::env::args().skip(1))?;
-    let output = match task {
-        Task::Compile { output } => output,
+    let (output, families) = match task {
+        Task::Compile { output, families } => (output, families),
         Task::Fingerprint => {
-            println!("{}", fingerprint(&archs));
+            for &family in Family::ALL {
+                println!("{} {}", name(family), fingerprint(family, &archs));
+            }
             return Ok(true);
         }
     };
@@ -49,11 +55,7 @@ fn run() -> Result<bool, Error> {
     }
     let jobs: Vec<(&str, Family)> = archs
         .iter()
-        .flat_map(|arch| {
-            Family::ALL
-                .iter()
-                .map(move |family| (arch.as_str(), *family))
-        })
+        .flat_map(|arch| families.iter().map(move |family| (arch.as_str(), *family)))
         .collect();
     let next = AtomicUsize::new(0);
     let failed = AtomicBool::new(false);
@@ -80,25 +82,43 @@ fn run() -> Result<bool, Error> {
 }
 
 fn arguments(mut args: impl Iterator<Item = String>) -> Result<(Task, Vec<String>), Error> {
-    let mut task = None;
-    let mut archs = Vec::new();
+    let (mut output, mut prints) = (None, false);
+    let (mut families, mut archs) = (Vec::new(), Vec::new());
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--output" => task = args.next().map(|d| Task::Compile { output: d.into() }),
-            "--fingerprint" => task = Some(Task::Fingerprint),
+            "--output" => output = args.next().map(PathBuf::from),
+            "--fingerprint" => prints = true,
+            "--family" => {
+                let wanted = args.next().ok_or(USAGE)?;
+                let found = Family::ALL.iter().find(|family| name(**family) == wanted);
+                families.push(*found.ok_or_else(|| format!("no family is called {wanted}"))?);
+            }
             _ if arg.starts_with('-') => {
                 return Err(format!("unknown option {arg}; {USAGE}").into())
             }
             _ => archs.push(arg),
         }
     }
-    match task {
-        Some(task) if !archs.is_empty() => Ok((task, archs)),
-        _ => Err(USAGE.into()),
+    if families.is_empty() {
+        families = Family::ALL.to_vec();
+    }
+    let task = match output {
+        Some(output) if !prints => Task::Compile { output, families },
+        None if prints => Task::Fingerprint,
+        _ => return Err(USAGE.into()),
+    };
+    match archs.is_empty() {
+        false => Ok((task, archs)),
+        true => Err(USAGE.into()),
     }
 }
 
-fn fingerprint(archs: &[String]) -> String {
+/// What the family's objects are called.
+fn name(family: Family) -> &'static str {
+    family.file_name().trim_end_matches(".hip")
+}
+
+fn fingerprint(family: Family, archs: &[String]) -> String {
     let mut digest = Sha256::new();
     let mut field = |text: &str| {
         digest.update((text.len() as u64).to_le_bytes());
@@ -108,10 +128,8 @@ fn fingerprint(archs: &[String]) -> String {
         field(arch);
         options_for(arch).for_each(&mut field);
     }
-    for family in Family::ALL {
-        field(family.file_name());
-        field(family.source());
-    }
+    field(family.file_name());
+    field(family.source());
     digest
         .finalize()
         .iter()
