@@ -1,9 +1,9 @@
 //! Numbers of activations, which are tensors in safetensors files and lists in GGUF's metadata.
 
+use super::files::plain_format;
 use super::names::part_of_block;
 use super::tensors::floats;
 use safetensors::tensor::TensorView;
-use safetensors::Dtype;
 use std::collections::BTreeMap;
 use worker::gguf::{Array, Value};
 
@@ -30,16 +30,15 @@ impl Activations {
         let Some((_, list)) = NUMBERS.iter().find(|(known, _)| *known == part) else {
             return Ok(false);
         };
-        let is_one = view.shape().iter().product::<usize>() == 1
-            && matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16);
-        if !is_one {
+        let is_one = view.shape().iter().product::<usize>() == 1;
+        let Some(format) = plain_format(view.dtype()).filter(|_| is_one) else {
             return Err(format!(
                 "tensor {name} of dtype {:?} and shape {:?} is not one number",
                 view.dtype(),
                 view.shape()
             ));
-        }
-        let bytes = floats(view.data(), view.dtype(), 0.0);
+        };
+        let bytes = floats(view.data(), format, 0.0);
         let value = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         match self.lists.entry(list).or_default().insert(block, value) {
             None => Ok(true),

@@ -1,9 +1,9 @@
 //! What becomes of a tensor's numbers and shape on the way to GGUF.
 
+use super::files::bytes_of;
 use super::latent::{HeadPart, LatentSizes};
 use super::picked::Picked;
 use half::{bf16, f16};
-use safetensors::Dtype;
 use worker::gguf::{Format, TensorInfo};
 
 /// See the module.
@@ -47,22 +47,29 @@ impl Change {
         (!fits).then(|| format!("a shape of {shape:?} is not expected"))
     }
 
-    /// The tensor that comes of one of this dtype and shape, outermost first.
-    pub(super) fn info(&self, dtype: Dtype, shape: &[usize]) -> TensorInfo {
-        let format = match dtype {
-            _ if self.gives_floats(shape) => Format::F32,
-            Dtype::F16 => Format::F16,
-            Dtype::BF16 => Format::BF16,
-            _ => Format::F32,
+    /// The tensor that comes of one of this format and shape, outermost first.
+    pub(super) fn info(&self, format: Format, shape: &[usize]) -> TensorInfo {
+        let format = match self.gives_floats(shape) {
+            true => Format::F32,
+            false => format,
         };
         let shape = self.shape(shape);
-        let elements: usize = shape.iter().product();
-        let size = if format == Format::F32 { 4 } else { 2 };
+        let elements = shape.iter().product();
         TensorInfo {
             format,
             offset: 0,
             dims: shape.iter().rev().map(|d| *d as u64).collect(),
-            bytes: (elements * size) as u64,
+            bytes: bytes_of(format, elements) as u64,
+        }
+    }
+
+    /// Whether it only moves rows, or blocks of this format, of a tensor of this shape.
+    pub(super) fn moves_blocks(&self, format: Format, shape: &[usize]) -> bool {
+        match self {
+            Self::Half(_) => true,
+            Self::HeadPart(part, _) => *part == HeadPart::Values,
+            Self::Picked(picked) => picked.moves_blocks(format, shape),
+            _ => false,
         }
     }
 
@@ -101,9 +108,9 @@ impl Change {
     }
 
     /// The numbers that come of these.
-    pub(super) fn apply(&self, data: &[u8], dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+    pub(super) fn apply(&self, data: &[u8], format: Format, shape: &[usize]) -> Vec<u8> {
         if let Self::Picked(picked) = self {
-            return picked.apply(data, dtype, shape);
+            return picked.apply(data, format, shape);
         }
         if let Self::Half(half) = self {
             let matrices: usize = shape[..shape.len() - 2].iter().product();
@@ -112,8 +119,7 @@ impl Change {
             return halves.flatten().copied().collect();
         }
         if let Self::HeadPart(part, sizes) = self {
-            let size = data.len() / shape.iter().product::<usize>();
-            return sizes.take(*part, data, size);
+            return sizes.take(*part, data, data.len() / shape[0]);
         }
         if *self == Self::Transposed {
             let (rows, columns) = (shape[shape.len() - 2], shape[shape.len() - 1]);
@@ -128,7 +134,7 @@ impl Change {
             }
             return turned;
         }
-        let mut values = floats(data, dtype);
+        let mut values = floats(data, format);
         match self {
             Self::Rates => values.iter_mut().for_each(|v| *v = -v.exp()),
             Self::Scaled(runs) => {
@@ -148,10 +154,10 @@ impl Change {
             }
             _ => {}
         }
-        match dtype {
+        match format {
             _ if self.gives_floats(shape) => bytes(values, f32::to_le_bytes),
-            Dtype::F16 => bytes(values, |v| f16::from_f32(v).to_le_bytes()),
-            Dtype::BF16 => bytes(values, |v| bf16::from_f32(v).to_le_bytes()),
+            Format::F16 => bytes(values, |v| f16::from_f32(v).to_le_bytes()),
+            Format::BF16 => bytes(values, |v| bf16::from_f32(v).to_le_bytes()),
             _ => bytes(values, f32::to_le_bytes),
         }
     }
@@ -161,11 +167,11 @@ fn bytes<const N: usize>(values: Vec<f32>, of: impl Fn(f32) -> [u8; N]) -> Vec<u
     values.into_iter().flat_map(of).collect()
 }
 
-fn floats(data: &[u8], dtype: Dtype) -> Vec<f32> {
+fn floats(data: &[u8], format: Format) -> Vec<f32> {
     let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-    match dtype {
-        Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-        Dtype::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+    match format {
+        Format::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
+        Format::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
         _ => data
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -179,10 +185,10 @@ mod tests {
 
     fn changed(change: &Change, values: &[f32], shape: &[usize]) -> (Vec<u64>, Vec<f32>) {
         let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let info = change.info(Dtype::F32, shape);
-        let out = change.apply(&data, Dtype::F32, shape);
+        let info = change.info(Format::F32, shape);
+        let out = change.apply(&data, Format::F32, shape);
         assert_eq!(info.bytes as usize, out.len());
-        (info.dims, floats(&out, Dtype::F32))
+        (info.dims, floats(&out, Format::F32))
     }
 
     #[test]
@@ -208,7 +214,7 @@ mod tests {
         assert_eq!(changed(&Change::Squeezed, &numbers, &[2, 1, 4]).0, [4, 2]);
         assert_eq!(changed(&Change::Groups(2), &numbers, &[8]).0, [4, 2]);
         assert!(Change::Groups(3).refuses(&[8]).is_some());
-        let halves = Change::Scaled(vec![(0, 3.0)]).info(Dtype::BF16, &[4, 2]);
+        let halves = Change::Scaled(vec![(0, 3.0)]).info(Format::BF16, &[4, 2]);
         assert_eq!((halves.format, halves.bytes), (Format::BF16, 16));
     }
 }

@@ -14,7 +14,7 @@ use super::recurrent::{Recurrent, MIXED};
 use super::rope::Rope;
 use crate::architectures::{
     by_base_name, by_folder_name, folder_names, name_in_config, Accepted, ArchitectureRow,
-    ConfigRule, ExpertFiles, FolderTraits, RecurrentFolder,
+    ConfigRule, FolderTraits, RecurrentFolder,
 };
 use crate::engine::decoder::NormKind;
 use serde_json::Value as Json;
@@ -101,11 +101,6 @@ impl Config {
         let usual = folder.older.map(|family| Older::usual(family, json));
         let usual = usual.transpose()?;
         let json = usual.as_ref().unwrap_or(json);
-        let blocks_are_read = folder.experts == ExpertFiles::Turns
-            && outer["quantization_config"]["quant_method"] == "mxfp4";
-        if !blocks_are_read {
-            refuse_others(outer, "quantization_config", &[Accepted::Absent])?;
-        }
         refuse_other_activations(json, folder, name)?;
         let heads = number(json, "num_attention_heads")?;
         let width = number(json, "hidden_size")?;
@@ -232,6 +227,21 @@ impl Config {
             _ if name.ends_with(".attn_k_norm.weight") => (self.kv_heads, "heads"),
             _ if name.ends_with(".time_mix_lerp_fused.weight") => (MIXED.len() as u32, "vectors"),
             _ => (self.experts, "experts"),
+        }
+    }
+
+    /// The outputs of so many matrices that a module's may be fused of, those of queries, keys and values or of gates and
+    /// what they multiply.
+    pub(super) fn fused(&self, module: &str, count: usize, outputs: usize) -> Option<Vec<usize>> {
+        let is = |ending: &str| module.ends_with(ending);
+        match count {
+            2 if is("gate_up_proj") || is("kv_proj") => Some(vec![outputs / 2; 2]),
+            3 if is("qkv_proj") || is("query_key_value") => {
+                let size = outputs / (self.heads + 2 * self.kv_heads) as usize;
+                let heads = [self.heads, self.kv_heads, self.kv_heads];
+                Some(heads.map(|heads| heads as usize * size).into())
+            }
+            _ => None,
         }
     }
 

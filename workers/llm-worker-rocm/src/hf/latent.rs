@@ -123,9 +123,9 @@ impl LatentSizes {
         [rows as usize, self.rank as usize]
     }
 
-    /// A part of the whole, whose elements have so many bytes.
-    pub(super) fn take(&self, part: HeadPart, whole: &[u8], bytes: usize) -> Vec<u8> {
-        let row = self.rank as usize * bytes;
+    /// A part of the whole, whose rows have so many bytes; keys need those of plain numbers.
+    pub(super) fn take(&self, part: HeadPart, whole: &[u8], row: usize) -> Vec<u8> {
+        let bytes = row / self.rank as usize;
         let (plain, value) = (self.plain as usize, self.value as usize);
         let mut taken = Vec::new();
         for head in whole.chunks_exact((plain + value) * row) {
@@ -204,8 +204,8 @@ mod tests {
         };
         // Rows of two elements of one byte.
         let whole: Vec<u8> = (0..16).collect();
-        let keys = sizes.take(HeadPart::Keys, &whole, 1);
+        let keys = sizes.take(HeadPart::Keys, &whole, 2);
         assert_eq!(keys, [0, 2, 4, 1, 3, 5, 8, 10, 12, 9, 11, 13]);
-        assert_eq!(sizes.take(HeadPart::Values, &whole, 1), [6, 7, 14, 15]);
+        assert_eq!(sizes.take(HeadPart::Values, &whole, 2), [6, 7, 14, 15]);
     }
 }

@@ -6,6 +6,7 @@ mod change;
 mod config;
 mod delta;
 mod experts;
+mod files;
 mod gemma;
 mod heads;
 mod latent;
@@ -15,6 +16,8 @@ mod names;
 mod older;
 mod packed;
 mod picked;
+mod place;
+mod quantized;
 mod recurrent;
 mod rope;
 mod sound;
@@ -29,6 +32,7 @@ pub(crate) use tensors::interleave;
 pub(crate) use vision::VisionFolder;
 
 use crate::folder::required_json;
+use quantized::Quantization;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -75,10 +79,12 @@ impl HfFolder {
             path: path.to_path_buf(),
             reason,
         };
-        let config = required_json(path, "config.json")?;
-        let config = read(&config).map_err(bad)?;
+        let mut json = required_json(path, "config.json")?;
+        quantized::with_own_file(path, &mut json)?;
+        let config = read(&json).map_err(bad)?;
+        let quantization = Quantization::read(&json, config.folder.experts).map_err(bad)?;
         let of_tokenizer = tokenizer::metadata(path, &config)?;
-        let shards = Shards::open(path, &config)?;
+        let shards = Shards::open(path, &config, quantization.as_ref())?;
         let mut metadata = config.metadata(shards.heads);
         metadata.extend(of_tokenizer);
         metadata.extend(shards.activations.metadata());
@@ -117,5 +123,15 @@ impl Weights for HfFolder {
 
     fn give_back(&self, name: &str, _info: &TensorInfo) {
         self.shards.give_back(name);
+    }
+
+    fn intact(&self) -> Result<()> {
+        match self.shards.damage() {
+            None => Ok(()),
+            Some(reason) => Err(Error::BadModel {
+                path: self.path.clone(),
+                reason: reason.to_string(),
+            }),
+        }
     }
 }

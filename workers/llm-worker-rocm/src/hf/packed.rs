@@ -1,9 +1,11 @@
 //! Experts whose matrices lie in one tensor, where GGUF has one tensor for gates, one for what they multiply, and one for
 //! what comes behind, each with rows of inputs.
 
+use super::change::Change;
 use super::config::Config;
-use super::names::part_of_block;
-use super::tensors::{floats, Source};
+use super::files::{bytes_of, plain_format, Source};
+use super::names::{part_of_block, TensorName};
+use super::tensors::floats;
 use crate::architectures::ExpertFiles;
 use rayon::prelude::*;
 use safetensors::Dtype;
@@ -33,9 +35,9 @@ struct Packed {
 
 enum Kind {
     /// `(experts, inputs, outputs)` of plain numbers.
-    Turned(Source, Dtype),
+    Turned(Source, Format),
     /// `(experts, outputs)` of plain numbers.
-    Bias(Source, Dtype),
+    Bias(Source, Format),
     /// `(experts, outputs, blocks, 16)` of pairs of numbers, and `(experts, outputs, blocks)` of exponents, which come
     /// in any order.
     Mxfp4 {
@@ -94,6 +96,55 @@ fn matrix_of(name: &str) -> Option<(&str, Part)> {
     None
 }
 
+/// The places of a quantized matrix of experts in one tensor, where the family has not those of most; none of other
+/// matrices.
+pub(super) fn places_of_halves(
+    config: &Config,
+    name: &str,
+) -> Result<Option<Vec<(TensorName, Option<Change>)>>, String> {
+    let found = part_of_block(name).and_then(|(block, part)| Some((block, matrix_of(part)?)));
+    let Some((block, (matrix, Part::Plain))) = found else {
+        return Ok(None);
+    };
+    match config.folder.experts {
+        ExpertFiles::Apart => return Ok(None),
+        ExpertFiles::Halves => {}
+        ExpertFiles::Turns => {
+            return Err(format!(
+                "tensor {name}: experts of this family are not implemented in this layout"
+            ))
+        }
+    }
+    let to = |matrix: &str, change: Option<Change>| {
+        let name = format!("blk.{block}.{matrix}.weight");
+        (TensorName::whole(&name), change)
+    };
+    Ok(Some(match matrix {
+        "gate_up_proj" => vec![
+            to("ffn_gate_exps", Some(Change::Half(0))),
+            to("ffn_up_exps", Some(Change::Half(1))),
+        ],
+        _ => vec![to("ffn_down_exps", None)],
+    }))
+}
+
+/// Whether experts' matrices of this shape have rows of outputs.
+pub(super) fn has_turned_rows(config: &Config, matrix: &str, shape: &[usize]) -> bool {
+    config.folder.experts == ExpertFiles::Halves && !has_rows(config, matrix, shape)
+}
+
+/// Whether experts' matrices of this shape have rows of inputs, as transformers saves those of some families.
+fn has_rows(config: &Config, matrix: &str, shape: &[usize]) -> bool {
+    let width = config.width as usize;
+    match *shape {
+        [_, outputs, inputs] if matrix.ends_with("down_proj") => {
+            outputs == width && inputs != width
+        }
+        [_, outputs, inputs] => inputs == width && outputs != width,
+        _ => false,
+    }
+}
+
 impl PackedExperts {
     /// Takes a tensor of the file that holds such experts; gives whether it does.
     pub(super) fn take(
@@ -110,16 +161,11 @@ impl PackedExperts {
             return Ok(false);
         };
         // With rows of inputs, as transformers saves it, it is no other than GGUF's.
-        let width = config.width as usize;
-        let has_rows = match (matrix, shape) {
-            ("down_proj", &[_, outputs, inputs]) => outputs == width && inputs != width,
-            (_, &[_, outputs, inputs]) => inputs == width && outputs != width,
-            _ => false,
-        };
-        if files == ExpertFiles::Halves && part == Part::Plain && has_rows {
+        if files == ExpertFiles::Halves && part == Part::Plain && has_rows(config, matrix, shape) {
             return Ok(false);
         }
-        let is_float = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
+        let plain = plain_format(dtype);
+        let is_float = plain.is_some();
         let (outputs, inputs) = match (part, shape) {
             (Part::Plain, &[_, inputs, outputs]) if is_float => (outputs, inputs),
             (Part::Bias, &[_, outputs]) if is_float => (outputs, 0),
@@ -166,8 +212,8 @@ impl PackedExperts {
             };
             let new = Packed {
                 kind: match part {
-                    Part::Plain => Kind::Turned(source, dtype),
-                    Part::Bias => Kind::Bias(source, dtype),
+                    Part::Plain => Kind::Turned(source, plain.unwrap_or(Format::F32)),
+                    Part::Bias => Kind::Bias(source, plain.unwrap_or(Format::F32)),
                     Part::Numbers => Kind::Mxfp4 {
                         numbers: Some(source),
                         exponents: None,
@@ -232,9 +278,9 @@ impl PackedExperts {
     pub(super) fn bytes<'a>(&self, name: &str, of: impl Fn(Source) -> &'a [u8]) -> Option<Vec<u8>> {
         let packed = self.tensors.get(name)?;
         Some(match packed.kind {
-            Kind::Turned(source, Dtype::F32) => packed.turned::<4>(of(source)),
+            Kind::Turned(source, Format::F32) => packed.turned::<4>(of(source)),
             Kind::Turned(source, _) => packed.turned::<2>(of(source)),
-            Kind::Bias(source, dtype) => packed.bias(&floats(of(source), dtype, 0.0)),
+            Kind::Bias(source, format) => packed.bias(&floats(of(source), format, 0.0)),
             Kind::Mxfp4 { numbers, exponents } => packed.blocks(of(numbers?), of(exponents?)),
         })
     }
@@ -272,9 +318,7 @@ impl Packed {
         let rows = self.experts * self.outputs.count;
         let (format, bytes) = match self.kind {
             Kind::Bias(..) => (Format::F32, rows * 4),
-            Kind::Turned(_, Dtype::F16) => (Format::F16, rows * self.inputs * 2),
-            Kind::Turned(_, Dtype::BF16) => (Format::BF16, rows * self.inputs * 2),
-            Kind::Turned(..) => (Format::F32, rows * self.inputs * 4),
+            Kind::Turned(_, format) => (format, bytes_of(format, rows * self.inputs)),
             Kind::Mxfp4 { .. } => (Format::MXFP4, rows * self.inputs / BLOCK * BLOCK_BYTES),
         };
         let dims = [self.inputs, self.outputs.count, self.experts];
@@ -348,7 +392,7 @@ mod tests {
             bytes: 0,
         };
         Packed {
-            kind: Kind::Bias(source, Dtype::F32),
+            kind: Kind::Bias(source, Format::F32),
             outputs,
             experts: 1,
             all_outputs,

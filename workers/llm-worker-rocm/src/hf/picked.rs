@@ -1,7 +1,7 @@
 //! Rows and columns of a tensor in GGUF's order, or some of them.
 
 use super::tensors::floats;
-use safetensors::Dtype;
+use worker::gguf::Format;
 
 /// See the module; dimensions of 1 behind the first one go.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -41,24 +41,33 @@ impl Picked {
         shape
     }
 
-    /// The numbers that come of these.
-    pub(super) fn apply(&self, data: &[u8], dtype: Dtype, shape: &[usize]) -> Vec<u8> {
+    /// Whether blocks of this format stay whole, of a tensor of this shape.
+    pub(super) fn moves_blocks(&self, format: Format, shape: &[usize]) -> bool {
+        let columns = self.columns.as_ref();
+        let whole = columns.is_none_or(|(_, all)| in_blocks(all, format.block_size()).is_some());
+        !self.gives_floats(shape) && whole
+    }
+
+    /// The numbers that come of these, or the blocks.
+    pub(super) fn apply(&self, data: &[u8], format: Format, shape: &[usize]) -> Vec<u8> {
         let row = data.len() / shape[0];
         let rows = match &self.rows {
             Some((_, rows)) => pick(data, row, rows),
             None => data.to_vec(),
         };
         let data = match &self.columns {
-            Some((all, columns)) => {
+            Some((_, columns)) => {
+                let blocks = in_blocks(columns, format.block_size()).unwrap_or_default();
                 let rows = rows.chunks_exact(row);
-                rows.flat_map(|one| pick(one, row / all, columns)).collect()
+                rows.flat_map(|one| pick(one, format.type_size(), &blocks))
+                    .collect()
             }
             None => rows,
         };
         if !self.gives_floats(shape) {
             return data;
         }
-        let data = floats(&data, dtype, 0.0);
+        let data = floats(&data, format, 0.0);
         if !self.rates {
             return data;
         }
@@ -66,6 +75,17 @@ impl Picked {
         let rate = |b: &[u8]| -f32::from_le_bytes([b[0], b[1], b[2], b[3]]).exp();
         logarithms.flat_map(|b| rate(b).to_le_bytes()).collect()
     }
+}
+
+/// Columns by their blocks of so many, if those stay whole.
+fn in_blocks(columns: &[u32], block: usize) -> Option<Vec<u32>> {
+    let blocks = columns.chunks(block).map(|columns| {
+        let follow = columns.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let first = columns[0] as usize;
+        let whole = columns.len() == block && first.is_multiple_of(block) && follow;
+        whole.then_some((first / block) as u32)
+    });
+    blocks.collect()
 }
 
 /// Pieces of so many bytes, those that are asked for in their order.
@@ -80,7 +100,7 @@ mod tests {
 
     fn picked(picked: &Picked, values: &[f32], shape: &[usize]) -> (Vec<usize>, Vec<f32>) {
         let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let out = picked.apply(&data, Dtype::F32, shape);
+        let out = picked.apply(&data, Format::F32, shape);
         let numbers = out.chunks_exact(4);
         let numbers = numbers.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
         (picked.shape(shape), numbers.collect())
@@ -103,6 +123,15 @@ mod tests {
         let expected = (vec![2, 2], vec![4.0, 2.0, 8.0, 6.0]);
         assert_eq!(picked(&columns, &numbers, &[2, 4]), expected);
         assert!(!columns.fits(&[4, 2]));
+        assert!(!columns.moves_blocks(Format::F8E4M3, &[2, 4]));
+        let halves = Picked {
+            columns: Some((128, (64..128).chain(0..64).collect())),
+            ..Picked::default()
+        };
+        assert!(halves.moves_blocks(Format::F8E4M3, &[1, 128]));
+        let row: Vec<u8> = [[1; 68], [2; 68]].concat();
+        let moved = halves.apply(&row, Format::F8E4M3, &[1, 128]);
+        assert_eq!(moved, [[2; 68], [1; 68]].concat());
         let rates = Picked {
             rows: Some((2, vec![1, 0])),
             rates: true,

@@ -3,138 +3,113 @@
 use super::activations::Activations;
 use super::change::Change;
 use super::config::Config;
+use super::files::{plain_format, Files, Source, Stored};
 use super::names::{RotatedHeads, TensorName};
-use super::packed::PackedExperts;
+use super::packed::{self, PackedExperts};
+use super::place::{Origin, Place};
+use super::quantized::{Known, Parts, Quantization};
 use crate::folder::weight_files;
 use half::{bf16, f16};
 use memmap2::Mmap;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use worker::gguf::{give_back, map_file, Format, SharedBytes, TensorInfo};
 use worker::{Error, Result};
 
-/// Where a tensor's data is, or an expert's part of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Source {
-    pub shard: usize,
-    pub start: usize,
-    pub bytes: usize,
+/// A tensor that is in no file.
+struct Extra {
+    format: Format,
+    bytes: Vec<u8>,
 }
 
-/// A tensor as GGUF has it.
-struct Place {
-    /// One for each expert, or just one.
-    sources: BTreeMap<u32, Source>,
-    dtype: Dtype,
-    /// Shape in the file, outermost first, of one expert.
-    shape: Vec<usize>,
-    /// Heads whose rows are to be reordered.
-    heads: Option<u32>,
-    /// Whether the experts are stacked.
-    stacked: bool,
-    /// Added to each element.
-    plus_one: bool,
-    /// What becomes of it, if it does not stay as it is.
-    change: Option<Change>,
-}
-
-impl Place {
-    /// Vectors are float32 in GGUF files.
-    fn as_floats(&self) -> bool {
-        self.shape.len() == 1
-    }
-
-    fn info(&self) -> TensorInfo {
-        if let Some(change) = &self.change {
-            return change.info(self.dtype, &self.shape);
-        }
-        let format = match self.dtype {
-            _ if self.as_floats() => Format::F32,
-            Dtype::F16 => Format::F16,
-            Dtype::BF16 => Format::BF16,
-            _ => Format::F32,
-        };
-        let mut dims: Vec<u64> = self.shape.iter().rev().map(|&d| d as u64).collect();
-        if self.stacked {
-            dims.push(self.sources.len() as u64);
-        }
-        let one: u64 = self.sources.values().map(|s| s.bytes as u64).sum();
-        let bytes = match self.dtype {
-            Dtype::F16 | Dtype::BF16 if self.as_floats() => one * 2,
-            _ => one,
-        };
-        TensorInfo {
-            format,
-            offset: 0,
-            dims,
-            bytes,
+impl Extra {
+    fn floats(values: &[f32]) -> Self {
+        Self {
+            format: Format::F32,
+            bytes: values.iter().flat_map(|f| f.to_le_bytes()).collect(),
         }
     }
 }
 
 /// All shards, mapped.
 pub(super) struct Shards {
-    maps: Vec<Arc<Mmap>>,
+    files: Files,
     places: HashMap<String, Place>,
     /// Experts whose matrices lie in one tensor.
     packed: PackedExperts,
     /// What GGUF has among its metadata.
     pub activations: Activations,
-    /// Tensors that are in no file, float32.
-    extra: HashMap<&'static str, Vec<u8>>,
+    /// Vectors that are in no file.
+    extra: HashMap<String, Extra>,
     /// Blocks behind the model's own that predict tokens further ahead.
     pub heads: u32,
+    /// What was wrong with tensors that have been read.
+    damage: OnceLock<String>,
+}
+
+/// A tensor, or a matrix of several, on its way to its places.
+struct Found<'a> {
+    name: &'a str,
+    origin: Origin,
+    /// In which rows come.
+    format: Format,
+    shape: &'a [usize],
 }
 
 impl Shards {
-    pub(super) fn open(folder: &Path, config: &Config) -> Result<Self> {
-        let floats = |values: &[f32]| values.iter().flat_map(|f| f.to_le_bytes()).collect();
+    pub(super) fn open(
+        folder: &Path,
+        config: &Config,
+        quantization: Option<&Quantization>,
+    ) -> Result<Self> {
+        let tables = config.rope.tensors.iter();
         let mut shards = Self {
-            maps: Vec::new(),
+            files: Files::default(),
             places: HashMap::new(),
             activations: Activations::default(),
             packed: PackedExperts::default(),
-            extra: config
-                .rope
-                .tensors
-                .iter()
-                .map(|(name, values)| (*name, floats(values)))
+            extra: tables
+                .map(|(name, values)| (name.to_string(), Extra::floats(values)))
                 .collect(),
             heads: 0,
+            damage: OnceLock::new(),
         };
+        let mut parts = quantization.map(|_| Parts::default());
         for path in weight_files(folder)? {
             let map = Arc::new(map_file(&path)?);
             shards
-                .add(&map, config)
+                .add(&map, config, parts.as_mut())
                 .map_err(|reason| Error::BadModel { path, reason })?;
-            shards.maps.push(map);
+            shards.files.maps.push(map);
+        }
+        let bad = |reason: String| Error::BadModel {
+            path: folder.to_path_buf(),
+            reason,
+        };
+        if let (Some(quantization), Some(parts)) = (quantization, parts) {
+            let added = shards.add_quantized(config, quantization, parts);
+            added.map_err(bad)?;
         }
         shards.count_heads(config);
         let incomplete = shards.places.iter().find(|(name, place)| {
             let of_block = name.starts_with("blk.");
             // Every one, from the first to the last.
             let all = 0..config.stacked(name).0;
-            of_block && place.stacked && !place.sources.keys().copied().eq(all)
+            of_block && place.stacked && !place.origins.keys().copied().eq(all)
         });
         if let Some((name, place)) = incomplete {
             let (all, of) = config.stacked(name);
-            return Err(Error::BadModel {
-                path: folder.to_path_buf(),
-                reason: format!("{name} has {} of {all} {of}", place.sources.len()),
-            });
+            return Err(bad(format!(
+                "{name} has {} of {all} {of}",
+                place.origins.len()
+            )));
         }
-        shards
-            .packed
-            .check(config.experts)
-            .map_err(|reason| Error::BadModel {
-                path: folder.to_path_buf(),
-                reason,
-            })?;
+        shards.packed.check(config.experts).map_err(bad)?;
+        shards.add_beside().map_err(bad)?;
         Ok(shards)
     }
 
@@ -152,31 +127,128 @@ impl Shards {
             .retain(|name, _| block_of(name).is_none_or(|block| block < end));
     }
 
-    /// Adds a shard's tensors. The library has checked every offset and size of the header.
-    fn add(&mut self, map: &Mmap, config: &Config) -> std::result::Result<(), String> {
+    /// Adds a shard's tensors, but for those of quantized matrices, which are gathered. The library has checked every
+    /// offset and size of the header.
+    fn add(
+        &mut self,
+        map: &Mmap,
+        config: &Config,
+        mut parts: Option<&mut Parts>,
+    ) -> std::result::Result<(), String> {
         let tensors = SafeTensors::deserialize(map).map_err(|e| format!("damaged: {e}"))?;
         for (name, view) in tensors.iter() {
             if self.activations.take(name, &view)? {
                 continue;
             }
             let source = Source {
-                shard: self.maps.len(),
+                shard: self.files.maps.len(),
                 start: view.data().as_ptr() as usize - map.as_ptr() as usize,
                 bytes: view.data().len(),
             };
             let (dtype, shape) = (view.dtype(), view.shape());
+            if let Some(parts) = &mut parts {
+                let stored = Stored {
+                    source,
+                    dtype,
+                    shape: shape.to_vec(),
+                };
+                if parts.take(name, stored)? {
+                    continue;
+                }
+            }
             if self.packed.take(config, name, source, dtype, shape)? {
                 continue;
             }
-            let found = config.places(name).map_err(|()| {
-                format!(
-                    "tensor {name} has no place in a {} model",
-                    config.architecture
-                )
-            })?;
-            for (found, change) in found {
-                self.place((name, source, &view), config, found, change)?;
+            let places = self.places_of(config, name)?;
+            for (place, change) in places {
+                let Some(format) = plain_format(dtype) else {
+                    return Err(format!(
+                        "tensor {name} has dtype {dtype:?}; F32, F16 and BF16 are read"
+                    ));
+                };
+                let found = Found {
+                    name,
+                    origin: Origin::File(source),
+                    format,
+                    shape,
+                };
+                self.place(found, config, place, change)?;
             }
+        }
+        Ok(())
+    }
+
+    fn places_of(
+        &self,
+        config: &Config,
+        name: &str,
+    ) -> std::result::Result<Vec<(TensorName, Option<Change>)>, String> {
+        config.places(name).map_err(|()| {
+            format!(
+                "tensor {name} has no place in a {} model",
+                config.architecture
+            )
+        })
+    }
+
+    /// Adds matrices that were gathered from all files.
+    fn add_quantized(
+        &mut self,
+        config: &Config,
+        quantization: &Quantization,
+        parts: Parts,
+    ) -> std::result::Result<(), String> {
+        let mut formats: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut plain = None;
+        for (name, module) in parts.modules {
+            let tensor = module.tensor.clone();
+            let (places, turned) = match packed::places_of_halves(config, &tensor)? {
+                Some(places) => (places, true),
+                None => (self.places_of(config, &tensor)?, false),
+            };
+            if places.is_empty() {
+                continue;
+            }
+            let known = Known {
+                fused: &|count, outputs| config.fused(&name, count, outputs),
+                turned: &|shape| turned && packed::has_turned_rows(config, &name, shape),
+            };
+            let matrix = quantization.matrix(&name, module, &self.files, &known);
+            let matrix = Arc::new(matrix.map_err(|reason| format!("tensor {tensor}: {reason}"))?);
+            let best = matrix.layout.format();
+            *formats.entry(best.name()).or_default() += 1;
+            if best.block_size() == 1 {
+                plain.get_or_insert(tensor.clone());
+            }
+            for (place, change) in places {
+                // What needs elements gets them.
+                let moves = change
+                    .as_ref()
+                    .is_none_or(|change| change.moves_blocks(best, &matrix.shape));
+                let format = match moves && !is_vector(&place.name, &matrix.shape) {
+                    true => best,
+                    false => matrix.layout.plain(),
+                };
+                let found = Found {
+                    name: &tensor,
+                    origin: Origin::Matrix(matrix.clone()),
+                    format,
+                    shape: &matrix.shape,
+                };
+                self.place(found, config, place, change)?;
+            }
+        }
+        let formats: Vec<String> = formats
+            .into_iter()
+            .map(|(name, count)| format!("{count} as {name}"))
+            .collect();
+        tracing::info!(
+            "quantized matrices ({}): {}",
+            quantization.method(),
+            formats.join(", ")
+        );
+        if let Some(first) = plain {
+            tracing::warn!("{first} and perhaps others fit no format of blocks: they take the memory of plain numbers");
         }
         Ok(())
     }
@@ -184,68 +256,95 @@ impl Shards {
     /// Adds a tensor, or one of those that it becomes.
     fn place(
         &mut self,
-        (name, source, view): (&str, Source, &TensorView),
+        found: Found,
         config: &Config,
-        found: TensorName,
+        place: TensorName,
         change: Option<Change>,
     ) -> std::result::Result<(), String> {
-        if block_of(&found.name).is_some_and(|block| block >= config.heads_behind.all_blocks()) {
+        let Found { name, shape, .. } = found;
+        if block_of(&place.name).is_some_and(|block| block >= config.heads_behind.all_blocks()) {
             return Err(format!(
                 "tensor {name}: the model has {} blocks",
                 config.blocks
             ));
         }
-        if !matches!(view.dtype(), Dtype::F32 | Dtype::F16 | Dtype::BF16) {
-            return Err(format!(
-                "tensor {name} has dtype {:?}; F32, F16 and BF16 are read",
-                view.dtype()
-            ));
-        }
-        if view.shape().contains(&0) || view.shape().is_empty() {
+        if shape.contains(&0) || shape.is_empty() {
             return Err(format!("tensor {name} has no elements"));
         }
-        if let Some(reason) = change.as_ref().and_then(|c| c.refuses(view.shape())) {
+        if let Some(reason) = change.as_ref().and_then(|c| c.refuses(shape)) {
             return Err(format!("tensor {name}: {reason}"));
         }
-        let heads = found.heads.map(|heads| match heads {
+        let heads = place.heads.map(|heads| match heads {
             RotatedHeads::Query => config.heads,
             RotatedHeads::Key => config.kv_heads,
         });
-        let rows = view.shape()[0];
+        let rows = shape[0];
         if heads.is_some_and(|heads| rows % (2 * heads as usize) != 0) {
             return Err(format!(
                 "tensor {name} of {rows} rows does not belong to {} heads",
                 heads.unwrap_or_default()
             ));
         }
-        // A matrix of one row, which GGUF has as a vector.
-        let shape = match view.shape() {
-            [1, columns]
-                if found.name.ends_with("ffn_gate_inp_shexp.weight")
-                    || found.name.ends_with("exp_probs_b.bias") =>
-            {
-                vec![*columns]
-            }
-            shape => shape.to_vec(),
+        let shape = match is_vector(&place.name, shape) {
+            true => vec![shape[1]],
+            false => shape.to_vec(),
         };
-        let place = self
+        let of_name = self
             .places
-            .entry(found.name.clone())
+            .entry(place.name.clone())
             .or_insert_with(|| Place {
-                sources: BTreeMap::new(),
-                dtype: view.dtype(),
+                origins: BTreeMap::new(),
+                format: found.format,
                 shape: shape.clone(),
-                stacked: found.expert.is_some(),
-                plus_one: config.folder.norm_plus_one && found.name.ends_with("norm.weight"),
+                stacked: place.expert.is_some(),
+                plus_one: config.folder.norm_plus_one && place.name.ends_with("norm.weight"),
                 heads,
                 change,
             });
-        if place.shape != shape || place.dtype != view.dtype() {
+        if of_name.shape != shape || of_name.format != found.format {
             return Err(format!("tensor {name} differs from the other experts'"));
         }
-        let expert = found.expert.unwrap_or(0);
-        if place.sources.insert(expert, source).is_some() {
+        let expert = place.expert.unwrap_or(0);
+        if of_name.origins.insert(expert, found.origin).is_some() {
             return Err(format!("tensor {name} appears twice"));
+        }
+        Ok(())
+    }
+
+    /// Adds what belongs to matrices and is not in them, under the names that GGUF files have for it.
+    fn add_beside(&mut self) -> std::result::Result<(), String> {
+        for (name, place) in &self.places {
+            let Some(stem) = name.strip_suffix(".weight") else {
+                continue;
+            };
+            // Elements have it all.
+            if place.format.block_size() == 1 {
+                continue;
+            }
+            let matrices = place.origins.values().filter_map(|origin| match origin {
+                Origin::Matrix(matrix) => Some(matrix),
+                Origin::File(_) => None,
+            });
+            let mut scales = Vec::new();
+            for matrix in matrices {
+                scales.extend(matrix.scales.iter().flatten());
+                if let Some(order) = &matrix.order {
+                    let extra = Extra {
+                        format: Format::I32,
+                        bytes: order.iter().flat_map(|i| i.to_le_bytes()).collect(),
+                    };
+                    self.extra.insert(format!("{stem}.order"), extra);
+                }
+            }
+            if !scales.is_empty() {
+                let name = format!("{stem}.scale");
+                if self.places.contains_key(&name) {
+                    return Err(format!(
+                        "{stem}.weight has scales of whole matrices, and the model has others of that name: this is not implemented"
+                    ));
+                }
+                self.extra.insert(name, Extra::floats(&scales));
+            }
         }
         Ok(())
     }
@@ -257,103 +356,70 @@ impl Shards {
             table.push((name.clone(), place.info()));
         }
         table.extend(self.packed.table());
-        for (name, bytes) in &self.extra {
+        for (name, extra) in &self.extra {
             let info = TensorInfo {
-                dims: vec![bytes.len() as u64 / 4],
-                format: Format::F32,
+                dims: vec![extra.bytes.len() as u64 / 4],
+                format: extra.format,
                 offset: 0,
-                bytes: bytes.len() as u64,
+                bytes: extra.bytes.len() as u64,
             };
-            table.push(((*name).to_string(), info));
+            table.push((name.clone(), info));
         }
         table
     }
 
     pub(super) fn bytes(&self, name: &str) -> Cow<'_, [u8]> {
-        let of =
-            |source: Source| &self.maps[source.shard][source.start..source.start + source.bytes];
-        if let Some(bytes) = self.packed.bytes(name, of) {
+        if let Some(bytes) = self.packed.bytes(name, |source| self.files.bytes(source)) {
             return Cow::Owned(bytes);
         }
         let Some(place) = self.places.get(name) else {
-            return Cow::Borrowed(self.extra.get(name).map_or(&[], Vec::as_slice));
+            let extra = self.extra.get(name);
+            return Cow::Borrowed(extra.map_or(&[], |extra| &extra.bytes[..]));
         };
-        let part = |source: &Source| of(*source);
-        let mut sources = place.sources.values();
-        let data = match (sources.next(), sources.next()) {
-            // The format does not promise alignment; fresh memory has it.
-            (Some(only), None) if only.start % 4 == 0 => Cow::Borrowed(part(only)),
-            _ => Cow::Owned(
-                place
-                    .sources
-                    .values()
-                    .flat_map(|s| part(s).iter().copied())
-                    .collect(),
-            ),
-        };
-        if let Some(change) = &place.change {
-            return Cow::Owned(change.apply(&data, place.dtype, &place.shape));
-        }
-        let data = match place.heads {
-            Some(heads) => Cow::Owned(interleave(&data, place.shape[0], heads as usize)),
-            None => data,
-        };
-        if place.as_floats() && (place.dtype != Dtype::F32 || place.plus_one) {
-            let added = if place.plus_one { 1.0 } else { 0.0 };
-            return Cow::Owned(floats(&data, place.dtype, added));
-        }
-        data
+        place.bytes(&self.files).unwrap_or_else(|reason| {
+            self.note(name, reason);
+            Cow::Owned(vec![0; place.info().bytes as usize])
+        })
     }
 
-    /// Some bytes of a stacked tensor, which lies in as many pieces as it has experts; none of others.
+    /// Some bytes of a tensor that lies in several pieces, or is made; none of others.
     pub(super) fn parts(&self, name: &str, ranges: &[Range<usize>]) -> Option<Vec<u8>> {
-        let place = self.places.get(name)?;
-        let changes = place.change.is_some() || place.heads.is_some() || place.plus_one;
-        if changes || place.as_floats() || place.sources.len() < 2 {
-            return None;
-        }
-        let mut parts = Vec::with_capacity(ranges.iter().map(|range| range.len()).sum());
-        // The pieces and the ranges ascend.
-        let mut start = 0;
-        for source in place.sources.values() {
-            let own = start..start + source.bytes;
-            start = own.end;
-            let first = ranges.partition_point(|range| range.end <= own.start);
-            for range in ranges[first..]
-                .iter()
-                .take_while(|range| range.start < own.end)
-            {
-                let (from, to) = (range.start.max(own.start), range.end.min(own.end));
-                let from = source.start + from - own.start;
-                let to = source.start + to - own.start;
-                parts.extend_from_slice(&self.maps[source.shard][from..to]);
-            }
-        }
-        Some(parts)
+        let parts = self.places.get(name)?.parts(&self.files, ranges)?;
+        Some(parts.unwrap_or_else(|reason| {
+            self.note(name, reason);
+            vec![0; ranges.iter().map(|range| range.len()).sum()]
+        }))
+    }
+
+    /// Takes note of what is wrong with a tensor.
+    fn note(&self, name: &str, reason: String) {
+        // The first is told.
+        let _ = self.damage.set(format!("tensor {name}: {reason}"));
+    }
+
+    /// What was wrong with the first damaged tensor that has been read.
+    pub(super) fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
     }
 
     /// A tensor where it lies, if it is in a file as GGUF has it.
     pub(super) fn shared(&self, name: &str) -> Option<SharedBytes> {
-        let place = self.places.get(name)?;
-        let moved = place.change.is_some() || place.heads.is_some();
-        let changes = moved || place.as_floats() || place.plus_one;
-        let mut sources = place.sources.values();
-        match (sources.next(), sources.next()) {
-            (Some(only), None) if !changes => {
-                let range = only.start..only.start + only.bytes;
-                Some(SharedBytes::of_map(&self.maps[only.shard], range))
-            }
-            _ => None,
-        }
+        self.places.get(name)?.shared(&self.files)
     }
 
     pub(super) fn give_back(&self, name: &str) {
         let of_place = self.places.get(name).into_iter();
-        let of_place = of_place.flat_map(|place| place.sources.values().copied());
+        let of_place = of_place.flat_map(Place::sources);
         for source in of_place.chain(self.packed.sources(name)) {
-            give_back(&self.maps[source.shard], source.start, source.bytes);
+            give_back(&self.files.maps[source.shard], source.start, source.bytes);
         }
     }
+}
+
+/// Whether a matrix is of one row, which GGUF has as a vector.
+fn is_vector(name: &str, shape: &[usize]) -> bool {
+    matches!(shape, [1, _])
+        && (name.ends_with("ffn_gate_inp_shexp.weight") || name.ends_with("exp_probs_b.bias"))
 }
 
 /// The block of a tensor's name in GGUF.
@@ -363,11 +429,11 @@ fn block_of(name: &str) -> Option<u32> {
 }
 
 /// Numbers as float32, with something added.
-pub(super) fn floats(data: &[u8], dtype: Dtype, added: f32) -> Vec<u8> {
+pub(super) fn floats(data: &[u8], format: Format, added: f32) -> Vec<u8> {
     let halves = || data.chunks_exact(2).map(|b| [b[0], b[1]]);
-    let values: Vec<f32> = match dtype {
-        Dtype::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
-        Dtype::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
+    let values: Vec<f32> = match format {
+        Format::F16 => halves().map(|b| f16::from_le_bytes(b).to_f32()).collect(),
+        Format::BF16 => halves().map(|b| bf16::from_le_bytes(b).to_f32()).collect(),
         _ => data
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -416,7 +482,7 @@ mod tests {
             .iter()
             .flat_map(|v| v.to_le_bytes())
             .collect();
-        assert_eq!(floats(&halves, Dtype::BF16, 1.0), expected);
-        assert_eq!(floats(&expected, Dtype::F32, 0.0), expected);
+        assert_eq!(floats(&halves, Format::BF16, 1.0), expected);
+        assert_eq!(floats(&expected, Format::F32, 0.0), expected);
     }
 }

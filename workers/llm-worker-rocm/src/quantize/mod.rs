@@ -142,6 +142,7 @@ impl<'a> Conversion<'a> {
                 .tensor(&new.name)
                 .expect("taken from the table");
             let data = self.source.bytes(&new.name, info);
+            self.source.intact()?;
             let row = new.dims[0] as usize;
             let row_bytes = row / old.block_size() * old.type_size();
             let piece_bytes = (PIECE_ELEMENTS / row).max(1) * row_bytes;

@@ -43,6 +43,15 @@ pub trait Weights: Send + Sync {
 
     /// Lets the system drop the pages of a tensor that will not be read again soon.
     fn give_back(&self, name: &str, info: &TensorInfo);
+
+    /// Whether nothing was wrong with what has been read so far, where that is seen only by reading: bytes that were
+    /// given before are of no use otherwise.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] with what was wrong first.
+    fn intact(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Some of these bytes behind each other, where they are if they are one piece.
@@ -80,5 +89,6 @@ pub fn load(weights: &dyn Weights, name: &str, device: &Device) -> Result<QTenso
     let loaded = QStorage::from_data(weights.bytes(name, info), device, dtype)
         .and_then(|storage| QTensor::new(storage, dims));
     weights.give_back(name, info);
+    weights.intact()?;
     loaded.map_err(Error::candle("loading the model"))
 }

@@ -76,6 +76,7 @@ impl Loader<'_> {
     ) -> Result<T> {
         let (info, dtype) = self.info(name)?;
         let bytes = self.file.bytes(name, info);
+        self.file.intact()?;
         self.notes.borrow_mut().note(name, &bytes);
         let taken = f(&bytes, dtype);
         self.file.give_back(name, info);
@@ -115,6 +116,7 @@ impl Loader<'_> {
             None => {
                 let bytes = self.file.bytes(name, info).into_owned();
                 self.file.give_back(name, info);
+                self.file.intact()?;
                 bytes.into()
             }
         };

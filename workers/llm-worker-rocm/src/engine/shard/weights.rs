@@ -99,6 +99,10 @@ impl Weights for ShardedWeights<'_> {
             self.file.give_back(name, whole);
         }
     }
+
+    fn intact(&self) -> worker::Result<()> {
+        self.file.intact()
+    }
 }
 
 #[cfg(test)]
