@@ -3,8 +3,14 @@
 //!
 //! Every lane brings its registers and takes its share of the result, as the ISA documents lay them out ("AMD Instinct
 //! MI200", "MI300" and "CDNA4", "RDNA3" and "RDNA4 Instruction Set Architecture", "PTX ISA"): code that puts an element
-//! elsewhere gets a wrong product. Sums are formed in f32, one product after another; the order inside the hardware is
-//! not documented.
+//! elsewhere gets a wrong product. Sums are formed in f32, one product after another by places of K, and rounded to
+//! nearest even after each; products of 8 and 16 bits are exact in f32. The order and the rounding inside the hardware
+//! are not documented.
+//!
+//! 8-bit floats are e4m3: as the Open Compute Project defines them ("OCP 8-bit Floating Point Specification"), on gfx942
+//! with another bias and one NaN (FNUZ). What a lane holds of operands with scales is in `scaled.rs`.
+
+mod scaled;
 
 use crate::sim::sim;
 use crate::wrong::MATRIX_LAYOUT;
@@ -12,8 +18,10 @@ use half::{bf16, f16};
 use std::ffi::c_void;
 use std::ops::{Add, Mul};
 
-/// Rows of A and, at most, columns of B.
+/// Lanes that hold a row of A each, in most layouts.
 const TILE: usize = 16;
+/// Most rows of A and columns of B.
+const MOST: usize = 32;
 /// Longest inner dimension.
 const MAX_K: usize = 64;
 
@@ -23,7 +31,7 @@ const MAX_K: usize = 64;
 pub(crate) struct Operands {
     /// The instruction, as an index into [`INSTRUCTIONS`].
     pub instruction: u32,
-    /// Whether the bytes of A (bit 0) and B (bit 1) are signed.
+    /// Whether the bytes of A (bit 0) and B (bit 1) are signed; of operands with scales, their formats.
     pub signs: u32,
     pub a: *const c_void,
     pub b: *const c_void,
@@ -36,14 +44,22 @@ enum Element {
     F16,
     Bf16,
     I8,
+    /// e4m3 as OCP has it.
+    F8,
+    /// e4m3 as gfx942 has it.
+    Fnuz,
+    /// Floats of 4 or 8 bits with a scale for each 32.
+    Scaled,
 }
 
 /// How operands and results lie in the lanes of a wave. On AMD, lane `l` always holds row (of A) or column (of B, C, D)
-/// `l % 16`.
+/// `l % 16`, or `l % 32` where there are 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layout {
     /// 64 lanes: the quarters of the wave hold consecutive quarters of K, and of the rows of C.
     Mfma,
+    /// 64 lanes, 32 rows and columns: the halves hold consecutive halves of K; of the rows of C, each has four of eight.
+    Mfma32,
     /// 32 lanes: both halves hold all of K, equal; even rows of C in the lower half, odd ones in the upper.
     Wmma11,
     /// 32 lanes: the halves hold consecutive halves of K, and of the rows of C.
@@ -75,9 +91,9 @@ const fn instruction(
 }
 
 /// The instructions in the order of `hip_sim_instruction` in the prelude.
-const INSTRUCTIONS: [Instruction; 16] = {
-    use Element::{Bf16, F16, I8};
-    use Layout::{Mfma, Mma, Wmma11, Wmma12};
+const INSTRUCTIONS: [Instruction; 23] = {
+    use Element::{Bf16, Fnuz, Scaled, F16, F8, I8};
+    use Layout::{Mfma, Mfma32, Mma, Wmma11, Wmma12};
     [
         instruction("v_mfma_f32_16x16x16_f16", Mfma, F16, 16),
         instruction("v_mfma_f32_16x16x16_bf16", Mfma, Bf16, 16),
@@ -95,14 +111,29 @@ const INSTRUCTIONS: [Instruction; 16] = {
         instruction("mma.m16n8k16.f32.f16", Mma, F16, 16),
         instruction("mma.m16n8k16.f32.bf16", Mma, Bf16, 16),
         instruction("mma.m16n8k32.s32.s8", Mma, I8, 32),
+        instruction("v_mfma_f32_16x16x32_fp8_fp8", Mfma, F8, 32),
+        instruction("v_mfma_f32_16x16x32_fp8_fp8 (gfx942)", Mfma, Fnuz, 32),
+        instruction("v_mfma_f32_32x32x16_fp8_fp8", Mfma32, F8, 16),
+        instruction("v_mfma_f32_32x32x16_fp8_fp8 (gfx942)", Mfma32, Fnuz, 16),
+        instruction("v_wmma_f32_16x16x16_fp8_fp8 (gfx12)", Wmma12, F8, 16),
+        instruction("mma.m16n8k32.f32.e4m3", Mma, F8, 32),
+        instruction("v_mfma_scale_f32_16x16x128_f8f6f4", Mfma, Scaled, 128),
     ]
 };
 
 impl Layout {
     fn lanes(self) -> usize {
         match self {
-            Layout::Mfma => 64,
+            Layout::Mfma | Layout::Mfma32 => 64,
             Layout::Wmma11 | Layout::Wmma12 | Layout::Mma => 32,
+        }
+    }
+
+    /// Rows of A, C and D.
+    fn rows(self) -> usize {
+        match self {
+            Layout::Mfma32 => 32,
+            _ => TILE,
         }
     }
 
@@ -110,6 +141,7 @@ impl Layout {
     fn columns(self) -> usize {
         match self {
             Layout::Mma => 8,
+            Layout::Mfma32 => 32,
             Layout::Mfma | Layout::Wmma11 | Layout::Wmma12 => TILE,
         }
     }
@@ -118,7 +150,9 @@ impl Layout {
     fn elements(self, k: usize) -> usize {
         match self {
             Layout::Wmma11 => k,
-            Layout::Mfma | Layout::Wmma12 | Layout::Mma => k * TILE / self.lanes(),
+            Layout::Mfma | Layout::Mfma32 | Layout::Wmma12 | Layout::Mma => {
+                k * self.rows() / self.lanes()
+            }
         }
     }
 
@@ -135,8 +169,8 @@ impl Layout {
             );
         }
         // Lanes beyond those that make up K repeat what others hold.
-        let part = lane / TILE * self.elements(k) % k;
-        (lane % TILE, part + i)
+        let part = lane / self.rows() * self.elements(k) % k;
+        (lane % self.rows(), part + i)
     }
 
     /// Column and place in K of the `i`-th element that a lane holds of B.
@@ -153,6 +187,7 @@ impl Layout {
         let group = lane / TILE;
         let row = match self {
             Layout::Mfma => 4 * group + i,
+            Layout::Mfma32 => return (i / 4 * 8 + lane / 32 * 4 + i % 4, lane % 32),
             Layout::Wmma11 => 2 * i + group,
             Layout::Wmma12 => 8 * group + i,
             Layout::Mma => return (lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2),
@@ -166,6 +201,7 @@ impl Layout {
         let group = lane / TILE;
         match self {
             Layout::Mfma => (4 * i + group, lane % TILE),
+            Layout::Mfma32 => (lane / 32 * 16 + i, lane % 32),
             Layout::Wmma11 => Layout::Wmma12.of_c(lane, i),
             Layout::Wmma12 => Layout::Wmma11.of_c(lane, i),
             Layout::Mma => (lane / 4 + i % 2 * 8, lane % 4 * 2 + i / 2),
@@ -222,6 +258,24 @@ impl Format for Byte {
     }
 }
 
+/// Floats of 8 bits, in f32.
+struct Eight<const FNUZ: bool>;
+impl<const FNUZ: bool> Format for Eight<FNUZ> {
+    type Bits = u8;
+    type Sum = f32;
+    fn decode(bits: u8, _: bool) -> f32 {
+        let value = match (FNUZ, bits) {
+            (false, 0x7f | 0xff) | (true, 0x80) => f32::NAN,
+            _ => scaled::magnitude(bits & 0x7f, 3, if FNUZ { 8 } else { 7 }),
+        };
+        if bits & 0x80 != 0 {
+            -value
+        } else {
+            value
+        }
+    }
+}
+
 /// Executes an instruction for the lanes of a wave; `Err` says what the ISA forbids.
 ///
 /// # Safety
@@ -244,6 +298,9 @@ pub(super) unsafe fn execute(lanes: &[*const Operands]) -> Result<(), String> {
             Element::F16 => multiply::<Half>(lanes, instruction),
             Element::Bf16 => multiply::<Brain>(lanes, instruction),
             Element::I8 => multiply::<Byte>(lanes, instruction),
+            Element::F8 => multiply::<Eight<false>>(lanes, instruction),
+            Element::Fnuz => multiply::<Eight<true>>(lanes, instruction),
+            Element::Scaled => scaled::multiply(lanes),
         }
     }
 }
@@ -262,8 +319,8 @@ unsafe fn multiply<F: Format>(
         // SAFETY: the caller's promise.
         unsafe { check_replication::<F>(lanes, instruction.name, per_lane)? };
     }
-    let mut a = [[F::Sum::default(); MAX_K]; TILE];
-    let mut b = [[F::Sum::default(); TILE]; MAX_K];
+    let mut a = [[F::Sum::default(); MAX_K]; MOST];
+    let mut b = [[F::Sum::default(); MOST]; MAX_K];
     for (lane, operands) in lanes.iter().enumerate() {
         // SAFETY: the caller's promise.
         unsafe {
@@ -273,40 +330,61 @@ unsafe fn multiply<F: Format>(
                 let (at, place) = layout.of_a(lane, i, k);
                 a[at][place] = F::decode(*row.add(i), operands.signs & 1 != 0);
             }
-            for i in 0..per_lane * layout.columns() / TILE {
+            for i in 0..per_lane * layout.columns() / layout.rows() {
                 let (at, place) = layout.of_b(lane, i, k);
                 b[place][at] = F::decode(*column.add(i), operands.signs & 2 != 0);
             }
         }
     }
-    let registers = TILE * layout.columns() / lanes.len();
-    let mut d = [[F::Sum::default(); TILE]; TILE];
-    for (lane, operands) in lanes.iter().enumerate() {
-        for i in 0..registers {
-            let (row, column) = layout.of_c(lane, i);
-            // SAFETY: the caller's promise.
-            d[row][column] = unsafe { *(**operands).c.cast::<F::Sum>().add(i) };
-        }
-    }
-    for (row, sums) in a.iter().zip(&mut d) {
+    let mut d = [[F::Sum::default(); MOST]; MOST];
+    // SAFETY: the caller's promise.
+    unsafe { sums_of(lanes, layout, &mut d) };
+    for (row, sums) in a.iter().zip(&mut d).take(layout.rows()) {
         for (&factor, column) in row[..k].iter().zip(&b) {
             for (sum, &other) in sums.iter_mut().zip(column) {
                 *sum = F::multiply_add(factor, other, *sum);
             }
         }
     }
+    // SAFETY: the caller's promise.
+    unsafe { store(lanes, layout, &d) };
+    Ok(())
+}
+
+/// Gathers C.
+///
+/// # Safety
+/// As for [`execute`].
+unsafe fn sums_of<S: Copy>(
+    lanes: &[*const Operands],
+    layout: Layout,
+    sums: &mut [[S; MOST]; MOST],
+) {
+    for (lane, operands) in lanes.iter().enumerate() {
+        for i in 0..layout.rows() * layout.columns() / lanes.len() {
+            let (row, column) = layout.of_c(lane, i);
+            // SAFETY: the caller's promise.
+            sums[row][column] = unsafe { *(**operands).c.cast::<S>().add(i) };
+        }
+    }
+}
+
+/// Scatters D.
+///
+/// # Safety
+/// As for [`execute`].
+unsafe fn store<S: Copy>(lanes: &[*const Operands], layout: Layout, sums: &[[S; MOST]; MOST]) {
     let wrong = sim().config.wrong.is_on(MATRIX_LAYOUT);
     for (lane, operands) in lanes.iter().enumerate() {
-        for i in 0..registers {
+        for i in 0..layout.rows() * layout.columns() / lanes.len() {
             let (row, column) = match wrong {
                 false => layout.of_c(lane, i),
                 true => layout.of_another_c(lane, i),
             };
             // SAFETY: the caller's promise.
-            unsafe { *(**operands).d.cast::<F::Sum>().add(i) = d[row][column] };
+            unsafe { *(**operands).d.cast::<S>().add(i) = sums[row][column] };
         }
     }
-    Ok(())
 }
 
 /// The upper half of the wave must hold the same operands as the lower.

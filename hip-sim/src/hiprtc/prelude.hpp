@@ -29,6 +29,8 @@ enum hip_sim_instruction : unsigned {
     hip_sim_wmma11_f32_16x16x16_f16, hip_sim_wmma11_f32_16x16x16_bf16, hip_sim_wmma11_i32_16x16x16_iu8,
     hip_sim_wmma12_f32_16x16x16_f16, hip_sim_wmma12_f32_16x16x16_bf16, hip_sim_wmma12_i32_16x16x16_iu8,
     hip_sim_m16n8k16_f32_f16, hip_sim_m16n8k16_f32_bf16, hip_sim_m16n8k32_s32_s8,
+    hip_sim_mfma_f32_16x16x32_fp8, hip_sim_mfma_f32_16x16x32_fnuz, hip_sim_mfma_f32_32x32x16_fp8, hip_sim_mfma_f32_32x32x16_fnuz,
+    hip_sim_wmma12_f32_16x16x16_fp8, hip_sim_m16n8k32_f32_e4m3, hip_sim_mfma_scale_f32_16x16x128_f8f6f4,
 };
 struct hip_sim_matrix {
     hip_sim_instruction instruction;
@@ -202,6 +204,7 @@ static inline C hip_sim_matrix_multiply(hip_sim_instruction instruction, unsigne
 }
 typedef float hip_sim_f32x4 __attribute__((vector_size(16)));
 typedef float hip_sim_f32x8 __attribute__((vector_size(32)));
+typedef float hip_sim_f32x16 __attribute__((vector_size(64)));
 typedef int hip_sim_i32x2 __attribute__((vector_size(8)));
 typedef int hip_sim_i32x4 __attribute__((vector_size(16)));
 typedef int hip_sim_i32x8 __attribute__((vector_size(32)));
@@ -228,7 +231,26 @@ HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x16i8, i32_16x16x16_i8, int, hip_sim
 #else
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x32_i8, i32_16x16x32_i8, long, hip_sim_i32x4)
 #endif
+// 8-bit floats: gfx942 reads them with another bias.
+#if defined(__gfx942__)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8, f32_16x16x32_fnuz, long, hip_sim_f32x4)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8, f32_32x32x16_fnuz, long, hip_sim_f32x16)
+#elif defined(__gfx950__)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8, f32_16x16x32_fp8, long, hip_sim_f32x4)
+HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8, f32_32x32x16_fp8, long, hip_sim_f32x16)
+#endif
 #if defined(__gfx950__)
+// A lane brings its scales behind its elements. Formats, and which byte of a lane's word is the scale, are immediates.
+struct hip_sim_scaled {
+    hip_sim_i32x8 elements;
+    int scale;
+};
+static inline hip_sim_f32x4 __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(hip_sim_i32x8 a, hip_sim_i32x8 b, hip_sim_f32x4 c, int format_a, int format_b,
+                                                                              int byte_a, int scale_a, int byte_b, int scale_b) {
+    const hip_sim_scaled x = {a, scale_a}, y = {b, scale_b};
+    const unsigned formats = (unsigned)(format_a | format_b << 4 | byte_a << 8 | byte_b << 12);
+    return hip_sim_matrix_multiply(hip_sim_mfma_scale_f32_16x16x128_f8f6f4, formats, x, y, c);
+}
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_f16, f32_16x16x32_f16, hip_sim_i16x8, hip_sim_f32x4)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_bf16, f32_16x16x32_bf16, hip_sim_i16x8, hip_sim_f32x4)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x64_i8, i32_16x16x64_i8, hip_sim_i32x4, hip_sim_i32x4)
@@ -241,6 +263,7 @@ HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32, wmma11_i32_16x16x16
 HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12, wmma12_f32_16x16x16_f16, hip_sim_i16x8, hip_sim_f32x8)
 HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12, wmma12_f32_16x16x16_bf16, hip_sim_i16x8, hip_sim_f32x8)
 HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12, wmma12_i32_16x16x16_iu8, hip_sim_i32x2, hip_sim_i32x8)
+HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12, wmma12_f32_16x16x16_fp8, hip_sim_i32x2, hip_sim_f32x8)
 #elif defined(__CUDA_ARCH__)
 // nvptx's mma.sync, for which clang has no builtins of one operand each.
 static inline hip_sim_f32x4 hip_sim_mma_f16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
@@ -248,6 +271,9 @@ static inline hip_sim_f32x4 hip_sim_mma_f16(hip_sim_i32x4 a, hip_sim_i32x2 b, hi
 }
 static inline hip_sim_f32x4 hip_sim_mma_bf16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
     return hip_sim_matrix_multiply(hip_sim_m16n8k16_f32_bf16, 0, a, b, c);
+}
+static inline hip_sim_f32x4 hip_sim_mma_e4m3(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
+    return hip_sim_matrix_multiply(hip_sim_m16n8k32_f32_e4m3, 0, a, b, c);
 }
 static inline hip_sim_i32x4 hip_sim_mma_s8(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_i32x4 c) {
     return hip_sim_matrix_multiply(hip_sim_m16n8k32_s32_s8, 3, a, b, c);
